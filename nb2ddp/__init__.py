@@ -1,0 +1,1 @@
+"""Turn an Unsloth fine-tuning notebook into a script that trains with Distributed Data Parallel."""

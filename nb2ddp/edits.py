@@ -1,0 +1,340 @@
+"""Edits that rules ask for, and their application to the source in one step.
+
+A rule names nodes of the untouched tree; here they become replacements of text. What no edit names stays byte
+for byte, edits inside one another compose, and nothing is parsed again.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import libcst as cst
+
+from nb2ddp.tree import Statement, Tree, keyword, small_statements
+
+INDENT = "    "
+
+
+@dataclass(frozen=True)
+class Replace:
+    """Put other text in the place of a node."""
+
+    node: cst.CSTNode
+    text: str
+
+
+@dataclass(frozen=True)
+class SetKeyword:
+    """Pass `name = value` to a call, in the style of its other arguments, replacing what is passed under it."""
+
+    call: cst.Call
+    name: str
+    value: str
+
+
+@dataclass(frozen=True)
+class DropArgument:
+    """Take one argument out of a call."""
+
+    call: cst.Call
+    argument: cst.Arg
+
+
+@dataclass(frozen=True)
+class InsertBefore:
+    """Put lines above a statement, at its indentation, below the comments that stand above it."""
+
+    statement: Statement
+    text: str
+
+
+@dataclass(frozen=True)
+class InsertAfter:
+    """Put lines below a statement, at its indentation."""
+
+    statement: Statement
+    text: str
+
+
+@dataclass(frozen=True)
+class Remove:
+    """Take a statement out. A comment beside it stays, on a line of its own, unless it is to go too."""
+
+    statement: cst.BaseSmallStatement | Statement
+    keep_comment: bool = True
+
+
+@dataclass(frozen=True)
+class Guard:
+    """Put neighbouring statements under a condition, then optionally a line below it.
+
+    `Guard(a, b, "local_rank == 0", "wait()")` writes `if local_rank == 0:` above `a`, indents `a` to `b`, and
+    writes `wait()` below.
+    """
+
+    first: Statement
+    last: Statement
+    condition: str
+    after: str = ""
+
+
+Edit = Replace | SetKeyword | DropArgument | InsertBefore | InsertAfter | Remove | Guard
+
+
+@dataclass(frozen=True, order=True)
+class Change:
+    """Replace `source[start:end]` by `text`. `order` keeps the order of insertions at one place."""
+
+    start: int
+    end: int
+    order: int
+    text: str
+
+
+def resolve(tree: Tree, edits: Iterable[Edit]) -> list[Change]:
+    """Turn edits into changes of the source that do not overlap, in source order.
+
+    An edit inside text that another edit replaces or removes is dropped.
+    """
+    edits = list(dict.fromkeys(edits))
+    order = iter(range(10_000_000))
+    changes: list[Change] = []
+    keywords: dict[cst.Call, list[SetKeyword]] = defaultdict(list)
+    removals: list[Remove] = []
+    guards: list[Guard] = []
+
+    def change(start: int, end: int, text: str) -> None:
+        changes.append(Change(start, end, next(order), text))
+
+    for edit in edits:
+        if isinstance(edit, Replace):
+            change(*tree.span(edit.node), edit.text)
+        elif isinstance(edit, SetKeyword):
+            if edit.name not in [other.name for other in keywords[edit.call]]:
+                keywords[edit.call].append(edit)
+        elif isinstance(edit, DropArgument):
+            change(*_argument_span(tree, edit.call, edit.argument), "")
+        elif isinstance(edit, InsertBefore):
+            start, indent = _line_of(tree, edit.statement)
+            change(start, start, _block(edit.text, indent))
+        elif isinstance(edit, InsertAfter):
+            _, indent = _line_of(tree, edit.statement)
+            end = tree.line_end(_code_end(tree, edit.statement))
+            change(end, end, "\n" + _block(edit.text, indent)[:-1])
+        elif isinstance(edit, Remove):
+            removals.append(edit)
+        else:
+            guards.append(edit)
+    for call, sets in keywords.items():
+        for start, end, text in _set_keywords(tree, call, sets):
+            change(start, end, text)
+    for start, end, text in _remove(tree, removals):
+        change(start, end, text)
+    return _indent(tree, _outermost(changes), guards, next(order))
+
+
+def apply(source: str, changes: Iterable[Change], start: int = 0, end: int | None = None) -> str:
+    """Carry out the changes that lie in `source[start:end]` and return that part."""
+    end = len(source) if end is None else end
+    parts, at = [], start
+    for change in changes:
+        if start <= change.start < end:
+            parts += [source[at : change.start], change.text]
+            at = change.end
+    return "".join([*parts, source[at:end]])
+
+
+def _line_of(tree: Tree, statement: cst.CSTNode) -> tuple[int, str]:
+    """The start of the line a statement begins on, and that line's indentation."""
+    offset = tree.start(_head(tree, statement))
+    start = tree.line_start(offset)
+    line = tree.source[start:offset]
+    return start, line[: len(line) - len(line.lstrip())]
+
+
+def _head(tree: Tree, statement: cst.CSTNode) -> cst.CSTNode:
+    """A statement's first node in the text: its first decorator, where it has one."""
+    decorators = getattr(statement, "decorators", ())
+    return decorators[0] if decorators else statement
+
+
+def _code_end(tree: Tree, statement: cst.CSTNode) -> int:
+    """The end of a statement's last piece of code, without comments that trail its block."""
+    body = getattr(statement, "body", None)
+    if isinstance(statement, cst.BaseCompoundStatement):
+        for part in ("finalbody", "orelse"):
+            if getattr(statement, part, None) is not None:
+                return _code_end(tree, getattr(statement, part))
+        handlers = getattr(statement, "handlers", ())
+        if handlers:
+            return _code_end(tree, handlers[-1])
+        if isinstance(statement, cst.Match):
+            return _code_end(tree, statement.cases[-1])
+        return _code_end(tree, statement.body)
+    if isinstance(statement, (cst.Else, cst.Finally, cst.ExceptHandler, cst.ExceptStarHandler, cst.MatchCase)):
+        return _code_end(tree, statement.body)
+    if isinstance(statement, cst.IndentedBlock) and body:
+        return _code_end(tree, statement.body[-1])
+    return tree.span(statement)[1]
+
+
+def _block(text: str, indent: str) -> str:
+    return "".join(f"{indent}{line}".rstrip() + "\n" for line in text.split("\n"))
+
+
+def _set_keywords(tree: Tree, call: cst.Call, sets: list[SetKeyword]) -> Iterator[tuple[int, int, str]]:
+    new = []
+    for item in sets:
+        passed = keyword(call, item.name)
+        if passed is not None:
+            yield *tree.span(passed.value), item.value
+        else:
+            new.append(item)
+    if not new:
+        return
+    named = [a for a in call.args if a.keyword is not None]
+    equal = " = " if named and tree.source[tree.span(named[-1].keyword)[1]] == " " else "="  # type: ignore[arg-type]
+    written = [f"{item.name}{equal}{item.value}" for item in new]
+    if not call.args:
+        at = tree.span(call)[1] - 1
+        yield at, at, ", ".join(written)
+        return
+    last = call.args[-1]
+    start, end = tree.span(last)
+    comma = tree.span(last.comma)[1] if isinstance(last.comma, cst.Comma) else None
+    lead = tree.source[tree.line_start(start) : start]
+    after = end if comma is None else comma
+    rest = tree.source[after : tree.line_end(after)].strip()
+    if lead.strip():  # the last argument shares its line with others
+        yield after, after, (" " if comma else ", ") + ", ".join(written) + ("," if comma else "")
+        return
+    below = "".join(f"\n{lead}{text}," for text in written)
+    if rest and not rest.startswith("#"):  # the closing bracket follows on the same line
+        yield after, after, ("" if comma else ",") + (below if comma else below[:-1])
+        return
+    if comma is None:
+        yield end, end, ","
+    at = tree.line_end(after)
+    while at > after and tree.source[at - 1] in " \t":
+        at -= 1
+    yield at, at, below if comma else below[:-1]
+
+
+def _argument_span(tree: Tree, call: cst.Call, argument: cst.Arg) -> tuple[int, int]:
+    """An argument with its comma and, where it has a line to itself, that line."""
+    start, end = tree.span(argument)
+    if isinstance(argument.comma, cst.Comma):
+        end = tree.span(argument.comma)[1]
+        line_start, line_end = tree.line_start(start), tree.line_end(end)
+        if not tree.source[line_start:start].strip() and not tree.source[end:line_end].strip():
+            return line_start, line_end + 1
+        while tree.source[end : end + 1] == " ":
+            end += 1
+        return start, end
+    position = call.args.index(argument)
+    if position:
+        start = tree.span(call.args[position - 1])[1]
+    return start, end
+
+
+def _remove(tree: Tree, removals: list[Remove]) -> Iterator[tuple[int, int, str]]:
+    """Removals line by line; a suite that loses all its statements keeps a `pass`."""
+    gone = {_whole(tree, r.statement): r for r in removals}
+    partly: dict[cst.CSTNode, list[Remove]] = defaultdict(list)
+    for removal in removals:
+        owner = tree.parents[removal.statement]
+        if isinstance(removal.statement, cst.BaseSmallStatement):
+            partly[owner].append(removal)
+    for owner, group in partly.items():
+        if len(group) == len(small_statements(owner)):
+            gone[owner] = group[0]
+        elif owner in gone:
+            del gone[owner]
+    for owner, group in partly.items():
+        if owner not in gone:
+            yield from _remove_small(tree, owner, group)
+    for statement, removal in gone.items():
+        suite = tree.parents.get(statement)
+        if isinstance(statement, cst.SimpleStatementSuite):
+            yield *tree.span(statement), "pass"
+            continue
+        emptied = isinstance(suite, cst.IndentedBlock) and all(s in gone for s in suite.body)
+        start, indent = _line_of(tree, statement)
+        end = tree.line_end(_code_end(tree, statement))
+        comment = tree.source[_code_end(tree, statement) : end].strip().lstrip(";").strip()
+        kept = f"{indent}{comment}\n" if comment.startswith("#") and removal.keep_comment else ""
+        if emptied and suite.body[0] is statement:  # type: ignore[union-attr]
+            yield start, end, f"{kept}{indent}pass"
+            continue
+        if not kept:
+            end = _blank_run(tree, start, end)
+        yield start, min(end + 1, len(tree.source)), kept
+
+
+def _whole(tree: Tree, statement: cst.CSTNode) -> cst.CSTNode:
+    return tree.parents[statement] if isinstance(statement, cst.BaseSmallStatement) else statement
+
+
+def _remove_small(tree: Tree, owner: cst.CSTNode, group: list[Remove]) -> Iterator[tuple[int, int, str]]:
+    """Take some of the statements of `a; b; c` out."""
+    statements = small_statements(owner)
+    for removal in group:
+        index = list(statements).index(removal.statement)  # type: ignore[arg-type]
+        start, end = tree.span(statements[index])
+        if index + 1 < len(statements):
+            end = tree.start(statements[index + 1])
+        else:
+            kept = [s for s in statements if s not in [r.statement for r in group]]
+            start = tree.span(kept[-1])[1]
+        yield start, end, ""
+
+
+def _blank_run(tree: Tree, start: int, end: int) -> int:
+    """Extend a removed line over the blank line below it where one stands above it too."""
+    source = tree.source
+    above = source[:start].endswith("\n\n") or start == 0
+    below = source.startswith("\n\n", end)
+    return end + 1 if above and below else end
+
+
+def _outermost(changes: list[Change]) -> list[Change]:
+    """Drop changes that lie inside the text another one replaces."""
+    kept: list[Change] = []
+    for change in sorted(changes, key=lambda c: (c.start, -c.end if c.end > c.start else 0, c.order)):
+        covering = [k for k in kept if k.end > k.start and k.start <= change.start and change.end <= k.end]
+        beside = change.start == change.end and all(change.start == k.start for k in covering)
+        if not covering or beside:
+            kept.append(change)
+    return sorted(kept)
+
+
+def _indent(tree: Tree, changes: list[Change], guards: list[Guard], order: int) -> list[Change]:
+    """Add the guards: a condition above, deeper lines, a line below."""
+    for guard in guards:
+        start, indent = _line_of(tree, guard.first)
+        end = tree.line_end(_code_end(tree, guard.last))
+        strings = [tree.span(n) for kind in (cst.SimpleString, cst.FormattedString) for n in tree.of(kind)]
+        inner = [
+            Change(c.start, c.end, c.order, c.text.replace("\n", "\n" + INDENT))
+            if start < c.start <= end and "\n" in c.text
+            else c
+            for c in changes
+        ]
+        inner.append(Change(start, start, order, f"{indent}if {guard.condition}:\n"))
+        order += 1
+        lines = [start]
+        while (following := tree.line_end(lines[-1]) + 1) <= end:
+            lines.append(following)
+        removed = [(c.start, c.end) for c in changes if c.end > c.start]
+        for line in lines:
+            if tree.source[line : line + 1] in ("\n", "") or any(a < line < b for a, b in [*strings, *removed]):
+                continue
+            inner.append(Change(line, line, order, INDENT))
+            order += 1
+        if guard.after:
+            inner.append(Change(end, end, order, "\n" + _block(guard.after, indent)[:-1]))
+            order += 1
+        changes = sorted(inner)
+    return changes

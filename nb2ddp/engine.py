@@ -1,0 +1,65 @@
+"""Run rules over a program: find on the untouched tree, then edit once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from nb2ddp.edits import Change, Edit, InsertBefore, apply, resolve
+from nb2ddp.model import Diagnostic
+from nb2ddp.program import Finding, Program
+from nb2ddp.rule import Rule
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """The rewritten code cells, by cell number, with what was found and what the setup block must hold."""
+
+    cells: dict[int, str]
+    diagnostics: tuple[Diagnostic, ...]
+    needs: frozenset[str]
+
+
+def rewrite(program: Program, rules: Iterable[Rule]) -> Rewrite:
+    """Apply rules to a program.
+
+    Args:
+        program: a parsed notebook.
+        rules: in the order in which edits at one place apply.
+    """
+    found = [(rule, finding) for rule in rules for finding in rule.find(program)]
+    changes = resolve(program.tree, [edit for rule, finding in found for edit in _edits(program, rule, finding)])
+    cells = {cell.number: _cell(program, changes, cell.number) for cell in program.code_cells}
+    diagnostics = sorted(
+        (_diagnostic(program, rule, finding) for rule, finding in found),
+        key=lambda d: (d.location.cell, d.location.line, d.location.column, d.code),
+    )
+    needs = frozenset(need for _, finding in found for need in finding.needs)
+    return Rewrite(cells, tuple(diagnostics), needs)
+
+
+def _edits(program: Program, rule: Rule, finding: Finding) -> list[Edit]:
+    edits = list(finding.edits)
+    if finding.todo:
+        todo = f"# TODO[nb2ddp] {rule.code}: {finding.message}"
+        edits.append(InsertBefore(program.tree.statement(finding.node), todo))
+    return edits
+
+
+def _cell(program: Program, changes: list[Change], number: int) -> str:
+    start, end = program.cell_span(number)
+    return apply(program.tree.source, changes, start, end).removesuffix("\n")
+
+
+def _diagnostic(program: Program, rule: Rule, finding: Finding) -> Diagnostic:
+    location = program.location(finding.node)
+    fixed = bool(finding.edits) if finding.fixed is None else finding.fixed
+    return Diagnostic(
+        code=rule.code,
+        name=rule.name,
+        severity=finding.severity or rule.severity,
+        message=finding.message,
+        location=location,
+        line_text=program.line_text(location),
+        fixed=fixed and not finding.todo,
+    )

@@ -1,0 +1,162 @@
+"""Locate IPython syntax in a cell and hold it as ordinary nodes, so that lines do not move.
+
+IPython's own finders say where a form begins. `x = !ls -l` becomes `x = __ipython__(0)`, and a form of three
+lines becomes a call of three lines, so every position in the masked source is a position in the cell.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from IPython.core.inputtransformer2 import (
+    EscapedCommand,
+    HelpEnd,
+    MagicAssign,
+    SystemAssign,
+    assemble_continued_line,
+    find_end_of_continued_line,
+    make_tokens_by_line,
+)
+
+#: The function name that stands for IPython syntax while rules look at the notebook.
+PLACEHOLDER = "__ipython__"
+
+_FINDERS = (HelpEnd, MagicAssign, SystemAssign, EscapedCommand)
+_MAY_HOLD_SYNTAX = re.compile(r"[!%?]|^\s*[,;/]", re.MULTILINE)
+_CELL_MAGIC = re.compile(r"%%(?P<name>\w[\w.-]*)(?P<arguments>.*)")
+#: Cell magics whose body is Python that runs in the notebook's own namespace.
+PYTHON_CELL_MAGICS = frozenset({"capture", "time", "timeit", "prun", "memit", "debug", "snakeviz"})
+#: Line magics that a single-line cell may spell without `%`, where no variable has the name.
+_AUTOMAGICS = frozenset(
+    "alias cat cd clear conda cp history ldir less lf lk ll ls lx man matplotlib mkdir more mv pip popd pushd"
+    " pwd reset rm rmdir timeit uv who whos".split()
+)
+_AUTOMAGIC = re.compile(r"(?P<name>\w+)(?:[ \t]+(?P<arguments>[^=\s].*))?")
+
+
+class Kind(Enum):
+    """The forms of IPython syntax."""
+
+    LINE_MAGIC = "line magic"  #: `%name arguments`
+    CELL_MAGIC = "cell magic"  #: `%%name arguments`, with or without a body of its own
+    SHELL = "shell command"  #: `!command`, `!!command`
+    HELP = "help"  #: `name?`, `?name`
+    AUTOCALL = "autocall"  #: `/f x`, `,f x`, `;f x`
+
+
+@dataclass(frozen=True)
+class Syntax:
+    """One IPython form.
+
+    Attributes:
+        kind: which form.
+        name: the magic's name without `%`; empty for the others.
+        text: the rest: arguments, command, or the object asked about. Continued lines are joined.
+        body: the lines below a cell magic that are not Python; None for every other form.
+    """
+
+    kind: Kind
+    name: str
+    text: str
+    body: str | None = None
+
+
+@dataclass(frozen=True)
+class Masked:
+    """A cell's source with `__ipython__(k)` in place of its k-th form; the same number of lines."""
+
+    source: str
+    forms: tuple[Syntax, ...]
+
+
+def mask(source: str, first: int = 0, bound: frozenset[str] = frozenset()) -> Masked:
+    """Replace every IPython form of a cell by a call of the same height.
+
+    Args:
+        source: the cell.
+        first: the number of its first form.
+        bound: names the notebook binds; a single-line cell that begins with one is no automagic.
+    """
+    forms: list[Syntax] = []
+    lines = source.split("\n")
+
+    def call(form: Syntax, height: int) -> str:
+        forms.append(form)
+        return f"{PLACEHOLDER}({first + len(forms) - 1}" + "\n" * (height - 1) + ")"
+
+    done = 0  # lines that a cell magic has taken
+    while (at := _first_code_line(lines, done)) is not None and (magic := _CELL_MAGIC.match(lines[at])):
+        name, arguments = magic["name"], magic["arguments"].strip()
+        if name in PYTHON_CELL_MAGICS:
+            lines[at] = call(Syntax(Kind.CELL_MAGIC, name, arguments), 1)
+            done = at + 1
+        else:
+            body = "\n".join(lines[at + 1 :])
+            form = Syntax(Kind.CELL_MAGIC, name, arguments, body)
+            lines[at:] = call(form, len(lines) - at).split("\n")
+            done = len(lines)
+    if automagic := _automagic(lines[done:], bound):
+        at = next(i for i in range(done, len(lines)) if lines[i].strip())
+        lines[at] = call(automagic, 1)
+    elif _MAY_HOLD_SYNTAX.search("\n".join(lines[done:])):
+        lines = _mask_lines(lines, call)
+    return Masked("\n".join(lines), tuple(forms))
+
+
+def _mask_lines(lines: list[str], call: Callable[[Syntax, int], str]) -> list[str]:
+    """Replace line forms, the first one first: what follows one may not tokenize until it is gone."""
+    text = [line + "\n" for line in lines]
+    while found := _next_form(text):
+        start, column, end, form = found
+        masked = text[start][:column] + call(form, end - start + 1)
+        text[start : end + 1] = [line + "\n" for line in masked.split("\n")]
+    return [line[:-1] for line in text]
+
+
+def _next_form(text: list[str]) -> tuple[int, int, int, Syntax] | None:
+    """The first form: its first line and column, its last line, and what it says."""
+    tokens = make_tokens_by_line(text)
+    found = [form for finder in _FINDERS if (form := finder.find(tokens))]
+    if not found:
+        return None
+    form = min(found, key=lambda f: (f.start_line, f.start_col, f.priority))
+    start, column = form.start_line, form.start_col
+    if isinstance(form, HelpEnd):
+        asked = "".join(text[start : form.q_line + 1])[column:].strip().rstrip("?")
+        return start, column, form.q_line, Syntax(Kind.HELP, "", asked.strip())
+    end = min(find_end_of_continued_line(text, start), len(text) - 1)
+    line = assemble_continued_line([*text, "\n"], (start, column), end).strip()
+    return start, column, end, _parse(line)
+
+
+def _parse(line: str) -> Syntax:
+    if line.startswith("!"):
+        return Syntax(Kind.SHELL, "", line.lstrip("!").strip())
+    if line.startswith("%"):
+        name, _, arguments = line.lstrip("%").strip().partition(" ")
+        return Syntax(Kind.LINE_MAGIC, name, arguments.strip())
+    if line.startswith("?"):
+        return Syntax(Kind.HELP, "", line.strip("? "))
+    return Syntax(Kind.AUTOCALL, line[0], line[1:].strip())
+
+
+def _first_code_line(lines: list[str], start: int) -> int | None:
+    """The first line that is neither blank nor a comment. Colab lets a title stand above a cell magic."""
+    for number in range(start, len(lines)):
+        line = lines[number].strip()
+        if line and not line.startswith("#"):
+            return number
+    return None
+
+
+def _automagic(lines: list[str], bound: frozenset[str]) -> Syntax | None:
+    code = [line.strip() for line in lines if line.strip()]
+    if len(code) != 1:
+        return None
+    match = _AUTOMAGIC.fullmatch(code[0])
+    if not match or match["name"] not in _AUTOMAGICS or match["name"] in bound:
+        return None
+    return Syntax(Kind.LINE_MAGIC, match["name"], (match["arguments"] or "").strip())

@@ -1,0 +1,45 @@
+"""What a rule is: a coded problem, the reason it matters, how to find it, and examples that are its tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from nb2ddp.model import Severity
+from nb2ddp.program import Finding, Program
+
+Find = Callable[[Program], Iterator[Finding]]
+
+
+@dataclass(frozen=True)
+class Example:
+    """A notebook's code before, and the script's code after this rule alone.
+
+    `after=None` is a near miss: the rule stays silent. Cells are separated by a line `# %%`.
+    """
+
+    before: str
+    after: str | None = None
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One coded problem of notebook code under DDP.
+
+    Attributes:
+        code: `DDP` and three digits: 0 cannot convert, 1 placement, 2 trainer, 3 notebook-only code, 4 phases.
+        name: the problem, in kebab case.
+        summary: what the script does about it, in one sentence.
+        why: what goes wrong otherwise, with the source of the fact where it is not common knowledge.
+        find: yields the places.
+        examples: before and after; they are tests and documentation.
+        severity: of its findings, unless a finding says otherwise.
+    """
+
+    code: str
+    name: str
+    summary: str
+    why: str
+    find: Find
+    examples: tuple[Example, ...]
+    severity: Severity = Severity.NOTE

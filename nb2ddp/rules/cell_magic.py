@@ -1,0 +1,32 @@
+"""DDP302: the body of `%%capture`, `%%time` and the like is ordinary code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nb2ddp.edits import Remove
+from nb2ddp.ipython import PYTHON_CELL_MAGICS, Kind
+from nb2ddp.program import Finding, Program
+from nb2ddp.rule import Example, Rule
+from nb2ddp.tree import small_statements
+
+
+def find(program: Program) -> Iterator[Finding]:
+    for call, form in program.forms_of(Kind.CELL_MAGIC):
+        statement = program.alone(call)
+        if form.body is None and form.name in PYTHON_CELL_MAGICS and statement is not None:
+            assert len(small_statements(program.tree.parents[statement])) == 1
+            yield Finding(call, f"%%{form.name} is IPython's", edits=(Remove(statement),))
+
+
+RULE = Rule(
+    code="DDP302",
+    name="cell-magic-around-code",
+    summary="The line `%%capture` (or `%%time`, `%%timeit`, ...) goes; the code below it stays.",
+    why="These magics run their body in the notebook's own namespace; the rest of the notebook may use what it defines.",
+    find=find,
+    examples=(
+        Example("# a title\n%%capture --no-stderr\nx = 1\n", "# a title\nx = 1\n"),
+        Example("x = 7 %2\n"),
+    ),
+)

@@ -1,0 +1,80 @@
+"""DDP101: load the whole model on this process's GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nb2ddp.edits import SetKeyword
+from nb2ddp.models import loads
+from nb2ddp.program import Finding, Program
+from nb2ddp.rule import Example, Rule
+from nb2ddp.tree import keyword
+
+
+def find(program: Program) -> Iterator[Finding]:
+    tree, local_rank = program.tree, program.name("local_rank")
+    for call in loads(tree):
+        passed = keyword(call, "device_map")
+        if passed is not None and tree.text(passed.value) == local_rank:
+            continue
+        said = f"device_map = {tree.text(passed.value)}" if passed else "no device_map"
+        yield Finding(
+            call,
+            f"{said}: the model is not placed on this process's GPU",
+            edits=(SetKeyword(call, "device_map", local_rank),),
+        )
+
+
+RULE = Rule(
+    code="DDP101",
+    name="model-not-on-local-gpu",
+    summary="Every load of a model gets `device_map = local_rank`.",
+    why="Under DDP each process owns one GPU and needs a whole copy of the model there. Without a device map all "
+    'processes may load onto GPU 0; with `"auto"` or `"balanced"` each spreads over all GPUs, which transformers '
+    "refuses to train in a distributed launch (transformers issue 31557, Unsloth issues 3459 and 3914).",
+    find=find,
+    examples=(
+        Example(
+            """\
+from unsloth import FastLanguageModel
+model, tokenizer = FastLanguageModel.from_pretrained(
+    model_name = "unsloth/Llama-3.2-1B",
+    load_in_4bit = True,
+    # token = "...", # for gated models
+)
+""",
+            """\
+from unsloth import FastLanguageModel
+model, tokenizer = FastLanguageModel.from_pretrained(
+    model_name = "unsloth/Llama-3.2-1B",
+    load_in_4bit = True,
+    device_map = local_rank,
+    # token = "...", # for gated models
+)
+""",
+        ),
+        Example(
+            """\
+from transformers import AutoModelForCausalLM as Auto
+model = Auto.from_pretrained("gpt2", device_map="auto")
+""",
+            """\
+from transformers import AutoModelForCausalLM as Auto
+model = Auto.from_pretrained("gpt2", device_map=local_rank)
+""",
+        ),
+        Example(
+            """\
+from transformers import AutoTokenizer
+tokenizer = AutoTokenizer.from_pretrained("gpt2")
+"""
+        ),
+        Example(
+            """\
+from unsloth import FastLanguageModel
+if False:
+    model, tokenizer = FastLanguageModel.from_pretrained("lora")
+"""
+        ),
+    ),
+)

@@ -1,0 +1,108 @@
+"""DDP308: what IPython displays goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from nb2ddp.edits import Edit, Remove, Replace
+from nb2ddp.model import Severity
+from nb2ddp.program import Finding, Program
+from nb2ddp.rule import Example, Rule
+from nb2ddp.rules.shown_value import is_only_shown
+
+_DISPLAY = frozenset(
+    f"{module}.{name}"
+    for module in ("IPython.display", "IPython.core.display", "IPython.core.display_functions")
+    for name in ("display", "clear_output", "display_html", "display_markdown", "display_png", "display_pretty")
+) | {"display"}
+
+
+def find(program: Program) -> Iterator[Finding]:
+    tree = program.tree
+    gone: list[tuple[int, int]] = []
+    for call in tree.of(cst.Call):
+        name = tree.qualified(call.func)
+        if not _is_ipython(name) and name not in _DISPLAY:
+            continue
+        if any(start <= tree.start(call) < end for start, end in gone):
+            continue
+        statement = program.alone(call)
+        if statement is None and name not in _DISPLAY:
+            if isinstance(tree.parents[call], cst.Arg):
+                continue  # an argument of a display call, or reported with its import
+            edit: Edit = Replace(call, "None")
+            yield Finding(
+                call, f"{name} is IPython's: its value is None in the script", (edit,), severity=Severity.WARNING
+            )
+            continue
+        gone.append(tree.span(call))
+        edit = _without(program, call, statement)
+        yield Finding(call, f"{name.rsplit('.', 1)[-1]}(...) shows something in a notebook", edits=(edit,))
+    yield from _imports(program)
+
+
+def _without(program: Program, call: cst.Call, statement: cst.Expr | None) -> Edit:
+    """Drop a display call; arguments that have an effect stay as a statement."""
+    tree = program.tree
+    working = [a for a in call.args if not _is_shown(program, a.value)]
+    if not working:
+        return Remove(statement) if statement is not None else Replace(call, "None")
+    return Replace(call, ", ".join(tree.text(a.value) for a in working))
+
+
+def _is_shown(program: Program, node: cst.BaseExpression) -> bool:
+    if isinstance(node, cst.Call) and _is_ipython(program.tree.qualified(node.func)):
+        return all(_is_shown(program, a.value) for a in node.args)
+    return is_only_shown(program.tree, node)
+
+
+def _is_ipython(name: str) -> bool:
+    return name.startswith("IPython.")
+
+
+def _imports(program: Program) -> Iterator[Finding]:
+    """Drop imports of IPython, whole or name by name."""
+    tree = program.tree
+    for statement in tree.of(cst.ImportFrom):
+        module = tree.text(statement.module) if statement.module is not None else ""
+        if module == "IPython" or module.startswith("IPython."):
+            yield Finding(statement, f"{module} is the notebook's", edits=(Remove(statement),))
+    for imported in tree.of(cst.Import):
+        names = [alias for alias in imported.names if alias.evaluated_name.split(".")[0] == "IPython"]
+        if len(names) == len(imported.names):
+            yield Finding(imported, "IPython is the notebook's", edits=(Remove(imported),))
+        elif names:
+            kept = ", ".join(tree.text(a).rstrip(", ") for a in imported.names if a not in names)
+            yield Finding(imported, "IPython is the notebook's", edits=(Replace(imported, f"import {kept}"),))
+
+
+RULE = Rule(
+    code="DDP308",
+    name="display-call",
+    summary="`display(...)`, the classes of IPython.display and their imports go.",
+    why="They draw in a notebook; in a script they print the name of an object, or fail. Names are resolved: `Audio` of "
+    "datasets stays.",
+    find=find,
+    examples=(
+        Example(
+            """\
+from datasets import Audio
+from IPython.display import display, Math
+dataset = dataset.cast_column("audio", Audio(sampling_rate = 16000))
+for text in texts:
+    display(Math(text))
+print("done")
+""",
+            """\
+from datasets import Audio
+dataset = dataset.cast_column("audio", Audio(sampling_rate = 16000))
+for text in texts:
+    pass
+print("done")
+""",
+        ),
+        Example("def display(x):\n    return x\ny = display(1)\n"),
+    ),
+)

@@ -1,0 +1,61 @@
+"""DDP301: `%env` becomes `os.environ`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from nb2ddp.edits import Remove, Replace
+from nb2ddp.ipython import Kind
+from nb2ddp.program import Finding, Program
+from nb2ddp.rule import Example, Rule
+from nb2ddp.shell import parse
+
+_ASSIGNMENT = re.compile(r"(?P<name>\w+)(?:\s*=\s*|\s+)(?P<value>.*)")
+_COMMENT = re.compile(r"(?:^|\s+)(#.*)$")
+
+
+def assignment(text: str) -> tuple[str, str, str] | None:
+    """Name, value and comment of `%env NAME=value # comment`; None where the magic only shows."""
+    comment = _COMMENT.search(text)
+    match = _ASSIGNMENT.fullmatch(_COMMENT.sub("", text).strip())
+    return (match["name"], match["value"].strip(), comment[1] if comment else "") if match else None
+
+
+def find(program: Program) -> Iterator[Finding]:
+    for call, form in program.forms_of(Kind.LINE_MAGIC):
+        if form.name not in ("env", "set_env"):
+            continue
+        statement = program.alone(call)
+        pair = assignment(form.text)
+        if pair is None:
+            edit = Remove(statement) if statement else Replace(call, "dict(os.environ)" if not form.text else "")
+            if statement is None and form.text:
+                edit = Replace(call, f'os.environ["{form.text}"]')
+            yield Finding(call, f"%{form.name} {form.text}".rstrip() + " only shows the environment", edits=(edit,))
+            continue
+        name, value, comment = pair
+        code = f'os.environ["{name}"] = {parse(value, program.tree).expression}'
+        yield Finding(
+            call,
+            f"%{form.name} is IPython's",
+            edits=(Replace(call, f"{code}  {comment}".rstrip()),),
+        )
+
+
+RULE = Rule(
+    code="DDP301",
+    name="env-magic",
+    summary='`%env X=1 # why` becomes `os.environ["X"] = "1"  # why`, on every process.',
+    why="A script has no magics. IPython stores the comment as part of the value (`'1 # why'`), which programs that "
+    'test for `"1"` do not recognise; the script stores what was meant.',
+    find=find,
+    examples=(
+        Example(
+            "%env UNSLOTH_RETURN_LOGITS = 1 # needed here\n%set_env HF_HOME /data/hf\n",
+            'os.environ["UNSLOTH_RETURN_LOGITS"] = "1"  # needed here\nos.environ["HF_HOME"] = "/data/hf"\n',
+        ),
+        Example("%env\nx = 1\n", "x = 1\n"),
+        Example("env = 1\n"),
+    ),
+)

@@ -1,0 +1,78 @@
+"""DDP102: use this process's GPU where the notebook names GPU 0."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from nb2ddp.edits import Replace
+from nb2ddp.program import Finding, Program
+from nb2ddp.rule import Example, Rule
+
+_INDEXED = re.compile(r"cuda:(\d+)")
+#: Functions of torch.cuda whose first argument is a device.
+_QUERIES = frozenset(
+    "current_stream device empty_cache get_device_capability get_device_name get_device_properties max_memory_allocated"
+    " max_memory_reserved mem_get_info memory_allocated memory_reserved memory_stats memory_summary"
+    " reset_peak_memory_stats set_device synchronize utilization".split()
+)
+
+
+def find(program: Program) -> Iterator[Finding]:
+    tree, local_rank = program.tree, program.name("local_rank")
+    for string in tree.of(cst.SimpleString):
+        value = string.evaluated_value
+        if isinstance(value, str) and _INDEXED.fullmatch(value) and tree.is_live(string):
+            parent = tree.parents[string]
+            if isinstance(parent, cst.Arg) and parent.keyword and parent.keyword.value == "device_map":
+                continue  # DDP101
+            yield Finding(
+                string,
+                f'"{value}" names one fixed GPU',
+                edits=(Replace(string, f'f"cuda:{{{local_rank}}}"'),),
+            )
+    for call in tree.of(cst.Call):
+        if not tree.is_live(call):
+            continue
+        name = tree.qualified(call.func)
+        device = call.args[0] if call.args and not call.args[0].star else None
+        if device is None or not isinstance(device.value, cst.Integer):
+            continue
+        method = isinstance(call.func, cst.Attribute) and call.func.attr.value
+        if (name.startswith("torch.cuda.") and name.rsplit(".", 1)[-1] in _QUERIES) or (
+            method == "cuda" and len(call.args) == 1 and device.keyword is None
+        ):
+            yield Finding(
+                call,
+                f"{tree.text(call)} names one fixed GPU",
+                edits=(Replace(device.value, local_rank),),
+            )
+
+
+RULE = Rule(
+    code="DDP102",
+    name="fixed-gpu",
+    summary="GPU 0 by number becomes this process's GPU.",
+    why="A notebook has one GPU, number 0. Under DDP, number 0 is the first process's: others that use it run out of "
+    "memory there or compare tensors on two devices.",
+    find=find,
+    examples=(
+        Example(
+            """\
+import torch
+stats = torch.cuda.get_device_properties(0)
+batch = batch.to("cuda:0")
+model.cuda(0)
+""",
+            """\
+import torch
+stats = torch.cuda.get_device_properties(local_rank)
+batch = batch.to(f"cuda:{local_rank}")
+model.cuda(local_rank)
+""",
+        ),
+        Example('batch = batch.to("cuda")\nmodel.cuda()\n'),
+    ),
+)

@@ -1,0 +1,40 @@
+"""DDP304: help requests go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nb2ddp.edits import Remove, Replace
+from nb2ddp.ipython import Kind
+from nb2ddp.model import Severity
+from nb2ddp.program import Finding, Program
+from nb2ddp.rule import Example, Rule
+
+
+def find(program: Program) -> Iterator[Finding]:
+    for call, form in program.forms_of(Kind.HELP, Kind.AUTOCALL):
+        statement = program.alone(call)
+        edit = Remove(statement) if statement is not None else Replace(call, "None")
+        if form.kind is Kind.HELP:
+            yield Finding(call, f"{form.text}? shows help", edits=(edit,))
+        else:
+            yield Finding(
+                call,
+                f"{form.name}{form.text} is IPython's automatic call: write it as a Python call",
+                edits=(edit,),
+                severity=Severity.WARNING,
+                todo=True,
+            )
+
+
+RULE = Rule(
+    code="DDP304",
+    name="help-request",
+    summary="`name?` and `?name` go.",
+    why="Help is for a reader of the notebook; it is not Python.",
+    find=find,
+    examples=(
+        Example("model.generate?\n?len\nx = 1\n", "x = 1\n"),
+        Example('x = "really?"\n'),
+    ),
+)

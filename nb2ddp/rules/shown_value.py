@@ -1,0 +1,67 @@
+"""DDP307: a cell's last expression that is only shown goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from nb2ddp.edits import Remove
+from nb2ddp.program import Finding, Program
+from nb2ddp.rule import Example, Rule
+from nb2ddp.tree import Tree
+
+#: Methods that return something to look at and change nothing.
+_SHOWING_METHODS = frozenset(
+    "apply_chat_template batch_decode capitalize copy count decode describe dropna dtypes endswith format get groupby head"
+    " isna items join keys lower lstrip mean nunique num_parameters replace rstrip sample split startswith std strip sum tail"
+    " title to_dict to_pandas to_string tolist unique upper value_counts values".split()
+)
+_SHOWING_FUNCTIONS = frozenset("abs dict dir float hasattr int isinstance len list max min repr round set sorted str sum tuple type".split())
+_PURE = (
+    cst.Name, cst.Attribute, cst.Subscript, cst.Tuple, cst.List, cst.Dict, cst.Set, cst.Integer, cst.Float, cst.Comparison,
+    cst.BinaryOperation, cst.BooleanOperation, cst.UnaryOperation, cst.FormattedString, cst.IfExp, cst.ListComp, cst.DictComp,
+    cst.SetComp, cst.Call,
+)  # fmt: skip
+
+
+def find(program: Program) -> Iterator[Finding]:
+    for cell in program.code_cells:
+        last = program.last_statement(cell)
+        if (
+            isinstance(last, cst.Expr)
+            and isinstance(last.value, _PURE)
+            and is_only_shown(program.tree, last.value)
+        ):
+            yield Finding(last, "the cell's last expression is only shown", edits=(Remove(last),))
+
+
+def is_only_shown(tree: Tree, node: cst.CSTNode) -> bool:
+    """True for an expression without an effect: no call but of methods and functions known to have none."""
+    start, end = tree.span(node)
+    inside = [call for call in tree.of(cst.Call) if start <= tree.start(call) < end]
+    awaits = any(start <= tree.start(n) < end for kind in (cst.Await, cst.NamedExpr, cst.Yield) for n in tree.of(kind))
+    return not awaits and all(_only_returns(tree, call) for call in inside)
+
+
+def _only_returns(tree: Tree, call: cst.Call) -> bool:
+    if isinstance(call.func, cst.Attribute):
+        return call.func.attr.value in _SHOWING_METHODS
+    return isinstance(call.func, cst.Name) and tree.qualified(call.func) in _SHOWING_FUNCTIONS
+
+
+RULE = Rule(
+    code="DDP307",
+    name="value-only-shown",
+    summary="A cell's last expression goes where showing it was its only effect.",
+    why="Jupyter shows the value of a cell's last expression; a script computes it for nobody. A call with an effect "
+    "(`tokenizer.save_pretrained(...)`, `PatchDPOTrainer()`) stays.",
+    find=find,
+    examples=(
+        Example("dataset = load()\ndataset[0] # the first row\n", "dataset = load()\n# the first row\n"),
+        Example("outputs = model.generate(**inputs)\ntokenizer.batch_decode(outputs)\n", "outputs = model.generate(**inputs)\n"),
+        Example('tokenizer.save_pretrained("lora")\n'),
+        Example('"""A remark."""\n'),
+        Example("dataset[0];\nx = 1\n"),
+    ),
+)

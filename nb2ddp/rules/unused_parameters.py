@@ -1,0 +1,70 @@
+"""DDP202: say whether every trained weight gets a gradient in every step, where that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nb2ddp.edits import SetKeyword
+from nb2ddp.models import ModelKind, has_lora
+from nb2ddp.program import Finding, Program
+from nb2ddp.rule import Example, Rule
+from nb2ddp.tree import keyword
+
+FIELD = "ddp_find_unused_parameters"
+
+
+def find(program: Program) -> Iterator[Finding]:
+    kind = program.model_kind
+    for call in program.training.arguments:
+        if keyword(call, FIELD) is not None:
+            continue
+        if kind is ModelKind.DENSE_TEXT and has_lora(program.tree):
+            yield Finding(
+                call,
+                f"{FIELD} is not set: transformers takes True for every adapter",
+                edits=(SetKeyword(call, FIELD, "False"),),
+            )
+        elif kind is not ModelKind.DENSE_TEXT:
+            yield Finding(
+                call,
+                f"{FIELD} is left to Unsloth (2026.10.6 or newer chooses it): False breaks some models of this kind "
+                f"({kind.value})",
+            )
+
+
+RULE = Rule(
+    code="DDP202",
+    name="unused-parameters-searched",
+    summary="`ddp_find_unused_parameters = False` for a dense text model with LoRA; left alone for other kinds.",
+    why="transformers passes True for every adapter; with Unsloth's checkpointing each adapter weight is then marked "
+    "ready twice and the first step fails. Vision, audio, mixture-of-experts and encoder-decoder models may leave "
+    "weights without a gradient, so that False hangs or fails there; Unsloth 2026.10.6 and newer chooses for them "
+    "(unsloth/models/_ddp_defaults.py).",
+    find=find,
+    examples=(
+        Example(
+            """\
+from unsloth import FastLanguageModel
+from trl import SFTConfig
+model, tokenizer = FastLanguageModel.from_pretrained("unsloth/Llama-3.2-1B")
+model = FastLanguageModel.get_peft_model(model, r = 16)
+args = SFTConfig(max_steps = 60)
+""",
+            """\
+from unsloth import FastLanguageModel
+from trl import SFTConfig
+model, tokenizer = FastLanguageModel.from_pretrained("unsloth/Llama-3.2-1B")
+model = FastLanguageModel.get_peft_model(model, r = 16)
+args = SFTConfig(max_steps = 60, ddp_find_unused_parameters = False)
+""",
+        ),
+        Example(
+            """\
+from unsloth import FastLanguageModel
+from trl import SFTConfig
+model, tokenizer = FastLanguageModel.from_pretrained("unsloth/Qwen3-0.6B", full_finetuning = True)
+args = SFTConfig(max_steps = 60)
+"""
+        ),
+    ),
+)

@@ -1,0 +1,203 @@
+"""Read IPython shell commands: what they run, and what Python they are."""
+
+from __future__ import annotations
+
+import builtins
+import keyword
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import libcst as cst
+
+from nb2ddp.tree import Tree
+
+_PIP = r"(?:(?:\S*python[\d.]*|\{sys\.executable\})\s+-m\s+)?(?:uv\s+)?pip3?(?:\.\d+)?"
+_INSTALL = re.compile(
+    rf"(?:sudo\s+(?:-\S+\s+)*)?(?:{_PIP}\s+(?:-\S+\s+)*(?:install|uninstall|download)\b"
+    r"|uv\s+(?:add|sync|venv|python|self)\b|(?:conda|mamba|micromamba)\s+(?:install|update|create|env)\b"
+    r"|(?:apt|apt-get|aptitude|dpkg|yum|dnf|brew|apk)\s+(?:\S+\s+)*?(?:install|update|upgrade|remove|-i)\b"
+    r"|npm\s+(?:install|i)\b|ldconfig\b)"
+)
+_SEPARATOR = re.compile(r"\s*(&&|\|\||;)\s*")
+#: Commands that only show something.
+_SHOWING = re.compile(
+    r"(?:nvidia-smi|ls|pwd|cat|head|tail|df|du|free|lscpu|nproc|uname|which|whoami|env|date|wc|file|tree|echo|ps|top"
+    rf"|printenv|nvcc|{_PIP}\s+(?:list|show|freeze|check|--version|-V)|\S*python[\d.]*\s+(?:--version|-V))\b"
+)
+#: What bash understands and a plain sh does not.
+_BASH = re.compile(r"\{[^{}\s]*(?:,|\.\.)[^{}\s]*\}|\[\[|(?:^|[;&|]\s*)source\s|<\(|&>|<<<|\$'|\|&|\bshopt\b|\bpipefail\b")
+_GROUP = re.compile(r"\{\{|\}\}|\$\$|\{(?P<braced>[^{}]*)\}|\$(?P<name>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)")
+_FORMAT = re.compile(r"(?P<expression>.*?)(?:![rsa])?(?::[^\[\]()'\"]*)?", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Command:
+    """A shell command as Python: an expression for its text, and how it is to be run."""
+
+    expression: str
+    background: bool
+    bash: bool
+
+    @property
+    def run(self) -> str:
+        """The statement that runs it, as the notebook does: a failing command does not stop the script."""
+        function = "Popen" if self.background else "run"
+        executable = ', executable="/bin/bash"' if self.bash else ""
+        return f"subprocess.{function}({self.expression}, shell=True{executable})"
+
+    @property
+    def lines(self) -> str:
+        """The expression for the lines it prints."""
+        executable = ', executable="/bin/bash"' if self.bash else ""
+        return (
+            f"subprocess.run({self.expression}, shell=True{executable}, capture_output=True, text=True)"
+            ".stdout.splitlines()"
+        )
+
+
+def parts(command: str) -> list[str]:
+    """The commands that `&&`, `||` and `;` join."""
+    return [part for part in _SEPARATOR.split(command)[::2] if part.strip()]
+
+
+def is_install(command: str) -> bool:
+    """True for a command that installs packages and does nothing else."""
+    pieces = parts(command.strip("() "))
+    installs = [bool(_INSTALL.match(piece.strip("() "))) for piece in pieces]
+    return any(installs) and all(
+        found or piece.strip("() ").startswith(("command -v", "cd ", "which ")) for found, piece in zip(installs, pieces, strict=True)
+    )
+
+
+def without_installs(command: str) -> str:
+    """The rest of a command whose parts install packages among other things."""
+    pieces = _SEPARATOR.split(command)
+    kept: list[str] = []
+    for index in range(0, len(pieces), 2):
+        if _INSTALL.match(pieces[index].strip("() ")) or not pieces[index].strip():
+            continue
+        if kept:
+            kept.append(pieces[index - 1])
+        kept.append(pieces[index])
+    return "".join(part if part == ";" else f" {part}" for part in kept).strip().replace(" ;", ";")
+
+
+def only_shows(command: str) -> bool:
+    """True for a command that reads and prints: every process need not wait for it."""
+    return ">" not in command and all(_SHOWING.match(p) for part in parts(command) for p in re.split(r"\s*\|\s*", part))
+
+
+def parse(command: str, tree: Tree) -> Command:
+    """Turn a command of the notebook into Python.
+
+    `{name}` and `$name` are filled in where the notebook binds the name, as IPython does; any other brace or
+    dollar is the shell's own, and then, as in IPython, nothing of the command is filled in.
+    """
+    text = _without_comment(command)
+    background = text.endswith("&") and not text.endswith("&&")
+    if background:
+        text = text[:-1].rstrip()
+    return Command(_expression(text, tree), background, bool(_BASH.search(text)))
+
+
+def _without_comment(command: str) -> str:
+    """Drop a trailing `# comment`: the shell would ignore it too."""
+    quote = ""
+    for position, letter in enumerate(command):
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "'\"":
+            quote = letter
+        elif letter == "#" and command[:position].endswith((" ", "\t")):
+            return command[:position].rstrip()
+    return command
+
+
+def _expression(text: str, tree: Tree) -> str:
+    found = list(_groups(text))
+    filled = [(start, end, inside) for start, end, inside in found if inside is not None]
+    if not filled or not all(_is_bound(inside, tree, end - start) for start, end, inside in filled):
+        names = [(s, e, i) for s, e, i in filled if text[s] == "$"]
+        if not names or len(names) != len(filled):
+            return quoted(text)
+        filled = [(s, e, i) for s, e, i in names if _is_bound(i, tree, e - s)]
+        if not filled:
+            return quoted(text)
+    pieces, at = [], 0
+    for start, end, inside in [*filled, (len(text), len(text), None)]:
+        literal = text[at:start].replace("{{", "{").replace("}}", "}").replace("$$", "$")
+        pieces.append((literal, inside))
+        at = end
+    return _fstring(pieces)
+
+
+def _fstring(pieces: list[tuple[str, str | None]]) -> str:
+    body = ""
+    for literal, inside in pieces:
+        body += literal.replace("{", "{{").replace("}", "}}")
+        body += "{" + inside + "}" if inside is not None else ""
+    expressions = "".join(inside or "" for _, inside in pieces)
+    literals = "".join(literal for literal, _ in pieces)
+    quote = next((q for q in ('"', "'", '"""', "'''") if q not in body and not (len(q) == 3 and body.endswith(q[0]))), None)
+    if quote is None or "\\" in expressions or ("\n" in literals and len(quote) == 1):
+        return " + ".join(repr(lit) if inside is None else f"{lit!r} + str({inside})" for lit, inside in pieces if lit or inside)
+    prefix = "rf" if "\\" in literals else "f"
+    return f"{prefix}{quote}{body}{quote}"
+
+
+def _groups(text: str) -> Iterator[tuple[int, int, str | None]]:
+    """Each brace group and dollar name: its place and what stands in it; None for an escaped one."""
+    for match in _GROUP.finditer(text):
+        inside = match["braced"] if match["braced"] is not None else match["name"]
+        yield match.start(), match.end(), inside
+
+
+def _is_bound(inside: str, tree: Tree, _length: int) -> bool:
+    """True for a Python expression all of whose names the notebook (or Python) binds."""
+    match = _FORMAT.fullmatch(inside)
+    try:
+        expression = cst.parse_expression((match["expression"] if match else inside).strip())
+    except Exception:  # noqa: BLE001 - whatever the parser dislikes is no Python
+        return False
+    names = [node for node in _names(expression)]
+    return bool(names) and all(n in tree.bound_names or hasattr(builtins, n) for n in names) and any(
+        n in tree.bound_names for n in names
+    )
+
+
+def _names(expression: cst.BaseExpression) -> list[str]:
+    collected: list[str] = []
+
+    class Names(cst.CSTVisitor):
+        def visit_Name(self, node: cst.Name) -> None:  # noqa: N802
+            collected.append(node.value)
+
+        def visit_Attribute(self, node: cst.Attribute) -> bool:  # noqa: N802
+            node.value.visit(self)
+            return False
+
+    expression.visit(Names())
+    return [name for name in collected if not keyword.iskeyword(name)]
+
+
+def quoted(text: str) -> str:
+    """A plain Python string literal for a text, in the quotes that need the fewest escapes."""
+    if "\n" in text or not text.isprintable():
+        return block(text)
+    if '"' not in text and "\\" not in text:
+        return f'"{text}"'
+    if "'" not in text and "\\" not in text:
+        return f"'{text}'"
+    for quote in ('"', "'", '"""', "'''"):
+        if quote not in text and not text.endswith((quote[0], "\\")) and not text.startswith(quote[0]):
+            return f"{'r' if chr(92) in text else ''}{quote}{text}{quote}"
+    return repr(text)
+
+
+def block(text: str) -> str:
+    """A Python string literal for a text of several lines that reads like the text."""
+    for quote in ('"""', "'''"):
+        if quote not in text and not text.endswith((quote[0], "\\")) and all(c.isprintable() or c in "\n\t" for c in text):
+            return f"{'r' if chr(92) in text else ''}{quote}{text}{quote}"
+    return repr(text)

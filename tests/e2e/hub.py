@@ -1,0 +1,192 @@
+"""Build the tiny hub that the end-to-end tests train on: `python -m tests.e2e.hub FOLDER`.
+
+`transformers` and `datasets` read a repository id such as "unsloth/Qwen3-0.6B" from the folder of that name
+below the working directory, if there is one. The hub is a folder of such folders: two-layer models with
+random weights, a tokenizer of single bytes, and synthetic rows in parquet. A script needs no change to run.
+
+The same folder comes out of every build: each model is drawn from the same seed, each data set from its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from transformers import PretrainedConfig, PreTrainedTokenizerFast
+
+
+class Model(NamedTuple):
+    """An architecture, and the tokens that begin, end and pad a text."""
+
+    family: str
+    begin: str | None
+    end: str
+    pad: str
+
+
+MODELS = {
+    "unsloth/Llama-3.2-1B": Model("llama", "<|begin_of_text|>", "<|end_of_text|>", "<pad>"),
+    "unsloth/Llama-3.2-1B-Instruct": Model("llama", "<|begin_of_text|>", "<|eot_id|>", "<pad>"),
+    "unsloth/mistral-7b-v0.3": Model("mistral", "<s>", "</s>", "<pad>"),
+    "unsloth/Qwen2.5-0.5B-Instruct": Model("qwen2", None, "<|im_end|>", "<pad>"),
+    "unsloth/Qwen3-0.6B": Model("qwen3", None, "<|im_end|>", "<pad>"),
+    "unsloth/gemma-3-270m-it": Model("gemma3_text", "<bos>", "<end_of_turn>", "<pad>"),
+}
+# Where Unsloth looks for its own 4-bit copies of a model.
+COPIES = ("{}-bnb-4bit", "{}-unsloth-bnb-4bit")
+
+SPECIAL_TOKENS = [
+    *("<unk>", "<pad>", "<s>", "</s>", "<bos>", "<start_of_turn>", "<end_of_turn>", "<|begin_of_text|>"),
+    *("<|end_of_text|>", "<|eot_id|>", "<|im_start|>", "<|im_end|>"),
+]
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+WORDS = [
+    *("amber", "basin", "cedar", "delta", "ember", "fjord", "grove", "harbor", "inlet", "jade", "kelp"),
+    *("lagoon", "meadow", "north", "orchard", "pebble", "quarry", "ridge", "summit", "timber", "valley"),
+    *("carries", "follows", "keeps", "leaves", "meets", "turns"),
+]
+ROWS = 240
+
+Row = dict[str, Any]
+
+
+def sentences(rng: random.Random, most: int = 3) -> str:
+    """One to `most` made-up sentences of different lengths."""
+    lines = [" ".join(rng.choices(WORDS, k=rng.randint(3, 9))) for _ in range(rng.randint(1, most))]
+    return " ".join(line.capitalize() + "." for line in lines)
+
+
+def instruction_row(rng: random.Random) -> Row:
+    return {
+        "instruction": sentences(rng, 1),
+        "input": rng.choice(["", sentences(rng, 1)]),
+        "output": sentences(rng),
+    }
+
+
+def conversation_row(rng: random.Random) -> Row:
+    speakers = ("human", "gpt") * rng.randint(1, 2)
+    return {"conversations": [{"from": who, "value": sentences(rng)} for who in speakers], "source": "tiny"}
+
+
+DATASETS: dict[str, Callable[[random.Random], Row]] = {
+    "yahma/alpaca-cleaned": instruction_row,
+    "mlabonne/FineTome-100k": conversation_row,
+    "roneneldan/TinyStories": lambda rng: {"text": sentences(rng, 6)},
+    "databricks/databricks-dolly-15k": lambda rng: {
+        "instruction": sentences(rng, 1),
+        "context": rng.choice(["", sentences(rng, 2)]),
+        "response": sentences(rng),
+        "category": rng.choice(["open_qa", "summarization"]),
+    },
+    "openai/gsm8k": lambda rng: {
+        "question": sentences(rng),
+        "answer": f"{sentences(rng)} #### {rng.randint(0, 99)}",
+    },
+    "Abirate/english_quotes": lambda rng: {
+        "quote": sentences(rng, 2),
+        "author": rng.choice(WORDS).capitalize(),
+    },
+    "stanfordnlp/imdb": lambda rng: {"text": sentences(rng), "label": rng.randint(0, 1)},
+}
+
+
+def tokenizer(model: Model) -> PreTrainedTokenizerFast:
+    """A byte-level tokenizer without merges: 256 bytes and the special tokens."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    core = Tokenizer(models.BPE(vocab={token: i for i, token in enumerate(alphabet)}, merges=[]))
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    core.add_special_tokens(SPECIAL_TOKENS)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        bos_token=model.begin,
+        eos_token=model.end,
+        pad_token=model.pad,
+        unk_token="<unk>",
+        model_max_length=4096,
+        chat_template=CHAT_TEMPLATE,
+    )
+
+
+def model_config(family: str, words: PreTrainedTokenizerFast) -> PretrainedConfig:
+    """Two layers of 128, wide enough for 4-bit blocks and for the attention kernels of a GPU."""
+    from transformers import AutoConfig
+
+    return AutoConfig.for_model(
+        family,
+        vocab_size=512,  # more than the tokenizer has, as in most models
+        hidden_size=128,
+        intermediate_size=256,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,
+        max_position_embeddings=4096,
+        tie_word_embeddings=False,
+        bos_token_id=words.bos_token_id,
+        eos_token_id=words.eos_token_id,
+        pad_token_id=words.pad_token_id,
+    )
+
+
+def build_models(root: Path) -> None:
+    """Every model of `MODELS` below `root`, with links under the names of its 4-bit copies."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    for name, about in MODELS.items():
+        words = tokenizer(about)
+        torch.manual_seed(0)
+        config = model_config(about.family, words)
+        AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(root / name)
+        words.save_pretrained(root / name)
+        folder = Path(name)
+        for copy in COPIES:
+            for spelling in {folder.name, folder.name.lower()}:
+                link = root / folder.parent / copy.format(spelling)
+                if not link.exists():
+                    link.symlink_to(folder.name)
+
+
+def build_datasets(root: Path) -> None:
+    """Every data set of `DATASETS` below `root`, as one parquet file for its "train" split."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for name, row in DATASETS.items():
+        rng = random.Random(name)
+        folder = root / name / "data"
+        folder.mkdir(parents=True, exist_ok=True)
+        table = pa.Table.from_pylist([row(rng) for _ in range(ROWS)])
+        pq.write_table(table, folder / "train-00000-of-00001.parquet")
+    card = "---\nconfigs:\n- config_name: main\n  data_files: data/train-*.parquet\n---\n"
+    (root / "openai/gsm8k/README.md").write_text(card)
+
+
+def build(root: Path) -> Path:
+    """Build the whole hub in the folder `root`, which is made if it is missing, and return it."""
+    build_models(root)
+    build_datasets(root)
+    return root
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.e2e.hub", description="Build the tiny hub.")
+    parser.add_argument("folder", type=Path)
+    print(build(parser.parse_args().folder))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""Loaded by Python itself at the start of every process of a run: `runner.py` puts this folder on PYTHONPATH.
+
+It does three things, each once the module concerned has been imported by somebody else, never earlier:
+
+- where there is no CUDA, it answers the questions about a GPU that notebooks print (name, size, free memory);
+- it writes what the trainer logs at each step, unrounded, to "$STEPS_FOLDER/RANK.jsonl";
+- with CUDA_IS_CPU=1, and only then, tensors sent to "cuda" stay on the CPU where there is no CUDA.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from importlib.abc import MetaPathFinder
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
+MEMORY = 16 * 2**30
+
+
+def answer_gpu_queries(torch: ModuleType) -> None:
+    """Stand in for `torch.cuda`'s queries about GPU 0; those that work without a GPU are left alone."""
+    if torch.cuda.is_available():
+        return
+    gpu = SimpleNamespace(name="No GPU", total_memory=MEMORY, major=8, minor=0, multi_processor_count=1)
+    answers = {
+        "get_device_properties": gpu,
+        "get_device_name": gpu.name,
+        "mem_get_info": (MEMORY, MEMORY),
+        "current_device": int(os.environ.get("LOCAL_RANK", 0)),
+        "reset_peak_memory_stats": None,
+    }
+    for name, answer in answers.items():
+        setattr(torch.cuda, name, lambda *_, answer=answer: answer)
+    if os.environ.get("CUDA_IS_CPU") == "1":
+        keep_on_cpu(torch)
+
+
+def keep_on_cpu(torch: ModuleType) -> None:
+    """Let `.to("cuda")` and `.cuda()` of tensors, and of modules that hold them, leave them on the CPU."""
+    original = torch.Tensor.to
+
+    def here(value: Any) -> Any:
+        return "cpu" if isinstance(value, (str, torch.device)) and str(value).startswith("cuda") else value
+
+    def to(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return original(self, *map(here, args), **{name: here(value) for name, value in kwargs.items()})
+
+    torch.Tensor.to = to
+    torch.Tensor.cuda = lambda self, *_, **__: self
+
+
+def record_steps(callbacks: ModuleType) -> None:
+    """Write down what `Trainer.log` hands to its callbacks, with the step it belongs to."""
+    handler = callbacks.CallbackHandler
+    original = handler.on_log
+    file = Path(os.environ["STEPS_FOLDER"], f"{os.environ.get('RANK', 0)}.jsonl")
+
+    def on_log(self: Any, args: Any, state: Any, control: Any, logs: dict[str, Any], **kwargs: Any) -> Any:
+        with file.open("a") as lines:
+            lines.write(json.dumps({"step": state.global_step, **logs}, default=str) + "\n")
+        return original(self, args, state, control, logs, **kwargs)
+
+    handler.on_log = on_log
+
+
+class AfterImport(MetaPathFinder):
+    """Calls a function with a module as soon as it has been imported."""
+
+    def __init__(self, actions: dict[str, Callable[[ModuleType], None]]) -> None:
+        self.actions = actions
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        action = self.actions.pop(name, None)
+        spec = importlib.util.find_spec(name) if action else None
+        if not action or not spec or not spec.loader:
+            return None
+        original = spec.loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            original(module)
+            action(module)
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+sys.meta_path.insert(
+    0, AfterImport({"torch": answer_gpu_queries, "transformers.trainer_callback": record_steps})
+)

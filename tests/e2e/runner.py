@@ -97,8 +97,8 @@ class Run:
 def recorder() -> Path:
     """The compiled `writes.c`."""
     library = Path(tempfile.mkdtemp(prefix="writes-")) / "writes.so"
-    compile_it = [os.environ.get("CC", "cc"), "-shared", "-fPIC", "-O2", "-o", library]
-    subprocess.run([*compile_it, HERE / "writes.c", "-ldl"], check=True)
+    compile_it = [os.environ.get("CC", "cc"), "-shared", "-fPIC", "-O2", "-o", str(library)]
+    subprocess.run([*compile_it, str(HERE / "writes.c"), "-ldl"], check=True)
     return library
 
 

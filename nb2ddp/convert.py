@@ -58,9 +58,7 @@ def convert_file(notebook: Path, script: Path, options: Options | None = None) -
         raise NotebookError(f"not a notebook: not UTF-8 ({error.reason} at byte {error.start})") from None
     conversion = convert_source(text, notebook.stem, script.name, options)
     changed = {
-        path: content
-        for name, content in conversion.files.items()
-        if _read(path := script.parent / name) != content
+        path: content for name, content in conversion.files.items() if _read(path := script.parent / name) != content
     }
     for path, content in changed.items():
         _write(path, content)
@@ -92,8 +90,8 @@ def _write(path: Path, content: str) -> None:
         with os.fdopen(handle, "wb") as file:
             file.write(content.encode("utf-8"))
         mode = path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask()
-        os.chmod(temporary, mode)
-        os.replace(temporary, path)
+        Path(temporary).chmod(mode)
+        Path(temporary).replace(path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise

@@ -6,6 +6,7 @@ for byte, edits inside one another compose, and nothing is parsed again.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import libcst as cst
 from nb2ddp.tree import Statement, Tree, keyword, small_statements
 
 INDENT = "    "
+_LONG_STRING = re.compile(r'("""|\'\'\').*?\1', re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -302,24 +304,45 @@ def _blank_run(tree: Tree, start: int, end: int) -> int:
 def _outermost(changes: list[Change]) -> list[Change]:
     """Drop changes that lie inside the text another one replaces."""
     kept: list[Change] = []
-    for change in sorted(changes, key=lambda c: (c.start, -c.end if c.end > c.start else 0, c.order)):
-        covering = [k for k in kept if k.end > k.start and k.start <= change.start and change.end <= k.end]
-        beside = change.start == change.end and all(change.start == k.start for k in covering)
-        if not covering or beside:
+    for change in sorted(changes, key=lambda c: (c.start, -c.end, c.order)):
+        if not any(_covers(other, change) for other in kept):
             kept.append(change)
     return sorted(kept)
 
 
+def _covers(outer: Change, inner: Change) -> bool:
+    """True where `outer` replaces the text that `inner` changes; an insertion beside it is not covered."""
+    if inner.start == inner.end:
+        return outer.start < inner.start < outer.end
+    return outer.start <= inner.start and inner.end <= outer.end
+
+
+def _merged(tree: Tree, guards: list[Guard]) -> list[Guard]:
+    """One guard for neighbouring statements under the same condition."""
+    merged: list[Guard] = []
+    for guard in sorted(dict.fromkeys(guards), key=lambda g: tree.start(g.first)):
+        last = merged[-1] if merged else None
+        if last and (last.condition, last.after) == (guard.condition, guard.after) and _follows(tree, last, guard):
+            merged[-1] = Guard(last.first, guard.last, guard.condition, guard.after)
+        else:
+            merged.append(guard)
+    return merged
+
+
+def _follows(tree: Tree, before: Guard, after: Guard) -> bool:
+    suite = tree.parents[before.last]
+    statements = list(getattr(suite, "body", ()))
+    return after.first in statements and statements.index(after.first) == statements.index(before.last) + 1
+
+
 def _indent(tree: Tree, changes: list[Change], guards: list[Guard], order: int) -> list[Change]:
     """Add the guards: a condition above, deeper lines, a line below."""
-    for guard in guards:
+    for guard in _merged(tree, guards):
         start, indent = _line_of(tree, guard.first)
         end = tree.line_end(_code_end(tree, guard.last))
         strings = [tree.span(n) for kind in (cst.SimpleString, cst.FormattedString) for n in tree.of(kind)]
         inner = [
-            Change(c.start, c.end, c.order, c.text.replace("\n", "\n" + INDENT))
-            if start < c.start <= end and "\n" in c.text
-            else c
+            Change(c.start, c.end, c.order, _deeper(c.text)) if (start < c.start <= end or c.start == start < c.end) and "\n" in c.text else c
             for c in changes
         ]
         inner.append(Change(start, start, order, f"{indent}if {guard.condition}:\n"))
@@ -338,3 +361,12 @@ def _indent(tree: Tree, changes: list[Change], guards: list[Guard], order: int) 
             order += 1
         changes = sorted(inner)
     return changes
+
+
+def _deeper(text: str) -> str:
+    """Indent the lines of new code after its first, except inside long strings."""
+    parts, at = [], 0
+    for string in _LONG_STRING.finditer(text):
+        parts += [text[at : string.start()].replace("\n", "\n" + INDENT), string[0]]
+        at = string.end()
+    return "".join([*parts, text[at:].replace("\n", "\n" + INDENT)])

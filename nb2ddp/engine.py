@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from nb2ddp.edits import Change, Edit, InsertBefore, apply, resolve
+from nb2ddp.edits import Change, Edit, InsertBefore, Replace, apply, resolve
+from nb2ddp.ipython import Kind
 from nb2ddp.model import Diagnostic
 from nb2ddp.program import Finding, Program
 from nb2ddp.rule import Rule
@@ -28,7 +29,9 @@ def rewrite(program: Program, rules: Iterable[Rule]) -> Rewrite:
         rules: in the order in which edits at one place apply.
     """
     found = [(rule, finding) for rule in rules for finding in rule.find(program)]
-    changes = resolve(program.tree, [edit for rule, finding in found for edit in _edits(program, rule, finding)])
+    edits = [edit for rule, finding in found for edit in _edits(program, rule, finding)]
+    unmasked = [Replace(call, form.source) for call, form in program.forms_of(*Kind)]  # where no rule wanted them
+    changes = resolve(program.tree, [*edits, *unmasked])
     cells = {cell.number: _cell(program, changes, cell.number) for cell in program.code_cells}
     diagnostics = sorted(
         (_diagnostic(program, rule, finding) for rule, finding in found),

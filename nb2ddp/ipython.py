@@ -55,13 +55,18 @@ class Syntax:
         kind: which form.
         name: the magic's name without `%`; empty for the others.
         text: the rest: arguments, command, or the object asked about. Continued lines are joined.
+        source: the form as the notebook writes it.
         body: the lines below a cell magic that are not Python; None for every other form.
     """
 
     kind: Kind
     name: str
     text: str
+    source: str
     body: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.text}".strip()
 
 
 @dataclass(frozen=True)
@@ -91,11 +96,11 @@ def mask(source: str, first: int = 0, bound: frozenset[str] = frozenset()) -> Ma
     while (at := _first_code_line(lines, done)) is not None and (magic := _CELL_MAGIC.match(lines[at])):
         name, arguments = magic["name"], magic["arguments"].strip()
         if name in PYTHON_CELL_MAGICS:
-            lines[at] = call(Syntax(Kind.CELL_MAGIC, name, arguments), 1)
+            lines[at] = call(Syntax(Kind.CELL_MAGIC, name, arguments, lines[at].lstrip()), 1)
             done = at + 1
         else:
             body = "\n".join(lines[at + 1 :])
-            form = Syntax(Kind.CELL_MAGIC, name, arguments, body)
+            form = Syntax(Kind.CELL_MAGIC, name, arguments, "\n".join(lines[at:]), body)
             lines[at:] = call(form, len(lines) - at).split("\n")
             done = len(lines)
     if automagic := _automagic(lines[done:], bound):
@@ -126,21 +131,22 @@ def _next_form(text: list[str]) -> tuple[int, int, int, Syntax] | None:
     start, column = form.start_line, form.start_col
     if isinstance(form, HelpEnd):
         asked = "".join(text[start : form.q_line + 1])[column:].strip().rstrip("?")
-        return start, column, form.q_line, Syntax(Kind.HELP, "", asked.strip())
+        source = "".join(text[start : form.q_line + 1])[column:-1]
+        return start, column, form.q_line, Syntax(Kind.HELP, "", asked.strip(), source)
     end = min(find_end_of_continued_line(text, start), len(text) - 1)
     line = assemble_continued_line([*text, "\n"], (start, column), end).strip()
-    return start, column, end, _parse(line)
+    return start, column, end, _parse(line, "".join(text[start : end + 1])[column:-1])
 
 
-def _parse(line: str) -> Syntax:
+def _parse(line: str, source: str) -> Syntax:
     if line.startswith("!"):
-        return Syntax(Kind.SHELL, "", line.lstrip("!").strip())
+        return Syntax(Kind.SHELL, "", line.lstrip("!").strip(), source)
     if line.startswith("%"):
         name, _, arguments = line.lstrip("%").strip().partition(" ")
-        return Syntax(Kind.LINE_MAGIC, name, arguments.strip())
+        return Syntax(Kind.LINE_MAGIC, name, arguments.strip(), source)
     if line.startswith("?"):
-        return Syntax(Kind.HELP, "", line.strip("? "))
-    return Syntax(Kind.AUTOCALL, line[0], line[1:].strip())
+        return Syntax(Kind.HELP, "", line.strip("? "), source)
+    return Syntax(Kind.AUTOCALL, line[0], line[1:].strip(), source)
 
 
 def _first_code_line(lines: list[str], start: int) -> int | None:
@@ -159,4 +165,4 @@ def _automagic(lines: list[str], bound: frozenset[str]) -> Syntax | None:
     match = _AUTOMAGIC.fullmatch(code[0])
     if not match or match["name"] not in _AUTOMAGICS or match["name"] in bound:
         return None
-    return Syntax(Kind.LINE_MAGIC, match["name"], (match["arguments"] or "").strip())
+    return Syntax(Kind.LINE_MAGIC, match["name"], (match["arguments"] or "").strip(), code[0])

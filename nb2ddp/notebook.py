@@ -52,8 +52,8 @@ def parse_notebook(text: str, name: str) -> Notebook:
     if not isinstance(raw, dict) or "nbformat" not in raw:
         raise NotebookError("not a notebook: it has no 'nbformat' key")
     try:
-        node = nbformat.reads(json.dumps(_without_outputs(raw)), as_version=4)
-        nbformat.validate(node)
+        node = nbformat.reads(json.dumps(_bare_notebook(raw)), as_version=4)
+        nbformat.validate(node, relax_add_props=True)
     except (NotebookValidationError, AttributeError, KeyError, TypeError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise NotebookError(f"not a valid notebook: {reason}") from None
@@ -84,20 +84,25 @@ def _language(node: Any) -> str:
     return ""
 
 
-def _without_outputs(raw: dict[str, Any]) -> dict[str, Any]:
-    """Drop what a conversion never reads (outputs, attachments, widget state): it may be hundreds of MB."""
+def _bare_notebook(raw: dict[str, Any]) -> dict[str, Any]:
+    """Drop what a conversion never reads: outputs, attachments, widget state (hundreds of MB at times), cell ids.
+
+    Without ids a notebook of nbformat 4.5 reads as 4.4; missing and repeated ids are then no error.
+    """
     notebook = dict(raw)
+    if notebook.get("nbformat") == 4:
+        notebook["nbformat_minor"] = min(notebook.get("nbformat_minor") or 0, 4)
     if isinstance(notebook.get("metadata"), dict):
         notebook["metadata"] = {k: v for k, v in notebook["metadata"].items() if k != "widgets"}
     for owner in (notebook, *[w for w in notebook.get("worksheets") or [] if isinstance(w, dict)]):
         cells = owner.get("cells")
         if isinstance(cells, list):
-            owner["cells"] = [_bare(cell) if isinstance(cell, dict) else cell for cell in cells]
+            owner["cells"] = [_bare_cell(cell) if isinstance(cell, dict) else cell for cell in cells]
     return notebook
 
 
-def _bare(cell: dict[str, Any]) -> dict[str, Any]:
-    bare = {key: value for key, value in cell.items() if key != "attachments"}
+def _bare_cell(cell: dict[str, Any]) -> dict[str, Any]:
+    bare = {key: value for key, value in cell.items() if key not in ("attachments", "id")}
     if "outputs" in bare:
         bare["outputs"] = []
     return bare

@@ -11,6 +11,7 @@ from functools import cached_property
 import libcst as cst
 
 from nb2ddp.edits import Edit
+from nb2ddp.installs import Installs
 from nb2ddp.ipython import Kind, Syntax, mask
 from nb2ddp.model import Location, NotebookError, Options, Severity
 from nb2ddp.models import ModelKind, model_kind
@@ -63,7 +64,11 @@ class Program:
         self._starts: list[int] = []
         masked = []
         bound = frozenset(
-            name for cell in notebook.cells if cell.kind == "code" for names in _BOUND.findall(cell.source) for name in names
+            name
+            for cell in notebook.cells
+            if cell.kind == "code"
+            for names in _BOUND.findall(cell.source)
+            for name in names
         )
         at = 0
         for cell in notebook.cells:
@@ -81,6 +86,7 @@ class Program:
             raise self._syntax_error(masked) from None
 
         self.training = Training(self.tree)
+        self.installs = Installs(self)
 
     @cached_property
     def model_kind(self) -> ModelKind:

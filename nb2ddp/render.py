@@ -40,7 +40,7 @@ def script(program: Program, cells: dict[int, str], needs: frozenset[str], scrip
         "setup": setup(program, needs, program.options),
     }
     text, _ = _exporter().from_notebook_node(new_notebook(cells=nodes), resources=resources)
-    return text.rstrip("\n") + "\n"
+    return str(text).rstrip("\n") + "\n"
 
 
 def setup(program: Program, needs: frozenset[str], options: Options) -> str:

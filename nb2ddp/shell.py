@@ -26,7 +26,9 @@ _SHOWING = re.compile(
     rf"|printenv|nvcc|{_PIP}\s+(?:list|show|freeze|check|--version|-V)|\S*python[\d.]*\s+(?:--version|-V))\b"
 )
 #: What bash understands and a plain sh does not.
-_BASH = re.compile(r"\{[^{}\s]*(?:,|\.\.)[^{}\s]*\}|\[\[|(?:^|[;&|]\s*)source\s|<\(|&>|<<<|\$'|\|&|\bshopt\b|\bpipefail\b")
+_BASH = re.compile(
+    r"\{[^{}\s]*(?:,|\.\.)[^{}\s]*\}|\[\[|(?:^|[;&|]\s*)source\s|<\(|&>|<<<|\$'|\|&|\bshopt\b|\bpipefail\b"
+)
 _GROUP = re.compile(r"\{\{|\}\}|\$\$|\{(?P<braced>[^{}]*)\}|\$(?P<name>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)")
 _FORMAT = re.compile(r"(?P<expression>.*?)(?:![rsa])?(?::[^\[\]()'\"]*)?", re.DOTALL)
 
@@ -66,7 +68,8 @@ def is_install(command: str) -> bool:
     pieces = parts(command.strip("() "))
     installs = [bool(_INSTALL.match(piece.strip("() "))) for piece in pieces]
     return any(installs) and all(
-        found or piece.strip("() ").startswith(("command -v", "cd ", "which ")) for found, piece in zip(installs, pieces, strict=True)
+        found or piece.strip("() ").startswith(("command -v", "cd ", "which "))
+        for found, piece in zip(installs, pieces, strict=True)
     )
 
 
@@ -139,9 +142,13 @@ def _fstring(pieces: list[tuple[str, str | None]]) -> str:
         body += "{" + inside + "}" if inside is not None else ""
     expressions = "".join(inside or "" for _, inside in pieces)
     literals = "".join(literal for literal, _ in pieces)
-    quote = next((q for q in ('"', "'", '"""', "'''") if q not in body and not (len(q) == 3 and body.endswith(q[0]))), None)
+    quote = next(
+        (q for q in ('"', "'", '"""', "'''") if q not in body and not (len(q) == 3 and body.endswith(q[0]))), None
+    )
     if quote is None or "\\" in expressions or ("\n" in literals and len(quote) == 1):
-        return " + ".join(repr(lit) if inside is None else f"{lit!r} + str({inside})" for lit, inside in pieces if lit or inside)
+        return " + ".join(
+            repr(lit) if inside is None else f"{lit!r} + str({inside})" for lit, inside in pieces if lit or inside
+        )
     prefix = "rf" if "\\" in literals else "f"
     return f"{prefix}{quote}{body}{quote}"
 
@@ -158,11 +165,13 @@ def _is_bound(inside: str, tree: Tree, _length: int) -> bool:
     match = _FORMAT.fullmatch(inside)
     try:
         expression = cst.parse_expression((match["expression"] if match else inside).strip())
-    except Exception:  # noqa: BLE001 - whatever the parser dislikes is no Python
+    except Exception:
         return False
-    names = [node for node in _names(expression)]
-    return bool(names) and all(n in tree.bound_names or hasattr(builtins, n) for n in names) and any(
-        n in tree.bound_names for n in names
+    names = _names(expression)
+    return (
+        bool(names)
+        and all(n in tree.bound_names or hasattr(builtins, n) for n in names)
+        and any(n in tree.bound_names for n in names)
     )
 
 
@@ -198,6 +207,10 @@ def quoted(text: str) -> str:
 def block(text: str) -> str:
     """A Python string literal for a text of several lines that reads like the text."""
     for quote in ('"""', "'''"):
-        if quote not in text and not text.endswith((quote[0], "\\")) and all(c.isprintable() or c in "\n\t" for c in text):
+        if (
+            quote not in text
+            and not text.endswith((quote[0], "\\"))
+            and all(c.isprintable() or c in "\n\t" for c in text)
+        ):
             return f"{'r' if chr(92) in text else ''}{quote}{text}{quote}"
     return repr(text)

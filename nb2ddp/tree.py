@@ -140,11 +140,12 @@ class Tree:
 
     @cached_property
     def _dead(self) -> list[tuple[int, int]]:
-        return [
-            self.span(node.body)
-            for node in (*self.of(cst.If), *self.of(cst.While))
-            if isinstance(node.test, (cst.Name, cst.Integer)) and node.test.value in ("False", "0")
+        tests = [(node.test, node.body) for node in self.of(cst.If)]
+        tests += [(node.test, node.body) for node in self.of(cst.While)]
+        never = [
+            body for test, body in tests if isinstance(test, (cst.Name, cst.Integer)) and test.value in ("False", "0")
         ]
+        return [self.span(body) for body in never]
 
     # -- names ----------------------------------------------------------------------------------------------
 

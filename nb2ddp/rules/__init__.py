@@ -6,6 +6,7 @@ from nb2ddp.rule import Rule
 from nb2ddp.rules import (
     batch,
     cell_magic,
+    cell_program,
     device_map,
     display,
     end_of_training,
@@ -31,6 +32,7 @@ RULES: tuple[Rule, ...] = (
     token_average.RULE,
     env_magic.RULE,
     cell_magic.RULE,
+    cell_program.RULE,
     line_magic.RULE,
     help.RULE,
     shell_command.RULE,

@@ -28,7 +28,7 @@ def find(program: Program) -> Iterator[Finding]:
             tree.text(argument.value) if argument else default
             for argument, default in zip(passed, _UNSLOTH_DEFAULTS if patched else _DEFAULTS, strict=True)
         ]
-        if tuple(values) == names:
+        if passed[0] is not None and _is_split(program, passed[0].value):
             continue
         if any(a.star == "**" for a in call.args) and None in passed:
             yield Finding(
@@ -53,6 +53,15 @@ def find(program: Program) -> Iterator[Finding]:
             ),
             needs=frozenset({"split_batch"}),
         )
+
+
+def _is_split(program: Program, value: cst.BaseExpression) -> bool:
+    """True for a name that `split_batch` has bound."""
+    binding = program.tree.binding(value) if isinstance(value, cst.Name) else None
+    if binding is None or not isinstance(binding.node, cst.Assign):
+        return False
+    made_by = binding.node.value
+    return isinstance(made_by, cst.Call) and program.tree.text(made_by.func) == program.name("split_batch")
 
 
 def _product(program: Program, passed: tuple[cst.Arg | None, ...]) -> int | None:

@@ -23,7 +23,7 @@ RULE = Rule(
     code="DDP302",
     name="cell-magic-around-code",
     summary="The line `%%capture` (or `%%time`, `%%timeit`, ...) goes; the code below it stays.",
-    why="These magics run their body in the notebook's own namespace; the rest of the notebook may use what it defines.",
+    why="These magics run their body in the notebook's own namespace; later cells may use what it defines.",
     find=find,
     examples=(
         Example("# a title\n%%capture --no-stderr\nx = 1\n", "# a title\nx = 1\n"),

@@ -82,7 +82,7 @@ RULE = Rule(
     code="DDP308",
     name="display-call",
     summary="`display(...)`, the classes of IPython.display and their imports go.",
-    why="They draw in a notebook; in a script they print the name of an object, or fail. Names are resolved: `Audio` of "
+    why="They draw in a notebook; in a script they print an object's name, or fail. Names are resolved: `Audio` of "
     "datasets stays.",
     find=find,
     examples=(

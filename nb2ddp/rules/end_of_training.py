@@ -31,8 +31,8 @@ def find(program: Program) -> Iterator[Finding]:
 RULE = Rule(
     code="DDP401",
     name="every-process-goes-on",
-    summary="After the last training the processes wait for each other, close the process group, and all but the main one"
-    " end.",
+    summary="After the last training the processes wait for each other, the process group is closed, and all processes "
+    "but the main one end.",
     why="Otherwise every process generates, and all write the same files at once. transformers never closes the group "
     "(transformers issue 48874). It is closed after the last call that needs all processes, found by statement: train, "
     "evaluate or predict.",

@@ -14,9 +14,9 @@ from nb2ddp.rule import Example, Rule
 _INDEXED = re.compile(r"cuda:(\d+)")
 #: Functions of torch.cuda whose first argument is a device.
 _QUERIES = frozenset(
-    "current_stream device empty_cache get_device_capability get_device_name get_device_properties max_memory_allocated"
-    " max_memory_reserved mem_get_info memory_allocated memory_reserved memory_stats memory_summary"
-    " reset_peak_memory_stats set_device synchronize utilization".split()
+    "current_stream device empty_cache get_device_capability get_device_name get_device_properties "
+    "max_memory_allocated max_memory_reserved mem_get_info memory_allocated memory_reserved memory_stats "
+    "memory_summary reset_peak_memory_stats set_device synchronize utilization".split()
 )
 
 

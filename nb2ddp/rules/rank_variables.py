@@ -16,7 +16,8 @@ from nb2ddp.tree import Tree
 
 #: What torchrun and accelerate set for each process, and what hides GPUs from them.
 LAUNCHER_VARIABLES = frozenset(
-    "CUDA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT RANK WORLD_SIZE".split()
+    "CUDA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT RANK "
+    "WORLD_SIZE".split()
 )
 
 
@@ -61,7 +62,7 @@ RULE = Rule(
     code="DDP103",
     name="launcher-variable-set",
     summary="Assignments of `CUDA_VISIBLE_DEVICES`, `WORLD_SIZE`, `RANK`, `LOCAL_RANK` and the like go.",
-    why="accelerate and torchrun set these for each process. A notebook's `CUDA_VISIBLE_DEVICES = \"0\"` would send "
+    why='accelerate and torchrun set these for each process. A notebook\'s `CUDA_VISIBLE_DEVICES = "0"` would send '
     "every process to the same GPU. To choose GPUs, set it for the launch command.",
     find=find,
     severity=Severity.WARNING,

@@ -17,7 +17,9 @@ _DRAWING = re.compile(
     r"|numpy\.random\.(rand|randn|randint|random|choice|shuffle|permutation|uniform|normal|sample|random_sample)"
     r"|torch\.(rand|randn|randint|randperm|rand_like|randn_like|normal|multinomial|bernoulli)"
 )
-_SEEDING = re.compile(r"(transformers\.|accelerate\.utils\.|trl\.)?set_seed|(random|numpy\.random|torch)\.(manual_)?seed")
+_SEEDING = re.compile(
+    r"(transformers\.|accelerate\.utils\.|trl\.)?set_seed|(random|numpy\.random|torch)\.(manual_)?seed"
+)
 #: Methods of a data set that draw, unless they are given a seed.
 _DATASET_METHODS = frozenset({"shuffle", "train_test_split"})
 _SEED_KEYWORDS = ("random_state", "seed")
@@ -57,10 +59,8 @@ RULE = Rule(
     code="DDP402",
     name="unseeded-randomness",
     summary="`set_seed(...)` in the setup block, where something before training draws random numbers without a seed.",
-    why="Each process would shuffle or split the data its own way: samples are then trained twice or never. datasets takes "
-    "a missing seed from NumPy's global state.",
+    why="Each process would shuffle or split the data its own way: samples are then trained twice or never. "
+    "datasets takes a missing seed from NumPy's global state.",
     find=find,
-    examples=(
-        Example('split = dataset.train_test_split(test_size = 0.1, seed = 1)\n'),
-    ),
+    examples=(Example("split = dataset.train_test_split(test_size = 0.1, seed = 1)\n"),),
 )

@@ -4,55 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import libcst as cst
+
 from nb2ddp.edits import Remove, Replace
 from nb2ddp.ipython import Kind
 from nb2ddp.once import WAIT, on_main_process, once_a_machine
 from nb2ddp.program import Finding, Program
 from nb2ddp.rule import Example, Rule
-from nb2ddp.rules.installs import removed_statements
-from nb2ddp.shell import is_install, only_shows, parse, without_installs
+from nb2ddp.shell import only_shows, parse, without_installs
 
 
 def find(program: Program) -> Iterator[Finding]:
-    tree = program.tree
-    removed = removed_statements(program)
     for call, form in program.forms_of(Kind.SHELL):
-        statement = program.alone(call)
-        if is_install(form.text) or any(above in removed for above in (call, *tree.ancestors(call))):
-            continue
-        text = without_installs(form.text)
-        shown = text if len(text) < 60 else text[:57] + "..."
-        message = f"!{shown} is IPython's"
-        if statement is None:
-            yield Finding(
-                call, message, edits=(Replace(call, parse(text, tree).lines),), needs=frozenset({"subprocess"})
-            )
-        elif not text or text.startswith("#"):
-            yield Finding(call, message, edits=(Remove(statement),))
-        elif only_shows(text):
-            yield Finding(
-                call,
-                message,
-                edits=(Replace(statement, parse(text, tree).run), *on_main_process(program, statement)),
-                needs=frozenset({"subprocess"}),
-            )
+        yield from shell_findings(program, call, form.text)
+
+
+def shell_findings(program: Program, call: cst.Call, command: str) -> Iterator[Finding]:
+    """What becomes of a shell command, however the notebook spells it."""
+    if program.installs.covers(call):
+        return
+    text = without_installs(command)
+    message = f"!{text if len(text) < 60 else text[:57] + '...'} is IPython's"
+    needs = frozenset({"subprocess"})
+    statement = program.alone(call)
+    if statement is None:
+        yield Finding(call, message, edits=(Replace(call, parse(text, program.tree).lines),), needs=needs)
+    elif not text or text.startswith("#"):
+        yield Finding(call, message, edits=(Remove(statement),))
+    else:
+        run = Replace(statement, parse(text, program.tree).run)
+        if only_shows(text):
+            yield Finding(call, message, edits=(run, *on_main_process(program, statement)), needs=needs)
         else:
             guard = once_a_machine(program, statement)
-            yield Finding(
-                call,
-                message,
-                edits=(Replace(statement, parse(text, tree).run), *guard),
-                needs=frozenset({"subprocess"}) | (WAIT if guard else frozenset()),
-            )
+            yield Finding(call, message, edits=(run, *guard), needs=needs | (WAIT if guard else frozenset()))
 
 
 RULE = Rule(
     code="DDP305",
     name="shell-command",
-    summary="`!command` becomes `subprocess.run`. Before training it runs on each machine's first process and the others"
-    " wait; after training the main process is alone.",
+    summary="`!command` becomes `subprocess.run`. Before training it runs on each machine's first process and the "
+    "others wait; after training the main process is alone.",
     why="`!` is IPython's. Two processes that clone or download into one folder at once break each other's files. "
-    "`{name}` and `$name` are filled in where the notebook binds the name; every other brace and dollar is the shell's.",
+    "`{name}` and `$name` are filled in where the notebook binds the name; others are the shell's.",
     find=find,
     examples=(
         Example(

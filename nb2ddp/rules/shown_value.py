@@ -13,16 +13,14 @@ from nb2ddp.tree import Tree
 
 #: Methods that return something to look at and change nothing.
 _SHOWING_METHODS = frozenset(
-    "apply_chat_template batch_decode capitalize copy count decode describe dropna dtypes endswith format get groupby head"
-    " isna items join keys lower lstrip mean nunique num_parameters replace rstrip sample split startswith std strip sum tail"
-    " title to_dict to_pandas to_string tolist unique upper value_counts values".split()
+    "apply_chat_template batch_decode capitalize copy count decode describe dropna dtypes endswith format "
+    "get groupby head isna items join keys lower lstrip mean nunique num_parameters replace rstrip sample "
+    "split startswith std strip sum tail title to_dict to_pandas to_string tolist unique upper "
+    "value_counts values".split()
 )
-_SHOWING_FUNCTIONS = frozenset("abs dict dir float hasattr int isinstance len list max min repr round set sorted str sum tuple type".split())
-_PURE = (
-    cst.Name, cst.Attribute, cst.Subscript, cst.Tuple, cst.List, cst.Dict, cst.Set, cst.Integer, cst.Float, cst.Comparison,
-    cst.BinaryOperation, cst.BooleanOperation, cst.UnaryOperation, cst.FormattedString, cst.IfExp, cst.ListComp, cst.DictComp,
-    cst.SetComp, cst.Call,
-)  # fmt: skip
+_SHOWING_FUNCTIONS = frozenset(
+    "abs dict dir float hasattr int isinstance len list max min repr round set sorted str sum tuple type".split()
+)
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -30,7 +28,7 @@ def find(program: Program) -> Iterator[Finding]:
         last = program.last_statement(cell)
         if (
             isinstance(last, cst.Expr)
-            and isinstance(last.value, _PURE)
+            and not isinstance(last.value, (cst.SimpleString, cst.ConcatenatedString, cst.Ellipsis))
             and is_only_shown(program.tree, last.value)
         ):
             yield Finding(last, "the cell's last expression is only shown", edits=(Remove(last),))
@@ -59,7 +57,10 @@ RULE = Rule(
     find=find,
     examples=(
         Example("dataset = load()\ndataset[0] # the first row\n", "dataset = load()\n# the first row\n"),
-        Example("outputs = model.generate(**inputs)\ntokenizer.batch_decode(outputs)\n", "outputs = model.generate(**inputs)\n"),
+        Example(
+            "outputs = model.generate(**inputs)\ntokenizer.batch_decode(outputs)\n",
+            "outputs = model.generate(**inputs)\n",
+        ),
         Example('tokenizer.save_pretrained("lora")\n'),
         Example('"""A remark."""\n'),
         Example("dataset[0];\nx = 1\n"),

@@ -37,8 +37,8 @@ RULE = Rule(
     code="DDP203",
     name="tokens-not-averaged",
     summary="`average_tokens_across_devices = True` where the loss is a mean over tokens.",
-    why="Each process sees another number of tokens in a step. A mean of the processes' means weighs short samples more "
-    "than one GPU would. With this field the loss is one mean over all tokens of the step; transformers before 5 "
+    why="Each process sees another number of tokens in a step. A mean of the processes' means weighs short samples "
+    "more than one GPU would. With this field the loss is one mean over all tokens of the step; transformers before 5 "
     "defaults to False.",
     find=find,
     examples=(

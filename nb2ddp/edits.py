@@ -70,15 +70,15 @@ class Remove:
 
 @dataclass(frozen=True)
 class Guard:
-    """Put neighbouring statements under a condition, then optionally a line below it.
+    """Put neighbouring statements under a header, then optionally a line below them.
 
-    `Guard(a, b, "local_rank == 0", "wait()")` writes `if local_rank == 0:` above `a`, indents `a` to `b`, and
+    `Guard(a, b, "if local_rank == 0", "wait()")` writes `if local_rank == 0:` above `a`, indents `a` to `b`, and
     writes `wait()` below.
     """
 
     first: Statement
     last: Statement
-    condition: str
+    header: str
     after: str = ""
 
 
@@ -318,12 +318,12 @@ def _covers(outer: Change, inner: Change) -> bool:
 
 
 def _merged(tree: Tree, guards: list[Guard]) -> list[Guard]:
-    """One guard for neighbouring statements under the same condition."""
+    """One guard for neighbouring statements under the same header."""
     merged: list[Guard] = []
     for guard in sorted(dict.fromkeys(guards), key=lambda g: tree.start(g.first)):
         last = merged[-1] if merged else None
-        if last and (last.condition, last.after) == (guard.condition, guard.after) and _follows(tree, last, guard):
-            merged[-1] = Guard(last.first, guard.last, guard.condition, guard.after)
+        if last and (last.header, last.after) == (guard.header, guard.after) and _follows(tree, last, guard):
+            merged[-1] = Guard(last.first, guard.last, guard.header, guard.after)
         else:
             merged.append(guard)
     return merged
@@ -345,7 +345,7 @@ def _indent(tree: Tree, changes: list[Change], guards: list[Guard], order: int) 
             Change(c.start, c.end, c.order, _deeper(c.text)) if (start < c.start <= end or c.start == start < c.end) and "\n" in c.text else c
             for c in changes
         ]
-        inner.append(Change(start, start, order, f"{indent}if {guard.condition}:\n"))
+        inner.append(Change(start, start, order, f"{indent}{guard.header}:\n"))
         order += 1
         lines = [start]
         while (following := tree.line_end(lines[-1]) + 1) <= end:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import libcst as cst
 
-from nb2ddp.edits import Edit, Guard
+from nb2ddp.edits import Edit, Guard, InsertAfter
 from nb2ddp.program import Program
 
-#: Parts of the setup block that `once_a_machine` relies on.
+#: The part of the setup block that waiting relies on.
 WAIT = frozenset({"wait"})
 WAIT_CALL = "PartialState().wait_for_everyone()"
 
@@ -15,12 +15,26 @@ WAIT_CALL = "PartialState().wait_for_everyone()"
 def once_a_machine(program: Program, node: cst.CSTNode) -> tuple[Edit, ...]:
     """Run a statement on each machine's first process; the others wait for it.
 
-    After training the main process is alone, and nothing is needed.
+    In a loop or a function the wait follows the whole top-level statement that runs it. After training the main
+    process is alone, and nothing is needed.
     """
     if not program.runs_before_end(node) or is_guarded(program, node):
         return ()
+    tree = program.tree
+    statement = tree.statement(node)
+    header = f"if {program.name('local_rank')} == 0"
+    if tree.parents[statement] is tree.module or (tree.function(node) is None and not program.in_loop(node)):
+        return (Guard(statement, statement, header, WAIT_CALL),)
+    waits = [InsertAfter(top, WAIT_CALL) for top in program.run_by(node)]
+    return (Guard(statement, statement, header), *waits)
+
+
+def first_on_each_machine(program: Program, node: cst.CSTNode) -> tuple[Edit, ...]:
+    """Run a statement whose value every process needs on each machine's first process, then on the others."""
+    if not program.runs_before_end(node) or is_guarded(program, node):
+        return ()
     statement = program.tree.statement(node)
-    return (Guard(statement, statement, f"{program.name('local_rank')} == 0", WAIT_CALL),)
+    return (Guard(statement, statement, "with PartialState().local_main_process_first()"),)
 
 
 def on_main_process(program: Program, node: cst.CSTNode) -> tuple[Edit, ...]:
@@ -28,13 +42,14 @@ def on_main_process(program: Program, node: cst.CSTNode) -> tuple[Edit, ...]:
     if not program.runs_before_end(node) or is_guarded(program, node):
         return ()
     statement = program.tree.statement(node)
-    return (Guard(statement, statement, program.name("is_main_process")),)
+    return (Guard(statement, statement, f"if {program.name('is_main_process')}"),)
 
 
 def is_guarded(program: Program, node: cst.CSTNode) -> bool:
-    """True below a condition on the rank."""
-    names = {program.name("local_rank"), program.name("is_main_process")}
+    """True below a condition on the rank, or where the first process of a machine goes first."""
+    names = {program.name("local_rank"), program.name("is_main_process"), "process_first"}
     return any(
-        isinstance(above, cst.If) and any(name in program.tree.text(above.test) for name in names)
+        isinstance(above, (cst.If, cst.With))
+        and any(name in program.tree.text(above).split(":", 1)[0] for name in names)
         for above in program.tree.ancestors(node)
     )

@@ -17,7 +17,7 @@ from nb2ddp.model import Location, NotebookError, Options, Severity
 from nb2ddp.models import ModelKind, model_kind
 from nb2ddp.notebook import Cell, Notebook
 from nb2ddp.training import Training
-from nb2ddp.tree import Tree, placeholder
+from nb2ddp.tree import Statement, Tree, placeholder
 
 _BOUND = re.compile(r"^[ \t]*(?:(\w+)[ \t]*=(?!=)|(?:def|class|import)[ \t]+(\w+)|from\b.*\bimport\b.*\b(\w+))", re.M)
 
@@ -172,10 +172,41 @@ class Program:
                     return True
             elif function not in seen:
                 seen.add(function)
-                pending += [(use, self.tree.function(use)) for use in self._uses(function)]
+                pending += [(use, self.tree.function(use)) for use in self.uses_of(function)]
         return False
 
-    def _uses(self, function: cst.FunctionDef) -> list[cst.CSTNode]:
+    def in_loop(self, node: cst.CSTNode) -> bool:
+        """True for code that may run more than once where it stands."""
+        return any(isinstance(above, (cst.For, cst.While)) for above in self.tree.ancestors(node))
+
+    def run_by(self, node: cst.CSTNode) -> list[Statement]:
+        """The top-level statements before the end of training that run a node: around it, or calling its function."""
+        function = self.tree.function(node)
+        if function is None:
+            return [self.tree.top_statement(node)]
+        called: list[Statement] = []
+        for use in self.uses_of(function):
+            if isinstance(self.tree.parents[use], cst.Call) and use not in self.tree.ancestors(function):
+                called += [top for top in self.run_by(use) if self.training.is_before_end(top) and top not in called]
+        return called
+
+    def calls_of(self, function: cst.FunctionDef) -> list[cst.Call]:
+        """The live calls of a function of the notebook."""
+        owners = [self.tree.parents[use] for use in self.uses_of(function)]
+        return [call for call in owners if isinstance(call, cst.Call)]
+
+    def bound_within(self, statement: Statement) -> list[str]:
+        """Names that are bound at module level inside a statement and nowhere else."""
+        start, end = self.tree.span(statement)
+        names = {n.value for n in self.tree.of(cst.Name) if start <= self.tree.start(n) < end}
+        return [
+            name
+            for name in sorted(names)
+            if (found := self.tree.bindings(name)) and all(start <= b.offset < end for b in found)
+        ]
+
+    def uses_of(self, function: cst.FunctionDef) -> list[cst.CSTNode]:
+        """Where live code names a function of the notebook: to call it, or to hand it on."""
         name = function.name.value
         if isinstance(self.tree.scope(function), cst.ClassDef):
             owner = cst.ensure_type(self.tree.scope(function), cst.ClassDef).name.value

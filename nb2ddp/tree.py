@@ -105,6 +105,11 @@ class Tree:
         """Every node of one class, in source order."""
         return cast("list[Node]", self._by_type.get(kind, []))
 
+    def within(self, node: cst.CSTNode, kind: type[Node]) -> list[Node]:
+        """Every node of one class inside a node (itself included), in order."""
+        start, end = self.span(node)
+        return [inner for inner in self.of(kind) if start <= self.start(inner) < end]
+
     def ancestors(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         """A node's parent, its parent's parent, and so on up to the module."""
         while (parent := self.parents.get(node)) is not None:

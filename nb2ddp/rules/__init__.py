@@ -9,6 +9,7 @@ from nb2ddp.rules import (
     cell_program,
     device_map,
     display,
+    early_write,
     end_of_training,
     env_magic,
     fixed_device,
@@ -39,6 +40,7 @@ RULES: tuple[Rule, ...] = (
     installs.RULE,
     shown_value.RULE,
     display.RULE,
+    early_write.RULE,
     end_of_training.RULE,
     seeds.RULE,
 )

@@ -1,0 +1,95 @@
+"""Calls of Python that must not run once a process: they write files, fetch, or start something."""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+
+import libcst as cst
+
+from nb2ddp.program import Program
+from nb2ddp.tree import Tree, argument, keyword
+
+_WRITING_FUNCTIONS = re.compile(
+    r"os\.(mkdir|makedirs|remove|unlink|rename|replace|rmdir|removedirs|symlink|link|truncate|system)"
+    r"|shutil\.(copy|copy2|copyfile|copytree|move|rmtree|unpack_archive|make_archive)"
+    r"|(json|pickle|yaml|joblib|cloudpickle|dill)\.(dump|safe_dump)|torch\.save|numpy\.(save|savez|savez_compressed|savetxt)"
+    r"|safetensors(\.\w+)*\.save_file|torchaudio\.save|soundfile\.write|cv2\.imwrite|imageio(\.\w+)*\.(imwrite|imsave)"
+    r"|scipy\.io\.wavfile\.write|torchvision(\.\w+)*\.save_image"
+    r"|subprocess\.(run|call|check_call|Popen)|(huggingface_hub\.)?(login|notebook_login|interpreter_login)"
+    r"|huggingface_hub\.(upload_file|upload_folder|create_repo)|nltk\.download|spacy\.cli\.download"
+)
+_FETCHING = re.compile(
+    r"urllib\.request\.urlretrieve|wget\.download|gdown\.(download|download_folder|cached_download)"
+    r"|(huggingface_hub\.)?(snapshot_download|hf_hub_download)|kagglehub\.(dataset|model)_download"
+)
+_WRITING_METHODS = frozenset(
+    "extractall push_to_hub push_to_hub_gguf push_to_hub_merged save_pretrained save_pretrained_gguf save_pretrained_merged"
+    " save_pretrained_torchao save_lora save_to_disk savefig to_csv to_excel to_feather to_html to_json to_parquet to_pickle"
+    " to_sql write_bytes write_image write_text".split()
+)
+#: Method names that write only when they are given a path.
+_WRITING_WITH_PATH = frozenset({"save"})
+_PATH_METHODS = frozenset({"mkdir", "touch", "unlink", "rename", "rmdir"})
+
+
+class Effect(Enum):
+    """What a call does that one process must do for all."""
+
+    WRITE = "writes a file"
+    FETCH = "downloads"
+
+
+def effect(tree: Tree, call: cst.Call) -> Effect | None:
+    """The effect of a call beyond this process, as far as its name tells."""
+    name = tree.qualified(call.func)
+    if _FETCHING.fullmatch(name):
+        if name.rsplit(".", 1)[-1] in ("snapshot_download", "hf_hub_download") and not keyword(call, "local_dir"):
+            return None  # the hub's own cache is safe with several processes
+        return Effect.FETCH
+    if _WRITING_FUNCTIONS.fullmatch(name):
+        return None if _only_reads(tree, call, name) else Effect.WRITE
+    if name in ("open", "io.open", "codecs.open"):
+        return Effect.WRITE if _opens_for_writing(tree, argument(call, "mode", 1)) else None
+    if name == "numpy.memmap":
+        return Effect.WRITE if _opens_for_writing(tree, argument(call, "mode", 2)) else None
+    if isinstance(call.func, cst.Attribute):
+        method, owner = call.func.attr.value, call.func.value
+        if method in _WRITING_METHODS:
+            return None if name.startswith((".", "plt")) and method in ("to_json", "to_html") and not call.args else Effect.WRITE
+        if method in _WRITING_WITH_PATH and call.args and isinstance(tree.literal(call.args[0].value), str):
+            return Effect.WRITE
+        if method in _PATH_METHODS and isinstance(owner, cst.Call) and tree.qualified(owner.func) == "pathlib.Path":
+            return Effect.WRITE
+        if method == "open" and _opens_for_writing(tree, argument(call, "mode", 0)):
+            return Effect.WRITE
+    return None
+
+
+def _opens_for_writing(tree: Tree, mode: cst.Arg | None) -> bool:
+    value = tree.literal(mode.value) if mode is not None else "r"
+    return isinstance(value, str) and any(letter in value for letter in "wax+")
+
+
+def _only_reads(tree: Tree, call: cst.Call, name: str) -> bool:
+    """True for a command that only asks: `nvidia-smi`, `--version`."""
+    words = [
+        str(s.evaluated_value)
+        for s in tree.of(cst.SimpleString)
+        if tree.start(call) <= tree.start(s) < tree.span(call)[1]
+    ]
+    asked = {"nvidia-smi", "--version", "--help", "which", "uname", "lscpu"}
+    return name.startswith("subprocess.") and any(asked & set(word.split()) for word in words)
+
+
+def writes(program: Program) -> list[tuple[cst.Call, Effect]]:
+    """Live calls with an effect that run before the end of training, outside install cells, in order."""
+    tree = program.tree
+    return [
+        (call, found)
+        for call in tree.of(cst.Call)
+        if (found := effect(tree, call)) is not None
+        and tree.is_live(call)
+        and not program.installs.covers(call)
+        and program.runs_before_end(call)
+    ]

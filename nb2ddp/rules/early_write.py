@@ -1,0 +1,163 @@
+"""DDP403: write files, fetch and start programs once a machine before training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import cast
+
+import libcst as cst
+
+from nb2ddp.edits import Edit
+from nb2ddp.effects import Effect, writes
+from nb2ddp.model import Severity
+from nb2ddp.once import WAIT, first_on_each_machine, is_guarded, once_a_machine
+from nb2ddp.program import Finding, Program
+from nb2ddp.rule import Example, Rule
+from nb2ddp.tree import Statement
+
+
+def find(program: Program) -> Iterator[Finding]:
+    tree = program.tree
+    seen: set[cst.CSTNode] = set()
+    for call, found in writes(program):
+        function = tree.function(call)
+        unit: cst.CSTNode = _unit(program, call)
+        message = f"{tree.text(call.func)}(...) {found.value}, in every process"
+        callers = _callers(program, function) if function is not None else []
+        if callers and function is not None:
+            unit = function
+            edits = tuple(edit for use in callers for edit in once_a_machine(program, use))
+            if all(is_guarded(program, use) for use in callers):
+                continue
+        elif is_guarded(program, unit):
+            continue
+        else:
+            edits = _edits(program, call, cast("Statement", unit), found)
+        if unit in seen:
+            continue
+        seen.add(unit)
+        if edits:
+            yield Finding(call, message, edits=edits, needs=WAIT)
+        else:
+            yield Finding(
+                call,
+                f"{message}: its value is used, so it cannot run on one process alone; give each process its own path,"
+                f" or write it before the job",
+                severity=Severity.WARNING,
+                todo=True,
+            )
+
+
+def _unit(program: Program, call: cst.Call) -> Statement:
+    """The statement to run once: a `with open(...)` as a whole, else the call's own."""
+    tree = program.tree
+    statement = tree.statement(call)
+    owner = next((s for s in (statement, *tree.ancestors(statement)) if isinstance(s, cst.With)), None)
+    if owner is not None and any(_opens(program, item) for item in owner.items):
+        return owner
+    return statement
+
+
+def _opens(program: Program, item: cst.WithItem) -> bool:
+    return isinstance(item.item, cst.Call) and program.tree.qualified(item.item.func).endswith("open")
+
+
+def _edits(program: Program, call: cst.Call, statement: Statement, found: Effect) -> tuple[Edit, ...]:
+    if isinstance(statement, cst.With) or program.alone(call) is not None:
+        return () if _binds_for_later(program, statement) else once_a_machine(program, statement)
+    return first_on_each_machine(program, statement) if found is Effect.FETCH else ()
+
+
+def _callers(program: Program, function: cst.FunctionDef) -> list[cst.Call]:
+    """The calls before the end of training, where each stands alone at module level: the place to run it once."""
+    callers = [use for use in program.calls_of(function) if program.runs_before_end(use)]
+    alone = all(program.alone(use) is not None and program.tree.function(use) is None for use in callers)
+    rebinds = any(isinstance(inner, cst.Global) for inner in program.tree.within(function, cst.Global))
+    return callers if alone and not rebinds and len(callers) == len(program.uses_of(function)) else []
+
+
+def _binds_for_later(program: Program, statement: Statement) -> bool:
+    """True where code outside a statement reads a name that only it binds."""
+    tree = program.tree
+    start, end = tree.span(statement)
+    if not isinstance(statement, cst.With):
+        return False
+    return any(
+        any(not start <= tree.start(use) < end for use in tree.loads(name))
+        for name in program.bound_within(statement)
+    )
+
+
+RULE = Rule(
+    code="DDP403",
+    name="written-by-every-process",
+    summary="What writes a file, downloads or starts a program before training runs on each machine's first process; the "
+    "others wait for it.",
+    why="Two processes that write one file at once leave it torn, and a process that reads it too early reads half of it. "
+    "After the wait every process reads the finished file.",
+    find=find,
+    examples=(
+        Example(
+            """\
+import json, os
+from trl import SFTTrainer
+os.makedirs("data", exist_ok = True)
+with open("data/rows.json", "w") as f:
+    json.dump(rows, f)
+rows = json.load(open("data/rows.json"))
+trainer = SFTTrainer(model)
+trainer.train()
+with open("done.txt", "w") as f:
+    f.write("done")
+""",
+            """\
+import json, os
+from trl import SFTTrainer
+if local_rank == 0:
+    os.makedirs("data", exist_ok = True)
+    with open("data/rows.json", "w") as f:
+        json.dump(rows, f)
+PartialState().wait_for_everyone()
+rows = json.load(open("data/rows.json"))
+trainer = SFTTrainer(model)
+trainer.train()
+with open("done.txt", "w") as f:
+    f.write("done")
+""",
+        ),
+        Example(
+            """\
+from huggingface_hub import snapshot_download
+folder = snapshot_download("unsloth/DeepSeek-OCR", local_dir = "ocr")
+trainer.train()
+""",
+            """\
+from huggingface_hub import snapshot_download
+with PartialState().local_main_process_first():
+    folder = snapshot_download("unsloth/DeepSeek-OCR", local_dir = "ocr")
+trainer.train()
+""",
+        ),
+        Example(
+            """\
+import numpy as np
+def preprocess(path):
+    rows = np.memmap(path, mode = "w+", shape = (4, 4))
+    rows[:] = 1
+preprocess("rows.bin")
+trainer.train()
+""",
+            """\
+import numpy as np
+def preprocess(path):
+    rows = np.memmap(path, mode = "w+", shape = (4, 4))
+    rows[:] = 1
+if local_rank == 0:
+    preprocess("rows.bin")
+PartialState().wait_for_everyone()
+trainer.train()
+""",
+        ),
+        Example('text = open("prompt.txt").read()\ntrainer.train()\n'),
+    ),
+)

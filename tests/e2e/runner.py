@@ -195,8 +195,9 @@ def run(
 ) -> Run:
     """Run `script` in a copy of `hub` made in the new or empty folder `folder`.
 
-    One process is `python SCRIPT`, several are `torchrun --nproc_per_node N SCRIPT`; `launcher` gives the
-    words before SCRIPT instead, for one process. `cuda_is_cpu` lets `.to("cuda")` pass without a GPU.
+    One process is `python SCRIPT`, several are `torchrun --nproc_per_node N SCRIPT`. `launcher` gives the words
+    before SCRIPT instead; it must start `processes`, and what they print is then all under rank 0.
+    `cuda_is_cpu` lets `.to("cuda")` pass without a GPU.
     """
     folder = folder.resolve()
     work, logs = folder / "work", folder / "logs"
@@ -204,11 +205,12 @@ def run(
     copy_hub(hub.resolve(), work)
     for name in ("logs", "steps"):
         (folder / name).mkdir()
-    if launcher is None and processes == 1:
-        launcher = [sys.executable]
-    elif launcher is None:
+    torchrun = launcher is None and processes > 1
+    if torchrun:
         launcher = [sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={processes}"]
         launcher += [f"--master_port={free_port()}", "--redirects=3", f"--log_dir={logs}"]
+    elif launcher is None:
+        launcher = [sys.executable]
     before = snapshot(work)
     start = time.monotonic()
     with (logs / "stdout.log").open("w") as stdout, (logs / "stderr.log").open("w") as stderr:
@@ -228,14 +230,14 @@ def run(
             job.wait()
             code = 124
     seconds = time.monotonic() - start
-    outer = [(logs / f"{name}.log").read_text() for name in ("stdout", "stderr")]
+    said = [(logs / f"{name}.log").read_text() for name in ("stdout", "stderr")]
     ranks = []
     for rank in range(processes):
-        own = next(logs.glob(f"*/attempt_0/{rank}"), None) if processes > 1 else logs
+        own = next(logs.glob(f"*/attempt_0/{rank}"), None) if torchrun else logs if rank == 0 else None
         text = [(own / f"{name}.log").read_text() if own else "" for name in ("stdout", "stderr")]
         ranks.append(Process(text[0], text[1], read_steps(folder / "steps" / f"{rank}.jsonl")))
     writers, unseen = read_writers(folder / "writes.log", work, before, alone=processes == 1)
-    return Run(code, seconds, work, "".join(outer) if processes > 1 else "", tuple(ranks), writers, unseen)
+    return Run(code, seconds, work, "".join(said) if torchrun else "", tuple(ranks), writers, unseen)
 
 
 def difference(one: Run, other: Run, steps: int = 3) -> float:
@@ -273,9 +275,7 @@ def report(runs: Sequence[Run], tolerance: float) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.e2e.runner", description="Run and compare a script."
-    )
+    parser = argparse.ArgumentParser(prog="python -m tests.e2e.runner", description="Run and compare a script.")
     parser.add_argument("script", type=Path)
     parser.add_argument("--hub", type=Path, required=True, help="copied as the working directory")
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2], help="one run for each number")

@@ -78,9 +78,7 @@ class AfterImport(MetaPathFinder):
     def __init__(self, actions: dict[str, Callable[[ModuleType], None]]) -> None:
         self.actions = actions
 
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         action = self.actions.pop(name, None)
         spec = importlib.util.find_spec(name) if action else None
         if not action or not spec or not spec.loader:
@@ -95,6 +93,4 @@ class AfterImport(MetaPathFinder):
         return spec
 
 
-sys.meta_path.insert(
-    0, AfterImport({"torch": answer_gpu_queries, "transformers.trainer_callback": record_steps})
-)
+sys.meta_path.insert(0, AfterImport({"torch": answer_gpu_queries, "transformers.trainer_callback": record_steps}))

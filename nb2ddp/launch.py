@@ -302,7 +302,7 @@ def _job_name(script_name: str) -> str:
 
 def _check_script(name: str) -> None:
     _check_text("The script's name", name)
-    if not name or PurePath(name).name != name or "\\" in name:
+    if name in ("", "..") or PurePath(name).name != name or "\\" in name:
         raise LaunchError(f"{name!r} is not the name of a file: the launch files stand beside the script.")
 
 

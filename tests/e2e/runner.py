@@ -13,6 +13,7 @@ import argparse
 import functools
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 HERE = Path(__file__).resolve().parent
+# How torch, unsloth and `warnings` mark a record below the level of an error, up to the end of the record.
+RECORD = re.compile(
+    r"^(\[[\w.]+\|(INFO|WARNING)\].*|[IW]\d{4} \d\d:\d\d:\d\d\.\d+ .*|\S+:\d+: \w*Warning: .*(\n  .*)?)\n",
+    re.MULTILINE,
+)
 LAUNCHER = -1  # stands for torchrun itself where a rank is asked for
 Trainings = tuple[tuple["Step", ...], ...]
 
@@ -48,6 +54,16 @@ class Process:
     stdout: str
     stderr: str
     trainings: Trainings
+
+    @property
+    def warnings(self) -> list[str]:
+        """The warnings and remarks that libraries logged on stderr."""
+        return [match[0] for match in RECORD.finditer(self.stderr)]
+
+    @property
+    def printed(self) -> str:
+        """What was printed on stdout and stderr, progress bars included, without what was logged."""
+        return self.stdout + RECORD.sub("", self.stderr)
 
 
 @dataclass(frozen=True)
@@ -77,9 +93,8 @@ class Run:
         if self.code:
             yield f"ended with code {self.code}: {self.last_words()}"
         for rank, process in enumerate(self.ranks[1:], start=1):
-            for name, text in (("stdout", process.stdout), ("stderr", process.stderr)):
-                if text:
-                    yield f"rank {rank} printed on {name}: {text[:500]!r}"
+            if process.printed:
+                yield f"rank {rank} printed {process.printed[:500]!r}"
         for path, ranks in sorted(self.shared.items()):
             yield f"{path} was written by several processes: {sorted(ranks)}"
         for path in self.unseen:
@@ -259,6 +274,8 @@ def report(runs: Sequence[Run], tolerance: float) -> bool:
         made = sum(ranks == {0} for ranks in result.writers.values())
         print(f"{len(result.ranks)} process(es): code {result.code}, {result.seconds:.1f} s, ", end="")
         print(f"{len(result.writers)} paths written, {made} of them by rank 0 alone")
+        for rank, process in enumerate(result.ranks[1:], start=1):
+            print(f"  rank {rank} logged {len(process.warnings)} warnings on stderr")
         for problem in result.problems():
             good = False
             print(f"  PROBLEM {problem}")

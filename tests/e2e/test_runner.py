@@ -50,8 +50,7 @@ def test_each_write_has_its_rank_whoever_makes_it(tmp_path: Path) -> None:
     assert both.unseen == ()
     assert both.ranks[1].stdout == "GPU: No GPU\n"
     assert list(both.problems()) == [
-        "rank 1 printed on stdout: 'GPU: No GPU\\n'",
-        "rank 1 printed on stderr: 'said aloud\\n'",
+        "rank 1 printed 'GPU: No GPU\\nsaid aloud\\n'",
         "of_all was written by several processes: [0, 1]",
         "no training step was logged",
     ]
@@ -90,6 +89,18 @@ def test_steps_are_told_apart_by_training(tmp_path: Path) -> None:
     )
     assert read_steps(file) == ((Step(1, 5.0, 0.5), Step(2, 4.0, 0.0)), (Step(1, 3.0, 0.1),))
     assert read_steps(tmp_path / "missing.jsonl") == ()
+
+
+def test_a_logged_warning_is_no_print() -> None:
+    logged = [
+        "[unsloth.models|WARNING]Unsloth: the token is mapped\n",
+        "W1120 12:44:46.051000 18325 torch/utils/_pytree.py:630] deprecated\n",
+        "/lib/peft/mixed.py:12: UserWarning: out of memory soon\n  warnings.warn(\n",
+    ]
+    bar = "Map:   0%|          | 0/9 [00:00<?, ?it/s]\rMap: 100%|##########| 9/9 [00:00<00:00, 9it/s]\n"
+    process = Process("", bar + "".join(logged) + "Error: 1\n", ())
+    assert process.warnings == logged
+    assert process.printed == bar + "Error: 1\n"
 
 
 def test_the_difference_is_the_largest_of_the_first_steps(tmp_path: Path) -> None:

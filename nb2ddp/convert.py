@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
+import difflib
+import tokenize
+from dataclasses import dataclass, replace
+from io import BytesIO
 from pathlib import Path
 
 import libcst as cst
 
+from nb2ddp import files
+from nb2ddp.codes import INTERNAL
 from nb2ddp.engine import rewrite
 from nb2ddp.ipython import PLACEHOLDER
 from nb2ddp.launch import launch_files
-from nb2ddp.model import Conversion, NotebookError, Options, Result, Status
+from nb2ddp.model import (
+    Conversion,
+    Diagnostic,
+    Location,
+    NotebookError,
+    Options,
+    OptionsError,
+    Result,
+    Status,
+)
 from nb2ddp.notebook import Notebook, parse_notebook
+from nb2ddp.positions import file_lines
 from nb2ddp.program import Program
-from nb2ddp.render import script
+from nb2ddp.render import script, setup
 from nb2ddp.rules import RULES
 
 
@@ -28,19 +42,43 @@ def convert_notebook(notebook: Notebook, script_name: str, options: Options | No
 
     Raises:
         NotebookError: it cannot be converted; the error says where and why.
+        OptionsError: an option names a rule that there is none of.
+        LaunchError: the launch files cannot be written for a script of this name.
     """
-    options = options or Options()
-    program = Program(notebook, options)
-    rules = [rule for rule in RULES if rule.code not in options.ignore]
-    result = rewrite(program, rules)
-    text = script(program, result.cells, result.needs, script_name)
-    _check(text)
-    return Conversion({script_name: text, **launch_files(options.launch, script_name)}, result.diagnostics)
+    return _convert(notebook, script_name, options or Options()).conversion
 
 
-def convert_source(text: str, name: str, script_name: str, options: Options | None = None) -> Conversion:
-    """Convert the text of an .ipynb file; see `convert_notebook`."""
-    return convert_notebook(parse_notebook(text, name), script_name, options)
+def convert_source(
+    text: str, name: str = "notebook", script_name: str = "train.py", options: Options | None = None
+) -> Conversion:
+    """Convert the text of an .ipynb file. Nothing is executed, read or written.
+
+    Args:
+        text: the file's content.
+        name: what the script's first line calls the notebook.
+        script_name: as for `convert_notebook`, which also says what is raised.
+        options: what to produce; the defaults if None.
+
+    Returns:
+        The text of the script and of each launch file by file name, and what was found. Findings carry the line
+        of the .ipynb file beside cell, line and column.
+    """
+    return _from_text(text, name, script_name, options or Options()).conversion
+
+
+def difference(text: str, name: str, script_name: str, options: Options | None = None) -> tuple[Conversion, str]:
+    """Convert the text of an .ipynb file, and say what was rewritten.
+
+    Returns:
+        The conversion as of `convert_source`, and a unified diff from the notebook's own code, laid out as in the
+        script, to the script. Each hunk's header names the cell.
+    """
+    done = _from_text(text, name, script_name, options or Options())
+    before = script(done.program, {cell.number: cell.source for cell in done.program.code_cells}, done.needs, script_name)
+    head = setup(done.program, done.needs, done.program.options)
+    return done.conversion, _diff(
+        before[before.index(head) + len(head) :].lstrip("\n"), done.conversion.files[script_name], name, script_name
+    )
 
 
 def convert_file(notebook: Path, script: Path, options: Options | None = None) -> Result:
@@ -48,56 +86,142 @@ def convert_file(notebook: Path, script: Path, options: Options | None = None) -
 
     Files are replaced whole or not at all, and only where their content differs.
 
+    Args:
+        notebook: the .ipynb file, which is only read.
+        script: the file to write; its folder is created.
+        options: what to produce; the defaults if None.
+
     Raises:
         NotebookError: the notebook cannot be converted; nothing is written.
+        OptionsError, LaunchError: as for `convert_notebook`; nothing is written.
         OSError: a file cannot be read or written.
     """
+    conversion = convert_source(decode(notebook.read_bytes()), notebook.stem, script.name, options)
+    return write(notebook, script, conversion)
+
+
+def decode(content: bytes) -> str:
+    """The text of an .ipynb file.
+
+    Raises:
+        NotebookError: it is not UTF-8.
+    """
     try:
-        text = notebook.read_bytes().decode("utf-8-sig")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise NotebookError(f"not a notebook: not UTF-8 ({error.reason} at byte {error.start})") from None
-    conversion = convert_source(text, notebook.stem, script.name, options)
-    changed = {
-        path: content for name, content in conversion.files.items() if _read(path := script.parent / name) != content
-    }
-    for path, content in changed.items():
-        _write(path, content)
-    status = Status.CONVERTED if changed else Status.UNCHANGED
-    return Result(notebook, script, status, conversion.diagnostics, tuple(changed))
 
 
-def _check(text: str) -> None:
-    """Refuse to hand out a script that is not Python, or that still holds a stand-in."""
+def write(notebook: Path, script: Path, conversion: Conversion, *, check: bool = False) -> Result:
+    """Write a conversion's files where they differ; with `check` only say which do."""
+    folder = script.parent
+    # The launch files first: a script that is in place has all that its first lines name.
+    wanted = {folder / name: text.encode() for name, text in reversed(conversion.files.items())}
+    differing = files.changed(wanted)
+    if differing and not check:
+        files.replace(differing)
+    changed = Status.STALE if check else Status.CONVERTED
+    status = changed if differing else Status.UNCHANGED
+    return Result(notebook, script, status, conversion.diagnostics, tuple(reversed(differing)))
+
+
+def check_codes(options: Options) -> None:
+    """Refuse options that name a rule that there is none of.
+
+    Raises:
+        OptionsError: a code is not the beginning of any rule's.
+    """
+    codes = [rule.code for rule in RULES]
+    for wanted in sorted((options.select or frozenset()) | options.ignore):
+        if not wanted or not any(code.startswith(wanted) for code in codes):
+            near = difflib.get_close_matches(wanted, codes, n=1)
+            raise OptionsError(f"There is no rule {wanted!r}" + (f"; did you mean {near[0]}?" if near else "."))
+
+
+@dataclass(frozen=True)
+class _Done:
+    program: Program
+    needs: frozenset[str]
+    conversion: Conversion
+
+
+def _from_text(text: str, name: str, script_name: str, options: Options) -> _Done:
     try:
-        cst.parse_module(text)
-    except cst.ParserSyntaxError as error:
-        raise NotebookError(f"internal error: the script would not be Python ({error})", code="DDP000") from None
-    if f"{PLACEHOLDER}(" in text:
-        raise NotebookError("internal error: IPython syntax is left in the script", code="DDP000")
+        done = _convert(parse_notebook(text, name), script_name, options)
+    except NotebookError as error:
+        if error.location is not None:
+            error.file_line = _file_line(file_lines(text), error.location)
+        raise
+    lines = file_lines(text) if done.conversion.diagnostics else []
+    diagnostics = tuple(replace(d, file_line=_file_line(lines, d.location)) for d in done.conversion.diagnostics)
+    return replace(done, conversion=replace(done.conversion, diagnostics=diagnostics))
 
 
-def _read(path: Path) -> str | None:
+def _file_line(lines: list[list[int]], location: Location) -> int | None:
     try:
-        return path.read_bytes().decode("utf-8")
-    except (FileNotFoundError, UnicodeDecodeError):
+        return lines[location.cell - 1][location.line - 1]
+    except IndexError:
         return None
 
 
-def _write(path: Path, content: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+def _convert(notebook: Notebook, script_name: str, options: Options) -> _Done:
+    check_codes(options)
+    _check_text(notebook)
+    launch = launch_files(options.launch, script_name)
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content.encode("utf-8"))
-        mode = path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask()
-        Path(temporary).chmod(mode)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        program = Program(notebook, options)
+        result = rewrite(program, [rule for rule in RULES if options.applies(rule.code)])
+        text = script(program, result.cells, result.needs, script_name)
+        _check_script(text)
+    except RecursionError:
+        raise NotebookError("the notebook's code nests too deeply to be converted") from None
+    except NotebookError as error:
+        error.line_text = _line_text(notebook, error.location)
         raise
+    return _Done(program, result.needs, Conversion({script_name: text, **launch}, result.diagnostics))
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def _line_text(notebook: Notebook, location: Location | None) -> str:
+    if location is None:
+        return ""
+    lines = notebook.cells[location.cell - 1].source.split("\n")
+    return lines[location.line - 1] if location.line <= len(lines) else ""
+
+
+def _check_text(notebook: Notebook) -> None:
+    """Refuse characters that no Python file can hold."""
+    for cell in notebook.cells:
+        for at, character in enumerate(cell.source):
+            if character == "\0" or "\ud800" <= character <= "\udfff":
+                line = cell.source.count("\n", 0, at) + 1
+                place = Location(cell.number, line, at - (cell.source.rfind("\n", 0, at) + 1) + 1)
+                raise NotebookError(f"the cell holds the character {character!r}, which no file of code can", place)
+
+
+def _check_script(text: str) -> None:
+    """Refuse to hand out a script that is not Python, or that still holds a stand-in."""
+    try:
+        cst.parse_module(text)
+        encoding, _ = tokenize.detect_encoding(BytesIO(text.encode()).readline)
+    except (cst.ParserSyntaxError, SyntaxError) as error:
+        raise NotebookError(f"internal error: the script would not be Python ({error})", code=INTERNAL.code) from None
+    if encoding != "utf-8":
+        raise NotebookError("internal error: the script would declare another encoding", code=INTERNAL.code)
+    if f"{PLACEHOLDER}(" in text:
+        raise NotebookError("internal error: IPython syntax is left in the script", code=INTERNAL.code)
+
+
+def _diff(before: str, after: str, name: str, script_name: str) -> str:
+    """A unified diff whose hunks name the cell that they begin in."""
+    old, new = before.splitlines(), after.splitlines()
+    labels, label = [], ""
+    for line in new:
+        label = line[2:].strip("% ") if line.startswith("# %%") else label
+        labels.append(label)
+    lines = []
+    for line in difflib.unified_diff(old, new, f"{name}.ipynb", script_name, lineterm=""):
+        if line.startswith("@@ "):
+            first = int(line.split("+", 1)[1].split(" ", 1)[0].split(",")[0])
+            line = f"{line} {labels[max(first - 1, 0)]}" if labels else line
+        lines.append(line)
+    return "".join(f"{line}\n" for line in lines)

@@ -342,7 +342,9 @@ def _indent(tree: Tree, changes: list[Change], guards: list[Guard], order: int) 
         end = tree.line_end(_code_end(tree, guard.last))
         strings = [tree.span(n) for kind in (cst.SimpleString, cst.FormattedString) for n in tree.of(kind)]
         inner = [
-            Change(c.start, c.end, c.order, _deeper(c.text)) if (start < c.start <= end or c.start == start < c.end) and "\n" in c.text else c
+            Change(c.start, c.end, c.order, _deeper(c.text))
+            if (start < c.start <= end or c.start == start < c.end) and "\n" in c.text
+            else c
             for c in changes
         ]
         inner.append(Change(start, start, order, f"{indent}{guard.header}:\n"))

@@ -24,8 +24,10 @@ _FETCHING = re.compile(
     r"|(huggingface_hub\.)?(snapshot_download|hf_hub_download)|kagglehub\.(dataset|model)_download"
 )
 _WRITING_METHODS = frozenset(
-    "extractall push_to_hub push_to_hub_gguf push_to_hub_merged save_pretrained save_pretrained_gguf save_pretrained_merged"
-    " save_pretrained_torchao save_lora save_to_disk savefig to_csv to_excel to_feather to_html to_json to_parquet to_pickle"
+    "extractall push_to_hub push_to_hub_gguf push_to_hub_merged save_pretrained save_pretrained_gguf"
+    " save_pretrained_merged"
+    " save_pretrained_torchao save_lora save_to_disk savefig to_csv to_excel to_feather to_html to_json to_parquet"
+    " to_pickle"
     " to_sql write_bytes write_image write_text".split()
 )
 #: Method names that write only when they are given a path.
@@ -56,7 +58,11 @@ def effect(tree: Tree, call: cst.Call) -> Effect | None:
     if isinstance(call.func, cst.Attribute):
         method, owner = call.func.attr.value, call.func.value
         if method in _WRITING_METHODS:
-            return None if name.startswith((".", "plt")) and method in ("to_json", "to_html") and not call.args else Effect.WRITE
+            return (
+                None
+                if name.startswith((".", "plt")) and method in ("to_json", "to_html") and not call.args
+                else Effect.WRITE
+            )
         if method in _WRITING_WITH_PATH and call.args and isinstance(tree.literal(call.args[0].value), str):
             return Effect.WRITE
         if method in _PATH_METHODS and isinstance(owner, cst.Call) and tree.qualified(owner.func) == "pathlib.Path":

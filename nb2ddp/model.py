@@ -40,6 +40,18 @@ class Diagnostic:
     location: Location
     line_text: str  #: the notebook's own line
     fixed: bool  #: the script no longer has the problem
+    file_line: int | None = None  #: the line of the .ipynb file, from 1; None where no file was read
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why there is no script: the notebook, or a file that cannot be read or written."""
+
+    code: str
+    message: str
+    location: Location | None = None
+    file_line: int | None = None  #: the line of the .ipynb file, from 1
+    line_text: str = ""  #: the notebook's own line
 
 
 class NotebookError(Exception):
@@ -56,17 +68,41 @@ class NotebookError(Exception):
         self.message = message
         self.location = location
         self.code = code
+        self.file_line: int | None = None  #: the line of the .ipynb file, where one was read
+        self.line_text = ""  #: the notebook's own line
+
+    def __str__(self) -> str:
+        return f"{self.location}: {self.message}" if self.location else self.message
+
+
+class OptionsError(ValueError):
+    """Options that no conversion can follow; the message is one sentence for the person who chose them."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """Everything that shapes the output."""
+    """Everything that shapes the output.
+
+    Raises:
+        OptionsError: a field is out of its range.
+    """
 
     launch: Launch = field(default_factory=Launch)
     #: Samples a device and step; None keeps the largest split of the notebook's own batch.
     per_device_batch_size: int | None = None
-    #: Codes of the rules to leave out.
+    #: Codes, or beginnings of codes such as `DDP3`, of the rules to apply; None applies all.
+    select: frozenset[str] | None = None
+    #: Codes, or beginnings of codes, of the rules to leave out; stronger than `select`.
     ignore: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        if self.per_device_batch_size is not None and self.per_device_batch_size < 1:
+            raise OptionsError(f"The per-device batch size must be at least 1, not {self.per_device_batch_size}.")
+
+    def applies(self, code: str) -> bool:
+        """True for a rule that is selected and not ignored."""
+        selected = self.select is None or code.startswith(tuple(self.select))
+        return selected and not code.startswith(tuple(self.ignore))
 
 
 @dataclass(frozen=True)
@@ -83,6 +119,7 @@ class Status(str, Enum):
 
     CONVERTED = "converted"
     UNCHANGED = "unchanged"
+    STALE = "stale"  #: a check found that something would be written
     FAILED = "failed"
 
 
@@ -95,4 +132,6 @@ class Result:
     status: Status
     diagnostics: tuple[Diagnostic, ...] = ()
     written: tuple[Path, ...] = ()
-    error: str | None = None
+    failure: Failure | None = None
+    #: The script where it was asked for as text, else the diff where that was asked for.
+    text: str = ""

@@ -83,17 +83,18 @@ def _binds_for_later(program: Program, statement: Statement) -> bool:
     if not isinstance(statement, cst.With):
         return False
     return any(
-        any(not start <= tree.start(use) < end for use in tree.loads(name))
-        for name in program.bound_within(statement)
+        any(not start <= tree.start(use) < end for use in tree.loads(name)) for name in program.bound_within(statement)
     )
 
 
 RULE = Rule(
     code="DDP403",
     name="written-by-every-process",
-    summary="What writes a file, downloads or starts a program before training runs on each machine's first process; the "
+    summary="What writes a file, downloads or starts a program before training runs on each machine's first"
+    " process; the "
     "others wait for it.",
-    why="Two processes that write one file at once leave it torn, and a process that reads it too early reads half of it. "
+    why="Two processes that write one file at once leave it torn, and a process that reads it too early reads half"
+    " of it. "
     "After the wait every process reads the finished file.",
     find=find,
     examples=(

@@ -1,0 +1,51 @@
+"""DDP312: a figure is saved where the notebook shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from nb2ddp.edits import InsertAfter, Remove, Replace
+from nb2ddp.once import on_main_process
+from nb2ddp.program import Finding, Program
+from nb2ddp.rule import Example, Rule
+from nb2ddp.tree import keyword
+
+
+def find(program: Program) -> Iterator[Finding]:
+    tree = program.tree
+    shows = [
+        call
+        for call in tree.of(cst.Call)
+        if tree.qualified(call.func) in ("matplotlib.pyplot.show", "pylab.show") and tree.is_live(call)
+    ]
+    for number, call in enumerate(shows, start=1):
+        statement = program.alone(call)
+        if statement is None:
+            continue
+        line = tree.statement(statement)
+        pyplot = tree.text(call.func).rsplit(".", 1)[0]
+        if keyword(call, "block") is not None or len(getattr(line, "body", ())) != 1:
+            yield Finding(call, "a script has no notebook to draw in", (Remove(statement),))
+            continue
+        close = f"{pyplot}.close()"
+        guard = on_main_process(program, statement)
+        edits = (Replace(statement, f'{pyplot}.savefig("figure_{number}.png")'), *guard, InsertAfter(line, close))
+        yield Finding(call, "a script has no notebook to draw in: the figure is saved", edits)
+
+
+RULE = Rule(
+    code="DDP312",
+    name="figure-shown",
+    summary='`plt.show()` becomes `plt.savefig("figure_1.png")`, on the main process.',
+    why="A job on a server has no screen.",
+    find=find,
+    examples=(
+        Example(
+            "import matplotlib.pyplot as plt\nplt.plot(losses)\nplt.show()\n",
+            'import matplotlib.pyplot as plt\nplt.plot(losses)\nplt.savefig("figure_1.png")\nplt.close()\n',
+        ),
+        Example("window.show()\n"),
+    ),
+)

@@ -1,0 +1,41 @@
+"""DDP313: progress bars for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from nb2ddp.edits import Replace
+from nb2ddp.program import Finding, Program
+from nb2ddp.rule import Example, Rule
+from nb2ddp.tree import dotted
+
+
+def find(program: Program) -> Iterator[Finding]:
+    tree = program.tree
+    for statement in tree.of(cst.ImportFrom):
+        module = dotted(statement.module) if statement.module is not None else ""
+        if module == "tqdm.notebook" and statement.module is not None:
+            yield Finding(statement, "tqdm.notebook draws in a notebook", (Replace(statement.module, "tqdm"),))
+        elif module == "tqdm" and not isinstance(statement.names, cst.ImportStar):
+            for alias in statement.names:
+                if alias.evaluated_name == "tqdm_notebook":
+                    name = alias.evaluated_alias or "tqdm_notebook"
+                    yield Finding(alias, "tqdm_notebook draws in a notebook", (Replace(alias, f"tqdm as {name}"),))
+    for attribute in tree.of(cst.Attribute):
+        if tree.qualified(attribute) in ("tqdm.notebook.tqdm", "tqdm.tqdm_notebook"):
+            yield Finding(attribute, "tqdm.notebook draws in a notebook", (Replace(attribute, "tqdm.tqdm"),))
+
+
+RULE = Rule(
+    code="DDP313",
+    name="notebook-progress-bar",
+    summary="`tqdm.notebook` becomes `tqdm`.",
+    why="Its bars are widgets; in a terminal they fail or print nothing.",
+    find=find,
+    examples=(
+        Example("from tqdm.notebook import tqdm, trange\n", "from tqdm import tqdm, trange\n"),
+        Example("from tqdm.auto import tqdm\n"),
+    ),
+)

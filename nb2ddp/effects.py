@@ -23,12 +23,13 @@ _FETCHING = re.compile(
     r"urllib\.request\.urlretrieve|wget\.download|gdown\.(download|download_folder|cached_download)"
     r"|(huggingface_hub\.)?(snapshot_download|hf_hub_download)|kagglehub\.(dataset|model)_download"
 )
+_SAVING_METHODS = frozenset(
+    "push_to_hub push_to_hub_gguf push_to_hub_merged save_lora save_pretrained save_pretrained_gguf"
+    " save_pretrained_merged save_pretrained_torchao".split()
+)
 _WRITING_METHODS = frozenset(
-    "extractall push_to_hub push_to_hub_gguf push_to_hub_merged save_pretrained save_pretrained_gguf"
-    " save_pretrained_merged"
-    " save_pretrained_torchao save_lora save_to_disk savefig to_csv to_excel to_feather to_html to_json to_parquet"
-    " to_pickle"
-    " to_sql write_bytes write_image write_text".split()
+    "extractall save_to_disk savefig to_csv to_excel to_feather to_html to_json to_parquet to_pickle to_sql write_bytes"
+    " write_image write_text".split()
 )
 #: Method names that write only when they are given a path.
 _WRITING_WITH_PATH = frozenset({"save"})
@@ -38,6 +39,7 @@ _PATH_METHODS = frozenset({"mkdir", "touch", "unlink", "rename", "rmdir"})
 class Effect(Enum):
     """What a call does that one process must do for all."""
 
+    SAVE = "saves the model"
     WRITE = "writes a file"
     FETCH = "downloads"
 
@@ -57,6 +59,8 @@ def effect(tree: Tree, call: cst.Call) -> Effect | None:
         return Effect.WRITE if _opens_for_writing(tree, argument(call, "mode", 2)) else None
     if isinstance(call.func, cst.Attribute):
         method, owner = call.func.attr.value, call.func.value
+        if method in _SAVING_METHODS:
+            return Effect.SAVE
         if method in _WRITING_METHODS:
             return (
                 None

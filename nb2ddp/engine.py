@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from nb2ddp.edits import Change, Edit, InsertBefore, Replace, apply, resolve
 from nb2ddp.ipython import Kind
-from nb2ddp.model import Diagnostic
+from nb2ddp.model import Diagnostic, NotebookError, Severity
 from nb2ddp.program import Finding, Program
 from nb2ddp.rule import Rule
 
@@ -41,11 +41,24 @@ def rewrite(program: Program, rules: Iterable[Rule]) -> Rewrite:
     return Rewrite(cells, tuple(diagnostics), needs)
 
 
+def refuse(diagnostics: Iterable[Diagnostic]) -> None:
+    """Stop at the first finding that makes a script pointless or wrong.
+
+    Raises:
+        NotebookError: with the finding's code, place and message.
+    """
+    for diagnostic in diagnostics:
+        if diagnostic.severity is Severity.ERROR:
+            raise NotebookError(diagnostic.message, diagnostic.location, diagnostic.code)
+
+
 def _edits(program: Program, rule: Rule, finding: Finding) -> list[Edit]:
     edits = list(finding.edits)
     if finding.todo:
-        todo = f"# TODO[nb2ddp] {rule.code}: {finding.message}"
-        edits.append(InsertBefore(program.tree.statement(finding.node), todo))
+        statement = program.tree.statement(finding.node)
+        todo = f"# TODO[nb2ddp] {rule.code}:"
+        if todo not in program.tree.line_above(statement):
+            edits.append(InsertBefore(statement, f"{todo} {finding.message}"))
     return edits
 
 

@@ -12,8 +12,8 @@ WAIT = frozenset({"wait"})
 WAIT_CALL = "PartialState().wait_for_everyone()"
 
 
-def once_a_machine(program: Program, node: cst.CSTNode) -> tuple[Edit, ...]:
-    """Run a statement on each machine's first process; the others wait for it.
+def once_a_machine(program: Program, node: cst.CSTNode, in_whole_job: bool = False) -> tuple[Edit, ...]:
+    """Run a statement on each machine's first process, or on the main process alone; the others wait for it.
 
     In a loop or a function the wait follows the whole top-level statement that runs it. After training the main
     process is alone, and nothing is needed.
@@ -22,10 +22,10 @@ def once_a_machine(program: Program, node: cst.CSTNode) -> tuple[Edit, ...]:
         return ()
     tree = program.tree
     statement = tree.statement(node)
-    header = f"if {program.name('local_rank')} == 0"
+    header = f"if {program.name('is_main_process')}" if in_whole_job else f"if {program.name('local_rank')} == 0"
     if tree.parents[statement] is tree.module or (tree.function(node) is None and not program.in_loop(node)):
         return (Guard(statement, statement, header, WAIT_CALL),)
-    waits = [InsertAfter(top, WAIT_CALL) for top in program.run_by(node)]
+    waits = [InsertAfter(top, WAIT_CALL) for top in program.run_by(node) if top is not program.training.last]
     return (Guard(statement, statement, header), *waits)
 
 

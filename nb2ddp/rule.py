@@ -15,11 +15,13 @@ Find = Callable[[Program], Iterator[Finding]]
 class Example:
     """A notebook's code before, and the script's code after this rule alone.
 
-    `after=None` is a near miss: the rule stays silent. Cells are separated by a line `# %%`.
+    `after=None` is a near miss, where the rule stays silent, or with `reported` a place where it only reports. Cells
+    are separated by a line `# %%`.
     """
 
     before: str
     after: str | None = None
+    reported: bool = False
 
 
 @dataclass(frozen=True)

@@ -99,6 +99,11 @@ class Tree:
         end = self.source.find("\n", offset)
         return len(self.source) if end < 0 else end
 
+    def line_above(self, node: cst.CSTNode) -> str:
+        """The line above the one that a node begins on; empty for the first."""
+        start = self.line_start(self.start(node))
+        return self.source[self.line_start(start - 1) : start] if start else ""
+
     # -- structure ------------------------------------------------------------------------------------------
 
     def of(self, kind: type[Node]) -> Sequence[Node]:
@@ -235,6 +240,16 @@ class Tree:
         if isinstance(node, cst.Name):
             return {"True": True, "False": False, "None": None}.get(node.value, ...)
         return ...
+
+    @property
+    def has_star_import(self) -> bool:
+        """True where some names come from nobody knows where."""
+        return bool(self._star_imports)
+
+    @property
+    def names_read(self) -> list[str]:
+        """Every name that some code reads."""
+        return list(self._loads)
 
     def loads(self, name: str) -> list[cst.Name]:
         """Every use (not binding) of a name, in order."""

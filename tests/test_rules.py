@@ -33,7 +33,13 @@ def test_example(rule: Rule, example: Example) -> None:
 def test_rule_is_silent_where_it_leaves_code_alone(rule: Rule, example: Example) -> None:
     found = rewrite(Program(example_notebook(example.before), Options()), [rule]).diagnostics
     assert all(d.code == rule.code for d in found)
-    assert bool([d for d in found if d.fixed]) == (example.after is not None)
+    assert bool(found) == (example.after is not None or example.reported)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
+def test_every_rule_shows_what_it_finds_and_what_it_leaves_alone(rule: Rule) -> None:
+    assert any(example.after is not None or example.reported for example in rule.examples)
+    assert any(example.after is None and not example.reported for example in rule.examples)
 
 
 def test_every_module_of_the_package_is_a_rule_that_is_used() -> None:

@@ -64,7 +64,9 @@ def _opens(program: Program, item: cst.WithItem) -> bool:
 
 def _edits(program: Program, call: cst.Call, statement: Statement, found: Effect) -> tuple[Edit, ...]:
     if isinstance(statement, cst.With) or program.alone(call) is not None:
-        return () if _binds_for_later(program, statement) else once_a_machine(program, statement)
+        if _binds_for_later(program, statement):
+            return ()
+        return once_a_machine(program, statement, in_whole_job=found is Effect.SAVE)
     return first_on_each_machine(program, statement) if found is Effect.FETCH else ()
 
 

@@ -62,5 +62,10 @@ RULE = Rule(
     why="Each process would shuffle or split the data its own way: samples are then trained twice or never. "
     "datasets takes a missing seed from NumPy's global state.",
     find=find,
-    examples=(Example("split = dataset.train_test_split(test_size = 0.1, seed = 1)\n"),),
+    examples=(
+        Example(
+            "import random\nrows = random.sample(rows, 100)\nrows = dataset.shuffle()\ntrainer.train()\n", reported=True
+        ),
+        Example("split = dataset.train_test_split(test_size = 0.1, seed = 1)\n"),
+    ),
 )

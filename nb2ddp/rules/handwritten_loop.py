@@ -1,0 +1,36 @@
+"""DDP003: a training loop written by hand needs its own DDP code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nb2ddp.model import Severity
+from nb2ddp.program import Finding, Program
+from nb2ddp.rule import Example, Rule
+from nb2ddp.rules.no_training import backward_calls
+
+
+def find(program: Program) -> Iterator[Finding]:
+    for call in backward_calls(program)[:1]:
+        if not program.training.events:
+            yield Finding(
+                call,
+                "a training loop written by hand: wrap the model with accelerate's Accelerator.prepare, or use a"
+                " Trainer",
+            )
+
+
+RULE = Rule(
+    code="DDP003",
+    name="handwritten-training-loop",
+    summary="A notebook that trains with `loss.backward()` and no Trainer is refused.",
+    why="Gradients are averaged over processes only where the model is wrapped for it. Without that every process"
+    " trains a "
+    "model of its own, silently.",
+    find=find,
+    severity=Severity.ERROR,
+    examples=(
+        Example("for batch in loader:\n    loss = model(**batch).loss\n    loss.backward()\n", reported=True),
+        Example("trainer.train()\ndef compute_loss(x):\n    x.backward()\n"),
+    ),
+)

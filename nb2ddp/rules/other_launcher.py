@@ -1,0 +1,62 @@
+"""DDP004: a notebook that starts processes of its own cannot be started by another launcher."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from nb2ddp.ipython import Kind
+from nb2ddp.model import Severity
+from nb2ddp.program import Finding, Program
+from nb2ddp.rule import Example, Rule
+from nb2ddp.tree import keyword
+
+_LAUNCHERS = re.compile(
+    r"(accelerate(\.launchers)?\.)?(notebook_launcher|debug_launcher)|torch\.multiprocessing\.(spawn|start_processes)"
+    r"|ray\.train\.\w+|torch\.distributed\.init_process_group|deepspeed\.init_distributed"
+)
+_COMMAND = re.compile(r"(^|[;&|]\s*)(accelerate\s+launch|torchrun|deepspeed|python\S*\s+-m\s+torch\.distributed)\b")
+_OTHER_STRATEGIES = ("fsdp", "deepspeed")
+
+
+def find(program: Program) -> Iterator[Finding]:
+    tree = program.tree
+    for call in tree.of(cst.Call):
+        name = tree.qualified(call.func)
+        if _LAUNCHERS.fullmatch(name) and tree.is_live(call):
+            yield Finding(
+                call, f"{name.rsplit('.', 1)[-1]} starts processes of its own: call the training function directly"
+            )
+    for call, form in program.forms_of(Kind.SHELL, Kind.CELL_MAGIC):
+        text = form.text if form.kind is Kind.SHELL else (form.body or "")
+        if _COMMAND.search(text) and tree.is_live(call) and form.name not in ("writefile", "file"):
+            yield Finding(
+                call, "starts a distributed job of its own: convert the notebook that holds its training instead"
+            )
+    for call in program.training.arguments:
+        for strategy in _OTHER_STRATEGIES:
+            passed = keyword(call, strategy)
+            if passed is not None and tree.literal(passed.value) not in (None, "", False):
+                yield Finding(passed, f"{strategy} shards the model: DDP and it exclude each other")
+
+
+RULE = Rule(
+    code="DDP004",
+    name="other-launcher",
+    summary="A notebook that starts processes of its own (`notebook_launcher`, `torchrun`, FSDP, DeepSpeed) is"
+    " refused.",
+    why="accelerate starts the processes of the script. A launcher inside would start more in each of them, on the"
+    " same "
+    "GPUs.",
+    find=find,
+    severity=Severity.ERROR,
+    examples=(
+        Example(
+            "from accelerate import notebook_launcher\nnotebook_launcher(train, num_processes = 2)\n", reported=True
+        ),
+        Example('from trl import SFTConfig\nargs = SFTConfig(fsdp = "full_shard")\n', reported=True),
+        Example('print("torchrun")\ntrainer.train()\n'),
+    ),
+)

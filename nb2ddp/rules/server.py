@@ -1,0 +1,78 @@
+"""DDP405: a server that every process would start, or ask."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from nb2ddp.ipython import Kind
+from nb2ddp.model import Severity
+from nb2ddp.program import Finding, Program
+from nb2ddp.rule import Example, Rule
+
+_COMMAND = re.compile(
+    r"\b(vllm serve|ollama serve|uvicorn|gunicorn|sglang|llama-server|text-generation-launcher|http\.server)\b|--port\b"
+)
+_CALLS = re.compile(
+    r"uvicorn\.run|(http\.server|socketserver)\.\w*Server|.*\bSyntheticDataKit\.from_pretrained|.*\.launch_openenv"
+)
+_REMOTE = re.compile(
+    r"(openai|anthropic|cohere|litellm|google\.generativeai|groq|mistralai|ollama)(\.\w+)*"
+    r"|(requests|httpx)\.(get|post|put|request|Client|Session)|urllib\.request\.urlopen"
+)
+
+
+def find(program: Program) -> Iterator[Finding]:
+    tree = program.tree
+    for call in tree.of(cst.Call):
+        if not tree.is_live(call) or program.installs.covers(call) or not program.runs_before_end(call):
+            continue
+        name = tree.qualified(call.func)
+        words = " ".join(str(s.evaluated_value) for s in tree.within(call, cst.SimpleString))
+        starts = name in ("subprocess.Popen", "subprocess.run", "os.system") and _COMMAND.search(words)
+        if starts or _CALLS.fullmatch(name):
+            yield Finding(
+                call,
+                "starts a server before training: two processes of a machine cannot share its port; start it once,"
+                " before "
+                "the job",
+                todo=True,
+            )
+        elif _REMOTE.fullmatch(name):
+            yield Finding(
+                call,
+                f"{name} is asked by every process: each may get other data, and pay for it; fetch it once, into a"
+                f" file, "
+                "before the job",
+                todo=True,
+            )
+    for call, form in program.forms_of(Kind.SHELL):
+        if _COMMAND.search(form.text) and not program.installs.covers(call) and program.runs_before_end(call):
+            yield Finding(
+                call,
+                "starts a server before training: start it once, before the job, and stop it afterwards",
+                todo=True,
+            )
+
+
+RULE = Rule(
+    code="DDP405",
+    name="server-or-remote-data",
+    summary="A server started, or a remote service asked for data, before training gets a `TODO` above it.",
+    why="A port can be taken once a machine, and a remote answer may differ from process to process: the processes"
+    " then "
+    "train on different data, silently.",
+    find=find,
+    severity=Severity.WARNING,
+    examples=(
+        Example(
+            "import requests\nrows = requests.get(url).json()\ntrainer.train()\n",
+            "import requests\n# TODO[nb2ddp] DDP405: requests.get is asked by every process: each may get other"
+            " data, and pay "
+            "for it; fetch it once, into a file, before the job\nrows = requests.get(url).json()\ntrainer.train()\n",
+        ),
+        Example("import requests\ntrainer.train()\nrequests.post(url, json = {})\n"),
+    ),
+)

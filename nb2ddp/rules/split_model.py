@@ -1,0 +1,75 @@
+"""DDP104: a model that is split over GPUs must fit on one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from nb2ddp.edits import DropArgument, Edit
+from nb2ddp.model import Severity
+from nb2ddp.models import loads
+from nb2ddp.program import Finding, Program
+from nb2ddp.rule import Example, Rule
+from nb2ddp.tree import keyword
+
+_SPLITTING = frozenset({"balanced", "balanced_low_0", "sequential", "unsloth"})
+_PLANS = ("max_memory", "device_map_planner_kwargs")
+
+
+def find(program: Program) -> Iterator[Finding]:
+    tree = program.tree
+    for call in loads(tree):
+        passed = keyword(call, "device_map")
+        plans = [plan for name in _PLANS if (plan := keyword(call, name)) is not None]
+        edits: tuple[Edit, ...] = tuple(DropArgument(call, plan) for plan in plans)
+        if plans or (passed is not None and tree.literal(passed.value) in _SPLITTING):
+            yield Finding(
+                call,
+                "the notebook may split this model because one GPU cannot hold it: under DDP each GPU holds a"
+                " whole copy",
+                edits=edits,
+                severity=Severity.WARNING,
+            )
+    for call in tree.of(cst.Call):
+        if tree.qualified(call.func) in ("torch.nn.DataParallel", "torch.nn.parallel.DataParallel") and tree.is_live(
+            call
+        ):
+            yield Finding(
+                call,
+                "DataParallel spreads one process over all GPUs: leave it out, DDP does this",
+                severity=Severity.WARNING,
+                todo=True,
+            )
+
+
+RULE = Rule(
+    code="DDP104",
+    name="model-split-over-gpus",
+    summary="A plan that splits the model over GPUs goes, with a warning.",
+    why="DDP needs a whole copy of the model on every GPU. A notebook that asks for `balanced` may do so because"
+    " the model "
+    "does not fit on one.",
+    find=find,
+    severity=Severity.WARNING,
+    examples=(
+        Example(
+            """\
+from unsloth import FastModel
+model, tokenizer = FastModel.from_pretrained(
+    "unsloth/gemma-4-31B",
+    max_memory = {0: "14GiB", 1: "14GiB"},
+    load_in_4bit = True,
+)
+""",
+            """\
+from unsloth import FastModel
+model, tokenizer = FastModel.from_pretrained(
+    "unsloth/gemma-4-31B",
+    load_in_4bit = True,
+)
+""",
+        ),
+        Example('from unsloth import FastModel\nmodel, t = FastModel.from_pretrained("m", device_map = "auto")\n'),
+    ),
+)

@@ -1,0 +1,45 @@
+"""DDP005: names that the notebook uses and never defines, or defines only later."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterator
+
+from nb2ddp.model import Severity
+from nb2ddp.program import Finding, Program
+from nb2ddp.rule import Example, Rule
+
+_KNOWN = frozenset(dir(builtins)) | {
+    "__file__", "__name__", "__doc__", "display", "get_ipython", "In", "Out", "exit", "quit", "__ipython__",
+}  # fmt: skip
+
+
+def find(program: Program) -> Iterator[Finding]:
+    tree = program.tree
+    if tree.has_star_import:
+        return
+    seen: set[str] = set()
+    for name in sorted(set(tree.names_read)):
+        for use in tree.loads(name):
+            if name in _KNOWN or name in seen or not tree.is_live(use) or program.installs.covers(use):
+                continue
+            if tree.binding(use) is None:
+                seen.add(name)
+                later = tree.bindings(name)
+                said = "is defined only further down: the cells are out of order" if later else "is never defined"
+                yield Finding(use, f"{name!r} {said}")
+
+
+RULE = Rule(
+    code="DDP005",
+    name="unknown-name",
+    summary="A name that the notebook never defines, or defines only further down, is reported.",
+    why="A notebook's kernel may still know it from a cell that is gone or was run earlier. A script starts with"
+    " nothing.",
+    find=find,
+    severity=Severity.WARNING,
+    examples=(
+        Example("trainer = build(model)\ntrainer.train()\n", reported=True),
+        Example("import os\nrows = [row for row in os.listdir()]\nprint(len(rows))\n"),
+    ),
+)

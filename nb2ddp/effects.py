@@ -42,6 +42,7 @@ class Effect(Enum):
     SAVE = "saves the model"
     WRITE = "writes a file"
     FETCH = "downloads"
+    RUN = "runs a program"
 
 
 def effect(tree: Tree, call: cst.Call) -> Effect | None:
@@ -52,7 +53,9 @@ def effect(tree: Tree, call: cst.Call) -> Effect | None:
             return None  # the hub's own cache is safe with several processes
         return Effect.FETCH
     if _WRITING_FUNCTIONS.fullmatch(name):
-        return None if _only_reads(tree, call, name) else Effect.WRITE
+        if _only_reads(tree, call, name) or (call.args and _is_in_memory(tree, call.args[0].value)):
+            return None
+        return Effect.RUN if name.startswith(("subprocess.", "os.system")) else Effect.WRITE
     if name in ("open", "io.open", "codecs.open"):
         return Effect.WRITE if _opens_for_writing(tree, argument(call, "mode", 1)) else None
     if name == "numpy.memmap":
@@ -79,6 +82,12 @@ def effect(tree: Tree, call: cst.Call) -> Effect | None:
 def _opens_for_writing(tree: Tree, mode: cst.Arg | None) -> bool:
     value = tree.literal(mode.value) if mode is not None else "r"
     return isinstance(value, str) and any(letter in value for letter in "wax+")
+
+
+def _is_in_memory(tree: Tree, target: cst.BaseExpression) -> bool:
+    """True for a buffer that is no file."""
+    made_by = tree.value(target)
+    return isinstance(made_by, cst.Call) and tree.qualified(made_by.func) in ("io.BytesIO", "io.StringIO")
 
 
 def _only_reads(tree: Tree, call: cst.Call, name: str) -> bool:

@@ -60,7 +60,7 @@ class Command:
 
 def parts(command: str) -> list[str]:
     """The commands that `&&`, `||` and `;` join."""
-    return [part for part in _SEPARATOR.split(command)[::2] if part.strip()]
+    return [part for part in _SEPARATOR.split(_without_comment(command))[::2] if part.strip()]
 
 
 def is_install(command: str) -> bool:
@@ -75,7 +75,7 @@ def is_install(command: str) -> bool:
 
 def without_installs(command: str) -> str:
     """The rest of a command whose parts install packages among other things."""
-    pieces = _SEPARATOR.split(command)
+    pieces = _SEPARATOR.split(_without_comment(command))
     kept: list[str] = []
     for index in range(0, len(pieces), 2):
         if _INSTALL.match(pieces[index].strip("() ")) or not pieces[index].strip():

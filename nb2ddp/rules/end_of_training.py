@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nb2ddp.edits import InsertAfter
+from nb2ddp.edits import Edit, InsertAfter
+from nb2ddp.model import Severity
+from nb2ddp.models import loads
 from nb2ddp.program import Finding, Program
 from nb2ddp.rule import Example, Rule
 from nb2ddp.templates import render
+from nb2ddp.tree import keyword
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -15,17 +18,34 @@ def find(program: Program) -> Iterator[Finding]:
     if last is None or "destroy_process_group" in program.tree.source:
         return
     event = program.training.events[-1]
+    names = {"is_main_process": program.name("is_main_process")}
+    if not keeps_engine(program):
+        block = render("end_of_training.py.j2", **names).rstrip("\n")
+        yield Finding(
+            event,
+            "every process would run the rest of the notebook: print, generate, save",
+            (InsertAfter(last, block),),
+        )
+        return
+    body = program.tree.module.body
+    edits: list[Edit] = [InsertAfter(last, render("main_process_goes_on.py.j2", **names).rstrip("\n"))]
+    if body[-1] is not last:
+        edits.append(InsertAfter(body[-1], render("end_of_script.py.j2").rstrip("\n")))
     yield Finding(
         event,
-        "every process would run the rest of the notebook: print, generate, save",
-        edits=(
-            InsertAfter(
-                last,
-                render("end_of_training.py.j2", is_main_process=program.name("is_main_process")).rstrip("\n"),
-            ),
-        ),
-        needs=frozenset({"end"}),
+        "every process would run the rest of the notebook; with a vLLM engine in the process the group is closed"
+        " at the "
+        "end of the script, a path that has not been measured",
+        tuple(edits),
+        needs=frozenset({"engine"}),
+        severity=Severity.WARNING,
     )
+
+
+def keeps_engine(program: Program) -> bool:
+    """True where an in-process vLLM engine may still need the process group after training."""
+    passed = [keyword(call, "fast_inference") for call in loads(program.tree)]
+    return any(argument is not None and program.tree.literal(argument.value) is not False for argument in passed)
 
 
 RULE = Rule(
@@ -35,7 +55,7 @@ RULE = Rule(
     "but the main one end.",
     why="Otherwise every process generates, and all write the same files at once. transformers never closes the group "
     "(transformers issue 48874). It is closed after the last call that needs all processes, found by statement: train, "
-    "evaluate or predict.",
+    "evaluate or predict. An in-process vLLM engine may need the group after training; then it is closed at the end.",
     find=find,
     examples=(
         Example(
@@ -58,6 +78,37 @@ PartialState().destroy_process_group()
 if not is_main_process:
     sys.exit()
 model.save_pretrained("lora")
+""",
+        ),
+        Example(
+            """\
+from unsloth import FastLanguageModel
+from trl import GRPOTrainer
+model, tokenizer = FastLanguageModel.from_pretrained("unsloth/Qwen3-4B", fast_inference = True)
+trainer = GRPOTrainer(model)
+trainer.train()
+output = model.fast_generate("Hello")
+""",
+            """\
+from unsloth import FastLanguageModel
+from trl import GRPOTrainer
+model, tokenizer = FastLanguageModel.from_pretrained("unsloth/Qwen3-4B", fast_inference = True)
+trainer = GRPOTrainer(model)
+trainer.train()
+
+# %% Training is over: the main process runs the rest of the notebook, the others wait for its end
+from accelerate import PartialState
+
+PartialState().wait_for_everyone()
+if not is_main_process:
+    PartialState().wait_for_everyone()
+    PartialState().destroy_process_group()
+    sys.exit()
+output = model.fast_generate("Hello")
+
+# %% End of the script
+PartialState().wait_for_everyone()
+PartialState().destroy_process_group()
 """,
         ),
         Example("model.train()\n"),

@@ -6,9 +6,10 @@ for byte, edits inside one another compose, and nothing is parsed again.
 
 from __future__ import annotations
 
+import bisect
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import libcst as cst
@@ -95,10 +96,15 @@ class Change:
     text: str
 
 
-def resolve(tree: Tree, edits: Iterable[Edit]) -> list[Change]:
+def resolve(tree: Tree, edits: Iterable[Edit], cells: Sequence[int] = ()) -> list[Change]:
     """Turn edits into changes of the source that do not overlap, in source order.
 
     An edit inside text that another edit replaces or removes is dropped.
+
+    Args:
+        tree: the untouched parse.
+        edits: what rules ask for, in order.
+        cells: the offsets at which cells begin; no guard reaches from one into the next.
     """
     edits = list(dict.fromkeys(edits))
     order = iter(range(10_000_000))
@@ -134,7 +140,7 @@ def resolve(tree: Tree, edits: Iterable[Edit]) -> list[Change]:
             change(start, end, text)
     for start, end, text in _remove(tree, removals):
         change(start, end, text)
-    return _indent(tree, _outermost(changes), guards, next(order))
+    return _indent(tree, _outermost(changes), _merged(tree, guards, cells), next(order))
 
 
 def apply(source: str, changes: Iterable[Change], start: int = 0, end: int | None = None) -> str:
@@ -317,19 +323,22 @@ def _covers(outer: Change, inner: Change) -> bool:
     return outer.start <= inner.start and inner.end <= outer.end
 
 
-def _merged(tree: Tree, guards: list[Guard]) -> list[Guard]:
-    """One guard for neighbouring statements under the same header."""
+def _merged(tree: Tree, guards: list[Guard], cells: Sequence[int]) -> list[Guard]:
+    """One guard for neighbouring statements of a cell under the same header."""
     merged: list[Guard] = []
     for guard in sorted(dict.fromkeys(guards), key=lambda g: tree.start(g.first)):
         last = merged[-1] if merged else None
-        if last and (last.header, last.after) == (guard.header, guard.after) and _follows(tree, last, guard):
+        alike = last is not None and (last.header, last.after) == (guard.header, guard.after)
+        if last is not None and alike and _follows(tree, last, guard, cells):
             merged[-1] = Guard(last.first, guard.last, guard.header, guard.after)
         else:
             merged.append(guard)
     return merged
 
 
-def _follows(tree: Tree, before: Guard, after: Guard) -> bool:
+def _follows(tree: Tree, before: Guard, after: Guard, cells: Sequence[int]) -> bool:
+    if bisect.bisect_right(cells, tree.start(before.last)) != bisect.bisect_right(cells, tree.start(after.first)):
+        return False
     suite = tree.parents[before.last]
     statements = list(getattr(suite, "body", ()))
     return after.first in statements and statements.index(after.first) == statements.index(before.last) + 1
@@ -337,7 +346,7 @@ def _follows(tree: Tree, before: Guard, after: Guard) -> bool:
 
 def _indent(tree: Tree, changes: list[Change], guards: list[Guard], order: int) -> list[Change]:
     """Add the guards: a condition above, deeper lines, a line below."""
-    for guard in _merged(tree, guards):
+    for guard in guards:
         start, indent = _line_of(tree, guard.first)
         end = tree.line_end(_code_end(tree, guard.last))
         strings = [tree.span(n) for kind in (cst.SimpleString, cst.FormattedString) for n in tree.of(kind)]

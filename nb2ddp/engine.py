@@ -31,7 +31,7 @@ def rewrite(program: Program, rules: Iterable[Rule]) -> Rewrite:
     found = [(rule, finding) for rule in rules for finding in rule.find(program)]
     edits = [edit for rule, finding in found for edit in _edits(program, rule, finding)]
     unmasked = [Replace(call, form.source) for call, form in program.forms_of(*Kind)]  # where no rule wanted them
-    changes = resolve(program.tree, [*edits, *unmasked])
+    changes = resolve(program.tree, [*edits, *unmasked], program.cell_starts)
     cells = {cell.number: _cell(program, changes, cell.number) for cell in program.code_cells}
     diagnostics = sorted(
         (_diagnostic(program, rule, finding) for rule, finding in found),

@@ -7,6 +7,7 @@ lines becomes a call of three lines, so every position in the masked source is a
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -67,6 +68,12 @@ class Syntax:
 
     def __str__(self) -> str:
         return f"{self.name} {self.text}".strip()
+
+    @property
+    def command(self) -> str:
+        """A shell command with its line breaks, where the shell reads them as IPython does: not in single quotes."""
+        continued = self.kind is Kind.SHELL and "\\\n" in self.source and "'" not in self.source
+        return textwrap.dedent(self.source.lstrip("!").strip()) if continued else self.text
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import libcst as cst
 from nb2ddp.edits import Edit
 from nb2ddp.installs import Installs
 from nb2ddp.ipython import Kind, Syntax, mask
+from nb2ddp.limits import excess
 from nb2ddp.model import Location, NotebookError, Options, Severity
 from nb2ddp.models import ModelKind, model_kind
 from nb2ddp.notebook import Cell, Notebook
@@ -61,7 +62,8 @@ class Program:
         self.options = options
         self.forms: list[Syntax] = []
         self._cells: list[Cell] = []
-        self._starts: list[int] = []
+        #: The offsets in the source at which code cells begin.
+        self.cell_starts: list[int] = []
         masked = []
         bound = frozenset(
             name
@@ -77,9 +79,14 @@ class Program:
             result = mask(cell.source, len(self.forms), bound)
             self.forms += result.forms
             self._cells.append(cell)
-            self._starts.append(at)
+            self.cell_starts.append(at)
             masked.append(result.source + "\n")
             at += len(masked[-1])
+        for cell, source in zip(self._cells, masked, strict=True):
+            if beyond := excess(source):
+                raise NotebookError(
+                    f"the cell is too complex to be read: {beyond[1]}", Location(cell.number, beyond[0], 1)
+                )
         try:
             self.tree = Tree("".join(masked))
         except (cst.ParserSyntaxError, RecursionError):
@@ -123,19 +130,19 @@ class Program:
     def cell_span(self, number: int) -> tuple[int, int]:
         """Where a code cell lies in the source, its last line break included."""
         index = [cell.number for cell in self._cells].index(number)
-        ends = [*self._starts[1:], len(self.tree.source)]
-        return self._starts[index], ends[index]
+        ends = [*self.cell_starts[1:], len(self.tree.source)]
+        return self.cell_starts[index], ends[index]
 
     def cell_at(self, offset: int) -> Cell:
         """The cell that holds an offset."""
-        return self._cells[bisect.bisect_right(self._starts, offset) - 1]
+        return self._cells[bisect.bisect_right(self.cell_starts, offset) - 1]
 
     def location(self, node: cst.CSTNode) -> Location:
         """Where a node stands in the notebook."""
         offset = self.tree.start(node)
-        index = bisect.bisect_right(self._starts, offset) - 1
+        index = bisect.bisect_right(self.cell_starts, offset) - 1
         line, column = self.tree.line_column(offset)
-        first, _ = self.tree.line_column(self._starts[index])
+        first, _ = self.tree.line_column(self.cell_starts[index])
         return Location(self._cells[index].number, line - first + 1, column)
 
     def line_text(self, location: Location) -> str:

@@ -142,10 +142,9 @@ def _fstring(pieces: list[tuple[str, str | None]]) -> str:
         body += "{" + inside + "}" if inside is not None else ""
     expressions = "".join(inside or "" for _, inside in pieces)
     literals = "".join(literal for literal, _ in pieces)
-    quote = next(
-        (q for q in ('"', "'", '"""', "'''") if q not in body and not (len(q) == 3 and body.endswith(q[0]))), None
-    )
-    if quote is None or "\\" in expressions or ("\n" in literals and len(quote) == 1):
+    quotes = ('"""', "'''") if "\n" in literals else ('"', "'", '"""', "'''")
+    quote = next((q for q in quotes if q not in body and not (len(q) == 3 and body.endswith(q[0]))), None)
+    if quote is None or "\\" in expressions:
         return " + ".join(
             repr(lit) if inside is None else f"{lit!r} + str({inside})" for lit, inside in pieces if lit or inside
         )

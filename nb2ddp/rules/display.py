@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.edits import Edit, Remove, Replace
+from nb2ddp.effects import effect
 from nb2ddp.model import Severity
 from nb2ddp.program import Finding, Program
 from nb2ddp.rule import Example, Rule
-from nb2ddp.rules.shown_value import is_only_shown
 
 _DISPLAY = frozenset(
     f"{module}.{name}"
@@ -46,16 +46,30 @@ def find(program: Program) -> Iterator[Finding]:
 def _without(program: Program, call: cst.Call, statement: cst.Expr | None) -> Edit:
     """Drop a display call; arguments that have an effect stay as a statement."""
     tree = program.tree
-    working = [a for a in call.args if not _is_shown(program, a.value)]
+    working = [part for a in call.args for part in _working(program, a.value)]
     if not working:
         return Remove(statement) if statement is not None else Replace(call, "None")
-    return Replace(call, ", ".join(tree.text(a.value) for a in working))
+    return Replace(call, ", ".join(tree.text(part) for part in working))
 
 
 def _is_shown(program: Program, node: cst.BaseExpression) -> bool:
+    """True for an expression that works for the display alone: it trains and writes nothing, and calls no function
+    of the notebook."""
+    tree = program.tree
+    for call in tree.within(node, cst.Call):
+        own = isinstance(call.func, cst.Name) and tree.qualified(call.func).startswith(".")
+        if own or call in program.training.calls or effect(tree, call) is not None:
+            return False
+    return not tree.within(node, cst.NamedExpr) and not tree.within(node, cst.Await)
+
+
+def _working(program: Program, node: cst.BaseExpression) -> list[cst.BaseExpression]:
+    """The parts of a display's argument that have an effect."""
+    if _is_shown(program, node):
+        return []
     if isinstance(node, cst.Call) and _is_ipython(program.tree.qualified(node.func)):
-        return all(_is_shown(program, a.value) for a in node.args)
-    return is_only_shown(program.tree, node)
+        return [part for a in node.args for part in _working(program, a.value)]
+    return [node]
 
 
 def _is_ipython(name: str) -> bool:

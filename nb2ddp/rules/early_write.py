@@ -24,8 +24,10 @@ def find(program: Program) -> Iterator[Finding]:
         unit: cst.CSTNode = _unit(program, call)
         message = f"{tree.text(call.func)}(...) {found.value}, in every process"
         callers = _callers(program, function) if function is not None else []
+        place: cst.CSTNode = call
         if callers and function is not None:
-            unit = function
+            unit, place = function, callers[0]
+            message = f"{function.name.value}() {found.value} ({tree.text(call.func)}), in every process"
             edits = tuple(edit for use in callers for edit in once_a_machine(program, use))
             if all(is_guarded(program, use) for use in callers):
                 continue
@@ -37,7 +39,7 @@ def find(program: Program) -> Iterator[Finding]:
             continue
         seen.add(unit)
         if edits:
-            yield Finding(call, message, edits=edits, needs=WAIT)
+            yield Finding(place, message, edits=edits, needs=WAIT)
         else:
             yield Finding(
                 call,

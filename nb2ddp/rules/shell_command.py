@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 
 import libcst as cst
@@ -16,7 +17,7 @@ from nb2ddp.shell import only_shows, parse, without_installs
 
 def find(program: Program) -> Iterator[Finding]:
     for call, form in program.forms_of(Kind.SHELL):
-        yield from shell_findings(program, call, form.text)
+        yield from shell_findings(program, call, form.command)
 
 
 def shell_findings(program: Program, call: cst.Call, command: str) -> Iterator[Finding]:
@@ -24,7 +25,7 @@ def shell_findings(program: Program, call: cst.Call, command: str) -> Iterator[F
     if program.installs.covers(call):
         return
     text = without_installs(command)
-    message = f"!{text if len(text) < 60 else text[:57] + '...'} is IPython's"
+    message = f"!{textwrap.shorten(text, 60, placeholder='...')} is IPython's"
     needs = frozenset({"subprocess"})
     statement = program.alone(call)
     if statement is None:

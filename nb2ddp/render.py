@@ -9,7 +9,9 @@ from typing import Any
 from nb2ddp.launch import launch_command
 from nb2ddp.model import Options
 from nb2ddp.program import Program
+from nb2ddp.rules.early_setting import settings
 from nb2ddp.rules.seeds import seed
+from nb2ddp.shell import quoted
 from nb2ddp.templates import FOLDERS, render
 
 _NAMES = ("local_rank", "world_size", "is_main_process", "split_batch")
@@ -50,6 +52,7 @@ def setup(program: Program, needs: frozenset[str], options: Options) -> str:
         "setup.py.j2",
         parts=needs | {"compile_folder"},
         seed=seed(program),
+        settings={quoted(name): quoted(value) for name, value in settings(program).items()},
         per_device_batch_size=options.per_device_batch_size,
         **names,
     ).strip("\n")

@@ -38,7 +38,7 @@ def _variable(program: Program, statement: cst.BaseSmallStatement) -> object:
     """The environment variable that a statement sets."""
     tree = program.tree
     if isinstance(statement, cst.Assign):
-        return _environ_key(tree, statement.targets[0].target)
+        return environ_key(tree, statement.targets[0].target)
     call = cst.ensure_type(statement, cst.Expr).value
     if not isinstance(call, cst.Call):
         return None
@@ -51,7 +51,8 @@ def _variable(program: Program, statement: cst.BaseSmallStatement) -> object:
     return None
 
 
-def _environ_key(tree: Tree, target: cst.BaseExpression) -> object:
+def environ_key(tree: Tree, target: cst.BaseExpression) -> object:
+    """The variable that `os.environ[...]` names as an assignment's target."""
     if not isinstance(target, cst.Subscript) or tree.qualified(target.value) != "os.environ":
         return None
     index = target.slice[0].slice

@@ -1,0 +1,62 @@
+"""Set everything up on a fresh machine and run every check: `python3 -m tests`.
+
+Needs Python 3.11 and a C compiler. Makes `.venv`, installs the project with what its tests need, then runs the linter,
+the type checker, the documentation check, the fast tests and the tests that train. Where it may install system packages
+(root, on Debian), it installs those of the cluster tests; elsewhere these tests skip and say what is missing.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+HOME = ROOT / ".venv"
+PYTHON = HOME / "bin" / "python"
+#: Installed without their dependencies, which need a GPU.
+UNSLOTH = ("unsloth==2026.10.9", "unsloth_zoo==2026.10.9")
+#: What the tests of tests/cluster run.
+SYSTEM_PACKAGES = ("slurm-wlm", "munge", "iproute2", "shellcheck")
+
+
+def run(title: str, *command: str | Path) -> None:
+    """Run one step from the project's folder; a step that fails ends everything with its exit code."""
+    print(f"\n=== {title}", flush=True)
+    start = time.monotonic()
+    code = subprocess.run([str(word) for word in command], cwd=ROOT, check=False).returncode
+    print(f"=== {title}: {'failed' if code else 'passed'} in {time.monotonic() - start:.0f} s", flush=True)
+    if code:
+        sys.exit(code)
+
+
+def install() -> None:
+    """Make the environment and install into it; quick where it is already there."""
+    if not PYTHON.exists():
+        venv.create(HOME, with_pip=True)
+    pip = (PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    run("torch", *pip, "torch==2.13.0")  # first: a looser request brings gigabytes of CUDA
+    run("project", *pip, "--editable", ".[dev,e2e]")
+    run("unsloth", *pip, "--no-deps", *UNSLOTH)
+    missing = not all(shutil.which(program) for program in ("slurmctld", "munged", "ip", "shellcheck"))
+    if missing and shutil.which("apt-get") and os.geteuid() == 0:
+        run("package lists", "apt-get", "update", "-qq")
+        run("system packages", "apt-get", "install", "-y", "-qq", "--no-install-recommends", *SYSTEM_PACKAGES)
+
+
+def main() -> None:
+    install()
+    run("lint", PYTHON, "-m", "ruff", "check", ".")
+    run("format", PYTHON, "-m", "ruff", "format", "--check", ".")
+    run("types", PYTHON, "-m", "mypy")
+    run("documentation", PYTHON, "-m", "nb2ddp.docs", "--check")
+    run("fast tests", PYTHON, "-m", "pytest", "-q", "-n", "auto", "-m", "not e2e and not cluster")
+    run("tests that train", PYTHON, "-m", "pytest", "-q", "-m", "e2e or cluster")
+
+
+if __name__ == "__main__":
+    main()

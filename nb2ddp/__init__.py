@@ -1,1 +1,74 @@
-"""Turn an Unsloth fine-tuning notebook into a script that trains with Distributed Data Parallel."""
+"""Turn an Unsloth fine-tuning notebook into a script that trains with Distributed Data Parallel.
+
+The same as the command does, from Python: `convert_source` (text to text), `convert_file` (file to files) and
+`convert_paths` (files and folders into an output folder). See `docs/api.md`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nb2ddp.api import convert_paths
+    from nb2ddp.convert import convert_file, convert_source
+    from nb2ddp.launch import Launch, LaunchError, Slurm
+    from nb2ddp.model import (
+        Conversion,
+        Diagnostic,
+        Failure,
+        Location,
+        NotebookError,
+        Options,
+        OptionsError,
+        Result,
+        Severity,
+        Status,
+    )
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "convert_paths": "nb2ddp.api",
+    "convert_file": "nb2ddp.convert",
+    "convert_source": "nb2ddp.convert",
+    "Launch": "nb2ddp.launch",
+    "LaunchError": "nb2ddp.launch",
+    "Slurm": "nb2ddp.launch",
+    "Conversion": "nb2ddp.model",
+    "Diagnostic": "nb2ddp.model",
+    "Failure": "nb2ddp.model",
+    "Location": "nb2ddp.model",
+    "NotebookError": "nb2ddp.model",
+    "Options": "nb2ddp.model",
+    "OptionsError": "nb2ddp.model",
+    "Result": "nb2ddp.model",
+    "Severity": "nb2ddp.model",
+    "Status": "nb2ddp.model",
+}
+
+__all__ = [
+    "Conversion",
+    "Diagnostic",
+    "Failure",
+    "Launch",
+    "LaunchError",
+    "Location",
+    "NotebookError",
+    "Options",
+    "OptionsError",
+    "Result",
+    "Severity",
+    "Slurm",
+    "Status",
+    "convert_file",
+    "convert_paths",
+    "convert_source",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Import what is asked for, and no more: `nb2ddp --help` needs no parser."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

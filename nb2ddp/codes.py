@@ -30,20 +30,20 @@ UNREADABLE: Final = Code(
     "leaves a cell out would train something else.",
 )
 STALE: Final = Code(
-    "DDP002",
+    "DDP901",
     "script-out-of-date",
     "The script or a launch file is not what the notebook converts to.",
     "Somebody edited the notebook, the script or the options and did not convert again. Run nb2ddp without --check.",
 )
 UNUSED: Final = Code(
-    "DDP003",
+    "DDP902",
     "unused-suppression",
     "A suppression comment that suppresses nothing.",
     "What it was written for is gone, or stands on another line. A comment `# nb2ddp: ignore[DDP101]` is for its own "
     "line, or for the next one where it stands alone. Remove it, or it will hide the next finding.",
 )
 NOT_WRITTEN: Final = Code(
-    "DDP004",
+    "DDP903",
     "file-not-accessible",
     "A file cannot be read or written.",
     "The system's own reason is in the message. What was there before is still there, whole.",

@@ -10,20 +10,18 @@ from pathlib import Path
 
 import libcst as cst
 
-from nb2ddp import files
+from nb2ddp.batch import Job, read, write
 from nb2ddp.codes import INTERNAL
-from nb2ddp.engine import rewrite
+from nb2ddp.engine import refuse, rewrite
 from nb2ddp.ipython import PLACEHOLDER
 from nb2ddp.launch import launch_files
 from nb2ddp.model import (
     Conversion,
-    Diagnostic,
     Location,
     NotebookError,
     Options,
     OptionsError,
     Result,
-    Status,
 )
 from nb2ddp.notebook import Notebook, parse_notebook
 from nb2ddp.positions import file_lines
@@ -74,7 +72,9 @@ def difference(text: str, name: str, script_name: str, options: Options | None =
         script, to the script. Each hunk's header names the cell.
     """
     done = _from_text(text, name, script_name, options or Options())
-    before = script(done.program, {cell.number: cell.source for cell in done.program.code_cells}, done.needs, script_name)
+    before = script(
+        done.program, {cell.number: cell.source for cell in done.program.code_cells}, done.needs, script_name
+    )
     head = setup(done.program, done.needs, done.program.options)
     return done.conversion, _diff(
         before[before.index(head) + len(head) :].lstrip("\n"), done.conversion.files[script_name], name, script_name
@@ -96,8 +96,8 @@ def convert_file(notebook: Path, script: Path, options: Options | None = None) -
         OptionsError, LaunchError: as for `convert_notebook`; nothing is written.
         OSError: a file cannot be read or written.
     """
-    conversion = convert_source(decode(notebook.read_bytes()), notebook.stem, script.name, options)
-    return write(notebook, script, conversion)
+    conversion = convert_source(decode(read(notebook)), notebook.stem, script.name, options)
+    return write(Job(notebook, script, options or Options()), conversion)
 
 
 def decode(content: bytes) -> str:
@@ -110,19 +110,6 @@ def decode(content: bytes) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise NotebookError(f"not a notebook: not UTF-8 ({error.reason} at byte {error.start})") from None
-
-
-def write(notebook: Path, script: Path, conversion: Conversion, *, check: bool = False) -> Result:
-    """Write a conversion's files where they differ; with `check` only say which do."""
-    folder = script.parent
-    # The launch files first: a script that is in place has all that its first lines name.
-    wanted = {folder / name: text.encode() for name, text in reversed(conversion.files.items())}
-    differing = files.changed(wanted)
-    if differing and not check:
-        files.replace(differing)
-    changed = Status.STALE if check else Status.CONVERTED
-    status = changed if differing else Status.UNCHANGED
-    return Result(notebook, script, status, conversion.diagnostics, tuple(reversed(differing)))
 
 
 def check_codes(options: Options) -> None:
@@ -171,6 +158,7 @@ def _convert(notebook: Notebook, script_name: str, options: Options) -> _Done:
     try:
         program = Program(notebook, options)
         result = rewrite(program, [rule for rule in RULES if options.applies(rule.code)])
+        refuse(result.diagnostics)
         text = script(program, result.cells, result.needs, script_name)
         _check_script(text)
     except RecursionError:
@@ -216,7 +204,7 @@ def _diff(before: str, after: str, name: str, script_name: str) -> str:
     old, new = before.splitlines(), after.splitlines()
     labels, label = [], ""
     for line in new:
-        label = line[2:].strip("% ") if line.startswith("# %%") else label
+        label = line.removeprefix("# %% ") if line.startswith("# %% Cell ") else label
         labels.append(label)
     lines = []
     for line in difflib.unified_diff(old, new, f"{name}.ipynb", script_name, lineterm=""):

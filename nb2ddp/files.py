@@ -140,5 +140,5 @@ def _signals_held() -> Iterator[None]:
     finally:
         for number, handler in held.items():
             signal.signal(number, handler)
-        for number in received:
-            signal.raise_signal(number)
+        for each in received:
+            signal.raise_signal(each)

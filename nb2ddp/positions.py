@@ -5,14 +5,17 @@ from __future__ import annotations
 import bisect
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import accumulate
-from json.decoder import scanstring
+from json import decoder
 from typing import Any
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _LINE_END = re.compile(r"\r\n?|\n")
-_scan = json.JSONDecoder().scan_once
+_DECODER: Any = json.JSONDecoder()
+#: The value at an offset, and the offset after it: the standard library's own scanners, which are in C.
+_scan: Callable[[str, int], tuple[Any, int]] = _DECODER.scan_once
+_scan_string: Callable[[str, int], tuple[str, int]] = getattr(decoder, "scanstring")  # noqa: B009 - not in its stub
 
 
 def file_lines(text: str) -> list[list[int]]:
@@ -56,7 +59,7 @@ def _source(text: str, at: int) -> list[tuple[int, str]]:
     for key, value in _members(text, at):
         if key in ("source", "input"):
             places = list(_elements(text, value)) if text[value] == "[" else [value]
-            found = [(place, scanstring(text, place + 1)[0]) for place in places if text[place] == '"']
+            found = [(place, _scan_string(text, place + 1)[0]) for place in places if text[place] == '"']
     return found
 
 
@@ -72,7 +75,7 @@ def _members(text: str, at: int) -> Iterator[tuple[str, int]]:
         return
     at = _skip(text, at + 1)
     while text[at] == '"':
-        key, at = scanstring(text, at + 1)
+        key, at = _scan_string(text, at + 1)
         value = _skip(text, _skip(text, at) + 1)
         yield key, value
         at = _skip(text, _end(text, value))
@@ -91,5 +94,4 @@ def _elements(text: str, at: int) -> Iterator[int]:
 
 
 def _end(text: str, at: int) -> int:
-    value: tuple[Any, int] = _scan(text, at)
-    return value[1]
+    return _scan(text, at)[1]

@@ -1,0 +1,6 @@
+"""`python -m nb2ddp` is the command."""
+
+from nb2ddp.cli import main
+
+if __name__ == "__main__":
+    main(prog_name="nb2ddp")

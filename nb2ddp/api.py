@@ -1,0 +1,50 @@
+"""Convert files and folders from Python, as the command does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from os import PathLike, fspath
+from pathlib import Path
+
+from nb2ddp.batch import Job, Mode, run
+from nb2ddp.cache import Cache
+from nb2ddp.inputs import find, script_for
+from nb2ddp.model import Options, Result
+from nb2ddp.plan import check_outputs
+
+
+def convert_paths(
+    paths: Sequence[str | PathLike[str]],
+    output_dir: str | PathLike[str],
+    options: Options | None = None,
+    *,
+    root: str | PathLike[str] | None = None,
+    check: bool = False,
+    processes: int | None = None,
+    cache: bool = True,
+) -> Iterator[Result]:
+    """Convert notebooks into an output folder.
+
+    Args:
+        paths: notebooks, folders and patterns such as `nb/**/*.ipynb`. pyproject.toml is not read.
+        output_dir: the folder that gets the scripts; it mirrors the tree of the notebooks.
+        options: what to produce; the defaults if None.
+        root: the folder whose tree is mirrored; None takes each folder, or a single file's own.
+        check: write nothing; a result's status says whether its files are stale.
+        processes: at most so many at a time; None takes the number of cores this process may use.
+        cache: remember conversions in the user's cache folder.
+
+    Yields:
+        The results in the order of the notebooks. What goes wrong with one notebook is its result's `failure`.
+
+    Raises:
+        InputError: a path is no notebook, two notebooks would write one file, or a script would lie elsewhere;
+            nothing is written.
+        OptionsError: an option names a rule that there is none of; nothing is written.
+    """
+    top = None if root is None else Path(root)
+    chosen = options or Options()
+    found = find([fspath(path) for path in paths])
+    jobs = [Job(each.path, script_for(each, Path(output_dir), top), chosen) for each in found]
+    check_outputs(jobs)
+    return run(jobs, Mode.CHECK if check else Mode.WRITE, processes=processes, cache=Cache() if cache else None)

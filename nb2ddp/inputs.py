@@ -1,0 +1,161 @@
+"""Find the notebooks that a command line names, and where their scripts go."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pathspec import GitIgnoreSpec
+
+#: Folders that hold copies of notebooks, or other people's.
+SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", "site-packages"})
+_GLOB = frozenset("*?[")
+
+
+class InputError(ValueError):
+    """What the command line names cannot be converted as a whole; one sentence for the person who typed it."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """A notebook, and the folder whose tree its script's place mirrors."""
+
+    path: Path
+    root: Path
+
+
+def is_notebook_name(name: str) -> bool:
+    """True for the name of an .ipynb file, in any case."""
+    return name.lower().endswith(".ipynb")
+
+
+def find(arguments: Sequence[str]) -> list[Input]:
+    """Find notebooks.
+
+    Args:
+        arguments: files, folders (searched with all below them, except what git ignores, hidden folders and virtual
+            environments) and patterns such as `nb/**/*.ipynb`, which need no shell.
+
+    Returns:
+        Each notebook once, in the order of the arguments and by path within a folder.
+
+    Raises:
+        InputError: an argument is no notebook, or finds none.
+    """
+    found: dict[Path, Input] = {}
+    for argument in arguments:
+        inputs = list(_of(argument))
+        if not inputs:
+            raise InputError(f"{argument}: no notebook there")
+        for each in inputs:
+            found.setdefault(each.path.absolute(), each)
+    return list(found.values())
+
+
+def _of(argument: str) -> Iterator[Input]:
+    path = Path(argument)
+    if path.is_dir():
+        yield from (Input(each, path) for each in _walk(path))
+    elif path.exists() or path.is_symlink() or not _GLOB & set(argument):
+        if not is_notebook_name(argument):
+            raise InputError(f"{argument}: not an .ipynb file or a folder")
+        yield Input(path, path.parent)
+    else:
+        root = _fixed_part(path)
+        for match in sorted(glob.glob(argument, recursive=True)):  # noqa: PTH207 - Path.glob takes no absolute pattern
+            if Path(match).is_dir():
+                continue
+            if is_notebook_name(match) and ".ipynb_checkpoints" not in Path(match).parts:
+                yield Input(Path(match), root)
+
+
+def _fixed_part(pattern: Path) -> Path:
+    """The folder in which a pattern begins: `nb/**/*.ipynb` -> `nb`."""
+    parts = []
+    for part in pattern.parts[:-1]:
+        if _GLOB & set(part):
+            break
+        parts.append(part)
+    return Path(*parts)
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    """The notebooks below a folder, by path."""
+    ignores = _Ignores(folder)
+    for name, folders, names in os.walk(folder):
+        here = Path(name)
+        ignores.enter(here)
+        folders[:] = sorted(
+            each
+            for each in folders
+            if not each.startswith(".")
+            and each not in SKIPPED_FOLDERS
+            and not (here / each / "pyvenv.cfg").exists()
+            and not ignores.match(here / each, is_folder=True)
+        )
+        for each in sorted(names):
+            path = here / each
+            if is_notebook_name(each) and path.is_file() and not ignores.match(path):
+                yield path
+
+
+class _Ignores:
+    """The .gitignore files that apply below a folder: its own, those below, and those up to the repository's top."""
+
+    def __init__(self, folder: Path) -> None:
+        self._specs: dict[Path, GitIgnoreSpec] = {}
+        above = list(folder.resolve().parents)
+        tops = [number for number, parent in enumerate(above) if (parent / ".git").exists()]
+        if tops and not (folder / ".git").exists():
+            for parent in above[: tops[0] + 1]:
+                self._read(parent)
+
+    def enter(self, folder: Path) -> None:
+        """Take a folder's own .gitignore into account."""
+        self._read(folder.resolve())
+
+    def _read(self, folder: Path) -> None:
+        try:
+            lines = (folder / ".gitignore").read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            return
+        self._specs[folder] = GitIgnoreSpec.from_lines(lines)
+
+    def match(self, path: Path, *, is_folder: bool = False) -> bool:
+        """True for a path that git ignores: the deepest file that says anything of it decides."""
+        full = path.parent.resolve() / path.name
+        for parent in full.parents:
+            spec = self._specs.get(parent)
+            if spec is None:
+                continue
+            name = full.relative_to(parent).as_posix() + ("/" if is_folder else "")
+            include = spec.check_file(name).include
+            if include is not None:
+                return include
+        return False
+
+
+def script_for(each: Input, output_dir: Path, root: Path | None = None) -> Path:
+    """Where a notebook's script goes.
+
+    Args:
+        each: the notebook.
+        output_dir: the folder that gets the scripts.
+        root: the folder whose tree it mirrors; None takes the input's own.
+
+    Raises:
+        InputError: the notebook is not below `root`, or a link leads the script out of `output_dir`.
+    """
+    top = (each.root if root is None else root).absolute()
+    notebook = Path(os.path.normpath(each.path.absolute()))
+    try:
+        inside = notebook.relative_to(os.path.normpath(top))
+    except ValueError:
+        raise InputError(f"{each.path}: not below the root {top}, whose tree the output folder mirrors") from None
+    script = output_dir / inside.with_suffix(".py")
+    if not script.parent.resolve().is_relative_to(output_dir.resolve()):
+        raise InputError(f"{script}: a link leads out of the output folder {output_dir}")
+    return script

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import tokenize
 from dataclasses import dataclass, replace
 from io import BytesIO
@@ -17,17 +18,22 @@ from nb2ddp.ipython import PLACEHOLDER
 from nb2ddp.launch import launch_files
 from nb2ddp.model import (
     Conversion,
+    Diagnostic,
     Location,
     NotebookError,
     Options,
     OptionsError,
     Result,
 )
-from nb2ddp.notebook import Notebook, parse_notebook
+from nb2ddp.notebook import Cell, Notebook, parse_notebook
 from nb2ddp.positions import file_lines
 from nb2ddp.program import Program
 from nb2ddp.render import script, setup
 from nb2ddp.rules import RULES
+from nb2ddp.suppress import Suppressions
+
+#: NUL, and halves of characters, which JSON can spell and UTF-8 cannot.
+_UNWRITABLE = re.compile("[\0\ud800-\udfff]")
 
 
 def convert_notebook(notebook: Notebook, script_name: str, options: Options | None = None) -> Conversion:
@@ -155,18 +161,36 @@ def _convert(notebook: Notebook, script_name: str, options: Options) -> _Done:
     check_codes(options)
     _check_text(notebook)
     launch = launch_files(options.launch, script_name)
+    notebook = replace(notebook, name=_title(notebook.name))
     try:
         program = Program(notebook, options)
-        result = rewrite(program, [rule for rule in RULES if options.applies(rule.code)])
-        refuse(result.diagnostics)
+        suppressions = Suppressions(program)
+        rules = [rule for rule in RULES if options.applies(rule.code)]
+        result = rewrite(program, rules, suppressions)
+        unused = suppressions.unused([rule.code for rule in rules], [rule.code for rule in RULES])
+        diagnostics = tuple(sorted([*result.diagnostics, *unused], key=_place))
+        refuse(diagnostics)
+        if suppressions.is_used or len(rules) < len(RULES):
+            _check_cells(result.cells)
         text = script(program, result.cells, result.needs, script_name)
-        _check_script(text)
+        _check_script(text, notebook)
     except RecursionError:
         raise NotebookError("the notebook's code nests too deeply to be converted") from None
     except NotebookError as error:
         error.line_text = _line_text(notebook, error.location)
         raise
-    return _Done(program, result.needs, Conversion({script_name: text, **launch}, result.diagnostics))
+    return _Done(program, result.needs, Conversion({script_name: text, **launch}, diagnostics))
+
+
+def _place(diagnostic: Diagnostic) -> tuple[int, int, int, str]:
+    place = diagnostic.location
+    return place.cell, place.line, place.column, diagnostic.code
+
+
+def _title(name: str) -> str:
+    """A notebook's name as a comment can hold it: one line that declares no encoding to Python (PEP 263)."""
+    printable = "".join(character if character.isprintable() else " " for character in name)
+    return re.sub(r"coding[:=]", "coding ", printable)
 
 
 def _line_text(notebook: Notebook, location: Location | None) -> str:
@@ -177,16 +201,32 @@ def _line_text(notebook: Notebook, location: Location | None) -> str:
 
 
 def _check_text(notebook: Notebook) -> None:
-    """Refuse characters that no Python file can hold."""
+    """Refuse characters that no Python file can hold, and the name that this program needs for itself."""
     for cell in notebook.cells:
-        for at, character in enumerate(cell.source):
-            if character == "\0" or "\ud800" <= character <= "\udfff":
-                line = cell.source.count("\n", 0, at) + 1
-                place = Location(cell.number, line, at - (cell.source.rfind("\n", 0, at) + 1) + 1)
-                raise NotebookError(f"the cell holds the character {character!r}, which no file of code can", place)
+        if found := _UNWRITABLE.search(cell.source):
+            raise NotebookError(f"the character {found[0]!r} cannot stand in a script", _at(cell, found.start()))
+        if cell.kind == "code" and (start := cell.source.find(PLACEHOLDER)) >= 0:
+            raise NotebookError(f"the name {PLACEHOLDER} is reserved for nb2ddp", _at(cell, start))
 
 
-def _check_script(text: str) -> None:
+def _at(cell: Cell, offset: int) -> Location:
+    before = cell.source[:offset]
+    return Location(cell.number, before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1)
+
+
+def _check_cells(cells: dict[int, str]) -> None:
+    """Name the cell that is not Python because a rule was left out."""
+    for number, text in cells.items():
+        try:
+            cst.parse_module(text)
+        except cst.ParserSyntaxError as error:
+            raise NotebookError(
+                f"without the rules that were left out, the cell does not become Python (line {error.raw_line} of it)",
+                Location(number, 1, 1),
+            ) from None
+
+
+def _check_script(text: str, notebook: Notebook) -> None:
     """Refuse to hand out a script that is not Python, or that still holds a stand-in."""
     try:
         cst.parse_module(text)
@@ -195,7 +235,7 @@ def _check_script(text: str) -> None:
         raise NotebookError(f"internal error: the script would not be Python ({error})", code=INTERNAL.code) from None
     if encoding != "utf-8":
         raise NotebookError("internal error: the script would declare another encoding", code=INTERNAL.code)
-    if f"{PLACEHOLDER}(" in text:
+    if text.count(PLACEHOLDER) > sum(cell.source.count(PLACEHOLDER) for cell in notebook.cells):
         raise NotebookError("internal error: IPython syntax is left in the script", code=INTERNAL.code)
 
 

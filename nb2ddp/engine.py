@@ -10,6 +10,7 @@ from nb2ddp.ipython import Kind
 from nb2ddp.model import Diagnostic, NotebookError, Severity
 from nb2ddp.program import Finding, Program
 from nb2ddp.rule import Rule
+from nb2ddp.suppress import Suppressions
 
 
 @dataclass(frozen=True)
@@ -21,14 +22,20 @@ class Rewrite:
     needs: frozenset[str]
 
 
-def rewrite(program: Program, rules: Iterable[Rule]) -> Rewrite:
+def rewrite(program: Program, rules: Iterable[Rule], suppressions: Suppressions | None = None) -> Rewrite:
     """Apply rules to a program.
 
     Args:
         program: a parsed notebook.
         rules: in the order in which edits at one place apply.
+        suppressions: the places that the notebook keeps rules from; None for nowhere.
     """
-    found = [(rule, finding) for rule in rules for finding in rule.find(program)]
+    found = [
+        (rule, finding)
+        for rule in rules
+        for finding in rule.find(program)
+        if suppressions is None or not suppressions.covers(rule.code, program.location(finding.node))
+    ]
     edits = [edit for rule, finding in found for edit in _edits(program, rule, finding)]
     unmasked = [Replace(call, form.source) for call, form in program.forms_of(*Kind)]  # where no rule wanted them
     changes = resolve(program.tree, [*edits, *unmasked], program.cell_starts)

@@ -464,6 +464,53 @@ def test_modules_are_words_of_one_line(text: str, tmp_path: Path) -> None:
     assert not (tmp_path / "injected").exists()
 
 
+# The real launchers
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    "launch",
+    [
+        Launch(processes=1),
+        Launch(processes=2),
+        Launch(processes=2, main_process_port=0),
+        Launch(processes=1, launcher="torchrun"),
+        Launch(processes=2, launcher="torchrun"),
+        Launch(processes=2, launcher="torchrun", mixed_precision="bf16"),
+    ],
+    ids=["one", "two", "two-free-port", "torchrun-one", "torchrun-two", "torchrun-bf16"],
+)
+def test_command_starts_the_processes(launch: Launch, tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    script = "show (it).py"
+    (tmp_path / script).write_text(
+        "import os\n"
+        "from pathlib import Path\n"
+        "rank = os.environ.get('RANK', '0')\n"
+        "names = ('LOCAL_RANK', 'WORLD_SIZE', 'ACCELERATE_MIXED_PRECISION')\n"
+        "Path(f'rank{rank}').write_text(' '.join(str(os.environ.get(name)) for name in names))\n"
+    )
+    for name, text in launch_files(launch, script).items():
+        (tmp_path / name).write_text(text)
+    programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        launch_command(launch, script),
+        shell=True,
+        cwd=tmp_path,
+        env={**os.environ, "PATH": programs},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    found = {path.name: path.read_text().split() for path in tmp_path.glob("rank*")}
+    assert set(found) == {f"rank{rank}" for rank in range(launch.processes)}
+    for rank in range(launch.processes):
+        local_rank, world_size, precision = found[f"rank{rank}"]
+        if launch.processes > 1:
+            assert (local_rank, world_size) == (str(rank), str(launch.processes))
+        assert precision == launch.mixed_precision or (precision, launch.launcher) == ("None", "torchrun")
+
+
 # Wrong wishes
 
 

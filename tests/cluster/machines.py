@@ -1,0 +1,102 @@
+"""Two network namespaces with a cable between them stand for two machines, for tests.
+
+    python -m tests.cluster.machines start NAME   # prints how to run a command on each
+    python -m tests.cluster.machines stop NAME
+
+Processes in them share the file system, as the machines of a cluster do, but reach each other only over the cable:
+what is bound to one machine's own loopback, or started with a wrong address or rank, is not found by the other.
+Needs root and the package iproute2.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One namespace: its name, its address on the cable, and the name of its end of the cable."""
+
+    namespace: str
+    address: str
+    interface: str
+
+    @property
+    def prefix(self) -> list[str]:
+        """What to write before a command to run it on this machine."""
+        return ["ip", "netns", "exec", self.namespace]
+
+
+def machines(name: str) -> tuple[Machine, Machine]:
+    """Describe the two machines called `name` (at most 9 characters, for an interface has at most 15)."""
+    first, second = (Machine(f"{name}-{i}", f"10.213.77.{i + 1}", f"{name}-eth{i}") for i in range(2))
+    return first, second
+
+
+def missing() -> str | None:
+    """Say in one sentence why there can be no such machines here; None if there can."""
+    if shutil.which("ip") is None:
+        return "no network namespaces: ip not found (apt-get install iproute2)"
+    if os.geteuid() != 0:
+        return "network namespaces are made as root only"
+    trial = f"t{os.getpid()}"
+    try:
+        start(trial)
+    except subprocess.CalledProcessError as error:
+        return f"network namespaces cannot be made here: {error.stderr.strip()}"
+    finally:
+        stop(trial)
+    return None
+
+
+def start(name: str) -> tuple[Machine, Machine]:
+    """Make the two machines; nothing of an earlier start of that name may be left.
+
+    Raises:
+        subprocess.CalledProcessError: the system refuses; `stderr` says what.
+    """
+    pair = machines(name)
+    for machine in pair:
+        _ip("netns", "add", machine.namespace)
+    _ip("link", "add", pair[0].interface, "type", "veth", "peer", "name", pair[1].interface)
+    for machine in pair:
+        _ip("link", "set", machine.interface, "netns", machine.namespace)
+        inside = ["-n", machine.namespace]
+        _ip(*inside, "addr", "add", f"{machine.address}/24", "dev", machine.interface)
+        _ip(*inside, "link", "set", machine.interface, "up")
+        _ip(*inside, "link", "set", "lo", "up")
+    return pair
+
+
+def stop(name: str) -> None:
+    """Remove the two machines, and the cable with them; nothing happens if there are none."""
+    for machine in machines(name):
+        for what in (["netns", "del", machine.namespace], ["link", "del", machine.interface]):
+            subprocess.run(["ip", *what], capture_output=True)
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 2 or arguments[0] not in ("start", "stop"):
+        print(__doc__)
+        return 2
+    if arguments[0] == "stop":
+        stop(arguments[1])
+        return 0
+    if reason := missing():
+        print(reason, file=sys.stderr)
+        return 1
+    for machine in start(arguments[1]):
+        print(f"{' '.join(machine.prefix)} COMMAND   # {machine.address} on {machine.interface}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,130 @@
+"""The generated batch script on a SLURM cluster of two nodes."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nb2ddp.launch import Launch, Slurm, launch_command
+
+from . import slurm
+from .job import SCRIPT, Job, prepare, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.e2e.runner import Run
+
+    from .slurm import Cluster
+
+pytestmark = pytest.mark.cluster
+
+START_SECONDS = 240  # imports of Unsloth by processes that share the cores of a small machine
+END_SECONDS = 60
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    if reason := slurm.missing():
+        pytest.skip(reason)
+    folder = Path(tempfile.mkdtemp(prefix="slurm-"))  # short, for the path of a socket
+    cluster = slurm.Cluster(folder)
+    cluster.start()
+    yield cluster
+    cluster.stop()
+    shutil.rmtree(folder)
+
+
+def submit(job: Job, cluster: Cluster) -> str:
+    """Type the launch line; return the number of the job."""
+    done = subprocess.run(
+        launch_command(job.launch, SCRIPT),
+        shell=True,
+        cwd=job.work,
+        env={**job.environment, **cluster.environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.removeprefix("Submitted batch job ").strip()
+
+
+def state(number: str, cluster: Cluster) -> tuple[str, str]:
+    """The state of a job, and its exit code with the signal behind it."""
+    about = cluster.call("scontrol", "show", "job", number)
+    return re.findall(r"JobState=(\w+)", about)[0], re.findall(r" ExitCode=(\S+)", about)[0]
+
+
+def is_over(number: str, cluster: Cluster) -> bool:
+    return state(number, cluster)[0] not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING")
+
+
+def said(job: Job) -> str:
+    """The end of each log that the job has left in its folder."""
+    return "\n".join(f"{log.name}:\n{log.read_text()[-3000:]}" for log in sorted(job.work.glob("*.log")))
+
+
+def test_losses_are_those_of_one_process(cluster: Cluster, hub: Path, alone: Run, tmp_path: Path) -> None:
+    settings = Slurm(
+        job_name="alpaca",
+        time="30",
+        partition="test",
+        cpus_per_gpu=1,
+        memory="4G",
+        environment=(("TRAINED_ON", "$SLURM_JOB_NUM_NODES nodes"),),
+    )
+    job = prepare(hub, tmp_path / "job", Launch(processes=2, machines=2, launcher="slurm", slurm=settings))
+    number = submit(job, cluster)
+    wait_for(lambda: bool(job.trainings(0)) or is_over(number, cluster), START_SECONDS)
+    assert "2 nodes" in {variables.get("TRAINED_ON") for variables in job.processes().values()}, said(job)
+    assert wait_for(lambda: is_over(number, cluster), 2 * START_SECONDS), said(job)
+    assert state(number, cluster) == ("COMPLETED", "0:0"), said(job)
+    differences = [job.difference(rank, alone) for rank in range(2)]
+    print(f"losses of the ranks differ from those of one process by {differences}")
+    assert max(differences) < 1e-3
+    assert (job.work / "alpaca_lora" / "adapter_model.safetensors").is_file()
+
+    batch, first, second = (job.work / f"alpaca-{number}{part}.log" for part in ("", "-machine0", "-machine1"))
+    assert batch.read_text() == ""
+    assert "'loss': " in first.read_text()
+    assert "'loss': " not in second.read_text()
+    own = {path.relative_to(job.work).parts[0] for path in job.work.glob("*/*/attempt_0/0/stderr.log")}
+    assert own == {first.stem, second.stem}
+    assert {path for path in job.written_twice() if not path.startswith("alpaca-")} == set()
+    assert job.processes() == {}
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_one_killed_process_ends_the_job(rank: int, cluster: Cluster, hub: Path, tmp_path: Path) -> None:
+    launch = Launch(processes=2, machines=2, launcher="slurm")
+    job = prepare(hub, tmp_path / "job", launch, steps=10_000)
+    number = submit(job, cluster)
+    wait_for(lambda: bool(job.trainings(0)) or is_over(number, cluster), START_SECONDS)
+    assert not is_over(number, cluster), said(job)
+    os.kill(job.worker(rank), signal.SIGKILL)
+    killed = time.monotonic()
+    assert wait_for(lambda: is_over(number, cluster), END_SECONDS), said(job)
+    print(f"killed rank {rank}: the job ended {time.monotonic() - killed:.1f} s later as {state(number, cluster)}")
+    assert state(number, cluster)[0] == "FAILED"
+    assert wait_for(lambda: not job.processes(), END_SECONDS + killed - time.monotonic()), job.processes()
+
+
+def test_cancelled_job_leaves_nothing(cluster: Cluster, hub: Path, tmp_path: Path) -> None:
+    launch = Launch(processes=2, machines=2, launcher="slurm")
+    job = prepare(hub, tmp_path / "job", launch, steps=10_000)
+    number = submit(job, cluster)
+    wait_for(lambda: bool(job.trainings(0)) or is_over(number, cluster), START_SECONDS)
+    assert not is_over(number, cluster), said(job)
+    cluster.call("scancel", number)
+    assert wait_for(lambda: not job.processes(), END_SECONDS), job.processes()
+    assert wait_for(lambda: is_over(number, cluster), END_SECONDS)
+    assert state(number, cluster)[0] == "CANCELLED"

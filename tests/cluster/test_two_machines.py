@@ -1,0 +1,126 @@
+"""The generated launch lines on two machines that reach each other over a network cable only."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nb2ddp.launch import Launch, Launcher, launch_command
+from tests.e2e.runner import Run
+
+from . import machines
+from .job import SCRIPT, Job, prepare, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from .machines import Machine
+
+pytestmark = pytest.mark.cluster
+
+START_SECONDS = 240  # imports of Unsloth by four processes that share the cores of a small machine
+END_SECONDS = 60
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[Machine, Machine]]:
+    if reason := machines.missing():
+        pytest.skip(reason)
+    name = f"n{os.getpid()}"
+    try:
+        yield machines.start(name)
+    finally:
+        machines.stop(name)
+
+
+@contextmanager
+def started(job: Job, pair: tuple[Machine, Machine]) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Type the launch line on each machine. What it prints is in `machineN.log` of the job's folder."""
+    launchers = []
+    try:
+        for rank, machine in enumerate(pair):
+            line = launch_command(job.launch, SCRIPT, rank)
+            with (job.folder / f"machine{rank}.log").open("wb") as log:
+                launcher = subprocess.Popen(
+                    [*machine.prefix, "bash", "-c", line],
+                    cwd=job.work,
+                    # Gloo takes the interface that the host's name leads to, here the same for both machines.
+                    env={**job.environment, "GLOO_SOCKET_IFNAME": machine.interface},
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            launchers.append(launcher)
+        yield launchers
+    finally:
+        for pid in job.processes():
+            os.kill(pid, signal.SIGKILL)
+        for launcher in launchers:
+            launcher.wait()
+
+
+def said(job: Job) -> str:
+    """The end of what each machine's launcher printed."""
+    return "\n".join((job.folder / f"machine{rank}.log").read_text()[-3000:] for rank in (0, 1))
+
+
+def two_by_two(launcher: Launcher, pair: tuple[Machine, Machine]) -> Launch:
+    return Launch(processes=4, machines=2, main_process_ip=pair[0].address, launcher=launcher)
+
+
+@pytest.mark.parametrize("launcher", ["accelerate", "torchrun"])
+def test_losses_are_those_of_one_process(
+    launcher: Launcher, pair: tuple[Machine, Machine], hub: Path, alone: Run, tmp_path: Path
+) -> None:
+    job = prepare(hub, tmp_path / "job", two_by_two(launcher, pair))
+    with started(job, pair) as launchers:
+        codes = [process.wait(2 * START_SECONDS) for process in launchers]
+    assert codes == [0, 0], said(job)
+    differences = [job.difference(rank, alone) for rank in range(4)]
+    print(f"losses of the ranks differ from those of one process by {differences}")
+    assert max(differences) < 1e-3
+    assert "'loss': " in (job.folder / "machine0.log").read_text()
+    assert "'loss': " not in (job.folder / "machine1.log").read_text()
+    assert (job.work / "alpaca_lora" / "adapter_model.safetensors").is_file()
+    assert job.written_twice() == {}
+    assert job.processes() == {}
+
+
+@pytest.mark.parametrize(("launcher", "rank"), [("accelerate", 0), ("accelerate", 3), ("torchrun", 3)])
+def test_one_killed_process_ends_the_job(
+    launcher: Launcher, rank: int, pair: tuple[Machine, Machine], hub: Path, tmp_path: Path
+) -> None:
+    job = prepare(hub, tmp_path / "job", two_by_two(launcher, pair), steps=10_000)
+    with started(job, pair) as launchers:
+        wait_for(lambda: bool(job.trainings(0)) or any(process.poll() for process in launchers), START_SECONDS)
+        assert [process.poll() for process in launchers] == [None, None], said(job)
+        os.kill(job.worker(rank), signal.SIGKILL)
+        killed = time.monotonic()
+        codes = [process.wait(END_SECONDS) for process in launchers]
+        print(f"killed rank {rank}: both machines ended {time.monotonic() - killed:.1f} s later with {codes}")
+        assert 0 not in codes
+        assert wait_for(lambda: not job.processes(), END_SECONDS + killed - time.monotonic()), job.processes()
+
+
+@pytest.mark.parametrize("machine", [0, 1])
+def test_ctrl_c_on_one_machine_ends_the_job(
+    machine: int, pair: tuple[Machine, Machine], hub: Path, tmp_path: Path
+) -> None:
+    job = prepare(hub, tmp_path / "job", two_by_two("accelerate", pair), steps=10_000)
+    with started(job, pair) as launchers:
+        wait_for(lambda: bool(job.trainings(0)) or any(process.poll() for process in launchers), START_SECONDS)
+        assert [process.poll() for process in launchers] == [None, None], said(job)
+        os.killpg(launchers[machine].pid, signal.SIGINT)
+        pressed = time.monotonic()
+        codes = [process.wait(END_SECONDS) for process in launchers]
+        print(f"Ctrl-C on machine {machine}: both ended {time.monotonic() - pressed:.1f} s later with {codes}")
+        assert 0 not in codes
+        assert wait_for(lambda: not job.processes(), END_SECONDS + pressed - time.monotonic()), job.processes()

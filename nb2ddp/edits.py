@@ -10,7 +10,8 @@ import bisect
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from enum import Enum
 
 import libcst as cst
 
@@ -33,6 +34,15 @@ class SetKeyword:
     """Pass `name = value` to a call, in the style of its other arguments, replacing what is passed under it."""
 
     call: cst.Call
+    name: str
+    value: str
+
+
+@dataclass(frozen=True)
+class SetUnpacked:
+    """Add `name: value` to what a call unpacks: `**settings` becomes `**{**settings, "name": value}`."""
+
+    argument: cst.Arg
     name: str
     value: str
 
@@ -83,17 +93,33 @@ class Guard:
     after: str = ""
 
 
-Edit = Replace | SetKeyword | DropArgument | InsertBefore | InsertAfter | Remove | Guard
+Edit = Replace | SetKeyword | SetUnpacked | DropArgument | InsertBefore | InsertAfter | Remove | Guard
+
+
+class Shape(Enum):
+    """How the text of a change sits in the lines around it."""
+
+    INLINE = "inside a line"
+    ABOVE = "whole lines above a statement"
+    BELOW = "whole lines below a statement"
+    GONE = "a removal"
 
 
 @dataclass(frozen=True, order=True)
 class Change:
-    """Replace `source[start:end]` by `text`. `order` keeps the order of insertions at one place."""
+    """Replace `source[start:end]` by `text`.
+
+    Attributes:
+        order: of insertions at one place: what belongs to an inner statement comes before what follows an outer one.
+        owner: the span of the statement or node that the change belongs to.
+    """
 
     start: int
     end: int
-    order: int
+    order: tuple[int, int]
     text: str
+    owner: tuple[int, int]
+    shape: Shape = field(default=Shape.INLINE, compare=False)
 
 
 def resolve(tree: Tree, edits: Iterable[Edit], cells: Sequence[int] = ()) -> list[Change]:
@@ -107,40 +133,56 @@ def resolve(tree: Tree, edits: Iterable[Edit], cells: Sequence[int] = ()) -> lis
         cells: the offsets at which cells begin; no guard reaches from one into the next.
     """
     edits = list(dict.fromkeys(edits))
-    order = iter(range(10_000_000))
     changes: list[Change] = []
     keywords: dict[cst.Call, list[SetKeyword]] = defaultdict(list)
+    unpacked: dict[cst.Arg, list[SetUnpacked]] = defaultdict(list)
     removals: list[Remove] = []
     guards: list[Guard] = []
 
-    def change(start: int, end: int, text: str) -> None:
-        changes.append(Change(start, end, next(order), text))
+    def change(
+        start: int, end: int, text: str, owner: tuple[int, int], shape: Shape = Shape.INLINE, rank: int = 0
+    ) -> None:
+        changes.append(Change(start, end, (rank, len(changes)), text, owner, shape))
 
     for edit in edits:
         if isinstance(edit, Replace):
-            change(*tree.span(edit.node), edit.text)
+            change(*tree.span(edit.node), edit.text, tree.span(edit.node))
         elif isinstance(edit, SetKeyword):
             if edit.name not in [other.name for other in keywords[edit.call]]:
                 keywords[edit.call].append(edit)
+        elif isinstance(edit, SetUnpacked):
+            unpacked[edit.argument].append(edit)
         elif isinstance(edit, DropArgument):
-            change(*_argument_span(tree, edit.call, edit.argument), "")
+            change(*_argument_span(tree, edit.call, edit.argument), "", tree.span(edit.call))
         elif isinstance(edit, InsertBefore):
             start, indent = _line_of(tree, edit.statement)
-            change(start, start, _block(edit.text, indent))
+            change(start, start, _block(edit.text, indent), tree.span(edit.statement), Shape.ABOVE)
         elif isinstance(edit, InsertAfter):
             _, indent = _line_of(tree, edit.statement)
             end = tree.line_end(_code_end(tree, edit.statement))
-            change(end, end, "\n" + _block(edit.text, indent)[:-1])
+            text = "\n" + _block(edit.text, indent)[:-1]
+            change(end, end, text, tree.span(edit.statement), Shape.BELOW, _rank(tree, edit.statement))
         elif isinstance(edit, Remove):
             removals.append(edit)
         else:
             guards.append(edit)
     for call, sets in keywords.items():
         for start, end, text in _set_keywords(tree, call, sets):
-            change(start, end, text)
+            change(start, end, text, tree.span(call))
+    for argument, added in unpacked.items():
+        items = ", ".join(f'"{item.name}": {item.value}' for item in added)
+        text = f"{{**{tree.text(argument.value)}, {items}}}"
+        change(*tree.span(argument.value), text, tree.span(argument))
     for start, end, text in _remove(tree, removals):
-        change(start, end, text)
-    return _indent(tree, _outermost(changes), _merged(tree, guards, cells), next(order))
+        change(start, end, text, (start, end), Shape.GONE)
+    gone = {_whole(tree, removal.statement) for removal in removals}
+    guards = [guard for guard in guards if guard.first not in gone or guard.first is not guard.last]
+    return _guarded(tree, _outermost(changes), _merged(tree, guards, cells))
+
+
+def _rank(tree: Tree, statement: cst.CSTNode) -> int:
+    """Where text below a statement goes among texts at the same place: below an inner statement first."""
+    return 1000 - sum(1 for _ in tree.ancestors(statement))
 
 
 def apply(source: str, changes: Iterable[Change], start: int = 0, end: int | None = None) -> str:
@@ -344,40 +386,43 @@ def _follows(tree: Tree, before: Guard, after: Guard, cells: Sequence[int]) -> b
     return after.first in statements and statements.index(after.first) == statements.index(before.last) + 1
 
 
-def _indent(tree: Tree, changes: list[Change], guards: list[Guard], order: int) -> list[Change]:
-    """Add the guards: a condition above, deeper lines, a line below."""
+def _guarded(tree: Tree, changes: list[Change], guards: list[Guard]) -> list[Change]:
+    """Add the guards: a header above, deeper lines, a line below."""
     for guard in guards:
         start, indent = _line_of(tree, guard.first)
         end = tree.line_end(_code_end(tree, guard.last))
+        first, last = tree.start(_head(tree, guard.first)), tree.span(guard.last)[1]
+        within = [c for c in changes if first <= c.owner[0] and c.owner[1] <= max(last, end + 1)]
+        above = [c for c in within if c.shape is Shape.ABOVE and c.start == start]
+        inner = [_deeper(c) if c in within and c not in above else c for c in changes]
         strings = [tree.span(n) for kind in (cst.SimpleString, cst.FormattedString) for n in tree.of(kind)]
-        inner = [
-            Change(c.start, c.end, c.order, _deeper(c.text))
-            if (start < c.start <= end or c.start == start < c.end) and "\n" in c.text
-            else c
-            for c in changes
-        ]
-        inner.append(Change(start, start, order, f"{indent}{guard.header}:\n"))
-        order += 1
-        lines = [start]
-        while (following := tree.line_end(lines[-1]) + 1) <= end:
-            lines.append(following)
-        removed = [(c.start, c.end) for c in changes if c.end > c.start]
-        for line in lines:
-            if tree.source[line : line + 1] in ("\n", "") or any(a < line < b for a, b in [*strings, *removed]):
-                continue
-            inner.append(Change(line, line, order, INDENT))
-            order += 1
+        gone = [(c.start, c.end) for c in changes if c.shape is Shape.GONE]
+        replaced = [(c.start, c.end) for c in changes if c.end > c.start]
+        order = (0, len(changes))  # the header stands below what is inserted above the first statement
+        inner.append(Change(start, start, order, f"{indent}{guard.header}:\n", (start, end)))
+        line = start
+        while line <= end:
+            text = tree.source[line : tree.line_end(line)]
+            hidden = any(a < line < b for a, b in [*strings, *replaced]) or any(a <= line < b for a, b in gone)
+            if text.strip() and not hidden:
+                at = line + len(text) - len(text.lstrip())
+                inner.append(Change(at, at, (0, order[1] + 1), INDENT, (line, line)))
+            line = tree.line_end(line) + 1
         if guard.after:
-            inner.append(Change(end, end, order, "\n" + _block(guard.after, indent)[:-1]))
-            order += 1
+            text = "\n" + _block(guard.after, indent)[:-1]
+            rank = (_rank(tree, guard.last), order[1] + 2)
+            inner.append(Change(end, end, rank, text, tree.span(guard.last), Shape.BELOW))
         changes = sorted(inner)
     return changes
 
 
-def _deeper(text: str) -> str:
-    """Indent the lines of new code after its first, except inside long strings."""
-    parts, at = [], 0
+def _deeper(change: Change) -> Change:
+    """Indent the lines that a change adds, except inside long strings."""
+    whole_lines = change.shape is Shape.ABOVE or (change.shape is Shape.GONE and change.text)
+    text, end = (change.text.removesuffix("\n"), change.text[-1:] == "\n") if whole_lines else (change.text, False)
+    parts, at = [INDENT if whole_lines else ""], 0
     for string in _LONG_STRING.finditer(text):
         parts += [text[at : string.start()].replace("\n", "\n" + INDENT), string[0]]
         at = string.end()
-    return "".join([*parts, text[at:].replace("\n", "\n" + INDENT)])
+    parts += [text[at:].replace("\n", "\n" + INDENT), "\n" if end else ""]
+    return replace(change, text="".join(parts))

@@ -19,13 +19,14 @@ _WRITING_FUNCTIONS = re.compile(
     r"|subprocess\.(run|call|check_call|Popen)|(huggingface_hub\.)?(login|notebook_login|interpreter_login)"
     r"|huggingface_hub\.(upload_file|upload_folder|create_repo)|nltk\.download|spacy\.cli\.download"
 )
+_LOGIN = re.compile(r"(huggingface_hub\.)?(login|notebook_login|interpreter_login)")
 _FETCHING = re.compile(
     r"urllib\.request\.urlretrieve|wget\.download|gdown\.(download|download_folder|cached_download)"
     r"|(huggingface_hub\.)?(snapshot_download|hf_hub_download)|kagglehub\.(dataset|model)_download"
 )
 _SAVING_METHODS = frozenset(
-    "push_to_hub push_to_hub_gguf push_to_hub_merged save_lora save_pretrained save_pretrained_gguf"
-    " save_pretrained_merged save_pretrained_torchao".split()
+    "push_to_hub push_to_hub_gguf push_to_hub_merged save_lora save_pretrained save_pretrained_gguf upload_file"
+    " save_pretrained_merged save_pretrained_torchao upload_folder".split()
 )
 _WRITING_METHODS = frozenset(
     "extractall save_to_disk savefig to_csv to_excel to_feather to_html to_json to_parquet to_pickle to_sql write_bytes"
@@ -48,6 +49,8 @@ class Effect(Enum):
 def effect(tree: Tree, call: cst.Call) -> Effect | None:
     """The effect of a call beyond this process, as far as its name tells."""
     name = tree.qualified(call.func)
+    if _below_temporary(tree, call) or (_LOGIN.fullmatch(name) and not call.args):
+        return None
     if _FETCHING.fullmatch(name):
         if name.rsplit(".", 1)[-1] in ("snapshot_download", "hf_hub_download") and not keyword(call, "local_dir"):
             return None  # the hub's own cache is safe with several processes
@@ -72,7 +75,8 @@ def effect(tree: Tree, call: cst.Call) -> Effect | None:
             )
         if method in _WRITING_WITH_PATH and call.args and isinstance(tree.literal(call.args[0].value), str):
             return Effect.WRITE
-        if method in _PATH_METHODS and isinstance(owner, cst.Call) and tree.qualified(owner.func) == "pathlib.Path":
+        made_by = tree.value(owner)
+        if method in _PATH_METHODS and isinstance(made_by, cst.Call) and tree.qualified(made_by.func) == "pathlib.Path":
             return Effect.WRITE
         if method == "open" and _opens_for_writing(tree, argument(call, "mode", 0)):
             return Effect.WRITE
@@ -82,6 +86,17 @@ def effect(tree: Tree, call: cst.Call) -> Effect | None:
 def _opens_for_writing(tree: Tree, mode: cst.Arg | None) -> bool:
     value = tree.literal(mode.value) if mode is not None else "r"
     return isinstance(value, str) and any(letter in value for letter in "wax+")
+
+
+def _below_temporary(tree: Tree, call: cst.Call) -> bool:
+    """True where a call is given something of a temporary folder: each process has its own."""
+    for name in tree.within(call, cst.Name):
+        binding = tree.binding(name)
+        if binding is not None and isinstance(binding.node, (cst.Assign, cst.WithItem)):
+            source = binding.node.value if isinstance(binding.node, cst.Assign) else binding.node.item
+            if any(tree.qualified(c.func).startswith("tempfile.") for c in tree.within(source, cst.Call)):
+                return True
+    return False
 
 
 def _is_in_memory(tree: Tree, target: cst.BaseExpression) -> bool:

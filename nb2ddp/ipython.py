@@ -6,6 +6,7 @@ lines becomes a call of three lines, so every position in the masked source is a
 
 from __future__ import annotations
 
+import ast
 import re
 import textwrap
 from collections.abc import Callable
@@ -28,13 +29,20 @@ PLACEHOLDER = "__ipython__"
 _FINDERS = (HelpEnd, MagicAssign, SystemAssign, EscapedCommand)
 _MAY_HOLD_SYNTAX = re.compile(r"[!%?]|^\s*[,;/]", re.MULTILINE)
 _CELL_MAGIC = re.compile(r"%%(?P<name>\w[\w.-]*)(?P<arguments>.*)")
+#: A form as nbconvert writes it out, on a line of its own.
+_WRITTEN_OUT = re.compile(
+    r"(?P<before>\s*(?:\w+\s*=\s*)?)(?P<call>get_ipython\(\)\."
+    r"(?P<method>system|getoutput|magic|run_line_magic|run_cell_magic)\((?P<arguments>.*)\))\s*"
+)
 #: Cell magics whose body is Python that runs in the notebook's own namespace.
 PYTHON_CELL_MAGICS = frozenset({"capture", "time", "timeit", "prun", "memit", "debug", "snakeviz"})
 #: Line magics that a single-line cell may spell without `%`, where no variable has the name.
 _AUTOMAGICS = frozenset(
     "alias cat cd clear conda cp history ldir less lf lk ll ls lx man matplotlib mkdir more mv pip popd pushd"
-    " pwd reset rm rmdir timeit uv who whos".split()
+    " pwd reset rm rmdir uv who whos".split()
 )
+#: The like whose rest is never Python after the bare name.
+_AUTOMAGICS_WITH_ARGUMENTS = frozenset("config env load_ext reload_ext run set_env time timeit".split())
 _AUTOMAGIC = re.compile(r"(?P<name>\w+)(?:[ \t]+(?P<arguments>[^=\s].*))?")
 
 
@@ -99,6 +107,9 @@ def mask(source: str, first: int = 0, bound: frozenset[str] = frozenset()) -> Ma
         forms.append(form)
         return f"{PLACEHOLDER}({first + len(forms) - 1}" + "\n" * (height - 1) + ")"
 
+    for number, line in enumerate(lines):
+        if (written_out := _WRITTEN_OUT.fullmatch(line)) and (form := _read_back(written_out)):
+            lines[number] = written_out["before"] + call(form, 1)
     done = 0  # lines that a cell magic has taken
     while (at := _first_code_line(lines, done)) is not None and (magic := _CELL_MAGIC.match(lines[at])):
         name, arguments = magic["name"], magic["arguments"].strip()
@@ -156,6 +167,25 @@ def _parse(line: str, source: str) -> Syntax:
     return Syntax(Kind.AUTOCALL, line[0], line[1:].strip(), source)
 
 
+def _read_back(match: re.Match[str]) -> Syntax | None:
+    """The form that a call such as `get_ipython().run_line_magic("cd", "data")` was written from."""
+    try:
+        arguments = ast.literal_eval(f"({match['arguments']},)")
+    except (ValueError, SyntaxError):
+        return None
+    source, method = match["call"], match["method"]
+    if not all(isinstance(argument, str) for argument in arguments):
+        return None
+    if method in ("system", "getoutput") and len(arguments) == 1:
+        return Syntax(Kind.SHELL, "", arguments[0], source)
+    if method in ("magic", "run_line_magic") and arguments:
+        name, _, rest = " ".join(arguments).partition(" ")
+        return Syntax(Kind.LINE_MAGIC, name, rest.strip(), source)
+    if method == "run_cell_magic" and len(arguments) == 3 and arguments[0] not in PYTHON_CELL_MAGICS:
+        return Syntax(Kind.CELL_MAGIC, arguments[0], arguments[1], source, arguments[2].removesuffix("\n"))
+    return None
+
+
 def _first_code_line(lines: list[str], start: int) -> int | None:
     """The first line that is neither blank nor a comment. Colab lets a title stand above a cell magic."""
     for number in range(start, len(lines)):
@@ -170,6 +200,9 @@ def _automagic(lines: list[str], bound: frozenset[str]) -> Syntax | None:
     if len(code) != 1:
         return None
     match = _AUTOMAGIC.fullmatch(code[0])
-    if not match or match["name"] not in _AUTOMAGICS or match["name"] in bound:
+    if not match or match["name"] in bound:
+        return None
+    known = match["name"] in _AUTOMAGICS or (match["arguments"] and match["name"] in _AUTOMAGICS_WITH_ARGUMENTS)
+    if not known or (match["arguments"] or " ")[0] in ".([":
         return None
     return Syntax(Kind.LINE_MAGIC, match["name"], (match["arguments"] or "").strip(), code[0])

@@ -5,7 +5,10 @@ from __future__ import annotations
 import libcst as cst
 
 from nb2ddp.edits import Edit, Guard, InsertAfter
+from nb2ddp.effects import effect
+from nb2ddp.ipython import Kind
 from nb2ddp.program import Program
+from nb2ddp.tree import Statement
 
 #: The part of the setup block that waiting relies on.
 WAIT = frozenset({"wait"})
@@ -15,18 +18,50 @@ WAIT_CALL = "PartialState().wait_for_everyone()"
 def once_a_machine(program: Program, node: cst.CSTNode, in_whole_job: bool = False) -> tuple[Edit, ...]:
     """Run a statement on each machine's first process, or on the main process alone; the others wait for it.
 
-    In a loop or a function the wait follows the whole top-level statement that runs it. After training the main
-    process is alone, and nothing is needed.
+    Below another statement (a loop, a test of what is there already, a `try`) the wait follows the whole top-level
+    statement, which every process reaches. After training the main process is alone, and nothing is needed.
     """
     if not program.runs_before_end(node) or is_guarded(program, node):
         return ()
     tree = program.tree
-    statement = tree.statement(node)
+    statement = _whole(program, tree.statement(node))
     header = f"if {program.name('is_main_process')}" if in_whole_job else f"if {program.name('local_rank')} == 0"
-    if tree.parents[statement] is tree.module or (tree.function(node) is None and not program.in_loop(node)):
+    if tree.parents[statement] is tree.module:
         return (Guard(statement, statement, header, WAIT_CALL),)
     waits = [InsertAfter(top, WAIT_CALL) for top in program.run_by(node) if top is not program.training.last]
     return (Guard(statement, statement, header), *waits)
+
+
+def _whole(program: Program, statement: Statement) -> Statement:
+    """The largest `if` or `try` around a statement that does nothing but what runs once."""
+    tree = program.tree
+    for above in tree.ancestors(statement):
+        if isinstance(above, (cst.If, cst.Try)) and not isinstance(tree.parents[above], cst.If):
+            if not all(_runs_once(program, line) for line in tree.within(above, cst.SimpleStatementLine)):
+                break
+            if tree.within(above, cst.SimpleStatementSuite):
+                break
+            if tree.within(above, cst.FunctionDef):
+                break
+            statement = above
+        elif not isinstance(above, (cst.IndentedBlock, cst.If, cst.Else, cst.ExceptHandler, cst.Finally, cst.Try)):
+            break
+    return statement
+
+
+def _runs_once(program: Program, line: cst.SimpleStatementLine) -> bool:
+    """True for a line that writes, fetches or runs something and binds no name."""
+    for small in line.body:
+        if isinstance(small, cst.Pass):
+            continue
+        call = small.value if isinstance(small, cst.Expr) else None
+        if not isinstance(call, cst.Call):
+            return False
+        form = program.form(call)
+        shell = form is not None and form.kind is Kind.SHELL
+        if not shell and effect(program.tree, call) is None and program.tree.qualified(call.func) != "print":
+            return False
+    return True
 
 
 def first_on_each_machine(program: Program, node: cst.CSTNode) -> tuple[Edit, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import bisect
 import re
 from collections.abc import Iterator
@@ -44,6 +45,23 @@ class Finding:
     severity: Severity | None = None
     todo: bool = False
     fixed: bool | None = None
+
+
+def _not_python(cell: int, source: str, error: cst.ParserSyntaxError) -> NotebookError:
+    """Say what is wrong with a cell in Python's own words where it finds the same fault."""
+    line, column, reason = error.raw_line, error.raw_column + 1, "LibCST cannot read it"
+    try:
+        ast.parse(source)
+    except SyntaxError as own:
+        line, column, reason = own.lineno or line, own.offset or column, own.msg
+    except (ValueError, RecursionError) as own:
+        reason = str(own)
+    lines = source.split("\n")
+    line = min(max(line, 1), len(lines))
+    return NotebookError(
+        f"the cell is not Python: {reason}; correct it, or make it a Markdown cell",
+        Location(cell, line, max(column, 1)),
+    )
 
 
 class Program:
@@ -106,9 +124,7 @@ class Program:
             try:
                 cst.parse_module(source)
             except cst.ParserSyntaxError as error:
-                place = Location(cell.number, error.raw_line, error.raw_column + 1)
-                reason = error.message.split(": ", 1)[-1].splitlines()[0]
-                return NotebookError(f"the cell is not Python: {reason}", place)
+                return _not_python(cell.number, source, error)
             except RecursionError:
                 return NotebookError("the cell nests too deeply to be read", Location(cell.number, 1, 1))
         return NotebookError("the cells are Python one by one, but not together")
@@ -182,35 +198,31 @@ class Program:
                 pending += [(use, self.tree.function(use)) for use in self.uses_of(function)]
         return False
 
-    def in_loop(self, node: cst.CSTNode) -> bool:
-        """True for code that may run more than once where it stands."""
-        return any(isinstance(above, (cst.For, cst.While)) for above in self.tree.ancestors(node))
-
     def run_by(self, node: cst.CSTNode) -> list[Statement]:
         """The top-level statements before the end of training that run a node: around it, or calling its function."""
         function = self.tree.function(node)
         if function is None:
             return [self.tree.top_statement(node)]
         called: list[Statement] = []
-        for use in self.uses_of(function):
-            if isinstance(self.tree.parents[use], cst.Call) and use not in self.tree.ancestors(function):
-                called += [top for top in self.run_by(use) if self.training.is_before_end(top) and top not in called]
+        for call in self.calls_of(function):
+            if self.tree.function(call) is not function:
+                called += [top for top in self.run_by(call) if self.training.is_before_end(top) and top not in called]
         return called
 
     def calls_of(self, function: cst.FunctionDef) -> list[cst.Call]:
-        """The live calls of a function of the notebook."""
-        owners = [self.tree.parents[use] for use in self.uses_of(function)]
-        return [call for call in owners if isinstance(call, cst.Call)]
+        """The live calls of a function of the notebook; none for a method, which its object's owner may call."""
+        if isinstance(self.tree.scope(function), cst.ClassDef):
+            return []
+        uses = [(use, self.tree.parents[use]) for use in self.uses_of(function)]
+        return [call for use, call in uses if isinstance(call, cst.Call) and call.func is use]
 
-    def bound_within(self, statement: Statement) -> list[str]:
-        """Names that are bound at module level inside a statement and nowhere else."""
+    def bound_for_later(self, statement: Statement) -> list[str]:
+        """Names that are bound inside a statement and read outside it, in the same scope."""
         start, end = self.tree.span(statement)
-        names = {n.value for n in self.tree.of(cst.Name) if start <= self.tree.start(n) < end}
-        return [
-            name
-            for name in sorted(names)
-            if (found := self.tree.bindings(name)) and all(start <= b.offset < end for b in found)
-        ]
+        names = {n.value for n in self.tree.within(statement, cst.Name)}
+        outside = [use for n in names for use in self.tree.loads(n) if not start <= self.tree.start(use) < end]
+        bound = [(use, self.tree.binding(use)) for use in outside]
+        return sorted({use.value for use, binding in bound if binding and start <= binding.offset < end})
 
     def uses_of(self, function: cst.FunctionDef) -> list[cst.CSTNode]:
         """Where live code names a function of the notebook: to call it, or to hand it on."""

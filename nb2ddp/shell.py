@@ -22,7 +22,7 @@ _INSTALL = re.compile(
 _SEPARATOR = re.compile(r"\s*(&&|\|\||;)\s*")
 #: Commands that only show something.
 _SHOWING = re.compile(
-    r"(?:nvidia-smi|ls|pwd|cat|head|tail|df|du|free|lscpu|nproc|uname|which|whoami|env|date|wc|file|tree|echo|ps|top"
+    r"(?:nvidia-smi|ls|pwd|cat|head|tail|df|du|free|lscpu|nproc|uname|which|whoami|date|wc|file|tree|echo|ps|top"
     rf"|printenv|nvcc|{_PIP}\s+(?:list|show|freeze|check|--version|-V)|\S*python[\d.]*\s+(?:--version|-V))\b"
 )
 #: What bash understands and a plain sh does not.
@@ -88,7 +88,8 @@ def without_installs(command: str) -> str:
 
 def only_shows(command: str) -> bool:
     """True for a command that reads and prints: every process need not wait for it."""
-    return ">" not in command and all(_SHOWING.match(p) for part in parts(command) for p in re.split(r"\s*\|\s*", part))
+    pieces = [piece for part in parts(command) for piece in re.split(r"\s*\|\s*", part)]
+    return not re.search(r">|\$\(|`", command) and all(_SHOWING.match(piece) for piece in pieces)
 
 
 def parse(command: str, tree: Tree) -> Command:
@@ -156,6 +157,8 @@ def _groups(text: str) -> Iterator[tuple[int, int, str | None]]:
     """Each brace group and dollar name: its place and what stands in it; None for an escaped one."""
     for match in _GROUP.finditer(text):
         inside = match["braced"] if match["braced"] is not None else match["name"]
+        if match["name"] is not None and text[match.end() :].count("'") % 2:
+            continue  # IPython leaves a dollar in single quotes to the shell
         yield match.start(), match.end(), inside
 
 

@@ -18,6 +18,10 @@ _ARGUMENTS = re.compile(
 )
 #: TRL classes named `...Config` that hold no training arguments.
 _OTHER_CONFIGS = frozenset({"ModelConfig", "ScriptArguments", "DatasetMixtureConfig"})
+#: Names of what has a `train()` of its own that only switches a mode.
+_MODEL_NAME = re.compile(r"(?i)model|net|policy|encoder|decoder|module|critic|actor|backbone|tokenizer|self|super")
+#: Functions that train a trainer they are given.
+_TRAINING_FUNCTIONS = frozenset({"unsloth.unsloth_train", "unsloth.trainer.unsloth_train"})
 _TRAINER_NAME = re.compile(r"(^|_)trainer(_|\d|$)", re.IGNORECASE)
 
 
@@ -64,14 +68,18 @@ class Training:
     @cached_property
     def calls(self) -> list[cst.Call]:
         """Live calls that train, evaluate or predict, wherever they stand."""
-        return [
-            call
-            for call in self.tree.of(cst.Call)
-            if isinstance(call.func, cst.Attribute)
-            and call.func.attr.value in COLLECTIVE_METHODS
-            and self.is_trainer(call.func.value)
-            and self.tree.is_live(call)
-        ]
+        return [c for c in self.tree.of(cst.Call) if self._is_training_call(c) and self.tree.is_live(c)]
+
+    def _is_training_call(self, call: cst.Call) -> bool:
+        if self.tree.qualified(call.func) in _TRAINING_FUNCTIONS:
+            return True
+        if not isinstance(call.func, cst.Attribute) or call.func.attr.value not in COLLECTIVE_METHODS:
+            return False
+        if self.is_trainer(call.func.value):
+            return True
+        # where trainers are built, an object of unknown origin that trains is taken for one
+        owner = self.tree.text(call.func.value)
+        return call.func.attr.value == "train" and bool(self.trainers) and not _MODEL_NAME.search(owner)
 
     @cached_property
     def events(self) -> list[cst.Call]:

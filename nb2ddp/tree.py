@@ -159,9 +159,9 @@ class Tree:
 
     # -- names ----------------------------------------------------------------------------------------------
 
-    def bindings(self, name: str) -> list[Binding]:
-        """Every binding of a name at module level, in order."""
-        return self._bindings[self.module].get(name, [])
+    def bindings(self, name: str, node: cst.CSTNode | None = None) -> list[Binding]:
+        """Every binding of a name at module level, or in the scope of a node, in order."""
+        return self._bindings[self.module if node is None else self.scope(node)].get(name, [])
 
     @cached_property
     def bound_names(self) -> frozenset[str]:

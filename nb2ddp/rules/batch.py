@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.edits import Edit, InsertBefore, SetKeyword
+from nb2ddp.edits import Edit, InsertBefore
+from nb2ddp.keywords import Passed, is_closed, passed, set_argument
 from nb2ddp.model import Severity
 from nb2ddp.program import Finding, Program
 from nb2ddp.rule import Example, Rule
-from nb2ddp.tree import keyword
+from nb2ddp.tree import Tree, argument
 
 PER_DEVICE, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
 #: What a config that names neither field trains with: transformers' defaults (training_args.py) ...
@@ -23,49 +24,113 @@ _DEFAULT_GENERATIONS = "8"
 
 
 def find(program: Program) -> Iterator[Finding]:
-    tree = program.tree
-    names = (program.name("per_device_batch"), program.name("accumulation"))
     for call in program.training.arguments:
-        family = tree.family(call.func)
-        passed = (keyword(call, PER_DEVICE), keyword(call, ACCUMULATION))
-        if passed[0] is not None and _is_split(program, passed[0].value):
-            continue
-        if any(a.star == "**" for a in call.args) and None in passed:
+        yield from _split(program, call)
+    yield from _unseen(program)
+
+
+def _split(program: Program, call: cst.Call) -> Iterator[Finding]:
+    tree = program.tree
+    family = tree.family(call.func)
+    given = [_given(tree, call, field) for field in (PER_DEVICE, ACCUMULATION)]
+    if given[0] is not None and _is_split(program, given[0].value):
+        return
+    if None in given and not is_closed(tree, call):
+        yield Finding(
+            call,
+            "the batch may come from **keywords, so it is not split: each process trains on a whole batch; "
+            f"write {PER_DEVICE} and {ACCUMULATION} into the call",
+            severity=Severity.WARNING,
+            todo=True,
+        )
+        return
+    defaults = _UNSLOTH_DEFAULTS if family.startswith("trl.") else _DEFAULTS
+    values = [tree.text(g.value) if g else default for g, default in zip(given, defaults, strict=True)]
+    generations = _generations(program, call, family)
+    split = f"{program.name('split_batch')}({', '.join([*values, *([generations] if generations else [])])})"
+    edits: list[Edit] = []
+    if _stands_alone(program, call):
+        names = [program.name("per_device_batch"), program.name("accumulation")]
+        holder = next((g.holder for g in given if g is not None), call)
+        comment = _comment(program, values, "completions" if generations else "samples")
+        edits.append(InsertBefore(tree.statement(holder), f"{', '.join(names)} = {split}  # {comment}"))
+    else:
+        names = [f"{split}[0]", f"{split}[1]"]
+    edits += [set_argument(tree, call, PER_DEVICE, names[0]), set_argument(tree, call, ACCUMULATION, names[1])]
+    steps = passed(tree, call, "steps_per_generation")
+    if steps is not None and tree.literal(steps.value) is not None:
+        scaled = f"{tree.text(steps.value)} * {names[1]} // {values[1]}"
+        edits.append(set_argument(tree, call, "steps_per_generation", scaled))
+    yield Finding(
+        call,
+        "the global batch would grow with the number of processes",
+        edits=tuple(edits),
+        needs=frozenset({"split_batch", "completions"} if generations else {"split_batch"}),
+    )
+    if family.endswith("KTOConfig"):
+        yield Finding(
+            call,
+            "KTO compares the samples of one device with each other: use no more processes than leave 2 samples each",
+            severity=Severity.WARNING,
+        )
+    automatic = passed(tree, call, "auto_find_batch_size")
+    if automatic is not None and tree.literal(automatic.value) is not False:
+        yield Finding(
+            call,
+            "auto_find_batch_size: processes may settle on different batches, and then wait for each other for ever",
+            edits=(set_argument(tree, call, "auto_find_batch_size", "False"),),
+            severity=Severity.WARNING,
+        )
+
+
+def _given(tree: Tree, call: cst.Call, field: str) -> Passed | None:
+    given = passed(tree, call, field)
+    return None if given is not None and tree.literal(given.value) is None else given
+
+
+def _stands_alone(program: Program, call: cst.Call) -> bool:
+    """True where names bound on the line above reach this config and no other of its statement."""
+    tree = program.tree
+    statement = tree.statement(call)
+    siblings = [other for other in program.training.arguments if tree.statement(other) is statement]
+    inner = (cst.Lambda, cst.ListComp, cst.DictComp, cst.SetComp, cst.GeneratorExp, cst.Param)
+    above = tree.ancestors(call)
+    nested = any(isinstance(node, inner) for node in above if tree.start(node) >= tree.start(statement))
+    return len(siblings) == 1 and not nested
+
+
+def _unseen(program: Program) -> Iterator[Finding]:
+    """Trainers whose batch no rule has seen, and batches that are set after the config is built."""
+    tree, training = program.tree, program.training
+    for call in training.trainers:
+        arguments = argument(call, "args", 1)
+        if arguments is None and not any(a.star for a in call.args):
             yield Finding(
                 call,
-                "the batch may come from **keywords, so it is not split: each process trains on a whole batch; "
-                f"write {PER_DEVICE} and {ACCUMULATION} into the call",
+                "this trainer has no args: each process trains on a whole default batch; pass training arguments with "
+                f"{PER_DEVICE} and {ACCUMULATION}",
                 severity=Severity.WARNING,
                 todo=True,
             )
-            continue
-        defaults = _UNSLOTH_DEFAULTS if family.startswith("trl.") else _DEFAULTS
-        values = [tree.text(a.value) if a else default for a, default in zip(passed, defaults, strict=True)]
-        generations = _generations(program, call, family)
-        split = ", ".join([*values, *([generations] if generations else [])])
-        comment = _comment(program, passed, defaults, "completions" if generations else "samples")
-        edits: list[Edit] = [
-            InsertBefore(
-                tree.statement(call), f"{', '.join(names)} = {program.name('split_batch')}({split})  # {comment}"
-            ),
-            SetKeyword(call, PER_DEVICE, names[0]),
-            SetKeyword(call, ACCUMULATION, names[1]),
-        ]
-        steps = keyword(call, "steps_per_generation")
-        if steps is not None and tree.literal(steps.value) is not None:
-            edits.append(SetKeyword(call, steps.keyword.value, f"{tree.text(steps.value)} * {names[1]} // {values[1]}"))  # type: ignore[union-attr]
-        yield Finding(
-            call,
-            "the global batch would grow with the number of processes",
-            edits=tuple(edits),
-            needs=frozenset({"split_batch", "completions"} if generations else {"split_batch"}),
-        )
-        if family.endswith("KTOConfig"):
+        elif not training.arguments:
             yield Finding(
                 call,
-                "KTO compares the samples of one device with each other: use no more processes than leave 2"
-                " samples each",
+                "nothing shows where this trainer's arguments are built, so its batch is not split",
                 severity=Severity.WARNING,
+                todo=True,
+            )
+    for assign in tree.of(cst.Assign):
+        target = assign.targets[0].target
+        if (
+            isinstance(target, cst.Attribute)
+            and target.attr.value in (PER_DEVICE, ACCUMULATION)
+            and tree.is_live(target)
+        ):
+            yield Finding(
+                assign,
+                f"{target.attr.value} is set after the split, for each process: pass it where the arguments are built",
+                severity=Severity.WARNING,
+                todo=True,
             )
 
 
@@ -73,22 +138,20 @@ def _generations(program: Program, call: cst.Call, family: str) -> str:
     """The completions of one prompt, where the step is counted in completions; else empty."""
     if not family.endswith(_COMPLETION_CONFIGS):
         return ""
-    passed = keyword(call, "num_generations")
-    return program.tree.text(passed.value) if passed is not None else _DEFAULT_GENERATIONS
+    given = passed(program.tree, call, "num_generations")
+    return program.tree.text(given.value) if given is not None else _DEFAULT_GENERATIONS
 
 
-def _comment(program: Program, passed: tuple[cst.Arg | None, ...], defaults: tuple[str, str], unit: str) -> str:
-    numbers = [
-        program.tree.literal(argument.value) if argument else int(default)
-        for argument, default in zip(passed, defaults, strict=True)
-    ]
-    if unit == "samples" and all(isinstance(n, int) for n in numbers):
-        return f"{numbers[0] * numbers[1]} samples a step, as in the notebook"  # type: ignore[operator]
+def _comment(program: Program, values: list[str], unit: str) -> str:
+    if unit == "samples" and all(value.isdigit() for value in values):
+        return f"{int(values[0]) * int(values[1])} samples a step, as in the notebook"
     return f"as many {unit} a step as in the notebook"
 
 
 def _is_split(program: Program, value: cst.BaseExpression) -> bool:
-    """True for a name that `split_batch` has bound."""
+    """True for a name that `split_batch` has bound, or a call of it."""
+    if program.tree.text(value).startswith(f"{program.name('split_batch')}("):
+        return True
     binding = program.tree.binding(value) if isinstance(value, cst.Name) else None
     if binding is None or not isinstance(binding.node, cst.Assign):
         return False
@@ -102,9 +165,8 @@ RULE = Rule(
     summary="The notebook's global batch (per device x accumulation) is split over the processes.",
     why="Under DDP every process takes a whole per-device batch, so two GPUs silently double the batch: a run of 30 "
     "steps ended at loss 5.588 instead of 5.904 on two H200s. The split is worked out when the script starts, from the "
-    "number of processes there are. Where a step is counted in completions (GRPO), the split follows Unsloth's own"
-    " rule and "
-    "keeps whole groups of `num_generations`.",
+    "number of processes there are. Where a step is counted in completions (GRPO), the split follows Unsloth's "
+    "own rule and keeps whole groups of `num_generations`.",
     find=find,
     examples=(
         Example(
@@ -160,6 +222,19 @@ training_args = GRPOConfig(
     gradient_accumulation_steps = accumulation, # Increase to 4 for smoother training
     num_generations = 4, # Decrease if out of memory
 )
+""",
+        ),
+        Example(
+            """\
+from trl import SFTConfig
+settings = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4}
+args = SFTConfig(**settings)
+""",
+            """\
+from trl import SFTConfig
+per_device_batch, accumulation = split_batch(2, 4)  # 8 samples a step, as in the notebook
+settings = {"per_device_train_batch_size": per_device_batch, "gradient_accumulation_steps": accumulation}
+args = SFTConfig(**settings)
 """,
         ),
         Example("from peft import LoraConfig\nconfig = LoraConfig(r = 16)\n"),

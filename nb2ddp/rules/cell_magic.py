@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nb2ddp.edits import Remove
-from nb2ddp.ipython import PYTHON_CELL_MAGICS, Kind
+import libcst as cst
+
+from nb2ddp.edits import Remove, Replace
+from nb2ddp.ipython import PYTHON_CELL_MAGICS, Kind, Syntax
+from nb2ddp.model import Severity
 from nb2ddp.program import Finding, Program
 from nb2ddp.rule import Example, Rule
 from nb2ddp.tree import small_statements
@@ -17,6 +20,30 @@ def find(program: Program) -> Iterator[Finding]:
         if form.body is None and form.name in PYTHON_CELL_MAGICS and statement is not None:
             assert len(small_statements(program.tree.parents[statement])) == 1
             yield Finding(call, f"%%{form.name} is IPython's", edits=(Remove(statement),))
+            yield from _captured(program, form)
+
+
+def _captured(program: Program, form: Syntax) -> Iterator[Finding]:
+    """Uses of the name that `%%capture name` binds: a script captures nothing."""
+    tree = program.tree
+    words = [word for word in form.text.split("#")[0].split() if word.isidentifier()]
+    if form.name != "capture" or not words:
+        return
+    for use in tree.loads(words[0]):
+        shown = tree.parents[use]
+        called = tree.parents[shown] if isinstance(shown, cst.Attribute) else None
+        statement = program.alone(called) if isinstance(called, cst.Call) else None
+        if statement is not None:
+            yield Finding(
+                use, f"{words[0]} is what %%capture caught: the script prints it at once", (Remove(statement),)
+            )
+        elif isinstance(shown, cst.Attribute):
+            yield Finding(
+                use,
+                f"{words[0]} is what %%capture caught: the script prints it at once",
+                (Replace(shown, '""'),),
+                severity=Severity.WARNING,
+            )
 
 
 RULE = Rule(

@@ -56,7 +56,8 @@ def _code(program: Program, form: Syntax) -> tuple[str | None, frozenset[str]]:
         )
     if form.name in _SHELLS:
         shell = _SHELLS[form.name] or (words[0] if words else "sh")
-        return f'subprocess.run(["{shell}", "-c", {quoted(body)}])', frozenset({"subprocess"})
+        function = "Popen" if "--bg" in form.text.split() else "run"
+        return f'subprocess.{function}(["{shell}", "-c", {quoted(body)}])', frozenset({"subprocess"})
     if form.name in _PYTHONS:
         return f'subprocess.run([sys.executable, "-c", {quoted(body)}])', frozenset({"subprocess"})
     return None, frozenset()

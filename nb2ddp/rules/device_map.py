@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nb2ddp.edits import SetKeyword
+from nb2ddp.keywords import passed, set_argument
 from nb2ddp.models import loads
 from nb2ddp.program import Finding, Program
 from nb2ddp.rule import Example, Rule
-from nb2ddp.tree import keyword
 
 
 def find(program: Program) -> Iterator[Finding]:
     tree, local_rank = program.tree, program.name("local_rank")
     for call in loads(tree):
-        passed = keyword(call, "device_map")
-        if passed is not None and tree.text(passed.value) == local_rank:
+        given = passed(tree, call, "device_map")
+        if given is not None and tree.text(given.value) == local_rank:
             continue
-        said = f"device_map = {tree.text(passed.value)}" if passed else "no device_map"
+        said = f"device_map = {tree.text(given.value)}" if given else "no device_map"
         yield Finding(
             call,
             f"{said}: the model is not placed on this process's GPU",
-            edits=(SetKeyword(call, "device_map", local_rank),),
+            edits=(set_argument(tree, call, "device_map", local_rank),),
         )
 
 
@@ -61,6 +60,18 @@ model = Auto.from_pretrained("gpt2", device_map="auto")
             """\
 from transformers import AutoModelForCausalLM as Auto
 model = Auto.from_pretrained("gpt2", device_map=local_rank)
+""",
+        ),
+        Example(
+            """\
+from transformers import AutoModelForCausalLM
+settings = dict(device_map="auto", load_in_4bit=True)
+model = AutoModelForCausalLM.from_pretrained("gpt2", **settings)
+""",
+            """\
+from transformers import AutoModelForCausalLM
+settings = dict(device_map=local_rank, load_in_4bit=True)
+model = AutoModelForCausalLM.from_pretrained("gpt2", **settings)
 """,
         ),
         Example(

@@ -34,13 +34,32 @@ def find(program: Program) -> Iterator[Finding]:
                 continue  # an argument of a display call, or reported with its import
             edit: Edit = Replace(call, "None")
             yield Finding(
-                call, f"{name} is IPython's: its value is None in the script", (edit,), severity=Severity.WARNING
+                call,
+                f"{name} is IPython's: its value is None in the script",
+                (edit,),
+                severity=Severity.WARNING,
+                todo=True,
             )
             continue
         gone.append(tree.span(call))
         edit = _without(program, call, statement)
         yield Finding(call, f"{name.rsplit('.', 1)[-1]}(...) shows something in a notebook", edits=(edit,))
     yield from _imports(program)
+    for name in tree.names_read:
+        for use in tree.loads(name):
+            owner = tree.parents[use]
+            chain = owner if isinstance(owner, cst.Attribute) else use
+            called = tree.parents[chain]
+            if _is_ipython(tree.qualified(use)) and not (isinstance(called, cst.Call) and called.func is chain):
+                if isinstance(owner, cst.Call) and owner.func is use:
+                    continue
+                yield Finding(
+                    use,
+                    f"{tree.text(chain)} is IPython's: write what this does in Python",
+                    (Replace(chain, "None"),),
+                    severity=Severity.WARNING,
+                    todo=True,
+                )
 
 
 def _without(program: Program, call: cst.Call, statement: cst.Expr | None) -> Edit:
@@ -49,7 +68,9 @@ def _without(program: Program, call: cst.Call, statement: cst.Expr | None) -> Ed
     working = [part for a in call.args for part in _working(program, a.value)]
     if not working:
         return Remove(statement) if statement is not None else Replace(call, "None")
-    return Replace(call, ", ".join(tree.text(part) for part in working))
+    return Replace(
+        call, ", ".join(f"({tree.text(p)})" if isinstance(p, cst.NamedExpr) else tree.text(p) for p in working)
+    )
 
 
 def _is_shown(program: Program, node: cst.BaseExpression) -> bool:
@@ -73,7 +94,7 @@ def _working(program: Program, node: cst.BaseExpression) -> list[cst.BaseExpress
 
 
 def _is_ipython(name: str) -> bool:
-    return name.startswith("IPython.")
+    return name.startswith("IPython.") and not name.endswith("get_ipython")  # DDP315
 
 
 def _imports(program: Program) -> Iterator[Finding]:
@@ -82,7 +103,10 @@ def _imports(program: Program) -> Iterator[Finding]:
     for statement in tree.of(cst.ImportFrom):
         module = tree.text(statement.module) if statement.module is not None else ""
         if module == "IPython" or module.startswith("IPython."):
-            yield Finding(statement, f"{module} is the notebook's", edits=(Remove(statement),))
+            edit: Edit = Remove(statement)
+            if any(isinstance(above, cst.Try) for above in tree.ancestors(statement)):
+                edit = Replace(statement, 'raise ImportError("not a notebook")')
+            yield Finding(statement, f"{module} is the notebook's", edits=(edit,))
     for imported in tree.of(cst.Import):
         names = [alias for alias in imported.names if alias.evaluated_name.split(".")[0] == "IPython"]
         if len(names) == len(imported.names):

@@ -13,7 +13,7 @@ from nb2ddp.model import Severity
 from nb2ddp.once import WAIT, first_on_each_machine, is_guarded, once_a_machine
 from nb2ddp.program import Finding, Program
 from nb2ddp.rule import Example, Rule
-from nb2ddp.tree import Statement
+from nb2ddp.tree import Statement, small_statements
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -43,8 +43,8 @@ def find(program: Program) -> Iterator[Finding]:
         else:
             yield Finding(
                 call,
-                f"{message}: its value is used, so it cannot run on one process alone; give each process its own path,"
-                f" or write it before the job",
+                f"{message}: the line binds a name too, so it cannot run on one process alone; put the"
+                " writing on a line of its own, or write before the job",
                 severity=Severity.WARNING,
                 todo=True,
             )
@@ -65,30 +65,26 @@ def _opens(program: Program, item: cst.WithItem) -> bool:
 
 
 def _edits(program: Program, call: cst.Call, statement: Statement, found: Effect) -> tuple[Edit, ...]:
-    if isinstance(statement, cst.With) or program.alone(call) is not None:
-        if _binds_for_later(program, statement):
+    small = small_statements(statement)
+    alone = program.alone(call) is not None and len(small) == 1
+    if isinstance(statement, cst.With) or alone:
+        if isinstance(statement, cst.With) and program.bound_for_later(statement):
             return ()
         return once_a_machine(program, statement, in_whole_job=found is Effect.SAVE)
-    return first_on_each_machine(program, statement) if found is Effect.FETCH else ()
+    fetches = found is Effect.FETCH and len(small) == 1
+    return first_on_each_machine(program, statement) if fetches else ()
 
 
 def _callers(program: Program, function: cst.FunctionDef) -> list[cst.Call]:
-    """The calls before the end of training, where each stands alone at module level: the place to run it once."""
-    callers = [use for use in program.calls_of(function) if program.runs_before_end(use)]
-    alone = all(program.alone(use) is not None and program.tree.function(use) is None for use in callers)
-    rebinds = any(isinstance(inner, cst.Global) for inner in program.tree.within(function, cst.Global))
-    return callers if alone and not rebinds and len(callers) == len(program.uses_of(function)) else []
+    """The calls before the end of training, where each stands alone at module level: the place to run it once.
 
-
-def _binds_for_later(program: Program, statement: Statement) -> bool:
-    """True where code outside a statement reads a name that only it binds."""
+    None for a function that trains: every process must call it.
+    """
     tree = program.tree
-    start, end = tree.span(statement)
-    if not isinstance(statement, cst.With):
-        return False
-    return any(
-        any(not start <= tree.start(use) < end for use in tree.loads(name)) for name in program.bound_within(statement)
-    )
+    callers = [use for use in program.calls_of(function) if program.runs_before_end(use)]
+    alone = all(program.alone(use) is not None and tree.function(use) is None for use in callers)
+    shared = bool(tree.within(function, cst.Global)) or any(event in callers for event in program.training.events)
+    return callers if alone and not shared and len(callers) == len(program.uses_of(function)) else []
 
 
 RULE = Rule(

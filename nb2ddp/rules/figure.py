@@ -10,7 +10,7 @@ from nb2ddp.edits import InsertAfter, Remove, Replace
 from nb2ddp.once import on_main_process
 from nb2ddp.program import Finding, Program
 from nb2ddp.rule import Example, Rule
-from nb2ddp.tree import keyword
+from nb2ddp.tree import small_statements
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -25,10 +25,10 @@ def find(program: Program) -> Iterator[Finding]:
         if statement is None:
             continue
         line = tree.statement(statement)
-        pyplot = tree.text(call.func).rsplit(".", 1)[0]
-        if keyword(call, "block") is not None or len(getattr(line, "body", ())) != 1:
+        if not isinstance(call.func, cst.Attribute) or len(small_statements(line)) != 1:
             yield Finding(call, "a script has no notebook to draw in", (Remove(statement),))
             continue
+        pyplot = tree.text(call.func.value)
         close = f"{pyplot}.close()"
         guard = on_main_process(program, statement)
         edits = (Replace(statement, f'{pyplot}.savefig("figure_{number}.png")'), *guard, InsertAfter(line, close))

@@ -10,6 +10,7 @@ import libcst as cst
 from nb2ddp.edits import Replace
 from nb2ddp.program import Finding, Program
 from nb2ddp.rule import Example, Rule
+from nb2ddp.tree import Tree, keyword
 
 _INDEXED = re.compile(r"cuda:(\d+)")
 #: Functions of torch.cuda whose first argument is a device.
@@ -37,6 +38,9 @@ def find(program: Program) -> Iterator[Finding]:
         if not tree.is_live(call):
             continue
         name = tree.qualified(call.func)
+        if number := _numbered(tree, call, name):
+            yield Finding(call, f"{tree.text(call)} names one fixed GPU", edits=(Replace(number, local_rank),))
+            continue
         device = call.args[0] if call.args and not call.args[0].star else None
         if device is None or not isinstance(device.value, cst.Integer):
             continue
@@ -49,6 +53,18 @@ def find(program: Program) -> Iterator[Finding]:
                 f"{tree.text(call)} names one fixed GPU",
                 edits=(Replace(device.value, local_rank),),
             )
+
+
+def _numbered(tree: Tree, call: cst.Call, name: str) -> cst.BaseExpression | None:
+    """The number of a GPU in `torch.device("cuda", 0)`, `x.to(0)` and `pipeline(..., device = 0)`."""
+    given: cst.Arg | None = None
+    if name == "torch.device" and len(call.args) == 2 and tree.literal(call.args[0].value) == "cuda":
+        given = call.args[1]
+    elif isinstance(call.func, cst.Attribute) and call.func.attr.value == "to" and len(call.args) == 1:
+        given = call.args[0] if call.args[0].keyword is None else keyword(call, "device")
+    elif name.endswith((".pipeline", "SentenceTransformer", "CrossEncoder")):
+        given = keyword(call, "device")
+    return given.value if given is not None and isinstance(given.value, cst.Integer) else None
 
 
 RULE = Rule(
@@ -65,12 +81,14 @@ import torch
 stats = torch.cuda.get_device_properties(0)
 batch = batch.to("cuda:0")
 model.cuda(0)
+device = torch.device("cuda", 0)
 """,
             """\
 import torch
 stats = torch.cuda.get_device_properties(local_rank)
 batch = batch.to(f"cuda:{local_rank}")
 model.cuda(local_rank)
+device = torch.device("cuda", local_rank)
 """,
         ),
         Example('batch = batch.to("cuda")\nmodel.cuda()\n'),

@@ -11,6 +11,7 @@ from nb2ddp.edits import Edit, Remove, Replace
 from nb2ddp.model import Severity
 from nb2ddp.program import Finding, Program
 from nb2ddp.rule import Example, Rule
+from nb2ddp.rules.rank_variables import environ_key
 from nb2ddp.tree import Tree, dotted
 
 _HOSTED = ("google.colab", "kaggle_secrets", "kaggle_web_client")
@@ -31,6 +32,14 @@ def find(program: Program) -> Iterator[Finding]:
         handled.append(tree.span(statement or call))
         if _SECRET.fullmatch(name) and call.args:
             key = tree.literal(call.args[0].value)
+            owner = tree.parents[call]
+            if isinstance(owner, cst.Assign) and environ_key(tree, owner.targets[0].target) == key:
+                yield Finding(
+                    call,
+                    f"{name}(...) reads a secret of the hosted notebook: set it in the environment",
+                    (Remove(owner),),
+                )
+                continue
             code = f'os.environ["{key}"]' if isinstance(key, str) else f"os.environ[{tree.text(call.args[0].value)}]"
             yield Finding(
                 call,

@@ -8,9 +8,9 @@ import libcst as cst
 
 from nb2ddp.edits import Remove, Replace
 from nb2ddp.model import Severity
+from nb2ddp.once import WAIT, once_a_machine
 from nb2ddp.program import Finding, Program
 from nb2ddp.rule import Example, Rule
-from nb2ddp.rules.shell_command import shell_findings
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -24,9 +24,8 @@ def find(program: Program) -> Iterator[Finding]:
         used = tree.parents[call]
         outer = tree.parents[used] if isinstance(used, cst.Attribute) else None
         if isinstance(outer, cst.Call) and isinstance(used, cst.Attribute):
-            command = tree.literal(outer.args[0].value) if outer.args else ...
-            if used.attr.value in ("system", "getoutput", "system_raw", "system_piped") and isinstance(command, str):
-                yield from shell_findings(program, outer, command)
+            if used.attr.value in ("system", "system_raw", "system_piped", "getoutput") and len(outer.args) == 1:
+                yield _run(program, outer, tree.text(outer.args[0].value))
                 continue
             statement = program.alone(outer)
             if statement is not None:
@@ -49,6 +48,18 @@ def find(program: Program) -> Iterator[Finding]:
             yield Finding(call, "get_ipython() is None in a script", (Replace(call, "None"),))
 
 
+def _run(program: Program, call: cst.Call, command: str) -> Finding:
+    """Run a command that is worked out when the script runs."""
+    statement = program.alone(call)
+    needs = frozenset({"subprocess"})
+    if statement is None:
+        lines = f"subprocess.run({command}, shell=True, capture_output=True, text=True).stdout.splitlines()"
+        return Finding(call, "get_ipython() is None in a script", (Replace(call, lines),), needs)
+    guard = once_a_machine(program, statement)
+    edits = (Replace(statement, f"subprocess.run({command}, shell=True)"), *guard)
+    return Finding(call, "get_ipython() is None in a script", edits, needs | (WAIT if guard else frozenset()))
+
+
 RULE = Rule(
     code="DDP315",
     name="ipython-object",
@@ -57,8 +68,9 @@ RULE = Rule(
     find=find,
     examples=(
         Example(
-            'in_notebook = get_ipython() is not None\nget_ipython().run_line_magic("matplotlib", "inline")\n',
-            "in_notebook = None is not None\n",
+            'in_notebook = get_ipython() is not None\nlines = get_ipython().getoutput(f"ls {folder}")\n',
+            "in_notebook = None is not None\n"
+            'lines = subprocess.run(f"ls {folder}", shell=True, capture_output=True, text=True).stdout.splitlines()\n',
         ),
         Example("def get_ipython():\n    return 1\nx = get_ipython()\n"),
     ),

@@ -45,7 +45,7 @@ def find(program: Program) -> Iterator[Finding]:
         if unknown:
             yield Finding(
                 call,
-                f"%{form.name} has no counterpart in a script: write what it does in Python",
+                f"%{form} has no counterpart in a script: write what it does in Python",
                 edits=(edit,),
                 severity=Severity.WARNING,
                 todo=True,
@@ -57,7 +57,12 @@ def find(program: Program) -> Iterator[Finding]:
 def _code(program: Program, form: Syntax, shown: bool) -> str | None:
     """The Python that a magic stands for: empty where it only steers the notebook, None where there is none."""
     if form.name in ("cd", "pushd"):
-        folder = form.text.strip("'\"") or "~"
+        folder = form.text.removeprefix("-q ").strip().strip("'\"") or "~"
+        if folder.startswith("-"):
+            return None
+        name = re.fullmatch(r"\{(\w+)\}|\$(\w+)", folder)
+        if name is not None and (name[1] or name[2]) in program.tree.bound_names:
+            return f"os.chdir({name[1] or name[2]})"
         path = parse(folder, program.tree).expression
         return f"os.chdir(os.path.expanduser({path}))" if folder.startswith("~") else f"os.chdir({path})"
     if form.name == "pwd":

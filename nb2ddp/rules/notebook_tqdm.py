@@ -11,21 +11,31 @@ from nb2ddp.program import Finding, Program
 from nb2ddp.rule import Example, Rule
 from nb2ddp.tree import dotted
 
+_MESSAGE = "tqdm.notebook draws in a notebook"
+
 
 def find(program: Program) -> Iterator[Finding]:
     tree = program.tree
     for statement in tree.of(cst.ImportFrom):
         module = dotted(statement.module) if statement.module is not None else ""
         if module == "tqdm.notebook" and statement.module is not None:
-            yield Finding(statement, "tqdm.notebook draws in a notebook", (Replace(statement.module, "tqdm"),))
+            yield Finding(statement, _MESSAGE, (Replace(statement.module, "tqdm"),))
         elif module == "tqdm" and not isinstance(statement.names, cst.ImportStar):
             for alias in statement.names:
                 if alias.evaluated_name == "tqdm_notebook":
                     name = alias.evaluated_alias or "tqdm_notebook"
                     yield Finding(alias, "tqdm_notebook draws in a notebook", (Replace(alias, f"tqdm as {name}"),))
+                elif alias.evaluated_name == "notebook" and len(statement.names) == 1:
+                    name = alias.evaluated_alias or "notebook"
+                    yield Finding(alias, _MESSAGE, (Replace(statement, f"import tqdm as {name}"),))
+    for imported in tree.of(cst.Import):
+        for alias in imported.names:
+            if alias.evaluated_name == "tqdm.notebook":
+                yield Finding(alias, _MESSAGE, (Replace(alias.name, "tqdm"),))
     for attribute in tree.of(cst.Attribute):
-        if tree.qualified(attribute) in ("tqdm.notebook.tqdm", "tqdm.tqdm_notebook"):
-            yield Finding(attribute, "tqdm.notebook draws in a notebook", (Replace(attribute, "tqdm.tqdm"),))
+        imported_here = isinstance(tree.parents[attribute], (cst.ImportAlias, cst.ImportFrom))
+        if tree.text(attribute) == "tqdm.notebook" and not imported_here:
+            yield Finding(attribute, _MESSAGE, (Replace(attribute, "tqdm"),))
 
 
 RULE = Rule(
@@ -36,6 +46,10 @@ RULE = Rule(
     find=find,
     examples=(
         Example("from tqdm.notebook import tqdm, trange\n", "from tqdm import tqdm, trange\n"),
+        Example(
+            "import tqdm.notebook\nfor row in tqdm.notebook.tqdm(rows):\n    use(row)\n",
+            "import tqdm\nfor row in tqdm.tqdm(rows):\n    use(row)\n",
+        ),
         Example("from tqdm.auto import tqdm\n"),
     ),
 )

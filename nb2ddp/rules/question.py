@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.edits import Edit, Remove, Replace
+from nb2ddp.edits import Remove, Replace
 from nb2ddp.model import Severity
 from nb2ddp.program import Finding, Program
 from nb2ddp.rule import Example, Rule
+from nb2ddp.tree import Tree
 
 _ASKING = re.compile(r"(builtins\.)?input|getpass\.(getpass|unix_getpass)|maskpass\.\w+")
 _LOGIN = re.compile(r"(huggingface_hub\.)?(notebook_login|interpreter_login|login)")
@@ -36,23 +37,40 @@ def find(program: Program) -> Iterator[Finding]:
 def _asked(program: Program, call: cst.Call) -> Finding:
     """Read the variable that the answer is for; nobody answers a process of a job."""
     tree = program.tree
-    variable, edit = "ANSWER", None
-    parent = tree.parents[call]
-    if isinstance(parent, cst.Assign):
-        target = parent.targets[0].target
-        if isinstance(target, cst.Name):
-            variable = target.value.upper()
-        elif isinstance(target, cst.Subscript) and tree.qualified(target.value) == "os.environ":
-            key = tree.literal(target.slice[0].slice.value) if isinstance(target.slice[0].slice, cst.Index) else ...
-            if isinstance(key, str):
-                variable, edit = key, Remove(parent)
-    elif isinstance(parent, cst.Arg) and parent.keyword is not None:
-        variable = parent.keyword.value.upper()
-    elif isinstance(parent, cst.Expr):
-        variable, edit = "", Remove(parent)
-    edits: tuple[Edit, ...] = (edit or Replace(call, f'os.environ["{variable}"]'),)
-    told = f": set {variable} in the environment" if variable else ""
-    return Finding(call, f"{tree.text(call.func)}() asks a person{told}", edits, severity=Severity.WARNING)
+    asked = f"{tree.text(call.func)}() asks a person"
+    if program.alone(call) is not None:
+        return Finding(call, asked, (Remove(tree.parents[call]),), severity=Severity.WARNING)  # type: ignore[arg-type]
+    target = _target(tree, call)
+    if isinstance(target, cst.Subscript) and tree.qualified(target.value) == "os.environ":
+        index = target.slice[0].slice
+        key = tree.literal(index.value) if isinstance(index, cst.Index) else ...
+        if isinstance(key, str) and isinstance(tree.parents[call], cst.Assign):
+            told = f"{asked}: set {key} in the environment"
+            return Finding(call, told, (Remove(tree.parents[call]),), severity=Severity.WARNING)  # type: ignore[arg-type]
+    variable = target.value.upper() if isinstance(target, cst.Name) else f"ANSWER_{program.location(call).cell}"
+    loop = any(isinstance(above, (cst.While, cst.For)) for above in tree.ancestors(call))
+    again = "; it gets the same answer each time, so take the loop out" if loop else ""
+    return Finding(
+        call,
+        f"{asked}: set {variable} in the environment{again}",
+        (Replace(call, f'os.environ["{variable}"]'),),
+        severity=Severity.WARNING,
+        todo=loop,
+    )
+
+
+def _target(tree: Tree, call: cst.Call) -> cst.CSTNode | None:
+    """What the answer is assigned to, or the keyword it is passed under."""
+    for above in tree.ancestors(call):
+        if isinstance(above, cst.Arg) and above.keyword is not None:
+            return above.keyword
+        if isinstance(above, cst.Assign):
+            return above.targets[0].target
+        if isinstance(above, cst.AnnAssign):
+            return above.target
+        if isinstance(above, (cst.NamedExpr, cst.BaseSmallStatement)):
+            return above.target if isinstance(above, cst.NamedExpr) else None
+    return None
 
 
 RULE = Rule(

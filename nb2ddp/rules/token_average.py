@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nb2ddp.edits import SetKeyword
+from nb2ddp.keywords import passed, set_argument
 from nb2ddp.models import ModelKind
 from nb2ddp.program import Finding, Program
 from nb2ddp.rule import Example, Rule
-from nb2ddp.tree import keyword
 
 FIELD = "average_tokens_across_devices"
 #: Trainers whose loss is a mean over tokens.
@@ -25,11 +24,11 @@ def find(program: Program) -> Iterator[Finding]:
         counts_tokens = config.endswith(_TOKEN_CONFIGS) or (
             config == "TrainingArguments" and (plain or any(t.endswith(_TOKEN_TRAINERS) for t in trainers))
         )
-        if counts_tokens and keyword(call, FIELD) is None:
+        if counts_tokens and passed(program.tree, call, FIELD) is None:
             yield Finding(
                 call,
                 f"{FIELD} is not set: older transformers weigh each process alike, not each token",
-                edits=(SetKeyword(call, FIELD, "True"),),
+                edits=(set_argument(program.tree, call, FIELD, "True"),),
             )
 
 

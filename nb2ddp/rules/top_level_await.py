@@ -6,22 +6,32 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.edits import Replace
+from nb2ddp.edits import Edit, InsertBefore, Replace
 from nb2ddp.model import Severity
 from nb2ddp.program import Finding, Program
 from nb2ddp.rule import Example, Rule
+from nb2ddp.tree import Tree
 
 
 def find(program: Program) -> Iterator[Finding]:
     tree = program.tree
-    for node in tree.of(cst.Await):
-        if tree.function(node) is None:
-            yield Finding(
-                node,
-                "await outside a function works in a notebook only",
-                (Replace(node, f"asyncio.run({tree.text(node.expression)})"),),
-                needs=frozenset({"asyncio"}),
-            )
+    outer = [node for node in tree.of(cst.Await) if tree.function(node) is None]
+    wrapped = 0
+    for node in outer:
+        if any(other is not node and node in tree.within(other, cst.Await) for other in outer):
+            continue
+        code, edits = f"asyncio.run({tree.text(node.expression)})", list[Edit]()
+        if not _is_coroutine_call(tree, node):
+            wrapped += 1
+            name = program.name(f"run_async_{wrapped}")
+            body = f"async def {name}():\n    return {tree.text(node)}\n"
+            code, edits = f"asyncio.run({name}())", [InsertBefore(tree.statement(node), body)]
+        yield Finding(
+            node,
+            "await outside a function works in a notebook only",
+            (*edits, Replace(node, code)),
+            needs=frozenset({"asyncio"}),
+        )
     for keyword in tree.of(cst.Asynchronous):
         owner = tree.parents[keyword]
         if not isinstance(owner, cst.FunctionDef) and tree.function(owner) is None:
@@ -34,6 +44,13 @@ def find(program: Program) -> Iterator[Finding]:
             )
 
 
+def _is_coroutine_call(tree: Tree, node: cst.Await) -> bool:
+    """True for `await f(...)` that needs no running loop while its arguments are worked out."""
+    call = node.expression
+    simple = isinstance(call, cst.Call) and not tree.qualified(call.func).startswith("asyncio.")
+    return simple and len(tree.within(node, cst.Await)) == 1
+
+
 RULE = Rule(
     code="DDP314",
     name="await-outside-function",
@@ -42,6 +59,16 @@ RULE = Rule(
     find=find,
     examples=(
         Example("rows = await fetch(url)\n", "rows = asyncio.run(fetch(url))\n"),
+        Example(
+            "import asyncio\nrows = await asyncio.gather(f(1), f(2))\n",
+            """\
+import asyncio
+async def run_async_1():
+    return await asyncio.gather(f(1), f(2))
+
+rows = asyncio.run(run_async_1())
+""",
+        ),
         Example("async def f():\n    await g()\n"),
     ),
 )

@@ -10,21 +10,27 @@ from nb2ddp.model import Severity
 from nb2ddp.program import Finding, Program
 from nb2ddp.rule import Example, Rule
 
+_MESSAGE = "an exception on one process leaves the others waiting for it until the job times out: let it end the script"
+
 
 def find(program: Program) -> Iterator[Finding]:
     for call in program.training.calls:
         for above in program.tree.ancestors(call):
-            if isinstance(above, cst.Try) and program.tree.within(above.body, cst.Call).count(call):
-                swallowing = [h for h in above.handlers if not program.tree.within(h, cst.Raise)]
-                if swallowing:
-                    yield Finding(
-                        call,
-                        "an exception on one process leaves the others waiting for it until the job times out: let"
-                        " it end "
-                        "the script",
-                        todo=True,
-                    )
+            if (isinstance(above, cst.Try) and _swallows(program, above, call)) or (
+                isinstance(above, cst.With) and any(_suppresses(program, item) for item in above.items)
+            ):
+                yield Finding(call, _MESSAGE, todo=True)
                 break
+
+
+def _swallows(program: Program, statement: cst.Try, call: cst.Call) -> bool:
+    """True for a `try` around a call with a handler that raises nothing."""
+    inside = call in program.tree.within(statement.body, cst.Call)
+    return inside and any(not program.tree.within(handler, cst.Raise) for handler in statement.handlers)
+
+
+def _suppresses(program: Program, item: cst.WithItem) -> bool:
+    return isinstance(item.item, cst.Call) and program.tree.qualified(item.item.func) == "contextlib.suppress"
 
 
 RULE = Rule(

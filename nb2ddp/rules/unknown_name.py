@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterator
 
+from nb2ddp.ipython import Kind
 from nb2ddp.model import Severity
 from nb2ddp.program import Finding, Program
 from nb2ddp.rule import Example, Rule
@@ -18,7 +19,7 @@ def find(program: Program) -> Iterator[Finding]:
     tree = program.tree
     if tree.has_star_import:
         return
-    seen: set[str] = set()
+    seen = {word for _, form in program.forms_of(Kind.CELL_MAGIC) for word in form.text.split()}  # %%capture name
     for name in sorted(set(tree.names_read)):
         for use in tree.loads(name):
             if name in _KNOWN or name in seen or not tree.is_live(use) or program.installs.covers(use):

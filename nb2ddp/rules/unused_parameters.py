@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nb2ddp.edits import SetKeyword
+from nb2ddp.keywords import passed, set_argument
 from nb2ddp.models import ModelKind, has_lora
 from nb2ddp.program import Finding, Program
 from nb2ddp.rule import Example, Rule
-from nb2ddp.tree import keyword
 
 FIELD = "ddp_find_unused_parameters"
 
@@ -16,13 +15,13 @@ FIELD = "ddp_find_unused_parameters"
 def find(program: Program) -> Iterator[Finding]:
     kind = program.model_kind
     for call in program.training.arguments:
-        if keyword(call, FIELD) is not None:
+        if passed(program.tree, call, FIELD) is not None:
             continue
         if kind is ModelKind.DENSE_TEXT and has_lora(program.tree):
             yield Finding(
                 call,
                 f"{FIELD} is not set: transformers takes True for every adapter",
-                edits=(SetKeyword(call, FIELD, "False"),),
+                edits=(set_argument(program.tree, call, FIELD, "False"),),
             )
         elif kind is not ModelKind.DENSE_TEXT:
             yield Finding(

@@ -117,7 +117,8 @@ def _plan(request: Request) -> tuple[list[Planned], Mode]:
             ) from None
         raise error from None
     except InputError as error:
-        if len(paths) == 2 and not Path(paths[1]).exists() and str(error).startswith(paths[1]):
+        is_output = len(paths) == 2 and "output-dir" not in request.given and not Path(paths[1]).exists()
+        if is_output and str(error).startswith(paths[1]):
             raise InputError(f"{paths[1]}: the name of a script ends in .py; for a folder say --output-dir") from None
         raise
 

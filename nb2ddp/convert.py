@@ -246,10 +246,10 @@ def _diff(before: str, after: str, name: str, script_name: str) -> str:
     for line in new:
         label = line.removeprefix("# %% ") if line.startswith("# %% Cell ") else label
         labels.append(label)
-    lines = []
-    for line in difflib.unified_diff(old, new, f"{name}.ipynb", script_name, lineterm=""):
+    lines = list(difflib.unified_diff(old, new, f"{name}.ipynb", script_name, lineterm=""))
+    for number, line in enumerate(lines):
         if line.startswith("@@ "):
-            first = int(line.split("+", 1)[1].split(" ", 1)[0].split(",")[0])
-            line = f"{line} {labels[max(first - 1, 0)]}" if labels else line
-        lines.append(line)
+            first = int(line.split("+", 1)[1].split(" ", 1)[0].split(",")[0]) - 1
+            unchanged = next(n for n, text in enumerate(lines[number + 1 :]) if text[:1] != " ")
+            lines[number] = f"{line} {labels[min(first + unchanged, len(labels) - 1)]}"
     return "".join(f"{line}\n" for line in lines)

@@ -1,0 +1,48 @@
+"""Small notebooks for tests."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+#: The cells of the smallest notebook that trains: what `MINIMAL` says, each rule has its place in.
+CELLS = (
+    "%%capture\n!pip install unsloth",
+    "from unsloth import FastLanguageModel\n"
+    'model, tokenizer = FastLanguageModel.from_pretrained("unsloth/Llama-3.2-1B")\n'
+    "model = FastLanguageModel.get_peft_model(model)",
+    "from trl import SFTConfig, SFTTrainer\n"
+    "args = SFTConfig(per_device_train_batch_size = 2, gradient_accumulation_steps = 4)\n"
+    "trainer = SFTTrainer(model = model, args = args)\n"
+    "trainer.train()",
+    'model.save_pretrained("lora")',
+)
+
+
+def code(source: str | list[str], **fields: Any) -> dict[str, Any]:
+    """A code cell as JSON has it."""
+    return {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None, "source": source, **fields}
+
+
+def markdown(source: str) -> dict[str, Any]:
+    """A Markdown cell as JSON has it."""
+    return {"cell_type": "markdown", "metadata": {}, "source": source}
+
+
+def document(*cells: str | dict[str, Any], **fields: Any) -> dict[str, Any]:
+    """A notebook as JSON has it; strings are code cells."""
+    made = [code(cell) if isinstance(cell, str) else cell for cell in cells or CELLS]
+    return {"nbformat": 4, "nbformat_minor": 4, "metadata": {}, "cells": made, **fields}
+
+
+def text(*cells: str | dict[str, Any], **fields: Any) -> str:
+    """A notebook file's content, one line of JSON for each line of code, as Jupyter writes it."""
+    return json.dumps(document(*cells, **fields), indent=1)
+
+
+def write(path: Path, *cells: str | dict[str, Any], **fields: Any) -> Path:
+    """Write a notebook file; its folder is made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text(*cells, **fields), encoding="utf-8")
+    return path

@@ -129,6 +129,11 @@ def find(folder: Path) -> Config | None:
     return _find(folder.resolve())
 
 
+def clear() -> None:
+    """Forget the files that were read: they may have changed."""
+    _find.cache_clear()
+
+
 @cache
 def _find(folder: Path) -> Config | None:
     found = _load(folder / "pyproject.toml")

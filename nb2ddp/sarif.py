@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -50,10 +51,16 @@ def as_sarif(results: Sequence[Result], version: str) -> str:
     return json.dumps(document, indent=2)
 
 
+def _uri(path: Path) -> str:
+    """A path from the current folder where it lies below it, else a file URI."""
+    name = relative(path)
+    return f"file://{quote(name)}" if name.startswith("/") else quote(name)
+
+
 def _result(each: Finding, index: dict[str, int]) -> dict[str, Any]:
     region: dict[str, Any] = {"startLine": each.file_line or 1}
     location: dict[str, Any] = {
-        "physicalLocation": {"artifactLocation": {"uri": quote(relative(each.notebook))}, "region": region}
+        "physicalLocation": {"artifactLocation": {"uri": _uri(each.notebook)}, "region": region}
     }
     properties: dict[str, Any] = {"fixed": each.fixed}
     place = f"{each.location}: " if each.location else ""

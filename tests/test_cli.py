@@ -7,38 +7,17 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
 from nb2ddp import __version__
-from nb2ddp.cli import main
 from nb2ddp.rules import RULES
+from tests.command import Command, files
 from tests.notebooks import CELLS, code, document, markdown, write
 
-Command = Callable[..., Result]
 #: Converts with a warning: a trainer without arguments.
 WARNING = (CELLS[1], "from trl import SFTTrainer\ntrainer = SFTTrainer(model = model)\ntrainer.train()")
-
-
-@pytest.fixture
-def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
-    """The command, in a folder and with a cache of its own."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("NB2DDP_CACHE_DIR", str(tmp_path / ".cache"))
-
-    def invoke(*arguments: str, stdin: str | bytes | None = None, color: bool = False) -> Result:
-        return CliRunner().invoke(main, list(arguments), input=stdin, color=color, prog_name="nb2ddp")
-
-    return invoke
-
-
-def files(folder: Path) -> set[str]:
-    """The files below a folder, except hidden ones."""
-    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    return {name for name in found if not name.startswith(".")}
 
 
 class TestOneNotebook:

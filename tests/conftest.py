@@ -1,0 +1,32 @@
+"""Fixtures of all tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from nb2ddp.cli import main
+from nb2ddp.config import clear
+from tests.command import Command
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep conversions out of the user's cache, and settings of one test out of the next."""
+    monkeypatch.setenv("NB2DDP_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+    clear()
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """The command, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+
+    def invoke(*arguments: str, stdin: str | bytes | None = None, color: bool = False) -> Result:
+        clear()
+        return CliRunner().invoke(main, list(arguments), input=stdin, color=color, prog_name="nb2ddp")
+
+    return invoke

@@ -73,7 +73,7 @@ def effect(tree: Tree, call: cst.Call) -> Effect | None:
                 if name.startswith((".", "plt")) and method in ("to_json", "to_html") and not call.args
                 else Effect.WRITE
             )
-        if method in _WRITING_WITH_PATH and call.args and isinstance(tree.literal(call.args[0].value), str):
+        if method in _WRITING_WITH_PATH and call.args and _is_text(tree, call.args[0].value):
             return Effect.WRITE
         made_by = tree.value(owner)
         if method in _PATH_METHODS and isinstance(made_by, cst.Call) and tree.qualified(made_by.func) == "pathlib.Path":
@@ -97,6 +97,11 @@ def _below_temporary(tree: Tree, call: cst.Call) -> bool:
             if any(tree.qualified(c.func).startswith("tempfile.") for c in tree.within(source, cst.Call)):
                 return True
     return False
+
+
+def _is_text(tree: Tree, node: cst.BaseExpression) -> bool:
+    """True for a path that is written out: a string, an f-string, or a name for one."""
+    return isinstance(tree.value(node), (cst.SimpleString, cst.ConcatenatedString, cst.FormattedString))
 
 
 def _is_in_memory(tree: Tree, target: cst.BaseExpression) -> bool:

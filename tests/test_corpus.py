@@ -238,7 +238,12 @@ def live(node: ast.AST) -> Iterator[ast.AST]:
     """A node and what is in it, without the bodies of `if False:`."""
     yield node
     for child in ast.iter_child_nodes(node):
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Constant) and not node.test.value and child in node.body:
+        if (
+            isinstance(node, ast.If)
+            and isinstance(node.test, ast.Constant)
+            and not node.test.value
+            and child in node.body
+        ):
             continue
         yield from live(child)
 

@@ -33,6 +33,17 @@ def find(program: Program) -> Iterator[Finding]:
                 continue
         elif is_guarded(program, unit):
             continue
+        elif (scratch := _scratch(program, call)) is not None:
+            if function not in seen:
+                seen.add(cast("cst.CSTNode", function))
+                yield Finding(
+                    call,
+                    f"{tree.text(call.func)}(...) uses a scratch file of one name in every process: put "
+                    f"{program.name('local_rank')} into {scratch}",
+                    severity=Severity.WARNING,
+                    todo=True,
+                )
+            continue
         else:
             edits = _edits(program, call, cast("Statement", unit), found)
         if unit in seen:
@@ -73,6 +84,22 @@ def _edits(program: Program, call: cst.Call, statement: Statement, found: Effect
         return once_a_machine(program, statement, in_whole_job=found is Effect.SAVE)
     fetches = found is Effect.FETCH and len(small) == 1
     return first_on_each_machine(program, statement) if fetches else ()
+
+
+def _scratch(program: Program, call: cst.Call) -> str | None:
+    """The name of a path that the same function writes and removes again, where this call uses it."""
+    tree = program.tree
+    function = tree.function(call)
+    if function is None:
+        return None
+    removed = {
+        name.value
+        for other in tree.within(function, cst.Call)
+        if tree.qualified(other.func) in ("os.remove", "os.unlink", "shutil.rmtree")
+        for name in tree.within(other, cst.Name)
+        if tree.bindings(name.value, other)
+    }
+    return next((n.value for n in tree.within(call, cst.Name) if n.value in removed), None)
 
 
 def _callers(program: Program, function: cst.FunctionDef) -> list[cst.Call]:

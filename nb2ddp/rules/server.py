@@ -19,7 +19,7 @@ _CALLS = re.compile(
     r"uvicorn\.run|(http\.server|socketserver)\.\w*Server|.*\bSyntheticDataKit\.from_pretrained|.*\.launch_openenv"
 )
 _REMOTE = re.compile(
-    r"(openai|anthropic|cohere|litellm|google\.generativeai|groq|mistralai|ollama)(\.\w+)*"
+    r"(\w+\.)*(openai|anthropic|cohere|litellm|generativeai|groq|mistralai|ollama)(\.\w+)+"
     r"|(requests|httpx)\.(get|post|put|request|Client|Session)|urllib\.request\.urlopen"
 )
 

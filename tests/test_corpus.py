@@ -124,7 +124,8 @@ def test_parses_as_far_as_the_notebook_does(path: Path) -> None:
     if parses(path):
         compile(result.script, "train.py", "exec")
     else:
-        pytest.raises(SyntaxError, compile, result.script, "train.py", "exec")
+        with pytest.raises(SyntaxError):
+            compile(result.script, "train.py", "exec")
 
 
 @every_script

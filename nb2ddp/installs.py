@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
 from nb2ddp.ipython import Kind
 from nb2ddp.shell import is_install
+from nb2ddp.source import Source
 from nb2ddp.tree import small_statements
-
-if TYPE_CHECKING:
-    from nb2ddp.program import Program
 
 _INSTALL_MAGICS = frozenset({"pip", "conda", "mamba", "micromamba", "uv"})
 #: Tests that are true in Colab alone, or false there alone; a script does not run in Colab.
@@ -32,69 +29,69 @@ _READING = re.compile(
 class Installs:
     """The installs of a notebook, and what nothing but them needs."""
 
-    def __init__(self, program: Program) -> None:
-        self._program = program
+    def __init__(self, source: Source) -> None:
+        self._source = source
 
     def is_install(self, call: cst.Call) -> bool:
         """True for an IPython form or a Python call that installs packages."""
-        return _installs(self._program, call)
+        return _installs(self._source, call)
 
     @cached_property
     def statements(self) -> frozenset[cst.CSTNode]:
         """Statements to leave out of the script: the installs, and in their cells what nothing else needs."""
-        return frozenset(_removed(self._program))
+        return frozenset(_removed(self._source))
 
     def covers(self, node: cst.CSTNode) -> bool:
         """True for a node inside one of these statements."""
-        tree = self._program.tree
+        tree = self._source.tree
         return any(above in self.statements for above in (node, *tree.ancestors(node)))
 
 
-def _removed(program: Program) -> set[cst.CSTNode]:
-    tree = program.tree
-    calls = [call for call in tree.of(cst.Call) if _installs(program, call)]
-    cells = {program.cell_at(tree.start(call)).number for call in calls if tree.is_live(call)}
+def _removed(source: Source) -> set[cst.CSTNode]:
+    tree = source.tree
+    calls = [call for call in tree.of(cst.Call) if _installs(source, call)]
+    cells = {source.cell_at(tree.start(call)).number for call in calls if tree.is_live(call)}
     removed: set[cst.CSTNode] = {
         owner for call in calls if isinstance(owner := tree.parents[call], cst.Expr) or (owner := tree.statement(call))
     }
-    candidates = [statement for statement in tree.module.body if program.cell_at(tree.start(statement)).number in cells]
+    candidates = [statement for statement in tree.module.body if source.cell_at(tree.start(statement)).number in cells]
     changed = True
     while changed:
         before = len(removed)
         for statement in reversed(candidates):
-            _visit(program, statement, removed)
+            _visit(source, statement, removed)
         changed = len(removed) > before
     return removed
 
 
-def _visit(program: Program, statement: cst.CSTNode, removed: set[cst.CSTNode]) -> None:
+def _visit(source: Source, statement: cst.CSTNode, removed: set[cst.CSTNode]) -> None:
     """Mark a statement, or the parts of it, that nothing outside the removed ones needs."""
     if statement in removed:
         return
     if isinstance(statement, (cst.SimpleStatementLine, cst.SimpleStatementSuite)):
         for small in reversed(small_statements(statement)):
-            if small not in removed and _is_idle(program, small, removed):
+            if small not in removed and _is_idle(source, small, removed):
                 removed.add(small)
         if all(small in removed for small in small_statements(statement)):
             removed.add(statement)
         return
     if isinstance(statement, cst.If):
-        branch = _local_branch(program, statement)
+        branch = _local_branch(source, statement)
         if branch is not None:
             taken, dropped = branch
             if dropped is not None and not isinstance(dropped, cst.If):
                 _drop(dropped, removed)
-            if taken is None or _all_idle(program, taken, removed):
+            if taken is None or _all_idle(source, taken, removed):
                 removed.add(statement)
             return
     bodies = _bodies(statement)
     if bodies is None:
         if isinstance(statement, (cst.FunctionDef, cst.ClassDef)) and not _is_used(
-            program, statement.name.value, removed
+            source, statement.name.value, removed
         ):
             removed.add(statement)
         return
-    idle = [_all_idle(program, body, removed) for body in bodies]  # each one, for what it marks
+    idle = [_all_idle(source, body, removed) for body in bodies]  # each one, for what it marks
     if all(idle):
         removed.add(statement)
 
@@ -105,13 +102,13 @@ def _drop(node: cst.CSTNode, removed: set[cst.CSTNode]) -> None:
         removed.update(body.body)
 
 
-def _all_idle(program: Program, body: cst.CSTNode, removed: set[cst.CSTNode]) -> bool:
+def _all_idle(source: Source, body: cst.CSTNode, removed: set[cst.CSTNode]) -> bool:
     if isinstance(body, cst.SimpleStatementSuite):
-        _visit(program, body, removed)
+        _visit(source, body, removed)
         return body in removed
     statements = cst.ensure_type(body, cst.IndentedBlock).body
     for statement in reversed(statements):
-        _visit(program, statement, removed)
+        _visit(source, statement, removed)
     return all(statement in removed for statement in statements)
 
 
@@ -131,9 +128,9 @@ def _bodies(statement: cst.CSTNode) -> list[cst.CSTNode] | None:
     return None
 
 
-def _local_branch(program: Program, statement: cst.If) -> tuple[cst.CSTNode | None, cst.CSTNode | None] | None:
+def _local_branch(source: Source, statement: cst.If) -> tuple[cst.CSTNode | None, cst.CSTNode | None] | None:
     """The suite that runs outside Colab and the part that does not, where the test asks for Colab alone."""
-    test = program.tree.text(statement.test)
+    test = source.tree.text(statement.test)
     rest = statement.orelse
     if " or " in test or " and " in test:
         return None
@@ -144,32 +141,32 @@ def _local_branch(program: Program, statement: cst.If) -> tuple[cst.CSTNode | No
     return None
 
 
-def _is_idle(program: Program, statement: cst.BaseSmallStatement, removed: set[cst.CSTNode]) -> bool:
+def _is_idle(source: Source, statement: cst.BaseSmallStatement, removed: set[cst.CSTNode]) -> bool:
     """True for a statement whose only effect is to bind names that nothing else needs."""
-    tree = program.tree
+    tree = source.tree
     if isinstance(statement, cst.Pass):
         return True
     if isinstance(statement, cst.Assert):
-        return _is_reading(program, statement.test)
+        return _is_reading(source, statement.test)
     if isinstance(statement, cst.Expr):
         return isinstance(statement.value, cst.BaseString) or (
             isinstance(statement.value, cst.Call)
             and tree.qualified(statement.value.func) == "print"
-            and _is_reading(program, statement.value)
+            and _is_reading(source, statement.value)
         )
     if isinstance(statement, (cst.Import, cst.ImportFrom)):
         if isinstance(statement.names, cst.ImportStar):
             return False
         names = [(alias.evaluated_alias or alias.evaluated_name.split(".")[0]) for alias in statement.names]
         heavy = any(alias.evaluated_name.startswith("unsloth") for alias in statement.names)
-        return not heavy and not any(_is_used(program, name, removed) for name in names)
+        return not heavy and not any(_is_used(source, name, removed) for name in names)
     if isinstance(statement, cst.Assign):
         targets = [target.target for target in statement.targets]
         bound = _plain_names(targets)
         return (
             bound is not None
-            and _is_reading(program, statement.value)
-            and not any(_is_used(program, name, removed) for name in bound)
+            and _is_reading(source, statement.value)
+            and not any(_is_used(source, name, removed) for name in bound)
         )
     return False
 
@@ -186,13 +183,13 @@ def _plain_names(targets: list[cst.BaseAssignTargetExpression]) -> list[str] | N
     return names
 
 
-def _is_reading(program: Program, node: cst.CSTNode) -> bool:
+def _is_reading(source: Source, node: cst.CSTNode) -> bool:
     """True for an expression that calls nothing with an effect, as far as its names tell."""
-    tree = program.tree
+    tree = source.tree
     start, end = tree.span(node)
     for call in tree.of(cst.Call):
         if start <= tree.start(call) < end:
-            if program.form(call) is not None:
+            if source.form(call) is not None:
                 return False
             name = tree.qualified(call.func)
             method = isinstance(call.func, cst.Attribute) and not name.split(".")[0].isidentifier()
@@ -202,19 +199,19 @@ def _is_reading(program: Program, node: cst.CSTNode) -> bool:
     return True
 
 
-def _is_used(program: Program, name: str, removed: set[cst.CSTNode]) -> bool:
+def _is_used(source: Source, name: str, removed: set[cst.CSTNode]) -> bool:
     """True where code that stays reads a name."""
-    tree = program.tree
+    tree = source.tree
     return any(not any(a in removed for a in (use, *tree.ancestors(use))) for use in tree.loads(name)) or any(
         "{" + name in form.text or "$" + name in form.text
-        for call, form in program.forms_of(Kind.SHELL, Kind.LINE_MAGIC)
+        for call, form in source.forms_of(Kind.SHELL, Kind.LINE_MAGIC)
         if not any(a in removed for a in tree.ancestors(call))
     )
 
 
-def _installs(program: Program, call: cst.Call) -> bool:
+def _installs(source: Source, call: cst.Call) -> bool:
     """True for an IPython form or a Python call that installs packages."""
-    form = program.form(call)
+    form = source.form(call)
     if form is not None:
         if form.kind is Kind.SHELL:
             return is_install(form.text)
@@ -224,7 +221,7 @@ def _installs(program: Program, call: cst.Call) -> bool:
             lines = [line for line in _joined(form.body) if line and not line.startswith(("#", "set ", "echo "))]
             return bool(lines) and all(is_install(line) for line in lines)
         return False
-    tree = program.tree
+    tree = source.tree
     name = tree.qualified(call.func)
     if name in ("os.system", "subprocess.run", "subprocess.call", "subprocess.check_call", "subprocess.Popen"):
         words = " ".join(

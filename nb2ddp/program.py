@@ -1,11 +1,7 @@
-"""A notebook's code as one program: what rules look at."""
+"""What rules look at: a notebook's source, and what is known of its training."""
 
 from __future__ import annotations
 
-import ast
-import bisect
-import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,15 +9,12 @@ import libcst as cst
 
 from nb2ddp.edits import Edit
 from nb2ddp.installs import Installs
-from nb2ddp.ipython import Kind, Syntax, mask
-from nb2ddp.limits import excess
-from nb2ddp.model import Location, NotebookError, Options, Severity
+from nb2ddp.model import Options, Severity
 from nb2ddp.models import ModelKind, model_kind
-from nb2ddp.notebook import Cell, Notebook
+from nb2ddp.notebook import Notebook
+from nb2ddp.source import Source
 from nb2ddp.training import Training
-from nb2ddp.tree import Statement, Tree, placeholder
-
-_BOUND = re.compile(r"^[ \t]*(?:(\w+)[ \t]*=(?!=)|(?:def|class|import)[ \t]+(\w+)|from\b.*\bimport\b.*\b(\w+))", re.M)
+from nb2ddp.tree import Statement
 
 
 @dataclass(frozen=True)
@@ -47,25 +40,8 @@ class Finding:
     fixed: bool | None = None
 
 
-def _not_python(cell: int, source: str, error: cst.ParserSyntaxError) -> NotebookError:
-    """Say what is wrong with a cell in Python's own words where it finds the same fault."""
-    line, column, reason = error.raw_line, error.raw_column + 1, "LibCST cannot read it"
-    try:
-        ast.parse(source)
-    except SyntaxError as own:
-        line, column, reason = own.lineno or line, own.offset or column, own.msg
-    except (ValueError, RecursionError) as own:
-        reason = str(own)
-    lines = source.split("\n")
-    line = min(max(line, 1), len(lines))
-    return NotebookError(
-        f"the cell is not Python: {reason}; correct it, or make it a Markdown cell",
-        Location(cell, line, max(column, 1)),
-    )
-
-
-class Program:
-    """All code cells of a notebook, joined and parsed once.
+class Program(Source):
+    """A notebook's source with its trainings, its installs and its kind of model.
 
     Args:
         notebook: the cells.
@@ -76,40 +52,8 @@ class Program:
     """
 
     def __init__(self, notebook: Notebook, options: Options) -> None:
-        self.notebook = notebook
+        super().__init__(notebook)
         self.options = options
-        self.forms: list[Syntax] = []
-        self._cells: list[Cell] = []
-        #: The offsets in the source at which code cells begin.
-        self.cell_starts: list[int] = []
-        masked = []
-        bound = frozenset(
-            name
-            for cell in notebook.cells
-            if cell.kind == "code"
-            for names in _BOUND.findall(cell.source)
-            for name in names
-        )
-        at = 0
-        for cell in notebook.cells:
-            if cell.kind != "code":
-                continue
-            result = mask(cell.source, len(self.forms), bound)
-            self.forms += result.forms
-            self._cells.append(cell)
-            self.cell_starts.append(at)
-            masked.append(result.source + "\n")
-            at += len(masked[-1])
-        for cell, source in zip(self._cells, masked, strict=True):
-            if beyond := excess(source):
-                raise NotebookError(
-                    f"the cell is too complex to be read: {beyond[1]}", Location(cell.number, beyond[0], 1)
-                )
-        try:
-            self.tree = Tree("".join(masked))
-        except (cst.ParserSyntaxError, RecursionError):
-            raise self._syntax_error(masked) from None
-
         self.training = Training(self.tree)
         self.installs = Installs(self)
 
@@ -117,72 +61,6 @@ class Program:
     def model_kind(self) -> ModelKind:
         """The kind of model the notebook trains."""
         return model_kind(self.tree)
-
-    def _syntax_error(self, masked: list[str]) -> NotebookError:
-        """Say which cell is not Python, and where."""
-        for cell, source in zip(self._cells, masked, strict=True):
-            try:
-                cst.parse_module(source)
-            except cst.ParserSyntaxError as error:
-                return _not_python(cell.number, source, error)
-            except RecursionError:
-                return NotebookError("the cell nests too deeply to be read", Location(cell.number, 1, 1))
-        return NotebookError("the cells are Python one by one, but not together")
-
-    @property
-    def code_cells(self) -> list[Cell]:
-        """The code cells, in order."""
-        return self._cells
-
-    def last_statement(self, cell: Cell) -> cst.CSTNode | None:
-        """The last statement of a cell that stands in no block, where nothing follows it on its line."""
-        start, end = self.cell_span(cell.number)
-        inside = [s for s in self.tree.module.body if start <= self.tree.start(s) < end]
-        if not inside or not isinstance(inside[-1], cst.SimpleStatementLine):
-            return None
-        last = inside[-1].body[-1]
-        return None if isinstance(last.semicolon, cst.Semicolon) else last
-
-    def cell_span(self, number: int) -> tuple[int, int]:
-        """Where a code cell lies in the source, its last line break included."""
-        index = [cell.number for cell in self._cells].index(number)
-        ends = [*self.cell_starts[1:], len(self.tree.source)]
-        return self.cell_starts[index], ends[index]
-
-    def cell_at(self, offset: int) -> Cell:
-        """The cell that holds an offset."""
-        return self._cells[bisect.bisect_right(self.cell_starts, offset) - 1]
-
-    def location(self, node: cst.CSTNode) -> Location:
-        """Where a node stands in the notebook."""
-        offset = self.tree.start(node)
-        index = bisect.bisect_right(self.cell_starts, offset) - 1
-        line, column = self.tree.line_column(offset)
-        first, _ = self.tree.line_column(self.cell_starts[index])
-        return Location(self._cells[index].number, line - first + 1, column)
-
-    def line_text(self, location: Location) -> str:
-        """The notebook's own line at a place."""
-        cell = next(cell for cell in self._cells if cell.number == location.cell)
-        lines = cell.source.split("\n")
-        return lines[location.line - 1] if location.line <= len(lines) else ""
-
-    def form(self, node: cst.CSTNode) -> Syntax | None:
-        """The IPython form that a call stands for."""
-        number = placeholder(node)
-        return None if number is None else self.forms[number]
-
-    def forms_of(self, *kinds: Kind) -> Iterator[tuple[cst.Call, Syntax]]:
-        """The IPython forms of some kinds, with the calls that stand for them, in order."""
-        for call in self.tree.of(cst.Call):
-            form = self.form(call)
-            if form is not None and form.kind in kinds:
-                yield call, form
-
-    def alone(self, call: cst.Call) -> cst.Expr | None:
-        """The statement that consists of a call and nothing else."""
-        parent = self.tree.parents[call]
-        return parent if isinstance(parent, cst.Expr) else None
 
     def runs_before_end(self, node: cst.CSTNode) -> bool:
         """True for code that runs up to the last training: there, or in a function that is used there."""
@@ -232,13 +110,3 @@ class Program:
             attributes = [a for a in self.tree.of(cst.Attribute) if a.attr.value == name]
             return [n for n in (*attributes, *self.tree.loads(owner)) if self.tree.is_live(n)]
         return [n for n in self.tree.loads(name) if self.tree.is_live(n)]
-
-    def name(self, wanted: str) -> str:
-        """A name for the setup block that the notebook does not use: `wanted`, or `wanted_`."""
-        while wanted in self._taken:
-            wanted += "_"
-        return wanted
-
-    @cached_property
-    def _taken(self) -> frozenset[str]:
-        return self.tree.bound_names

@@ -93,6 +93,8 @@ class Slurm:
     account: str | None = None
     #: Partition, or several with commas between them.
     partition: str | None = None
+    #: Kind of GPU to ask for, by the cluster's own name for it; any where None.
+    gpu_type: str | None = None
     #: CPU cores for each process; many clusters give one where None.
     cpus_per_gpu: int | None = None
     #: Memory of each machine, as sbatch reads it: MiB, or with K, M, G or T; "0" is all of it.
@@ -112,6 +114,7 @@ class Slurm:
         _match("time", self.time, _TIME, "minutes, H:MM:SS or D-HH:MM:SS")
         _match("account", self.account, _WORD, "letters, digits and . _ + @ -")
         _match("partition", self.partition, _PARTITIONS, "names with commas between them")
+        _match("gpu_type", self.gpu_type, _WORD, "letters, digits and . _ + @ -")
         _match("memory", self.memory, _MEMORY, "a number, with K, M, G or T behind it if it is not in MiB")
         if self.cpus_per_gpu is not None and self.cpus_per_gpu < 1:
             raise LaunchError(f"cpus_per_gpu must be at least 1, not {self.cpus_per_gpu}.")

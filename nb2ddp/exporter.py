@@ -9,7 +9,7 @@ from typing import Any
 
 from nbconvert.exporters import Exporter
 from nbconvert.utils.exceptions import ConversionException
-from traitlets import Dict, Enum, Int, List, Unicode
+from traitlets import Dict, Enum, Int, Unicode
 
 from nb2ddp.config import ConfigError, settings
 from nb2ddp.convert import convert_notebook
@@ -54,8 +54,8 @@ class DDPExporter(Exporter):
     ).tag(config=True)
     slurm = Dict(None, allow_none=True, help="Settings of a SLURM job.").tag(config=True)
     per_device_batch_size = Int(None, allow_none=True, help="Samples a device and step.").tag(config=True)
-    select = List(Unicode(), None, allow_none=True, help="Codes of the rules to apply.").tag(config=True)
-    ignore = List(Unicode(), None, allow_none=True, help="Codes of the rules to leave out.").tag(config=True)
+    select = Unicode(None, allow_none=True, help="Codes of the rules to apply, with commas.").tag(config=True)
+    ignore = Unicode(None, allow_none=True, help="Codes of the rules to leave out, with commas.").tag(config=True)
 
     def _file_extension_default(self) -> str:
         return ".py"
@@ -79,7 +79,10 @@ class DDPExporter(Exporter):
         nb, resources = super().from_notebook_node(nb, resources, **kw)
         name = resources.get("metadata", {}).get("name") or "notebook"
         script_name = f"{resources.get('unique_key') or name}.py"
-        values = {key.replace("_", "-"): value for key in _SETTINGS if (value := getattr(self, key)) is not None}
+        values = {key.replace("_", "-"): value for key in _SETTINGS if (value := getattr(self, key)) not in (None, {})}
+        for key in ("select", "ignore"):
+            if key in values:
+                values[key] = [code.strip() for code in values[key].split(",")]
         try:
             conversion = convert_notebook(from_node(nb, name), script_name, settings(values).options)
         except (NotebookError, ConfigError, LaunchError, OptionsError) as error:

@@ -130,11 +130,11 @@ class TestFaults:
         assert scripts == {f"{number}.py" for number in (0, 1, 2, 4, 6, 7, 8)}
 
     def test_results_come_in_the_order_of_the_notebooks(self, command: Command, tmp_path: Path) -> None:
-        for number in range(12):
-            write(tmp_path / f"nb/{number:02}.ipynb", *CELLS, *["x = [1, 2]\n" * 200] * (6 if number % 4 == 0 else 0))
+        for number in range(8):
+            write(tmp_path / f"nb/{number:02}.ipynb", *CELLS, *["x = [1, 2]\n" * 60] * (3 if number % 4 == 0 else 0))
         for arguments in (("-j", "2", "--no-cache"), ("-j", "1"), ("-j", "2")):
             report = json.loads(command("nb", "-o", "out", *arguments, "--format", "json").stdout)
-            assert [n["notebook"] for n in report["notebooks"]] == [f"nb/{number:02}.ipynb" for number in range(12)]
+            assert [n["notebook"] for n in report["notebooks"]] == [f"nb/{number:02}.ipynb" for number in range(8)]
 
     @posix_only
     def test_a_notebook_that_ends_its_process_is_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,7 +235,7 @@ class TestInterruption:
     @pytest.fixture
     def folder(self, tmp_path: Path) -> Path:
         for number in range(12):
-            write(tmp_path / f"nb/{number:02}.ipynb", *CELLS, markdown("text"), *["x = [1, 2]\n" * 100] * 4)
+            write(tmp_path / f"nb/{number:02}.ipynb", *CELLS, markdown("text"), *["x = [1, 2]\n" * 50] * 2)
         return tmp_path
 
     def _start(self, folder: Path, *arguments: str) -> subprocess.Popen[bytes]:

@@ -1,0 +1,157 @@
+"""The Python interface: the same results as the command's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import nb2ddp
+from nb2ddp import (
+    Launch,
+    NotebookError,
+    Options,
+    OptionsError,
+    Severity,
+    Status,
+    convert_file,
+    convert_paths,
+    convert_source,
+)
+from nb2ddp.inputs import InputError
+from tests.command import Command, files
+from tests.notebooks import CELLS, document, text, write
+
+
+def test_everything_public_is_there_and_documented() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "api.md").read_text(encoding="utf-8")
+    for name in nb2ddp.__all__:
+        assert getattr(nb2ddp, name).__doc__
+        assert f"`{name}" in page, f"docs/api.md does not name {name}"
+    with pytest.raises(AttributeError, match="no attribute 'convert_all'"):
+        _ = nb2ddp.convert_all  # type: ignore[attr-defined]
+
+
+def test_source_to_text(command: Command, tmp_path: Path) -> None:
+    write(tmp_path / "a.ipynb")
+    command("a.ipynb", "t.py", "--num-processes", "4")
+    options = Options(launch=Launch(processes=4))
+    conversion = convert_source((tmp_path / "a.ipynb").read_text(), "a", "t.py", options)
+    assert list(conversion.files) == ["t.py", "accelerate_config.yaml"]
+    assert {name: (tmp_path / name).read_text() for name in conversion.files} == conversion.files
+    load = next(each for each in conversion.diagnostics if each.code == "DDP101")
+    assert (load.severity, load.fixed, str(load.location)) == (Severity.NOTE, True, "cell 2:2:20")
+
+
+def test_source_says_where_a_notebook_is_wrong() -> None:
+    with pytest.raises(NotebookError, match=r"^cell 2:1:5: the cell is not Python") as caught:
+        convert_source(text("x = 1", "y = = 2"))
+    assert caught.value.line_text == "y = = 2"
+    assert caught.value.code == "DDP001"
+    assert "y = = 2" in text("x = 1", "y = = 2").split("\n")[(caught.value.file_line or 0) - 1]
+
+
+def test_options_are_checked() -> None:
+    with pytest.raises(OptionsError, match="at least 1, not 0"):
+        Options(per_device_batch_size=0)
+    with pytest.raises(OptionsError, match="no rule 'DDP999'"):
+        convert_source(text(*CELLS), options=Options(ignore=frozenset({"DDP999"})))
+
+
+def test_file_to_files(tmp_path: Path) -> None:
+    notebook = write(tmp_path / "a.ipynb")
+    before = notebook.read_bytes(), notebook.stat().st_mtime_ns
+    result = convert_file(notebook, tmp_path / "out/t.py")
+    assert result.status is Status.CONVERTED
+    assert result.written == (tmp_path / "out/t.py", tmp_path / "out/accelerate_config.yaml")
+    assert convert_file(notebook, tmp_path / "out/t.py").status is Status.UNCHANGED
+    assert (notebook.read_bytes(), notebook.stat().st_mtime_ns) == before
+
+
+def test_file_raises_what_is_wrong(tmp_path: Path) -> None:
+    with pytest.raises(NotebookError, match="there is no such file"):
+        convert_file(tmp_path / "none.ipynb", tmp_path / "t.py")
+    with pytest.raises(NotebookError, match="not Python"):
+        convert_file(write(tmp_path / "a.ipynb", "x = = 1"), tmp_path / "t.py")
+    assert files(tmp_path) == {"a.ipynb"}
+
+
+def test_paths_are_what_the_command_does(command: Command, tmp_path: Path) -> None:
+    for name in ("a", "b/c", "b/bad"):
+        write(tmp_path / f"nb/{name}.ipynb", *(["x = = 1"] if name == "b/bad" else CELLS))
+    command("nb", "-o", "one")
+    results = list(convert_paths([tmp_path / "nb"], tmp_path / "two", processes=1))
+    assert [result.status for result in results] == [Status.CONVERTED, Status.FAILED, Status.CONVERTED]
+    assert results[1].failure is not None
+    assert str(results[1].failure.location) == "cell 1:1:5"
+    assert files(tmp_path / "one") == files(tmp_path / "two")
+    assert all(
+        (tmp_path / "one" / n).read_bytes() == (tmp_path / "two" / n).read_bytes() for n in files(tmp_path / "one")
+    )
+    assert {r.status for r in convert_paths(["nb/a.ipynb"], "two", check=True, cache=False)} == {Status.UNCHANGED}
+
+
+def test_paths_refuse_before_they_write(tmp_path: Path) -> None:
+    write(tmp_path / "x/a.ipynb")
+    write(tmp_path / "y/a.ipynb")
+    with pytest.raises(InputError, match="would both become"):
+        convert_paths([tmp_path / "x", tmp_path / "y"], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+class TestNbconvert:
+    """`jupyter nbconvert --to ddp`, by the entry point of the installed package."""
+
+    @pytest.fixture(autouse=True)
+    def _installed(self) -> None:
+        from importlib.metadata import entry_points
+
+        if not entry_points(group="nbconvert.exporters", name="ddp"):
+            pytest.skip("the package is not installed, only on the path")
+
+    def convert(self, folder: Path, *arguments: str) -> int:
+        from nbconvert.nbconvertapp import NbConvertApp
+
+        app = NbConvertApp()
+        try:
+            app.initialize(["--to", "ddp", *arguments])
+            app.start()
+        except SystemExit as error:
+            return int(error.code or 0)
+        finally:
+            NbConvertApp.clear_instance()
+        return 0
+
+    def test_writes_what_the_command_writes(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "a b.ipynb")
+        command("a b.ipynb", "one/a b.py", "--num-processes", "4", "--ignore", "DDP101")
+        arguments = [
+            "--DDPExporter.num_processes=4",
+            "--DDPExporter.ignore=DDP101",
+            "--output-dir",
+            str(tmp_path / "two"),
+        ]
+        assert self.convert(tmp_path, str(tmp_path / "a b.ipynb"), *arguments) == 0
+        assert files(tmp_path / "two") == files(tmp_path / "one") == {"a b.py", "accelerate_config.yaml"}
+        for name in files(tmp_path / "one"):
+            assert (tmp_path / "two" / name).read_text() == (tmp_path / "one" / name).read_text()
+
+    def test_reads_nbconverts_configuration(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        write(tmp_path / "a.ipynb")
+        monkeypatch.setenv("JUPYTER_CONFIG_DIR", str(tmp_path / "config"))
+        (tmp_path / "config").mkdir()
+        settings = {"DDPExporter": {"num_processes": 6, "mixed_precision": "bf16"}}
+        (tmp_path / "config/jupyter_nbconvert_config.json").write_text(json.dumps(settings))
+        assert self.convert(tmp_path, str(tmp_path / "a.ipynb")) == 0
+        config = (tmp_path / "accelerate_config.yaml").read_text()
+        assert "num_processes: 6" in config
+        assert "mixed_precision: bf16" in config
+
+    def test_refuses_what_the_command_refuses(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        (tmp_path / "a.ipynb").write_text(json.dumps(document("x = = 1")))
+        assert self.convert(tmp_path, str(tmp_path / "a.ipynb")) == 1
+        assert "a.ipynb: cell 1:1:5: the cell is not Python" in caplog.text + capfd.readouterr().err
+        assert files(tmp_path) == {"a.ipynb"}

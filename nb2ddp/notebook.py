@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 import nbformat
-from nbformat.validator import NotebookValidationError
+from nbformat.validator import NotebookValidationError, ValidationError
 
 from nb2ddp.model import NotebookError
 
@@ -54,8 +54,8 @@ def parse_notebook(text: str, name: str) -> Notebook:
     try:
         node = nbformat.reads(json.dumps(_bare_notebook(raw)), as_version=4)
         nbformat.validate(node, relax_add_props=True)
-    except (NotebookValidationError, AttributeError, KeyError, TypeError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
+    except (NotebookValidationError, ValidationError, AttributeError, KeyError, TypeError, ValueError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise NotebookError(f"not a valid notebook: {reason}") from None
     return from_node(node, name)
 

@@ -1,0 +1,305 @@
+"""Whatever a notebook holds: a script that is Python, or an error that says where; and nothing outside the folder.
+
+`NB2DDP_FUZZ_CASES=20000 pytest tests/test_fuzz.py` spreads so many cases over the tests here; the default is
+a short run, the same each time.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import libcst as cst
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from nb2ddp.batch import Job, Mode, convert_job
+from nb2ddp.codes import INTERNAL
+from nb2ddp.convert import difference
+from nb2ddp.inputs import Input, InputError, script_for
+from nb2ddp.ipython import mask
+from nb2ddp.model import Options, Result, Status
+from nb2ddp.rules import RULES
+from tests.notebooks import CELLS, code, document, markdown
+
+CASES = int(os.environ.get("NB2DDP_FUZZ_CASES", "400"))
+#: Of all cases, the share of each test.
+SHARES = {"cells": 0.3, "programs": 0.35, "structure": 0.15, "bytes": 0.1, "names": 0.1}
+
+
+def cases(test: str) -> settings:
+    """Settings for a test's share of the cases: without a deadline, as machines differ."""
+    return settings(
+        max_examples=max(int(CASES * SHARES[test]), 1),
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        print_blob=True,
+        derandomize=CASES <= 400,  # the short run is the same each time
+    )
+
+
+#: What notebooks are made of, and what might break the reading of it.
+FRAGMENTS = st.sampled_from(
+    [
+        "!pip install unsloth",
+        "!ls {x} $y ${z} $$HOME {{a}} {b[0]} {c!r} > 'it''s' \"q\"",
+        "x = !ls",
+        "files = !!ls -l",
+        "%env A=1 # why",
+        "%env",
+        "x = %env HOME",
+        "%cd /tmp",
+        "%cd",
+        "%time x = 1",
+        "%timeit",
+        "%%capture out",
+        "%%writefile a.py",
+        '%%bash -s "$x"',
+        "%%time",
+        "%%html\n<b>'''\"\"\"</b>",
+        "%matplotlib inline",
+        "%load_ext x",
+        "%",
+        "%%",
+        "!",
+        "?",
+        "x?",
+        "x??",
+        "?x.y",
+        "/f 1",
+        ",f a b",
+        ";f a b",
+        "x = 1;",
+        "if x:\n    !ls\nelse:\n    %cd ..",
+        "for i in x: !ls",
+        "def f():\n    %env A=1\n    return 1",
+        "try:\n    !ls\nfinally:\n    pass",
+        "with a as b:\n    display(b)",
+        "display(x)",
+        "x",
+        "df.head()",
+        "trainer.train()",
+        "trainer = T(1)",
+        "lambda: !ls",
+        "(\n  1\n  % 2)",
+        "'%s' % x",
+        "'''\n%time\n!ls\n'''",
+        "# %%time",
+        "# nb2ddp: ignore[DDP101]",
+        "await f()",
+        "get_ipython().system('ls')",
+        "get_ipython().run_line_magic('cd', x)",
+        "import os; os.environ['CUDA_VISIBLE_DEVICES'] = '0'",
+        "local_rank = 1; world_size = 2; is_main_process = 3",
+        "f'{x!r:>{y}} {{}} {z=}'",
+        "x = [\n",
+        "\\",
+        "x = 1 \\\n  + 2",
+        "\tx = 1",
+        "class A:\n  def f(self): return self",
+        "@decorator\ndef f(): ...",
+        "match x:\n    case {'a': 1, **rest}: pass",
+        "print(x, end='')",
+        "plt.show()",
+        "input('?')",
+        "from google.colab import userdata",
+        "global x",
+        "x: int = 1",
+        "async def f():\n    async with a: pass",
+        *CELLS,
+    ]
+)
+TEXT = st.text(st.characters(codec="utf-8"), max_size=40)
+LINES = st.one_of(FRAGMENTS, FRAGMENTS, TEXT)
+SOURCES = st.lists(LINES, max_size=6).map("\n".join)
+EXAMPLES = st.sampled_from([example.before for rule in RULES for example in rule.examples])
+WRAPPERS = st.sampled_from(
+    ["{}", "{}", "if True:\n{}", "if False:\n{}", "def f():\n{}\nf()", "try:\n{}\nexcept E as e:\n  pass",
+     "class A:\n{}", "for i in x:\n{}\nelse:\n  pass", "with a:\n{}", "while x:\n{}", "if a:\n  pass\nelse:\n{}"]
+)  # fmt: skip
+
+
+def wrap(wrapper: str, source: str) -> str:
+    """Put code into a block."""
+    if wrapper == "{}":
+        return source
+    body = "\n".join(f"    {line}" if line.strip() else line for line in source.split("\n"))
+    return wrapper.replace("{}", body if body.strip() else "    pass")
+
+
+def check(text: str | bytes, name: str = "notebook", options: Options | None = None) -> Result:
+    """Convert as the command does, and hold the result to what this module promises."""
+    content = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    with tempfile.TemporaryDirectory() as folder:
+        notebook = Path(folder, f"{name}.ipynb")
+        notebook.write_bytes(content)
+        script = Path(folder, "out", "train.py")
+        result = convert_job(Job(notebook, script, options or Options()), Mode.WRITE, None)
+        there = {path.relative_to(folder).as_posix() for path in Path(folder).rglob("*") if path.is_file()}
+        assert notebook.read_bytes() == content
+        if result.status is Status.FAILED:
+            assert result.failure is not None
+            assert result.failure.code != INTERNAL.code, result.failure.message
+            assert there == {notebook.name}
+        else:
+            assert there == {notebook.name, "out/train.py", "out/accelerate_config.yaml"}
+            assert_python(script.read_text(encoding="utf-8"), content)
+    return result
+
+
+def assert_python(script: str, notebook: bytes) -> None:
+    """A script is Python for LibCST, and for this Python where the notebook's cells are."""
+    cst.parse_module(script)
+    assert "__ipython__" not in script or b"__ipython__" in notebook
+    try:
+        ast.parse(script)
+    except SyntaxError as error:
+        cells = [cell for cell in json.loads(notebook.decode("utf-8-sig"))["cells"] if cell["cell_type"] == "code"]
+        for cell in cells:
+            try:
+                ast.parse(mask("".join(cell["source"])).source)
+            except SyntaxError:
+                return  # a newer Python's syntax, or what only the compiler refuses
+        raise AssertionError(f"not Python: {error}") from error
+
+
+@cases("cells")
+@given(st.lists(SOURCES, max_size=4), st.booleans())
+def test_cells(sources: list[str], trains: bool) -> None:
+    cells = [*CELLS[1:3], *sources] if trains else sources
+    check(json.dumps(document(*(cells or ["x"]))))
+
+
+@cases("programs")
+@given(
+    st.lists(st.tuples(WRAPPERS, st.one_of(EXAMPLES, EXAMPLES, SOURCES)), min_size=1, max_size=5),
+    st.sampled_from([Options(), Options(per_device_batch_size=1), Options(ignore=frozenset({"DDP1", "DDP4"}))]),
+)
+def test_programs(parts: list[tuple[str, str]], options: Options) -> None:
+    """Programs of the rules' own examples, in blocks: the second conversion finds nothing left to rewrite."""
+    check(json.dumps(document(*CELLS[1:3], *(wrap(*part) for part in parts))), options=options)
+
+
+JSON = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-9, 9), st.floats(allow_nan=True), TEXT),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(TEXT, inner, max_size=3)),
+    max_leaves=6,
+)
+KEYS = st.sampled_from(
+    ["cells", "metadata", "nbformat", "nbformat_minor", "source", "cell_type", "outputs", "execution_count", "id",
+     "attachments", "worksheets", "input", "language", "language_info", "kernelspec", "name", "widgets"]
+)  # fmt: skip
+
+
+@st.composite
+def broken(draw: st.DrawFn) -> Any:
+    """A notebook with some values replaced, dropped or added."""
+    notebook = document(*CELLS, markdown(draw(TEXT)), code(draw(st.lists(SOURCES, max_size=3))))
+    for _ in range(draw(st.integers(0, 3))):
+        place: Any = notebook
+        for _ in range(draw(st.integers(0, 3))):
+            inner = [
+                v for v in (place.values() if isinstance(place, dict) else place) if isinstance(v, (dict, list)) and v
+            ]
+            if not inner:
+                break
+            place = draw(st.sampled_from(inner))
+        value = draw(st.one_of(JSON, st.just(notebook["cells"]) if isinstance(notebook.get("cells"), str) else JSON))
+        if isinstance(place, dict):
+            key = draw(st.one_of(KEYS, st.sampled_from(sorted(place)))) if place else draw(KEYS)
+            if draw(st.booleans()):
+                place[key] = value
+            else:
+                place.pop(key, None)
+        else:
+            place[draw(st.integers(0, len(place) - 1))] = value
+    return notebook
+
+
+@cases("structure")
+@given(st.one_of(broken(), broken(), JSON), st.sampled_from([None, 1, "\t"]), st.booleans())
+def test_structure(notebook: Any, indent: int | str | None, ascii_only: bool) -> None:
+    check(json.dumps(notebook, indent=indent, ensure_ascii=ascii_only))
+
+
+@cases("bytes")
+@given(
+    st.data(),
+    st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "utf-32", "latin-1", "cp1252", "shift_jis"]),
+    st.sampled_from(["\n", "\r\n", "\r"]),
+)
+def test_bytes(data: st.DataObject, encoding: str, line_end: str) -> None:
+    text = json.dumps(document(*CELLS, data.draw(SOURCES)), indent=1, ensure_ascii=False).replace("\n", line_end)
+    content = bytearray(text.encode(encoding, "replace"))
+    for _ in range(data.draw(st.integers(0, 3))):
+        at = data.draw(st.integers(0, len(content) - 1))
+        content[at : at + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
+    assume(b"NaN" not in content)
+    check(bytes(content))
+
+
+@cases("names")
+@given(
+    st.text(st.characters(exclude_characters="/\0"), min_size=1, max_size=30)
+    | st.sampled_from(
+        ["..", ".", "-x", "coding: rot13", "a\nb", "$(id)", "'; id #", "\x1b[2J", "a\\b", "x\u202ey", "~"]
+    ),
+    st.sampled_from(["accelerate", "torchrun", "slurm"]),
+)
+def test_names(name: str, launcher: str) -> None:
+    from nb2ddp.launch import Launch
+
+    try:
+        raw = os.fsencode(f"{name}.ipynb")
+    except UnicodeEncodeError:
+        return
+    assume(len(raw) < 200)
+    with tempfile.TemporaryDirectory() as folder:
+        top = Path(folder)
+        (top / "in").mkdir()
+        notebook = top / "in" / f"{name}.ipynb"
+        notebook.write_text(json.dumps(document(*CELLS)))
+        try:
+            script = script_for(Input(notebook, top / "in"), top / "out")
+        except InputError:
+            return
+        options = Options(launch=Launch(launcher=launcher))  # type: ignore[arg-type]
+        result = convert_job(Job(notebook, script, options), Mode.WRITE, None)
+        there = [path for path in top.rglob("*") if path.is_file() and path != notebook]
+        assert all(path.parent == top / "out" for path in there)
+        if result.status is Status.FAILED:
+            assert result.failure is not None
+            assert result.failure.code != INTERNAL.code, result.failure.message
+            assert not there
+        else:
+            text = script.read_text(encoding="utf-8")
+            compile(script.read_bytes(), "train.py", "exec")
+            assert len(text.split("# %% Distributed setup")[0].splitlines()) == 5
+
+
+def test_a_diff_of_anything_is_made() -> None:
+    text = json.dumps(document(*CELLS, "x = '%s'\n" * 3, markdown("a\fb\x1cc\u2028d")))
+    _, lines = difference(text, "a", "t.py")
+    assert lines.startswith("--- a.ipynb\n+++ t.py\n@@ ")
+
+
+@pytest.mark.parametrize("size", [150, 1900, 30_000])
+@pytest.mark.parametrize(
+    "shape",
+    ["({}1{})", "[x for x in {}", "{}-1", "a.{}b", "1+{}1", "f{}(a)", "lambda: {}1", "not {}x", "x={}1", "await {}x",
+     "x if y else {}z", "f'{{{}}}'", "'a' {}", "@a\n{}def f(): pass", "if x: pass\n{}elif y: pass"],
+)  # fmt: skip
+def test_deep_and_long_code(shape: str, size: int) -> None:
+    """LibCST's parser would end the process, or take minutes: such code is refused with its place."""
+    repeated = {"({}1{})": "(", "f'{{{}}}'": "(1)+", "if x: pass\n{}elif y: pass": "elif z: pass\n"}
+    unit = repeated.get(shape, shape.split("{}")[0] or "-")
+    if shape == "({}1{})":
+        source = "(" * size + "1" + ")" * size
+    else:
+        source = shape.replace("{{", "{").replace("}}", "}").replace("{}", unit * size, 1)
+    check(json.dumps(document(*CELLS, source)))

@@ -70,7 +70,13 @@ def _script(each: Input, settings: config.Settings, given: Mapping[str, Any]) ->
         )
     # A root from the file belongs to an output folder from the file.
     root = settings.root if "output-dir" not in given or "root" in given else None
-    return script_for(each, settings.output_dir, root)
+    return _from_here(script_for(each, settings.output_dir, root))
+
+
+def _from_here(path: Path) -> Path:
+    """A path as a person in the current folder names it, where it lies below."""
+    full = Path(os.path.normpath(path.absolute()))
+    return full.relative_to(Path.cwd()) if full.is_relative_to(Path.cwd()) else path
 
 
 def check_outputs(jobs: Sequence[Job]) -> None:

@@ -62,12 +62,24 @@ class Source:
             self.tree = Tree("".join(masked))
         except (cst.ParserSyntaxError, RecursionError):
             raise self._syntax_error(masked) from None
+        if self._run_on(masked):
+            raise self._syntax_error(masked)
+
+    def _run_on(self, masked: list[str]) -> bool:
+        """True where a cell is Python only together with the next one, or with what follows its last backslash."""
+        spans = [self.tree.span(statement) for statement in self.tree.module.body]
+        starts = [start for start, _ in spans]
+        for at in self.cell_starts[1:]:
+            before = bisect.bisect_left(starts, at) - 1
+            if before >= 0 and spans[before][1] > at:
+                return True
+        return any(source.rstrip().endswith("\\") and "#" not in source.rstrip().split("\n")[-1] for source in masked)
 
     def _syntax_error(self, masked: list[str]) -> NotebookError:
         """Say which cell is not Python, and where."""
         for cell, source in zip(self._cells, masked, strict=True):
             try:
-                cst.parse_module(source)
+                cst.parse_module(source.rstrip())
             except cst.ParserSyntaxError as error:
                 return _not_python(cell.number, source, error)
             except RecursionError:

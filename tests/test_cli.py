@@ -352,6 +352,9 @@ class TestBadNotebook:
             (json.dumps(document("x = 1", "y = '\ud800'")), "bad.ipynb:cell 2:1:6: DDP001 the character '\\ud800' c"),
             (json.dumps(document("__ipython__(0)")), "bad.ipynb:cell 1:1:1: DDP001 the name __ipython__ is reserved"),
             (json.dumps(document("x = 1")), "bad.ipynb:cell 1:1:1: DDP002 no training was found"),
+            (json.dumps(document("x = [1,", "2]")), "bad.ipynb:cell 1:1:5: DDP001 the cell is not Python: "),
+            (json.dumps(document("if x:", "    y = 1")), "bad.ipynb:cell 1:1:6: DDP001 the cell is not Python: "),
+            (json.dumps(document("y = 1", "x = 1 \\")), "bad.ipynb:cell 2:1:8: DDP001 the cell is not Python: "),
             ("[" * 100_000, "bad.ipynb: DDP001 not a notebook: not valid JSON (maximum recursion depth exceeded"),
         ],
     )

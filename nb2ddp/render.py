@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import glob
 import shlex
 from functools import cache
 from typing import Any
 
+from nb2ddp.checkpoints import fresh_folders, wait_seconds
 from nb2ddp.launch import launch_command
 from nb2ddp.model import Options
 from nb2ddp.program import Program
@@ -13,8 +15,9 @@ from nb2ddp.rules.early_setting import settings
 from nb2ddp.rules.seeds import seed
 from nb2ddp.shell import quoted
 from nb2ddp.templates import FOLDERS, render
+from nb2ddp.versions import LARGER_BATCH, guards
 
-_NAMES = ("local_rank", "world_size", "is_main_process", "split_batch")
+_NAMES = ("local_rank", "world_size", "is_main_process", "split_batch", "is_older", "stop")
 
 
 def script(program: Program, cells: dict[int, str], needs: frozenset[str], script_name: str) -> str:
@@ -48,12 +51,21 @@ def script(program: Program, cells: dict[int, str], needs: frozenset[str], scrip
 def setup(program: Program, needs: frozenset[str], options: Options) -> str:
     """The setup block: only the parts that this notebook needs."""
     names = {name: program.name(name) for name in _NAMES}
+    parts = needs | ({"machines", "wait"} if options.launch.machines > 1 else set())
+    seconds = wait_seconds(program)
     return render(
         "setup.py.j2",
-        parts=needs | {"compile_folder"},
+        parts=parts,
         seed=seed(program),
         settings={quoted(name): quoted(value) for name, value in settings(program).items()},
         per_device_batch_size=options.per_device_batch_size,
+        guards=guards(program),
+        quoted=quoted,
+        fresh_folders=[
+            (quoted(f), quoted(f"{glob.escape(f.rstrip('/'))}/checkpoint-*")) for f in fresh_folders(program)
+        ],
+        timeout=f"seconds={seconds}" if seconds % 3600 else f"hours={seconds // 3600}",
+        larger_batch=LARGER_BATCH,
         **names,
     ).strip("\n")
 

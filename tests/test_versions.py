@@ -159,6 +159,7 @@ def test_nothing_is_said_where_nothing_is_known(
     notebook: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A clone of Unsloth on the path has no version."""
+    start(notebook)  # imports what converting needs
     monkeypatch.setattr("sys.path", [str(tmp_path)])
     names = start(notebook)
     assert names["is_older"]("unsloth", "9999.1.1") is False

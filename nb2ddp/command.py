@@ -16,11 +16,11 @@ from typing import Any
 import click
 
 from nb2ddp import __version__, report
-from nb2ddp.batch import STDIN, Mode, run
+from nb2ddp.batch import STDIN, Job, Mode, run
 from nb2ddp.cache import Cache
 from nb2ddp.config import ConfigError
 from nb2ddp.inputs import InputError, is_notebook_name
-from nb2ddp.launch import LaunchError, launch_command
+from nb2ddp.launch import LaunchError, launch_command, launch_files
 from nb2ddp.model import OptionsError, Result, Severity, Status
 from nb2ddp.plan import NoOutputError, Planned, plan, plan_one
 
@@ -89,7 +89,7 @@ def execute(request: Request) -> int:
         command = launch_command(jobs[0].options.launch, jobs[0].script.name)
         click.echo(f"Start it in {report.printable(str(jobs[0].script.parent))} with: {command}", err=True)
     code = max((report.exit_code(r, p.fail_on) for r, p in zip(results, planned, strict=True)), default=0)
-    return max(code, _hook(results)) if request.hook else code
+    return max(code, _hook(results, jobs)) if request.hook else code
 
 
 def _plan(request: Request) -> tuple[list[Planned], Mode]:
@@ -196,10 +196,14 @@ def _diff_line(line: str) -> str:
     return click.style(text, fg=color) if color else text
 
 
-def _hook(results: Sequence[Result]) -> int:
+def _hook(results: Sequence[Result], jobs: Sequence[Job]) -> int:
     """Name the files that a commit still lacks: 1 where there are any."""
     written = [path for result in results for path in result.written]
-    outputs = [r.script for r in results if r.status is not Status.FAILED]
+    outputs = []
+    for job, result in zip(jobs, results, strict=True):
+        if result.status is not Status.FAILED:
+            beside = launch_files(job.options.launch, job.script.name)
+            outputs += [job.script, *(job.script.parent / name for name in beside)]
     lacking = list(dict.fromkeys([*written, *_untracked(outputs)]))
     if not lacking:
         return 0

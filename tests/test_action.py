@@ -1,0 +1,151 @@
+"""The GitHub Action: its steps, run as the runner does."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.command import files
+from tests.notebooks import CELLS, write
+
+ROOT = Path(__file__).parent.parent
+ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
+pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+
+
+class Runner:
+    """What GitHub's runner gives to a composite action."""
+
+    def __init__(self, folder: Path) -> None:
+        self.workspace = folder / "workspace"
+        self.temp = folder / "temp"
+        self.summary = folder / "summary.md"
+        self.output = folder / "output"
+        self.workspace.mkdir()
+        self.temp.mkdir()
+
+    def step(self, number: int, **inputs: str) -> subprocess.CompletedProcess[str]:
+        """Run one step with the inputs, or their defaults, in its environment."""
+        step = ACTION["runs"]["steps"][number]
+        values = {name: spec["default"] for name, spec in ACTION["inputs"].items()}
+        values |= {name.replace("_", "-"): value for name, value in inputs.items()}
+        context = {f"inputs.{name}": value for name, value in values.items()} | {"github.action_path": str(ROOT)}
+        environment = {
+            name: re.sub(r"\$\{\{ (\S+) \}\}", lambda match: context[match[1]], value)
+            for name, value in step["env"].items()
+        }
+        runner = {
+            "RUNNER_TEMP": str(self.temp),
+            "GITHUB_STEP_SUMMARY": str(self.summary),
+            "GITHUB_OUTPUT": str(self.output),
+            "NB2DDP_CACHE_DIR": str(self.temp / "cache"),
+        }
+        return subprocess.run(
+            ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
+            cwd=self.workspace,
+            env={**os.environ, **runner, **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def install_this_project(self) -> None:
+        """Stand in for the first step: the command, run by this Python from this folder."""
+        command = self.temp / "nb2ddp" / "bin" / "nb2ddp"
+        command.parent.mkdir(parents=True)
+        command.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m nb2ddp "$@"\n')
+        command.chmod(0o755)
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Runner:
+    made = Runner(tmp_path)
+    made.install_this_project()
+    return made
+
+
+def test_no_step_pastes_an_expression_into_its_script() -> None:
+    """An input in the text of a script would be run by the shell."""
+    for step in ACTION["runs"]["steps"]:
+        assert "${{" not in step["run"]
+    used = {name for step in ACTION["runs"]["steps"] for name in re.findall(r"inputs\.([\w-]+)", str(step["env"]))}
+    assert used == set(ACTION["inputs"])
+
+
+def test_check_annotates_and_summarizes(runner: Runner) -> None:
+    write(runner.workspace / "nb/a.ipynb")
+    write(runner.workspace / "nb/b.ipynb", "x = = 1")
+    done = runner.step(1, paths="nb", output_dir="scripts")
+    assert done.returncode == 2
+    lines = [line for line in done.stdout.splitlines() if line.startswith("::")]
+    assert lines[0].startswith("::error file=nb/a.ipynb,line=1,title=DDP901 script-out-of-date::scripts/a.py and ")
+    assert lines[1].startswith("::error file=nb/b.ipynb,line=")
+    assert runner.output.read_text() == "exit-code=2\n"
+    summary = runner.summary.read_text()
+    assert summary.startswith("## nb2ddp\n\n2 notebooks: 1 out of date, 1 failed; ")
+    assert "| nb/a.ipynb | scripts/a.py | out of date | 0 | 0 |" in summary
+    assert files(runner.workspace) == {"nb/a.ipynb", "nb/b.ipynb"}
+
+
+def test_convert_then_check_passes(runner: Runner) -> None:
+    write(runner.workspace / "nb one/a.ipynb")
+    write(runner.workspace / "two/b.ipynb")
+    inputs = {"paths": "nb one\ntwo\n", "output_dir": "out put"}
+    assert runner.step(1, mode="convert", **inputs).returncode == 0
+    assert files(runner.workspace / "out put") == {"a.py", "b.py", "accelerate_config.yaml"}
+    assert runner.step(1, **inputs).returncode == 0
+    assert runner.output.read_text() == "exit-code=0\nexit-code=0\n"
+
+
+def test_arguments_and_sarif(runner: Runner) -> None:
+    write(runner.workspace / "a.ipynb", *CELLS, "x = 1  # nb2ddp: ignore[DDP101]")
+    arguments = "--fail-on=warning\n--num-processes=4"
+    done = runner.step(
+        1, paths="a.ipynb", output_dir="o", mode="convert", arguments=arguments, sarif_file="findings.sarif"
+    )
+    assert done.returncode == 1, done.stderr
+    assert "num_processes: 4" in (runner.workspace / "o/accelerate_config.yaml").read_text()
+    log = json.loads((runner.workspace / "findings.sarif").read_text())
+    assert "DDP902" in {result["ruleId"] for result in log["runs"][0]["results"]}
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        {"mode": "check; touch evil"},
+        {"mode": "$(touch evil)"},
+        {"paths": "$(touch evil)"},
+        {"paths": "`touch evil`\n; touch evil"},
+        {"paths": "--output-dir=evil"},
+        {"output_dir": '"; touch evil; "', "mode": "convert"},
+        {"arguments": "; touch evil"},
+        {"sarif_file": "x; touch evil"},
+    ],
+)
+def test_no_input_is_run(runner: Runner, inputs: dict[str, str]) -> None:
+    write(runner.workspace / "a.ipynb")
+    runner.step(1, **{"paths": "a.ipynb", **inputs})
+    assert "evil" not in {path.name for path in runner.workspace.rglob("*")}
+
+
+@pytest.mark.network
+def test_the_first_step_installs_the_command(tmp_path: Path) -> None:
+    runner = Runner(tmp_path)
+    done = runner.step(0, python=sys.executable)
+    assert done.returncode == 0, done.stderr
+    write(runner.workspace / "a.ipynb")
+    assert runner.step(1, paths="a.ipynb", output_dir="out", mode="convert").returncode == 0
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="needs shellcheck")
+def test_the_script_is_clean_shell() -> None:
+    subprocess.run(["shellcheck", str(ROOT / "action" / "run.sh")], check=True)

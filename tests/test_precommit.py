@@ -1,0 +1,128 @@
+"""The hooks, with the real pre-commit in a real git repository."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.checkout import git, repository
+from tests.notebooks import CELLS, write
+
+pytest.importorskip("pre_commit")
+pytestmark = [
+    pytest.mark.network,
+    pytest.mark.skipif(os.name != "posix", reason="pre-commit's environments differ elsewhere"),
+]
+
+
+@pytest.fixture(scope="module")
+def hooks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """This project as pre-commit fetches it."""
+    return repository(tmp_path_factory.mktemp("hooks") / "nb2ddp")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where pre-commit keeps its environments: one for all tests here."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture
+def project(tmp_path: Path, hooks: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository that uses the hook, with settings for it."""
+    monkeypatch.setenv("PRE_COMMIT_HOME", str(home))
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    folder = tmp_path / "project"
+    folder.mkdir()
+    git(folder, "init", "--quiet", "--initial-branch", "main")
+    (folder / "pyproject.toml").write_text('[tool.nb2ddp]\nroot = "notebooks"\noutput-dir = "scripts"\n')
+    use(folder, hooks, "nb2ddp")
+    subprocess.run([sys.executable, "-m", "pre_commit", "install"], cwd=folder, check=True, capture_output=True)
+    return folder
+
+
+def use(folder: Path, hooks: Path, hook: str) -> None:
+    """Configure one hook."""
+    revision = git(hooks, "rev-parse", "HEAD").stdout.strip()
+    config = f"repos:\n- repo: {hooks}\n  rev: {revision}\n  hooks:\n  - id: {hook}\n"
+    (folder / ".pre-commit-config.yaml").write_text(config)
+    git(folder, "add", ".pre-commit-config.yaml", "pyproject.toml")
+
+
+def commit(folder: Path) -> subprocess.CompletedProcess[str]:
+    return git(folder, "commit", "--message", "change", check=False)
+
+
+def test_convert_commit_edit_commit(project: Path) -> None:
+    notebook = write(project / "notebooks/deep/a b.ipynb")
+    write(project / "notebooks/other.ipynb", "not converted, as it is not in the commit")
+    git(project, "add", "notebooks/deep")
+
+    first = commit(project)
+    assert first.returncode == 1, first.stderr
+    line = "git add -- 'scripts/deep/a b.py' scripts/deep/accelerate_config.yaml"
+    assert line in first.stderr, first.stderr
+    assert git(project, "status", "--porcelain", "scripts").stdout == "?? scripts/\n", "the hook staged something"
+    assert not (project / "scripts/other.py").exists()
+
+    again = commit(project)
+    assert again.returncode == 1, "the script is there, but not in the commit"
+    assert line in [each.strip() for each in again.stderr.splitlines()]
+
+    subprocess.run(line, shell=True, cwd=project, check=True)
+    passed = commit(project)
+    assert passed.returncode == 0, passed.stderr
+    assert "scripts/deep/a b.py" in git(project, "show", "--stat", "--name-only").stdout
+
+    write(notebook, *CELLS, "x = 1")
+    git(project, "add", "notebooks/deep")
+    edited = commit(project)
+    assert edited.returncode == 1
+    assert "git add -- 'scripts/deep/a b.py'" in [each.strip() for each in edited.stderr.splitlines()]
+    git(project, "add", "scripts")
+    assert commit(project).returncode == 0
+
+
+def test_nothing_to_do_is_not_said(project: Path) -> None:
+    (project / "readme.txt").write_text("text")
+    git(project, "add", "readme.txt")
+    done = commit(project)
+    assert done.returncode == 0
+    assert "Skipped" in done.stderr
+
+
+def test_an_ignored_script_is_written_and_not_asked_for(project: Path) -> None:
+    write(project / "notebooks/a.ipynb")
+    (project / ".gitignore").write_text("scripts/\n")
+    git(project, "add", "notebooks", ".gitignore")
+    commit(project)
+    assert (project / "scripts/a.py").exists()
+    done = commit(project)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_bad_notebook_fails_the_commit_with_its_place(project: Path) -> None:
+    write(project / "notebooks/a.ipynb", "x = = 1")
+    git(project, "add", "notebooks")
+    failed = commit(project)
+    assert failed.returncode == 1
+    assert "notebooks/a.ipynb:cell 1:1:5: DDP001 the cell is not Python" in failed.stderr
+    assert not (project / "scripts").exists()
+
+
+def test_the_checking_hook_writes_nothing(project: Path, hooks: Path) -> None:
+    use(project, hooks, "nb2ddp-check")
+    write(project / "notebooks/a.ipynb")
+    git(project, "add", "notebooks")
+    failed = commit(project)
+    assert failed.returncode == 1
+    assert "notebooks/a.ipynb: DDP901 " in failed.stderr
+    assert not (project / "scripts").exists()
+    environment = {**os.environ, "PYTHONPATH": str(hooks)}
+    subprocess.run([sys.executable, "-m", "nb2ddp", "notebooks"], cwd=project, check=True, env=environment)
+    git(project, "add", "scripts")
+    assert commit(project).returncode == 0

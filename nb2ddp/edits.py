@@ -420,9 +420,15 @@ def _deeper(change: Change) -> Change:
     """Indent the lines that a change adds, except inside long strings."""
     whole_lines = change.shape is Shape.ABOVE or (change.shape is Shape.GONE and change.text)
     text, end = (change.text.removesuffix("\n"), change.text[-1:] == "\n") if whole_lines else (change.text, False)
-    parts, at = [INDENT if whole_lines else ""], 0
+    starts = re.compile(r"((?:\A|\n)[ \t]*)(?=\S)" if whole_lines else r"(\n[ \t]*)(?=\S)")
+    parts, at = [], 0
     for string in _LONG_STRING.finditer(text):
-        parts += [text[at : string.start()].replace("\n", "\n" + INDENT), string[0]]
+        parts += [_indented(text[at : string.start()], starts, at), string[0]]
         at = string.end()
-    parts += [text[at:].replace("\n", "\n" + INDENT), "\n" if end else ""]
+    parts += [_indented(text[at:], starts, at), "\n" if end else ""]
     return replace(change, text="".join(parts))
+
+
+def _indented(text: str, starts: re.Pattern[str], at: int) -> str:
+    """Put one more level behind the indentation of each line that begins in a piece of new code."""
+    return starts.sub(lambda m: m[1] + INDENT if m[1].startswith("\n") or not at else m[1], text)

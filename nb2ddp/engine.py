@@ -54,7 +54,8 @@ def refuse(diagnostics: Iterable[Diagnostic]) -> None:
     Raises:
         NotebookError: with the finding's code, place and message.
     """
-    for diagnostic in diagnostics:
+    errors = [diagnostic for diagnostic in diagnostics if diagnostic.severity is Severity.ERROR]
+    for diagnostic in sorted(errors, key=lambda error: error.code == "DDP002"):  # the most telling reason first
         if diagnostic.severity is Severity.ERROR:
             raise NotebookError(diagnostic.message, diagnostic.location, diagnostic.code)
 

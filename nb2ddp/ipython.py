@@ -203,6 +203,6 @@ def _automagic(lines: list[str], bound: frozenset[str]) -> Syntax | None:
     if not match or match["name"] in bound:
         return None
     known = match["name"] in _AUTOMAGICS or (match["arguments"] and match["name"] in _AUTOMAGICS_WITH_ARGUMENTS)
-    if not known or (match["arguments"] or " ")[0] in ".([":
+    if not known or (match["arguments"] or " ")[0] in "([":
         return None
     return Syntax(Kind.LINE_MAGIC, match["name"], (match["arguments"] or "").strip(), code[0])

@@ -50,7 +50,9 @@ def loads(tree: Tree) -> list[cst.Call]:
 
 def is_load(tree: Tree, call: cst.Call) -> bool:
     """True for `X.from_pretrained(...)` where X loads a model."""
-    name = tree.qualified(call.func)
+    if not isinstance(call.func, cst.Attribute):
+        return tree.qualified(call.func) == "transformers.pipeline" and keyword(call, "device_map") is not None
+    name = f"{tree.family(call.func.value)}.{call.func.attr.value}"
     return bool(_LOADER.fullmatch(name)) and not _NO_WEIGHTS.search(name)
 
 

@@ -68,7 +68,7 @@ def from_node(node: Any, name: str) -> Notebook:
     return Notebook(
         name=name,
         cells=tuple(
-            Cell(number, cast(CellKind, cell.cell_type), _LINE_END.sub("\n", cell.source))
+            Cell(number, cast(CellKind, cell.cell_type), _LINE_END.sub("\n", cell.source.removeprefix("\ufeff")))
             for number, cell in enumerate(node.cells, start=1)
         ),
     )

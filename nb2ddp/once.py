@@ -18,18 +18,42 @@ WAIT_CALL = "PartialState().wait_for_everyone()"
 def once_a_machine(program: Program, node: cst.CSTNode, in_whole_job: bool = False) -> tuple[Edit, ...]:
     """Run a statement on each machine's first process, or on the main process alone; the others wait for it.
 
-    Below another statement (a loop, a test of what is there already, a `try`) the wait follows the whole top-level
-    statement, which every process reaches. After training the main process is alone, and nothing is needed.
+    Below a test or a `try` the wait follows the outermost one, which every process reaches.
+    After training the main process is alone, and nothing is needed.
     """
     if not program.runs_before_end(node) or is_guarded(program, node):
         return ()
     tree = program.tree
     statement = _whole(program, tree.statement(node))
     header = f"if {program.name('is_main_process')}" if in_whole_job else f"if {program.name('local_rank')} == 0"
-    if tree.parents[statement] is tree.module:
+    barred = _conditional(program, statement)
+    if barred is statement:
         return (Guard(statement, statement, header, WAIT_CALL),)
+    if barred is not None:
+        return (Guard(statement, statement, header), InsertAfter(barred, WAIT_CALL))
     waits = [InsertAfter(top, WAIT_CALL) for top in program.run_by(node) if top is not program.training.last]
     return (Guard(statement, statement, header), *waits)
+
+
+def _conditional(program: Program, statement: Statement) -> Statement | None:
+    """The statement after which every process can wait: the outermost `if`, `try` or `while` around one, or itself.
+
+    None in a function that not every process calls alike: a method, or one that is handed on or used after training.
+    """
+    tree = program.tree
+    after: Statement = statement
+    for above in tree.ancestors(statement):
+        if isinstance(above, (cst.If, cst.Try, cst.While)):
+            after = above
+        elif isinstance(above, (cst.Lambda, cst.ClassDef)):
+            return None
+        elif isinstance(above, cst.FunctionDef):
+            calls = program.calls_of(above)
+            alike = bool(calls) and len(calls) == len(program.uses_of(above))
+            if not alike or not all(program.training.is_before_end(c) and tree.function(c) is None for c in calls):
+                return None
+            return after if all(_conditional(program, tree.statement(c)) is tree.statement(c) for c in calls) else None
+    return after if after is not program.training.last else None
 
 
 def _whole(program: Program, statement: Statement) -> Statement:
@@ -37,7 +61,7 @@ def _whole(program: Program, statement: Statement) -> Statement:
     tree = program.tree
     for above in tree.ancestors(statement):
         if isinstance(above, (cst.If, cst.Try)) and not isinstance(tree.parents[above], cst.If):
-            if not all(_runs_once(program, line) for line in tree.within(above, cst.SimpleStatementLine)):
+            if not all(runs_once(program, line) for line in tree.within(above, cst.SimpleStatementLine)):
                 break
             if tree.within(above, cst.SimpleStatementSuite):
                 break
@@ -49,7 +73,7 @@ def _whole(program: Program, statement: Statement) -> Statement:
     return statement
 
 
-def _runs_once(program: Program, line: cst.SimpleStatementLine) -> bool:
+def runs_once(program: Program, line: cst.SimpleStatementLine) -> bool:
     """True for a line that writes, fetches or runs something and binds no name."""
     for small in line.body:
         if isinstance(small, cst.Pass):
@@ -69,6 +93,8 @@ def first_on_each_machine(program: Program, node: cst.CSTNode) -> tuple[Edit, ..
     if not program.runs_before_end(node) or is_guarded(program, node):
         return ()
     statement = program.tree.statement(node)
+    if program.tree.parents[statement] is not program.tree.module:
+        return ()  # not every process need come here
     return (Guard(statement, statement, "with PartialState().local_main_process_first()"),)
 
 

@@ -82,10 +82,19 @@ class Program(Source):
         if function is None:
             return [self.tree.top_statement(node)]
         called: list[Statement] = []
-        for call in self.calls_of(function):
+        method = isinstance(self.tree.scope(function), cst.ClassDef)
+        calls = self._method_calls(function.name.value) if method else self.calls_of(function)
+        for call in calls:
             if self.tree.function(call) is not function:
                 called += [top for top in self.run_by(call) if self.training.is_before_end(top) and top not in called]
         return called
+
+    def _method_calls(self, name: str) -> list[cst.Call]:
+        return [
+            call
+            for call in self.tree.of(cst.Call)
+            if isinstance(call.func, cst.Attribute) and call.func.attr.value == name and self.tree.is_live(call)
+        ]
 
     def calls_of(self, function: cst.FunctionDef) -> list[cst.Call]:
         """The live calls of a function of the notebook; none for a method, which its object's owner may call."""

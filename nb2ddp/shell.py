@@ -29,8 +29,8 @@ _SHOWING = re.compile(
 _BASH = re.compile(
     r"\{[^{}\s]*(?:,|\.\.)[^{}\s]*\}|\[\[|(?:^|[;&|]\s*)source\s|<\(|&>|<<<|\$'|\|&|\bshopt\b|\bpipefail\b"
 )
+_CONVERSION = re.compile(r"![rsa]$")
 _GROUP = re.compile(r"\{\{|\}\}|\$\$|\{(?P<braced>[^{}]*)\}|\$(?P<name>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)")
-_FORMAT = re.compile(r"(?P<expression>.*?)(?:![rsa])?(?::[^\[\]()'\"]*)?", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -105,6 +105,11 @@ def parse(command: str, tree: Tree) -> Command:
     return Command(_expression(text, tree), background, bool(_BASH.search(text)))
 
 
+def trailing_comment(command: str) -> str:
+    """The `# comment` at the end of a command of one line; empty where there is none."""
+    return "" if "\n" in command else command[len(_without_comment(command)) :].strip()
+
+
 def _without_comment(command: str) -> str:
     """Drop a trailing `# comment`: the shell would ignore it too."""
     quote = ""
@@ -119,20 +124,17 @@ def _without_comment(command: str) -> str:
 
 
 def _expression(text: str, tree: Tree) -> str:
-    found = list(_groups(text))
-    filled = [(start, end, inside) for start, end, inside in found if inside is not None]
-    if not filled or not all(_is_bound(inside, tree, end - start) for start, end, inside in filled):
-        names = [(s, e, i) for s, e, i in filled if text[s] == "$"]
-        if not names or len(names) != len(filled):
-            return quoted(text)
-        filled = [(s, e, i) for s, e, i in names if _is_bound(i, tree, e - s)]
-        if not filled:
-            return quoted(text)
+    filled = list(_groups(text))
+    if not all(inside is None or _is_bound(inside, tree) for _, _, inside in filled):
+        return quoted(text)  # as IPython: where one name is unknown, nothing is filled in
     pieces, at = [], 0
-    for start, end, inside in [*filled, (len(text), len(text), None)]:
-        literal = text[at:start].replace("{{", "{").replace("}}", "}").replace("$$", "$")
-        pieces.append((literal, inside))
+    for start, end, inside in filled:
+        escaped = text[start] if inside is None else ""
+        pieces.append((text[at:start] + escaped, inside))
         at = end
+    pieces.append((text[at:], None))
+    if all(inside is None for _, inside in pieces):
+        return quoted("".join(literal for literal, _ in pieces))
     return _fstring(pieces)
 
 
@@ -157,16 +159,17 @@ def _groups(text: str) -> Iterator[tuple[int, int, str | None]]:
     """Each brace group and dollar name: its place and what stands in it; None for an escaped one."""
     for match in _GROUP.finditer(text):
         inside = match["braced"] if match["braced"] is not None else match["name"]
+        if match["name"] is not None and "." in match["name"]:
+            inside = ""  # `$name.txt`: an attribute that nobody has
         if match["name"] is not None and text[match.end() :].count("'") % 2:
             continue  # IPython leaves a dollar in single quotes to the shell
         yield match.start(), match.end(), inside
 
 
-def _is_bound(inside: str, tree: Tree, _length: int) -> bool:
+def _is_bound(inside: str, tree: Tree) -> bool:
     """True for a Python expression all of whose names the notebook (or Python) binds."""
-    match = _FORMAT.fullmatch(inside)
     try:
-        expression = cst.parse_expression((match["expression"] if match else inside).strip())
+        expression = cst.parse_expression(_CONVERSION.sub("", inside).strip())
     except Exception:
         return False
     names = _names(expression)

@@ -19,9 +19,10 @@ _ARGUMENTS = re.compile(
 #: TRL classes named `...Config` that hold no training arguments.
 _OTHER_CONFIGS = frozenset({"ModelConfig", "ScriptArguments", "DatasetMixtureConfig"})
 #: Names of what has a `train()` of its own that only switches a mode.
-_MODEL_NAME = re.compile(r"(?i)model|net|policy|encoder|decoder|module|critic|actor|backbone|tokenizer|self|super")
+_MODEL_NAME = re.compile(r"(?i)model|net|policy|encoder|decoder|module|critic|actor|backbone|tokenizer|^self$|^super\b")
 #: Functions that train a trainer they are given.
 _TRAINING_FUNCTIONS = frozenset({"unsloth.unsloth_train", "unsloth.trainer.unsloth_train"})
+_TRAINER_CLASS = re.compile(r"(?!Patch)\w*Trainer")
 _TRAINER_NAME = re.compile(r"(^|_)trainer(_|\d|$)", re.IGNORECASE)
 
 
@@ -48,7 +49,7 @@ class Training:
 
     def is_trainer_call(self, call: cst.Call) -> bool:
         """True for a call of a trainer class, the notebook's own subclasses included."""
-        return self.tree.family(call.func).rsplit(".", 1)[-1].endswith("Trainer")
+        return bool(_TRAINER_CLASS.fullmatch(self.tree.family(call.func).rsplit(".", 1)[-1]))
 
     def is_trainer(self, node: cst.BaseExpression) -> bool:
         """True for an expression that holds a trainer: built by a trainer class, or named as one."""
@@ -78,8 +79,9 @@ class Training:
         if self.is_trainer(call.func.value):
             return True
         # where trainers are built, an object of unknown origin that trains is taken for one
-        owner = self.tree.text(call.func.value)
-        return call.func.attr.value == "train" and bool(self.trainers) and not _MODEL_NAME.search(owner)
+        owner = call.func.value
+        name = owner.attr.value if isinstance(owner, cst.Attribute) else self.tree.text(owner)
+        return call.func.attr.value == "train" and bool(self.trainers) and not _MODEL_NAME.search(name)
 
     @cached_property
     def events(self) -> list[cst.Call]:
@@ -90,12 +92,27 @@ class Training:
         while pending:
             call = pending.pop()
             function = self.tree.function(call)
-            if function is None:
+            if function is None and (name := self._lambda_name(call)):
+                pending += [c for c in self._calls_named(name) if c not in pending]
+            elif function is None:
                 found.append(call)
             elif function not in seen:
                 seen.add(function)
                 pending += self._calls_of(function)
         return sorted(set(found), key=self.tree.start)
+
+    def _lambda_name(self, call: cst.Call) -> str | None:
+        """The name of the lambda that a call stands in."""
+        for above in self.tree.ancestors(call):
+            if isinstance(above, cst.Lambda):
+                owner = self.tree.parents[above]
+                target = owner.targets[0].target if isinstance(owner, cst.Assign) else None
+                return target.value if isinstance(target, cst.Name) else None
+        return None
+
+    def _calls_named(self, name: str) -> list[cst.Call]:
+        calls = [c for c in self.tree.of(cst.Call) if isinstance(c.func, cst.Name) and c.func.value == name]
+        return [call for call in calls if self.tree.is_live(call) and self._lambda_name(call) != name]
 
     def _calls_of(self, function: cst.FunctionDef) -> list[cst.Call]:
         name = function.name.value

@@ -30,7 +30,6 @@ def shell_text(command: str) -> str:
         ("echo {table['k']}", "echo 2"),
         ('echo {table["k"]}', "echo 2"),
         ("echo {items[0]} {len(name)}", "echo u 3"),
-        ("echo {number:03d}", "echo 007"),
         ("echo {name!r}", "echo 'abc'"),
         ("echo \"{name}\" 'x'", "echo \"abc\" 'x'"),
         ("echo $name/{number}", "echo abc/7"),

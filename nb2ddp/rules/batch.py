@@ -112,7 +112,7 @@ def _unseen(program: Program) -> Iterator[Finding]:
                 severity=Severity.WARNING,
                 todo=True,
             )
-        elif not training.arguments:
+        elif arguments is not None and not _is_seen(program, arguments.value):
             yield Finding(
                 call,
                 "nothing shows where this trainer's arguments are built, so its batch is not split",
@@ -132,6 +132,21 @@ def _unseen(program: Program) -> Iterator[Finding]:
                 severity=Severity.WARNING,
                 todo=True,
             )
+
+
+def _is_seen(program: Program, node: cst.BaseExpression) -> bool:
+    """True for training arguments that a rule has split: built in place, bound to a name, or handed to a function."""
+    tree, training = program.tree, program.training
+    value = tree.value(node)
+    if isinstance(value, cst.Call) and value in training.arguments:
+        return True
+    source = value.func if isinstance(value, cst.Call) else value
+    binding = tree.binding(source) if isinstance(source, cst.Name) else None
+    if isinstance(value, cst.Call):  # a function of the notebook may build them
+        own = binding is not None and isinstance(binding.value or binding.node, (cst.FunctionDef, cst.Lambda))
+        return own and bool(training.arguments)
+    handed_on = binding is not None and isinstance(binding.node, (cst.Param, cst.For, cst.CompFor))
+    return (handed_on or isinstance(value, (cst.Subscript, cst.Attribute))) and bool(training.arguments)
 
 
 def _generations(program: Program, call: cst.Call, family: str) -> str:

@@ -43,7 +43,9 @@ def find(program: Program) -> Iterator[Finding]:
             continue
         gone.append(tree.span(call))
         edit = _without(program, call, statement)
-        yield Finding(call, f"{name.rsplit('.', 1)[-1]}(...) shows something in a notebook", edits=(edit,))
+        message = f"{name.rsplit('.', 1)[-1]}(...) shows something in a notebook"
+        used = statement is None and isinstance(tree.parents[call], cst.Assign)
+        yield Finding(call, message, (edit,), severity=Severity.WARNING if used else None, todo=used)
     yield from _imports(program)
     for name in tree.names_read:
         for use in tree.loads(name):
@@ -52,6 +54,11 @@ def find(program: Program) -> Iterator[Finding]:
             called = tree.parents[chain]
             if _is_ipython(tree.qualified(use)) and not (isinstance(called, cst.Call) and called.func is chain):
                 if isinstance(owner, cst.Call) and owner.func is use:
+                    continue
+                assigned = next((a for a in tree.ancestors(use) if isinstance(a, cst.AssignTarget)), None)
+                if assigned is not None:
+                    owner = tree.parents[assigned]
+                    yield Finding(use, f"{tree.text(assigned.target)} steers a notebook", (Remove(owner),))  # type: ignore[arg-type]
                     continue
                 yield Finding(
                     use,
@@ -94,7 +101,7 @@ def _working(program: Program, node: cst.BaseExpression) -> list[cst.BaseExpress
 
 
 def _is_ipython(name: str) -> bool:
-    return name.startswith("IPython.") and not name.endswith("get_ipython")  # DDP315
+    return name.split(".")[0] == "IPython" and not name.endswith("get_ipython")  # DDP315
 
 
 def _imports(program: Program) -> Iterator[Finding]:
@@ -107,6 +114,8 @@ def _imports(program: Program) -> Iterator[Finding]:
             if any(isinstance(above, cst.Try) for above in tree.ancestors(statement)):
                 edit = Replace(statement, 'raise ImportError("not a notebook")')
             yield Finding(statement, f"{module} is the notebook's", edits=(edit,))
+    for name, widgets in _widgets(program):
+        yield Finding(widgets, f"{name} draws in a notebook: leave it out", severity=Severity.WARNING, todo=True)
     for imported in tree.of(cst.Import):
         names = [alias for alias in imported.names if alias.evaluated_name.split(".")[0] == "IPython"]
         if len(names) == len(imported.names):
@@ -114,6 +123,16 @@ def _imports(program: Program) -> Iterator[Finding]:
         elif names:
             kept = ", ".join(tree.text(a).rstrip(", ") for a in imported.names if a not in names)
             yield Finding(imported, "IPython is the notebook's", edits=(Replace(imported, f"import {kept}"),))
+
+
+def _widgets(program: Program) -> Iterator[tuple[str, cst.CSTNode]]:
+    tree = program.tree
+    for statement in tree.of(cst.ImportFrom):
+        if statement.module is not None and tree.text(statement.module).split(".")[0] == "ipywidgets":
+            yield "ipywidgets", statement
+    for imported in tree.of(cst.Import):
+        if any(alias.evaluated_name.split(".")[0] == "ipywidgets" for alias in imported.names):
+            yield "ipywidgets", imported
 
 
 RULE = Rule(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import cast
 
@@ -10,10 +11,12 @@ import libcst as cst
 from nb2ddp.edits import Edit
 from nb2ddp.effects import Effect, writes
 from nb2ddp.model import Severity
-from nb2ddp.once import WAIT, first_on_each_machine, is_guarded, once_a_machine
+from nb2ddp.once import WAIT, first_on_each_machine, is_guarded, once_a_machine, runs_once
 from nb2ddp.program import Finding, Program
 from nb2ddp.rule import Example, Rule
 from nb2ddp.tree import Statement, small_statements
+
+_FILE_TEST = re.compile(r"\b(exists|isfile|isdir|is_file|is_dir|listdir|glob)\b")
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -56,6 +59,30 @@ def find(program: Program) -> Iterator[Finding]:
                 call,
                 f"{message}: the line binds a name too, so it cannot run on one process alone; put the"
                 " writing on a line of its own, or write before the job",
+                severity=Severity.WARNING,
+                todo=True,
+            )
+    yield from _tested_twice(program)
+
+
+def _tested_twice(program: Program) -> Iterator[Finding]:
+    """Tests of the file system that hold what runs once and what every process needs."""
+    tree = program.tree
+    for test in tree.of(cst.If):
+        if (
+            not _FILE_TEST.search(tree.text(test.test))
+            or not tree.is_live(test.body)
+            or not program.runs_before_end(test)
+        ):
+            continue
+        lines = tree.within(test.body, cst.SimpleStatementLine)
+        once = [line for line in lines if runs_once(program, line)]
+        if once and len(once) < len(lines) and not is_guarded(program, test) and not program.installs.covers(test):
+            yield Finding(
+                test,
+                "a process that comes here late finds what another has made, and skips the rest of this branch:"
+                " test once, "
+                "before the job, or move the rest out of it",
                 severity=Severity.WARNING,
                 todo=True,
             )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import libcst as cst
+
 from nb2ddp.edits import Edit, InsertAfter
 from nb2ddp.model import Severity
 from nb2ddp.models import loads
@@ -15,7 +17,8 @@ from nb2ddp.tree import keyword
 
 def find(program: Program) -> Iterator[Finding]:
     last = program.training.last
-    if last is None or "destroy_process_group" in program.tree.source:
+    tree = program.tree
+    if last is None or any(tree.text(call) == "PartialState().destroy_process_group()" for call in tree.of(cst.Call)):
         return
     event = program.training.events[-1]
     names = {"is_main_process": program.name("is_main_process")}

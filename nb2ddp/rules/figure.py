@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.edits import InsertAfter, Remove, Replace
+from nb2ddp.edits import Edit, InsertAfter, Remove, Replace
 from nb2ddp.once import on_main_process
 from nb2ddp.program import Finding, Program
 from nb2ddp.rule import Example, Rule
@@ -26,7 +26,11 @@ def find(program: Program) -> Iterator[Finding]:
             continue
         line = tree.statement(statement)
         if not isinstance(call.func, cst.Attribute) or len(small_statements(line)) != 1:
-            yield Finding(call, "a script has no notebook to draw in", (Remove(statement),))
+            edit: Edit = Remove(statement)
+            if isinstance(call.func, cst.Attribute) and not program.runs_before_end(call):
+                plt = tree.text(call.func.value)
+                edit = Replace(statement, f'{plt}.savefig("figure_{number}.png"); {plt}.close()')
+            yield Finding(call, "a script has no notebook to draw in", (edit,))
             continue
         pyplot = tree.text(call.func.value)
         close = f"{pyplot}.close()"

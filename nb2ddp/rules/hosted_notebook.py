@@ -70,11 +70,13 @@ def find(program: Program) -> Iterator[Finding]:
             and _PATH.match(value)
             and tree.is_live(string)
             and not program.installs.covers(string)
+            and not any(start <= tree.start(string) < end for start, end in handled)
         ):
             yield Finding(
                 string,
                 f"{value!r} is a folder of the hosted notebook: name one that this machine has",
                 severity=Severity.WARNING,
+                todo=True,
             )
 
 

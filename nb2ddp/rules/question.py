@@ -47,7 +47,7 @@ def _asked(program: Program, call: cst.Call) -> Finding:
         if isinstance(key, str) and isinstance(tree.parents[call], cst.Assign):
             told = f"{asked}: set {key} in the environment"
             return Finding(call, told, (Remove(tree.parents[call]),), severity=Severity.WARNING)  # type: ignore[arg-type]
-    variable = target.value.upper() if isinstance(target, cst.Name) else f"ANSWER_{program.location(call).cell}"
+    variable = target.value.upper() if isinstance(target, cst.Name) else f"ANSWER_{_number(program, call)}"
     loop = any(isinstance(above, (cst.While, cst.For)) for above in tree.ancestors(call))
     again = "; it gets the same answer each time, so take the loop out" if loop else ""
     return Finding(
@@ -59,13 +59,20 @@ def _asked(program: Program, call: cst.Call) -> Finding:
     )
 
 
+def _number(program: Program, call: cst.Call) -> int:
+    """Where a question stands among all of the notebook's."""
+    asked = [c for c in program.tree.of(cst.Call) if _ASKING.fullmatch(program.tree.qualified(c.func))]
+    return asked.index(call) + 1
+
+
 def _target(tree: Tree, call: cst.Call) -> cst.CSTNode | None:
     """What the answer is assigned to, or the keyword it is passed under."""
     for above in tree.ancestors(call):
         if isinstance(above, cst.Arg) and above.keyword is not None:
             return above.keyword
         if isinstance(above, cst.Assign):
-            return above.targets[0].target
+            alone = len([c for c in tree.within(above, cst.Call) if _ASKING.fullmatch(tree.qualified(c.func))]) == 1
+            return above.targets[0].target if alone else None
         if isinstance(above, cst.AnnAssign):
             return above.target
         if isinstance(above, (cst.NamedExpr, cst.BaseSmallStatement)):

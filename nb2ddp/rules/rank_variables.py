@@ -32,6 +32,14 @@ def find(program: Program) -> Iterator[Finding]:
                 edits=(Remove(statement),),
                 severity=Severity.WARNING,
             )
+    for call in tree.of(cst.Call):
+        if tree.qualified(call.func) == "os.environ.update" and tree.is_live(call):
+            words = {a.keyword.value for a in call.args if a.keyword} | {
+                str(s.evaluated_value) for s in tree.within(call, cst.SimpleString)
+            }
+            if named := sorted(words & LAUNCHER_VARIABLES):
+                message = f"{', '.join(named)} is set by the launcher for each process: leave it out"
+                yield Finding(call, message, severity=Severity.WARNING, todo=True)
 
 
 def _variable(program: Program, statement: cst.BaseSmallStatement) -> object:

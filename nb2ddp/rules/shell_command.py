@@ -12,7 +12,7 @@ from nb2ddp.ipython import Kind
 from nb2ddp.once import WAIT, on_main_process, once_a_machine
 from nb2ddp.program import Finding, Program
 from nb2ddp.rule import Example, Rule
-from nb2ddp.shell import only_shows, parse, without_installs
+from nb2ddp.shell import only_shows, parse, trailing_comment, without_installs
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -33,7 +33,8 @@ def shell_findings(program: Program, call: cst.Call, command: str) -> Iterator[F
     elif not text or text.startswith("#"):
         yield Finding(call, message, edits=(Remove(statement),))
     else:
-        run = Replace(statement, parse(text, program.tree).run)
+        comment = trailing_comment(command)
+        run = Replace(statement, f"{parse(text, program.tree).run}  {comment}".rstrip())
         if only_shows(text):
             yield Finding(call, message, edits=(run, *on_main_process(program, statement)), needs=needs)
         else:

@@ -20,6 +20,9 @@ def find(program: Program) -> Iterator[Finding]:
     if tree.has_star_import:
         return
     seen = {word for _, form in program.forms_of(Kind.CELL_MAGIC) for word in form.text.split()}  # %%capture name
+    seen |= {
+        form.text.split("=")[0].strip() for _, form in program.forms_of(Kind.LINE_MAGIC) if "=" in form.text
+    }  # %time x = f()
     for name in sorted(set(tree.names_read)):
         for use in tree.loads(name):
             if name in _KNOWN or name in seen or not tree.is_live(use) or program.installs.covers(use):

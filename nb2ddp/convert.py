@@ -170,10 +170,8 @@ def _convert(notebook: Notebook, script_name: str, options: Options) -> _Done:
         unused = suppressions.unused([rule.code for rule in rules], [rule.code for rule in RULES])
         diagnostics = tuple(sorted([*result.diagnostics, *unused], key=_place))
         refuse(diagnostics)
-        if suppressions.is_used or len(rules) < len(RULES):
-            _check_cells(result.cells)
         text = script(program, result.cells, result.needs, script_name)
-        _check_script(text, notebook)
+        _check_script(text, notebook, result.cells, all_rules=not suppressions.is_used and len(rules) == len(RULES))
     except RecursionError:
         raise NotebookError("the notebook's code nests too deeply to be converted") from None
     except NotebookError as error:
@@ -214,24 +212,25 @@ def _at(cell: Cell, offset: int) -> Location:
     return Location(cell.number, before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1)
 
 
-def _check_cells(cells: dict[int, str]) -> None:
-    """Name the cell that is not Python because a rule was left out."""
+def _check_cells(cells: dict[int, str], *, all_rules: bool) -> None:
+    """Name the cell that does not become Python: IPython syntax within what is none, or that no rule may rewrite."""
+    why = "" if all_rules else "without the rules that were left out, "
     for number, text in cells.items():
         try:
             cst.parse_module(text)
         except cst.ParserSyntaxError as error:
-            raise NotebookError(
-                f"without the rules that were left out, the cell does not become Python (line {error.raw_line} of it)",
-                Location(number, 1, 1),
-            ) from None
+            reason = error.message.splitlines()[-1]
+            message = f"{why}the cell does not become Python ({reason} in line {error.raw_line} of what it becomes)"
+            raise NotebookError(message, Location(number, 1, 1)) from None
 
 
-def _check_script(text: str, notebook: Notebook) -> None:
+def _check_script(text: str, notebook: Notebook, cells: dict[int, str], *, all_rules: bool) -> None:
     """Refuse to hand out a script that is not Python, or that still holds a stand-in."""
     try:
         cst.parse_module(text)
         encoding, _ = tokenize.detect_encoding(BytesIO(text.encode()).readline)
     except (cst.ParserSyntaxError, SyntaxError) as error:
+        _check_cells(cells, all_rules=all_rules)
         raise NotebookError(f"internal error: the script would not be Python ({error})", code=INTERNAL.code) from None
     if encoding != "utf-8":
         raise NotebookError("internal error: the script would declare another encoding", code=INTERNAL.code)

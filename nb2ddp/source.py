@@ -47,7 +47,11 @@ class Source:
         for cell in notebook.cells:
             if cell.kind != "code":
                 continue
-            result = mask(cell.source, len(self.forms), bound)
+            try:
+                result = mask(cell.source, len(self.forms), bound)
+            except SyntaxError as error:  # Python's own tokenizer, which IPython uses, can make nothing of it
+                place = Location(cell.number, min(error.lineno or 1, cell.source.count("\n") + 1), 1)
+                raise NotebookError(f"the cell is not Python: {error.msg}", place) from None
             self.forms += result.forms
             self._cells.append(cell)
             self.cell_starts.append(at)

@@ -352,6 +352,11 @@ class TestBadNotebook:
             (json.dumps(document("x = 1", "y = '\ud800'")), "bad.ipynb:cell 2:1:6: DDP001 the character '\\ud800' c"),
             (json.dumps(document("__ipython__(0)")), "bad.ipynb:cell 1:1:1: DDP001 the name __ipython__ is reserved"),
             (json.dumps(document("x = 1")), "bad.ipynb:cell 1:1:1: DDP002 no training was found"),
+            (json.dumps(document(*CELLS, "%time x = 1!y")), "bad.ipynb:cell 5:1:1: DDP001 the cell does not become "),
+            (
+                json.dumps(document(*CELLS, "if x:\n    \ty = 1\n  !ls")),
+                "bad.ipynb:cell 5:3:1: DDP001 the cell is not Python: unindent does not match",
+            ),
             (json.dumps(document("x = [1,", "2]")), "bad.ipynb:cell 1:1:5: DDP001 the cell is not Python: "),
             (json.dumps(document("if x:", "    y = 1")), "bad.ipynb:cell 1:1:6: DDP001 the cell is not Python: "),
             (json.dumps(document("y = 1", "x = 1 \\")), "bad.ipynb:cell 2:1:8: DDP001 the cell is not Python: "),

@@ -307,8 +307,8 @@ class TestSizes:
         deep: object = 1
         for _ in range(400):
             deep = [deep]
-        cells = [code(CELLS[1], metadata={"x": deep}), *CELLS[2:]]
-        convert_source(text(*cells, metadata={"widgets": deep}))
+        loads = code(CELLS[1], metadata={"x": deep})
+        convert_source(text(loads, *CELLS[2:], metadata={"widgets": deep}))
         content = text(*CELLS).replace('"outputs": []', f'"outputs": [{"[" * 50_000}{"]" * 50_000}]', 1)
         with pytest.raises(NotebookError, match="not valid JSON"):
             convert_source(content)

@@ -1,0 +1,141 @@
+"""What ends a job before its time: all its processes end soon, with a code, and the cause is on the screen."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nb2ddp.convert import convert_file
+from nb2ddp.launch import Launch
+from tests.cluster.job import Job, prepare, wait_for
+from tests.e2e.runner import free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.e2e
+
+START_SECONDS = 240  # imports of Unsloth by two processes on a busy machine
+END_SECONDS = 60
+LAUNCHERS = {
+    "torchrun": ["-m", "torch.distributed.run", "--nproc-per-node=2"],
+    "accelerate": ["-m", "accelerate.commands.launch", "--config_file=accelerate_config.yaml"],
+}
+
+
+@contextmanager
+def started(job: Job, launcher: str = "torchrun", **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Start two processes in a session of their own; what all of them print is in `screen.log`."""
+    words = LAUNCHERS[launcher]
+    port = f"--{'master' if launcher == 'torchrun' else 'main_process'}_port={free_port()}"
+    with (job.folder / "screen.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, *words, port, "train.py"],
+            cwd=job.work,
+            env={**job.environment, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        for pid in job.processes():
+            os.kill(pid, signal.SIGKILL)
+        process.wait()
+
+
+def screen(job: Job) -> str:
+    return (job.folder / "screen.log").read_text(errors="replace")
+
+
+def trains(job: Job, process: subprocess.Popen[bytes]) -> None:
+    """Wait for the first training step."""
+    wait_for(lambda: bool(job.trainings(0)) or process.poll() is not None, START_SECONDS)
+    assert process.poll() is None, screen(job)[-3000:]
+
+
+def ends(job: Job, process: subprocess.Popen[bytes], since: float) -> int:
+    """Wait for the end of all processes of a job; returns the launcher's exit code."""
+    code = process.wait(END_SECONDS)
+    assert wait_for(lambda: not job.processes(), since + END_SECONDS - time.monotonic()), job.processes()
+    print(f"ended {time.monotonic() - since:.1f} s later with code {code}")
+    return code
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_ctrl_c(launcher: str, hub: Path, tmp_path: Path) -> None:
+    job = prepare(hub, tmp_path / "job", Launch(processes=2), steps=10_000)
+    with started(job, launcher) as process:
+        trains(job, process)
+        since = time.monotonic()
+        os.killpg(process.pid, signal.SIGINT)
+        assert ends(job, process, since) != 0
+    assert re.search(r"SIGINT|KeyboardInterrupt|got signal: 2", screen(job)), screen(job)[-3000:]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_killed_process(rank: int, hub: Path, tmp_path: Path) -> None:
+    job = prepare(hub, tmp_path / "job", Launch(processes=2), steps=10_000)
+    with started(job) as process:
+        trains(job, process)
+        since = time.monotonic()
+        os.kill(job.worker(rank), signal.SIGKILL)
+        assert ends(job, process, since) != 0
+    assert re.search(rf"exitcode: -9\) local_rank: {rank} .*train\.py", re.sub(r"\s+", " ", screen(job)))
+
+
+def test_full_disk_while_training(hub: Path, tmp_path: Path) -> None:
+    """A checkpoint of the main process finds no space, while the other process trains on."""
+    job = prepare(hub, tmp_path / "job", Launch(processes=2), steps=10_000)
+    script = job.work / "train.py"
+    text = script.read_text()
+    assert text.count('output_dir = "outputs",') == 1
+    script.write_text(text.replace('output_dir = "outputs",', 'output_dir = "outputs", save_steps = 2,'))
+    (job.work / "outputs" / "checkpoint-2").mkdir(parents=True)
+    (job.work / "outputs" / "checkpoint-2" / "trainer_state.json").symlink_to("/dev/full")
+    with started(job) as process:
+        trains(job, process)
+        assert ends(job, process, time.monotonic()) != 0
+    assert "No space left on device" in screen(job)
+
+
+def test_failure_of_one_process_before_training(hub: Path, tmp_path: Path) -> None:
+    """One process fails while the others wait for it, or go on to the first step."""
+    job = prepare(hub, tmp_path / "job", Launch(processes=2), steps=10_000)
+    script = job.work / "train.py"
+    text = script.read_text()
+    line = "trainer_stats = trainer.train()" if "trainer_stats = trainer.train()" in text else "trainer.train()"
+    assert text.count(line) == 1
+    script.write_text(text.replace(line, f'if is_main_process:\n    raise OSError("the data is gone")\n{line}'))
+    with started(job) as process:
+        process.wait(START_SECONDS)
+        assert ends(job, process, time.monotonic()) != 0
+    assert "the data is gone" in screen(job)
+
+
+def test_wrong_version(tmp_path: Path, hub: Path) -> None:
+    """The guards of the setup block: every process ends, one line is said."""
+    job = prepare(hub, tmp_path / "job", Launch(processes=2))
+    fixture = Path(__file__).resolve().parents[2] / "fixtures" / "constructs" / "grpo.ipynb"
+    convert_file(fixture, job.work / "train.py")
+    about = tmp_path / "older" / "unsloth-2026.9.13.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: unsloth\nVersion: 2026.9.13\n")
+    path = os.pathsep.join([str(tmp_path / "older"), job.environment["PYTHONPATH"]])
+    with started(job, PYTHONPATH=path) as process:
+        wait_for(lambda: process.poll() is not None, START_SECONDS)
+        assert ends(job, process, time.monotonic()) != 0
+    said = [line for line in screen(job).splitlines() if "or newer is needed on several GPUs" in line]
+    assert len(said) == 1
+    assert "unsloth 2026.9.14" in said[0]

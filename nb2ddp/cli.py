@@ -223,6 +223,12 @@ def _list_rules(ctx: click.Context, param: click.Parameter, value: bool) -> None
     help="Fix it; the default keeps the notebook's global batch with the largest split.",
 )
 @_option(
+    "Training job",
+    "--requirements/--no-requirements",
+    default=None,
+    help="Write the packages of the install cells to SCRIPT.requirements.txt.",
+)
+@_option(
     "Findings",
     "--format",
     "form",

@@ -87,6 +87,8 @@ def execute(request: Request) -> int:
     printer.end(results)
     if len(planned) == 1 and mode is Mode.WRITE and not request.quiet and results[0].status is Status.CONVERTED:
         command = launch_command(jobs[0].options.launch, jobs[0].script.name)
+        if not jobs[0].options.requirements and any(d.code == "DDP306" for d in results[0].diagnostics):
+            click.echo("The notebook installs packages: --requirements writes them beside the script.", err=True)
         click.echo(f"Start it in {report.printable(str(jobs[0].script.parent))} with: {command}", err=True)
     code = max((report.exit_code(r, p.fail_on) for r, p in zip(results, planned, strict=True)), default=0)
     return max(code, _hook(results, jobs)) if request.hook else code

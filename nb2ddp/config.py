@@ -70,6 +70,7 @@ OWN_KEYS: Final[dict[str, _Kind]] = {
     "launcher": _STRING,
     "slurm": (_table, "a table"),
     "per-device-batch-size": _NUMBER,
+    "requirements": (lambda v: isinstance(v, bool), "true or false"),
     "select": _STRINGS,
     "ignore": _STRINGS,
     "fail-on": _STRING,
@@ -200,6 +201,8 @@ def settings(values: Values) -> Settings:
     options: dict[str, Any] = {"launch": Launch(**launch)}
     if "per-device-batch-size" in values:
         options["per_device_batch_size"] = values["per-device-batch-size"]
+    if "requirements" in values:
+        options["requirements"] = values["requirements"]
     for key in ("select", "ignore"):
         if key in values:
             options[key] = frozenset(values[key])

@@ -29,6 +29,7 @@ from nb2ddp.notebook import Cell, Notebook, parse_notebook
 from nb2ddp.positions import file_lines
 from nb2ddp.program import Program
 from nb2ddp.render import script, setup
+from nb2ddp.requirements import requirements
 from nb2ddp.rules import RULES
 from nb2ddp.suppress import Suppressions
 
@@ -177,7 +178,8 @@ def _convert(notebook: Notebook, script_name: str, options: Options) -> _Done:
     except NotebookError as error:
         error.line_text = _line_text(notebook, error.location)
         raise
-    return _Done(program, result.needs, Conversion({script_name: text, **launch}, diagnostics))
+    packages = requirements(program).files(script_name, notebook.name) if options.requirements else {}
+    return _Done(program, result.needs, Conversion({script_name: text, **launch, **packages}, diagnostics))
 
 
 def _place(diagnostic: Diagnostic) -> tuple[int, int, int, str]:

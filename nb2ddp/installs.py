@@ -128,6 +128,11 @@ def _bodies(statement: cst.CSTNode) -> list[cst.CSTNode] | None:
     return None
 
 
+def is_colab(test: str) -> bool | None:
+    """What a test for Colab gives on another machine; None for any other test."""
+    return True if _NOT_COLAB.search(test) else False if _COLAB.search(test) else None
+
+
 def _local_branch(source: Source, statement: cst.If) -> tuple[cst.CSTNode | None, cst.CSTNode | None] | None:
     """The suite that runs outside Colab and the part that does not, where the test asks for Colab alone."""
     test = source.tree.text(statement.test)

@@ -90,6 +90,8 @@ class Options:
     launch: Launch = field(default_factory=Launch)
     #: Samples a device and step; None keeps the largest split of the notebook's own batch.
     per_device_batch_size: int | None = None
+    #: Write the packages of the notebook's install cells as requirements files.
+    requirements: bool = False
     #: Codes, or beginnings of codes such as `DDP3`, of the rules to apply; None applies all.
     select: frozenset[str] | None = None
     #: Codes, or beginnings of codes, of the rules to leave out; stronger than `select`.

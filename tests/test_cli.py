@@ -25,8 +25,9 @@ class TestOneNotebook:
         write(tmp_path / "a.ipynb")
         result = command("a.ipynb", "out/train.py")
         assert (result.exit_code, result.stdout) == (0, "")
-        wrote, summary, start = result.stderr.splitlines()
+        wrote, summary, packages, start = result.stderr.splitlines()
         assert wrote == f"wrote {Path('out/train.py')}, {Path('out/accelerate_config.yaml')}"
+        assert packages == "The notebook installs packages: --requirements writes them beside the script."
         assert re.fullmatch(r"1 notebook: 1 converted; 0 errors, 0 warnings, \d+ notes", summary)
         assert start == ("Start it in out with: accelerate launch --config_file accelerate_config.yaml train.py")
         assert files(tmp_path) == {"a.ipynb", "out/train.py", "out/accelerate_config.yaml"}

@@ -71,11 +71,9 @@ class Source:
 
     def _run_on(self, masked: list[str]) -> bool:
         """True where a cell is Python only together with the next one, or with what follows its last backslash."""
-        spans = [self.tree.span(statement) for statement in self.tree.module.body]
-        starts = [start for start, _ in spans]
         for at in self.cell_starts[1:]:
-            before = bisect.bisect_left(starts, at) - 1
-            if before >= 0 and spans[before][1] > at:
+            before = bisect.bisect_left(self._body_starts, at) - 1
+            if before >= 0 and self.tree.span(self.tree.module.body[before])[1] > at:
                 return True
         return any(source.rstrip().endswith("\\") and "#" not in source.rstrip().split("\n")[-1] for source in masked)
 
@@ -95,18 +93,26 @@ class Source:
         """The code cells, in order."""
         return self._cells
 
+    @cached_property
+    def _body_starts(self) -> list[int]:
+        """The offsets of the statements that stand in no block."""
+        return [self.tree.start(statement) for statement in self.tree.module.body]
+
     def last_statement(self, cell: Cell) -> cst.CSTNode | None:
         """The last statement of a cell that stands in no block, where nothing follows it on its line."""
         start, end = self.cell_span(cell.number)
-        inside = [s for s in self.tree.module.body if start <= self.tree.start(s) < end]
-        if not inside or not isinstance(inside[-1], cst.SimpleStatementLine):
+        found = bisect.bisect_left(self._body_starts, end) - 1
+        if found < 0 or self._body_starts[found] < start:
             return None
-        last = inside[-1].body[-1]
+        statement = self.tree.module.body[found]
+        if not isinstance(statement, cst.SimpleStatementLine):
+            return None
+        last = statement.body[-1]
         return None if isinstance(last.semicolon, cst.Semicolon) else last
 
     def cell_span(self, number: int) -> tuple[int, int]:
         """Where a code cell lies in the source, its last line break included."""
-        index = [cell.number for cell in self._cells].index(number)
+        index = bisect.bisect_left(self._cells, number, key=lambda cell: cell.number)
         ends = [*self.cell_starts[1:], len(self.tree.source)]
         return self.cell_starts[index], ends[index]
 

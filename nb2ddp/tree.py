@@ -62,7 +62,11 @@ class Tree:
         self.module.visit(index)
         self.parents = index.parents
         self._by_type = index.by_type
+        self._sorted_by_type: dict[type[cst.CSTNode], tuple[list[int], list[cst.CSTNode]]] = {}
         self._bindings = index.bindings
+        for names in self._bindings.values():
+            for bindings in names.values():
+                bindings.sort(key=lambda binding: binding.offset)
         self._star_imports = index.star_imports
         self._stores = index.stores
 
@@ -113,7 +117,15 @@ class Tree:
     def within(self, node: cst.CSTNode, kind: type[Node]) -> list[Node]:
         """Every node of one class inside a node (itself included), in order."""
         start, end = self.span(node)
-        return [inner for inner in self.of(kind) if start <= self.start(inner) < end]
+        starts, nodes = self._sorted(kind)
+        return cast("list[Node]", nodes[bisect.bisect_left(starts, start) : bisect.bisect_left(starts, end)])
+
+    def _sorted(self, kind: type[cst.CSTNode]) -> tuple[list[int], list[cst.CSTNode]]:
+        """All nodes of one class by their offsets, which come first."""
+        if kind not in self._sorted_by_type:
+            nodes = sorted(self._by_type.get(kind, []), key=self.start)
+            self._sorted_by_type[kind] = [self.start(node) for node in nodes], nodes
+        return self._sorted_by_type[kind]
 
     def ancestors(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         """A node's parent, its parent's parent, and so on up to the module."""
@@ -176,12 +188,13 @@ class Tree:
         while True:
             visible = own or not isinstance(scope, cst.ClassDef)
             found = self._bindings[scope].get(name, []) if visible else []
-            found = [b for b in found if not live or not self._is_dead(b.offset)]
-            before = [b for b in found if b.offset < offset]
-            if before:
-                return before[-1]
-            if found and not (own and scope is self.module):
-                return found[0]  # a function's free name, bound by the time it is called
+            for at in reversed(range(bisect.bisect_left(found, offset, key=lambda b: b.offset))):
+                if not live or not self._is_dead(found[at].offset):
+                    return found[at]
+            if not (own and scope is self.module):
+                for later in found:
+                    if not live or not self._is_dead(later.offset):
+                        return later  # a function's free name, bound by the time it is called
             if scope is self.module:
                 return None
             own = own and not isinstance(scope, (cst.FunctionDef, cst.Lambda))

@@ -410,12 +410,12 @@ class _Reading:
                 flags |= {"--pre"} if value == "allow" else set()
             if name in _NAMED:
                 packages.append((_NAMED[name], value))
-            elif name in _FILE_OPTIONS and _MARK not in value:
+            elif name in _FILE_OPTIONS and value.isprintable() and " " not in value:
                 if _FILE_OPTIONS[name] == "--index-url":
                     index = value
                 else:
                     options.append(f"{_FILE_OPTIONS[name]} {value}")
-            elif name in _LOST_OPTIONS or (name in _FILE_OPTIONS and _MARK in value):
+            elif name in _LOST_OPTIONS or name in _FILE_OPTIONS:
                 self.notes.append((cell, f"an option that no requirements file has: {_shown(f'{name} {value}')}"))
             elif re.fullmatch(r"-[a-zA-Z]*U[a-zA-Z]*", name):
                 flags.add("--upgrade")
@@ -436,10 +436,13 @@ class _Reading:
         if _MARK in word:
             self.notes.append((cell, f"known only when the notebook runs: {_shown(word)}"))
             return None
+        is_url = bool(re.match(r"(git|hg|svn|bzr)\+|\w+://", word))
+        if not word.isprintable() or (" " in word and (is_url or option)):  # one line of the file for each
+            self.notes.append((cell, f"not a requirement: {_shown(word)}"))
+            return None
         pre, upgrade = "--pre" in flags, "--upgrade" in flags
         if option == "-r":
             return Package(f"-r {word}", f"-r {word}", cell)
-        is_url = bool(re.match(r"(git|hg|svn|bzr)\+|\w+://", word))
         if is_url:
             return Package(f"{option} {word}".strip(), _name_of_url(word), cell, upgrade=upgrade)
         if option or word.startswith((".", "/", "~")) or _ARCHIVE.search(word) or ("/" in word and "@" not in word):
@@ -625,7 +628,8 @@ def _marked(text: str) -> str:
 
 def _shown(text: str) -> str:
     """A text as a comment holds it: on one line, as the notebook wrote it."""
-    return " ".join(text.replace(_MARK, "").replace(chr(1), " ").split())
+    line = " ".join(text.replace(_MARK, "").replace(chr(1), " ").split())
+    return line if line.isprintable() else line.encode("unicode_escape").decode()
 
 
 def _is_about_packages(command: str) -> bool:

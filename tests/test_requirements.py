@@ -229,6 +229,16 @@ CASES = {
             "an option that no requirements file has: --target /x",
         ),
     ),
+    "more than one line in one word": Case(
+        ("%%bash\npip install 'https://x.org/a\n--index-url https://y.org' -r 'a\nb' -f 'c\nd' 'e\x1b' trl",),
+        "trl",
+        notes=(
+            "an option that no requirements file has: -f c d",
+            "not a requirement: https://x.org/a --index-url https://y.org",
+            "not a requirement: a b",
+            "not a requirement: e\\x1b",
+        ),
+    ),
     "no quotes": Case(("!pip install transformers>=4.50 numpy<2 > log.txt",), "transformers>=4.50 numpy<2"),
     "no requirement": Case(("!pip install un==sloth== --quiet",), notes=("not a requirement: un==sloth==",)),
 }

@@ -177,15 +177,13 @@ class _Reading:
     @cached_property
     def result(self) -> Requirements:
         for call, command in self._commands():
-            cell = self.program.cell_at(self.tree.start(call)).number
-            state, why = self._branch(call)
-            if state is False:
-                if (cell, why) not in self.notes:
-                    self.notes.append((cell, why))
+            if not _is_about_packages(command := self._filled(command, call)):
                 continue
-            for words in _split(self._filled(command, call)):
+            cell = self.program.cell_at(self.tree.start(call)).number
+            is_taken, why = self._branch(call)
+            for words in _split(command) if is_taken else ():
                 self._command(words, cell)
-            if why and _is_about_packages(command) and (cell, why) not in self.notes:
+            if why and (cell, why) not in self.notes:
                 self.notes.append((cell, why))
         self._settle()
         order = [(), *(g for g in sorted(self.groups, key=_order) if g and self.groups[g])]
@@ -377,8 +375,7 @@ class _Reading:
     def _command(self, words: list[str], cell: int) -> None:
         """Take in one command, in which no other one is joined."""
         said = _shown(" ".join(words))
-        while words and (words[0] in ("sudo", "time", "exec") or _ENVIRONMENT.fullmatch(words[0])):
-            words = words[1:]
+        words = _without_environment(words)
         found = _pip(words)
         if found is None:
             if is_install(" ".join(words)):
@@ -633,4 +630,12 @@ def _shown(text: str) -> str:
 
 
 def _is_about_packages(command: str) -> bool:
-    return any(_pip(words) is not None or is_install(" ".join(words)) for words in _split(command))
+    """True for a command that installs, removes or fetches packages, of Python or not."""
+    commands = [_without_environment(words) for words in _split(command)]
+    return any(_pip(words) is not None or is_install(" ".join(words)) for words in commands)
+
+
+def _without_environment(words: list[str]) -> list[str]:
+    while words and (words[0] in ("sudo", "time", "exec") or _ENVIRONMENT.fullmatch(words[0])):
+        words = words[1:]
+    return words

@@ -50,6 +50,10 @@ CASES = {
         "trl==0.22.2",
         notes=(COLAB,),
     ),
+    "nothing of Colab's": Case(
+        ("if 'COLAB_' in ''.join(os.environ):\n    !ls\nelse:\n    !nvidia-smi\n!pip list\n!pip install unsloth",),
+        "unsloth",
+    ),
     "torch is missing or this is Colab": Case(
         (
             "import os, importlib.util\n!pip install --upgrade -qqq uv\n"

@@ -16,6 +16,8 @@ from nb2ddp.model import Location, NotebookError
 from nb2ddp.notebook import Cell, Notebook
 from nb2ddp.tree import Tree, placeholder
 
+#: It joins the next line to itself for Python, but not for IPython.
+_LONE_BACKSLASH = re.compile(r"^[ \t]*\\\n", re.M)
 _BOUND = re.compile(r"^[ \t]*(?:(\w+)[ \t]*=(?!=)|(?:def|class|import)[ \t]+(\w+)|from\b.*\bimport\b.*\b(\w+))", re.M)
 
 
@@ -52,6 +54,9 @@ class Source:
             except SyntaxError as error:  # Python's own tokenizer, which IPython uses, can make nothing of it
                 place = Location(cell.number, min(error.lineno or 1, cell.source.count("\n") + 1), 1)
                 raise NotebookError(f"the cell is not Python: {error.msg}", place) from None
+            if result.forms and (lone := _LONE_BACKSLASH.search(cell.source)):
+                place = Location(cell.number, cell.source.count("\n", 0, lone.start()) + 1, 1)
+                raise NotebookError("a line that is only a backslash stands before IPython syntax", place)
             self.forms += result.forms
             self._cells.append(cell)
             self.cell_starts.append(at)
@@ -64,7 +69,7 @@ class Source:
                 )
         try:
             self.tree = Tree("".join(masked))
-        except (cst.ParserSyntaxError, RecursionError):
+        except (cst.ParserSyntaxError, cst.CSTValidationError, RecursionError):
             raise self._syntax_error(masked) from None
         if self._run_on(masked):
             raise self._syntax_error(masked)
@@ -84,6 +89,8 @@ class Source:
                 cst.parse_module(source.rstrip())
             except cst.ParserSyntaxError as error:
                 return _not_python(cell.number, source, error)
+            except cst.CSTValidationError as error:  # a name in letters that this Python does not know yet
+                return NotebookError(f"the cell is not Python: {error}", Location(cell.number, 1, 1))
             except RecursionError:
                 return NotebookError("the cell nests too deeply to be read", Location(cell.number, 1, 1))
         return NotebookError("the cells are Python one by one, but not together")

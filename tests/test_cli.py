@@ -358,6 +358,7 @@ class TestBadNotebook:
                 json.dumps(document(*CELLS, "if x:\n    \ty = 1\n  !ls")),
                 "bad.ipynb:cell 5:3:1: DDP001 the cell is not Python: unindent does not match",
             ),
+            (json.dumps(document("x = 1", "\\\n!ls\n!ls")), "bad.ipynb:cell 2:1:1: DDP001 a line that is only a backs"),
             (json.dumps(document("x = [1,", "2]")), "bad.ipynb:cell 1:1:5: DDP001 the cell is not Python: "),
             (json.dumps(document("if x:", "    y = 1")), "bad.ipynb:cell 1:1:6: DDP001 the cell is not Python: "),
             (json.dumps(document("y = 1", "x = 1 \\")), "bad.ipynb:cell 2:1:8: DDP001 the cell is not Python: "),

@@ -25,6 +25,7 @@ TRAINERS = {
     "GRPOTrainer": "grpo",
     "GRPOTrainer with vLLM": "grpo_vllm",
     "DPOTrainer": "dpo",
+    "a patch named like a trainer": "preference_patch",
     "ORPOTrainer": "orpo",
     "KTOTrainer": "kto",
     "RewardTrainer": "reward",
@@ -53,6 +54,7 @@ PHASES = {
     "resume_from_checkpoint": "resume_from_checkpoint",
     "evaluate and predict after training": "evaluate_after_training",
     "files written before training": "early_files",
+    "a file written and read in a function": "written_and_read",
     "temporary folders": "temporary_folder",
     "login and uploads": "tokens_and_uploads",
     "downloads and clones": "shell_in_suites",
@@ -62,6 +64,8 @@ PHASES = {
 NOTEBOOK_ONLY = {
     "%%capture after a title": "other_cell_magics",
     "%%capture with a variable": "capture_variable",
+    "%%capture with a comment as argument": "capture_comment",
+    "settings of the interactive shell": "shell_setting",
     "%%bash, %%sh, %%time, %%html": "other_cell_magics",
     "%%writefile, %%file": "writefile",
     "%env, %cd, %pip, %load_ext, %matplotlib": "line_magics",
@@ -86,6 +90,8 @@ REFUSED = {
     "training that never starts": "never_started",
     "hand-written loop": "handwritten_loop",
     "launchers inside": "torchrun",
+    "notebook_launcher": "notebook_launcher",
+    "FSDP": "sharded",
     "imported training": "imported_training",
     "cell that is not Python": "not_python",
     "open bracket": "broken_cell",
@@ -107,6 +113,7 @@ REPORTED = {
     ("a batch from elsewhere", "DDP201"): "keywords_passed_on",
     ("questions", "DDP311"): "getpass",
     ("vLLM engine in the process", "DDP401"): "grpo_vllm",
+    ("widgets", "DDP308"): "widgets",
     ("samples compared within a device", "DDP201"): "kto",
 }
 FORMATS = {

@@ -36,10 +36,8 @@ def find(program: Program) -> Iterator[Finding]:
 
 def is_only_shown(tree: Tree, node: cst.CSTNode) -> bool:
     """True for an expression without an effect: no call but of methods and functions known to have none."""
-    start, end = tree.span(node)
-    inside = [call for call in tree.of(cst.Call) if start <= tree.start(call) < end]
-    awaits = any(start <= tree.start(n) < end for kind in (cst.Await, cst.NamedExpr, cst.Yield) for n in tree.of(kind))
-    return not awaits and all(_only_returns(tree, call) for call in inside)
+    acts = any(tree.within(node, kind) for kind in (cst.Await, cst.NamedExpr, cst.Yield))
+    return not acts and all(_only_returns(tree, call) for call in tree.within(node, cst.Call))
 
 
 def _only_returns(tree: Tree, call: cst.Call) -> bool:

@@ -55,9 +55,9 @@ def refuse(diagnostics: Iterable[Diagnostic]) -> None:
         NotebookError: with the finding's code, place and message.
     """
     errors = [diagnostic for diagnostic in diagnostics if diagnostic.severity is Severity.ERROR]
-    for diagnostic in sorted(errors, key=lambda error: error.code == "DDP002"):  # the most telling reason first
-        if diagnostic.severity is Severity.ERROR:
-            raise NotebookError(diagnostic.message, diagnostic.location, diagnostic.code)
+    if errors:
+        first = min(errors, key=lambda error: error.code == "DDP002")  # any other reason tells more
+        raise NotebookError(first.message, first.location, first.code)
 
 
 def _edits(program: Program, rule: Rule, finding: Finding) -> list[Edit]:

@@ -29,9 +29,8 @@ def find(program: Program) -> Iterator[Finding]:
         statement = program.alone(call)
         pair = assignment(form.text)
         if pair is None:
-            edit = Remove(statement) if statement else Replace(call, "dict(os.environ)" if not form.text else "")
-            if statement is None and form.text:
-                edit = Replace(call, f'os.environ["{form.text}"]')
+            shown = f'os.environ["{form.text}"]' if form.text else "dict(os.environ)"
+            edit = Replace(call, shown) if statement is None else Remove(statement)
             yield Finding(call, f"%{form.name} {form.text}".rstrip() + " only shows the environment", edits=(edit,))
             continue
         name, value, comment = pair

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from nb2ddp.keywords import passed
-from nb2ddp.models import ModelKind, has_lora, loads
+from nb2ddp.models import ModelKind, has_lora
 from nb2ddp.program import Program
+from nb2ddp.rules.end_of_training import keeps_engine
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,7 @@ def _is_grpo(program: Program) -> bool:
 
 
 def _is_grpo_with_engine(program: Program) -> bool:
-    given = [passed(program.tree, call, "fast_inference") for call in loads(program.tree)]
-    return _is_grpo(program) and any(g and program.tree.literal(g.value) is not False for g in given)
+    return _is_grpo(program) and keeps_engine(program)
 
 
 def _has_fused_loss(program: Program) -> bool:

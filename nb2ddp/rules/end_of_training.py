@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.edits import Edit, InsertAfter
+from nb2ddp.keywords import passed
 from nb2ddp.model import Severity
 from nb2ddp.models import loads
 from nb2ddp.program import Finding, Program
 from nb2ddp.rule import Example, Rule
 from nb2ddp.templates import render
-from nb2ddp.tree import keyword
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -47,8 +47,8 @@ def find(program: Program) -> Iterator[Finding]:
 
 def keeps_engine(program: Program) -> bool:
     """True where an in-process vLLM engine may still need the process group after training."""
-    passed = [keyword(call, "fast_inference") for call in loads(program.tree)]
-    return any(argument is not None and program.tree.literal(argument.value) is not False for argument in passed)
+    given = [passed(program.tree, call, "fast_inference") for call in loads(program.tree)]
+    return any(g is not None and program.tree.literal(g.value) is not False for g in given)
 
 
 RULE = Rule(

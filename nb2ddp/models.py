@@ -17,6 +17,10 @@ _LOADER = re.compile(
 )
 _NO_WEIGHTS = re.compile(r"\.(PeftModel\w*|\w*(Tokenizer|Processor|Config|FeatureExtractor)\w*)\.from_pretrained$")
 
+_IMPORTED_CLASS = re.compile(r"(\w+\.)+[A-Z]\w*")
+#: Names of what is no model, where nothing shows what it is.
+_OTHER_NAME = re.compile(r"(?i)(tokeni[sz]er|processor|config|extractor|vocab|scheduler)\w*$")
+
 _MIXTURE_OF_EXPERTS = re.compile(
     r"moe|mixtral|gpt-?oss|\ba\d+(\.\d+)?b\b|[-_]a\d+(\.\d+)?b\b|deepseek-v[23]|llama-4|olmoe|glm.*(air|flash)"
     r"|qwen3[._]?[56].*(35b|122b|397b)|granite-4.*-h-(tiny|small)|nemotron.*-a\d",
@@ -44,16 +48,111 @@ class ModelKind(Enum):
 
 
 def loads(tree: Tree) -> list[cst.Call]:
-    """Live calls that load a model's weights, in order."""
+    """Live calls that load a model's weights, or prepare to (`functools.partial`), in order."""
     return [call for call in tree.of(cst.Call) if is_load(tree, call) and tree.is_live(call)]
 
 
 def is_load(tree: Tree, call: cst.Call) -> bool:
     """True for `X.from_pretrained(...)` where X loads a model."""
-    if not isinstance(call.func, cst.Attribute):
-        return tree.qualified(call.func) == "transformers.pipeline" and keyword(call, "device_map") is not None
-    name = f"{tree.family(call.func.value)}.{call.func.attr.value}"
-    return bool(_LOADER.fullmatch(name)) and not _NO_WEIGHTS.search(name)
+    if tree.qualified(call.func) == "transformers.pipeline":
+        return keyword(call, "device_map") is not None
+    return is_loader(tree, call.args[0].value if is_partial(tree, call) else call.func)
+
+
+def is_loader(tree: Tree, node: cst.BaseExpression) -> bool:
+    """True for the function that loads a model: `X.from_pretrained`, also by `getattr` or under another name."""
+    classes = _classes(tree, node)
+    return bool(classes) and all(map(_is_model_class, classes))
+
+
+def unknown_loads(tree: Tree) -> list[cst.Call]:
+    """Live calls of `X.from_pretrained(...)` where X may be a model's class, and nothing shows that it is."""
+    found = [(call, _classes(tree, call.func)) for call in tree.of(cst.Call) if tree.is_live(call)]
+    return [
+        call
+        for call, classes in found
+        if not all(map(_is_model_class, classes)) and not all(map(_is_other_class, classes))
+    ]
+
+
+def loaders_handed_on(tree: Tree) -> list[cst.BaseExpression]:
+    """Live mentions of a loading function other than to call it, to name it, or to prepare a call of it."""
+    mentions: list[cst.BaseExpression] = [
+        node for kind in (cst.Attribute, cst.Name, cst.Call) for node in tree.of(kind) if is_loader(tree, node)
+    ]
+    return [node for node in mentions if tree.is_live(node) and not _is_followed(tree, node)]
+
+
+def _is_followed(tree: Tree, node: cst.BaseExpression) -> bool:
+    parent = tree.parents[node]
+    if isinstance(parent, cst.Arg):
+        owner = tree.parents[parent]
+        return isinstance(owner, cst.Call) and is_partial(tree, owner) and owner.args[0] is parent
+    return isinstance(parent, (cst.Assign, cst.AssignTarget)) or (isinstance(parent, cst.Call) and parent.func is node)
+
+
+def is_partial(tree: Tree, node: cst.CSTNode) -> bool:
+    """True for `functools.partial(...)`."""
+    return isinstance(node, cst.Call) and tree.qualified(node.func) == "functools.partial" and bool(node.args)
+
+
+def _loads_with(tree: Tree, node: cst.BaseExpression) -> cst.BaseExpression | None:
+    """The class whose `from_pretrained` an expression stands for."""
+    node = tree.value(node)
+    if isinstance(node, cst.Attribute):
+        return node.value if node.attr.value == "from_pretrained" else None
+    if isinstance(node, cst.Call) and tree.qualified(node.func) == "getattr" and len(node.args) > 1:
+        return node.args[0].value if tree.literal(node.args[1].value) == "from_pretrained" else None
+    if is_partial(tree, node):
+        return _loads_with(tree, cst.ensure_type(node, cst.Call).args[0].value)
+    return None
+
+
+def _classes(tree: Tree, node: cst.BaseExpression) -> list[str]:
+    """The full names of the classes that a loading function may load with; none for any other function."""
+    owner = _loads_with(tree, node)
+    return [] if owner is None else [tree.family(each) or tree.text(each) for each in _alternatives(tree, owner)]
+
+
+def _is_model_class(name: str) -> bool:
+    loader = f"{name}.from_pretrained"
+    return bool(_LOADER.fullmatch(loader)) and not _NO_WEIGHTS.search(loader)
+
+
+def _is_other_class(name: str) -> bool:
+    """True for what is imported and no model, or is named like no model."""
+    return bool(_IMPORTED_CLASS.fullmatch(name) or _OTHER_NAME.search(name)) and not _is_model_class(name)
+
+
+def _alternatives(tree: Tree, node: cst.BaseExpression, depth: int = 6) -> list[cst.BaseExpression]:
+    """The classes that an expression may stand for, where the notebook writes them out; else the expression."""
+    node = tree.value(node)
+    parts = [
+        part
+        for source in _sources(tree, node)
+        for kind in (cst.Name, cst.Attribute)
+        for part in tree.within(source, kind)
+    ]
+    found = [each for part in parts if depth for each in _alternatives(tree, part, depth - 1)]
+    return [each for each in found if _IMPORTED_CLASS.fullmatch(tree.family(each))] or [node]
+
+
+def _sources(tree: Tree, node: cst.BaseExpression) -> list[cst.BaseExpression]:
+    """Expressions that hold what a name, an element or a choice may be: a loop's values, a function's arguments."""
+    if isinstance(node, (cst.IfExp, cst.Dict, cst.List, cst.Tuple, cst.Set)):
+        return [node]
+    if isinstance(node, cst.Subscript):
+        return [node.value]
+    binding = tree.binding(node) if isinstance(node, cst.Name) else None
+    if binding is None:
+        return []
+    if isinstance(binding.node, (cst.For, cst.CompFor)):
+        return [binding.node.iter]
+    if isinstance(binding.node, cst.Assign) and binding.value is None:
+        return [binding.node.value]
+    function = tree.function(binding.node) if isinstance(binding.node, cst.Param) else None
+    users = [tree.parents[use] for use in tree.loads(function.name.value)] if function is not None else []
+    return [argument.value for call in users if isinstance(call, cst.Call) for argument in call.args]
 
 
 def has_lora(tree: Tree) -> bool:
@@ -69,14 +168,16 @@ def has_lora(tree: Tree) -> bool:
 
 def model_kind(tree: Tree) -> ModelKind:
     """The kind of the first model the notebook loads, by its loader's class and by its name."""
-    for call in loads(tree):
-        loader = tree.qualified(call.func)
+    calls = loads(tree)
+    for call in [call for call in calls if not is_partial(tree, call)] or calls:
+        loader = " ".join(_classes(tree, call.func)) or tree.qualified(call.func)
         passed = argument(call, "model_name", 0) or keyword(call, "pretrained_model_name_or_path")
         name = tree.literal(passed.value) if passed is not None else ...
         auto = keyword(call, "auto_model")
-        described = " ".join(
-            [loader.rsplit(".", 2)[-2], name if isinstance(name, str) else "", tree.text(auto.value) if auto else ""]
-        )
+        prepared = tree.value(call.func)
+        parts = [part.rsplit(".", 1)[-1] for part in loader.split()]
+        parts += [name if isinstance(name, str) else "", tree.text(auto.value) if auto else ""]
+        described = " ".join([*parts, tree.text(prepared) if is_partial(tree, prepared) else ""])
         if _MIXTURE_OF_EXPERTS.search(described):
             return ModelKind.MIXTURE_OF_EXPERTS
         if _AUDIO.search(described):

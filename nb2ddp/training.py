@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cached_property
 
 import libcst as cst
@@ -22,6 +23,8 @@ _OTHER_CONFIGS = frozenset({"ModelConfig", "ScriptArguments", "DatasetMixtureCon
 _MODEL_NAME = re.compile(r"(?i)model|net|policy|encoder|decoder|module|critic|actor|backbone|tokenizer|^self$|^super\b")
 #: Functions that train a trainer they are given.
 _TRAINING_FUNCTIONS = frozenset({"unsloth.unsloth_train", "unsloth.trainer.unsloth_train"})
+#: Calls that keep what they are given for later; any other may call it at once.
+_HOLDERS = re.compile(r"partial|dict|list|tuple|[A-Z]\w*")
 _TRAINER_CLASS = re.compile(r"(?!Patch)\w*Trainer")
 _TRAINER_NAME = re.compile(r"(^|_)trainer(_|\d|$)", re.IGNORECASE)
 
@@ -72,61 +75,122 @@ class Training:
         return [c for c in self.tree.of(cst.Call) if self._is_training_call(c) and self.tree.is_live(c)]
 
     def _is_training_call(self, call: cst.Call) -> bool:
-        if self.tree.qualified(call.func) in _TRAINING_FUNCTIONS:
-            return True
-        if not isinstance(call.func, cst.Attribute) or call.func.attr.value not in COLLECTIVE_METHODS:
+        return self.tree.qualified(call.func) in _TRAINING_FUNCTIONS or self._trains(call.func)
+
+    def _trains(self, node: cst.BaseExpression) -> bool:
+        """True for a trainer's method that all processes must take part in: `trainer.train`, by `getattr` too."""
+        tree = self.tree
+        if isinstance(node, cst.Attribute):
+            owner, method = node.value, node.attr.value
+        elif isinstance(node, cst.Call) and tree.qualified(node.func) == "getattr" and len(node.args) > 1:
+            owner, method = node.args[0].value, str(tree.literal(node.args[1].value))
+        else:
             return False
-        if self.is_trainer(call.func.value):
+        if method not in COLLECTIVE_METHODS:
+            return False
+        if self.is_trainer(owner):
             return True
         # where trainers are built, an object of unknown origin that trains is taken for one
-        owner = call.func.value
-        name = owner.attr.value if isinstance(owner, cst.Attribute) else self.tree.text(owner)
-        return call.func.attr.value == "train" and bool(self.trainers) and not _MODEL_NAME.search(name)
+        name = owner.attr.value if isinstance(owner, cst.Attribute) else tree.text(owner)
+        return method == "train" and bool(self.trainers) and not _MODEL_NAME.search(name)
+
+    @property
+    def events(self) -> list[cst.CSTNode]:
+        """What trains at module level: calls, directly or through a function of the notebook, and what may call one."""
+        return self._walk[0]
+
+    @property
+    def handed_on(self) -> list[cst.CSTNode]:
+        """What trains when it is called, where it is no function of a call but a value: `go = trainer.train`."""
+        return self._walk[1]
 
     @cached_property
-    def events(self) -> list[cst.Call]:
-        """Calls at module level that train: directly, or through a function of the notebook."""
-        pending: list[cst.Call] = list(self.calls)
-        seen: set[cst.FunctionDef] = set()
-        found = []
+    def _walk(self) -> tuple[list[cst.CSTNode], list[cst.CSTNode]]:
+        tree = self.tree
+        methods = [n for kind in (cst.Attribute, cst.Call) for n in tree.of(kind) if self._trains(n)]
+        values: list[cst.CSTNode] = [n for n in methods if tree.is_live(n) and not self._is_called_or_set(n)]
+        found, pending, seen = set[cst.CSTNode](), [*self.calls, *values], set[cst.CSTNode]()
+        handed_on = list(values)
         while pending:
-            call = pending.pop()
-            function = self.tree.function(call)
-            if function is None and (name := self._lambda_name(call)):
-                pending += [c for c in self._calls_named(name) if c not in pending]
-            elif function is None:
-                found.append(call)
-            elif function not in seen:
-                seen.add(function)
-                pending += self._calls_of(function)
-        return sorted(set(found), key=self.tree.start)
+            node = pending.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            if node in handed_on:
+                pending += self._users(node)
+                continue
+            owner = next((a for a in tree.ancestors(node) if isinstance(a, (cst.FunctionDef, cst.Lambda))), None)
+            if owner is None:
+                found.add(node)
+            elif owner not in seen:
+                uses = [owner] if isinstance(owner, cst.Lambda) else self._uses(owner)
+                called = [tree.parents[use] if self._is_called_or_set(use) else use for use in uses]
+                handed_on += [use for use in called if use in uses or isinstance(node, cst.Return)]
+                pending += called
+                seen.update({owner} - set(uses))
+        return sorted(found, key=tree.start), sorted(handed_on, key=tree.start)
 
-    def _lambda_name(self, call: cst.Call) -> str | None:
-        """The name of the lambda that a call stands in."""
-        for above in self.tree.ancestors(call):
-            if isinstance(above, cst.Lambda):
-                owner = self.tree.parents[above]
-                target = owner.targets[0].target if isinstance(owner, cst.Assign) else None
-                return target.value if isinstance(target, cst.Name) else None
-        return None
+    def _is_called_or_set(self, node: cst.CSTNode) -> bool:
+        """True for the function of a call, and for the target of an assignment."""
+        parent = self.tree.parents[node]
+        return isinstance(parent, cst.AssignTarget) or (isinstance(parent, cst.Call) and parent.func is node)
 
-    def _calls_named(self, name: str) -> list[cst.Call]:
-        calls = [c for c in self.tree.of(cst.Call) if isinstance(c.func, cst.Name) and c.func.value == name]
-        return [call for call in calls if self.tree.is_live(call) and self._lambda_name(call) != name]
+    def _uses(self, function: cst.FunctionDef) -> list[cst.CSTNode]:
+        """Where live code names a function of the notebook, or calls a method of this name."""
+        name, owner = function.name.value, self.tree.scope(function)
+        if not isinstance(owner, cst.ClassDef):
+            uses: list[cst.CSTNode] = list(self.tree.loads(name))
+        elif name.startswith("__"):
+            uses = [self._outer_call(use) for use in self.tree.loads(owner.name.value)]
+        else:
+            uses = [
+                c.func
+                for c in self.tree.of(cst.Call)
+                if isinstance(c.func, cst.Attribute) and c.func.attr.value == name
+            ]
+        return [use for use in uses if self.tree.is_live(use)]
 
-    def _calls_of(self, function: cst.FunctionDef) -> list[cst.Call]:
-        name = function.name.value
-        method = isinstance(self.tree.scope(function), cst.ClassDef)
-        return [
-            call
-            for call in self.tree.of(cst.Call)
-            if self.tree.is_live(call)
-            and (
-                (isinstance(call.func, cst.Attribute) and call.func.attr.value == name)
-                if method
-                else (isinstance(call.func, cst.Name) and call.func.value == name)
-            )
-        ]
+    def _outer_call(self, node: cst.CSTNode) -> cst.CSTNode:
+        """The call that a name is the function of, as a value; else the name."""
+        parent = self.tree.parents[node]
+        return parent if isinstance(parent, cst.Call) and parent.func is node else node
+
+    def _users(self, value: cst.CSTNode) -> Iterator[cst.CSTNode]:
+        """Where a value that trains when it is called may be called, as far as a person would follow it."""
+        tree, node, is_result = self.tree, value, False
+        for above in tree.ancestors(value):
+            if isinstance(above, cst.Call):
+                yield above
+                if above.func is node:
+                    return
+                is_result = is_result or not _HOLDERS.fullmatch(tree.qualified(above.func).rsplit(".", 1)[-1])
+            elif isinstance(above, (cst.Assign, cst.AnnAssign, cst.NamedExpr)):
+                yield from self._calls_through(above, is_result)
+                return
+            elif isinstance(above, (cst.Return, cst.BaseCompoundStatement, cst.CompFor, cst.Lambda)):
+                yield above
+                return
+            elif isinstance(above, cst.BaseSmallStatement):
+                return
+            node = above
+
+    def _calls_through(
+        self, binding: cst.Assign | cst.AnnAssign | cst.NamedExpr, only_calls: bool
+    ) -> Iterator[cst.CSTNode]:
+        """Calls that what an assignment binds takes part in; of a result, only calls of the name itself."""
+        targets = [t.target for t in binding.targets] if isinstance(binding, cst.Assign) else [binding.target]
+        for target in targets:
+            attribute = target.attr.value if isinstance(target, cst.Attribute) else None
+            base = target.value if isinstance(target, cst.Subscript) else target
+            uses: list[cst.CSTNode] = list(self.tree.loads(base.value)) if isinstance(base, cst.Name) else []
+            uses += [a for a in self.tree.of(cst.Attribute) if a.attr.value == attribute and a is not target]
+            for use in uses:
+                for call in self.tree.ancestors(use):
+                    if isinstance(call, cst.BaseSmallStatement):
+                        break
+                    if isinstance(call, cst.Call) and self.tree.is_live(call) and (call.func is use or not only_calls):
+                        yield call
+                        break
 
     @cached_property
     def last(self) -> Statement | None:

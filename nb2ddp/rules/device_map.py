@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nb2ddp.keywords import passed, set_argument
-from nb2ddp.models import loads
+from nb2ddp.model import Severity
+from nb2ddp.models import is_partial, loaders_handed_on, loads, unknown_loads
 from nb2ddp.program import Finding, Program
 from nb2ddp.rule import Example, Rule
 
@@ -16,11 +17,27 @@ def find(program: Program) -> Iterator[Finding]:
         given = passed(tree, call, "device_map")
         if given is not None and tree.text(given.value) == local_rank:
             continue
+        if given is None and is_partial(tree, tree.value(call.func)):
+            continue  # passed where the call is prepared
         said = f"device_map = {tree.text(given.value)}" if given else "no device_map"
         yield Finding(
             call,
             f"{said}: the model is not placed on this process's GPU",
             edits=(set_argument(tree, call, "device_map", local_rank),),
+        )
+    for node in loaders_handed_on(tree):
+        yield Finding(
+            node,
+            f"this loads models where it is called: pass device_map = {local_rank} there",
+            severity=Severity.WARNING,
+            todo=True,
+        )
+    for call in unknown_loads(tree):
+        yield Finding(
+            call,
+            f"nothing shows which class loads here: if it is a model's, pass device_map = {local_rank}",
+            severity=Severity.WARNING,
+            todo=True,
         )
 
 
@@ -33,6 +50,35 @@ RULE = Rule(
     "refuses to train in a distributed launch (transformers issue 31557, Unsloth issues 3459 and 3914).",
     find=find,
     examples=(
+        Example(
+            """\
+from functools import partial
+from unsloth import FastLanguageModel, FastModel
+load = partial(FastLanguageModel.from_pretrained, load_in_4bit=True)
+model, tokenizer = load("unsloth/Llama-3.2-1B")
+Loader = FastModel if len("gemma") else FastLanguageModel
+other, _ = Loader.from_pretrained("unsloth/gemma-3-270m")
+""",
+            """\
+from functools import partial
+from unsloth import FastLanguageModel, FastModel
+load = partial(FastLanguageModel.from_pretrained, load_in_4bit=True, device_map=local_rank)
+model, tokenizer = load("unsloth/Llama-3.2-1B")
+Loader = FastModel if len("gemma") else FastLanguageModel
+other, _ = Loader.from_pretrained("unsloth/gemma-3-270m", device_map=local_rank)
+""",
+        ),
+        Example(
+            """\
+from unsloth import FastLanguageModel
+models = list(map(FastLanguageModel.from_pretrained, names))
+""",
+            """\
+from unsloth import FastLanguageModel
+# TODO[nb2ddp] DDP101: this loads models where it is called: pass device_map = local_rank there
+models = list(map(FastLanguageModel.from_pretrained, names))
+""",
+        ),
         Example(
             """\
 from unsloth import FastLanguageModel

@@ -98,14 +98,13 @@ def _small(tree: Tree, node: cst.CSTNode) -> cst.BaseSmallStatement:
 
 def _imports(program: Program) -> Iterator[Finding]:
     tree = program.tree
-    statements: list[tuple[cst.BaseSmallStatement, str]] = [
+    statements: list[tuple[cst.Import | cst.ImportFrom, str]] = [
         (s, dotted(s.module)) for s in tree.of(cst.ImportFrom) if s.module is not None
     ]
     statements += [(s, s.names[0].evaluated_name) for s in tree.of(cst.Import)]
     for statement, module in statements:
-        imports = [
-            alias.evaluated_name for alias in getattr(statement, "names", ()) if isinstance(alias, cst.ImportAlias)
-        ]
+        names = () if isinstance(statement.names, cst.ImportStar) else statement.names
+        imports = [alias.evaluated_name for alias in names]
         colab = module.startswith(_HOSTED) or (module == "google" and imports == ["colab"])
         if not colab or program.installs.covers(statement):
             continue

@@ -11,11 +11,15 @@ from nb2ddp.ipython import Kind
 from nb2ddp.model import Severity
 from nb2ddp.program import Finding, Program
 from nb2ddp.rule import Example, Rule
-from nb2ddp.tree import keyword
+from nb2ddp.tree import Tree, keyword
 
 _LAUNCHERS = re.compile(
     r"(accelerate(\.launchers)?\.)?(notebook_launcher|debug_launcher)|torch\.multiprocessing\.(spawn|start_processes)"
     r"|ray\.train\.\w+|torch\.distributed\.init_process_group|deepspeed\.init_distributed"
+)
+_WORKERS = re.compile(
+    r"threading\.(Thread|Timer)|_thread\.start_new_thread|concurrent\.futures\.\w+Executor"
+    r"|(torch\.)?multiprocess(ing)?(\.\w+)*\.(Process|Pool|ThreadPool)"
 )
 _COMMAND = re.compile(r"(^|[;&|]\s*)(accelerate\s+launch|torchrun|deepspeed|python\S*\s+-m\s+torch\.distributed)\b")
 _OTHER_STRATEGIES = ("fsdp", "deepspeed")
@@ -29,6 +33,9 @@ def find(program: Program) -> Iterator[Finding]:
             yield Finding(
                 call, f"{name.rsplit('.', 1)[-1]} starts processes of its own: call the training function directly"
             )
+    for value in program.training.handed_on:
+        if (starter := _starter(tree, value)) is not None:
+            yield Finding(starter, "trains in a thread or a process of its own: call the training function directly")
     for call, form in program.forms_of(Kind.SHELL, Kind.CELL_MAGIC):
         text = form.text if form.kind is Kind.SHELL else (form.body or "")
         if _COMMAND.search(text) and tree.is_live(call) and form.name not in ("writefile", "file"):
@@ -40,6 +47,23 @@ def find(program: Program) -> Iterator[Finding]:
             passed = keyword(call, strategy)
             if passed is not None and tree.literal(passed.value) not in (None, "", False):
                 yield Finding(passed, f"{strategy} shards the model: DDP and it exclude each other")
+
+
+def _starter(tree: Tree, value: cst.CSTNode) -> cst.Call | None:
+    """The call that starts a thread or a process, where it is given a value."""
+    for call in tree.ancestors(value):
+        if isinstance(call, cst.Call):
+            pool = _made_by(tree, call.func.value) if isinstance(call.func, cst.Attribute) else ""
+            if _WORKERS.fullmatch(tree.qualified(call.func)) or _WORKERS.fullmatch(pool):
+                return call
+    return None
+
+
+def _made_by(tree: Tree, owner: cst.BaseExpression) -> str:
+    """The full name of what an object is made by, in an assignment or a `with`."""
+    binding = tree.binding(owner) if isinstance(owner, cst.Name) else None
+    made = binding.node.item if binding and isinstance(binding.node, cst.WithItem) else tree.value(owner)
+    return tree.qualified(made.func) if isinstance(made, cst.Call) else ""
 
 
 RULE = Rule(
@@ -56,7 +80,11 @@ RULE = Rule(
         Example(
             "from accelerate import notebook_launcher\nnotebook_launcher(train, num_processes = 2)\n", reported=True
         ),
+        Example(
+            "from threading import Thread\nworker = Thread(target = trainer.train)\nworker.start()\n", reported=True
+        ),
         Example('from trl import SFTConfig\nargs = SFTConfig(fsdp = "full_shard")\n', reported=True),
+        Example("from threading import Thread\nThread(target = model.generate).start()\ntrainer.train()\n"),
         Example('print("torchrun")\ntrainer.train()\n'),
     ),
 )

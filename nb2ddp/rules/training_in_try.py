@@ -14,7 +14,7 @@ _MESSAGE = "an exception on one process leaves the others waiting for it until t
 
 
 def find(program: Program) -> Iterator[Finding]:
-    for call in program.training.calls:
+    for call in dict.fromkeys([*program.training.calls, *program.training.events]):
         for above in program.tree.ancestors(call):
             if (isinstance(above, cst.Try) and _swallows(program, above, call)) or (
                 isinstance(above, cst.With) and any(_suppresses(program, item) for item in above.items)
@@ -23,9 +23,9 @@ def find(program: Program) -> Iterator[Finding]:
                 break
 
 
-def _swallows(program: Program, statement: cst.Try, call: cst.Call) -> bool:
+def _swallows(program: Program, statement: cst.Try, call: cst.CSTNode) -> bool:
     """True for a `try` around a call with a handler that raises nothing."""
-    inside = call in program.tree.within(statement.body, cst.Call)
+    inside = any(above is statement.body for above in program.tree.ancestors(call))
     return inside and any(not program.tree.within(handler, cst.Raise) for handler in statement.handlers)
 
 

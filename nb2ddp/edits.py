@@ -30,6 +30,15 @@ class Replace:
 
 
 @dataclass(frozen=True)
+class Wrap:
+    """Put text on both sides of a node."""
+
+    node: cst.CSTNode
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
 class SetKeyword:
     """Pass `name = value` to a call, in the style of its other arguments, replacing what is passed under it."""
 
@@ -93,7 +102,7 @@ class Guard:
     after: str = ""
 
 
-Edit = Replace | SetKeyword | SetUnpacked | DropArgument | InsertBefore | InsertAfter | Remove | Guard
+Edit = Replace | Wrap | SetKeyword | SetUnpacked | DropArgument | InsertBefore | InsertAfter | Remove | Guard
 
 
 class Shape(Enum):
@@ -147,6 +156,10 @@ def resolve(tree: Tree, edits: Iterable[Edit], cells: Sequence[int] = ()) -> lis
     for edit in edits:
         if isinstance(edit, Replace):
             change(*tree.span(edit.node), edit.text, tree.span(edit.node))
+        elif isinstance(edit, Wrap):
+            start, end = tree.span(edit.node)
+            change(start, start, edit.before, (start, end))
+            change(end, end, edit.after, (start, end))
         elif isinstance(edit, SetKeyword):
             if edit.name not in [other.name for other in keywords[edit.call]]:
                 keywords[edit.call].append(edit)

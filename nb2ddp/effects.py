@@ -8,6 +8,7 @@ from enum import Enum
 import libcst as cst
 
 from nb2ddp.program import Program
+from nb2ddp.shell import only_shows
 from nb2ddp.tree import Tree, argument, keyword
 
 _WRITING_FUNCTIONS = re.compile(
@@ -16,8 +17,8 @@ _WRITING_FUNCTIONS = re.compile(
     r"|(json|pickle|yaml|joblib|cloudpickle|dill)\.(dump|safe_dump)|torch\.save|numpy\.(save|savez|savez_compressed|savetxt)"
     r"|safetensors(\.\w+)*\.save_file|torchaudio\.save|soundfile\.write|cv2\.imwrite|imageio(\.\w+)*\.(imwrite|imsave)"
     r"|scipy\.io\.wavfile\.write|torchvision(\.\w+)*\.save_image"
-    r"|subprocess\.(run|call|check_call|Popen)|(huggingface_hub\.)?(login|notebook_login|interpreter_login)"
-    r"|huggingface_hub\.(upload_file|upload_folder|create_repo)|nltk\.download|spacy\.cli\.download"
+    r"|subprocess\.(run|call|check_call|check_output|getoutput|getstatusoutput|Popen)|os\.popen|(huggingface_hub\.)?(login|notebook_login|interpreter_login)"
+    r"|huggingface_hub\.(upload_\w+|create_(repo|commit|branch|tag)|delete_\w+|Repository)|nltk\.download|spacy\.cli\.download"
 )
 _LOGIN = re.compile(r"(huggingface_hub\.)?(login|notebook_login|interpreter_login)")
 _FETCHING = re.compile(
@@ -25,8 +26,13 @@ _FETCHING = re.compile(
     r"|(huggingface_hub\.)?(snapshot_download|hf_hub_download)|kagglehub\.(dataset|model)_download"
 )
 _SAVING_METHODS = frozenset(
-    "push_to_hub push_to_hub_gguf push_to_hub_merged save_lora save_pretrained save_pretrained_gguf upload_file"
-    " save_pretrained_merged save_pretrained_torchao upload_folder".split()
+    "create_branch create_commit create_repo create_tag delete_file delete_folder delete_repo git_add git_commit"
+    " git_push push_to_hub push_to_hub_gguf push_to_hub_merged save_lora save_pretrained save_pretrained_gguf"
+    " save_pretrained_merged save_pretrained_torchao upload_file upload_folder upload_large_folder".split()
+)
+#: Calls whose value is of use to the process that makes them, and to no other.
+_OBJECTS = re.compile(
+    r"(io\.|codecs\.)?open|.*\.open|numpy\.memmap|subprocess\.Popen|os\.popen|huggingface_hub\.Repository"
 )
 _WRITING_METHODS = frozenset(
     "extractall save_to_disk savefig to_csv to_excel to_feather to_html to_json to_parquet to_pickle to_sql write_bytes"
@@ -40,7 +46,7 @@ _PATH_METHODS = frozenset({"mkdir", "touch", "unlink", "rename", "rmdir"})
 class Effect(Enum):
     """What a call does that one process must do for all."""
 
-    SAVE = "saves the model"
+    SAVE = "saves or uploads the model"
     WRITE = "writes a file"
     FETCH = "downloads"
     RUN = "runs a program"
@@ -58,7 +64,9 @@ def effect(tree: Tree, call: cst.Call) -> Effect | None:
     if _WRITING_FUNCTIONS.fullmatch(name):
         if _only_reads(tree, call, name) or (call.args and _is_in_memory(tree, call.args[0].value)):
             return None
-        return Effect.RUN if name.startswith(("subprocess.", "os.system")) else Effect.WRITE
+        if name.startswith("huggingface_hub.") and not _LOGIN.fullmatch(name):
+            return Effect.SAVE
+        return Effect.RUN if name.startswith(("subprocess.", "os.system", "os.popen")) else Effect.WRITE
     if name in ("open", "io.open", "codecs.open"):
         return Effect.WRITE if _opens_for_writing(tree, argument(call, "mode", 1)) else None
     if name == "numpy.memmap":
@@ -81,6 +89,11 @@ def effect(tree: Tree, call: cst.Call) -> Effect | None:
         if method == "open" and _opens_for_writing(tree, argument(call, "mode", 0)):
             return Effect.WRITE
     return None
+
+
+def gives_an_object(tree: Tree, call: cst.Call) -> bool:
+    """True for a call that gives an open file, a running program or the like, which no other process can take."""
+    return bool(_OBJECTS.fullmatch(tree.qualified(call.func)))
 
 
 def _opens_for_writing(tree: Tree, mode: cst.Arg | None) -> bool:
@@ -118,7 +131,8 @@ def _only_reads(tree: Tree, call: cst.Call, name: str) -> bool:
         if tree.start(call) <= tree.start(s) < tree.span(call)[1]
     ]
     asked = {"nvidia-smi", "--version", "--help", "which", "uname", "lscpu"}
-    return name.startswith("subprocess.") and any(asked & set(word.split()) for word in words)
+    runs = name.startswith(("subprocess.", "os.popen"))
+    return runs and (any(asked & set(word.split()) for word in words) or (bool(words) and only_shows(" ".join(words))))
 
 
 def writes(program: Program) -> list[tuple[cst.Call, Effect]]:

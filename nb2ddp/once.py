@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from nb2ddp.edits import Edit, Guard, InsertAfter
+from nb2ddp.edits import Edit, Guard, InsertAfter, Wrap
 from nb2ddp.effects import effect
 from nb2ddp.ipython import Kind
 from nb2ddp.program import Program
@@ -12,6 +12,8 @@ from nb2ddp.tree import Statement
 
 #: The part of the setup block that waiting relies on.
 WAIT = frozenset({"wait"})
+#: What `shared` relies on.
+SHARE = frozenset({"wait", "run_once"})
 WAIT_CALL = "PartialState().wait_for_everyone()"
 
 
@@ -88,14 +90,18 @@ def runs_once(program: Program, line: cst.SimpleStatementLine) -> bool:
     return True
 
 
-def first_on_each_machine(program: Program, node: cst.CSTNode) -> tuple[Edit, ...]:
-    """Run a statement whose value every process needs on each machine's first process, then on the others."""
-    if not program.runs_before_end(node) or is_guarded(program, node):
+def shared(program: Program, call: cst.Call, in_whole_job: bool = False) -> tuple[Edit, ...]:
+    """Make a call on each machine's first process, or on the main process alone, and give the others its value.
+
+    None where not every process need come to the call.
+    """
+    tree = program.tree
+    statement = tree.statement(call)
+    inner = (cst.Lambda, cst.GeneratorExp, cst.IfExp, cst.BooleanOperation)
+    above = [node for node in tree.ancestors(call) if tree.start(node) >= tree.start(statement)]
+    if any(isinstance(node, inner) for node in above) or _conditional(program, statement) is not statement:
         return ()
-    statement = program.tree.statement(node)
-    if program.tree.parents[statement] is not program.tree.module:
-        return ()  # not every process need come here
-    return (Guard(statement, statement, "with PartialState().local_main_process_first()"),)
+    return (Wrap(call, f"{program.name('run_once')}(lambda: ", ", in_whole_job=True)" if in_whole_job else ")"),)
 
 
 def on_main_process(program: Program, node: cst.CSTNode) -> tuple[Edit, ...]:
@@ -107,10 +113,11 @@ def on_main_process(program: Program, node: cst.CSTNode) -> tuple[Edit, ...]:
 
 
 def is_guarded(program: Program, node: cst.CSTNode) -> bool:
-    """True below a condition on the rank, or where the first process of a machine goes first."""
+    """True below a condition on the rank, or in what `run_once` runs."""
+    tree = program.tree
     names = {program.name("local_rank"), program.name("is_main_process"), "process_first"}
     return any(
-        isinstance(above, (cst.If, cst.With))
-        and any(name in program.tree.text(above).split(":", 1)[0] for name in names)
-        for above in program.tree.ancestors(node)
+        (isinstance(above, cst.Call) and tree.text(above.func) == program.name("run_once"))
+        or (isinstance(above, (cst.If, cst.With)) and any(n in tree.text(above).split(":", 1)[0] for n in names))
+        for above in tree.ancestors(node)
     )

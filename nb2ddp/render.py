@@ -17,7 +17,7 @@ from nb2ddp.shell import quoted
 from nb2ddp.templates import FOLDERS, render
 from nb2ddp.versions import LARGER_BATCH, guards
 
-_NAMES = ("local_rank", "world_size", "is_main_process", "split_batch", "is_older", "stop")
+_NAMES = ("local_rank", "world_size", "is_main_process", "split_batch", "run_once", "is_older", "stop")
 
 
 def script(program: Program, cells: dict[int, str], needs: frozenset[str], script_name: str) -> str:

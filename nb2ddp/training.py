@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import libcst as cst
@@ -23,6 +23,16 @@ _OTHER_CONFIGS = frozenset({"ModelConfig", "ScriptArguments", "DatasetMixtureCon
 _MODEL_NAME = re.compile(r"(?i)model|net|policy|encoder|decoder|module|critic|actor|backbone|tokenizer|^self$|^super\b")
 #: Functions that train a trainer they are given.
 _TRAINING_FUNCTIONS = frozenset({"unsloth.unsloth_train", "unsloth.trainer.unsloth_train"})
+#: What makes processes wait for each other beside a trainer: functions, methods, and the objects that have them.
+_COLLECTIVE_FUNCTIONS = re.compile(
+    r"torch\.distributed\.(barrier|monitored_barrier|(all_)?(gather|reduce|broadcast|scatter|to_all)\w*)"
+    r"|accelerate\.utils\.(wait_for_everyone|gather\w*|broadcast\w*|reduce)"
+)
+_COLLECTIVES_OF_STATES = frozenset(
+    "gather gather_for_metrics local_main_process_first main_process_first pad_across_processes reduce"
+    " wait_for_everyone".split()
+)
+_STATES = re.compile(r"^accelerate\.(\w+\.)*(Accelerator|PartialState|AcceleratorState)$|\baccelerator$")
 #: Calls that keep what they are given for later; any other may call it at once.
 _HOLDERS = re.compile(r"partial|dict|list|tuple|[A-Z]\w*")
 _TRAINER_CLASS = re.compile(r"(?!Patch)\w*Trainer")
@@ -97,19 +107,40 @@ class Training:
     @property
     def events(self) -> list[cst.CSTNode]:
         """What trains at module level: calls, directly or through a function of the notebook, and what may call one."""
-        return self._walk[0]
+        return self._trained[0]
 
     @property
     def handed_on(self) -> list[cst.CSTNode]:
         """What trains when it is called, where it is no function of a call but a value: `go = trainer.train`."""
-        return self._walk[1]
+        return self._trained[1]
 
     @cached_property
-    def _walk(self) -> tuple[list[cst.CSTNode], list[cst.CSTNode]]:
+    def _trained(self) -> tuple[list[cst.CSTNode], list[cst.CSTNode]]:
         tree = self.tree
         methods = [n for kind in (cst.Attribute, cst.Call) for n in tree.of(kind) if self._trains(n)]
-        values: list[cst.CSTNode] = [n for n in methods if tree.is_live(n) and not self._is_called_or_set(n)]
-        found, pending, seen = set[cst.CSTNode](), [*self.calls, *values], set[cst.CSTNode]()
+        return self._reached(self.calls, [n for n in methods if tree.is_live(n) and not self._is_called_or_set(n)])
+
+    @cached_property
+    def _collectives(self) -> list[cst.CSTNode]:
+        """What makes processes wait for each other beside the trainer, at module level."""
+        calls = [call for call in self.tree.of(cst.Call) if self.tree.is_live(call) and self._is_collective(call)]
+        return self._reached(calls, [])[0]
+
+    def _is_collective(self, call: cst.Call) -> bool:
+        if _COLLECTIVE_FUNCTIONS.fullmatch(self.tree.qualified(call.func)):
+            return True
+        if not isinstance(call.func, cst.Attribute) or call.func.attr.value not in _COLLECTIVES_OF_STATES:
+            return False
+        made_by = self.tree.value(call.func.value)
+        name = made_by.func if isinstance(made_by, cst.Call) else made_by
+        return bool(_STATES.search(self.tree.qualified(name)))
+
+    def _reached(
+        self, calls: Sequence[cst.CSTNode], values: Sequence[cst.CSTNode]
+    ) -> tuple[list[cst.CSTNode], list[cst.CSTNode]]:
+        """The places at module level from which some calls, and calls of some values, are reached; and all values."""
+        tree = self.tree
+        found, pending, seen = set[cst.CSTNode](), [*calls, *values], set[cst.CSTNode]()
         handed_on = list(values)
         while pending:
             node = pending.pop()
@@ -194,8 +225,9 @@ class Training:
 
     @cached_property
     def last(self) -> Statement | None:
-        """The top-level statement with the last training call; None where nothing trains."""
-        return self.tree.top_statement(self.events[-1]) if self.events else None
+        """The top-level statement after which no process needs the others any more; None where nothing trains."""
+        reached = [*self.events, *self._collectives] if self.events else []
+        return self.tree.top_statement(max(reached, key=self.tree.start)) if reached else None
 
     @cached_property
     def end(self) -> int:

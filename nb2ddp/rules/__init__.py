@@ -5,8 +5,10 @@ from __future__ import annotations
 from nb2ddp.rule import Rule
 from nb2ddp.rules import (
     batch,
+    breakpoint,
     cell_magic,
     cell_program,
+    clock,
     device_map,
     display,
     early_setting,
@@ -65,6 +67,7 @@ RULES: tuple[Rule, ...] = (
     cell_program.RULE,
     hosted_notebook.RULE,
     question.RULE,
+    breakpoint.RULE,
     figure.RULE,
     notebook_tqdm.RULE,
     top_level_await.RULE,
@@ -73,6 +76,7 @@ RULES: tuple[Rule, ...] = (
     seeds.RULE,
     early_write.RULE,
     training_in_try.RULE,
+    clock.RULE,
     server.RULE,
     tracker.RULE,
 )

@@ -8,10 +8,10 @@ from typing import cast
 
 import libcst as cst
 
-from nb2ddp.edits import Edit
-from nb2ddp.effects import Effect, writes
+from nb2ddp.edits import Edit, Wrap
+from nb2ddp.effects import Effect, gives_an_object, writes
 from nb2ddp.model import Severity
-from nb2ddp.once import WAIT, first_on_each_machine, is_guarded, once_a_machine, runs_once
+from nb2ddp.once import SHARE, WAIT, is_guarded, once_a_machine, runs_once, shared
 from nb2ddp.program import Finding, Program
 from nb2ddp.rule import Example, Rule
 from nb2ddp.tree import Statement, small_statements
@@ -34,7 +34,7 @@ def find(program: Program) -> Iterator[Finding]:
             edits = tuple(edit for use in callers for edit in once_a_machine(program, use))
             if all(is_guarded(program, use) for use in callers):
                 continue
-        elif is_guarded(program, unit):
+        elif is_guarded(program, call) or any(a in seen and isinstance(a, cst.Call) for a in tree.ancestors(call)):
             continue
         elif (scratch := _scratch(program, call)) is not None:
             if function not in seen:
@@ -49,15 +49,17 @@ def find(program: Program) -> Iterator[Finding]:
             continue
         else:
             edits = _edits(program, call, cast("Statement", unit), found)
+        is_shared = any(isinstance(edit, Wrap) for edit in edits)
+        unit = call if is_shared else unit
         if unit in seen:
             continue
         seen.add(unit)
         if edits:
-            yield Finding(place, message, edits=edits, needs=WAIT)
+            yield Finding(place, message, edits=edits, needs=SHARE if is_shared else WAIT)
         else:
             yield Finding(
                 call,
-                f"{message}: the line binds a name too, so it cannot run on one process alone; put the"
+                f"{message}: its value is needed in every process, so it cannot run on one alone; put the"
                 " writing on a line of its own, or write before the job",
                 severity=Severity.WARNING,
                 todo=True,
@@ -109,8 +111,7 @@ def _edits(program: Program, call: cst.Call, statement: Statement, found: Effect
         if isinstance(statement, cst.With) and program.bound_for_later(statement):
             return ()
         return once_a_machine(program, statement, in_whole_job=found is Effect.SAVE)
-    fetches = found is Effect.FETCH and len(small) == 1
-    return first_on_each_machine(program, statement) if fetches else ()
+    return () if gives_an_object(program.tree, call) else shared(program, call, in_whole_job=found is Effect.SAVE)
 
 
 def _scratch(program: Program, call: cst.Call) -> str | None:
@@ -188,8 +189,7 @@ trainer.train()
 """,
             """\
 from huggingface_hub import snapshot_download
-with PartialState().local_main_process_first():
-    folder = snapshot_download("unsloth/DeepSeek-OCR", local_dir = "ocr")
+folder = run_once(lambda: snapshot_download("unsloth/DeepSeek-OCR", local_dir = "ocr"))
 trainer.train()
 """,
         ),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.edits import Edit, InsertAfter
+from nb2ddp.edits import InsertAfter
 from nb2ddp.keywords import passed
 from nb2ddp.model import Severity
 from nb2ddp.models import loads
@@ -18,28 +18,24 @@ from nb2ddp.templates import render
 def find(program: Program) -> Iterator[Finding]:
     last = program.training.last
     tree = program.tree
-    if last is None or any(tree.text(call) == "PartialState().destroy_process_group()" for call in tree.of(cst.Call)):
+    if last is None or any(
+        tree.text(call) == "PartialState().destroy_process_group" for call in tree.of(cst.Attribute)
+    ):
         return
     event = program.training.events[-1]
     names = {"is_main_process": program.name("is_main_process")}
     if not keeps_engine(program):
-        block = render("end_of_training.py.j2", **names).rstrip("\n")
         yield Finding(
             event,
             "every process would run the rest of the notebook: print, generate, save",
-            (InsertAfter(last, block),),
+            (InsertAfter(last, render("end_of_training.py.j2", **names).rstrip("\n")),),
         )
         return
-    body = program.tree.module.body
-    edits: list[Edit] = [InsertAfter(last, render("main_process_goes_on.py.j2", **names).rstrip("\n"))]
-    if body[-1] is not last:
-        edits.append(InsertAfter(body[-1], render("end_of_script.py.j2").rstrip("\n")))
     yield Finding(
         event,
         "every process would run the rest of the notebook; with a vLLM engine in the process the group is closed"
-        " at the "
-        "end of the script, a path that has not been measured",
-        tuple(edits),
+        " when the script ends, a path that has not been measured",
+        (InsertAfter(last, render("main_process_goes_on.py.j2", **names).rstrip("\n")),),
         needs=frozenset({"engine"}),
         severity=Severity.WARNING,
     )
@@ -58,7 +54,8 @@ RULE = Rule(
     "but the main one end.",
     why="Otherwise every process generates, and all write the same files at once. transformers never closes the group "
     "(transformers issue 48874). It is closed after the last call that needs all processes, found by statement: train, "
-    "evaluate or predict. An in-process vLLM engine may need the group after training; then it is closed at the end.",
+    "evaluate or predict, or a collective of the notebook's own. An in-process vLLM engine may need the group after "
+    "training; then it is closed when the script ends, in whatever way it does.",
     find=find,
     examples=(
         Example(
@@ -85,6 +82,30 @@ model.save_pretrained("lora")
         ),
         Example(
             """\
+from accelerate import Accelerator
+trainer.train()
+accelerator = Accelerator()
+accelerator.wait_for_everyone()
+print("done")
+""",
+            """\
+from accelerate import Accelerator
+trainer.train()
+accelerator = Accelerator()
+accelerator.wait_for_everyone()
+
+# %% Training is over: the main process runs the rest of the notebook alone
+from accelerate import PartialState
+
+PartialState().wait_for_everyone()
+PartialState().destroy_process_group()
+if not is_main_process:
+    sys.exit()
+print("done")
+""",
+        ),
+        Example(
+            """\
 from unsloth import FastLanguageModel
 from trl import GRPOTrainer
 model, tokenizer = FastLanguageModel.from_pretrained("unsloth/Qwen3-4B", fast_inference = True)
@@ -100,18 +121,16 @@ trainer = GRPOTrainer(model)
 trainer.train()
 
 # %% Training is over: the main process runs the rest of the notebook, the others wait for its end
+import atexit
+
 from accelerate import PartialState
 
 PartialState().wait_for_everyone()
+atexit.register(PartialState().destroy_process_group)
+atexit.register(PartialState().wait_for_everyone)  # comes first, however the script ends
 if not is_main_process:
-    PartialState().wait_for_everyone()
-    PartialState().destroy_process_group()
     sys.exit()
 output = model.fast_generate("Hello")
-
-# %% End of the script
-PartialState().wait_for_everyone()
-PartialState().destroy_process_group()
 """,
         ),
         Example("model.train()\n"),

@@ -9,7 +9,8 @@ import libcst as cst
 
 from nb2ddp.edits import Remove, Replace
 from nb2ddp.ipython import Kind
-from nb2ddp.once import WAIT, on_main_process, once_a_machine
+from nb2ddp.model import Severity
+from nb2ddp.once import SHARE, WAIT, is_guarded, on_main_process, once_a_machine, shared
 from nb2ddp.program import Finding, Program
 from nb2ddp.rule import Example, Rule
 from nb2ddp.shell import only_shows, parse, trailing_comment, without_installs
@@ -29,7 +30,7 @@ def shell_findings(program: Program, call: cst.Call, command: str) -> Iterator[F
     needs = frozenset({"subprocess"})
     statement = program.alone(call)
     if statement is None:
-        yield Finding(call, message, edits=(Replace(call, parse(text, program.tree).lines),), needs=needs)
+        yield _assigned(program, call, text, message)
     elif not text or text.startswith("#"):
         yield Finding(call, message, edits=(Remove(statement),))
     else:
@@ -40,6 +41,24 @@ def shell_findings(program: Program, call: cst.Call, command: str) -> Iterator[F
         else:
             guard = once_a_machine(program, statement)
             yield Finding(call, message, edits=(run, *guard), needs=needs | (WAIT if guard else frozenset()))
+
+
+def _assigned(program: Program, call: cst.Call, text: str, message: str) -> Finding:
+    """A command whose output the notebook takes: where it may do more than show something, it runs once."""
+    lines, needs = parse(text, program.tree).lines, frozenset({"subprocess"})
+    if only_shows(text) or not program.runs_before_end(call) or is_guarded(program, call):
+        return Finding(call, message, edits=(Replace(call, lines),), needs=needs)
+    share = shared(program, call)
+    if share:
+        return Finding(call, message, edits=(Replace(call, lines), *share), needs=needs | SHARE)
+    return Finding(
+        call,
+        f"{message}: it runs in every process here; put it on a line of its own",
+        edits=(Replace(call, lines),),
+        needs=needs,
+        severity=Severity.WARNING,
+        todo=True,
+    )
 
 
 RULE = Rule(
@@ -58,6 +77,7 @@ name = "data.txt"
 !wget -q https://example.com/{name} -O {name}
 !mkdir -p out/{a,b}
 lines = !cat $name
+log = !git clone u
 trainer = SFTTrainer(model)
 trainer.train()
 !ls out
@@ -70,6 +90,7 @@ if local_rank == 0:
     subprocess.run("mkdir -p out/{a,b}", shell=True, executable="/bin/bash")
 PartialState().wait_for_everyone()
 lines = subprocess.run(f"cat {name}", shell=True, capture_output=True, text=True).stdout.splitlines()
+log = run_once(lambda: subprocess.run("git clone u", shell=True, capture_output=True, text=True).stdout.splitlines())
 trainer = SFTTrainer(model)
 trainer.train()
 subprocess.run("ls out", shell=True)

@@ -1,0 +1,37 @@
+"""DDP316: nobody answers a debugger."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from nb2ddp.edits import Remove, Replace
+from nb2ddp.program import Finding, Program
+from nb2ddp.rule import Example, Rule
+
+_STOPPING = re.compile(r"breakpoint|(pdb|ipdb|pudb)\.(set_trace|post_mortem|pm)|code\.interact")
+
+
+def find(program: Program) -> Iterator[Finding]:
+    for call in program.tree.of(cst.Call):
+        if _STOPPING.fullmatch(program.tree.qualified(call.func)):
+            statement = program.alone(call)
+            edit = Remove(statement) if statement is not None else Replace(call, "None")
+            yield Finding(call, f"{program.tree.text(call.func)}() waits for a person", edits=(edit,))
+
+
+RULE = Rule(
+    code="DDP316",
+    name="breakpoint",
+    summary="`breakpoint()` and `pdb.set_trace()` go.",
+    why="One process would stop and ask nobody, and the others would wait for it.",
+    find=find,
+    examples=(
+        Example(
+            "import pdb; pdb.set_trace()\nif len(rows) == 0: breakpoint()\n", "import pdb\nif len(rows) == 0: pass\n"
+        ),
+        Example("def breakpoint(x):\n    return x\ny = breakpoint(1)\n"),
+    ),
+)

@@ -7,9 +7,12 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from nb2ddp.edits import Guard
+from nb2ddp.model import Severity
 from nb2ddp.program import Finding, Program
 from nb2ddp.rule import Example, Rule
-from nb2ddp.tree import keyword
+from nb2ddp.rules import early_write
+from nb2ddp.tree import Tree, keyword
 
 #: Functions that draw from a generator which nothing has seeded.
 _DRAWING = re.compile(
@@ -26,22 +29,66 @@ _SEED_KEYWORDS = ("random_state", "seed")
 
 
 def find(program: Program) -> Iterator[Finding]:
+    drawing = [call for call in program.tree.of(cst.Call) if _draws(program, call) and program.runs_before_end(call)]
+    for call in drawing:
+        yield Finding(call, _message(program, call), needs=frozenset({"seed"}), fixed=True)
+    alone = [guard for finding in early_write.find(program) for guard in finding.edits if isinstance(guard, Guard)]
+    for guard in alone:
+        inside = _run_in(program, guard)
+        end = program.tree.span(guard.last)[1]
+        later = [call for call in drawing if program.tree.start(call) >= end and call not in inside]
+        if later and inside:
+            yield Finding(
+                inside[0],
+                "draws random numbers on one process alone, so that what is drawn later, such as"
+                f" {program.tree.text(later[0].func)}, differs between processes: seed again before it",
+                severity=Severity.WARNING,
+                todo=True,
+            )
+
+
+def _draws(program: Program, call: cst.Call) -> bool:
+    """True for a live call that draws from a generator which nothing has seeded."""
     tree = program.tree
-    for call in tree.of(cst.Call):
-        if not tree.is_live(call) or not program.runs_before_end(call):
-            continue
-        if _DRAWING.fullmatch(tree.qualified(call.func)):
-            message = f"{tree.text(call.func)} draws other numbers in each process"
-        elif (
-            isinstance(call.func, cst.Attribute)
-            and call.func.attr.value in _DATASET_METHODS
-            and not tree.qualified(call.func).startswith(("random.", "numpy.random."))
-            and not any(keyword(call, name) for name in ("seed", "random_state", "generator", "shuffle"))
-        ):
-            message = f"{call.func.attr.value} without a seed gives each process other data"
-        else:
-            continue
-        yield Finding(call, message, needs=frozenset({"seed"}), fixed=True)
+    return tree.is_live(call) and (bool(_DRAWING.fullmatch(tree.qualified(call.func))) or _divides(tree, call))
+
+
+def _divides(tree: Tree, call: cst.Call) -> bool:
+    """True for a method of a data set that draws, and is given no seed."""
+    return (
+        isinstance(call.func, cst.Attribute)
+        and call.func.attr.value in _DATASET_METHODS
+        and not tree.qualified(call.func).startswith(("random.", "numpy.random."))
+        and not any(keyword(call, name) for name in ("seed", "random_state", "generator", "shuffle"))
+    )
+
+
+def _message(program: Program, call: cst.Call) -> str:
+    if _divides(program.tree, call):
+        return f"{program.tree.text(call.func).rsplit('.', 1)[-1]} without a seed gives each process other data"
+    return f"{program.tree.text(call.func)} draws other numbers in each process"
+
+
+def _run_in(program: Program, guard: Guard) -> list[cst.Call]:
+    """Calls that draw, in statements that one process runs or in the functions that these call."""
+    tree = program.tree
+    start, end = tree.start(guard.first), tree.span(guard.last)[1]
+    return [
+        call
+        for call in tree.of(cst.Call)
+        if (_draws(program, call) or _samples(tree, call))
+        and any(start <= tree.start(place) < end for place in _places(program, call))
+    ]
+
+
+def _samples(tree: Tree, call: cst.Call) -> bool:
+    sampled = keyword(call, "do_sample")
+    return sampled is not None and tree.literal(sampled.value) is not False and tree.is_live(call)
+
+
+def _places(program: Program, call: cst.Call) -> list[cst.CSTNode]:
+    function = program.tree.function(call)
+    return [call, *(program.calls_of(function) if function is not None else [])]
 
 
 def seed(program: Program) -> str:
@@ -58,13 +105,32 @@ def seed(program: Program) -> str:
 RULE = Rule(
     code="DDP402",
     name="unseeded-randomness",
-    summary="`set_seed(...)` in the setup block, where something before training draws random numbers without a seed.",
+    summary="`set_seed(...)` in the setup block, where something before training draws random numbers without a seed;"
+    " a `TODO` where only one process draws.",
     why="Each process would shuffle or split the data its own way: samples are then trained twice or never. "
     "datasets takes a missing seed from NumPy's global state.",
     find=find,
     examples=(
         Example(
             "import random\nrows = random.sample(rows, 100)\nrows = dataset.shuffle()\ntrainer.train()\n", reported=True
+        ),
+        Example(
+            """\
+import random
+with open("rows.txt", "w") as f:
+    f.write(str(random.random()))
+random.shuffle(rows)
+trainer.train()
+""",
+            """\
+import random
+with open("rows.txt", "w") as f:
+    # TODO[nb2ddp] DDP402: draws random numbers on one process alone, so that what is drawn later, such as \
+random.shuffle, differs between processes: seed again before it
+    f.write(str(random.random()))
+random.shuffle(rows)
+trainer.train()
+""",
         ),
         Example("split = dataset.train_test_split(test_size = 0.1, seed = 1)\n"),
     ),

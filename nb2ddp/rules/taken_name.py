@@ -1,0 +1,49 @@
+"""DDP006: names that the script's own code needs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from nb2ddp.model import Severity
+from nb2ddp.program import Finding, Program
+from nb2ddp.rule import Example, Rule
+
+#: Names that inserted code uses anywhere in the script, and what they must stand for.
+_EVERYWHERE = {
+    "os": r"os",
+    "sys": r"sys",
+    "subprocess": r"subprocess",
+    "asyncio": r"asyncio",
+    "PartialState": r"accelerate(\.\w+)*\.PartialState",
+}
+#: Names that only functions of the setup block use, which are called up to the last training.
+_BEFORE_END = {
+    "gather_object": r"accelerate(\.\w+)*\.gather_object",
+    **dict.fromkeys(("iter", "max", "next", "range"), r"(?!)"),
+}
+
+
+def find(program: Program) -> Iterator[Finding]:
+    tree = program.tree
+    for name, wanted in (_EVERYWHERE | _BEFORE_END).items():
+        for binding in tree.bindings(name):
+            if not tree.is_live(binding.node) or program.installs.covers(binding.node):
+                continue
+            matters = name in _EVERYWHERE or program.training.is_before_end(binding.node)
+            if matters and not re.fullmatch(wanted, binding.imported or ""):
+                yield Finding(binding.node, f"{name!r} is a name that the script's own code needs: choose another one")
+
+
+RULE = Rule(
+    code="DDP006",
+    name="taken-name",
+    summary="A notebook that binds `os`, `sys`, `subprocess` or `PartialState` to something of its own is refused.",
+    why="The code that stands between the notebook's cells uses these modules, and would fail in the middle of a job.",
+    find=find,
+    severity=Severity.ERROR,
+    examples=(
+        Example("sys = 'You are a helpful assistant.'\ntrainer.train()\n", reported=True),
+        Example("import os.path, sys\nfrom accelerate import PartialState\ntrainer.train()\nmax = 3\n"),
+    ),
+)

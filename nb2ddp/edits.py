@@ -15,7 +15,7 @@ from enum import Enum
 
 import libcst as cst
 
-from nb2ddp.tree import Statement, Tree, keyword, small_statements
+from nb2ddp.tree import Statement, Tree, head, keyword, small_statements
 
 INDENT = "    "
 _LONG_STRING = re.compile(r'("""|\'\'\').*?\1', re.DOTALL)
@@ -82,10 +82,14 @@ class InsertAfter:
 
 @dataclass(frozen=True)
 class Remove:
-    """Take a statement out. A comment beside it stays, on a line of its own, unless it is to go too."""
+    """Take a statement out. A comment beside it stays, on a line of its own, unless it is to go too.
+
+    `comment` is one that IPython syntax holds, which stands for the statement.
+    """
 
     statement: cst.BaseSmallStatement | Statement
     keep_comment: bool = True
+    comment: str = ""
 
 
 @dataclass(frozen=True)
@@ -211,16 +215,10 @@ def apply(source: str, changes: Iterable[Change], start: int = 0, end: int | Non
 
 def _line_of(tree: Tree, statement: cst.CSTNode) -> tuple[int, str]:
     """The start of the line a statement begins on, and that line's indentation."""
-    offset = tree.start(_head(tree, statement))
+    offset = tree.start(head(statement))
     start = tree.line_start(offset)
     line = tree.source[start:offset]
     return start, line[: len(line) - len(line.lstrip())]
-
-
-def _head(tree: Tree, statement: cst.CSTNode) -> cst.CSTNode:
-    """A statement's first node in the text: its first decorator, where it has one."""
-    decorators = getattr(statement, "decorators", ())
-    return decorators[0] if decorators else statement
 
 
 def _code_end(tree: Tree, statement: cst.CSTNode) -> int:
@@ -326,7 +324,7 @@ def _remove(tree: Tree, removals: list[Remove]) -> Iterator[tuple[int, int, str]
         emptied = isinstance(suite, cst.IndentedBlock) and all(s in gone for s in suite.body)
         start, indent = _line_of(tree, statement)
         end = tree.line_end(_code_end(tree, statement))
-        comment = tree.source[_code_end(tree, statement) : end].strip().lstrip(";").strip()
+        comment = removal.comment or tree.source[_code_end(tree, statement) : end].strip().lstrip(";").strip()
         kept = f"{indent}{comment}\n" if comment.startswith("#") and removal.keep_comment else ""
         if emptied and suite.body[0] is statement:  # type: ignore[union-attr]
             yield start, end, f"{kept}{indent}pass"
@@ -404,7 +402,7 @@ def _guarded(tree: Tree, changes: list[Change], guards: list[Guard]) -> list[Cha
     for guard in guards:
         start, indent = _line_of(tree, guard.first)
         end = tree.line_end(_code_end(tree, guard.last))
-        first, last = tree.start(_head(tree, guard.first)), tree.span(guard.last)[1]
+        first, last = tree.start(head(guard.first)), tree.span(guard.last)[1]
         within = [c for c in changes if first <= c.owner[0] and c.owner[1] <= max(last, end + 1)]
         above = [c for c in within if c.shape is Shape.ABOVE and c.start == start]
         inner = [_deeper(c) if c in within and c not in above else c for c in changes]

@@ -1,7 +1,8 @@
 """Locate IPython syntax in a cell and hold it as ordinary nodes, so that lines do not move.
 
 IPython's own finders say where a form begins. `x = !ls -l` becomes `x = __ipython__(0)`, and a form of three
-lines becomes a call of three lines, so every position in the masked source is a position in the cell.
+lines becomes a call of three lines, so every line of the masked source is a line of the cell. The Python that `%time`
+and the like run stands for them itself.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
@@ -36,6 +37,8 @@ _WRITTEN_OUT = re.compile(
 )
 #: Cell magics whose body is Python that runs in the notebook's own namespace.
 PYTHON_CELL_MAGICS = frozenset({"capture", "time", "timeit", "prun", "memit", "debug", "snakeviz"})
+#: Magics that run the Python on their own line, and their options that take a value.
+_TIMERS = {"time": "", "timeit": "nrp", "prun": "lsTD", "memit": "rt", "lprun": "fmDTu", "mprun": "fT"}
 #: Line magics that a single-line cell may spell without `%`, where no variable has the name.
 _AUTOMAGICS = frozenset(
     "alias cat cd clear conda cp history ldir less lf lk ll ls lx man matplotlib mkdir more mv pip popd pushd"
@@ -78,6 +81,12 @@ class Syntax:
         return f"{self.name} {self.text}".strip()
 
     @property
+    def comment(self) -> str:
+        """The `# comment` at the end of the form's first line; empty where there is none."""
+        text = self.text if self.kind is not Kind.HELP else self.source
+        return text[len(without_comment(text)) :].strip()
+
+    @property
     def command(self) -> str:
         """A shell command with its line breaks, where the shell reads them as IPython does: not in single quotes."""
         continued = self.kind is Kind.SHELL and "\\\n" in self.source and "'" not in self.source
@@ -114,7 +123,8 @@ def mask(source: str, first: int = 0, bound: frozenset[str] = frozenset()) -> Ma
     while (at := _first_code_line(lines, done)) is not None and (magic := _CELL_MAGIC.match(lines[at])):
         name, arguments = magic["name"], magic["arguments"].strip()
         if name in PYTHON_CELL_MAGICS:
-            lines[at] = call(Syntax(Kind.CELL_MAGIC, name, arguments, lines[at].lstrip()), 1)
+            timed = _timed(name, arguments)
+            lines[at] = timed or call(Syntax(Kind.CELL_MAGIC, name, arguments, lines[at].lstrip()), 1)
             done = at + 1
         else:
             body = "\n".join(lines[at + 1 :])
@@ -130,30 +140,59 @@ def mask(source: str, first: int = 0, bound: frozenset[str] = frozenset()) -> Ma
 
 
 def _mask_lines(lines: list[str], call: Callable[[Syntax, int], str]) -> list[str]:
-    """Replace line forms, the first one first: what follows one may not tokenize until it is gone."""
+    """Replace line forms in order: what follows one may not tokenize until it is gone, and is then looked at again."""
     text = [line + "\n" for line in lines]
-    while found := _next_form(text):
-        start, column, end, form = found
-        masked = text[start][:column] + call(form, end - start + 1)
-        text[start : end + 1] = [line + "\n" for line in masked.split("\n")]
+    while found := list(_forms(text)):
+        for start, column, end, form in found:
+            before, height = text[start][:column], end - start + 1
+            timed = _timed(form.name, form.text) if form.name == "time" or not before.strip() else ""
+            masked = before + (timed + "\n" * (height - 1) if timed else call(form, height))
+            text[start : end + 1] = [line + "\n" for line in masked.split("\n")]
     return [line[:-1] for line in text]
 
 
-def _next_form(text: list[str]) -> tuple[int, int, int, Syntax] | None:
-    """The first form: its first line and column, its last line, and what it says."""
-    tokens = make_tokens_by_line(text)
-    found = [form for finder in _FINDERS if (form := finder.find(tokens))]
-    if not found:
-        return None
-    form = min(found, key=lambda f: (f.start_line, f.start_col, f.priority))
-    start, column = form.start_line, form.start_col
-    if isinstance(form, HelpEnd):
-        asked = "".join(text[start : form.q_line + 1])[column:].strip().rstrip("?")
-        source = "".join(text[start : form.q_line + 1])[column:-1]
-        return start, column, form.q_line, Syntax(Kind.HELP, "", asked.strip(), source)
-    end = min(find_end_of_continued_line(text, start), len(text) - 1)
-    line = assemble_continued_line([*text, "\n"], (start, column), end).strip()
-    return start, column, end, _parse(line, "".join(text[start : end + 1])[column:-1])
+def _timed(name: str, text: str) -> str:
+    """The Python that `%time` and the like run; empty where there is none, or nothing but a comment."""
+    valued = _TIMERS.get(name)
+    if valued is None:
+        return ""
+    options = re.match(rf"(-({f'[{valued}]' if valued else '(?!)'}\s*\S+|-[\w-]+|\w+)\s*)*", text)
+    code = text[options.end() if options else 0 :]
+    return "" if code.startswith("#") else code
+
+
+def _forms(text: list[str]) -> Iterator[tuple[int, int, int, Syntax]]:
+    """The forms up to the first one that Python reads on beyond: first line and column, last line, what each says."""
+    for tokens in make_tokens_by_line(text):
+        found = [form for finder in _FINDERS if (form := finder.find([tokens]))]
+        if not found:
+            continue
+        form = min(found, key=lambda f: (f.start_line, f.start_col, f.priority))
+        start, column = form.start_line, form.start_col
+        if isinstance(form, HelpEnd):
+            end = form.q_line
+            source = "".join(text[start : end + 1])[column:-1]
+            asked = source.split("#")[0].strip().rstrip("?")
+            yield start, column, end, Syntax(Kind.HELP, "", asked.strip(), source)
+        else:
+            end = min(find_end_of_continued_line(text, start), len(text) - 1)
+            line = assemble_continued_line([*text, "\n"], (start, column), end).strip()
+            yield start, column, end, _parse(line, "".join(text[start : end + 1])[column:-1])
+        if tokens[-1].end[0] > end + 1:
+            return
+
+
+def without_comment(command: str) -> str:
+    """Drop a trailing `# comment` of a magic or a shell command."""
+    quote = ""
+    for position, letter in enumerate(command):
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "'\"":
+            quote = letter
+        elif letter == "#" and (not position or command[position - 1] in " \t"):
+            return command[:position].rstrip()
+    return command
 
 
 def _parse(line: str, source: str) -> Syntax:

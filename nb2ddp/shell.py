@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from nb2ddp.ipython import without_comment
 from nb2ddp.tree import Tree
 
 _PIP = r"(?:(?:\S*python[\d.]*|\{sys\.executable\})\s+-m\s+)?(?:uv\s+)?pip3?(?:\.\d+)?"
@@ -60,7 +61,7 @@ class Command:
 
 def parts(command: str) -> list[str]:
     """The commands that `&&`, `||` and `;` join."""
-    return [part for part in _SEPARATOR.split(_without_comment(command))[::2] if part.strip()]
+    return [part for part in _SEPARATOR.split(without_comment(command))[::2] if part.strip()]
 
 
 def is_install(command: str) -> bool:
@@ -75,7 +76,7 @@ def is_install(command: str) -> bool:
 
 def without_installs(command: str) -> str:
     """The rest of a command whose parts install packages among other things."""
-    pieces = _SEPARATOR.split(_without_comment(command))
+    pieces = _SEPARATOR.split(without_comment(command))
     kept: list[str] = []
     for index in range(0, len(pieces), 2):
         if _INSTALL.match(pieces[index].strip("() ")) or not pieces[index].strip():
@@ -92,40 +93,32 @@ def only_shows(command: str) -> bool:
     return not re.search(r">|\$\(|`", command) and all(_SHOWING.match(piece) for piece in pieces)
 
 
-def parse(command: str, tree: Tree) -> Command:
+def parse(command: str, tree: Tree, place: cst.CSTNode) -> Command:
     """Turn a command of the notebook into Python.
 
-    `{name}` and `$name` are filled in where the notebook binds the name, as IPython does; any other brace or
+    `{name}` and `$name` are filled in where the notebook has bound the name, as IPython does; any other brace or
     dollar is the shell's own, and then, as in IPython, nothing of the command is filled in.
+
+    Args:
+        command: what the shell would be given.
+        tree: the notebook.
+        place: where the command stands.
     """
-    text = _without_comment(command)
+    text = without_comment(command)
     background = text.endswith("&") and not text.endswith("&&")
     if background:
         text = text[:-1].rstrip()
-    return Command(_expression(text, tree), background, bool(_BASH.search(text)))
+    return Command(_expression(text, tree, place), background, bool(_BASH.search(text)))
 
 
 def trailing_comment(command: str) -> str:
     """The `# comment` at the end of a command of one line; empty where there is none."""
-    return "" if "\n" in command else command[len(_without_comment(command)) :].strip()
+    return "" if "\n" in command else command[len(without_comment(command)) :].strip()
 
 
-def _without_comment(command: str) -> str:
-    """Drop a trailing `# comment`: the shell would ignore it too."""
-    quote = ""
-    for position, letter in enumerate(command):
-        if quote:
-            quote = "" if letter == quote else quote
-        elif letter in "'\"":
-            quote = letter
-        elif letter == "#" and command[:position].endswith((" ", "\t")):
-            return command[:position].rstrip()
-    return command
-
-
-def _expression(text: str, tree: Tree) -> str:
+def _expression(text: str, tree: Tree, place: cst.CSTNode) -> str:
     filled = list(_groups(text))
-    if not all(inside is None or _is_bound(inside, tree) for _, _, inside in filled):
+    if not all(inside is None or _is_bound(inside, tree, place) for _, _, inside in filled):
         return quoted(text)  # as IPython: where one name is unknown, nothing is filled in
     pieces, at = [], 0
     for start, end, inside in filled:
@@ -166,7 +159,7 @@ def _groups(text: str) -> Iterator[tuple[int, int, str | None]]:
         yield match.start(), match.end(), inside
 
 
-def _is_bound(inside: str, tree: Tree) -> bool:
+def _is_bound(inside: str, tree: Tree, place: cst.CSTNode) -> bool:
     """True for a Python expression all of whose names the notebook (or Python) binds."""
     try:
         expression = cst.parse_expression(_CONVERSION.sub("", inside).strip())
@@ -175,8 +168,8 @@ def _is_bound(inside: str, tree: Tree) -> bool:
     names = _names(expression)
     return (
         bool(names)
-        and all(n in tree.bound_names or hasattr(builtins, n) for n in names)
-        and any(n in tree.bound_names for n in names)
+        and all(tree.bound(n, place) or hasattr(builtins, n) for n in names)
+        and any(tree.bound(n, place) for n in names)
     )
 
 

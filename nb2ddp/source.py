@@ -6,6 +6,7 @@ import ast
 import bisect
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 
 import libcst as cst
@@ -14,7 +15,7 @@ from nb2ddp.ipython import Kind, Syntax, mask
 from nb2ddp.limits import excess
 from nb2ddp.model import Location, NotebookError
 from nb2ddp.notebook import Cell, Notebook
-from nb2ddp.tree import Tree, placeholder
+from nb2ddp.tree import Tree, head, placeholder
 
 #: It joins the next line to itself for Python, but not for IPython.
 _LONE_BACKSLASH = re.compile(r"^[ \t]*\\\n", re.M)
@@ -103,7 +104,7 @@ class Source:
     @cached_property
     def _body_starts(self) -> list[int]:
         """The offsets of the statements that stand in no block."""
-        return [self.tree.start(statement) for statement in self.tree.module.body]
+        return [self.tree.start(head(statement)) for statement in self.tree.module.body]
 
     def last_statement(self, cell: Cell) -> cst.CSTNode | None:
         """The last statement of a cell that stands in no block, where nothing follows it on its line."""
@@ -133,7 +134,10 @@ class Source:
         index = bisect.bisect_right(self.cell_starts, offset) - 1
         line, column = self.tree.line_column(offset)
         first, _ = self.tree.line_column(self.cell_starts[index])
-        return Location(self._cells[index].number, line - first + 1, column)
+        place = Location(self._cells[index].number, line - first + 1, column)
+        own, masked = self.line_text(place), self.tree.source[self.tree.line_start(offset) : self.tree.line_end(offset)]
+        moved = len(own) - len(masked) if own.endswith(masked.lstrip()) else 0  # `%time` left its place
+        return replace(place, column=column + moved)
 
     def line_text(self, location: Location) -> str:
         """The notebook's own line at a place."""

@@ -182,8 +182,11 @@ class Tree:
 
     def binding(self, node: cst.Name) -> Binding | None:
         """What a name stands for where it is used: the binding in effect, or None for a builtin or unknown."""
-        name, offset, live = node.value, self.start(node), self.is_live(node)
-        scope = self.scope(node)
+        return self.bound(node.value, node)
+
+    def bound(self, name: str, place: cst.CSTNode) -> Binding | None:
+        """What a name would stand for at a node; see `binding`."""
+        offset, live, scope = self.start(place), self.is_live(place), self.scope(place)
         own = True  # a class body's names are seen from that body alone
         while True:
             visible = own or not isinstance(scope, cst.ClassDef)
@@ -312,6 +315,12 @@ def argument(call: cst.Call, name: str, position: int | None = None) -> cst.Arg 
 def small_statements(node: cst.CSTNode) -> Sequence[cst.BaseSmallStatement]:
     """The statements of a line, or of a suite that follows its colon on the same line."""
     return node.body if isinstance(node, (cst.SimpleStatementLine, cst.SimpleStatementSuite)) else ()
+
+
+def head(statement: cst.CSTNode) -> cst.CSTNode:
+    """A statement's first node in the text: its first decorator, where it has one."""
+    decorators = getattr(statement, "decorators", ())
+    return decorators[0] if decorators else statement
 
 
 def placeholder(node: cst.CSTNode) -> int | None:

@@ -53,6 +53,18 @@ def test_source_says_where_a_notebook_is_wrong() -> None:
     assert "y = = 2" in text("x = 1", "y = = 2").split("\n")[(caught.value.file_line or 0) - 1]
 
 
+@pytest.mark.parametrize("alone", ["@staticmethod", "x = (1 +", "if x:", "y = 1 \\"])
+def test_cell_that_is_python_only_with_the_next_one_is_refused(alone: str) -> None:
+    with pytest.raises(NotebookError, match=r"^cell 1:\d+:\d+: the cell is not Python"):
+        convert_source(text(alone, "def f(): pass", *CELLS))
+
+
+def test_place_of_what_a_magic_runs() -> None:
+    conversion = convert_source(text(*CELLS[:1], "%time " + CELLS[1].split("\n")[1], *CELLS[2:]))
+    load = next(each for each in conversion.diagnostics if each.code == "DDP101")
+    assert (str(load.location), load.line_text[:10]) == ("cell 2:1:26", "%time mode")
+
+
 def test_options_are_checked() -> None:
     with pytest.raises(OptionsError, match="at least 1, not 0"):
         Options(per_device_batch_size=0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from nb2ddp.ipython import PLACEHOLDER, Kind, Syntax, mask
@@ -27,6 +29,21 @@ MASKED = [
     ("# a title\n\n%%capture\n!ls", f"# a title\n\n{P}(0)\n{P}(1)"),
     ("%%bash\nls\ncd x", f"{P}(0\n\n)"),
     ("%%writefile a.py\n!not ours\n%cd nor this", f"{P}(0\n\n)"),
+    # what runs the Python on its own line is that Python
+    ("%time x = f(1)  # once", "x = f(1)  # once"),
+    ("x = %time f(1)", "x = f(1)"),
+    ("%timeit -n 10 -r3 -q f(1)", "f(1)"),
+    ("%prun -s cumulative f(1)", "f(1)"),
+    ("%lprun -f f f(1)", "f(1)"),
+    ("%time !ls", f"{P}(0)"),
+    ("%time f(1, \\\n  2)\nx", "f(1,    2)\n\nx"),
+    ("%time", f"{P}(0)"),
+    ("x = %timeit -o f(1)", f"x = {P}(0)"),
+    ("%%time trainer.train()", "trainer.train()"),
+    ("%%timeit -n1 import torch\nf()", "import torch\nf()"),
+    ("%%time # why\nf()", f"{P}(0)\nf()"),
+    # what a command leaves open does not hide the next one
+    ("!echo it's\n!echo (\n%cd x\ny = [\n1]", f"{P}(0)\n{P}(1)\n{P}(2)\ny = [\n1]"),
     # help
     ("x?", f"{P}(0)"),
     ("?x", f"{P}(0)"),
@@ -80,6 +97,12 @@ def test_what_is_left_alone(source: str) -> None:
 @pytest.mark.parametrize("source", [source for source, _ in MASKED])
 def test_lines_do_not_move(source: str) -> None:
     assert mask(source).source.count("\n") == source.count("\n")
+
+
+def test_many_forms_take_time_in_proportion() -> None:
+    start = time.process_time()
+    mask("!echo 'a b'\n%matplotlib inline\nx = 1\n" * 2000)
+    assert time.process_time() - start < 10  # it took minutes where each form was looked for anew
 
 
 def test_forms_are_numbered_from_the_first() -> None:

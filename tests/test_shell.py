@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import libcst as cst
 import pytest
 
-from nb2ddp.shell import is_install, only_shows, parse, parts, quoted, without_installs
+from nb2ddp.shell import Command, is_install, only_shows, parse, parts, quoted, without_installs
 from nb2ddp.tree import Tree
 
 NOTEBOOK = """\
@@ -13,13 +14,21 @@ name = "abc"
 table = {"k": 2}
 items = ["u"]
 number = 7
+run()
+later = 8
 """
 VALUES = {"name": "abc", "table": {"k": 2}, "items": ["u"], "number": 7}
 
 
+def parsed(command: str) -> Command:
+    """What becomes of a command that stands where the notebook calls `run()`."""
+    tree = Tree(NOTEBOOK)
+    return parse(command, tree, tree.of(cst.Call)[0])
+
+
 def shell_text(command: str) -> str:
     """The command that the script hands to the shell."""
-    return str(eval(parse(command, Tree(NOTEBOOK)).expression, dict(VALUES)))
+    return str(eval(parsed(command).expression, dict(VALUES)))
 
 
 @pytest.mark.parametrize(
@@ -27,6 +36,7 @@ def shell_text(command: str) -> str:
     [
         ("echo {name}", "echo abc"),
         ("echo $name", "echo abc"),
+        ("echo $later", "echo $later"),
         ("echo {table['k']}", "echo 2"),
         ('echo {table["k"]}', "echo 2"),
         ("echo {items[0]} {len(name)}", "echo u 3"),
@@ -85,12 +95,12 @@ def test_comments_go(command: str, text: str) -> None:
     ],
 )
 def test_run(command: str, run: str) -> None:
-    assert parse(command, Tree(NOTEBOOK)).run == run
+    assert parsed(command).run == run
 
 
 def test_lines() -> None:
     expected = 'subprocess.run("ls", shell=True, capture_output=True, text=True).stdout.splitlines()'
-    assert parse("ls", Tree("")).lines == expected
+    assert parsed("ls").lines == expected
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ def find(program: Program) -> Iterator[Finding]:
         statement = program.alone(call)
         if form.body is None and form.name in PYTHON_CELL_MAGICS and statement is not None:
             assert len(small_statements(program.tree.parents[statement])) == 1
-            yield Finding(call, f"%%{form.name} is IPython's", edits=(Remove(statement),))
+            yield Finding(call, f"%%{form.name} is IPython's", edits=(Remove(statement, comment=form.comment),))
             yield from _captured(program, form)
 
 
@@ -53,7 +53,7 @@ RULE = Rule(
     why="These magics run their body in the notebook's own namespace; later cells may use what it defines.",
     find=find,
     examples=(
-        Example("# a title\n%%capture --no-stderr\nx = 1\n", "# a title\nx = 1\n"),
+        Example("# a title\n%%capture --no-stderr # quietly\nx = 1\n", "# a title\n# quietly\nx = 1\n"),
         Example("x = 7 %2\n"),
     ),
 )

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Iterator
 
+import libcst as cst
+
 from nb2ddp.edits import Remove, Replace
-from nb2ddp.ipython import Kind, Syntax
+from nb2ddp.ipython import Kind, Syntax, without_comment
 from nb2ddp.model import Severity
 from nb2ddp.once import WAIT, once_a_machine
 from nb2ddp.program import Finding, Program
 from nb2ddp.rule import Example, Rule
-from nb2ddp.shell import parse, quoted
+from nb2ddp.shell import is_install, parse, quoted
 
-_SHELLS = {"bash": "bash", "sh": "sh", "script": "", "!": "bash", "sx": "bash", "system": "bash"}
-_PYTHONS = frozenset({"python", "python3", "pypy"})
+#: The programs that run the body, as Python writes them; `%%script` names its own.
+_PROGRAMS = {
+    **dict.fromkeys(("bash", "!", "sx", "system"), '"bash"'),
+    **dict.fromkeys(("python", "python3", "pypy"), "sys.executable"),
+    "sh": '"sh"',
+    "script": "",
+}
+#: Programs that do nothing with the body: `%%script false` switches a cell off.
+_OFF = re.compile(r"(--\S+\s+)*(false|true|echo)\b")
 _FILES = frozenset({"writefile", "file"})
-#: Magics that draw in the notebook.
-_SHOWN = frozenset({"html", "HTML", "javascript", "js", "latex", "markdown", "svg", "SVG"})
+#: Magics that draw in the notebook, and that show a text to read.
+_DRAWN = frozenset({"html", "HTML", "javascript", "js", "svg", "SVG"})
+_TEXT = frozenset({"latex", "markdown"})
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -24,16 +36,29 @@ def find(program: Program) -> Iterator[Finding]:
         statement = program.alone(call)
         if form.body is None or statement is None or program.installs.is_install(call):
             continue
-        code, needs = _code(program, form)
+        code, needs = _code(program, call, form)
+        if form.name in _DRAWN:
+            yield Finding(call, f"%%{form.name} draws in the notebook", edits=(Remove(statement),))
+            continue
+        if form.name in _TEXT or (form.name == "script" and _OFF.match(form.text)):
+            yield Finding(call, f"%%{form} is no code that runs", edits=(Replace(statement, _commented(form)),))
+            continue
         if code is None:
             yield Finding(
                 call,
-                f"%%{form.name} has no counterpart in a script: write what it does in Python",
-                edits=(Remove(statement),),
-                severity=Severity.NOTE if form.name in _SHOWN else Severity.WARNING,
-                todo=form.name not in _SHOWN,
+                f"%%{form} has no counterpart in a script: write what it does in Python",
+                edits=(Replace(statement, _commented(form)),),
+                severity=Severity.WARNING,
+                todo=True,
             )
             continue
+        if form.name in _PROGRAMS and any(is_install(line.strip()) for line in (form.body or "").split("\n")):
+            yield Finding(
+                call,
+                "installs packages besides what else it does: do that once, before the job",
+                severity=Severity.WARNING,
+                todo=True,
+            )
         guard = once_a_machine(program, statement)
         yield Finding(
             call,
@@ -43,30 +68,53 @@ def find(program: Program) -> Iterator[Finding]:
         )
 
 
-def _code(program: Program, form: Syntax) -> tuple[str | None, frozenset[str]]:
+def _commented(form: Syntax) -> str:
+    return "\n".join(f"# {line}".rstrip() for line in (form.body or "").split("\n"))
+
+
+def _code(program: Program, call: cst.Call, form: Syntax) -> tuple[str | None, frozenset[str]]:
     """The statement that does what a cell magic does, and what it needs of the setup block."""
     body = form.body or ""
-    words = [word for word in form.text.split() if not word.startswith("-")]
-    if form.name in _FILES and words:
-        mode = "a" if "-a" in form.text.split() or "--append" in form.text else "w"
-        path = parse(words[-1].strip("'\""), program.tree).expression
+    if form.name in _FILES and (words := _words(form.text)):
+        mode = "a" if {"-a", "--append"} & set(words) else "w"
+        path = parse(words[-1], program.tree, call).expression
         return (
             f'with open({path}, "{mode}", encoding="utf-8") as file:\n    file.write({quoted(body + chr(10))})',
             frozenset(),
         )
-    if form.name in _SHELLS:
-        shell = _SHELLS[form.name] or (words[0] if words else "sh")
-        function = "Popen" if "--bg" in form.text.split() else "run"
-        return f'subprocess.{function}(["{shell}", "-c", {quoted(body)}])', frozenset({"subprocess"})
-    if form.name in _PYTHONS:
-        return f'subprocess.run([sys.executable, "-c", {quoted(body)}])', frozenset({"subprocess"})
+    if form.name in _PROGRAMS:
+        return _run(program, call, form), frozenset({"subprocess"})
     return None, frozenset()
+
+
+def _run(program: Program, call: cst.Call, form: Syntax) -> str | None:
+    """The call that gives a body to a program; None where IPython would keep what it prints under a name."""
+    words, body = _words(form.text), form.body or ""
+    if any(word.startswith(("--out", "--err", "--proc")) for word in words):
+        return None
+    function = "Popen" if "--bg" in words else "run"
+    words = [word for word in words if word not in ("--bg", "--no-raise-error")]
+    called = [_PROGRAMS[form.name]] if _PROGRAMS[form.name] else []
+    arguments = [*called, *(parse(word, program.tree, call).expression for word in words)] or ['"sh"']
+    if len(arguments) == 1:
+        return f'subprocess.{function}([{arguments[0]}, "-c", {quoted(body)}])'
+    if function == "Popen":
+        return None
+    return f"subprocess.run([{', '.join(arguments)}], input={quoted(body + chr(10))}, text=True)"
+
+
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(without_comment(text))
+    except ValueError:
+        return text.split()
 
 
 RULE = Rule(
     code="DDP309",
     name="cell-magic-with-own-body",
-    summary="`%%writefile` writes the file, `%%bash` and `%%sh` run the shell, `%%html` and its like go.",
+    summary="`%%writefile` writes the file, `%%bash` and `%%sh` run the shell, `%%html` and its like go; the"
+    " body of any other stays as a comment.",
     why="A script has no magics. Before training each machine's first process does it and the others wait, so that no"
     " two processes write one file.",
     find=find,
@@ -85,6 +133,25 @@ trainer.train()
 # %%
 subprocess.run(["bash", "-c", "ls out"])
 """,
+        ),
+        Example(
+            """\
+folder = "rows"
+# %%
+%%bash -s "$folder" 3
+./prepare $1 $2
+""",
+            """\
+folder = "rows"
+# %%
+subprocess.run(["bash", "-s", f"{folder}", "3"], input=\"\"\"./prepare $1 $2
+\"\"\", text=True)
+""",
+        ),
+        Example(
+            "%%sql\nselect *\nfrom rows\n",
+            "# TODO[nb2ddp] DDP309: %%sql has no counterpart in a script: write what it does in Python\n"
+            "# select *\n# from rows\n",
         ),
         Example("%%capture\nx = 1\n"),
     ),

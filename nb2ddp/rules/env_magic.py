@@ -30,11 +30,11 @@ def find(program: Program) -> Iterator[Finding]:
         pair = assignment(form.text)
         if pair is None:
             shown = f'os.environ["{form.text}"]' if form.text else "dict(os.environ)"
-            edit = Replace(call, shown) if statement is None else Remove(statement)
+            edit = Replace(call, shown) if statement is None else Remove(statement, comment=form.comment)
             yield Finding(call, f"%{form.name} {form.text}".rstrip() + " only shows the environment", edits=(edit,))
             continue
         name, value, comment = pair
-        code = f'os.environ["{name}"] = {parse(value, program.tree).expression}'
+        code = f'os.environ["{name}"] = {parse(value, program.tree, call).expression}'
         yield Finding(
             call,
             f"%{form.name} is IPython's",

@@ -14,7 +14,7 @@ from nb2ddp.rule import Example, Rule
 def find(program: Program) -> Iterator[Finding]:
     for call, form in program.forms_of(Kind.HELP, Kind.AUTOCALL):
         statement = program.alone(call)
-        edit = Remove(statement) if statement is not None else Replace(call, "None")
+        edit = Remove(statement, comment=form.comment) if statement is not None else Replace(call, "None")
         if form.kind is Kind.HELP:
             yield Finding(call, f"{form.text}? shows help", edits=(edit,))
         else:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from nb2ddp.edits import Remove, Replace
+import libcst as cst
+
+from nb2ddp.edits import Edit, Remove, Replace
 from nb2ddp.ipython import Kind, Syntax
 from nb2ddp.model import Severity
 from nb2ddp.program import Finding, Program
@@ -18,14 +20,14 @@ _NOTEBOOK_ONLY = frozenset(
     "alias autoawait autocall autoindent automagic autosave bookmark clear cls colors config connect_info "
     "debug dhist dirs doctest_mode edit gui hist history killbgscripts less load_ext logoff logon "
     "logstart logstate logstop lsmagic man matplotlib mkdirs more notebook page pastebin pdb pdef pdoc "
-    "pfile pinfo pinfo2 pprint precision profile psearch psource pylab qtconsole quickref recall "
-    "reload_ext rehashx rep rerun reset reset_selective save store tb unload_ext who who_ls whos xdel "
-    "xmode autoreload aimport watermark tensorboard load_interactive".split()
+    "pfile pinfo pinfo2 pprint precision profile psearch psource qtconsole quickref "
+    "reload_ext rehashx reset reset_selective save tb unload_ext who who_ls whos xdel "
+    "xmode autoreload watermark tensorboard load_interactive".split()
 )
 #: Magics that are shell commands under another name.
 _SHELL = frozenset("cat cp head ldir lf lk ll ls lx mkdir mv rm rmdir sx system tail".split())
 _SHELL_CALLS = frozenset({"sx", "system"})
-_OPTIONS = re.compile(r"^(-\w+(\s+\d+)?\s+)+")  # %timeit -n 10 f(x)
+#: Without Python to run they do nothing; with it they stand no more (ipython.py).
 _TIMERS = frozenset({"time", "timeit", "prun", "memit", "mprun", "lprun"})
 #: Handled by rules of their own.
 _ELSEWHERE = frozenset({"env", "set_env", "pip", "conda", "mamba", "uv", "micromamba"})
@@ -39,9 +41,14 @@ def find(program: Program) -> Iterator[Finding]:
         if form.name in _SHELL:
             yield from shell_findings(program, call, form.text if form.name in _SHELL_CALLS else str(form))
             continue
-        code = _code(program, form, shown=statement is not None)
+        code = _code(program, call, form, shown=statement is not None)
         unknown = code is None
-        edit = Replace(call, code or "None") if code or statement is None else Remove(statement)
+        if statement is None:
+            edit: Edit = Replace(call, code or "None")
+        else:
+            edit = (
+                Replace(call, f"{code}  {form.comment}".rstrip()) if code else Remove(statement, comment=form.comment)
+            )
         if unknown:
             yield Finding(
                 call,
@@ -54,22 +61,22 @@ def find(program: Program) -> Iterator[Finding]:
             yield Finding(call, f"%{form.name} is IPython's", edits=(edit,))
 
 
-def _code(program: Program, form: Syntax, shown: bool) -> str | None:
+def _code(program: Program, call: cst.Call, form: Syntax, shown: bool) -> str | None:
     """The Python that a magic stands for: empty where it only steers the notebook, None where there is none."""
     if form.name in ("cd", "pushd"):
         folder = form.text.removeprefix("-q ").strip().strip("'\"") or "~"
         if folder.startswith("-"):
             return None
         name = re.fullmatch(r"\{(\w+)\}|\$(\w+)", folder)
-        if name is not None and (name[1] or name[2]) in program.tree.bound_names:
+        if name is not None and program.tree.bound(name[1] or name[2], call):
             return f"os.chdir({name[1] or name[2]})"
-        path = parse(folder, program.tree).expression
+        path = parse(folder, program.tree, call).expression
         return f"os.chdir(os.path.expanduser({path}))" if folder.startswith("~") else f"os.chdir({path})"
     if form.name == "pwd":
         return "" if shown else "os.getcwd()"
-    if form.name in _TIMERS:
-        return _OPTIONS.sub("", form.text)
-    return "" if form.name in _NOTEBOOK_ONLY and shown else None
+    if form.name == "store":
+        return None if "-r" in form.text.split() else ""
+    return "" if form.name in _NOTEBOOK_ONLY | _TIMERS and shown else None
 
 
 RULE = Rule(
@@ -81,7 +88,13 @@ RULE = Rule(
     find=find,
     examples=(
         Example("%matplotlib inline\n%cd data/sub\nplace = %pwd\n", 'os.chdir("data/sub")\nplace = os.getcwd()\n'),
-        Example("%time result = f(1)\n", "result = f(1)\n"),
+        Example(
+            "%load_ext autoreload # for my own modules\n%cd data # where the rows are\n",
+            '# for my own modules\nos.chdir("data")  # where the rows are\n',
+        ),
+        Example(
+            "%time result = f(1)\nstats = %time trainer.train()\n%time\n", "result = f(1)\nstats = trainer.train()\n"
+        ),
         Example("x = a %b\n"),
     ),
 )

@@ -35,7 +35,7 @@ def shell_findings(program: Program, call: cst.Call, command: str) -> Iterator[F
         yield Finding(call, message, edits=(Remove(statement),))
     else:
         comment = trailing_comment(command)
-        run = Replace(statement, f"{parse(text, program.tree).run}  {comment}".rstrip())
+        run = Replace(statement, f"{parse(text, program.tree, call).run}  {comment}".rstrip())
         if only_shows(text):
             yield Finding(call, message, edits=(run, *on_main_process(program, statement)), needs=needs)
         else:
@@ -45,7 +45,7 @@ def shell_findings(program: Program, call: cst.Call, command: str) -> Iterator[F
 
 def _assigned(program: Program, call: cst.Call, text: str, message: str) -> Finding:
     """A command whose output the notebook takes: where it may do more than show something, it runs once."""
-    lines, needs = parse(text, program.tree).lines, frozenset({"subprocess"})
+    lines, needs = parse(text, program.tree, call).lines, frozenset({"subprocess"})
     if only_shows(text) or not program.runs_before_end(call) or is_guarded(program, call):
         return Finding(call, message, edits=(Replace(call, lines),), needs=needs)
     share = shared(program, call)

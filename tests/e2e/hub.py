@@ -20,42 +20,55 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedTokenizerFast
 
 
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+Row = dict[str, Any]
+
+
 class Model(NamedTuple):
-    """An architecture, and the tokens that begin, end and pad a text."""
+    """An architecture, the tokens that begin and end a text, how a conversation is written, and further settings."""
 
     family: str
     begin: str | None
     end: str
-    pad: str
+    chat_template: str = CHAT_TEMPLATE
+    settings: dict[str, Any] | None = None
+
+
+class Data(NamedTuple):
+    """How a row of a data set is made, and the split and the configuration that its rows are found under."""
+
+    row: Callable[[random.Random], Row]
+    split: str = "train"
+    configuration: str = "default"
+    rows: int = 240
 
 
 MODELS = {
-    "unsloth/Llama-3.2-1B": Model("llama", "<|begin_of_text|>", "<|end_of_text|>", "<pad>"),
-    "unsloth/Llama-3.2-1B-Instruct": Model("llama", "<|begin_of_text|>", "<|eot_id|>", "<pad>"),
-    "unsloth/mistral-7b-v0.3": Model("mistral", "<s>", "</s>", "<pad>"),
-    "unsloth/Qwen2.5-0.5B-Instruct": Model("qwen2", None, "<|im_end|>", "<pad>"),
-    "unsloth/Qwen3-0.6B": Model("qwen3", None, "<|im_end|>", "<pad>"),
-    "unsloth/gemma-3-270m-it": Model("gemma3_text", "<bos>", "<end_of_turn>", "<pad>"),
+    "unsloth/Llama-3.2-1B": Model("llama", "<|begin_of_text|>", "<|end_of_text|>"),
+    "unsloth/Llama-3.2-1B-Instruct": Model("llama", "<|begin_of_text|>", "<|eot_id|>"),
+    "unsloth/mistral-7b-v0.3": Model("mistral", "<s>", "</s>"),
+    "unsloth/Qwen2.5-0.5B-Instruct": Model("qwen2", None, "<|im_end|>"),
+    "unsloth/Qwen3-0.6B": Model("qwen3", None, "<|im_end|>"),
+    "unsloth/gemma-3-270m-it": Model("gemma3_text", "<bos>", "<end_of_turn>"),
 }
 # Where Unsloth looks for its own 4-bit copies of a model.
 COPIES = ("{}-bnb-4bit", "{}-unsloth-bnb-4bit")
 
 SPECIAL_TOKENS = [
-    *("<unk>", "<pad>", "<s>", "</s>", "<bos>", "<start_of_turn>", "<end_of_turn>", "<|begin_of_text|>"),
-    *("<|end_of_text|>", "<|eot_id|>", "<|im_start|>", "<|im_end|>"),
+    *("<unk>", "<pad>", "<s>", "</s>", "<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>", "<|turn>", "<turn|>"),
+    *("<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
+    *("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|startoftext|>", "<|end|>", "<|start|>", "<|message|>"),
+    *("<|channel|>", "<|start_of_role|>", "<|end_of_role|>", "<|user|>", "<|assistant|>", "<|system|>"),
+    *("[INST]", "[/INST]", "<think>", "</think>"),
 ]
-CHAT_TEMPLATE = (
-    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n"
-    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
 WORDS = [
     *("amber", "basin", "cedar", "delta", "ember", "fjord", "grove", "harbor", "inlet", "jade", "kelp"),
     *("lagoon", "meadow", "north", "orchard", "pebble", "quarry", "ridge", "summit", "timber", "valley"),
     *("carries", "follows", "keeps", "leaves", "meets", "turns"),
 ]
-ROWS = 240
-
-Row = dict[str, Any]
 
 
 def sentences(rng: random.Random, most: int = 3) -> str:
@@ -77,25 +90,24 @@ def conversation_row(rng: random.Random) -> Row:
     return {"conversations": [{"from": who, "value": sentences(rng)} for who in speakers], "source": "tiny"}
 
 
-DATASETS: dict[str, Callable[[random.Random], Row]] = {
-    "yahma/alpaca-cleaned": instruction_row,
-    "mlabonne/FineTome-100k": conversation_row,
-    "roneneldan/TinyStories": lambda rng: {"text": sentences(rng, 6)},
-    "databricks/databricks-dolly-15k": lambda rng: {
-        "instruction": sentences(rng, 1),
-        "context": rng.choice(["", sentences(rng, 2)]),
-        "response": sentences(rng),
-        "category": rng.choice(["open_qa", "summarization"]),
-    },
-    "openai/gsm8k": lambda rng: {
-        "question": sentences(rng),
-        "answer": f"{sentences(rng)} #### {rng.randint(0, 99)}",
-    },
-    "Abirate/english_quotes": lambda rng: {
-        "quote": sentences(rng, 2),
-        "author": rng.choice(WORDS).capitalize(),
-    },
-    "stanfordnlp/imdb": lambda rng: {"text": sentences(rng), "label": rng.randint(0, 1)},
+DATASETS = {
+    "yahma/alpaca-cleaned": Data(instruction_row),
+    "mlabonne/FineTome-100k": Data(conversation_row),
+    "roneneldan/TinyStories": Data(lambda rng: {"text": sentences(rng, 6)}),
+    "databricks/databricks-dolly-15k": Data(
+        lambda rng: {
+            "instruction": sentences(rng, 1),
+            "context": rng.choice(["", sentences(rng, 2)]),
+            "response": sentences(rng),
+            "category": rng.choice(["open_qa", "summarization"]),
+        }
+    ),
+    "openai/gsm8k": Data(
+        lambda rng: {"question": sentences(rng), "answer": f"{sentences(rng)} #### {rng.randint(0, 99)}"},
+        configuration="main",
+    ),
+    "Abirate/english_quotes": Data(lambda rng: {"quote": sentences(rng, 2), "author": rng.choice(WORDS).capitalize()}),
+    "stanfordnlp/imdb": Data(lambda rng: {"text": sentences(rng), "label": rng.randint(0, 1)}),
 }
 
 
@@ -113,43 +125,43 @@ def tokenizer(model: Model) -> PreTrainedTokenizerFast:
         tokenizer_object=core,
         bos_token=model.begin,
         eos_token=model.end,
-        pad_token=model.pad,
+        pad_token="<pad>",
         unk_token="<unk>",
         model_max_length=4096,
-        chat_template=CHAT_TEMPLATE,
+        chat_template=model.chat_template,
     )
 
 
-def model_config(family: str, words: PreTrainedTokenizerFast) -> PretrainedConfig:
+def model_config(model: Model, words: PreTrainedTokenizerFast) -> PretrainedConfig:
     """Two layers of 128, wide enough for 4-bit blocks and for the attention kernels of a GPU."""
     from transformers import AutoConfig
 
-    return AutoConfig.for_model(
-        family,
-        vocab_size=512,  # more than the tokenizer has, as in most models
-        hidden_size=128,
-        intermediate_size=256,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=32,
-        max_position_embeddings=4096,
-        tie_word_embeddings=False,
-        bos_token_id=words.bos_token_id,
-        eos_token_id=words.eos_token_id,
-        pad_token_id=words.pad_token_id,
-    )
+    settings = {
+        "vocab_size": 512,  # more than the tokenizer has, as in most models
+        "hidden_size": 128,
+        "intermediate_size": 256,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "max_position_embeddings": 4096,
+        "tie_word_embeddings": False,
+        "bos_token_id": words.bos_token_id,
+        "eos_token_id": words.eos_token_id,
+        "pad_token_id": words.pad_token_id,
+    }
+    return AutoConfig.for_model(model.family, **settings | (model.settings or {}))
 
 
-def build_models(root: Path) -> None:
-    """Every model of `MODELS` below `root`, with links under the names of its 4-bit copies."""
+def build_models(root: Path, models: dict[str, Model]) -> None:
+    """Each of `models` below `root`, with links under the names of its 4-bit copies."""
     import torch
     from transformers import AutoModelForCausalLM
 
-    for name, about in MODELS.items():
+    for name, about in models.items():
         words = tokenizer(about)
         torch.manual_seed(0)
-        config = model_config(about.family, words)
+        config = model_config(about, words)
         AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(root / name)
         words.save_pretrained(root / name)
         folder = Path(name)
@@ -160,25 +172,28 @@ def build_models(root: Path) -> None:
                     link.symlink_to(folder.name)
 
 
-def build_datasets(root: Path) -> None:
-    """Every data set of `DATASETS` below `root`, as one parquet file for its "train" split."""
+def build_datasets(root: Path, datasets: dict[str, Data]) -> None:
+    """Each of `datasets` below `root`: one parquet file, and a card that names its configuration."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    for name, row in DATASETS.items():
+    for name, about in datasets.items():
         rng = random.Random(name)
-        folder = root / name / "data"
+        folder = root / name
         folder.mkdir(parents=True, exist_ok=True)
-        table = pa.Table.from_pylist([row(rng) for _ in range(ROWS)])
-        pq.write_table(table, folder / "train-00000-of-00001.parquet")
-    card = "---\nconfigs:\n- config_name: main\n  data_files: data/train-*.parquet\n---\n"
-    (root / "openai/gsm8k/README.md").write_text(card)
+        table = pa.Table.from_pylist([about.row(rng) for _ in range(about.rows)])
+        pq.write_table(table, folder / f"{about.split}.parquet")
+        card = [
+            *("---", "configs:", f"- config_name: {about.configuration}", "  data_files:"),
+            *(f"  - split: {about.split}", f"    path: {about.split}.parquet", "---", ""),
+        ]
+        (folder / "README.md").write_text("\n".join(card))
 
 
 def build(root: Path) -> Path:
     """Build the whole hub in the folder `root`, which is made if it is missing, and return it."""
-    build_models(root)
-    build_datasets(root)
+    build_models(root, MODELS)
+    build_datasets(root, DATASETS)
     return root
 
 

@@ -1,0 +1,71 @@
+"""DDP106: embeddings that Unsloth sets aside on disk, in a folder of each process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from nb2ddp.keywords import passed, set_argument
+from nb2ddp.program import Finding, Program
+from nb2ddp.rule import Example, Rule
+
+FOLDER = "_unsloth_temporary_saved_buffers"
+OWN = f"f\"{FOLDER}/{{os.environ.get('RANK', 0)}}\""
+
+
+def find(program: Program) -> Iterator[Finding]:
+    tree = program.tree
+    for call in tree.of(cst.Call):
+        if not tree.text(call.func).endswith("get_peft_model") or not tree.is_live(call):
+            continue
+        modules = passed(tree, call, "target_modules")
+        checkpointing = passed(tree, call, "use_gradient_checkpointing")
+        trained = tree.text(tree.value(modules.value)) if modules is not None else ""
+        unsloth = checkpointing is None or tree.literal(checkpointing.value) in ("unsloth", ...)
+        if not unsloth or not ("embed_tokens" in trained or "lm_head" in trained):
+            continue
+        if passed(tree, call, "temporary_location") is None:
+            yield Finding(
+                call,
+                "Unsloth sets embeddings that are trained aside on disk: every process into the same file",
+                edits=(set_argument(tree, call, "temporary_location", OWN),),
+            )
+
+
+RULE = Rule(
+    code="DDP106",
+    name="offloaded-into-one-file",
+    summary="Where embeddings are trained with Unsloth's checkpointing, `get_peft_model` gets a folder for each process.",
+    why="`get_peft_model` writes embeddings that are trained into a file below the working directory and maps it into"
+    " memory (unsloth/models/_utils.py, `offload_to_disk`). The processes of a job would write one file while others"
+    " read it, and making its folder fails where two try at once.",
+    find=find,
+    examples=(
+        Example(
+            """\
+model = FastLanguageModel.get_peft_model(
+    model,
+    target_modules = ["q_proj", "v_proj", "embed_tokens", "lm_head"],
+    use_gradient_checkpointing = "unsloth",
+)
+""",
+            """\
+model = FastLanguageModel.get_peft_model(
+    model,
+    target_modules = ["q_proj", "v_proj", "embed_tokens", "lm_head"],
+    use_gradient_checkpointing = "unsloth",
+    temporary_location = f"_unsloth_temporary_saved_buffers/{os.environ.get('RANK', 0)}",
+)
+""",
+        ),
+        Example(
+            "model = FastLanguageModel.get_peft_model(model, target_modules=['q_proj'],"
+            " use_gradient_checkpointing='unsloth')\n"
+        ),
+        Example(
+            "model = FastLanguageModel.get_peft_model(model, target_modules=['lm_head'],"
+            " use_gradient_checkpointing=True)\n"
+        ),
+    ),
+)

@@ -23,7 +23,7 @@ def passed(tree: Tree, call: cst.Call, name: str) -> Passed | None:
     direct = keyword(call, name)
     if direct is not None:
         return Passed(direct.value, call)
-    for source in _unpacked(tree, call):
+    for source in _unpacked(tree, call, name):
         for key, value in _entries(source):
             if key == name:
                 return Passed(value, source)
@@ -42,18 +42,24 @@ def set_argument(tree: Tree, call: cst.Call, name: str, value: str) -> Edit:
     if found is not None and found.holder is not call:
         return Replace(found.value, value)
     if found is None and not is_closed(tree, call):
-        star = next(a for a in call.args if a.star == "**" and _dictionary(tree, a.value) is None)
-        return SetUnpacked(star, name, value)
+        stars = [a for a in call.args if a.star == "**"]
+        return SetUnpacked(next((a for a in stars if _dictionary(tree, a.value, name) is None), stars[0]), name, value)
     return SetKeyword(call, name, value)
 
 
-def _unpacked(tree: Tree, call: cst.Call) -> list[cst.CSTNode]:
-    found = [_dictionary(tree, argument.value) for argument in call.args if argument.star == "**"]
+def _unpacked(tree: Tree, call: cst.Call, name: str | None = None) -> list[cst.CSTNode]:
+    found = [_dictionary(tree, argument.value, name) for argument in call.args if argument.star == "**"]
     return [source for source in found if source is not None]
 
 
-def _dictionary(tree: Tree, node: cst.BaseExpression) -> cst.CSTNode | None:
-    """The `{...}` or `dict(...)` that an expression stands for, where all its keys are written out."""
+def _dictionary(tree: Tree, node: cst.BaseExpression, name: str | None = None) -> cst.CSTNode | None:
+    """The `{...}` or `dict(...)` that an expression stands for, where all its keys are written out.
+
+    None too where it is changed later: under the one key that is asked for, or under any.
+    """
+    changed = _changed_keys(tree, node)
+    if ... in changed or (changed and name is None) or name in changed:
+        return None
     source = tree.value(node)
     if isinstance(source, cst.Call) and tree.qualified(source.func) == "dict":
         return source if all(a.keyword is not None for a in source.args) else None
@@ -61,6 +67,21 @@ def _dictionary(tree: Tree, node: cst.BaseExpression) -> cst.CSTNode | None:
         plain = all(isinstance(e, cst.DictElement) and isinstance(e.key, cst.SimpleString) for e in source.elements)
         return source if plain else None
     return None
+
+
+def _changed_keys(tree: Tree, node: cst.BaseExpression) -> set[object]:
+    """The keys under which a dictionary with a name is changed by a statement; `...` for any."""
+    keys: set[object] = set()
+    for use in tree.loads(node.value) if isinstance(node, cst.Name) else ():
+        parent = tree.parents[use]
+        if isinstance(parent, cst.Subscript) and isinstance(tree.parents[parent], (cst.AssignTarget, cst.AugAssign)):
+            index = parent.slice[0].slice
+            keys.add(tree.literal(index.value) if isinstance(index, cst.Index) else ...)
+        elif isinstance(parent, cst.AugAssign) or (
+            isinstance(parent, cst.Attribute) and parent.attr.value in ("update", "setdefault", "pop", "clear")
+        ):
+            keys.add(...)
+    return keys
 
 
 def _entries(source: cst.CSTNode) -> list[tuple[str, cst.BaseExpression]]:

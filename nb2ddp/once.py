@@ -29,6 +29,7 @@ def once_a_machine(program: Program, node: cst.CSTNode, in_whole_job: bool = Fal
     statement = _whole(program, tree.statement(node))
     header = f"if {program.name('is_main_process')}" if in_whole_job else f"if {program.name('local_rank')} == 0"
     barred = _conditional(program, statement)
+    barred = None if barred is program.training.last else barred
     if barred is statement:
         return (Guard(statement, statement, header, WAIT_CALL),)
     if barred is not None:
@@ -37,25 +38,42 @@ def once_a_machine(program: Program, node: cst.CSTNode, in_whole_job: bool = Fal
     return (Guard(statement, statement, header), *waits)
 
 
-def _conditional(program: Program, statement: Statement) -> Statement | None:
-    """The statement after which every process can wait: the outermost `if`, `try` or `while` around one, or itself.
+def _conditional(program: Program, statement: Statement, below: tuple[cst.FunctionDef, ...] = ()) -> Statement | None:
+    """The statement after which every process can wait: the outermost one that not all may go through, or itself.
 
     None in a function that not every process calls alike: a method, or one that is handed on or used after training.
     """
     tree = program.tree
     after: Statement = statement
     for above in tree.ancestors(statement):
-        if isinstance(above, (cst.If, cst.Try, cst.While)):
+        if isinstance(above, (cst.If, cst.Try, cst.While)) and not _is_script_test(program, above):
+            after = above
+        elif isinstance(above, cst.For) and any(tree.within(above, kind) for kind in (cst.Break, cst.Continue)):
             after = above
         elif isinstance(above, (cst.Lambda, cst.ClassDef)):
             return None
         elif isinstance(above, cst.FunctionDef):
-            calls = program.calls_of(above)
-            alike = bool(calls) and len(calls) == len(program.uses_of(above))
-            if not alike or not all(program.training.is_before_end(c) and tree.function(c) is None for c in calls):
-                return None
-            return after if all(_conditional(program, tree.statement(c)) is tree.statement(c) for c in calls) else None
-    return after if after is not program.training.last else None
+            left = any(tree.start(each) < tree.start(statement) for each in tree.within(above, cst.Return))
+            return after if not left and _called_alike(program, above, below) else None
+    return after
+
+
+def _called_alike(program: Program, function: cst.FunctionDef, below: tuple[cst.FunctionDef, ...]) -> bool:
+    """True for a function that every process calls at the same places, all before the end of training."""
+    calls = program.calls_of(function)
+    statements = [program.tree.statement(call) for call in calls]
+    return (
+        function not in below
+        and bool(calls)
+        and len(calls) == len(program.uses_of(function))
+        and all(program.training.is_before_end(call) for call in calls)
+        and all(_conditional(program, each, (*below, function)) is each for each in statements)
+    )
+
+
+def _is_script_test(program: Program, statement: cst.CSTNode) -> bool:
+    """True for `if __name__ == "__main__":`."""
+    return isinstance(statement, cst.If) and "__name__" in program.tree.text(statement.test)
 
 
 def _whole(program: Program, statement: Statement) -> Statement:
@@ -115,7 +133,13 @@ def on_main_process(program: Program, node: cst.CSTNode) -> tuple[Edit, ...]:
 def is_guarded(program: Program, node: cst.CSTNode) -> bool:
     """True below a condition on the rank, or in what `run_once` runs."""
     tree = program.tree
-    names = {program.name("local_rank"), program.name("is_main_process"), "process_first"}
+    names = {
+        program.name("local_rank"),
+        program.name("is_main_process"),
+        "process_first",
+        "process_zero",
+        "rank() == 0",
+    }
     return any(
         (isinstance(above, cst.Call) and tree.text(above.func) == program.name("run_once"))
         or (isinstance(above, (cst.If, cst.With)) and any(n in tree.text(above).split(":", 1)[0] for n in names))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from nb2ddp.keywords import passed, set_argument
@@ -10,12 +11,14 @@ from nb2ddp.models import is_partial, loaders_handed_on, loads, unknown_loads
 from nb2ddp.program import Finding, Program
 from nb2ddp.rule import Example, Rule
 
+_CPU = re.compile(r"""["']cpu["']""")
+
 
 def find(program: Program) -> Iterator[Finding]:
     tree, local_rank = program.tree, program.name("local_rank")
     for call in loads(tree):
         given = passed(tree, call, "device_map")
-        if given is not None and tree.text(given.value) == local_rank:
+        if given is not None and (tree.text(given.value) == local_rank or _CPU.search(tree.text(given.value))):
             continue
         if given is None and is_partial(tree, tree.value(call.func)):
             continue  # passed where the call is prepared
@@ -124,6 +127,12 @@ model = AutoModelForCausalLM.from_pretrained("gpt2", **settings)
             """\
 from transformers import AutoTokenizer
 tokenizer = AutoTokenizer.from_pretrained("gpt2")
+"""
+        ),
+        Example(
+            """\
+from transformers import AutoModelForCausalLM
+merged = AutoModelForCausalLM.from_pretrained("merged", device_map={"": "cpu"})
 """
         ),
         Example(

@@ -105,13 +105,21 @@ def _opens(program: Program, item: cst.WithItem) -> bool:
 
 
 def _edits(program: Program, call: cst.Call, statement: Statement, found: Effect) -> tuple[Edit, ...]:
-    small = small_statements(statement)
-    alone = program.alone(call) is not None and len(small) == 1
-    if isinstance(statement, cst.With) or alone:
+    if isinstance(statement, cst.With) or _is_all_there_is(program, call, statement):
         if isinstance(statement, cst.With) and program.bound_for_later(statement):
             return ()
         return once_a_machine(program, statement, in_whole_job=found is Effect.SAVE)
     return () if gives_an_object(program.tree, call) else shared(program, call, in_whole_job=found is Effect.SAVE)
+
+
+def _is_all_there_is(program: Program, call: cst.Call, statement: Statement) -> bool:
+    """True for a line that does nothing but a call, or prints it, or asks something of it: `open(...).write(...)`."""
+    small = small_statements(statement)
+    whole = small[0].value if len(small) == 1 and isinstance(small[0], cst.Expr) else None
+    if not isinstance(whole, cst.Call):
+        return False
+    owner = whole.func.value if isinstance(whole.func, cst.Attribute) else None
+    return call in (whole, owner) or program.tree.qualified(whole.func) == "print"
 
 
 def _scratch(program: Program, call: cst.Call) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import libcst as cst
@@ -21,6 +22,7 @@ _UNSLOTH_DEFAULTS = ("4", "2")
 #: Configs whose step is counted in completions, several of one prompt (trl/trainer/grpo_config.py).
 _COMPLETION_CONFIGS = ("GRPOConfig", "RLOOConfig")
 _DEFAULT_GENERATIONS = "8"
+_PROCESSES = re.compile(r"device_count\(|get_world_size\(|\bnum_processes\b|WORLD_SIZE|\bn_gpu\b")
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -73,6 +75,21 @@ def _split(program: Program, call: cst.Call) -> Iterator[Finding]:
             "KTO compares the samples of one device with each other: use no more processes than leave 2 samples each",
             severity=Severity.WARNING,
         )
+    if any(_counts_processes(tree, g.value) for g in given if g is not None):
+        yield Finding(
+            call,
+            "the batch is worked out from the number of GPUs already, and is split once more: write what one GPU takes",
+            severity=Severity.WARNING,
+            todo=True,
+        )
+    divided = passed(tree, call, "split_batches") or passed(tree, call, "accelerator_config")
+    if divided is not None and re.search(r"split_batches.*True|^True$", tree.text(tree.value(divided.value)), re.S):
+        yield Finding(
+            call,
+            "split_batches divides each batch over the processes once more: leave it out",
+            severity=Severity.WARNING,
+            todo=True,
+        )
     automatic = passed(tree, call, "auto_find_batch_size")
     if automatic is not None and tree.literal(automatic.value) is not False:
         yield Finding(
@@ -81,6 +98,14 @@ def _split(program: Program, call: cst.Call) -> Iterator[Finding]:
             edits=(set_argument(tree, call, "auto_find_batch_size", "False"),),
             severity=Severity.WARNING,
         )
+
+
+def _counts_processes(tree: Tree, node: cst.BaseExpression, depth: int = 4) -> bool:
+    """True for a value that depends on how many GPUs or processes there are."""
+    values = [tree.value(name) for name in tree.within(node, cst.Name)] if depth else []
+    return bool(_PROCESSES.search(tree.text(node))) or any(
+        _counts_processes(tree, value, depth - 1) for value in values if not isinstance(value, cst.Name)
+    )
 
 
 def _given(tree: Tree, call: cst.Call, field: str) -> Passed | None:

@@ -15,7 +15,7 @@ from nb2ddp.tree import Tree, keyword
 
 _LAUNCHERS = re.compile(
     r"(accelerate(\.launchers)?\.)?(notebook_launcher|debug_launcher)|torch\.multiprocessing\.(spawn|start_processes)"
-    r"|ray\.train\.\w+|torch\.distributed\.init_process_group|deepspeed\.init_distributed"
+    r"|ray\.(train|tune)\.\w+|wandb\.agent|torch\.distributed\.init_process_group|deepspeed\.init_distributed"
 )
 _WORKERS = re.compile(
     r"threading\.(Thread|Timer)|_thread\.start_new_thread|concurrent\.futures\.\w+Executor"
@@ -31,7 +31,7 @@ def find(program: Program) -> Iterator[Finding]:
         name = tree.qualified(call.func)
         if _LAUNCHERS.fullmatch(name) and tree.is_live(call):
             yield Finding(
-                call, f"{name.rsplit('.', 1)[-1]} starts processes of its own: call the training function directly"
+                call, f"{name.rsplit('.', 1)[-1]} starts trainings of its own: call the training function directly"
             )
     for value in program.training.handed_on:
         if (starter := _starter(tree, value)) is not None:

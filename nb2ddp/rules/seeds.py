@@ -23,6 +23,7 @@ _DRAWING = re.compile(
 _SEEDING = re.compile(
     r"(transformers\.|accelerate\.utils\.|trl\.)?set_seed|(random|numpy\.random|torch)\.(manual_)?seed"
 )
+_STUDY = re.compile(r"optuna\.(study\.)?create_study")
 #: Methods of a data set that draw, unless they are given a seed.
 _DATASET_METHODS = frozenset({"shuffle", "train_test_split"})
 _SEED_KEYWORDS = ("random_state", "seed")
@@ -32,6 +33,15 @@ def find(program: Program) -> Iterator[Finding]:
     drawing = [call for call in program.tree.of(cst.Call) if _draws(program, call) and program.runs_before_end(call)]
     for call in drawing:
         yield Finding(call, _message(program, call), needs=frozenset({"seed"}), fixed=True)
+    for call in program.tree.of(cst.Call):
+        if _STUDY.fullmatch(program.tree.qualified(call.func)) and program.tree.is_live(call) and not _is_seeded(call):
+            yield Finding(
+                call,
+                "each process's study tries other values: pass a sampler with a seed, or use the trainer's"
+                " hyperparameter_search",
+                severity=Severity.WARNING,
+                todo=True,
+            )
     alone = [guard for finding in early_write.find(program) for guard in finding.edits if isinstance(guard, Guard)]
     for guard in alone:
         inside = _run_in(program, guard)
@@ -45,6 +55,13 @@ def find(program: Program) -> Iterator[Finding]:
                 severity=Severity.WARNING,
                 todo=True,
             )
+
+
+def _is_seeded(study: cst.Call) -> bool:
+    sampler = keyword(study, "sampler")
+    return sampler is not None and (
+        not isinstance(sampler.value, cst.Call) or keyword(sampler.value, "seed") is not None
+    )
 
 
 def _draws(program: Program, call: cst.Call) -> bool:

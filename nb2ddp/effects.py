@@ -35,12 +35,15 @@ _OBJECTS = re.compile(
     r"(io\.|codecs\.)?open|.*\.open|numpy\.memmap|subprocess\.Popen|os\.popen|huggingface_hub\.Repository"
 )
 _WRITING_METHODS = frozenset(
-    "extractall save_to_disk savefig to_csv to_excel to_feather to_html to_json to_parquet to_pickle to_sql write_bytes"
+    "chunk_data extractall prepare_qa_generation"
+    " save_to_disk savefig to_csv to_excel to_feather to_html to_json to_parquet to_pickle to_sql write_bytes"
     " write_image write_text".split()
 )
 #: Method names that write only when they are given a path.
 _WRITING_WITH_PATH = frozenset({"save"})
-_PATH_METHODS = frozenset({"mkdir", "touch", "unlink", "rename", "rmdir"})
+#: Methods of a path: those that nothing else has, and those that must be known for a path's.
+_OWN_PATH_METHODS = frozenset({"mkdir", "rmdir", "touch", "unlink"})
+_PATH_METHODS = frozenset({"rename", "replace"})
 
 
 class Effect(Enum):
@@ -84,6 +87,8 @@ def effect(tree: Tree, call: cst.Call) -> Effect | None:
         if method in _WRITING_WITH_PATH and call.args and _is_text(tree, call.args[0].value):
             return Effect.WRITE
         made_by = tree.value(owner)
+        if method in _OWN_PATH_METHODS:
+            return Effect.WRITE
         if method in _PATH_METHODS and isinstance(made_by, cst.Call) and tree.qualified(made_by.func) == "pathlib.Path":
             return Effect.WRITE
         if method == "open" and _opens_for_writing(tree, argument(call, "mode", 0)):

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
+
 import libcst as cst
 
 from nb2ddp.edits import Edit, Guard, InsertAfter, Wrap
 from nb2ddp.effects import effect
 from nb2ddp.ipython import Kind
 from nb2ddp.program import Program
-from nb2ddp.tree import Statement
+from nb2ddp.tree import Statement, Tree
 
 #: The part of the setup block that waiting relies on.
 WAIT = frozenset({"wait"})
 #: What `shared` relies on.
 SHARE = frozenset({"wait", "run_once"})
+_LISTING = re.compile(r"\b(r?glob|listdir|iterdir|scandir|walk)\(")
 WAIT_CALL = "PartialState().wait_for_everyone()"
 
 
@@ -48,7 +51,7 @@ def _conditional(program: Program, statement: Statement, below: tuple[cst.Functi
     for above in tree.ancestors(statement):
         if isinstance(above, (cst.If, cst.Try, cst.While)) and not _is_script_test(program, above):
             after = above
-        elif isinstance(above, cst.For) and any(tree.within(above, kind) for kind in (cst.Break, cst.Continue)):
+        elif isinstance(above, cst.For) and not _runs_alike(tree, above):
             after = above
         elif isinstance(above, (cst.Lambda, cst.ClassDef)):
             return None
@@ -56,6 +59,13 @@ def _conditional(program: Program, statement: Statement, below: tuple[cst.Functi
             left = any(tree.start(each) < tree.start(statement) for each in tree.within(above, cst.Return))
             return after if not left and _called_alike(program, above, below) else None
     return after
+
+
+def _runs_alike(tree: Tree, loop: cst.For) -> bool:
+    """True for a loop that no process leaves before another: over no files, which one process may just be writing."""
+    values = [loop.iter, *(tree.value(name) for name in tree.within(loop.iter, cst.Name))]
+    listed = any(_LISTING.search(tree.text(value)) for value in values)
+    return not listed and not any(tree.within(loop, kind) for kind in (cst.Break, cst.Continue))
 
 
 def _called_alike(program: Program, function: cst.FunctionDef, below: tuple[cst.FunctionDef, ...]) -> bool:

@@ -82,8 +82,14 @@ class Program(Source):
         if function is None:
             return [self.tree.top_statement(node)]
         called: list[Statement] = []
-        method = isinstance(self.tree.scope(function), cst.ClassDef)
-        calls = self._method_calls(function.name.value) if method else self.calls_of(function)
+        owner, name = self.tree.scope(function), function.name.value
+        if not isinstance(owner, cst.ClassDef):
+            calls = self.calls_of(function)
+        elif name == "__init__":
+            uses = [(use, self.tree.parents[use]) for use in self.tree.loads(owner.name.value)]
+            calls = [call for use, call in uses if isinstance(call, cst.Call) and call.func is use]
+        else:
+            calls = self._method_calls(name)
         for call in calls:
             if self.tree.function(call) is not function:
                 called += [top for top in self.run_by(call) if self.training.is_before_end(top) and top not in called]

@@ -190,7 +190,8 @@ def _generations(program: Program, call: cst.Call, family: str) -> str:
 
 def _comment(program: Program, values: list[str], unit: str) -> str:
     if unit == "samples" and all(value.isdigit() for value in values):
-        return f"{int(values[0]) * int(values[1])} samples a step, as in the notebook"
+        total = int(values[0]) * int(values[1])
+        return f"{total} {'sample' if total == 1 else 'samples'} a step, as in the notebook"
     return f"as many {unit} a step as in the notebook"
 
 

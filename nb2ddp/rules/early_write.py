@@ -59,7 +59,7 @@ def find(program: Program) -> Iterator[Finding]:
         else:
             yield Finding(
                 call,
-                f"{message}: its value is needed in every process, so it cannot run on one alone; put the"
+                f"{message}: every process needs the rest of this line, so it cannot run on one alone; put the"
                 " writing on a line of its own, or write before the job",
                 severity=Severity.WARNING,
                 todo=True,

@@ -21,8 +21,15 @@ _NOT_COLAB = re.compile(
 #: Calls without an effect beyond their value, besides those of a class's or module's own name.
 _READING = re.compile(
     r"(re|importlib|platform|sys|shutil\.which|torch|numpy|packaging|os\.environ\.(get|keys)|os\.getenv|os\.path"
+    r"|json\.loads?|urllib\.request\.(urlopen|Request)|requests\.get"
     r"|subprocess\.(check_output|getoutput)|str|int|float|bool|len|tuple|list|dict|set|sorted|next|any|all|min|max|map"
     r"|zip|filter|range|enumerate|isinstance|hasattr|getattr|print|type|repr)(\.\w+)*"
+)
+
+_READING_METHODS = frozenset(
+    "count decode encode endswith find findall format get group groupdict groups index items join keys lower lstrip"
+    " match partition read removeprefix removesuffix replace rsplit rstrip search split splitlines startswith strip"
+    " sub title upper values version".split()
 )
 
 
@@ -190,18 +197,26 @@ def _plain_names(targets: list[cst.BaseAssignTargetExpression]) -> list[str] | N
 
 def _is_reading(source: Source, node: cst.CSTNode) -> bool:
     """True for an expression that calls nothing with an effect, as far as its names tell."""
+    return all(_only_reads(source, call, ()) for call in source.tree.within(node, cst.Call))
+
+
+def _only_reads(source: Source, call: cst.Call, inside: tuple[cst.CSTNode, ...]) -> bool:
+    """True for a call without an effect: one that is known, or of a function of the notebook that makes only such."""
     tree = source.tree
-    start, end = tree.span(node)
-    for call in tree.of(cst.Call):
-        if start <= tree.start(call) < end:
-            if source.form(call) is not None:
-                return False
-            name = tree.qualified(call.func)
-            method = isinstance(call.func, cst.Attribute) and not name.split(".")[0].isidentifier()
-            local = name.startswith(".")
-            if not (method or local or not name or _READING.fullmatch(name) or "subprocess.run" in name):
-                return False
-    return True
+    name = tree.qualified(call.func)
+    if source.form(call) is not None:
+        return False
+    if _READING.fullmatch(name) or "subprocess.run" in name:
+        return True
+    if isinstance(call.func, cst.Attribute):
+        return call.func.attr.value in _READING_METHODS
+    binding = tree.binding(call.func) if isinstance(call.func, cst.Name) else None
+    made = (binding.value or binding.node) if binding is not None else None
+    if isinstance(made, cst.Param):
+        return True  # given where the function is called
+    if not isinstance(made, (cst.FunctionDef, cst.Lambda)) or made in inside:
+        return False
+    return all(_only_reads(source, each, (*inside, made)) for each in tree.within(made, cst.Call))
 
 
 def _is_used(source: Source, name: str, removed: set[cst.CSTNode]) -> bool:

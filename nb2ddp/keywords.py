@@ -23,17 +23,19 @@ def passed(tree: Tree, call: cst.Call, name: str) -> Passed | None:
     direct = keyword(call, name)
     if direct is not None:
         return Passed(direct.value, call)
-    for source in _unpacked(tree, call, name):
-        for key, value in _entries(source):
-            if key == name:
-                return Passed(value, source)
-    return None
+    return next((found for a in call.args if a.star == "**" and (found := entry(tree, a.value, name))), None)
+
+
+def entry(tree: Tree, node: cst.BaseExpression, name: str) -> Passed | None:
+    """The value under a key of a dictionary that the notebook writes out."""
+    source = _dictionary(tree, node, name)
+    entries = _entries(source) if source is not None else []
+    return next((Passed(value, source or node) for key, value in entries if key == name), None)
 
 
 def is_closed(tree: Tree, call: cst.Call) -> bool:
     """True where every argument of a call is written out: nothing else can come in by `**`."""
-    stars = sum(1 for argument in call.args if argument.star == "**")
-    return stars == len(_unpacked(tree, call))
+    return all(_dictionary(tree, argument.value) is not None for argument in call.args if argument.star == "**")
 
 
 def set_argument(tree: Tree, call: cst.Call, name: str, value: str) -> Edit:
@@ -45,11 +47,6 @@ def set_argument(tree: Tree, call: cst.Call, name: str, value: str) -> Edit:
         stars = [a for a in call.args if a.star == "**"]
         return SetUnpacked(next((a for a in stars if _dictionary(tree, a.value, name) is None), stars[0]), name, value)
     return SetKeyword(call, name, value)
-
-
-def _unpacked(tree: Tree, call: cst.Call, name: str | None = None) -> list[cst.CSTNode]:
-    found = [_dictionary(tree, argument.value, name) for argument in call.args if argument.star == "**"]
-    return [source for source in found if source is not None]
 
 
 def _dictionary(tree: Tree, node: cst.BaseExpression, name: str | None = None) -> cst.CSTNode | None:

@@ -12,7 +12,7 @@ from nb2ddp.keywords import Passed, is_closed, passed, set_argument
 from nb2ddp.model import Severity
 from nb2ddp.program import Finding, Program
 from nb2ddp.rule import Example, Rule
-from nb2ddp.tree import Tree, argument
+from nb2ddp.tree import Tree, argument, keyword
 
 PER_DEVICE, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
 #: What a config that names neither field trains with: transformers' defaults (training_args.py) ...
@@ -22,6 +22,8 @@ _UNSLOTH_DEFAULTS = ("4", "2")
 #: Configs whose step is counted in completions, several of one prompt (trl/trainer/grpo_config.py).
 _COMPLETION_CONFIGS = ("GRPOConfig", "RLOOConfig")
 _DEFAULT_GENERATIONS = "8"
+#: Methods of TrainingArguments that set the batch, and the keyword that they take it under.
+_SETTERS = {"set_training": "batch_size", "set_dataloader": "train_batch_size"}
 _PROCESSES = re.compile(r"device_count\(|get_world_size\(|\bnum_processes\b|WORLD_SIZE|\bn_gpu\b")
 
 
@@ -163,6 +165,8 @@ def _set_later(tree: Tree) -> Iterator[tuple[cst.CSTNode, object]]:
     for call in tree.of(cst.Call):
         if tree.qualified(call.func) == "setattr" and len(call.args) > 1:
             yield call, tree.literal(call.args[1].value)
+        elif isinstance(call.func, cst.Attribute) and (field := _SETTERS.get(call.func.attr.value)) is not None:
+            yield call, PER_DEVICE if keyword(call, field) else None
 
 
 def _is_seen(program: Program, node: cst.BaseExpression) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from nb2ddp.keywords import passed, set_argument
+from nb2ddp.edits import Replace
+from nb2ddp.keywords import entry, passed, set_argument
 from nb2ddp.model import Severity
 from nb2ddp.models import is_partial, loaders_handed_on, loads, unknown_loads
 from nb2ddp.program import Finding, Program
@@ -28,6 +29,15 @@ def find(program: Program) -> Iterator[Finding]:
             f"{said}: the model is not placed on this process's GPU",
             edits=(set_argument(tree, call, "device_map", local_rank),),
         )
+    for call in program.training.arguments:
+        kwargs = passed(tree, call, "model_init_kwargs")
+        given = entry(tree, kwargs.value, "device_map") if kwargs is not None else None
+        if given is not None and tree.text(given.value) != local_rank:
+            yield Finding(
+                given.value,
+                f"device_map = {tree.text(given.value)}: the model is not placed on this process's GPU",
+                edits=(Replace(given.value, local_rank),),
+            )
     for node in loaders_handed_on(tree):
         yield Finding(
             node,
@@ -121,6 +131,16 @@ model = AutoModelForCausalLM.from_pretrained("gpt2", **settings)
 from transformers import AutoModelForCausalLM
 settings = dict(device_map=local_rank, load_in_4bit=True)
 model = AutoModelForCausalLM.from_pretrained("gpt2", **settings)
+""",
+        ),
+        Example(
+            """\
+from trl import SFTConfig
+args = SFTConfig(model_init_kwargs={"device_map": "auto"})
+""",
+            """\
+from trl import SFTConfig
+args = SFTConfig(model_init_kwargs={"device_map": local_rank})
 """,
         ),
         Example(

@@ -62,6 +62,8 @@ def _numbered(tree: Tree, call: cst.Call, name: str) -> cst.BaseExpression | Non
         given = call.args[1]
     elif isinstance(call.func, cst.Attribute) and call.func.attr.value == "to" and len(call.args) == 1:
         given = call.args[0] if call.args[0].keyword is None else keyword(call, "device")
+    elif name.startswith("torch.") or (isinstance(call.func, cst.Attribute) and call.func.attr.value == "cuda"):
+        given = keyword(call, "device")
     elif name.endswith((".pipeline", "SentenceTransformer", "CrossEncoder")):
         given = keyword(call, "device")
     return given.value if given is not None and isinstance(given.value, cst.Integer) else None
@@ -82,6 +84,7 @@ stats = torch.cuda.get_device_properties(0)
 batch = batch.to("cuda:0")
 model.cuda(0)
 device = torch.device("cuda", 0)
+mask = torch.ones(3, device = 0)
 """,
             """\
 import torch
@@ -89,6 +92,7 @@ stats = torch.cuda.get_device_properties(local_rank)
 batch = batch.to(f"cuda:{local_rank}")
 model.cuda(local_rank)
 device = torch.device("cuda", local_rank)
+mask = torch.ones(3, device = local_rank)
 """,
         ),
         Example('batch = batch.to("cuda")\nmodel.cuda()\n'),

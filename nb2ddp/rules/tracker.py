@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import libcst as cst
 
+from nb2ddp.model import Severity
+from nb2ddp.once import is_guarded, on_main_process
 from nb2ddp.program import Finding, Program
 from nb2ddp.rule import Example, Rule
+from nb2ddp.tree import small_statements
 
+_OTHERS = re.compile(r"(mlflow|comet_ml|neptune|trackio|clearml|swanlab|aim)\.")
 _CALLS = frozenset({"wandb.init", "wandb.login", "wandb.log", "wandb.Table"})
 
 
@@ -18,18 +23,35 @@ def find(program: Program) -> Iterator[Finding]:
         name = tree.qualified(call.func)
         if name in _CALLS and tree.is_live(call) and program.runs_before_end(call):
             yield Finding(call, f"{name} in every process", needs=frozenset({"wandb"}), fixed=True)
-            return
+            break
+    for call in tree.of(cst.Call):
+        if not _OTHERS.match(tree.qualified(call.func)) or not tree.is_live(call) or not program.runs_before_end(call):
+            continue
+        if is_guarded(program, call):
+            continue
+        said = f"{tree.text(call.func)} in every process makes one run a process"
+        alone = program.alone(call) is not None
+        if alone and len(small_statements(tree.statement(call))) == 1:
+            yield Finding(call, said, edits=on_main_process(program, call))
+        else:
+            said += f": do this where {program.name('is_main_process')} alone"
+            yield Finding(call, said, severity=Severity.WARNING, todo=True)
 
 
 RULE = Rule(
     code="DDP406",
     name="run-in-every-process",
-    summary="Weights & Biases is switched off in all processes but the main one, in the setup block.",
+    summary="Weights & Biases is switched off in all processes but the main one, in the setup block; the main process"
+    " alone calls other trackers.",
     why="`wandb.init` in every process makes one run a process. With WANDB_MODE=disabled its calls do nothing, so the "
     "notebook's code stays as it is.",
     find=find,
     examples=(
         Example('import wandb\nwandb.init(project = "tuning")\ntrainer.train()\n', reported=True),
+        Example(
+            "import mlflow\nmlflow.start_run()\ntrainer.train()\n",
+            "import mlflow\nif is_main_process:\n    mlflow.start_run()\ntrainer.train()\n",
+        ),
         Example("import wandb\ntrainer.train()\nwandb.finish()\n"),
     ),
 )

@@ -21,36 +21,30 @@ CONTENT = (
 )
 
 
-def chat_template(before: str, after: str, answer: str, answer_role: str = "assistant") -> str:
-    """A chat template: each message between `before` (with its role for "ROLE") and `after`; `answer` asks for one."""
-    start = before.replace("ROLE", f"{{{{ message['role'].replace('assistant', '{answer_role}') }}}}")
+def chat_template(before: str, after: str, answers: str = "assistant") -> str:
+    """Each message between `before` and `after`, with its role, or `answers` for the assistant's, in place of ROLE."""
+    role = f"{{{{ message['role'].replace('assistant', '{answers}') }}}}"
     return (
-        "{% for message in messages %}" + start + CONTENT + after + "{% endfor %}"
-        "{% if add_generation_prompt %}" + answer + "{% endif %}"
+        "{% for message in messages %}" + before.replace("ROLE", role) + CONTENT + after + "{% endfor %}"
+        "{% if add_generation_prompt %}" + before.replace("ROLE", answers) + "{% endif %}"
     )
 
 
-CHATML = chat_template("<|im_start|>ROLE\n", "<|im_end|>\n", "<|im_start|>assistant\n")
-LLAMA3 = chat_template(
-    "<|start_header_id|>ROLE<|end_header_id|>\n\n", "<|eot_id|>", "<|start_header_id|>assistant<|end_header_id|>\n\n"
-)
-GEMMA = chat_template("<start_of_turn>ROLE\n", "<end_of_turn>\n", "<start_of_turn>model\n", "model")
-GEMMA4 = chat_template("<|turn>ROLE\n", "<turn|>\n", "<|turn>model\n", "model")
-GRANITE = chat_template(
-    "<|start_of_role|>ROLE<|end_of_role|>", "<|end_of_text|>\n", "<|start_of_role|>assistant<|end_of_role|>"
-)
+CHATML = chat_template("<|im_start|>ROLE\n", "<|im_end|>\n")
+LLAMA3 = chat_template("<|start_header_id|>ROLE<|end_header_id|>\n\n", "<|eot_id|>")
+GEMMA = chat_template("<start_of_turn>ROLE\n", "<end_of_turn>\n", "model")
+GEMMA4 = chat_template("<|turn>ROLE\n", "<turn|>\n", "model")
+GRANITE = chat_template("<|start_of_role|>ROLE<|end_of_role|>", "<|end_of_text|>\n")
+HARMONY = chat_template("<|start|>ROLE<|message|>", "<|end|>", "assistant<|channel|>final")
+MUSE = chat_template("<|start|>ROLE<|message|>", "<|end|>", "assistant to=user")
 MISTRAL = (
     "{% for message in messages %}{% if message['role'] == 'user' %}[INST]" + CONTENT + "[/INST]"
     "{% else %}" + CONTENT + "</s>{% endif %}{% endfor %}"
 )
 ERNIE = (
-    "{% for message in messages %}{{ 'User' if message['role'] == 'user' else 'Assistant' }}: " + CONTENT + "\n"
-    "{% endfor %}{% if add_generation_prompt %}Assistant: {% endif %}"
-)
-HARMONY = (
-    "{% for message in messages %}<|start|>{{ message['role'] }}"
-    "{% if message['role'] == 'assistant' %}<|channel|>final{% endif %}<|message|>" + CONTENT + "<|end|>"
-    "{% endfor %}{% if add_generation_prompt %}<|start|>assistant{% endif %}"
+    "{% for message in messages %}{% if message['role'] == 'user' %}User: {% else %}Assistant: {% endif %}"
+    + CONTENT
+    + "{{ '\\n' }}{% endfor %}{% if add_generation_prompt %}Assistant: {% endif %}"
 )
 
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
@@ -87,12 +81,14 @@ ERNIE_MOE = Model("ernie4_5_moe", "<s>", "</s>", ERNIE, ERNIE_EXPERTS)
 GPT_OSS = Model("gpt_oss", None, "<|end|>", HARMONY, SLIDING | {"num_local_experts": 4, "num_experts_per_tok": 2})
 
 MODELS = {
+    # Magistral and Muse Glimmer see images too; a text model of another architecture stands in for them.
+    "unsloth/Magistral-Small-2509": MISTRAL_TEXT,
+    "unsloth/Muse-Glimmer-30B": Model("llama", "<s>", "<|end|>", MUSE),
     "unsloth/Llama-3.1-8B": LLAMA,
     "unsloth/Llama-3.3-70B-Instruct": LLAMA,
     "unsloth/llama-3-8b": LLAMA,
     "unsloth/mistral-7b-v0.3": MISTRAL_TEXT,
     "unsloth/Mistral-Small-Instruct-2409": MISTRAL_TEXT,
-    "unsloth/Magistral-Small-2509": MISTRAL_TEXT,
     "unsloth/Qwen2-7B": QWEN2,
     "unsloth/Qwen2.5-Coder-14B-Instruct": QWEN2,
     "unsloth/Qwen3-4B-Instruct-2507": QWEN3,

@@ -61,7 +61,13 @@ def _removed(source: Source) -> set[cst.CSTNode]:
     removed: set[cst.CSTNode] = {
         owner for call in calls if isinstance(owner := tree.parents[call], cst.Expr) or (owner := tree.statement(call))
     }
-    candidates = [statement for statement in tree.module.body if source.cell_at(tree.start(statement)).number in cells]
+    busy = {source.cell_at(tree.start(call)).number for call in tree.of(cst.Call) if _is_work(call)}
+    candidates = [
+        statement
+        for statement in tree.module.body
+        if (cell := source.cell_at(tree.start(statement)).number) in cells
+        and (cell not in busy or (isinstance(statement, cst.If) and _local_branch(source, statement)))
+    ]
     changed = True
     while changed:
         before = len(removed)
@@ -69,6 +75,15 @@ def _removed(source: Source) -> set[cst.CSTNode]:
             _visit(source, statement, removed)
         changed = len(removed) > before
     return removed
+
+
+def _is_work(call: cst.Call) -> bool:
+    """True for what no cell does that is there to install packages."""
+    return isinstance(call.func, cst.Attribute) and call.func.attr.value in (
+        "from_pretrained",
+        "get_peft_model",
+        "train",
+    )
 
 
 def _visit(source: Source, statement: cst.CSTNode, removed: set[cst.CSTNode]) -> None:

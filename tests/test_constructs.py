@@ -50,6 +50,8 @@ PHASES = {
     "training in if": "if_training",
     "training in try": "train_in_try",
     "training in a function": "train_in_main",
+    "training handed on as a value": "handed_on",
+    "training in a cell that installs": "one_cell",
     "training in a loop": "train_in_loop_with_saves",
     "resume_from_checkpoint": "resume_from_checkpoint",
     "evaluate and predict after training": "evaluate_after_training",
@@ -58,6 +60,7 @@ PHASES = {
     "temporary folders": "temporary_folder",
     "login and uploads": "tokens_and_uploads",
     "downloads and clones": "shell_in_suites",
+    "what one process does and all need": "shared_results",
     "unseeded randomness": "seeds",
     "wandb": "wandb",
 }
@@ -79,6 +82,7 @@ NOTEBOOK_ONLY = {
     "display and its classes, pandas": "shown_values",
     "plots": "figures",
     "await": "await",
+    "breakpoints": "debugger",
     "tqdm.notebook": "progress_bars",
     "Colab forms, drive, userdata, files": "colab_forms",
     "Colab folders": "colab_folder",
@@ -97,6 +101,9 @@ REFUSED = {
     "open bracket": "broken_cell",
     "unbalanced quotes": "unbalanced_quotes",
     "another language": "other_language",
+    "training in a thread": "training_in_thread",
+    "a name that inserted code needs": "taken_name",
+    "a cell that is Python only with the next one": "decorator_alone",
 }
 #: Constructs whose script is written with a warning, and the code of the warning.
 REPORTED = {
@@ -111,6 +118,9 @@ REPORTED = {
     ("line magics for a person", "DDP303"): "magics_without_counterpart",
     ("cell magics for a person", "DDP309"): "magics_without_counterpart",
     ("a batch from elsewhere", "DDP201"): "keywords_passed_on",
+    ("settings that are changed later", "DDP201"): "settings_changed",
+    ("training by the clock", "DDP407"): "time_limit",
+    ("a data loader of its own", "DDP205"): "own_loader",
     ("questions", "DDP311"): "getpass",
     ("vLLM engine in the process", "DDP401"): "grpo_vllm",
     ("widgets", "DDP308"): "widgets",

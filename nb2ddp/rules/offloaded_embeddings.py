@@ -36,7 +36,7 @@ def find(program: Program) -> Iterator[Finding]:
 RULE = Rule(
     code="DDP106",
     name="offloaded-into-one-file",
-    summary="Where embeddings are trained with Unsloth's checkpointing, `get_peft_model` gets a folder for each process.",
+    summary="Where embeddings are trained, `get_peft_model` gets a folder for each process to set them aside in.",
     why="`get_peft_model` writes embeddings that are trained into a file below the working directory and maps it into"
     " memory (unsloth/models/_utils.py, `offload_to_disk`). The processes of a job would write one file while others"
     " read it, and making its folder fails where two try at once.",

@@ -9,6 +9,7 @@ import libcst as cst
 
 from nb2ddp.edits import Guard
 from nb2ddp.model import Severity
+from nb2ddp.models import is_load
 from nb2ddp.program import Finding, Program
 from nb2ddp.rule import Example, Rule
 from nb2ddp.rules import early_write
@@ -20,9 +21,9 @@ _DRAWING = re.compile(
     r"|numpy\.random\.(rand|randn|randint|random|choice|shuffle|permutation|uniform|normal|sample|random_sample)"
     r"|torch\.(rand|randn|randint|randperm|rand_like|randn_like|normal|multinomial|bernoulli)"
 )
-_SEEDING = re.compile(
-    r"(transformers\.|accelerate\.utils\.|trl\.)?set_seed|(random|numpy\.random|torch)\.(manual_)?seed"
-)
+#: What draws weights that no checkpoint holds: a new head, adapters of PEFT's own (Unsloth seeds its adapters).
+_NEW_HEAD = re.compile(r"For(\w*Classification|QuestionAnswering|MultipleChoice)\b")
+_NEW_WEIGHTS = re.compile(r"peft(\.\w+)*\.get_peft_model|transformers(\.\w+)*\.\w+\.from_config")
 _STUDY = re.compile(r"optuna\.(study\.)?create_study")
 #: Methods of a data set that draw, unless they are given a seed.
 _DATASET_METHODS = frozenset({"shuffle", "train_test_split"})
@@ -67,7 +68,15 @@ def _is_seeded(study: cst.Call) -> bool:
 def _draws(program: Program, call: cst.Call) -> bool:
     """True for a live call that draws from a generator which nothing has seeded."""
     tree = program.tree
-    return tree.is_live(call) and (bool(_DRAWING.fullmatch(tree.qualified(call.func))) or _divides(tree, call))
+    drawing = _DRAWING.fullmatch(tree.qualified(call.func)) or _divides(tree, call) or _makes_weights(tree, call)
+    return bool(drawing) and tree.is_live(call)
+
+
+def _makes_weights(tree: Tree, call: cst.Call) -> bool:
+    """True for a call that loads a model with a new head, or makes adapters or a whole model, of drawn weights."""
+    if is_load(tree, call):
+        return keyword(call, "num_labels") is not None or bool(_NEW_HEAD.search(tree.text(call)))
+    return bool(_NEW_WEIGHTS.fullmatch(tree.qualified(call.func))) or keyword(call, "peft_config") is not None
 
 
 def _divides(tree: Tree, call: cst.Call) -> bool:
@@ -83,6 +92,8 @@ def _divides(tree: Tree, call: cst.Call) -> bool:
 def _message(program: Program, call: cst.Call) -> str:
     if _divides(program.tree, call):
         return f"{program.tree.text(call.func).rsplit('.', 1)[-1]} without a seed gives each process other data"
+    if _makes_weights(program.tree, call):
+        return f"{program.tree.text(call.func)} draws new weights: other ones in each run"
     return f"{program.tree.text(call.func)} draws other numbers in each process"
 
 
@@ -125,7 +136,8 @@ RULE = Rule(
     summary="`set_seed(...)` in the setup block, where something before training draws random numbers without a seed;"
     " a `TODO` where only one process draws.",
     why="Each process would shuffle or split the data its own way: samples are then trained twice or never. "
-    "datasets takes a missing seed from NumPy's global state.",
+    "datasets takes a missing seed from NumPy's global state. New weights, such as a classifier's head, would start "
+    "elsewhere in each run, so that one process and several could not be compared.",
     find=find,
     examples=(
         Example(
@@ -148,6 +160,14 @@ random.shuffle, differs between processes: seed again before it
 random.shuffle(rows)
 trainer.train()
 """,
+        ),
+        Example(
+            """\
+from transformers import AutoModelForSequenceClassification
+model = AutoModelForSequenceClassification.from_pretrained("answerdotai/ModernBERT-base", num_labels=4)
+trainer.train()
+""",
+            reported=True,
         ),
         Example("split = dataset.train_test_split(test_size = 0.1, seed = 1)\n"),
     ),

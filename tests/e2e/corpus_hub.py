@@ -1,8 +1,8 @@
 """Build the tiny hub that the public notebooks train on: `python -m tests.e2e.corpus_hub FOLDER`.
 
-What `hub.py` builds for the fixtures, for the ids that these notebooks load: models of their own architectures,
-tokenizers with the marks of their chat templates, and data sets with their columns. All models take text alone:
-images and sounds in a conversation are passed over.
+What `hub.py` builds for the fixtures, for the ids that these notebooks load: models of their own architectures (of
+those that see and hear, the text model), tokenizers with the marks of their chat templates, and data sets with their
+columns. Images and sounds in a conversation are passed over.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ GEMMA = chat_template("<start_of_turn>ROLE\n", "<end_of_turn>\n", "model")
 GEMMA4 = chat_template("<|turn>ROLE\n", "<turn|>\n", "model")
 GRANITE = chat_template("<|start_of_role|>ROLE<|end_of_role|>", "<|end_of_text|>\n")
 HARMONY = chat_template("<|start|>ROLE<|message|>", "<|end|>", "assistant<|channel|>final")
-MUSE = chat_template("<|start|>ROLE<|message|>", "<|end|>", "assistant to=user")
 MISTRAL = (
     "{% for message in messages %}{% if message['role'] == 'user' %}[INST]" + CONTENT + "[/INST]"
     "{% else %}" + CONTENT + "</s>{% endif %}{% endfor %}"
@@ -81,14 +80,12 @@ ERNIE_MOE = Model("ernie4_5_moe", "<s>", "</s>", ERNIE, ERNIE_EXPERTS)
 GPT_OSS = Model("gpt_oss", None, "<|end|>", HARMONY, SLIDING | {"num_local_experts": 4, "num_experts_per_tok": 2})
 
 MODELS = {
-    # Magistral and Muse Glimmer see images too; a text model of another architecture stands in for them.
-    "unsloth/Magistral-Small-2509": MISTRAL_TEXT,
-    "unsloth/Muse-Glimmer-30B": Model("llama", "<s>", "<|end|>", MUSE),
     "unsloth/Llama-3.1-8B": LLAMA,
     "unsloth/Llama-3.3-70B-Instruct": LLAMA,
     "unsloth/llama-3-8b": LLAMA,
     "unsloth/mistral-7b-v0.3": MISTRAL_TEXT,
     "unsloth/Mistral-Small-Instruct-2409": MISTRAL_TEXT,
+    "unsloth/Magistral-Small-2509": MISTRAL_TEXT,
     "unsloth/Qwen2-7B": QWEN2,
     "unsloth/Qwen2.5-Coder-14B-Instruct": QWEN2,
     "unsloth/Qwen3-4B-Instruct-2507": QWEN3,

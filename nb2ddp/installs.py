@@ -8,9 +8,10 @@ from functools import cached_property
 import libcst as cst
 
 from nb2ddp.ipython import Kind
+from nb2ddp.models import is_load
 from nb2ddp.shell import is_install
 from nb2ddp.source import Source
-from nb2ddp.tree import small_statements
+from nb2ddp.tree import Tree, small_statements
 
 _INSTALL_MAGICS = frozenset({"pip", "conda", "mamba", "micromamba", "uv"})
 #: Tests that are true in Colab alone, or false there alone; a script does not run in Colab.
@@ -61,7 +62,7 @@ def _removed(source: Source) -> set[cst.CSTNode]:
     removed: set[cst.CSTNode] = {
         owner for call in calls if isinstance(owner := tree.parents[call], cst.Expr) or (owner := tree.statement(call))
     }
-    busy = {source.cell_at(tree.start(call)).number for call in tree.of(cst.Call) if _is_work(call)}
+    busy = {source.cell_at(tree.start(call)).number for call in tree.of(cst.Call) if _is_work(tree, call)}
     candidates = [
         statement
         for statement in tree.module.body
@@ -77,13 +78,9 @@ def _removed(source: Source) -> set[cst.CSTNode]:
     return removed
 
 
-def _is_work(call: cst.Call) -> bool:
-    """True for what no cell does that is there to install packages."""
-    return isinstance(call.func, cst.Attribute) and call.func.attr.value in (
-        "from_pretrained",
-        "get_peft_model",
-        "train",
-    )
+def _is_work(tree: Tree, call: cst.Call) -> bool:
+    """True for what no cell does that is there to install packages: it loads a model, or trains."""
+    return is_load(tree, call) or (isinstance(call.func, cst.Attribute) and call.func.attr.value == "train")
 
 
 def _visit(source: Source, statement: cst.CSTNode, removed: set[cst.CSTNode]) -> None:

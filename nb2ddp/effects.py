@@ -71,6 +71,8 @@ def effect(tree: Tree, call: cst.Call) -> Effect | None:
             return Effect.SAVE
         return Effect.RUN if name.startswith(("subprocess.", "os.system", "os.popen")) else Effect.WRITE
     if name in ("open", "io.open", "codecs.open"):
+        if call.args and tree.text(call.args[0].value).endswith("os.devnull"):
+            return None
         return Effect.WRITE if _opens_for_writing(tree, argument(call, "mode", 1)) else None
     if name == "numpy.memmap":
         return Effect.WRITE if _opens_for_writing(tree, argument(call, "mode", 2)) else None

@@ -30,6 +30,8 @@ def once_a_machine(program: Program, node: cst.CSTNode, in_whole_job: bool = Fal
         return ()
     tree = program.tree
     statement = _whole(program, tree.statement(node))
+    if program.training.is_joint(statement):
+        return ()
     header = f"if {program.name('is_main_process')}" if in_whole_job else f"if {program.name('local_rank')} == 0"
     barred = _conditional(program, statement)
     barred = None if barred is program.training.last else barred
@@ -104,7 +106,9 @@ def _whole(program: Program, statement: Statement) -> Statement:
 
 
 def runs_once(program: Program, line: cst.SimpleStatementLine) -> bool:
-    """True for a line that writes, fetches or runs something and binds no name."""
+    """True for a line that writes, fetches or runs something, binds no name and needs no other process."""
+    if program.training.is_joint(line):
+        return False
     for small in line.body:
         if isinstance(small, cst.Pass):
             continue
@@ -125,6 +129,8 @@ def shared(program: Program, call: cst.Call, in_whole_job: bool = False) -> tupl
     """
     tree = program.tree
     statement = tree.statement(call)
+    if program.training.is_joint(call):
+        return ()
     inner = (cst.Lambda, cst.GeneratorExp, cst.IfExp, cst.BooleanOperation)
     above = [node for node in tree.ancestors(call) if tree.start(node) >= tree.start(statement)]
     if any(isinstance(node, inner) for node in above) or _conditional(program, statement) is not statement:
@@ -132,11 +138,19 @@ def shared(program: Program, call: cst.Call, in_whole_job: bool = False) -> tupl
     return (Wrap(call, f"{program.name('run_once')}(lambda: ", ", in_whole_job=True)" if in_whole_job else ")"),)
 
 
+def wait_after(program: Program, statement: Statement) -> tuple[Edit, ...]:
+    """Wait for each other below a statement that every process runs."""
+    ends = program.tree.top_statement(statement) is program.training.last
+    return () if ends or _conditional(program, statement) is not statement else (InsertAfter(statement, WAIT_CALL),)
+
+
 def on_main_process(program: Program, node: cst.CSTNode) -> tuple[Edit, ...]:
     """Run a statement on the main process alone; nobody waits for it."""
     if not program.runs_before_end(node) or is_guarded(program, node):
         return ()
     statement = program.tree.statement(node)
+    if program.training.is_joint(statement):
+        return ()
     return (Guard(statement, statement, f"if {program.name('is_main_process')}"),)
 
 

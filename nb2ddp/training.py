@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -115,16 +116,26 @@ class Training:
         return self._trained[1]
 
     @cached_property
-    def _trained(self) -> tuple[list[cst.CSTNode], list[cst.CSTNode]]:
+    def _trained(self) -> tuple[list[cst.CSTNode], list[cst.CSTNode], set[cst.CSTNode]]:
         tree = self.tree
         methods = [n for kind in (cst.Attribute, cst.Call) for n in tree.of(kind) if self._trains(n)]
         return self._reached(self.calls, [n for n in methods if tree.is_live(n) and not self._is_called_or_set(n)])
 
     @cached_property
-    def _collectives(self) -> list[cst.CSTNode]:
-        """What makes processes wait for each other beside the trainer, at module level."""
+    def _collectives(self) -> tuple[list[cst.CSTNode], list[cst.CSTNode], set[cst.CSTNode]]:
+        """What makes processes wait for each other beside the trainer."""
         calls = [call for call in self.tree.of(cst.Call) if self.tree.is_live(call) and self._is_collective(call)]
-        return self._reached(calls, [])[0]
+        return self._reached(calls, [])
+
+    @cached_property
+    def _joint(self) -> list[int]:
+        """The offsets of every call, in functions too, that all processes must make together."""
+        return sorted(self.tree.start(n) for n in self._trained[2] | self._collectives[2] if isinstance(n, cst.Call))
+
+    def is_joint(self, node: cst.CSTNode) -> bool:
+        """True for code that all processes must run together: it trains, or waits for the others."""
+        start, end = self.tree.span(node)
+        return bisect.bisect_left(self._joint, start) < bisect.bisect_left(self._joint, end)
 
     def _is_collective(self, call: cst.Call) -> bool:
         if _COLLECTIVE_FUNCTIONS.fullmatch(self.tree.qualified(call.func)):
@@ -137,8 +148,8 @@ class Training:
 
     def _reached(
         self, calls: Sequence[cst.CSTNode], values: Sequence[cst.CSTNode]
-    ) -> tuple[list[cst.CSTNode], list[cst.CSTNode]]:
-        """The places at module level from which some calls, and calls of some values, are reached; and all values."""
+    ) -> tuple[list[cst.CSTNode], list[cst.CSTNode], set[cst.CSTNode]]:
+        """The places at module level from which some calls and values are reached; all values; all on the way."""
         tree = self.tree
         found, pending, seen = set[cst.CSTNode](), [*calls, *values], set[cst.CSTNode]()
         handed_on = list(values)
@@ -159,7 +170,7 @@ class Training:
                 handed_on += [use for use in called if use in uses or isinstance(node, cst.Return)]
                 pending += called
                 seen.update({owner} - set(uses))
-        return sorted(found, key=tree.start), sorted(handed_on, key=tree.start)
+        return sorted(found, key=tree.start), sorted(handed_on, key=tree.start), seen
 
     def _is_called_or_set(self, node: cst.CSTNode) -> bool:
         """True for the function of a call, and for the target of an assignment."""
@@ -226,7 +237,7 @@ class Training:
     @cached_property
     def last(self) -> Statement | None:
         """The top-level statement after which no process needs the others any more; None where nothing trains."""
-        reached = [*self.events, *self._collectives] if self.events else []
+        reached = [*self.events, *self._collectives[0]] if self.events else []
         return self.tree.top_statement(max(reached, key=self.tree.start)) if reached else None
 
     @cached_property

@@ -11,11 +11,12 @@ import libcst as cst
 from nb2ddp.edits import Edit, Wrap
 from nb2ddp.effects import Effect, gives_an_object, writes
 from nb2ddp.model import Severity
-from nb2ddp.once import SHARE, WAIT, is_guarded, once_a_machine, runs_once, shared
+from nb2ddp.once import SHARE, WAIT, is_guarded, once_a_machine, runs_once, shared, wait_after
 from nb2ddp.program import Finding, Program
 from nb2ddp.rule import Example, Rule
-from nb2ddp.tree import Statement, small_statements
+from nb2ddp.tree import Statement, argument, small_statements
 
+_WRITES_TO_FILE = re.compile(r"(json|pickle|yaml|joblib|cloudpickle|dill)\.(dump|safe_dump)")
 _FILE_TEST = re.compile(r"\b(exists|isfile|isdir|is_file|is_dir|listdir|glob)\b")
 
 
@@ -49,6 +50,12 @@ def find(program: Program) -> Iterator[Finding]:
             continue
         else:
             edits = _edits(program, call, cast("Statement", unit), found)
+        if not edits and (isinstance(unit, cst.With) or program.training.is_joint(unit)):
+            if elsewhere := _elsewhere(program, call):
+                yield Finding(call, message, (*elsewhere, *wait_after(program, cast("Statement", unit))), needs=WAIT)
+                continue
+            if _WRITES_TO_FILE.fullmatch(tree.qualified(call.func)):
+                continue  # into a file that a call of its own has opened
         is_shared = any(isinstance(edit, Wrap) for edit in edits)
         unit = call if is_shared else unit
         if unit in seen:
@@ -110,6 +117,18 @@ def _edits(program: Program, call: cst.Call, statement: Statement, found: Effect
             return ()
         return once_a_machine(program, statement, in_whole_job=found is Effect.SAVE)
     return () if gives_an_object(program.tree, call) else shared(program, call, in_whole_job=found is Effect.SAVE)
+
+
+def _elsewhere(program: Program, call: cst.Call) -> tuple[Edit, ...]:
+    """Let all processes but one write into nothing, where all must run the line."""
+    tree = program.tree
+    mode = argument(call, "mode", 1)
+    only_writes = mode is not None and re.fullmatch("[wa][bt]?", str(tree.literal(mode.value)))
+    if tree.qualified(call.func) != "open" or not only_writes or not call.args or call.args[0].star:
+        return ()
+    path = call.args[0].value
+    bracket = ("(", ")") if isinstance(path, (cst.IfExp, cst.Lambda, cst.NamedExpr)) and not path.lpar else ("", "")
+    return (Wrap(path, bracket[0], f"{bracket[1]} if {program.name('local_rank')} == 0 else os.devnull"),)
 
 
 def _is_all_there_is(program: Program, call: cst.Call, statement: Statement) -> bool:
@@ -219,6 +238,21 @@ if local_rank == 0:
     preprocess("rows.bin")
 PartialState().wait_for_everyone()
 trainer.train()
+""",
+        ),
+        Example(
+            """\
+import json
+trainer.train()
+json.dump(trainer.evaluate(), open("metrics.json", "w"))
+trainer.predict(rows)
+""",
+            """\
+import json
+trainer.train()
+json.dump(trainer.evaluate(), open("metrics.json" if local_rank == 0 else os.devnull, "w"))
+PartialState().wait_for_everyone()
+trainer.predict(rows)
 """,
         ),
         Example('text = open("prompt.txt").read()\ntrainer.train()\n'),

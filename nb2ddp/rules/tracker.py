@@ -31,7 +31,7 @@ def find(program: Program) -> Iterator[Finding]:
             continue
         said = f"{tree.text(call.func)} in every process makes one run a process"
         alone = program.alone(call) is not None
-        if alone and len(small_statements(tree.statement(call))) == 1:
+        if alone and not program.training.is_joint(call) and len(small_statements(tree.statement(call))) == 1:
             yield Finding(call, said, edits=on_main_process(program, call))
         else:
             said += f": do this where {program.name('is_main_process')} alone"

@@ -9,18 +9,15 @@ It does three things, each once the module concerned has been imported by somebo
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
-import sys
-from importlib.abc import MetaPathFinder
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from after_import import call_after_import
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from importlib.machinery import ModuleSpec
     from types import ModuleType
 
 MEMORY = 16 * 2**30
@@ -72,25 +69,4 @@ def record_steps(callbacks: ModuleType) -> None:
     handler.on_log = on_log
 
 
-class AfterImport(MetaPathFinder):
-    """Calls a function with a module as soon as it has been imported."""
-
-    def __init__(self, actions: dict[str, Callable[[ModuleType], None]]) -> None:
-        self.actions = actions
-
-    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        action = self.actions.pop(name, None)
-        spec = importlib.util.find_spec(name) if action else None
-        if not action or not spec or not spec.loader:
-            return None
-        original = spec.loader.exec_module
-
-        def exec_module(module: ModuleType) -> None:
-            original(module)
-            action(module)
-
-        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
-
-
-sys.meta_path.insert(0, AfterImport({"torch": answer_gpu_queries, "transformers.trainer_callback": record_steps}))
+call_after_import({"torch": answer_gpu_queries, "transformers.trainer_callback": record_steps})

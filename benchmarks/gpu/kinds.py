@@ -1,0 +1,197 @@
+"""What is measured: each kind of training, the notebook it is, and who runs it on how many GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+NOTEBOOKS = Path(__file__).parent / "notebooks"
+
+#: Who runs a kind; the letters are those of docs/performance.md.
+VARIANTS = {
+    "notebook": "(a) the notebook's own code, as nbconvert exports it without its magics, with `python`",
+    "exported": "(b) that same script under plain `accelerate launch`",
+    "exported_equal": "(b') the same with its accumulation set so that the global batch is the notebook's",
+    "handwritten": "(c) transformers, PEFT and TRL by hand, with DDP",
+    "converted": "(d) what nb2ddp writes",
+    "nudged": "(d) on one GPU, its trained weights changed by 1e-7 of their value before the third step",
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run: a kind, who runs it, on how many GPUs, and which repetition it is."""
+
+    kind: str
+    variant: str
+    gpus: int
+    again: int = 0
+
+    @property
+    def key(self) -> str:
+        """Its name in the results."""
+        return f"{self.kind}/{self.variant}/{self.gpus}" + (f"#{self.again}" if self.again else "")
+
+    @classmethod
+    def of(cls, key: str) -> Job:
+        """The job of this key."""
+        name, _, again = key.partition("#")
+        kind, variant, gpus = name.split("/")
+        return cls(kind, variant, int(gpus), int(again or 0))
+
+
+ALL = (("converted", 1), ("converted", 2), ("converted", 4))
+PAIR = (("converted", 1), ("converted", 2))
+RIVALS = (("exported", 4), ("exported_equal", 4), ("handwritten", 4))
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of training: a notebook with some of its settings replaced, and what trains there."""
+
+    title: str
+    notebook: str
+    model: str  # below "bench/"
+    settings: Mapping[str, str] = field(default_factory=dict)  # a name in the notebook -> its value, as code
+    runs: tuple[tuple[str, int], ...] = ALL
+    shorter: Mapping[str, int] = field(default_factory=dict)  # a variant -> its steps, where speed alone is asked for
+    by_hand: tuple[str, ...] = ()  # arguments of handwritten/sft.py
+    chance: str = ""  # why its losses may differ between runs, "" where they must not
+    timed: bool = False  # its runs have their GPUs for themselves
+    seconds: int = 60  # about what one GPU takes, to fit runs into a time limit
+
+
+#: Rows of one length, so that no process waits for another's longer ones.
+EVEN = {"dataset": 'load_dataset("bench/books", split = "train")'}
+TINY = {"model_name": '"bench/Llama-small"', "max_seq_length": "512"}
+
+KINDS: dict[str, Kind] = {
+    "sft_8b": Kind(
+        "4-bit LoRA, 8.0B, 2,048 tokens",
+        "sft",
+        "Llama-8B",
+        settings={**EVEN, "model_name": '"bench/Llama-8B"', "gradient_accumulation_steps": "4"},
+        runs=(*ALL, ("exported_equal", 4), ("handwritten", 4), ("nudged", 1)),
+        shorter={"handwritten": 12, "exported_equal": 15},
+        by_hand=("--model=bench/Llama-8B", "--data=bench/books", "--four-bit"),
+        timed=True,
+        seconds=110,
+    ),
+    "sft_3b": Kind(
+        "4-bit LoRA, 3.2B, 2,048 tokens",
+        "sft",
+        "Llama-3B",
+        settings=EVEN,
+        runs=(("notebook", 1), *ALL, *RIVALS, ("nudged", 1)),
+        shorter={"handwritten": 12, "exported": 12, "exported_equal": 15},
+        by_hand=("--data=bench/books", "--four-bit"),
+        timed=True,
+        seconds=110,
+    ),
+    "sft_8b_uneven": Kind(
+        "4-bit LoRA, 8.0B, 1,800 to 2,040 tokens",
+        "sft",
+        "Llama-8B",
+        settings={"model_name": '"bench/Llama-8B"', "gradient_accumulation_steps": "4"},
+        runs=PAIR,
+        timed=True,
+        seconds=110,
+    ),
+    "sft_3b_uneven": Kind(
+        "4-bit LoRA, 3.2B, 1,800 to 2,040 tokens",
+        "sft",
+        "Llama-3B",
+        runs=(("notebook", 1), *PAIR, ("nudged", 1)),
+        timed=True,
+        seconds=110,
+    ),
+    "lora_16bit": Kind(
+        "16-bit LoRA, 1.2B, 1,800 to 2,040 tokens",
+        "sft",
+        "Llama-1B",
+        settings={"model_name": '"bench/Llama-1B"', "load_in_4bit": "False"},
+        runs=(*ALL, ("handwritten", 4)),
+        shorter={"handwritten": 12},
+        by_hand=("--model=bench/Llama-1B",),
+        timed=True,
+    ),
+    "full": Kind(
+        "full fine-tuning, 1.2B, 1,800 to 2,040 tokens",
+        "sft",
+        "Llama-1B",
+        settings={
+            "model_name": '"bench/Llama-1B"',
+            "load_in_4bit": "False",
+            "full_finetuning": "True",
+            "learning_rate": "2e-5",
+        },
+        runs=(*ALL, ("handwritten", 4)),
+        shorter={"handwritten": 12},
+        by_hand=("--model=bench/Llama-1B", "--full", "--learning-rate=2e-5"),
+        timed=True,
+    ),
+    "packing": Kind(
+        "4-bit LoRA with packing to 2,048 tokens, 1.2B",
+        "sft",
+        "Llama-1B",
+        settings={"model_name": '"bench/Llama-1B"', "packing": "True"},
+        runs=(*ALL, ("handwritten", 4)),
+        shorter={"handwritten": 12},
+        by_hand=("--model=bench/Llama-1B", "--four-bit", "--packing"),
+        timed=True,
+    ),
+    "cpt": Kind("continued pre-training with embeddings, 4-bit, 1.2B", "cpt", "Llama-1B", timed=True),
+    "moe": Kind(
+        "16-bit LoRA on a mixture of experts",
+        "experts",
+        "Qwen3-MoE",
+        settings={"model_name": '"bench/Qwen3-MoE"', "load_in_4bit": "False", "gradient_accumulation_steps": "4"},
+        runs=PAIR,
+    ),
+    "vision": Kind("LoRA on a vision-language model", "vision", "Qwen2-VL", runs=PAIR),
+    "dpo": Kind("DPO", "dpo", "Llama-small", runs=PAIR),
+    "orpo": Kind("ORPO", "orpo", "Llama-small", runs=PAIR),
+    "grpo": Kind("GRPO without vLLM", "grpo", "Llama-small", runs=PAIR, chance="completions are sampled"),
+    "embeddings": Kind(
+        "sentence embeddings, in-batch negatives",
+        "embeddings",
+        "MiniLM",
+        runs=PAIR,
+        chance="the model has dropout, drawn by each process",
+    ),
+    "embeddings_exact": Kind(
+        "the same without dropout",
+        "embeddings",
+        "MiniLM-exact",
+        settings={"model_name": '"bench/MiniLM-exact"'},
+        runs=PAIR,
+    ),
+    "classification": Kind("classification, evaluation during training", "classification", "ModernBERT", runs=PAIR),
+    "resume": Kind("whole epochs, evaluation, checkpoints, resumed", "resume", "Llama-small"),
+    "batch_1x8": Kind(
+        "4-bit LoRA, per-device batch 1, accumulation 8",
+        "sft",
+        "Llama-small",
+        settings={**TINY, "per_device_train_batch_size": "1"},
+        runs=PAIR,
+    ),
+    "batch_8x1": Kind(
+        "4-bit LoRA, per-device batch 8, accumulation 1",
+        "sft",
+        "Llama-small",
+        settings={**TINY, "per_device_train_batch_size": "8", "gradient_accumulation_steps": "1"},
+        runs=PAIR,
+    ),
+    "batch_3x2": Kind(
+        "4-bit LoRA, 6 samples a step, which 4 GPUs cannot share",
+        "sft",
+        "Llama-small",
+        settings={**TINY, "per_device_train_batch_size": "3", "gradient_accumulation_steps": "2"},
+    ),
+}
+
+
+def jobs() -> list[Job]:
+    """Every run, those that others wait for or that take longest first."""
+    return [Job(name, variant, gpus) for name, kind in KINDS.items() for variant, gpus in kind.runs]

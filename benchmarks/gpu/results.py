@@ -1,0 +1,93 @@
+"""The results file, and what can be read from it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+Facts = dict[str, Any]
+PACKAGES = ("torch", "unsloth", "unsloth_zoo", "transformers", "trl", "accelerate", "peft", "bitsandbytes", "datasets")
+WARM_UP = 5  # steps that are left out where a steady speed is asked for: kernels are compiled and chosen in them
+
+
+def read(file: Path) -> dict[str, Facts]:
+    """Every run of a results file, by its key; none where there is no file."""
+    return dict(json.loads(file.read_text())["runs"]) if file.exists() else {}
+
+
+def add(file: Path, key: str, facts: Facts) -> None:
+    """Put a run into a results file, whole or not at all."""
+    runs = {**read(file), key: {"gpu": gpu_name(), "versions": versions(), **facts}}
+    new = file.with_suffix(".new")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    new.write_text(json.dumps({"runs": dict(sorted(runs.items()))}, indent=1) + "\n")
+    new.replace(file)
+
+
+def versions() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def gpu_name() -> str:
+    """The first GPU's name, as its driver says it."""
+    query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader", "--id=0"]
+    try:
+        return subprocess.run(query, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "none"
+
+
+def losses(facts: Facts) -> list[list[float]]:
+    """The logged losses of each training."""
+    return [[step["loss"] for step in training["steps"]] for training in facts["trainings"]]
+
+
+def step_times(facts: Facts) -> list[float]:
+    """Seconds of each step of the first training, without its first steps."""
+    at = [step["at"] for step in facts["trainings"][0]["steps"]]
+    return [later - earlier for earlier, later in itertools.pairwise(at)][WARM_UP - 1 :]
+
+
+def step_time(facts: Facts) -> float:
+    """The median of `step_times`."""
+    return median(step_times(facts))
+
+
+def outside(facts: Facts) -> float:
+    """Seconds of the run that are not steady training: start, load, compilation, save."""
+    inside = 0.0
+    for training in facts["trainings"]:
+        at = [step["at"] for step in training["steps"]]
+        typical = median(later - earlier for earlier, later in itertools.pairwise(at))
+        inside += len(at) * typical + training.get("looked", 0)
+    return float(facts["seconds"] - inside)
+
+
+def difference(one: Facts, other: Facts) -> float:
+    """The largest difference between the losses of two runs, at the same step of the same training."""
+    pairs = zip(losses(one), losses(other), strict=True)
+    return max(abs(a - b) for first, second in pairs for a, b in zip(first, second, strict=False))
+
+
+def summary(facts: Facts) -> str:
+    """First and last loss of each training and its seconds a step; the last words of a run that failed."""
+    if facts["exit_code"]:
+        return str(facts["said"])[-1500:]
+    parts = []
+    for training in facts["trainings"]:
+        steps = training["steps"]
+        if len(steps) > 1:
+            each = (steps[-1]["at"] - steps[0]["at"]) / (len(steps) - 1)
+            parts.append(f"{steps[0]['loss']:.4f} to {steps[-1]['loss']:.4f}, {each:.3f} s a step")
+    return "; ".join(parts)

@@ -1,0 +1,185 @@
+"""Run one job on its GPUs and say what happened."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu.kinds import Job
+from benchmarks.gpu.scripts import script_hash, write
+from tests.e2e.runner import HERE as RECORDERS
+from tests.e2e.runner import free_port, read_writers, recorder, snapshot
+
+Facts = dict[str, Any]
+NUDGE = "1e-7"
+
+
+def running(mark: str) -> dict[int, str]:
+    """The processes that carry `mark` in their environment, with their command lines."""
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark.encode() in (process / "environ").read_bytes():
+                found[int(process.name)] = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()[:200]
+        except OSError:
+            continue
+    return found
+
+
+def stop(mark: str) -> None:
+    """End every process that carries `mark`; Python ones say first where each of their threads stands.
+
+    A launcher's workers are sessions of their own: ending its process group would leave them behind.
+    """
+    for number in (signal.SIGABRT, signal.SIGKILL):
+        for process in running(mark):
+            with contextlib.suppress(OSError):
+                os.kill(process, number)
+        time.sleep(5)
+
+
+def events_of(file: Path) -> list[list[Facts]]:
+    """The events of each training that a process wrote down."""
+    trainings: list[list[Facts]] = []
+    for line in file.read_text().splitlines() if file.exists() else ():
+        event = json.loads(line)
+        if event["event"] == "begin":
+            trainings.append([])
+        trainings[-1].append(event)
+    return trainings
+
+
+def only(events: Sequence[Facts], name: str) -> list[Facts]:
+    return [event for event in events if event["event"] == name]
+
+
+def is_lock(path: str) -> bool:
+    """True for the files that processes open only to wait for each other: Unsloth's, in its cache."""
+    return "/.locks/" in path
+
+
+def rows_seen(ends: Sequence[Facts]) -> Facts:
+    """How many rows the processes trained on together, how many of them were different, and a hash of which."""
+    rows = [row for end in ends for batch in end["fetched"][: end["micro_batches"]] for row in batch]
+    return {
+        "rows": len(rows),
+        "distinct": len(set(rows)),
+        "which": hashlib.sha256(json.dumps(sorted(set(rows))).encode()).hexdigest()[:16],
+    }
+
+
+def training(ranks: Sequence[Sequence[Facts]], launched: float) -> Facts:
+    """One training as its processes wrote it down; times are in seconds after the launch."""
+    main = ranks[0]
+    begin, ends = main[0], [end for events in ranks for end in only(events, "end")]
+    kept = ("step", "loss", "grad_norm", "reward", "reward_std")
+    facts: Facts = {
+        "per_device": begin["per_device"],
+        "accumulation": begin["accumulation"],
+        "resumed_at": begin["done"],
+        "began": round(begin["time"] - launched, 3),
+        "steps": [
+            {"at": round(event["time"] - launched, 4), **{name: event[name] for name in kept if name in event}}
+            for event in only(main, "step")
+        ],
+        "evaluated": [{"step": event["step"], "loss": event["loss"]} for event in only(main, "evaluated")],
+        "saved": [[event["step"] for event in only(events, "saved")] for events in ranks],
+    }
+    if ends:
+        facts |= {
+            "ended": round(ends[0]["time"] - launched, 3),
+            "looked": round(ends[0]["looked"], 3),
+            "weights": [end["weights"] for end in ends],
+            "memory": [end["memory"] for end in ends],
+            "reserved": [end["reserved"] for end in ends],
+            **rows_seen(ends),
+        }
+    return facts
+
+
+def environment(folder: Path, devices: Sequence[str], mark: str, nudge: bool) -> dict[str, str]:
+    launched = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    python_path = [str(Path(__file__).parent / "site"), str(RECORDERS / "site")]
+    return {
+        **{name: value for name, value in os.environ.items() if name not in launched},
+        "PYTHONPATH": os.pathsep.join([*python_path, *filter(None, [os.environ.get("PYTHONPATH")])]),
+        "CUDA_VISIBLE_DEVICES": ",".join(devices),
+        "OMP_NUM_THREADS": "8",
+        "HF_HUB_OFFLINE": "1",
+        "HF_HOME": str(folder / "hf"),
+        "LD_PRELOAD": str(recorder()),
+        "WRITES_BELOW": str(folder / "work"),
+        "WRITES_LOG": str(folder / "writes.log"),
+        "BENCH_FOLDER": str(folder / "events"),
+        "BENCH_RUN": mark,
+        "PYTHONFAULTHANDLER": "1",  # say where every thread stands when a run is aborted
+        **({"BENCH_NUDGE": NUDGE} if nudge else {}),
+    }
+
+
+def run(job: Job, hub: Path, folder: Path, devices: Sequence[str], timeout: float) -> Facts:
+    """Run a job in the new folder `folder`, with the models and data of `hub` in its working directory.
+
+    Args:
+        devices: the GPUs it may see, as many as it has processes.
+        timeout: seconds after which it is killed.
+    """
+    work, mark = folder / "work", uuid.uuid4().hex
+    command = write(job, work)
+    script = script_hash(work)
+    for entry in hub.iterdir():
+        if not entry.name.startswith("."):
+            (work / entry.name).symlink_to(entry, target_is_directory=True)
+    (folder / "events").mkdir()
+    before = snapshot(work)
+    words = [sys.executable, *command[1:]]
+    if command[0] == "accelerate":
+        port = ["--main_process_port", str(free_port())]
+        words = [sys.executable, "-m", "accelerate.commands.launch", *port, *command[2:]]
+    env = environment(folder, devices, mark, job.variant == "nudged")
+    start = time.time()
+    with (folder / "log.txt").open("w") as log:
+        process = subprocess.Popen(
+            words, cwd=work, env=env, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            code = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            stop(f"BENCH_RUN={mark}")
+            process.wait()
+            code = 124
+    took = time.time() - start
+    time.sleep(1)
+    left = list(running(f"BENCH_RUN={mark}").values())
+    if left:
+        stop(f"BENCH_RUN={mark}")
+    writers, unseen = read_writers(folder / "writes.log", work, before, alone=job.gpus == 1)
+    by_rank = [events_of(folder / "events" / f"{rank}.jsonl") for rank in range(job.gpus)]
+    said = (folder / "log.txt").read_text(errors="replace")
+    facts: Facts = {
+        "command": " ".join(command),
+        "script": script,
+        "exit_code": code,
+        "seconds": round(took, 2),
+        "left_running": left,
+        "files": len(writers),
+        "written_by_several": sorted(path for path, ranks in writers.items() if len(ranks) > 1 and not is_lock(path)),
+        "written_by_unknown": list(unseen),
+        "trainings": [training(ranks, start) for ranks in zip(*by_rank, strict=False)],
+        "warnings": sorted({line for line in said.splitlines() if "Warning" in line or "[W" in line})[:20],
+    }
+    if code:
+        facts["said"] = said[-12000:]
+    shutil.rmtree(work, ignore_errors=True)
+    return facts

@@ -166,7 +166,7 @@ def run(job: Job, hub: Path, folder: Path, devices: Sequence[str], timeout: floa
         stop(f"BENCH_RUN={mark}")
     writers, unseen = read_writers(folder / "writes.log", work, before, alone=job.gpus == 1)
     by_rank = [events_of(folder / "events" / f"{rank}.jsonl") for rank in range(job.gpus)]
-    said = (folder / "log.txt").read_text(errors="replace")
+    said = (folder / "log.txt").read_text(errors="replace").replace(f"{work}/", "")
     facts: Facts = {
         "command": " ".join(command),
         "script": script,

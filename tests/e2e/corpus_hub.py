@@ -1,7 +1,7 @@
 """Build the tiny hub that the public notebooks train on: `python -m tests.e2e.corpus_hub FOLDER`.
 
 What `hub.py` builds for the fixtures, for the ids that these notebooks load: models of their own architectures (of
-those that see and hear, the text model), tokenizers with the marks of their chat templates, and data sets with their
+those that see and hear, a text model), tokenizers with the marks of their chat templates, and data sets with their
 columns. Images and sounds in a conversation are passed over.
 """
 
@@ -36,6 +36,7 @@ GEMMA = chat_template("<start_of_turn>ROLE\n", "<end_of_turn>\n", "model")
 GEMMA4 = chat_template("<|turn>ROLE\n", "<turn|>\n", "model")
 GRANITE = chat_template("<|start_of_role|>ROLE<|end_of_role|>", "<|end_of_text|>\n")
 HARMONY = chat_template("<|start|>ROLE<|message|>", "<|end|>", "assistant<|channel|>final")
+MUSE = chat_template("<|start|>ROLE<|message|>", "<|end|>", "assistant to=user")
 MISTRAL = (
     "{% for message in messages %}{% if message['role'] == 'user' %}[INST]" + CONTENT + "[/INST]"
     "{% else %}" + CONTENT + "</s>{% endif %}{% endfor %}"
@@ -86,6 +87,7 @@ MODELS = {
     "unsloth/mistral-7b-v0.3": MISTRAL_TEXT,
     "unsloth/Mistral-Small-Instruct-2409": MISTRAL_TEXT,
     "unsloth/Magistral-Small-2509": MISTRAL_TEXT,
+    "unsloth/Muse-Glimmer-30B": Model("llama", "<s>", "<|end|>", MUSE),
     "unsloth/Qwen2-7B": QWEN2,
     "unsloth/Qwen2.5-Coder-14B-Instruct": QWEN2,
     "unsloth/Qwen3-4B-Instruct-2507": QWEN3,

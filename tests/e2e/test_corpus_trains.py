@@ -52,6 +52,7 @@ FURTHER = (
     "Llama3_(8B)-Alpaca",
     "Magistral_(24B)-Reasoning-Conversational",
     "Mistral_Small_(22B)-Alpaca",
+    "Muse_Glimmer_(30B)-Conversational",
     "Phi_3_Medium-Conversational",
     "Qwen2.5_Coder_(14B)-Conversational",
     "Qwen2_(7B)-Alpaca",

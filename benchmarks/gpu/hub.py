@@ -57,7 +57,7 @@ def save_causal(folder: Path, family: str, words: PreTrainedTokenizerFast, **siz
 
 def llama(folder: Path) -> None:
     sizes = LLAMAS[folder.name]
-    words = tokenizer(Model("llama", "<|begin_of_text|>", "<|end_of_text|>", "<pad>"))
+    words = tokenizer(Model("llama", "<|begin_of_text|>", "<|end_of_text|>"))
     tied = folder.name != "Llama-8B"
     more = {"vocab_size": LLAMA_VOCABULARY, "num_key_value_heads": 8, "tie_word_embeddings": tied, "rope_theta": 5e5}
     save_causal(folder, "llama", words, **sizes, **more)
@@ -65,7 +65,7 @@ def llama(folder: Path) -> None:
 
 def experts(folder: Path) -> None:
     """A mixture of experts in the shape of Qwen3's: 32 experts of which 4 see a token, 1.1B parameters."""
-    words = tokenizer(Model("qwen3", None, "<|im_end|>", "<pad>"))
+    words = tokenizer(Model("qwen3", None, "<|im_end|>"))
     sizes = {"hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 8, "num_attention_heads": 16}
     routed = {"num_experts": 32, "num_experts_per_tok": 4, "moe_intermediate_size": 512, "decoder_sparse_step": 1}
     save_causal(folder, "qwen3_moe", words, vocab_size=151936, num_key_value_heads=4, head_dim=64, **sizes, **routed)
@@ -77,7 +77,7 @@ def bert(folder: Path) -> None:
     from sentence_transformers import SentenceTransformer, models
     from transformers import BertConfig, BertModel
 
-    words = tokenizer(Model("bert", "<s>", "</s>", "<pad>"))
+    words = tokenizer(Model("bert", "<s>", "</s>"))
     dropout = 0.1 if folder.name == "MiniLM" else 0.0
     torch.manual_seed(0)
     config = BertConfig(
@@ -103,7 +103,7 @@ def modern_bert(folder: Path) -> None:
     import torch
     from transformers import ModernBertConfig, ModernBertForMaskedLM
 
-    words = tokenizer(Model("modernbert", "<s>", "</s>", "<pad>"))
+    words = tokenizer(Model("modernbert", "<s>", "</s>"))
     torch.manual_seed(0)
     config = ModernBertConfig(
         vocab_size=50368,
@@ -132,7 +132,7 @@ def qwen_vl(folder: Path) -> None:
         Qwen2VLVideoProcessor,
     )
 
-    words = tokenizer(Model("qwen2", None, "<|im_end|>", "<pad>"))
+    words = tokenizer(Model("qwen2", None, "<|im_end|>"))
     words.add_special_tokens({"additional_special_tokens": VISION_TOKENS})
     ids = dict(zip(VISION_TOKENS, words.convert_tokens_to_ids(VISION_TOKENS), strict=True))
     text = {

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -54,6 +55,7 @@ MODELS = {
     "unsloth/Qwen3-0.6B": Model("qwen3", None, "<|im_end|>"),
     "unsloth/gemma-3-270m-it": Model("gemma3_text", "<bos>", "<end_of_turn>"),
 }
+SENTENCE_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 # Where Unsloth looks for its own 4-bit copies of a model.
 COPIES = ("{}-bnb-4bit", "{}-unsloth-bnb-4bit")
 
@@ -172,6 +174,30 @@ def build_models(root: Path, models: dict[str, Model]) -> None:
                     link.symlink_to(folder.name)
 
 
+def build_sentence_encoder(folder: Path) -> None:
+    """Two layers of BERT with mean pooling; no dropout, which every process would draw for itself."""
+    import torch
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Pooling, Transformer
+    from transformers import BertConfig, BertModel
+
+    words = tokenizer(Model("bert", "<s>", "</s>"))
+    sizes = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4}
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=512,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        pad_token_id=words.pad_token_id,
+        **sizes,
+    )
+    with tempfile.TemporaryDirectory() as parts:
+        BertModel(config).save_pretrained(parts)
+        words.save_pretrained(parts)
+        encoder = Transformer(parts, max_seq_length=128)
+    SentenceTransformer(modules=[encoder, Pooling(128)], device="cpu").save(str(folder))
+
+
 def build_datasets(root: Path, datasets: dict[str, Data]) -> None:
     """Each of `datasets` below `root`: one parquet file, and a card that names its configuration."""
     import pyarrow as pa
@@ -193,6 +219,7 @@ def build_datasets(root: Path, datasets: dict[str, Data]) -> None:
 def build(root: Path) -> Path:
     """Build the whole hub in the folder `root`, which is made if it is missing, and return it."""
     build_models(root, MODELS)
+    build_sentence_encoder(root / SENTENCE_ENCODER)
     build_datasets(root, DATASETS)
     return root
 

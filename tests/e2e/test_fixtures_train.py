@@ -17,10 +17,12 @@ NOTEBOOKS = Path(__file__).resolve().parents[2] / "fixtures" / "notebooks"
 SAVED = {
     "alpaca": ("alpaca_lora/adapter_model.safetensors", 1),
     "chat_responses_only": ("chat_lora/adapter_model.safetensors", 1),
+    "classification": ("reviews_model/model.safetensors", 1),
     "full_finetuning": ("full_model/model.safetensors", 1),
     "generation_before_training": ("quotes_lora/adapter_model.safetensors", 1),
     "install_state": ("review_lora/adapter_model.safetensors", 1),
     "save_and_reload": ("answers_lora/adapter_model.safetensors", 1),
+    "sentence_embeddings": ("questions_model/model.safetensors", 1),
     "two_trainings": ("stories_lora/adapter_model.safetensors", 2),
 }
 

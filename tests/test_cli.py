@@ -353,7 +353,7 @@ class TestBadNotebook:
             (json.dumps(document("x = 1", "y = '\ud800'")), "bad.ipynb:cell 2:1:6: DDP001 the character '\\ud800' c"),
             (json.dumps(document("__ipython__(0)")), "bad.ipynb:cell 1:1:1: DDP001 the name __ipython__ is reserved"),
             (json.dumps(document("x = 1")), "bad.ipynb:cell 1:1:1: DDP002 no training was found"),
-            (json.dumps(document(*CELLS, "%time x = 1!y")), "bad.ipynb:cell 5:1:1: DDP001 the cell does not become "),
+            (json.dumps(document(*CELLS, "%time x = 1!y")), "bad.ipynb:cell 5:1:6: DDP001 the cell is not Python: "),
             (
                 json.dumps(document(*CELLS, "if x:\n    \ty = 1\n  !ls")),
                 "bad.ipynb:cell 5:3:1: DDP001 the cell is not Python: unindent does not match",

@@ -1,0 +1,64 @@
+"""DDP206: completions that every process draws for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from nb2ddp.edits import Replace
+from nb2ddp.program import Finding, Program
+from nb2ddp.rule import Example, Rule
+from nb2ddp.tree import keyword
+
+OWN = 'int(os.environ.get("RANK", 0))'
+
+
+def find(program: Program) -> Iterator[Finding]:
+    tree = program.tree
+    for call in tree.of(cst.Call):
+        seed = keyword(call, "seed")
+        if seed is None or not tree.qualified(call.func).endswith("SamplingParams") or not tree.is_live(call):
+            continue
+        drawn_alike = tree.literal(seed.value) is not None and "RANK" not in tree.text(seed.value)
+        if drawn_alike and program.runs_before_end(call):
+            plain = isinstance(seed.value, (cst.Integer, cst.Name))
+            text = tree.text(seed.value) if plain else f"({tree.text(seed.value)})"
+            yield Finding(
+                call,
+                "one seed gives every process the same completions of a prompt",
+                edits=(Replace(seed.value, f"{text} + {OWN}"),),
+            )
+
+
+RULE = Rule(
+    code="DDP206",
+    name="completions-drawn-alike",
+    summary="A seed in vLLM's `SamplingParams` gets the process's rank added.",
+    why="GRPO compares several completions of one prompt, which several processes may draw. With one seed they are all"
+    " the same, and nothing is learned from them. TRL gives its own generation a seed of each process"
+    " (`set_seed(..., device_specific=True)`); one that is written into `SamplingParams` it leaves alone.",
+    find=find,
+    examples=(
+        Example(
+            """\
+from vllm import SamplingParams
+vllm_sampling_params = SamplingParams(
+    min_p = 0.1,
+    seed = 3407,
+)
+trainer.train()
+""",
+            """\
+from vllm import SamplingParams
+vllm_sampling_params = SamplingParams(
+    min_p = 0.1,
+    seed = 3407 + int(os.environ.get("RANK", 0)),
+)
+trainer.train()
+""",
+        ),
+        Example("from vllm import SamplingParams\nparams = SamplingParams(temperature = 1.0)\ntrainer.train()\n"),
+        Example("from vllm import SamplingParams\ntrainer.train()\nparams = SamplingParams(seed = 3407)\n"),
+    ),
+)

@@ -110,6 +110,10 @@ def _visit(source: Source, statement: cst.CSTNode, removed: set[cst.CSTNode]) ->
         ):
             removed.add(statement)
         return
+    if isinstance(statement, cst.Try):
+        handled = [_all_idle(source, body, removed) for body in bodies[1:]]
+        if not all(handled):
+            return  # what is tried decides whether they run
     idle = [_all_idle(source, body, removed) for body in bodies]  # each one, for what it marks
     if all(idle):
         removed.add(statement)

@@ -16,6 +16,8 @@ _LOADER = re.compile(
     r"|diffusers(\.\w+)*\.\w+(Pipeline|Model))\.from_pretrained"
 )
 _NO_WEIGHTS = re.compile(r"\.(PeftModel\w*|\w*(Tokenizer|Processor|Config|FeatureExtractor)\w*)\.from_pretrained$")
+#: What takes a model that is placed already, unless it is given a device map.
+_TAKES_MODEL = re.compile(r"transformers\.pipeline|peft(\.\w+)*\.PeftModel\w*\.from_pretrained")
 
 _IMPORTED_CLASS = re.compile(r"(\w+\.)+[A-Z]\w*")
 #: Names of what is no model, where nothing shows what it is.
@@ -54,7 +56,7 @@ def loads(tree: Tree) -> list[cst.Call]:
 
 def is_load(tree: Tree, call: cst.Call) -> bool:
     """True for `X.from_pretrained(...)` where X loads a model."""
-    if tree.qualified(call.func) == "transformers.pipeline":
+    if _TAKES_MODEL.fullmatch(tree.qualified(call.func)):
         return keyword(call, "device_map") is not None
     return is_loader(tree, call.args[0].value if is_partial(tree, call) else call.func)
 

@@ -16,6 +16,7 @@ from nb2ddp.tree import Statement, Tree
 WAIT = frozenset({"wait"})
 #: What `shared` relies on.
 SHARE = frozenset({"wait", "run_once"})
+_FILE_TEST = re.compile(r"\b(exists|isfile|isdir|is_file|is_dir|listdir|glob)\b")
 _LISTING = re.compile(r"\b(r?glob|listdir|iterdir|scandir|walk)\(")
 WAIT_CALL = "PartialState().wait_for_everyone()"
 
@@ -51,8 +52,9 @@ def _conditional(program: Program, statement: Statement, below: tuple[cst.Functi
     tree = program.tree
     after: Statement = statement
     for above in tree.ancestors(statement):
-        if isinstance(above, (cst.If, cst.Try, cst.While)) and not _is_script_test(program, above):
-            after = above
+        if isinstance(above, (cst.If, cst.Try, cst.While)):
+            if not _is_script_test(program, above) and not is_asked_once(program, above):
+                after = above
         elif isinstance(above, cst.For) and not _runs_alike(tree, above):
             after = above
         elif isinstance(above, (cst.Lambda, cst.ClassDef)):
@@ -86,6 +88,27 @@ def _called_alike(program: Program, function: cst.FunctionDef, below: tuple[cst.
 def _is_script_test(program: Program, statement: cst.CSTNode) -> bool:
     """True for `if __name__ == "__main__":`."""
     return isinstance(statement, cst.If) and "__name__" in program.tree.text(statement.test)
+
+
+def is_asked_once(program: Program, test: cst.CSTNode) -> bool:
+    """True for a test of the file system, one of whose branches writes and does more: see `ask_once`."""
+    tree = program.tree
+    return (
+        isinstance(test, cst.If)
+        and bool(_FILE_TEST.search(tree.text(test.test)))
+        and tree.is_live(test.body)
+        and program.runs_before_end(test)
+        and not is_guarded(program, test)
+        and not program.installs.covers(test)
+        and any(effect(tree, call) for call in tree.within(test, cst.Call) if tree.is_live(call))
+        and not all(runs_once(program, line) for line in tree.within(test, cst.SimpleStatementLine))
+    )
+
+
+def ask_once(program: Program, test: cst.If) -> tuple[Edit, ...]:
+    """Ask the main process alone, so that none comes late and finds what another has made meanwhile."""
+    alike = _conditional(program, test) is test and not isinstance(test.test, cst.NamedExpr)
+    return (Wrap(test.test, f"{program.name('run_once')}(lambda: ", ", in_whole_job=True)"),) if alike else ()
 
 
 def _whole(program: Program, statement: Statement) -> Statement:

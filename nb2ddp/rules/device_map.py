@@ -135,6 +135,18 @@ model = AutoModelForCausalLM.from_pretrained("gpt2", **settings)
         ),
         Example(
             """\
+from peft import PeftModel
+model = PeftModel.from_pretrained(base, "lora", is_trainable=True, device_map={"": 0})
+other = PeftModel.from_pretrained(base, "lora")
+""",
+            """\
+from peft import PeftModel
+model = PeftModel.from_pretrained(base, "lora", is_trainable=True, device_map=local_rank)
+other = PeftModel.from_pretrained(base, "lora")
+""",
+        ),
+        Example(
+            """\
 from trl import SFTConfig
 args = SFTConfig(model_init_kwargs={"device_map": "auto"})
 """,

@@ -11,13 +11,12 @@ import libcst as cst
 from nb2ddp.edits import Edit, Wrap
 from nb2ddp.effects import Effect, gives_an_object, writes
 from nb2ddp.model import Severity
-from nb2ddp.once import SHARE, WAIT, is_guarded, once_a_machine, runs_once, shared, wait_after
+from nb2ddp.once import SHARE, WAIT, ask_once, is_asked_once, is_guarded, once_a_machine, shared, wait_after
 from nb2ddp.program import Finding, Program
 from nb2ddp.rule import Example, Rule
-from nb2ddp.tree import Statement, argument, small_statements
+from nb2ddp.tree import Statement, argument, keyword, small_statements
 
 _WRITES_TO_FILE = re.compile(r"(json|pickle|yaml|joblib|cloudpickle|dill)\.(dump|safe_dump)")
-_FILE_TEST = re.compile(r"\b(exists|isfile|isdir|is_file|is_dir|listdir|glob)\b")
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -56,6 +55,12 @@ def find(program: Program) -> Iterator[Finding]:
                 continue
             if _WRITES_TO_FILE.fullmatch(tree.qualified(call.func)):
                 continue  # into a file that a call of its own has opened
+        if not edits and _keeps_open(program, call) and (elsewhere := _elsewhere(program, call)):
+            waits = tuple(edit for close in _closings(program, call) for edit in wait_after(program, close))
+            yield Finding(call, message, (*elsewhere, *waits), needs=WAIT)
+            continue
+        if not edits and (may_exist := keyword(call, "exist_ok")) and tree.literal(may_exist.value) is True:
+            continue  # a folder, which all may make
         is_shared = any(isinstance(edit, Wrap) for edit in edits)
         unit = call if is_shared else unit
         if unit in seen:
@@ -75,26 +80,17 @@ def find(program: Program) -> Iterator[Finding]:
 
 
 def _tested_twice(program: Program) -> Iterator[Finding]:
-    """Tests of the file system that hold what runs once and what every process needs."""
-    tree = program.tree
-    for test in tree.of(cst.If):
-        if (
-            not _FILE_TEST.search(tree.text(test.test))
-            or not tree.is_live(test.body)
-            or not program.runs_before_end(test)
-        ):
+    """Tests of the file system whose answer changes while some processes are still to ask."""
+    for test in program.tree.of(cst.If):
+        if not is_asked_once(program, test) or program.tree.text(test.test).startswith(f"{program.name('run_once')}("):
             continue
-        lines = tree.within(test.body, cst.SimpleStatementLine)
-        once = [line for line in lines if runs_once(program, line)]
-        if once and len(once) < len(lines) and not is_guarded(program, test) and not program.installs.covers(test):
-            yield Finding(
-                test,
-                "a process that comes here late finds what another has made, and skips the rest of this branch:"
-                " test once, "
-                "before the job, or move the rest out of it",
-                severity=Severity.WARNING,
-                todo=True,
-            )
+        edits = ask_once(program, test)
+        message = "a process that comes here late finds what another has made, and takes another branch"
+        if edits:
+            yield Finding(test, message, edits, needs=SHARE)
+        else:
+            message += ": test once, before the job, or move what does not write out of it"
+            yield Finding(test, message, severity=Severity.WARNING, todo=True)
 
 
 def _unit(program: Program, call: cst.Call) -> Statement:
@@ -129,6 +125,20 @@ def _elsewhere(program: Program, call: cst.Call) -> tuple[Edit, ...]:
     path = call.args[0].value
     bracket = ("(", ")") if isinstance(path, (cst.IfExp, cst.Lambda, cst.NamedExpr)) and not path.lpar else ("", "")
     return (Wrap(path, bracket[0], f"{bracket[1]} if {program.name('local_rank')} == 0 else os.devnull"),)
+
+
+def _keeps_open(program: Program, call: cst.Call) -> bool:
+    """True for a file that a statement opens and gives a name."""
+    parent = program.tree.parents[call]
+    return isinstance(parent, cst.Assign) and len(parent.targets) == 1
+
+
+def _closings(program: Program, call: cst.Call) -> list[Statement]:
+    """The statements of the same scope that close a file by the name that it is given."""
+    tree = program.tree
+    name = tree.text(cst.ensure_type(tree.parents[call], cst.Assign).targets[0].target)
+    closed = [c for c in tree.of(cst.Call) if tree.text(c.func) == f"{name}.close" and tree.start(c) > tree.start(call)]
+    return [tree.statement(c) for c in closed if tree.scope(c) is tree.scope(call)]
 
 
 def _is_all_there_is(program: Program, call: cst.Call, statement: Statement) -> bool:
@@ -237,6 +247,52 @@ def preprocess(path):
 if local_rank == 0:
     preprocess("rows.bin")
 PartialState().wait_for_everyone()
+trainer.train()
+""",
+        ),
+        Example(
+            """\
+import os
+if os.path.isdir("rows"):
+    rows = load_from_disk("rows")
+else:
+    rows = prepare()
+    rows.save_to_disk("rows")
+if os.path.isdir("out"):
+    print("resuming", get_last_checkpoint("out"))
+trainer.train()
+""",
+            """\
+import os
+if run_once(lambda: os.path.isdir("rows"), in_whole_job=True):
+    rows = load_from_disk("rows")
+else:
+    rows = prepare()
+    if local_rank == 0:
+        rows.save_to_disk("rows")
+    PartialState().wait_for_everyone()
+if os.path.isdir("out"):
+    print("resuming", get_last_checkpoint("out"))
+trainer.train()
+""",
+        ),
+        Example(
+            """\
+import os
+class Log(TrainerCallback):
+    def __init__(self):
+        self.folder = "logs"; os.makedirs(self.folder, exist_ok=True)
+        self.file = open("log.csv", "w")
+trainer = SFTTrainer(model, callbacks=[Log()])
+trainer.train()
+""",
+            """\
+import os
+class Log(TrainerCallback):
+    def __init__(self):
+        self.folder = "logs"; os.makedirs(self.folder, exist_ok=True)
+        self.file = open("log.csv" if local_rank == 0 else os.devnull, "w")
+trainer = SFTTrainer(model, callbacks=[Log()])
 trainer.train()
 """,
         ),

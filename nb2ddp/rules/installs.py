@@ -56,6 +56,27 @@ seed = 3407
 set_seed(seed)
 """,
         ),
+        Example(
+            """\
+!pip install unsloth
+try:
+    import flash_attn
+    attention = "flash_attention_2"
+except ImportError:
+    attention = "sdpa"
+# %%
+load(attention)
+""",
+            """\
+try:
+    import flash_attn
+    attention = "flash_attention_2"
+except ImportError:
+    attention = "sdpa"
+# %%
+load(attention)
+""",
+        ),
         Example('print("pip install unsloth")\n'),
     ),
 )

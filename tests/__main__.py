@@ -1,7 +1,7 @@
 """Set everything up on a fresh machine and run every check: `python3 -m tests`.
 
 Needs Python 3.11 and a C compiler. Makes `.venv`, installs the project with what its tests need, then runs the linter,
-the type checker, the documentation check, the fast tests and the tests that train. Where it may install system packages
+the type checker, the documentation check, the fast tests, and those that train on this machine and on clusters. Where it may install system packages
 (root, on Debian), it installs those of the cluster tests; elsewhere these tests skip and say what is missing.
 """
 
@@ -55,7 +55,8 @@ def main() -> None:
     run("types", PYTHON, "-m", "mypy")
     run("documentation", PYTHON, "-m", "nb2ddp.docs", "--check")
     run("fast tests", PYTHON, "-m", "pytest", "-q", "-n", "auto", "-m", "not e2e and not cluster")
-    run("tests that train", PYTHON, "-m", "pytest", "-q", "-m", "e2e or cluster")
+    run("tests that train", PYTHON, "-m", "pytest", "-q", "-n", "auto", "-m", "e2e")
+    run("tests on clusters", PYTHON, "-m", "pytest", "-q", "-m", "cluster")
 
 
 if __name__ == "__main__":

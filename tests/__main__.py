@@ -1,8 +1,9 @@
 """Set everything up on a fresh machine and run every check: `python3 -m tests`.
 
 Needs Python 3.11 and a C compiler. Makes `.venv`, installs the project with what its tests need, then runs the linter,
-the type checker, the documentation check, the fast tests, and those that train on this machine and on clusters. Where it may install system packages
-(root, on Debian), it installs those of the cluster tests; elsewhere these tests skip and say what is missing.
+the type checker, the documentation check, the fast tests, and those that train on this machine and on clusters. Where
+it may install system packages (root, on Debian), it installs those of the cluster tests; elsewhere these tests skip and
+say what is missing.
 """
 
 from __future__ import annotations

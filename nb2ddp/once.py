@@ -145,7 +145,7 @@ def runs_once(program: Program, line: cst.SimpleStatementLine) -> bool:
     return True
 
 
-def shared(program: Program, call: cst.Call, in_whole_job: bool = False) -> tuple[Edit, ...]:
+def shared(program: Program, call: cst.BaseExpression, in_whole_job: bool = False) -> tuple[Edit, ...]:
     """Make a call on each machine's first process, or on the main process alone, and give the others its value.
 
     None where not every process need come to the call.

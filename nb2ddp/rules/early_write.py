@@ -10,12 +10,19 @@ import libcst as cst
 
 from nb2ddp.edits import Edit, Wrap
 from nb2ddp.effects import Effect, gives_an_object, writes
+from nb2ddp.keywords import passed
 from nb2ddp.model import Severity
 from nb2ddp.once import SHARE, WAIT, ask_once, is_asked_once, is_guarded, once_a_machine, shared, wait_after
 from nb2ddp.program import Finding, Program
 from nb2ddp.rule import Example, Rule
-from nb2ddp.tree import Statement, argument, keyword, small_statements
+from nb2ddp.tree import Statement, Tree, argument, keyword, small_statements
 
+#: Fields of training arguments that must be the same in every process.
+_SAME_EVERYWHERE = ("output_dir", "logging_dir", "seed", "data_seed")
+_OF_ITS_OWN = re.compile(
+    r"time\.(time|time_ns|strftime|ctime|localtime|gmtime|asctime)|datetime\.(datetime|date)\.(now|utcnow|today)"
+    r"|uuid\.uuid\d|secrets\.\w+|os\.(getpid|urandom)"
+)
 _WRITES_TO_FILE = re.compile(r"(json|pickle|yaml|joblib|cloudpickle|dill)\.(dump|safe_dump)")
 
 
@@ -77,6 +84,37 @@ def find(program: Program) -> Iterator[Finding]:
                 todo=True,
             )
     yield from _tested_twice(program)
+    yield from _own_values(program)
+
+
+def _own_values(program: Program) -> Iterator[Finding]:
+    """Folders and seeds of trainings that are made of what differs between processes: the time, a random name."""
+    tree = program.tree
+    given = [passed(tree, call, name) for call in program.training.arguments for name in _SAME_EVERYWHERE]
+    first = [call.args[0] for call in program.training.arguments if call.args and not call.args[0].keyword]
+    values = [each.value for each in (*given, *first) if each is not None]
+    for node in sorted({node for value in values for node in _sources(tree, value)}, key=tree.start):
+        message = f"{tree.text(node)} differs between processes, and a training's folder or seed is made of it"
+        if edits := shared(program, node, in_whole_job=True):
+            yield Finding(node, message, edits, needs=SHARE)
+        elif not is_guarded(program, node):
+            yield Finding(node, message, severity=Severity.WARNING, todo=True)
+
+
+def _sources(tree: Tree, node: cst.BaseExpression, depth: int = 4) -> Iterator[cst.BaseExpression]:
+    """What a value is made of that each process gets another of."""
+    for call in tree.within(node, cst.Call):
+        if _OF_ITS_OWN.fullmatch(tree.qualified(call.func)):
+            yield call
+    for attribute in tree.within(node, cst.Attribute):
+        if attribute.attr.value in ("id", "name"):
+            run = tree.value(attribute.value)
+            if tree.qualified(run.func if isinstance(run, cst.Call) else run) in ("wandb.init", "wandb.run"):
+                yield attribute  # all but the main process log nothing, under a name of their own
+    for name in tree.within(node, cst.Name) if depth else ():
+        value = tree.value(name)
+        if value is not name:
+            yield from _sources(tree, value, depth - 1)
 
 
 def _tested_twice(program: Program) -> Iterator[Finding]:
@@ -293,6 +331,22 @@ class Log(TrainerCallback):
         self.folder = "logs"; os.makedirs(self.folder, exist_ok=True)
         self.file = open("log.csv" if local_rank == 0 else os.devnull, "w")
 trainer = SFTTrainer(model, callbacks=[Log()])
+trainer.train()
+""",
+        ),
+        Example(
+            """\
+from datetime import datetime
+from trl import SFTConfig
+run = f"run-{datetime.now():%Y%m%d-%H%M%S}"
+args = SFTConfig(output_dir = f"out/{run}")
+trainer.train()
+""",
+            """\
+from datetime import datetime
+from trl import SFTConfig
+run = f"run-{run_once(lambda: datetime.now(), in_whole_job=True):%Y%m%d-%H%M%S}"
+args = SFTConfig(output_dir = f"out/{run}")
 trainer.train()
 """,
         ),

@@ -25,6 +25,8 @@ _DRAWING = re.compile(
 _NEW_HEAD = re.compile(r"For(\w*Classification|QuestionAnswering|MultipleChoice)\b")
 _NEW_WEIGHTS = re.compile(r"peft(\.\w+)*\.get_peft_model|transformers(\.\w+)*\.\w+\.from_config")
 _STUDY = re.compile(r"optuna\.(study\.)?create_study")
+_IN_ORDER = re.compile(r"list|tuple|enumerate|iter|map|zip|numpy\.array|dict\.fromkeys|datasets\.ClassLabel")
+_WITHOUT_ORDER = frozenset("sorted set frozenset len sum min max any all print".split())
 #: Methods of a data set that draw, unless they are given a seed.
 _DATASET_METHODS = frozenset({"shuffle", "train_test_split"})
 _SEED_KEYWORDS = ("random_state", "seed")
@@ -34,6 +36,9 @@ def find(program: Program) -> Iterator[Finding]:
     drawing = [call for call in program.tree.of(cst.Call) if _draws(program, call) and program.runs_before_end(call)]
     for call in drawing:
         yield Finding(call, _message(program, call), needs=frozenset({"seed"}), fixed=True)
+    for node in _in_set_order(program):
+        message = f"{program.tree.text(node)} has another order in each process"
+        yield Finding(node, message, needs=frozenset({"hash_seed"}), fixed=True)
     for call in program.tree.of(cst.Call):
         if _STUDY.fullmatch(program.tree.qualified(call.func)) and program.tree.is_live(call) and not _is_seeded(call):
             yield Finding(
@@ -56,6 +61,36 @@ def find(program: Program) -> Iterator[Finding]:
                 severity=Severity.WARNING,
                 todo=True,
             )
+
+
+def _in_set_order(program: Program) -> Iterator[cst.BaseExpression]:
+    """Sets before the end of training that are gone through in an order which each process hashes for itself."""
+    tree = program.tree
+    ordered: list[cst.BaseExpression] = [
+        call.args[0].value
+        for call in tree.of(cst.Call)
+        if call.args and not call.args[0].star and _IN_ORDER.fullmatch(tree.qualified(call.func))
+    ]
+    ordered += [loop.iter for loop in tree.of(cst.For)] + [loop.iter for loop in tree.of(cst.CompFor)]
+    for node in ordered:
+        value = tree.value(node)
+        is_set = isinstance(value, (cst.Set, cst.SetComp)) or (
+            isinstance(value, cst.Call) and tree.qualified(value.func) in ("set", "frozenset")
+        )
+        if is_set and tree.is_live(node) and program.runs_before_end(node) and not _is_order_lost(tree, node):
+            yield node
+
+
+def _is_order_lost(tree: Tree, node: cst.CSTNode) -> bool:
+    """True inside what sorts, counts or collects what it is given."""
+    for above in tree.ancestors(node):
+        if isinstance(above, cst.SetComp) or (
+            isinstance(above, cst.Call) and tree.qualified(above.func) in _WITHOUT_ORDER
+        ):
+            return True
+        if isinstance(above, (cst.BaseSmallStatement, cst.BaseCompoundStatement)):
+            return False
+    return False
 
 
 def _is_seeded(study: cst.Call) -> bool:
@@ -137,7 +172,8 @@ RULE = Rule(
     " a `TODO` where only one process draws.",
     why="Each process would shuffle or split the data its own way: samples are then trained twice or never. "
     "datasets takes a missing seed from NumPy's global state. New weights, such as a classifier's head, would start "
-    "elsewhere in each run, so that one process and several could not be compared.",
+    "elsewhere in each run, so that one process and several could not be compared. Python orders a set of strings "
+    "in each process its own way: the script starts itself again with PYTHONHASHSEED.",
     find=find,
     examples=(
         Example(
@@ -169,6 +205,11 @@ trainer.train()
 """,
             reported=True,
         ),
+        Example(
+            "names = set(rows['label'])\nlabel2id = {n: i for i, n in enumerate(names)}\ntrainer.train()\n",
+            reported=True,
+        ),
+        Example("names = sorted(list(set(rows['label'])))\nprint(len({*names}))\ntrainer.train()\n"),
         Example("split = dataset.train_test_split(test_size = 0.1, seed = 1)\n"),
     ),
 )

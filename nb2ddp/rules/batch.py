@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.edits import Edit, InsertBefore
+from nb2ddp.edits import Edit, InsertBefore, Wrap
 from nb2ddp.keywords import Passed, is_closed, passed, set_argument
 from nb2ddp.model import Severity
 from nb2ddp.program import Finding, Program
@@ -24,6 +24,7 @@ _COMPLETION_CONFIGS = ("GRPOConfig", "RLOOConfig")
 _DEFAULT_GENERATIONS = "8"
 #: Methods of TrainingArguments that set the batch, and the keyword that they take it under.
 _SETTERS = {"set_training": "batch_size", "set_dataloader": "train_batch_size"}
+_COPIES = re.compile(r"copy\.(deep)?copy|dataclasses\.replace")
 _PROCESSES = re.compile(r"device_count\(|get_world_size\(|\bnum_processes\b|WORLD_SIZE|\bn_gpu\b")
 
 
@@ -146,6 +147,11 @@ def _unseen(program: Program) -> Iterator[Finding]:
                 severity=Severity.WARNING,
                 todo=True,
             )
+    for product in tree.of(cst.BinaryOperation):
+        share = _share(program, product)
+        if share is not None:
+            message = f"{tree.text(product)} is what one process takes, not the notebook's batch"
+            yield Finding(product, message, edits=(Wrap(share, "", f" * {program.name('world_size')}"),))
     for node, name in _set_later(tree):
         if name in (PER_DEVICE, ACCUMULATION) and tree.is_live(node):
             yield Finding(
@@ -154,6 +160,23 @@ def _unseen(program: Program) -> Iterator[Finding]:
                 severity=Severity.WARNING,
                 todo=True,
             )
+
+
+def _share(program: Program, product: cst.BinaryOperation) -> cst.Attribute | None:
+    """The per-device batch in a product of both fields of the training arguments."""
+    tree = program.tree
+    found = {
+        factor.attr.value: factor
+        for factor in (product.left, product.right)
+        if isinstance(factor, cst.Attribute)
+        and (tree.value(factor.value) in program.training.arguments or tree.text(factor.value).endswith("trainer.args"))
+    }
+    if not isinstance(product.operator, cst.Multiply) or found.keys() != {PER_DEVICE, ACCUMULATION}:
+        return None
+    counted = tree.is_live(product) and not _PROCESSES.search(tree.text(tree.statement(product)))
+    return (
+        found[PER_DEVICE] if counted and program.name("world_size") not in tree.text(tree.statement(product)) else None
+    )
 
 
 def _set_later(tree: Tree) -> Iterator[tuple[cst.CSTNode, object]]:
@@ -175,6 +198,8 @@ def _is_seen(program: Program, node: cst.BaseExpression) -> bool:
     value = tree.value(node)
     if isinstance(value, cst.Call) and value in training.arguments:
         return True
+    if isinstance(value, cst.Call) and value.args and _COPIES.fullmatch(tree.qualified(value.func)):
+        return _is_seen(program, value.args[0].value)
     source = value.func if isinstance(value, cst.Call) else value
     binding = tree.binding(source) if isinstance(source, cst.Name) else None
     if isinstance(value, cst.Call):  # a function of the notebook may build them
@@ -302,6 +327,23 @@ settings["per_device_train_batch_size"] = 8
 # TODO[nb2ddp] DDP201: the batch may come from **keywords, so it is not split: each process trains on a whole batch; \
 write per_device_train_batch_size and gradient_accumulation_steps into the call
 args = SFTConfig(**settings)
+""",
+        ),
+        Example(
+            """\
+import copy
+from trl import SFTConfig, SFTTrainer
+args = SFTConfig(per_device_train_batch_size = 2, gradient_accumulation_steps = 4)
+steps = len(rows) // (args.per_device_train_batch_size * args.gradient_accumulation_steps)
+trainer = SFTTrainer(args = copy.deepcopy(args))
+""",
+            """\
+import copy
+from trl import SFTConfig, SFTTrainer
+per_device_batch, accumulation = split_batch(2, 4)  # 8 samples a step, as in the notebook
+args = SFTConfig(per_device_train_batch_size = per_device_batch, gradient_accumulation_steps = accumulation)
+steps = len(rows) // (args.per_device_train_batch_size * world_size * args.gradient_accumulation_steps)
+trainer = SFTTrainer(args = copy.deepcopy(args))
 """,
         ),
         Example("from peft import LoraConfig\nconfig = LoraConfig(r = 16)\n"),

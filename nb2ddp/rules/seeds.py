@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.edits import Guard
+from nb2ddp.edits import Guard, Replace, SetKeyword
 from nb2ddp.model import Severity
 from nb2ddp.models import is_load
 from nb2ddp.program import Finding, Program
@@ -21,6 +21,10 @@ _DRAWING = re.compile(
     r"|numpy\.random\.(rand|randn|randint|random|choice|shuffle|permutation|uniform|normal|sample|random_sample)"
     r"|torch\.(rand|randn|randint|randperm|rand_like|randn_like|normal|multinomial|bernoulli)"
 )
+#: What takes a seed from the operating system where it is given none, whatever has been seeded before.
+_GENERATOR = re.compile(
+    r"numpy\.random\.(default_rng|RandomState|seed)|random\.(Random|seed)|datasets(\.\w+)*\.interleave_datasets"
+)
 #: What draws weights that no checkpoint holds: a new head, adapters of PEFT's own (Unsloth seeds its adapters).
 _NEW_HEAD = re.compile(r"For(\w*Classification|QuestionAnswering|MultipleChoice)\b")
 _NEW_WEIGHTS = re.compile(r"peft(\.\w+)*\.get_peft_model|transformers(\.\w+)*\.\w+\.from_config")
@@ -28,7 +32,10 @@ _STUDY = re.compile(r"optuna\.(study\.)?create_study")
 _IN_ORDER = re.compile(r"list|tuple|enumerate|iter|map|zip|numpy\.array|dict\.fromkeys|datasets\.ClassLabel")
 _WITHOUT_ORDER = frozenset("sorted set frozenset len sum min max any all print".split())
 #: Methods of a data set that draw, unless they are given a seed.
-_DATASET_METHODS = frozenset({"shuffle", "train_test_split"})
+_DATASET_METHODS = frozenset({"sample", "shuffle", "train_test_split"})
+_DATA_FUNCTIONS = re.compile(
+    r"sklearn(\.\w+)*\.(train_test_split|shuffle|resample)|torch\.utils\.data(\.\w+)*\.random_split"
+)
 _SEED_KEYWORDS = ("random_state", "seed")
 
 
@@ -36,6 +43,12 @@ def find(program: Program) -> Iterator[Finding]:
     drawing = [call for call in program.tree.of(cst.Call) if _draws(program, call) and program.runs_before_end(call)]
     for call in drawing:
         yield Finding(call, _message(program, call), needs=frozenset({"seed"}), fixed=True)
+    for call in program.tree.of(cst.Call):
+        if _makes_generator(program.tree, call) and program.runs_before_end(call):
+            message = f"{program.tree.text(call.func)} without a seed draws other numbers in each process"
+            text = f"{program.tree.text(call.func)}({seed(program)})"
+            edit = SetKeyword(call, "seed", seed(program)) if call.args else Replace(call, text)
+            yield Finding(call, message, edits=(edit,))
     for node in _in_set_order(program):
         message = f"{program.tree.text(node)} has another order in each process"
         yield Finding(node, message, needs=frozenset({"hash_seed"}), fixed=True)
@@ -93,6 +106,16 @@ def _is_order_lost(tree: Tree, node: cst.CSTNode) -> bool:
     return False
 
 
+def _makes_generator(tree: Tree, call: cst.Call) -> bool:
+    """True for a live call that seeds a generator with what the operating system gives."""
+    name = tree.qualified(call.func)
+    if not _GENERATOR.fullmatch(name) or not tree.is_live(call):
+        return False
+    if name.endswith("interleave_datasets"):
+        return keyword(call, "probabilities") is not None and keyword(call, "seed") is None
+    return not call.args
+
+
 def _is_seeded(study: cst.Call) -> bool:
     sampler = keyword(study, "sampler")
     return sampler is not None and (
@@ -116,10 +139,13 @@ def _makes_weights(tree: Tree, call: cst.Call) -> bool:
 
 def _divides(tree: Tree, call: cst.Call) -> bool:
     """True for a method of a data set that draws, and is given no seed."""
+    name = tree.qualified(call.func)
+    method = call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
+    if method == "sample" and sum(argument.keyword is None for argument in call.args) > 1:
+        return False  # of a generator: `rng.sample(rows, 2)`
     return (
-        isinstance(call.func, cst.Attribute)
-        and call.func.attr.value in _DATASET_METHODS
-        and not tree.qualified(call.func).startswith(("random.", "numpy.random."))
+        (method in _DATASET_METHODS or bool(_DATA_FUNCTIONS.fullmatch(name)))
+        and not name.startswith(("random.", "numpy.random."))
         and not any(keyword(call, name) for name in ("seed", "random_state", "generator", "shuffle"))
     )
 
@@ -207,6 +233,30 @@ trainer.train()
         ),
         Example(
             "names = set(rows['label'])\nlabel2id = {n: i for i, n in enumerate(names)}\ntrainer.train()\n",
+            reported=True,
+        ),
+        Example(
+            """\
+import random
+import numpy as np
+from datasets import interleave_datasets
+rng = np.random.default_rng()
+other = random.Random(1)
+rows = interleave_datasets([a, b], probabilities=[0.5, 0.5])
+trainer.train()
+""",
+            """\
+import random
+import numpy as np
+from datasets import interleave_datasets
+rng = np.random.default_rng(42)
+other = random.Random(1)
+rows = interleave_datasets([a, b], probabilities=[0.5, 0.5], seed=42)
+trainer.train()
+""",
+        ),
+        Example(
+            "from sklearn.model_selection import train_test_split\na, b = train_test_split(rows)\ntrainer.train()\n",
             reported=True,
         ),
         Example("names = sorted(list(set(rows['label'])))\nprint(len({*names}))\ntrainer.train()\n"),

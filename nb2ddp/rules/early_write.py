@@ -9,7 +9,7 @@ from typing import cast
 import libcst as cst
 
 from nb2ddp.edits import Edit, Wrap
-from nb2ddp.effects import Effect, gives_an_object, writes
+from nb2ddp.effects import Effect, effect, gives_an_object, writes
 from nb2ddp.keywords import passed
 from nb2ddp.model import Severity
 from nb2ddp.once import SHARE, WAIT, ask_once, is_asked_once, is_guarded, once_a_machine, shared, wait_after
@@ -190,11 +190,24 @@ def _is_all_there_is(program: Program, call: cst.Call, statement: Statement) -> 
 
 
 def _scratch(program: Program, call: cst.Call) -> str | None:
-    """The name of a path that the same function writes and removes again, where this call uses it."""
+    """A path that the same function writes and removes again, where this call uses it: its name, or its text.
+
+    Or writes and uses again, in a function that is handed on: a reward, which each process calls with its own rows.
+    """
     tree = program.tree
     function = tree.function(call)
     if function is None:
         return None
+    if not program.calls_of(function) and not isinstance(tree.scope(function), cst.ClassDef):
+        opened = [
+            c.args[0].value for c in tree.within(function, cst.Call) if c.args and effect(tree, c) is Effect.WRITE
+        ]
+        written = {tree.literal(path) for path in opened if isinstance(path, cst.SimpleString)}
+        named = [str(text.evaluated_value) for text in tree.within(function, cst.SimpleString)]
+        for text in tree.within(call, cst.SimpleString):
+            for path in written:
+                if str(path) in str(text.evaluated_value) and sum(str(path) in other for other in named) > 1:
+                    return tree.text(text)
     removed = {
         name.value
         for other in tree.within(function, cst.Call)
@@ -347,6 +360,25 @@ from datetime import datetime
 from trl import SFTConfig
 run = f"run-{run_once(lambda: datetime.now(), in_whole_job=True):%Y%m%d-%H%M%S}"
 args = SFTConfig(output_dir = f"out/{run}")
+trainer.train()
+""",
+        ),
+        Example(
+            """\
+def reward(completions, **kwargs):
+    with open("answer.py", "w") as f:
+        f.write(completions[0])
+    return [subprocess.run(["python", "answer.py"]).returncode]
+trainer = GRPOTrainer(reward_funcs=[reward])
+trainer.train()
+""",
+            """\
+def reward(completions, **kwargs):
+    # TODO[nb2ddp] DDP403: open(...) uses a scratch file of one name in every process: put local_rank into "answer.py"
+    with open("answer.py", "w") as f:
+        f.write(completions[0])
+    return [subprocess.run(["python", "answer.py"]).returncode]
+trainer = GRPOTrainer(reward_funcs=[reward])
 trainer.train()
 """,
         ),

@@ -108,7 +108,7 @@ def is_asked_once(program: Program, test: cst.CSTNode) -> bool:
 def ask_once(program: Program, test: cst.If) -> tuple[Edit, ...]:
     """Ask the main process alone, so that none comes late and finds what another has made meanwhile."""
     alike = _conditional(program, test) is test and not isinstance(test.test, cst.NamedExpr)
-    return (Wrap(test.test, f"{program.name('run_once')}(lambda: ", ", in_whole_job=True)"),) if alike else ()
+    return (_run_once(program, test.test, in_whole_job=True),) if alike else ()
 
 
 def _whole(program: Program, statement: Statement) -> Statement:
@@ -158,7 +158,11 @@ def shared(program: Program, call: cst.BaseExpression, in_whole_job: bool = Fals
     above = [node for node in tree.ancestors(call) if tree.start(node) >= tree.start(statement)]
     if any(isinstance(node, inner) for node in above) or _conditional(program, statement) is not statement:
         return ()
-    return (Wrap(call, f"{program.name('run_once')}(lambda: ", ", in_whole_job=True)" if in_whole_job else ")"),)
+    return (_run_once(program, call, in_whole_job),)
+
+
+def _run_once(program: Program, node: cst.BaseExpression, in_whole_job: bool) -> Wrap:
+    return Wrap(node, f"{program.name('run_once')}(lambda: ", ", in_whole_job=True)" if in_whole_job else ")")
 
 
 def wait_after(program: Program, statement: Statement) -> tuple[Edit, ...]:

@@ -7,7 +7,7 @@ import json
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 Facts = dict[str, Any]
@@ -53,10 +53,15 @@ def losses(facts: Facts) -> list[list[float]]:
     return [[step["loss"] for step in training["steps"]] for training in facts["trainings"]]
 
 
+def durations(training: Facts) -> list[float]:
+    """Seconds of each step of a training, from the second on: a step is logged when it ends."""
+    at = [step["at"] for step in training["steps"]]
+    return [later - earlier for earlier, later in itertools.pairwise(at)]
+
+
 def step_times(facts: Facts) -> list[float]:
     """Seconds of each step of the first training, without its first steps."""
-    at = [step["at"] for step in facts["trainings"][0]["steps"]]
-    return [later - earlier for earlier, later in itertools.pairwise(at)][WARM_UP - 1 :]
+    return durations(facts["trainings"][0])[WARM_UP - 1 :]
 
 
 def step_time(facts: Facts) -> float:
@@ -68,9 +73,7 @@ def outside(facts: Facts) -> float:
     """Seconds of the run that are not steady training: start, load, compilation, save."""
     inside = 0.0
     for training in facts["trainings"]:
-        at = [step["at"] for step in training["steps"]]
-        typical = median(later - earlier for earlier, later in itertools.pairwise(at))
-        inside += len(at) * typical + training.get("looked", 0)
+        inside += len(training["steps"]) * median(durations(training)) + training.get("looked", 0)
     return float(facts["seconds"] - inside)
 
 
@@ -88,6 +91,6 @@ def summary(facts: Facts) -> str:
     for training in facts["trainings"]:
         steps = training["steps"]
         if len(steps) > 1:
-            each = (steps[-1]["at"] - steps[0]["at"]) / (len(steps) - 1)
+            each = mean(durations(training))
             parts.append(f"{steps[0]['loss']:.4f} to {steps[-1]['loss']:.4f}, {each:.3f} s a step")
     return "; ".join(parts)

@@ -14,14 +14,12 @@ import time
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from benchmarks.gpu.kinds import Job
+from benchmarks.gpu.results import Facts
 from benchmarks.gpu.scripts import script_hash, write
-from tests.e2e.runner import HERE as RECORDERS
-from tests.e2e.runner import free_port, read_writers, recorder, snapshot
+from tests.e2e.runner import SITE, free_port, observed, read_writers, snapshot
 
-Facts = dict[str, Any]
 NUDGE = "1e-7"
 
 
@@ -109,18 +107,10 @@ def training(ranks: Sequence[Sequence[Facts]], launched: float) -> Facts:
 
 
 def environment(folder: Path, devices: Sequence[str], mark: str, nudge: bool) -> dict[str, str]:
-    launched = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-    python_path = [str(Path(__file__).parent / "site"), str(RECORDERS / "site")]
     return {
-        **{name: value for name, value in os.environ.items() if name not in launched},
-        "PYTHONPATH": os.pathsep.join([*python_path, *filter(None, [os.environ.get("PYTHONPATH")])]),
+        **observed(folder, Path(__file__).parent / "site", SITE),
         "CUDA_VISIBLE_DEVICES": ",".join(devices),
         "OMP_NUM_THREADS": "8",
-        "HF_HUB_OFFLINE": "1",
-        "HF_HOME": str(folder / "hf"),
-        "LD_PRELOAD": str(recorder()),
-        "WRITES_BELOW": str(folder / "work"),
-        "WRITES_LOG": str(folder / "writes.log"),
         "BENCH_FOLDER": str(folder / "events"),
         "BENCH_RUN": mark,
         "PYTHONFAULTHANDLER": "1",  # say where every thread stands when a run is aborted

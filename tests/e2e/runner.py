@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 HERE = Path(__file__).resolve().parent
+SITE = HERE / "site"
 # How torch, unsloth and `warnings` mark a record below the level of an error, up to the end of the record.
 RECORD = re.compile(
     r"^(\[[\w.]+\|(INFO|WARNING)\].*|[IW]\d{4} \d\d:\d\d:\d\d\.\d+ .*|\S+:\d+: \w*Warning: .*(\n  .*)?)\n",
@@ -173,20 +174,30 @@ def read_steps(file: Path) -> Trainings:
     return tuple(map(tuple, trainings))
 
 
-def environment(folder: Path, cuda_is_cpu: bool) -> dict[str, str]:
-    """The environment of a run whose files lie in `folder`; nothing of a launcher around us leaks in."""
+def observed(folder: Path, *sites: Path) -> dict[str, str]:
+    """The environment of a run below `folder` whose writes are recorded; nothing of a launcher around us leaks in.
+
+    `sites` are the folders of what Python loads at the start of each process, the first one first.
+    """
     launched = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-    python_path = [str(HERE / "site"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    python_path = [*map(str, sites), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
         **{name: value for name, value in os.environ.items() if name not in launched},
         "PYTHONPATH": os.pathsep.join(python_path),
-        "OMP_NUM_THREADS": "1",
         "HF_HUB_OFFLINE": "1",
         "HF_HOME": str(folder / "hf"),
-        "XDG_CACHE_HOME": str(folder / "cache"),
         "LD_PRELOAD": str(recorder()),
         "WRITES_BELOW": str(folder / "work"),
         "WRITES_LOG": str(folder / "writes.log"),
+    }
+
+
+def environment(folder: Path, cuda_is_cpu: bool) -> dict[str, str]:
+    """The environment of a run whose files lie in `folder`."""
+    return {
+        **observed(folder, SITE),
+        "OMP_NUM_THREADS": "1",
+        "XDG_CACHE_HOME": str(folder / "cache"),
         "STEPS_FOLDER": str(folder / "steps"),
         "CUDA_IS_CPU": str(int(cuda_is_cpu)),
     }

@@ -15,7 +15,7 @@ from nb2ddp.rules.early_setting import settings
 from nb2ddp.rules.seeds import seed
 from nb2ddp.shell import quoted
 from nb2ddp.templates import FOLDERS, render
-from nb2ddp.versions import LARGER_BATCH, guards
+from nb2ddp.versions import LARGER_BATCH, guards, tries_kernels
 
 _NAMES = ("local_rank", "world_size", "is_main_process", "split_batch", "run_once", "is_older", "stop")
 
@@ -60,6 +60,7 @@ def setup(program: Program, needs: frozenset[str], options: Options) -> str:
         settings={quoted(name): quoted(value) for name, value in settings(program).items()},
         per_device_batch_size=options.per_device_batch_size,
         guards=guards(program),
+        tries_kernels=tries_kernels(program),
         quoted=quoted,
         fresh_folders=[
             (quoted(f), quoted(f"{glob.escape(f.rstrip('/'))}/checkpoint-*")) for f in fresh_folders(program)

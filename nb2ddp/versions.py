@@ -46,11 +46,27 @@ def _is_grpo_with_engine(program: Program) -> bool:
     return _is_grpo(program) and keeps_engine(program)
 
 
+def _has_trainer(program: Program, *names: str) -> bool:
+    """True where a trainer, or the class that it is derived from, has a name that ends with one of these."""
+    families = [program.tree.family(call.func).rsplit(".", 1)[-1] for call in program.training.trainers]
+    return any(family.endswith(names) for family in families)
+
+
 def _has_fused_loss(program: Program) -> bool:
     """True where Unsloth computes the mean over tokens itself: any trainer but those with a loss of their own."""
-    names = [program.tree.family(call.func).rsplit(".", 1)[-1] for call in program.training.trainers]
     is_text = program.model_kind is not ModelKind.ENCODER
-    return is_text and any(name.endswith(("SFTTrainer", "UnslothTrainer", "Seq2SeqTrainer")) for name in names)
+    return is_text and _has_trainer(program, "SFTTrainer", "UnslothTrainer", "Seq2SeqTrainer")
+
+
+def tries_kernels(program: Program) -> bool:
+    """True where Unsloth packs rows, and so may try an attention kernel out while it compiles a checkpointed block.
+
+    The trial has a backward pass. Under DDP, where checkpointing is without re-entry, that pass unpacks tensors with
+    the block's hooks, so it runs the block again, in another thread, which waits for the lock on compilation that the
+    first one holds. Seen with full fine-tuning and with a mixture of experts, on Unsloth 2026.10.9 and torch 2.11
+    (docs/performance.md); `_varlen_in_graph_probe` in unsloth/utils/hf_packed_attention.py: not in the wheel 2026.10.8.
+    """
+    return _has_trainer(program, "SFTTrainer", "UnslothTrainer")
 
 
 def _feels_gradient_scale(program: Program) -> bool:

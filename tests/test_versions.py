@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -207,3 +207,35 @@ def test_no_row_makes_a_long_line() -> None:
         for notebook in needing:
             block, _, _ = script(notebook).partition("# %% Cell")
             assert [line for line in block.splitlines() if len(line) > 120] == []
+
+
+@pytest.mark.parametrize(("training", "tries"), [(SFT.format(""), True), (GRPO, False)])
+def test_kernel_trial_is_kept_apart_where_rows_are_packed(training: str, tries: bool) -> None:
+    """Before everything that may compile a block, and only under the trainers that pack rows."""
+    script = convert_source(text(LOAD.format(""), training), "notebook", "train.py").files["train.py"]
+    setup, _, rest = script.partition("# %% Cell")
+    assert ("hf_packed_attention._varlen_in_graph_probe = try_kernel" in setup) is tries
+    assert "_varlen_in_graph_probe" not in rest
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_a_trial_apart_does_not_run_its_block_again(apart: bool) -> None:
+    """What the setup block relies on: without hooks of its own, a trial's backward pass runs the block again."""
+    import torch
+    from torch.utils.checkpoint import checkpoint
+
+    hooks = torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor)
+    runs = 0
+
+    def block(tensor: torch.Tensor) -> torch.Tensor:
+        nonlocal runs
+        runs += 1
+        if runs == 1:
+            weight = torch.ones(2, requires_grad=True)
+            with hooks if apart else nullcontext():
+                (weight * weight).sum().backward()
+        return tensor * tensor
+
+    with nullcontext() if apart else suppress(RuntimeError):  # the second run saves other tensors, as torch then says
+        checkpoint(block, torch.ones(2, requires_grad=True), use_reentrant=False)
+    assert runs == (1 if apart else 2)

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from benchmarks.gpu.kinds import KINDS
-from benchmarks.gpu.report import GIB, RESULTS, ROOT, Runs, good, rate, timed
+from benchmarks.gpu.report import GIB, RESULTS, ROOT, Runs, good, rate, timed, trained
 from benchmarks.gpu.results import read
 
 FOLDER = ROOT / "docs" / "figures"
@@ -29,7 +29,7 @@ def save(figure: Figure, name: str) -> None:
 
 def throughput(runs: Runs) -> Figure:
     """Samples a second of the 4-bit SFT kinds against GPUs, with the ideal line; on 4 GPUs the rivals too."""
-    names = [name for name in timed(runs) if name.startswith("sft_")]
+    names = [name for name in timed(runs) if name.startswith("sft_") and good(runs, f"{name}/converted/4")]
     figure: Figure
     figure, panels = plt.subplots(1, len(names), figsize=(4.5 * len(names), 4), layout="constrained", squeeze=False)
     for name, ax in zip(names, panels.flat, strict=True):
@@ -38,7 +38,7 @@ def throughput(runs: Runs) -> Figure:
         ax.plot(list(found), [rates[0] * gpus for gpus in found], "--", color="0.6", label="ideal")
         ax.plot(list(found), rates, "o-", color="#0072b2", label="converted by nb2ddp")
         for variant, (marker, label) in RIVALS.items():
-            if run := good(runs, f"{name}/{variant}/4"):
+            if run := trained(runs, f"{name}/{variant}/4"):
                 ax.plot([4], [rate(run, 4)], marker, color="0.25", label=label)
         for gpus, value in zip(found, rates, strict=True):
             ax.annotate(f"{value / rates[0]:.2f}x", (gpus, value), (0, -16), textcoords="offset points")

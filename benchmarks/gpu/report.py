@@ -32,6 +32,12 @@ def good(runs: Runs, key: str) -> Facts | None:
     return run if run and not run["exit_code"] else None
 
 
+def trained(runs: Runs, key: str) -> Facts | None:
+    """The run of this key, if its trainings came to their end, whatever came after."""
+    run = runs.get(key)
+    return run if run and run["trainings"] and all("ended" in training for training in run["trainings"]) else None
+
+
 def samples_a_step(run: Facts, gpus: int) -> int:
     first = run["trainings"][0]
     return int(first["per_device"] * first["accumulation"] * gpus)
@@ -69,9 +75,16 @@ def rivals(runs: Runs) -> str:
             continue
         row = [KINDS[name].title, f"{rate(ours, 4):.1f}"]
         for variant in ("handwritten", "exported_equal", "exported"):
-            other = good(runs, f"{name}/{variant}/4")
-            many = f", {samples_a_step(other, 4)} a step" if other and variant == "exported" else ""
-            row.append(f"{rate(other, 4):.1f} ({rate(ours, 4) / rate(other, 4):.2f}x{many})" if other else "")
+            other = trained(runs, f"{name}/{variant}/4")
+            if other is None:
+                row.append("")
+                continue
+            notes = [f"{rate(ours, 4) / rate(other, 4):.2f}x"]
+            if samples_a_step(other, 4) != samples_a_step(ours, 4):
+                notes.append(f"{samples_a_step(other, 4)} a step")
+            if other["exit_code"]:
+                notes.append(f"ended with code {other['exit_code']}")
+            row.append(f"{rate(other, 4):.1f} ({', '.join(notes)})")
         if len("".join(row[2:])):
             rows.append(row)
     return table(["kind", "(d) converted", "(c) by hand", "(b') exported, same batch", "(b) exported, as it is"], rows)

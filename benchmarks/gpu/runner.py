@@ -106,6 +106,13 @@ def training(ranks: Sequence[Sequence[Facts]], launched: float) -> Facts:
     return facts
 
 
+def without_folders(text: str, work: Path) -> str:
+    """`text` with files named as they are below the working directory or a folder that Python imports from."""
+    for folder in sorted((str(work), *sys.path), key=len, reverse=True):
+        text = text.replace(f"{folder}/", "") if folder else text
+    return text
+
+
 def environment(folder: Path, devices: Sequence[str], mark: str, nudge: bool) -> dict[str, str]:
     return {
         **observed(folder, Path(__file__).parent / "site", SITE),
@@ -156,7 +163,7 @@ def run(job: Job, hub: Path, folder: Path, devices: Sequence[str], timeout: floa
         stop(f"BENCH_RUN={mark}")
     writers, unseen = read_writers(folder / "writes.log", work, before, alone=job.gpus == 1)
     by_rank = [events_of(folder / "events" / f"{rank}.jsonl") for rank in range(job.gpus)]
-    said = (folder / "log.txt").read_text(errors="replace").replace(f"{work}/", "")
+    said = without_folders((folder / "log.txt").read_text(errors="replace"), work)
     facts: Facts = {
         "command": " ".join(command),
         "script": script,

@@ -29,7 +29,8 @@ def script(arguments: str = "", training: str = "trainer.train()", first: str = 
 
 
 def execute(source: str, begin: str, end: str, **names: Any) -> None:
-    block = source[source.index(begin) : source.index(end)]
+    start = source.index(begin)
+    block = source[start : source.index(end, start)]
     exec(f"import glob, os, socket, sys, time\n{block}", names)
 
 
@@ -127,7 +128,7 @@ class TestFoldersOfTheMachines:
     ) -> None:
         source = script(machines=2)
         assert source.index("timeout=timedelta(hours=2))") < source.index("folders =")
-        execute(source, "folders =", "\ndef split_batch", gather_object=lambda _: folders, is_main_process=True)
+        execute(source, "folders =", "\nif world_size", gather_object=lambda _: folders, is_main_process=True)
         expected = f"The machines work in different folders: {said}\n" if said else ""
         assert capsys.readouterr() == ("", expected)
 

@@ -34,6 +34,8 @@ _VISION = re.compile(
     re.IGNORECASE,
 )
 _AUDIO = re.compile(r"whisper|csm|audio|speech|wav2vec", re.IGNORECASE)
+#: Heads that no checkpoint of a language model holds.
+_CLASSIFIER = re.compile(r"For(\w*Classification|QuestionAnswering|MultipleChoice)\b")
 _ENCODER_DECODER = re.compile(r"\bt5|flan|bart\b|pegasus|marian|seq2seq", re.IGNORECASE)
 
 
@@ -155,6 +157,13 @@ def _sources(tree: Tree, node: cst.BaseExpression) -> list[cst.BaseExpression]:
     function = tree.function(binding.node) if isinstance(binding.node, cst.Param) else None
     users = [tree.parents[use] for use in tree.loads(function.name.value)] if function is not None else []
     return [argument.value for call in users if isinstance(call, cst.Call) for argument in call.args]
+
+
+def has_new_head(tree: Tree, load: cst.Call) -> bool:
+    """True for a load whose model gets a head of its own: a classifier's, a reward model's."""
+    auto = keyword(load, "auto_model")
+    described = tree.text(load) + (" " + tree.text(tree.value(auto.value)) if auto is not None else "")
+    return keyword(load, "num_labels") is not None or bool(_CLASSIFIER.search(described))
 
 
 def has_lora(tree: Tree) -> bool:

@@ -9,7 +9,7 @@ import libcst as cst
 
 from nb2ddp.edits import Guard, Replace, SetKeyword
 from nb2ddp.model import Severity
-from nb2ddp.models import is_load
+from nb2ddp.models import has_new_head, is_load
 from nb2ddp.program import Finding, Program
 from nb2ddp.rule import Example, Rule
 from nb2ddp.rules import early_write
@@ -25,8 +25,7 @@ _DRAWING = re.compile(
 _GENERATOR = re.compile(
     r"numpy\.random\.(default_rng|RandomState|seed)|random\.(Random|seed)|datasets(\.\w+)*\.interleave_datasets"
 )
-#: What draws weights that no checkpoint holds: a new head, adapters of PEFT's own (Unsloth seeds its adapters).
-_NEW_HEAD = re.compile(r"For(\w*Classification|QuestionAnswering|MultipleChoice)\b")
+#: What draws weights that no checkpoint holds, beside a load: adapters of PEFT's own (Unsloth seeds its adapters).
 _NEW_WEIGHTS = re.compile(r"peft(\.\w+)*\.get_peft_model|transformers(\.\w+)*\.\w+\.from_config")
 _STUDY = re.compile(r"optuna\.(study\.)?create_study")
 _IN_ORDER = re.compile(r"list|tuple|enumerate|iter|map|zip|numpy\.array|dict\.fromkeys|datasets\.ClassLabel")
@@ -133,7 +132,7 @@ def _draws(program: Program, call: cst.Call) -> bool:
 def _makes_weights(tree: Tree, call: cst.Call) -> bool:
     """True for a call that loads a model with a new head, or makes adapters or a whole model, of drawn weights."""
     if is_load(tree, call):
-        return keyword(call, "num_labels") is not None or bool(_NEW_HEAD.search(tree.text(call)))
+        return has_new_head(tree, call)
     return bool(_NEW_WEIGHTS.fullmatch(tree.qualified(call.func))) or keyword(call, "peft_config") is not None
 
 

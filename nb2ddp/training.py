@@ -61,6 +61,11 @@ class Training:
         """Live calls that build a trainer."""
         return [c for c in self.tree.of(cst.Call) if self.is_trainer_call(c) and self.tree.is_live(c)]
 
+    @cached_property
+    def trainer_classes(self) -> list[str]:
+        """The names of the classes of `trainers`; of a class of the notebook's own, its library's."""
+        return [self.tree.family(call.func).rsplit(".", 1)[-1] for call in self.trainers]
+
     def is_trainer_call(self, call: cst.Call) -> bool:
         """True for a call of a trainer class, the notebook's own subclasses included."""
         return bool(_TRAINER_CLASS.fullmatch(self.tree.family(call.func).rsplit(".", 1)[-1]))

@@ -48,8 +48,7 @@ def _is_grpo_with_engine(program: Program) -> bool:
 
 def _has_trainer(program: Program, *names: str) -> bool:
     """True where a trainer, or the class that it is derived from, has a name that ends with one of these."""
-    families = [program.tree.family(call.func).rsplit(".", 1)[-1] for call in program.training.trainers]
-    return any(family.endswith(names) for family in families)
+    return any(name.endswith(names) for name in program.training.trainer_classes)
 
 
 def _has_fused_loss(program: Program) -> bool:

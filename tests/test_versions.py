@@ -212,8 +212,7 @@ def test_no_row_makes_a_long_line() -> None:
 @pytest.mark.parametrize(("training", "tries"), [(SFT.format(""), True), (GRPO, False)])
 def test_kernel_trial_is_kept_apart_where_rows_are_packed(training: str, tries: bool) -> None:
     """Before everything that may compile a block, and only under the trainers that pack rows."""
-    script = convert_source(text(LOAD.format(""), training), "notebook", "train.py").files["train.py"]
-    setup, _, rest = script.partition("# %% Cell")
+    setup, _, rest = script(text(LOAD.format(""), training)).partition("# %% Cell")
     assert ("hf_packed_attention._varlen_in_graph_probe = try_kernel" in setup) is tries
     assert "_varlen_in_graph_probe" not in rest
 

@@ -27,9 +27,14 @@ def save(figure: Figure, name: str) -> None:
     plt.close(figure)
 
 
+def first(runs: Runs) -> list[str]:
+    """The kinds that were timed on the first machine."""
+    return [name for name, again in timed(runs) if not again]
+
+
 def throughput(runs: Runs) -> Figure:
     """Samples a second of the 4-bit SFT kinds against GPUs, with the ideal line; on 4 GPUs the rivals too."""
-    names = [name for name in timed(runs) if name.startswith("sft_") and good(runs, f"{name}/converted/4")]
+    names = [name for name in first(runs) if name.startswith("sft_") and good(runs, f"{name}/converted/4")]
     figure: Figure
     figure, panels = plt.subplots(1, len(names), figsize=(4.5 * len(names), 4), layout="constrained", squeeze=False)
     for name, ax in zip(names, panels.flat, strict=True):
@@ -83,7 +88,7 @@ def peak(runs: Runs, key: str) -> float:
 
 def memory(runs: Runs) -> Figure:
     """The peak memory of a GPU, for each kind and number of GPUs."""
-    names = list(timed(runs))
+    names = first(runs)
     bars = {("converted", 1): "1 GPU", ("converted", 2): "2 GPUs", ("converted", 4): "4 GPUs"}
     bars[("handwritten", 4)] = "4 GPUs, by hand"
     figure: Figure

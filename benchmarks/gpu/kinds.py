@@ -21,7 +21,7 @@ VARIANTS = {
 
 @dataclass(frozen=True)
 class Job:
-    """One run: a kind, who runs it, on how many GPUs, and which repetition it is."""
+    """One run: a kind, who runs it, on how many GPUs, and which repetition it is (each on a machine of its own)."""
 
     kind: str
     variant: str
@@ -145,6 +145,7 @@ KINDS: dict[str, Kind] = {
         "experts",
         "Qwen3-MoE",
         settings={"model_name": '"bench/Qwen3-MoE"', "load_in_4bit": "False", "gradient_accumulation_steps": "4"},
+        runs=(*ALL, ("nudged", 1)),
     ),
     "vision": Kind("LoRA on a vision-language model", "vision", "Qwen2-VL"),
     "dpo": Kind("DPO", "dpo", "Llama-small"),
@@ -157,7 +158,7 @@ KINDS: dict[str, Kind] = {
         chance="the model has dropout, drawn by each process",
     ),
     "embeddings_exact": Kind(
-        "the same without dropout",
+        "sentence embeddings without dropout",
         "embeddings",
         "MiniLM-exact",
         settings={"model_name": '"bench/MiniLM-exact"'},

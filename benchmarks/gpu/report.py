@@ -10,13 +10,14 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.gpu.kinds import KINDS
+from benchmarks.gpu.kinds import KINDS, Job, Kind
 from benchmarks.gpu.results import Facts, difference, outside, read, step_time
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "gpu.json"
 PAGE = ROOT / "docs" / "performance.md"
 GIB = 2**30
+MACHINES = "AB"  # of the first repetition and of the second
 Runs = dict[str, Facts]
 
 
@@ -48,34 +49,50 @@ def rate(run: Facts, gpus: int) -> float:
     return samples_a_step(run, gpus) / step_time(run)
 
 
-def timed(runs: Runs) -> Iterator[str]:
-    """The kinds whose runs had their GPUs for themselves."""
-    return (name for name, kind in KINDS.items() if kind.timed and good(runs, f"{name}/converted/1"))
+def measured(runs: Runs, name: str) -> Iterator[int]:
+    """The repetitions in which the kind ran on one GPU: all runs of one repetition are of one machine."""
+    return (again for again in range(len(MACHINES)) if good(runs, Job(name, "converted", 1, again).key))
+
+
+def converted(runs: Runs, sizes: Sequence[int]) -> Iterator[tuple[Kind, int, int, Facts, Facts]]:
+    """Each converted run on one of these numbers of GPUs: its kind, repetition and number, and one GPU's run and it."""
+    for name, kind in KINDS.items():
+        for again in measured(runs, name):
+            one = runs[Job(name, "converted", 1, again).key]
+            for gpus in sizes:
+                if run := runs.get(Job(name, "converted", gpus, again).key):
+                    yield kind, again, gpus, one, run
+
+
+def timed(runs: Runs) -> Iterator[tuple[str, int]]:
+    """The kinds whose runs had their GPUs for themselves, with their repetitions."""
+    return ((name, again) for name, kind in KINDS.items() if kind.timed for again in measured(runs, name))
 
 
 def speed(runs: Runs) -> str:
     rows = []
-    for name in timed(runs):
-        one = runs[f"{name}/converted/1"]
-        own = good(runs, f"{name}/notebook/1")
-        row = [KINDS[name].title, str(samples_a_step(one, 1)), f"{step_time(own):.3f}" if own else ""]
+    for name, again in timed(runs):
+        one = runs[Job(name, "converted", 1, again).key]
+        own = good(runs, Job(name, "notebook", 1, again).key)
+        row = [KINDS[name].title, MACHINES[again], str(samples_a_step(one, 1)), f"{step_time(own):.3f}" if own else ""]
         row.append(f"{step_time(one):.3f}")
         for gpus in (2, 4):
-            many = good(runs, f"{name}/converted/{gpus}")
+            many = good(runs, Job(name, "converted", gpus, again).key)
             row.append(f"{step_time(many):.3f} ({step_time(one) / step_time(many):.2f}x)" if many else "")
         rows.append(row)
-    return table(["kind", "samples a step", "(a) notebook, 1 GPU", "(d) 1 GPU", "(d) 2 GPUs", "(d) 4 GPUs"], rows)
+    head = ["kind", "machine", "samples a step", "(a) notebook, 1 GPU", "(d) 1 GPU", "(d) 2 GPUs", "(d) 4 GPUs"]
+    return table(head, rows)
 
 
 def rivals(runs: Runs) -> str:
     rows = []
-    for name in timed(runs):
-        ours = good(runs, f"{name}/converted/4")
+    for name, again in timed(runs):
+        ours = good(runs, Job(name, "converted", 4, again).key)
         if not ours:
             continue
-        row = [KINDS[name].title, f"{rate(ours, 4):.1f}"]
+        row = [KINDS[name].title, MACHINES[again], f"{rate(ours, 4):.1f}"]
         for variant in ("handwritten", "exported_equal", "exported"):
-            other = trained(runs, f"{name}/{variant}/4")
+            other = trained(runs, Job(name, variant, 4, again).key)
             if other is None:
                 row.append("")
                 continue
@@ -85,9 +102,10 @@ def rivals(runs: Runs) -> str:
             if other["exit_code"]:
                 notes.append(f"ended with code {other['exit_code']}")
             row.append(f"{rate(other, 4):.1f} ({', '.join(notes)})")
-        if len("".join(row[2:])):
+        if any(row[3:]):
             rows.append(row)
-    return table(["kind", "(d) converted", "(c) by hand", "(b') exported, same batch", "(b) exported, as it is"], rows)
+    head = ["kind", "machine", "(d) converted", "(c) by hand"]
+    return table([*head, "(b') exported, same batch", "(b) exported, as it is"], rows)
 
 
 def norms(run: Facts) -> list[float]:
@@ -96,58 +114,70 @@ def norms(run: Facts) -> list[float]:
 
 def agreement(runs: Runs) -> str:
     rows = []
-    for name, kind in KINDS.items():
-        one = good(runs, f"{name}/converted/1")
-        for gpus in (2, 4):
-            many = good(runs, f"{name}/converted/{gpus}")
-            if not one or not many:
-                continue
-            why = kind.chance
-            if samples_a_step(one, 1) != samples_a_step(many, gpus):
-                why = f"{samples_a_step(many, gpus)} samples a step, not {samples_a_step(one, 1)}"
-            drift = max(abs(a - b) / a for a, b in zip(norms(one), norms(many), strict=True) if a)
-            ends = list(zip(one["trainings"], many["trainings"], strict=True))
-            rows.append(
-                [
-                    kind.title,
-                    str(gpus),
-                    str(sum(len(training["steps"]) for training in many["trainings"])),
-                    why or f"{difference(one, many):.1e}",
-                    "" if why else f"{drift:.1e}",
-                    "yes" if all(len(set(b["weights"])) == 1 for _, b in ends) else "NO",
-                    "" if why else "yes" if all(a["which"] == b["which"] for a, b in ends) else "NO",
-                    "" if why else str(sum(b["rows"] - a["rows"] for a, b in ends)),
-                ]
-            )
-    head = ["kind", "GPUs", "steps", "loss, at most", "gradient norm, relative, at most"]
+    for kind, again, gpus, one, many in converted(runs, (2, 4)):
+        if many["exit_code"]:
+            continue
+        why = kind.chance
+        if samples_a_step(one, 1) != samples_a_step(many, gpus):
+            why = f"{samples_a_step(many, gpus)} samples a step, not {samples_a_step(one, 1)}"
+        drift = max(abs(a - b) / a for a, b in zip(norms(one), norms(many), strict=True) if a)
+        ends = list(zip(one["trainings"], many["trainings"], strict=True))
+        rows.append(
+            [
+                kind.title,
+                MACHINES[again] if kind.timed else "",
+                str(gpus),
+                str(sum(len(training["steps"]) for training in many["trainings"])),
+                why or f"{difference(one, many):.1e}",
+                "" if why else f"{drift:.1e}",
+                "yes" if all(len(set(b["weights"])) == 1 for _, b in ends) else "NO",
+                "" if why else "yes" if all(a["which"] == b["which"] for a, b in ends) else "NO",
+                "" if why else str(sum(b["rows"] - a["rows"] for a, b in ends)),
+            ]
+        )
+    head = ["kind", "machine", "GPUs", "steps", "loss, at most", "gradient norm, relative, at most"]
     return table([*head, "ranks hold equal weights", "same rows as on one GPU", "rows repeated"], rows)
+
+
+def apart(runs: Runs, one: Job, other: Job) -> str:
+    """The largest difference of two runs' losses; nothing where one of them is missing."""
+    first, second = good(runs, one.key), good(runs, other.key)
+    return f"{difference(first, second):.1e}" if first and second else ""
+
+
+def rounding(runs: Runs) -> str:
+    """How much the losses of one GPU differ from themselves: run again, and with weights moved by rounding's size."""
+    rows = []
+    for name, kind in KINDS.items():
+        on_a, on_b = Job(name, "converted", 1), Job(name, "converted", 1, 1)
+        moved = [apart(runs, one, Job(name, "nudged", 1, one.again)) for one in (on_a, on_b)]
+        row = [apart(runs, on_a, Job(name, "notebook", 1)), apart(runs, on_a, on_b), moved[0] or moved[1]]
+        if any(row):
+            rows.append([kind.title, *row])
+    return table(["kind", "as (a) and as (d)", "on machine A and on B", "its weights moved by 1e-7"], rows)
 
 
 def endings(runs: Runs) -> str:
     """Every converted run: its code, what it left, and its time outside training."""
     rows = []
-    for name, kind in KINDS.items():
-        one = good(runs, f"{name}/converted/1")
-        for gpus in (1, 2, 4):
-            run = runs.get(f"{name}/converted/{gpus}")
-            if run is None:
-                continue
-            alone = kind.timed and one and not run["exit_code"]
-            share = f"{outside(run):.0f} s ({outside(run) / outside(one):.2f}x)" if alone and one else ""
-            peak = max((max(training.get("memory", [0])) for training in run["trainings"]), default=0)
-            rows.append(
-                [
-                    kind.title,
-                    str(gpus),
-                    str(run["exit_code"]),
-                    f"{run['seconds']:.0f} s",
-                    share,
-                    str(len(run["left_running"])),
-                    str(len(run["written_by_several"])),
-                    f"{peak / GIB:.1f}",
-                ]
-            )
-    head = ["kind", "GPUs", "exit code", "launch to end", "outside training", "processes left"]
+    for kind, again, gpus, one, run in converted(runs, (1, 2, 4)):
+        alone = kind.timed and not run["exit_code"]
+        share = f"{outside(run):.0f} s ({outside(run) / outside(one):.2f}x)" if alone else ""
+        peak = max((max(training.get("memory", [0])) for training in run["trainings"]), default=0)
+        rows.append(
+            [
+                kind.title,
+                MACHINES[again] if kind.timed else "",
+                str(gpus),
+                str(run["exit_code"]),
+                f"{run['seconds']:.0f} s",
+                share,
+                str(len(run["left_running"])),
+                str(len(run["written_by_several"])),
+                f"{peak / GIB:.1f}",
+            ]
+        )
+    head = ["kind", "machine", "GPUs", "exit code", "launch to end", "outside training", "processes left"]
     return table([*head, "files written by several ranks", "peak GiB a GPU"], rows)
 
 
@@ -155,6 +185,7 @@ TABLES: dict[str, Callable[[Runs], str]] = {
     "speed": speed,
     "rivals": rivals,
     "agreement": agreement,
+    "rounding": rounding,
     "endings": endings,
 }
 

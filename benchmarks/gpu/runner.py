@@ -87,6 +87,7 @@ def training(ranks: Sequence[Sequence[Facts]], launched: float) -> Facts:
         "accumulation": begin["accumulation"],
         "resumed_at": begin["done"],
         "began": round(begin["time"] - launched, 3),
+        "weights_before": [only(events, "begin")[0]["weights"] for events in ranks],
         "steps": [
             {"at": round(event["time"] - launched, 4), **{name: event[name] for name in kept if name in event}}
             for event in only(main, "step")
@@ -97,7 +98,7 @@ def training(ranks: Sequence[Sequence[Facts]], launched: float) -> Facts:
     if ends:
         facts |= {
             "ended": round(ends[0]["time"] - launched, 3),
-            "looked": round(ends[0]["looked"], 3),
+            "looked": round(begin["looked"] + ends[0]["looked"], 3),
             "weights": [end["weights"] for end in ends],
             "memory": [end["memory"] for end in ends],
             "reserved": [end["reserved"] for end in ends],

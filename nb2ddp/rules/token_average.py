@@ -18,7 +18,7 @@ _TOKEN_CONFIGS = ("SFTConfig", "UnslothTrainingArguments", "Seq2SeqTrainingArgum
 
 def find(program: Program) -> Iterator[Finding]:
     tree, training = program.tree, program.training
-    trainers = [tree.family(call.func).rsplit(".", 1)[-1] for call in training.trainers]
+    trainers = training.trainer_classes
     plain = "Trainer" in trainers and program.model_kind is not ModelKind.ENCODER
     for call in training.arguments:
         config = tree.family(call.func).rsplit(".", 1)[-1]

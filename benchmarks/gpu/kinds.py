@@ -164,6 +164,12 @@ KINDS: dict[str, Kind] = {
         settings={"model_name": '"bench/MiniLM-exact"'},
     ),
     "classification": Kind("classification, evaluation during training", "classification", "ModernBERT"),
+    "classification_8x4": Kind(
+        "classification, per-device batch 8, accumulation 4",
+        "classification",
+        "ModernBERT",
+        settings={"per_device_train_batch_size": "8", "gradient_accumulation_steps": "4"},
+    ),
     "resume": Kind("whole epochs, evaluation, checkpoints, resumed", "resume", "Llama-small"),
     "batch_1x8": Kind(
         "4-bit LoRA, per-device batch 1, accumulation 8",

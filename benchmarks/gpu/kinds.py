@@ -147,6 +147,17 @@ KINDS: dict[str, Kind] = {
         settings={"model_name": '"bench/Qwen3-MoE"', "load_in_4bit": "False", "gradient_accumulation_steps": "4"},
         runs=(*ALL, ("nudged", 1)),
     ),
+    "moe_whole": Kind(
+        "16-bit LoRA on a mixture of experts, without checkpointing",
+        "experts",
+        "Qwen3-MoE",
+        settings={
+            "model_name": '"bench/Qwen3-MoE"',
+            "load_in_4bit": "False",
+            "gradient_accumulation_steps": "4",
+            "use_gradient_checkpointing": "False",
+        },
+    ),
     "vision": Kind("LoRA on a vision-language model", "vision", "Qwen2-VL"),
     "dpo": Kind("DPO", "dpo", "Llama-small"),
     "orpo": Kind("ORPO", "orpo", "Llama-small"),

@@ -50,8 +50,9 @@ def rate(run: Facts, gpus: int) -> float:
 
 
 def measured(runs: Runs, name: str) -> Iterator[int]:
-    """The repetitions in which the kind ran on one GPU: all runs of one repetition are of one machine."""
-    return (again for again in range(len(MACHINES)) if good(runs, Job(name, "converted", 1, again).key))
+    """The repetitions in which the kind ran on one GPU; where time counts, all runs of one are of one machine."""
+    repetitions = range(len(MACHINES) if KINDS[name].timed else 1)
+    return (again for again in repetitions if good(runs, Job(name, "converted", 1, again).key))
 
 
 def converted(runs: Runs, sizes: Sequence[int]) -> Iterator[tuple[Kind, int, int, Facts, Facts]]:
@@ -154,7 +155,7 @@ def rounding(runs: Runs) -> str:
         row = [apart(runs, on_a, Job(name, "notebook", 1)), apart(runs, on_a, on_b), moved[0] or moved[1]]
         if any(row):
             rows.append([kind.title, *row])
-    return table(["kind", "as (a) and as (d)", "on machine A and on B", "its weights moved by 1e-7"], rows)
+    return table(["kind", "as (a) and as (d)", "on two machines", "its weights moved by 1e-7"], rows)
 
 
 def endings(runs: Runs) -> str:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import libcst as cst
+
 from nb2ddp.keywords import passed, set_argument
+from nb2ddp.model import Severity
 from nb2ddp.models import ModelKind, has_new_head, loads
 from nb2ddp.program import Finding, Program
 from nb2ddp.rule import Example, Rule
@@ -26,33 +29,43 @@ def find(program: Program) -> Iterator[Finding]:
         counts_tokens = config.endswith(_TOKEN_CONFIGS) or (
             general and (plain or any(t.endswith(_TOKEN_TRAINERS) for t in trainers))
         )
+        loader = _loader_of_classifier(program) if general and "Trainer" in trainers else ""
         if passed(tree, call, FIELD) is not None:
             continue
-        if general and "Trainer" in trainers and _is_mean_over_samples(program):
+        if loader == "unsloth":
             message = f"{FIELD} is not set: transformers 5 multiplies a classifier's evaluation loss by the processes"
             yield Finding(call, message, edits=(set_argument(tree, call, FIELD, "False"),))
+        elif loader:
+            yield Finding(
+                call,
+                "transformers 5 takes the loss of a classifier that it loads itself for a part of a sum: evaluation"
+                " losses grow with the processes, gradients with the micro-batches of a step; set"
+                " model.accepts_loss_kwargs = False after loading it",
+                severity=Severity.WARNING,
+            )
         elif counts_tokens:
             message = f"{FIELD} is not set: older transformers weigh each process alike, not each token"
             yield Finding(call, message, edits=(set_argument(tree, call, FIELD, "True"),))
 
 
-def _is_mean_over_samples(program: Program) -> bool:
-    """True where Unsloth loads a classifier and no trainer brings a loss of its own.
+def _loader_of_classifier(program: Program) -> str:
+    """The package that loads a classifier; "" where none does, or where the notebook says how its loss is to be read.
 
-    Unsloth counts no tokens for such a head in training. For a model that transformers loads itself, transformers does,
-    in every process alike.
+    Unsloth counts no items in the training of such a head, so that the loss stays a mean there; transformers counts.
     """
     tree = program.tree
     own_loss = any(keyword(call, "compute_loss_func") is not None for call in program.training.trainers)
-    return not own_loss and any(
-        tree.qualified(call.func).startswith("unsloth.") and has_new_head(tree, call) for call in loads(tree)
-    )
+    if own_loss or any(node.attr.value == "accepts_loss_kwargs" for node in tree.of(cst.Attribute)):
+        return ""
+    packages = [tree.qualified(call.func).partition(".")[0] for call in loads(tree) if has_new_head(tree, call)]
+    return next(iter(packages), "")
 
 
 RULE = Rule(
     code="DDP203",
     name="tokens-not-averaged",
-    summary="`average_tokens_across_devices = True` where the loss is a mean over tokens, `False` for a classifier.",
+    summary="`average_tokens_across_devices = True` where the loss is a mean over tokens, `False` for a classifier"
+    " that Unsloth loads; of one that transformers loads, a warning.",
     why="Each process sees another number of tokens in a step. A mean of the processes' means weighs short samples "
     "more than one GPU would. With this field the loss is one mean over all tokens of the step; transformers before 5 "
     "defaults to False. A classifier's loss is a mean over samples: with the field, transformers 5 multiplies it by "
@@ -80,6 +93,22 @@ model, tokenizer = FastModel.from_pretrained(
 trainer = Trainer(model = model, args = TrainingArguments(eval_strategy = "steps", \
 average_tokens_across_devices = False))
 """,
+        ),
+        Example(
+            """\
+from transformers import AutoModelForSequenceClassification, Trainer, TrainingArguments
+model = AutoModelForSequenceClassification.from_pretrained("answerdotai/ModernBERT-base", device_map = local_rank)
+trainer = Trainer(model = model, args = TrainingArguments(eval_strategy = "steps"))
+""",
+            reported=True,
+        ),
+        Example(
+            """\
+from transformers import AutoModelForSequenceClassification, Trainer, TrainingArguments
+model = AutoModelForSequenceClassification.from_pretrained("answerdotai/ModernBERT-base", device_map = local_rank)
+model.accepts_loss_kwargs = False
+trainer = Trainer(model = model, args = TrainingArguments(eval_strategy = "steps"))
+"""
         ),
     ),
 )

@@ -49,25 +49,25 @@ def rate(run: Facts, gpus: int) -> float:
     return samples_a_step(run, gpus) / step_time(run)
 
 
-def measured(runs: Runs, name: str) -> Iterator[int]:
-    """The repetitions in which the kind ran on one GPU; where time counts, all runs of one are of one machine."""
-    repetitions = range(len(MACHINES) if KINDS[name].timed else 1)
-    return (again for again in repetitions if good(runs, Job(name, "converted", 1, again).key))
+def repetitions(kind: Kind) -> range:
+    """The repetitions that the tables tell apart: where time counts, all runs of one are of one machine."""
+    return range(len(MACHINES) if kind.timed else 1)
 
 
-def converted(runs: Runs, sizes: Sequence[int]) -> Iterator[tuple[Kind, int, int, Facts, Facts]]:
-    """Each converted run on one of these numbers of GPUs: its kind, repetition and number, and one GPU's run and it."""
+def converted(runs: Runs, sizes: Sequence[int]) -> Iterator[tuple[Kind, int, int, Facts | None, Facts]]:
+    """Each converted run on one of these numbers of GPUs: its kind, repetition, number, one GPU's good run, and it."""
     for name, kind in KINDS.items():
-        for again in measured(runs, name):
-            one = runs[Job(name, "converted", 1, again).key]
+        for again in repetitions(kind):
+            one = good(runs, Job(name, "converted", 1, again).key)
             for gpus in sizes:
                 if run := runs.get(Job(name, "converted", gpus, again).key):
                     yield kind, again, gpus, one, run
 
 
 def timed(runs: Runs) -> Iterator[tuple[str, int]]:
-    """The kinds whose runs had their GPUs for themselves, with their repetitions."""
-    return ((name, again) for name, kind in KINDS.items() if kind.timed for again in measured(runs, name))
+    """The kinds whose runs had their GPUs for themselves and succeeded on one, with their repetitions."""
+    pairs = ((name, again) for name, kind in KINDS.items() if kind.timed for again in repetitions(kind))
+    return ((name, again) for name, again in pairs if good(runs, Job(name, "converted", 1, again).key))
 
 
 def speed(runs: Runs) -> str:
@@ -116,7 +116,7 @@ def norms(run: Facts) -> list[float]:
 def agreement(runs: Runs) -> str:
     rows = []
     for kind, again, gpus, one, many in converted(runs, (2, 4)):
-        if many["exit_code"]:
+        if not one or many["exit_code"]:
             continue
         why = kind.chance
         if samples_a_step(one, 1) != samples_a_step(many, gpus):
@@ -162,8 +162,9 @@ def endings(runs: Runs) -> str:
     """Every converted run: its code, what it left, and its time outside training."""
     rows = []
     for kind, again, gpus, one, run in converted(runs, (1, 2, 4)):
-        alone = kind.timed and not run["exit_code"]
-        share = f"{outside(run):.0f} s ({outside(run) / outside(one):.2f}x)" if alone else ""
+        share = ""
+        if kind.timed and one and not run["exit_code"]:
+            share = f"{outside(run):.0f} s ({outside(run) / outside(one):.2f}x)"
         peak = max((max(training.get("memory", [0])) for training in run["trainings"]), default=0)
         rows.append(
             [

@@ -11,6 +11,8 @@ import libcst as cst
 
 from nb2ddp.tree import Statement, Tree
 
+#: Trainers whose loss is a mean over tokens.
+TOKEN_TRAINERS = ("SFTTrainer", "UnslothTrainer", "Seq2SeqTrainer")
 #: Trainer methods that every process must take part in.
 COLLECTIVE_METHODS = frozenset({"train", "evaluate", "predict", "hyperparameter_search"})
 #: Classes that hold a trainer's hyperparameters, by the package that defines them.
@@ -53,8 +55,8 @@ class Training:
 
     def is_arguments(self, call: cst.Call) -> bool:
         """True for a call that builds training arguments."""
-        family = self.tree.family(call.func)
-        return bool(_ARGUMENTS.fullmatch(family)) and family.rsplit(".", 1)[-1] not in _OTHER_CONFIGS
+        is_config = bool(_ARGUMENTS.fullmatch(self.tree.family(call.func)))
+        return is_config and self.tree.class_name(call.func) not in _OTHER_CONFIGS
 
     @cached_property
     def trainers(self) -> list[cst.Call]:
@@ -64,11 +66,15 @@ class Training:
     @cached_property
     def trainer_classes(self) -> list[str]:
         """The names of the classes of `trainers`; of a class of the notebook's own, its library's."""
-        return [self.tree.family(call.func).rsplit(".", 1)[-1] for call in self.trainers]
+        return [self.tree.class_name(call.func) for call in self.trainers]
+
+    def has_trainer(self, *endings: str) -> bool:
+        """True where the name of a trainer's class, or of its library's, ends with one of these."""
+        return any(name.endswith(endings) for name in self.trainer_classes)
 
     def is_trainer_call(self, call: cst.Call) -> bool:
         """True for a call of a trainer class, the notebook's own subclasses included."""
-        return bool(_TRAINER_CLASS.fullmatch(self.tree.family(call.func).rsplit(".", 1)[-1]))
+        return bool(_TRAINER_CLASS.fullmatch(self.tree.class_name(call.func)))
 
     def is_trainer(self, node: cst.BaseExpression) -> bool:
         """True for an expression that holds a trainer: built by a trainer class, or named as one."""

@@ -234,6 +234,10 @@ class Tree:
                 return self.family(binding.value, depth - 1)
         return name
 
+    def class_name(self, node: cst.CSTNode) -> str:
+        """The name of a class without its module; of a class of the notebook's own, its library's."""
+        return self.family(node).rsplit(".", 1)[-1]
+
     def value(self, node: cst.BaseExpression, depth: int = 8) -> cst.BaseExpression:
         """The expression a plain name was last bound to, followed through names; else the node itself."""
         if isinstance(node, cst.Name) and depth:

@@ -13,6 +13,7 @@ from nb2ddp.keywords import passed
 from nb2ddp.models import ModelKind, has_lora
 from nb2ddp.program import Program
 from nb2ddp.rules.end_of_training import keeps_engine
+from nb2ddp.training import TOKEN_TRAINERS
 
 
 @dataclass(frozen=True)
@@ -46,15 +47,10 @@ def _is_grpo_with_engine(program: Program) -> bool:
     return _is_grpo(program) and keeps_engine(program)
 
 
-def _has_trainer(program: Program, *names: str) -> bool:
-    """True where a trainer, or the class that it is derived from, has a name that ends with one of these."""
-    return any(name.endswith(names) for name in program.training.trainer_classes)
-
-
 def _has_fused_loss(program: Program) -> bool:
     """True where Unsloth computes the mean over tokens itself: any trainer but those with a loss of their own."""
     is_text = program.model_kind is not ModelKind.ENCODER
-    return is_text and _has_trainer(program, "SFTTrainer", "UnslothTrainer", "Seq2SeqTrainer")
+    return is_text and program.training.has_trainer(*TOKEN_TRAINERS)
 
 
 def tries_kernels(program: Program) -> bool:
@@ -65,7 +61,7 @@ def tries_kernels(program: Program) -> bool:
     first one holds. Seen with full fine-tuning and with a mixture of experts, on Unsloth 2026.10.9 and torch 2.11
     (docs/performance.md); `_varlen_in_graph_probe` in unsloth/utils/hf_packed_attention.py: not in the wheel 2026.10.8.
     """
-    return _has_trainer(program, "SFTTrainer", "UnslothTrainer")
+    return program.training.has_trainer("SFTTrainer", "UnslothTrainer")
 
 
 def _feels_gradient_scale(program: Program) -> bool:

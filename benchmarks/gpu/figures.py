@@ -9,7 +9,7 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from benchmarks.gpu.kinds import KINDS
+from benchmarks.gpu.kinds import KINDS, Job
 from benchmarks.gpu.report import GIB, RESULTS, ROOT, Runs, good, rate, timed, trained
 from benchmarks.gpu.results import read
 
@@ -34,16 +34,16 @@ def first(runs: Runs) -> list[str]:
 
 def throughput(runs: Runs) -> Figure:
     """Samples a second of the 4-bit SFT kinds against GPUs, with the ideal line; on 4 GPUs the rivals too."""
-    names = [name for name in first(runs) if name.startswith("sft_") and good(runs, f"{name}/converted/4")]
+    names = [name for name in first(runs) if name.startswith("sft_") and good(runs, Job(name, "converted", 4))]
     figure: Figure
     figure, panels = plt.subplots(1, len(names), figsize=(4.5 * len(names), 4), layout="constrained", squeeze=False)
     for name, ax in zip(names, panels.flat, strict=True):
-        found = {gpus: run for gpus in GPUS if (run := good(runs, f"{name}/converted/{gpus}"))}
+        found = {gpus: run for gpus in GPUS if (run := good(runs, Job(name, "converted", gpus)))}
         rates = [rate(run, gpus) for gpus, run in found.items()]
         ax.plot(list(found), [rates[0] * gpus for gpus in found], "--", color="0.6", label="ideal")
         ax.plot(list(found), rates, "o-", color="#0072b2", label="converted by nb2ddp")
         for variant, (marker, label) in RIVALS.items():
-            if run := trained(runs, f"{name}/{variant}/4"):
+            if run := trained(runs, Job(name, variant, 4)):
                 ax.plot([4], [rate(run, 4)], marker, color="0.25", label=label)
         for gpus, value in zip(found, rates, strict=True):
             ax.annotate(f"{value / rates[0]:.2f}x", (gpus, value), (0, -16), textcoords="offset points")
@@ -55,7 +55,7 @@ def throughput(runs: Runs) -> Figure:
 
 def draw_losses(ax: Axes, runs: Runs, name: str) -> None:
     for gpus, style in zip(GPUS, ("-", "--", ":"), strict=True):
-        if run := good(runs, f"{name}/converted/{gpus}"):
+        if run := good(runs, Job(name, "converted", gpus)):
             steps = [step for training in run["trainings"] for step in training["steps"]]
             width = {1: 3.0, 2: 2.0, 4: 2.0}[gpus]
             curve = [step["loss"] for step in steps]
@@ -66,7 +66,7 @@ def draw_losses(ax: Axes, runs: Runs, name: str) -> None:
 
 def losses(runs: Runs) -> Figure:
     """The losses of each kind on 1, 2 and 4 GPUs, laid over each other."""
-    names = [name for name, kind in KINDS.items() if not kind.chance and good(runs, f"{name}/converted/2")]
+    names = [name for name, kind in KINDS.items() if not kind.chance and good(runs, Job(name, "converted", 2))]
     columns = 3
     figure: Figure
     figure, axes = plt.subplots(-(-len(names) // columns), columns, figsize=(11, 11), layout="constrained")
@@ -80,9 +80,9 @@ def losses(runs: Runs) -> Figure:
     return figure
 
 
-def peak(runs: Runs, key: str) -> float:
+def peak(runs: Runs, job: Job) -> float:
     """The most memory that a process allocated on its GPU, in GiB; 0 where the run is missing."""
-    run = good(runs, key)
+    run = good(runs, job)
     return max(memory for training in run["trainings"] for memory in training["memory"]) / GIB if run else 0.0
 
 
@@ -94,7 +94,7 @@ def memory(runs: Runs) -> Figure:
     figure: Figure
     figure, ax = plt.subplots(figsize=(9, 0.7 * len(names) + 1), layout="constrained")
     for place, ((variant, gpus), label) in enumerate(bars.items()):
-        found = [(i, height) for i, name in enumerate(names) if (height := peak(runs, f"{name}/{variant}/{gpus}"))]
+        found = [(i, height) for i, name in enumerate(names) if (height := peak(runs, Job(name, variant, gpus)))]
         if found:
             ax.barh([i + 0.2 * place for i, _ in found], [height for _, height in found], 0.19, label=label)
     ax.set_yticks([i + 0.2 for i in range(len(names))], [KINDS[name].title for name in names])

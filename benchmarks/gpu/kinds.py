@@ -64,6 +64,7 @@ class Kind:
 #: Rows of one length, so that no process waits for another's longer ones.
 EVEN = {"dataset": 'load_dataset("bench/books", split = "train")'}
 TINY = {"model_name": '"bench/Llama-small"', "max_seq_length": "512"}
+EXPERTS = {"model_name": '"bench/Qwen3-MoE"', "load_in_4bit": "False", "gradient_accumulation_steps": "4"}
 
 KINDS: dict[str, Kind] = {
     "sft_8b": Kind(
@@ -144,19 +145,14 @@ KINDS: dict[str, Kind] = {
         "16-bit LoRA on a mixture of experts",
         "experts",
         "Qwen3-MoE",
-        settings={"model_name": '"bench/Qwen3-MoE"', "load_in_4bit": "False", "gradient_accumulation_steps": "4"},
+        settings=EXPERTS,
         runs=(*ALL, ("nudged", 1)),
     ),
     "moe_whole": Kind(
         "16-bit LoRA on a mixture of experts, without checkpointing",
         "experts",
         "Qwen3-MoE",
-        settings={
-            "model_name": '"bench/Qwen3-MoE"',
-            "load_in_4bit": "False",
-            "gradient_accumulation_steps": "4",
-            "use_gradient_checkpointing": "False",
-        },
+        settings={**EXPERTS, "use_gradient_checkpointing": "False"},
     ),
     "vision": Kind("LoRA on a vision-language model", "vision", "Qwen2-VL"),
     "dpo": Kind("DPO", "dpo", "Llama-small"),

@@ -27,15 +27,15 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def good(runs: Runs, key: str) -> Facts | None:
-    """The run of this key, if it ended with code 0."""
-    run = runs.get(key)
+def good(runs: Runs, job: Job) -> Facts | None:
+    """What a job did, if it ended with code 0."""
+    run = runs.get(job.key)
     return run if run and not run["exit_code"] else None
 
 
-def trained(runs: Runs, key: str) -> Facts | None:
-    """The run of this key, if its trainings came to their end, whatever came after."""
-    run = runs.get(key)
+def trained(runs: Runs, job: Job) -> Facts | None:
+    """What a job did, if its trainings came to their end, whatever came after."""
+    run = runs.get(job.key)
     return run if run and run["trainings"] and all("ended" in training for training in run["trainings"]) else None
 
 
@@ -58,7 +58,7 @@ def converted(runs: Runs, sizes: Sequence[int]) -> Iterator[tuple[Kind, int, int
     """Each converted run on one of these numbers of GPUs: its kind, repetition, number, one GPU's good run, and it."""
     for name, kind in KINDS.items():
         for again in repetitions(kind):
-            one = good(runs, Job(name, "converted", 1, again).key)
+            one = good(runs, Job(name, "converted", 1, again))
             for gpus in sizes:
                 if run := runs.get(Job(name, "converted", gpus, again).key):
                     yield kind, again, gpus, one, run
@@ -67,18 +67,18 @@ def converted(runs: Runs, sizes: Sequence[int]) -> Iterator[tuple[Kind, int, int
 def timed(runs: Runs) -> Iterator[tuple[str, int]]:
     """The kinds whose runs had their GPUs for themselves and succeeded on one, with their repetitions."""
     pairs = ((name, again) for name, kind in KINDS.items() if kind.timed for again in repetitions(kind))
-    return ((name, again) for name, again in pairs if good(runs, Job(name, "converted", 1, again).key))
+    return ((name, again) for name, again in pairs if good(runs, Job(name, "converted", 1, again)))
 
 
 def speed(runs: Runs) -> str:
     rows = []
     for name, again in timed(runs):
         one = runs[Job(name, "converted", 1, again).key]
-        own = good(runs, Job(name, "notebook", 1, again).key)
+        own = good(runs, Job(name, "notebook", 1, again))
         row = [KINDS[name].title, MACHINES[again], str(samples_a_step(one, 1)), f"{step_time(own):.3f}" if own else ""]
         row.append(f"{step_time(one):.3f}")
         for gpus in (2, 4):
-            many = good(runs, Job(name, "converted", gpus, again).key)
+            many = good(runs, Job(name, "converted", gpus, again))
             row.append(f"{step_time(many):.3f} ({step_time(one) / step_time(many):.2f}x)" if many else "")
         rows.append(row)
     head = ["kind", "machine", "samples a step", "(a) notebook, 1 GPU", "(d) 1 GPU", "(d) 2 GPUs", "(d) 4 GPUs"]
@@ -88,12 +88,12 @@ def speed(runs: Runs) -> str:
 def rivals(runs: Runs) -> str:
     rows = []
     for name, again in timed(runs):
-        ours = good(runs, Job(name, "converted", 4, again).key)
+        ours = good(runs, Job(name, "converted", 4, again))
         if not ours:
             continue
         row = [KINDS[name].title, MACHINES[again], f"{rate(ours, 4):.1f}"]
         for variant in ("handwritten", "exported_equal", "exported"):
-            other = trained(runs, Job(name, variant, 4, again).key)
+            other = trained(runs, Job(name, variant, 4, again))
             if other is None:
                 row.append("")
                 continue
@@ -142,7 +142,7 @@ def agreement(runs: Runs) -> str:
 
 def apart(runs: Runs, one: Job, other: Job) -> str:
     """The largest difference of two runs' losses; nothing where one of them is missing."""
-    first, second = good(runs, one.key), good(runs, other.key)
+    first, second = good(runs, one), good(runs, other)
     return f"{difference(first, second):.1e}" if first and second else ""
 
 

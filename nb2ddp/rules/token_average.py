@@ -11,31 +11,28 @@ from nb2ddp.model import Severity
 from nb2ddp.models import ModelKind, has_new_head, loads
 from nb2ddp.program import Finding, Program
 from nb2ddp.rule import Example, Rule
+from nb2ddp.training import TOKEN_TRAINERS
 from nb2ddp.tree import keyword
 
 FIELD = "average_tokens_across_devices"
-#: Trainers whose loss is a mean over tokens.
-_TOKEN_TRAINERS = ("SFTTrainer", "UnslothTrainer", "Seq2SeqTrainer")
+#: Training arguments of trainers whose loss is a mean over tokens.
 _TOKEN_CONFIGS = ("SFTConfig", "UnslothTrainingArguments", "Seq2SeqTrainingArguments")
 
 
 def find(program: Program) -> Iterator[Finding]:
     tree, training = program.tree, program.training
-    trainers = training.trainer_classes
-    plain = "Trainer" in trainers and program.model_kind is not ModelKind.ENCODER
+    plain = "Trainer" in training.trainer_classes
+    loader = _loader_of_classifier(program) if plain else ""
+    counts = training.has_trainer(*TOKEN_TRAINERS) or (plain and program.model_kind is not ModelKind.ENCODER)
     for call in training.arguments:
-        config = tree.family(call.func).rsplit(".", 1)[-1]
-        general = config == "TrainingArguments"
-        counts_tokens = config.endswith(_TOKEN_CONFIGS) or (
-            general and (plain or any(t.endswith(_TOKEN_TRAINERS) for t in trainers))
-        )
-        loader = _loader_of_classifier(program) if general and "Trainer" in trainers else ""
         if passed(tree, call, FIELD) is not None:
             continue
-        if loader == "unsloth":
+        config = tree.class_name(call.func)
+        general = config == "TrainingArguments"
+        if general and loader == "unsloth":
             message = f"{FIELD} is not set: transformers 5 multiplies a classifier's evaluation loss by the processes"
             yield Finding(call, message, edits=(set_argument(tree, call, FIELD, "False"),))
-        elif loader:
+        elif general and loader:
             yield Finding(
                 call,
                 "transformers 5 takes the loss of a classifier that it loads itself for a part of a sum: evaluation"
@@ -43,7 +40,7 @@ def find(program: Program) -> Iterator[Finding]:
                 " model.accepts_loss_kwargs = False after loading it",
                 severity=Severity.WARNING,
             )
-        elif counts_tokens:
+        elif config.endswith(_TOKEN_CONFIGS) or (general and counts):
             message = f"{FIELD} is not set: older transformers weigh each process alike, not each token"
             yield Finding(call, message, edits=(set_argument(tree, call, FIELD, "True"),))
 

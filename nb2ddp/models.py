@@ -159,6 +159,13 @@ def _sources(tree: Tree, node: cst.BaseExpression) -> list[cst.BaseExpression]:
     return [argument.value for call in users if isinstance(call, cst.Call) for argument in call.args]
 
 
+def model_name(tree: Tree, load: cst.Call) -> str:
+    """The name that a load passes for its model; "" where the notebook does not write it out."""
+    passed = argument(load, "model_name", 0) or keyword(load, "pretrained_model_name_or_path")
+    name = tree.literal(passed.value) if passed is not None else ...
+    return name if isinstance(name, str) else ""
+
+
 def has_new_head(tree: Tree, load: cst.Call) -> bool:
     """True for a load whose model gets a head of its own: a classifier's, a reward model's."""
     auto = keyword(load, "auto_model")
@@ -182,12 +189,11 @@ def model_kind(tree: Tree) -> ModelKind:
     calls = loads(tree)
     for call in [call for call in calls if not is_partial(tree, call)] or calls:
         loader = " ".join(_classes(tree, call.func)) or tree.qualified(call.func)
-        passed = argument(call, "model_name", 0) or keyword(call, "pretrained_model_name_or_path")
-        name = tree.literal(passed.value) if passed is not None else ...
+        name = model_name(tree, call)
         auto = keyword(call, "auto_model")
         prepared = tree.value(call.func)
         parts = [part.rsplit(".", 1)[-1] for part in loader.split()]
-        parts += [name if isinstance(name, str) else "", tree.text(auto.value) if auto else ""]
+        parts += [name, tree.text(auto.value) if auto else ""]
         described = " ".join([*parts, tree.text(prepared) if is_partial(tree, prepared) else ""])
         if _MIXTURE_OF_EXPERTS.search(described):
             return ModelKind.MIXTURE_OF_EXPERTS
@@ -199,7 +205,7 @@ def model_kind(tree: Tree) -> ModelKind:
             return ModelKind.ENCODER_DECODER
         if "SentenceTransformer" in described or "Classification" in described:
             return ModelKind.ENCODER
-        if isinstance(name, str) or "FastLanguageModel" in loader or "ForCausalLM" in described:
+        if name or "FastLanguageModel" in loader or "ForCausalLM" in described:
             return ModelKind.DENSE_TEXT
         return ModelKind.UNKNOWN
     return ModelKind.UNKNOWN

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from benchmarks.gpu.kinds import KINDS, Job
-from benchmarks.gpu.report import GIB, RESULTS, ROOT, Runs, good, rate, timed, trained
+from benchmarks.gpu.report import GIB, MACHINES, RESULTS, ROOT, Runs, good, rate, timed, trained
 from benchmarks.gpu.results import read
 
 FOLDER = ROOT / "docs" / "figures"
@@ -29,7 +29,7 @@ def save(figure: Figure, name: str) -> None:
 
 def first(runs: Runs) -> list[str]:
     """The kinds that were timed on the first machine."""
-    return [name for name, again in timed(runs) if not again]
+    return [name for name, again, _ in timed(runs, 1) if not again]
 
 
 def throughput(runs: Runs) -> Figure:
@@ -53,9 +53,16 @@ def throughput(runs: Runs) -> Figure:
     return figure
 
 
+def whole(runs: Runs, name: str) -> int:
+    """The first repetition of a kind that ran on every number of GPUs; the first one where none did."""
+    found = (again for again in range(len(MACHINES)) if all(good(runs, Job(name, "converted", n, again)) for n in GPUS))
+    return next(found, 0)
+
+
 def draw_losses(ax: Axes, runs: Runs, name: str) -> None:
+    again = whole(runs, name)
     for gpus, style in zip(GPUS, ("-", "--", ":"), strict=True):
-        if run := good(runs, Job(name, "converted", gpus)):
+        if run := good(runs, Job(name, "converted", gpus, again)):
             steps = [step for training in run["trainings"] for step in training["steps"]]
             width = {1: 3.0, 2: 2.0, 4: 2.0}[gpus]
             curve = [step["loss"] for step in steps]

@@ -64,6 +64,8 @@ class Kind:
 #: Rows of one length, so that no process waits for another's longer ones.
 EVEN = {"dataset": 'load_dataset("bench/books", split = "train")'}
 TINY = {"model_name": '"bench/Llama-small"', "max_seq_length": "512"}
+BATCH_8X4 = {"per_device_train_batch_size": "8", "gradient_accumulation_steps": "4"}
+LEFT = {"tokenizer.padding_side": '"left"'}  # as Unsloth loads the tokenizer
 EXPERTS = {"model_name": '"bench/Qwen3-MoE"', "load_in_4bit": "False", "gradient_accumulation_steps": "4"}
 
 KINDS: dict[str, Kind] = {
@@ -175,7 +177,21 @@ KINDS: dict[str, Kind] = {
         "classification, per-device batch 8, accumulation 4",
         "classification",
         "ModernBERT",
-        settings={"per_device_train_batch_size": "8", "gradient_accumulation_steps": "4"},
+        settings=BATCH_8X4,
+        runs=(("converted", 1),),
+    ),
+    "classification_left": Kind(
+        "classification, padded on the left",
+        "classification",
+        "ModernBERT",
+        settings=LEFT,
+    ),
+    "classification_left_8x4": Kind(
+        "classification, padded on the left, per-device batch 8, accumulation 4",
+        "classification",
+        "ModernBERT",
+        settings={**LEFT, **BATCH_8X4},
+        runs=(("converted", 1),),
     ),
     "resume": Kind("whole epochs, evaluation, checkpoints, resumed", "resume", "Llama-small"),
     "batch_1x8": Kind(

@@ -6,6 +6,7 @@ Each table stands between `<!-- NAME -->` and `<!-- end -->`; all else on the pa
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "gpu.json"
 PAGE = ROOT / "docs" / "performance.md"
 GIB = 2**30
-MACHINES = "AB"  # of the first repetition and of the second
+MACHINES = "ABCD"  # one for each repetition
 Runs = dict[str, Facts]
 
 
@@ -64,16 +65,17 @@ def converted(runs: Runs, sizes: Sequence[int]) -> Iterator[tuple[Kind, int, int
                     yield kind, again, gpus, one, run
 
 
-def timed(runs: Runs) -> Iterator[tuple[str, int]]:
-    """The kinds whose runs had their GPUs for themselves and succeeded on one, with their repetitions."""
-    pairs = ((name, again) for name, kind in KINDS.items() if kind.timed for again in repetitions(kind))
-    return ((name, again) for name, again in pairs if good(runs, Job(name, "converted", 1, again)))
+def timed(runs: Runs, gpus: int) -> Iterator[tuple[str, int, Facts]]:
+    """The converted runs that had so many GPUs for themselves and succeeded: kind, repetition, and the run."""
+    for name, kind in KINDS.items():
+        for again in repetitions(kind) if kind.timed else ():
+            if run := good(runs, Job(name, "converted", gpus, again)):
+                yield name, again, run
 
 
 def speed(runs: Runs) -> str:
     rows = []
-    for name, again in timed(runs):
-        one = runs[Job(name, "converted", 1, again).key]
+    for name, again, one in timed(runs, 1):
         own = good(runs, Job(name, "notebook", 1, again))
         row = [KINDS[name].title, MACHINES[again], str(samples_a_step(one, 1)), f"{step_time(own):.3f}" if own else ""]
         row.append(f"{step_time(one):.3f}")
@@ -87,10 +89,7 @@ def speed(runs: Runs) -> str:
 
 def rivals(runs: Runs) -> str:
     rows = []
-    for name, again in timed(runs):
-        ours = good(runs, Job(name, "converted", 4, again))
-        if not ours:
-            continue
+    for name, again, ours in timed(runs, 4):
         row = [KINDS[name].title, MACHINES[again], f"{rate(ours, 4):.1f}"]
         for variant in ("handwritten", "exported_equal", "exported"):
             other = trained(runs, Job(name, variant, 4, again))
@@ -140,19 +139,20 @@ def agreement(runs: Runs) -> str:
     return table([*head, "ranks hold equal weights", "same rows as on one GPU", "rows repeated"], rows)
 
 
-def apart(runs: Runs, one: Job, other: Job) -> str:
-    """The largest difference of two runs' losses; nothing where one of them is missing."""
-    first, second = good(runs, one), good(runs, other)
-    return f"{difference(first, second):.1e}" if first and second else ""
+def apart(pairs: Iterable[tuple[Facts | None, Facts | None]]) -> str:
+    """The largest difference between the losses of two runs of a pair; nothing where no pair is whole."""
+    found = [difference(one, other) for one, other in pairs if one and other]
+    return f"{max(found):.1e}" if found else ""
 
 
 def rounding(runs: Runs) -> str:
     """How much the losses of one GPU differ from themselves: run again, and with weights moved by rounding's size."""
     rows = []
     for name, kind in KINDS.items():
-        on_a, on_b = Job(name, "converted", 1), Job(name, "converted", 1, 1)
-        moved = [apart(runs, one, Job(name, "nudged", 1, one.again)) for one in (on_a, on_b)]
-        row = [apart(runs, on_a, Job(name, "notebook", 1)), apart(runs, on_a, on_b), moved[0] or moved[1]]
+        ours = [good(runs, Job(name, "converted", 1, again)) for again in range(len(MACHINES))]
+        moved = [good(runs, Job(name, "nudged", 1, again)) for again in range(len(MACHINES))]
+        own = good(runs, Job(name, "notebook", 1))
+        row = [apart([(ours[0], own)]), apart(itertools.combinations(ours, 2)), apart(zip(ours, moved, strict=True))]
         if any(row):
             rows.append([kind.title, *row])
     return table(["kind", "as (a) and as (d)", "on two machines", "its weights moved by 1e-7"], rows)

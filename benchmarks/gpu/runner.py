@@ -87,6 +87,7 @@ def training(ranks: Sequence[Sequence[Facts]], launched: float) -> Facts:
         "accumulation": begin["accumulation"],
         "resumed_at": begin["done"],
         "began": round(begin["time"] - launched, 3),
+        "dtypes": begin["dtypes"],
         "weights_before": [events[0]["weights"] for events in ranks],
         "steps": [
             {"at": round(event["time"] - launched, 4), **{name: event[name] for name in kept if name in event}}

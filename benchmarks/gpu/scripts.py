@@ -16,9 +16,14 @@ from nb2ddp.convert import convert_file
 HANDWRITTEN = Path(__file__).parent / "handwritten" / "sft.py"
 
 
+def setting(name: str) -> str:
+    """The pattern of `name = ` at the start of a line."""
+    return rf"^ *{re.escape(name)} = "
+
+
 def replace(text: str, name: str, value: str) -> str:
     """`text` with its first line `name = ...` set to `value`, which is code; unchanged if there is none."""
-    return re.sub(rf"(?m)^( *{name} = )[^#\n]+?(?=,?\s*(?:#|$))", lambda found: found[1] + value, text, count=1)
+    return re.sub(rf"(?m)({setting(name)})[^#\n]+?(?=,?\s*(?:#|$))", lambda found: found[1] + value, text, count=1)
 
 
 def notebook(job: Job) -> Any:
@@ -35,7 +40,7 @@ def notebook(job: Job) -> Any:
     for name, value in settings.items():
         for cell in book.cells:
             changed = replace(cell.source, name, value)
-            if changed != cell.source or re.search(rf"(?m)^ *{name} = {re.escape(value)}", changed):
+            if changed != cell.source or re.search(f"(?m){setting(name)}{re.escape(value)}", changed):
                 cell.source = changed
                 break
         else:

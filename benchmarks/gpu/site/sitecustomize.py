@@ -1,9 +1,9 @@
 """Loaded by Python itself at the start of every process of a measured run: `runner.py` puts this folder on PYTHONPATH.
 
 It writes down what the process does, one JSON object a line in "$BENCH_FOLDER/RANK.jsonl", and changes nothing, unless
-$BENCH_NUDGE asks for it. Events of a training, in order: "begin" with a hash of the weights to train; "step" for each
-logged step, with the time after the GPU has finished it; "saved" for each checkpoint; "end" with the peak memory, the
-indices of the rows that were fetched, the number of micro-batches and a hash of the trained weights.
+$BENCH_NUDGE asks for it. Events of a training, in order: "begin" with types and a hash of the weights to train; "step"
+for each logged step, with the time after the GPU has finished it; "saved" for each checkpoint; "end" with the peak
+memory, the indices of the rows that were fetched, the number of micro-batches and a hash of the trained weights.
 """
 
 from __future__ import annotations
@@ -43,6 +43,11 @@ def hash_of(model: Any) -> str:
     return digest.hexdigest()[:16]
 
 
+def dtypes(model: Any) -> list[str]:
+    """The types of the weights that are trained."""
+    return sorted({str(weight.dtype) for weight in model.parameters() if weight.requires_grad})
+
+
 def nudge(model: Any) -> None:
     """Change every trained weight by a few parts in 10**7, about the rounding error of a sum in float32."""
     import torch
@@ -66,9 +71,9 @@ def record_training(callbacks: ModuleType) -> None:
             fetched.clear()
             sizes = {"per_device": args.per_device_train_batch_size, "accumulation": args.gradient_accumulation_steps}
             start = time.time()
-            weights = hash_of(self.model)
+            weights = {"weights": hash_of(self.model), "dtypes": dtypes(self.model)}
             looked = time.time() - start
-            write("begin", steps=state.max_steps, done=state.global_step, weights=weights, looked=looked, **sizes)
+            write("begin", steps=state.max_steps, done=state.global_step, looked=looked, **weights, **sizes)
         elif event == "on_step_begin" and NUDGE and state.global_step == 2:
             nudge(self.model)
         elif event in ("on_substep_end", "on_step_end"):

@@ -183,13 +183,18 @@ def resolve(tree: Tree, edits: Iterable[Edit], cells: Sequence[int] = ()) -> lis
             removals.append(edit)
         else:
             guards.append(edit)
+    for argument, added in unpacked.items():
+        items = "".join(f', "{item.name}": {item.value}' for item in added)
+        start, end = tree.span(argument.value)
+        if isinstance(argument.value, cst.Dict) and argument.value.elements:
+            end = tree.span(argument.value.elements[-1])[1]
+        else:
+            change(start, start, "{**", tree.span(argument))
+            items += "}"
+        change(end, end, items, tree.span(argument))
     for call, sets in keywords.items():
         for start, end, text in _set_keywords(tree, call, sets):
             change(start, end, text, tree.span(call))
-    for argument, added in unpacked.items():
-        items = ", ".join(f'"{item.name}": {item.value}' for item in added)
-        text = f"{{**{tree.text(argument.value)}, {items}}}"
-        change(*tree.span(argument.value), text, tree.span(argument))
     for start, end, text in _remove(tree, removals):
         change(start, end, text, (start, end), Shape.GONE)
     gone = {_whole(tree, removal.statement) for removal in removals}

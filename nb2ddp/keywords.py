@@ -12,7 +12,10 @@ from nb2ddp.tree import Tree, keyword
 
 @dataclass(frozen=True)
 class Passed:
-    """A value passed under a keyword, and the node that holds it: the call itself or the unpacked dictionary."""
+    """A value passed under a keyword, and the node that holds it.
+
+    That is the dictionary the call unpacks, where it holds the value itself; else the call.
+    """
 
     value: cst.BaseExpression
     holder: cst.CSTNode
@@ -23,19 +26,21 @@ def passed(tree: Tree, call: cst.Call, name: str) -> Passed | None:
     direct = keyword(call, name)
     if direct is not None:
         return Passed(direct.value, call)
-    return next((found for a in call.args if a.star == "**" and (found := entry(tree, a.value, name))), None)
+    for argument in call.args:
+        if argument.star == "**" and (found := entry(tree, argument.value, name)) is not None:
+            return found if found.holder is tree.value(argument.value) else Passed(found.value, call)
+    return None
 
 
 def entry(tree: Tree, node: cst.BaseExpression, name: str) -> Passed | None:
-    """The value under a key of a dictionary that the notebook writes out."""
-    source = _dictionary(tree, node, name)
-    entries = _entries(source) if source is not None else []
-    return next((Passed(value, source or node) for key, value in entries if key == name), None)
+    """The value under a key of a dictionary that the notebook writes out, and the `{...}` or `dict(...)` around it."""
+    found = [Passed(value, holder) for key, value, holder in _entries(tree, node, name) or () if key == name]
+    return found[-1] if found else None
 
 
 def is_closed(tree: Tree, call: cst.Call) -> bool:
     """True where every argument of a call is written out: nothing else can come in by `**`."""
-    return all(_dictionary(tree, argument.value) is not None for argument in call.args if argument.star == "**")
+    return all(_entries(tree, argument.value) is not None for argument in call.args if argument.star == "**")
 
 
 def set_argument(tree: Tree, call: cst.Call, name: str, value: str) -> Edit:
@@ -43,27 +48,49 @@ def set_argument(tree: Tree, call: cst.Call, name: str, value: str) -> Edit:
     found = passed(tree, call, name)
     if found is not None and found.holder is not call:
         return Replace(found.value, value)
+    stars = [a for a in call.args if a.star == "**"]
+    if found is not None and keyword(call, name) is None:  # in a dictionary that the unpacked one takes in
+        return SetUnpacked(next(a for a in stars if entry(tree, a.value, name) is not None), name, value)
     if found is None and not is_closed(tree, call):
-        stars = [a for a in call.args if a.star == "**"]
-        return SetUnpacked(next((a for a in stars if _dictionary(tree, a.value, name) is None), stars[0]), name, value)
+        return SetUnpacked(next((a for a in stars if _entries(tree, a.value, name) is None), stars[0]), name, value)
     return SetKeyword(call, name, value)
 
 
-def _dictionary(tree: Tree, node: cst.BaseExpression, name: str | None = None) -> cst.CSTNode | None:
-    """The `{...}` or `dict(...)` that an expression stands for, where all its keys are written out.
+def _entries(
+    tree: Tree, node: cst.BaseExpression, name: str | None = None, depth: int = 8
+) -> list[tuple[str, cst.BaseExpression, cst.CSTNode]] | None:
+    """Key, value and holder of each entry of the dictionary that an expression stands for, later ones over earlier.
 
-    None too where it is changed later: under the one key that is asked for, or under any.
+    None where not all of its keys are written out, and where it is changed later: under the one key that is asked for,
+    or under any.
     """
     changed = _changed_keys(tree, node)
-    if ... in changed or (changed and name is None) or name in changed:
-        return None
     source = tree.value(node)
+    parts = _parts(tree, source)
+    if parts is None or not depth or ... in changed or (changed and name is None) or name in changed:
+        return None
+    entries: list[tuple[str, cst.BaseExpression, cst.CSTNode]] = []
+    for key, value in parts:
+        inner = _entries(tree, value, name, depth - 1) if key is None else [(key, value, source)]
+        if inner is None:
+            return None
+        entries += inner
+    return entries
+
+
+def _parts(tree: Tree, source: cst.BaseExpression) -> list[tuple[str | None, cst.BaseExpression]] | None:
+    """Keys and values of a dictionary that is written out, in order; None for the key of a dictionary it takes in."""
     if isinstance(source, cst.Call) and tree.qualified(source.func) == "dict":
-        return source if all(a.keyword is not None for a in source.args) else None
-    if isinstance(source, cst.Dict):
-        plain = all(isinstance(e, cst.DictElement) and isinstance(e.key, cst.SimpleString) for e in source.elements)
-        return source if plain else None
-    return None
+        return [(a.keyword.value if a.keyword is not None else None, a.value) for a in source.args]
+    if isinstance(source, cst.BinaryOperation) and isinstance(source.operator, cst.BitOr):
+        return [(None, source.left), (None, source.right)]
+    if not isinstance(source, cst.Dict):
+        return None
+    keys = [tree.literal(e.key) if isinstance(e, cst.DictElement) else None for e in source.elements]
+    starred = [isinstance(e, cst.StarredDictElement) for e in source.elements]
+    if not all(isinstance(key, str) or star for key, star in zip(keys, starred, strict=True)):
+        return None
+    return [(key if isinstance(key, str) else None, e.value) for key, e in zip(keys, source.elements, strict=True)]
 
 
 def _changed_keys(tree: Tree, node: cst.BaseExpression) -> set[object]:
@@ -79,10 +106,3 @@ def _changed_keys(tree: Tree, node: cst.BaseExpression) -> set[object]:
         ):
             keys.add(...)
     return keys
-
-
-def _entries(source: cst.CSTNode) -> list[tuple[str, cst.BaseExpression]]:
-    if isinstance(source, cst.Call):
-        return [(a.keyword.value, a.value) for a in source.args if a.keyword is not None]
-    elements = [e for e in cst.ensure_type(source, cst.Dict).elements if isinstance(e, cst.DictElement)]
-    return [(str(cst.ensure_type(e.key, cst.SimpleString).evaluated_value), e.value) for e in elements]

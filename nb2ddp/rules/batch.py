@@ -56,7 +56,7 @@ def _split(program: Program, call: cst.Call) -> Iterator[Finding]:
     edits: list[Edit] = []
     if _stands_alone(program, call):
         names = [program.name("per_device_batch"), program.name("accumulation")]
-        holder = next((g.holder for g in given if g is not None), call)
+        holder = min((g.holder for g in given if g is not None), key=tree.start, default=call)
         comment = _comment(program, values, "completions" if generations else "samples")
         edits.append(InsertBefore(tree.statement(holder), f"{', '.join(names)} = {split}  # {comment}"))
     else:
@@ -327,6 +327,20 @@ settings["per_device_train_batch_size"] = 8
 # TODO[nb2ddp] DDP201: the batch may come from **keywords, so it is not split: each process trains on a whole batch; \
 write per_device_train_batch_size and gradient_accumulation_steps into the call
 args = SFTConfig(**settings)
+""",
+        ),
+        Example(
+            """\
+from trl import SFTConfig
+common = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4}
+args = SFTConfig(**{**common, "max_steps": 60})
+""",
+            """\
+from trl import SFTConfig
+common = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4}
+per_device_batch, accumulation = split_batch(2, 4)  # 8 samples a step, as in the notebook
+args = SFTConfig(**{**common, "max_steps": 60, "per_device_train_batch_size": per_device_batch, \
+"gradient_accumulation_steps": accumulation})
 """,
         ),
         Example(

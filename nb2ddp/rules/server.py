@@ -20,7 +20,8 @@ _CALLS = re.compile(
 )
 _REMOTE = re.compile(
     r"(\w+\.)*(openai|anthropic|cohere|litellm|generativeai|groq|mistralai|ollama)(\.\w+)+"
-    r"|(requests|httpx)\.(get|post|put|request|Client|Session)|urllib\.request\.urlopen"
+    r"|(requests|httpx)\.(get|post|put|request|stream|(Async)?Client|Session)|urllib\.request\.urlopen"
+    r"|aiohttp\.(ClientSession|request)|huggingface_hub\.(Async)?InferenceClient"
 )
 
 
@@ -36,16 +37,14 @@ def find(program: Program) -> Iterator[Finding]:
             yield Finding(
                 call,
                 "starts a server before training: two processes of a machine cannot share its port; start it once,"
-                " before "
-                "the job",
+                " before the job",
                 todo=True,
             )
         elif _REMOTE.fullmatch(name):
             yield Finding(
                 call,
                 f"{name} is asked by every process: each may get other data, and pay for it; fetch it once, into a"
-                f" file, "
-                "before the job",
+                " file, before the job",
                 todo=True,
             )
     for call, form in program.forms_of(Kind.SHELL):
@@ -62,16 +61,35 @@ RULE = Rule(
     name="server-or-remote-data",
     summary="A server started, or a remote service asked for data, before training gets a `TODO` above it.",
     why="A port can be taken once a machine, and a remote answer may differ from process to process: the processes"
-    " then "
-    "train on different data, silently.",
+    " then train on different data, silently.",
     find=find,
     severity=Severity.WARNING,
     examples=(
         Example(
             "import requests\nrows = requests.get(url).json()\ntrainer.train()\n",
             "import requests\n# TODO[nb2ddp] DDP405: requests.get is asked by every process: each may get other"
-            " data, and pay "
-            "for it; fetch it once, into a file, before the job\nrows = requests.get(url).json()\ntrainer.train()\n",
+            " data, and pay for it; fetch it once, into a file, before the job\nrows = requests.get(url).json()\n"
+            "trainer.train()\n",
+        ),
+        Example(
+            """\
+import asyncio, httpx
+async def fetch():
+    async with httpx.AsyncClient() as client:
+        return (await client.get(url)).json()
+rows = asyncio.run(fetch())
+trainer.train()
+""",
+            """\
+import asyncio, httpx
+async def fetch():
+    # TODO[nb2ddp] DDP405: httpx.AsyncClient is asked by every process: each may get other data, and pay for it; \
+fetch it once, into a file, before the job
+    async with httpx.AsyncClient() as client:
+        return (await client.get(url)).json()
+rows = asyncio.run(fetch())
+trainer.train()
+""",
         ),
         Example("import requests\ntrainer.train()\nrequests.post(url, json = {})\n"),
     ),

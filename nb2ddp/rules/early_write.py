@@ -234,11 +234,9 @@ RULE = Rule(
     code="DDP403",
     name="written-by-every-process",
     summary="What writes a file, downloads or starts a program before training runs on each machine's first"
-    " process; the "
-    "others wait for it.",
+    " process; the others wait for it.",
     why="Two processes that write one file at once leave it torn, and a process that reads it too early reads half"
-    " of it. "
-    "After the wait every process reads the finished file.",
+    " of it. After the wait every process reads the finished file.",
     find=find,
     examples=(
         Example(

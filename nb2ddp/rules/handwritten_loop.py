@@ -25,8 +25,7 @@ RULE = Rule(
     name="handwritten-training-loop",
     summary="A notebook that trains with `loss.backward()` and no Trainer is refused.",
     why="Gradients are averaged over processes only where the model is wrapped for it. Without that every process"
-    " trains a "
-    "model of its own, silently.",
+    " trains a model of its own, silently.",
     find=find,
     severity=Severity.ERROR,
     examples=(

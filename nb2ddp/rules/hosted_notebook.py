@@ -119,8 +119,7 @@ RULE = Rule(
     name="hosted-notebook-service",
     summary="Colab's and Kaggle's services go; their secrets are read from the environment.",
     why="The packages google.colab and kaggle_secrets exist in their notebooks alone, and a script has nobody to"
-    " click. A "
-    "secret such as HF_TOKEN is set in the environment of the job, where every process sees it.",
+    " click. A secret such as HF_TOKEN is set in the environment of the job, where every process sees it.",
     find=find,
     examples=(
         Example(

@@ -26,8 +26,7 @@ def find(program: Program) -> Iterator[Finding]:
         yield Finding(
             place,
             "no training was found: only train() of a Trainer (transformers, TRL, Unsloth, sentence-transformers)"
-            " can be "
-            "distributed, and not inside an imported function or a child process",
+            " can be distributed, and not inside an imported function or a child process",
         )
 
 

@@ -72,8 +72,7 @@ RULE = Rule(
     summary="A notebook that starts processes of its own (`notebook_launcher`, `torchrun`, FSDP, DeepSpeed) is"
     " refused.",
     why="accelerate starts the processes of the script. A launcher inside would start more in each of them, on the"
-    " same "
-    "GPUs.",
+    " same GPUs.",
     find=find,
     severity=Severity.ERROR,
     examples=(

@@ -85,8 +85,7 @@ RULE = Rule(
     name="question-to-a-person",
     summary="`input()`, `getpass()` and `notebook_login()` become variables of the environment.",
     why="Every process would wait for an answer, and a job has nobody to give one. The Hub's libraries read"
-    " HF_TOKEN by "
-    "themselves.",
+    " HF_TOKEN by themselves.",
     find=find,
     severity=Severity.WARNING,
     examples=(

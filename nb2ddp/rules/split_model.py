@@ -48,8 +48,7 @@ RULE = Rule(
     name="model-split-over-gpus",
     summary="A plan that splits the model over GPUs goes, with a warning.",
     why="DDP needs a whole copy of the model on every GPU. A notebook that asks for `balanced` may do so because"
-    " the model "
-    "does not fit on one.",
+    " the model does not fit on one.",
     find=find,
     severity=Severity.WARNING,
     examples=(

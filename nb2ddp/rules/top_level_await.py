@@ -38,8 +38,7 @@ def find(program: Program) -> Iterator[Finding]:
             yield Finding(
                 owner,
                 "async for and async with outside a function work in a notebook only: move them into an async"
-                " function and "
-                "run it with asyncio.run",
+                " function and run it with asyncio.run",
                 severity=Severity.ERROR,
             )
 

@@ -38,16 +38,14 @@ RULE = Rule(
     name="training-in-try",
     summary="`train()` inside a `try` that swallows exceptions gets a `TODO` above it.",
     why="If one process leaves the training by an exception and goes on, the others wait for it in the next"
-    " collective. An "
-    "exception that ends the script ends all processes.",
+    " collective. An exception that ends the script ends all processes.",
     find=find,
     severity=Severity.WARNING,
     examples=(
         Example(
             "try:\n    trainer.train()\nexcept KeyboardInterrupt:\n    pass\n",
             "try:\n    # TODO[nb2ddp] DDP404: an exception on one process leaves the others waiting for it until"
-            " the job times "
-            "out: let it end the script\n    trainer.train()\nexcept KeyboardInterrupt:\n    pass\n",
+            " the job times out: let it end the script\n    trainer.train()\nexcept KeyboardInterrupt:\n    pass\n",
         ),
         Example("try:\n    trainer.train()\nexcept Exception:\n    print('failed')\n    raise\n"),
     ),

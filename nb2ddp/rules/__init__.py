@@ -31,6 +31,7 @@ from nb2ddp.rules import (
     own_dataloader,
     padding_side,
     question,
+    rank_test,
     rank_variables,
     sampling_seed,
     seeds,
@@ -87,6 +88,7 @@ RULES: tuple[Rule, ...] = (
     early_write.RULE,
     training_in_try.RULE,
     clock.RULE,
+    rank_test.RULE,
     server.RULE,
     tracker.RULE,
 )

@@ -48,9 +48,8 @@ RULE = Rule(
     code="DDP204",
     name="negatives-not-gathered",
     summary="Losses with in-batch negatives get `gather_across_devices = True` where they take it.",
-    why="With a batch of 256 each sample has 255 negatives. Split over two processes it has 127, unless the"
-    " embeddings are "
-    "gathered: the loss itself would change with the number of GPUs (sentence-transformers 5.1 or newer).",
+    why="With a batch of 256 each sample has 255 negatives. Split over two processes it has 127, unless the embeddings"
+    " are gathered: the loss itself would change with the number of GPUs (sentence-transformers 5.1 or newer).",
     find=find,
     examples=(
         Example(

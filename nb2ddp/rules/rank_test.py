@@ -1,0 +1,66 @@
+"""DDP408: a training, or another step of all processes, that only some of them come to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from nb2ddp.model import Severity
+from nb2ddp.program import Finding, Program
+from nb2ddp.rule import Example, Rule
+from nb2ddp.tree import Tree
+
+#: What differs between processes: accelerate's and transformers' questions, ranks of torch and of the environment.
+_ASKS_RANK = re.compile(
+    r"\bis_(local_)?main_process\b|\bis_(world|local)_process_zero\b|\b(local_)?process_index\b"
+    r"|\bget_(global_|node_local_)?rank\(|\b(LOCAL_|GROUP_)?RANK\b"
+)
+_MESSAGE = (
+    "all processes must come to what is trained, evaluated or waited for below: those that do are left waiting for the"
+    " others for ever; take it out of the test"
+)
+
+
+def find(program: Program) -> Iterator[Finding]:
+    tree = program.tree
+    for test in tree.of(cst.If):
+        if (
+            _asks_rank(tree, test.test)
+            and program.training.is_joint(test.body)
+            and tree.is_live(test)
+            and program.runs_before_end(test)
+        ):
+            yield Finding(test, _MESSAGE, todo=True)
+
+
+def _asks_rank(tree: Tree, node: cst.BaseExpression) -> bool:
+    values = [value for name in tree.within(node, cst.Name) if (value := tree.value(name)) is not name]
+    return any(_ASKS_RANK.search(tree.text(part)) for part in (node, *values))
+
+
+RULE = Rule(
+    code="DDP408",
+    name="trained-by-some-processes",
+    summary="A training or an evaluation below a test of the process's rank gets a `TODO` above the test.",
+    why="Gradients and losses are exchanged between all processes. A process that trains or evaluates alone waits for"
+    " the others until the job times out.",
+    find=find,
+    severity=Severity.WARNING,
+    examples=(
+        Example(
+            "if trainer.is_world_process_zero():\n    print(trainer.evaluate())\ntrainer.train()\n",
+            f"# TODO[nb2ddp] DDP408: {_MESSAGE}\n"
+            "if trainer.is_world_process_zero():\n    print(trainer.evaluate())\ntrainer.train()\n",
+        ),
+        Example(
+            'import os\nfirst = int(os.environ.get("RANK", 0)) == 0\nif first:\n    trainer.train()\n',
+            'import os\nfirst = int(os.environ.get("RANK", 0)) == 0\n'
+            f"# TODO[nb2ddp] DDP408: {_MESSAGE}\nif first:\n    trainer.train()\n",
+        ),
+        Example("if trainer.is_world_process_zero():\n    print(len(dataset))\ntrainer.train()\n"),
+        Example("trainer.train()\nif trainer.is_world_process_zero():\n    trainer.save_model()\n"),
+        Example("rank = 16\nif rank > 8:\n    trainer.train()\n"),
+    ),
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from enum import Enum
 
 import libcst as cst
@@ -184,28 +185,42 @@ def has_lora(tree: Tree) -> bool:
     )
 
 
-def model_kind(tree: Tree) -> ModelKind:
-    """The kind of the first model the notebook loads, by its loader's class and by its name."""
+def model_kind(tree: Tree, trainers: Sequence[cst.Call]) -> ModelKind:
+    """The kind of the model that trainers are given under its name; where none is, of the first that is loaded."""
     calls = loads(tree)
-    for call in [call for call in calls if not is_partial(tree, call)] or calls:
-        loader = " ".join(_classes(tree, call.func)) or tree.qualified(call.func)
-        name = model_name(tree, call)
-        auto = keyword(call, "auto_model")
-        prepared = tree.value(call.func)
-        parts = [part.rsplit(".", 1)[-1] for part in loader.split()]
-        parts += [name, tree.text(auto.value) if auto else ""]
-        described = " ".join([*parts, tree.text(prepared) if is_partial(tree, prepared) else ""])
-        if _MIXTURE_OF_EXPERTS.search(described):
-            return ModelKind.MIXTURE_OF_EXPERTS
-        if _AUDIO.search(described):
-            return ModelKind.AUDIO
-        if _VISION.search(described) or "ImageTextToText" in described:
-            return ModelKind.VISION
-        if _ENCODER_DECODER.search(described):
-            return ModelKind.ENCODER_DECODER
-        if "SentenceTransformer" in described or "Classification" in described:
-            return ModelKind.ENCODER
-        if name or "FastLanguageModel" in loader or "ForCausalLM" in described:
-            return ModelKind.DENSE_TEXT
-        return ModelKind.UNKNOWN
+    calls = [call for call in calls if not is_partial(tree, call)] or calls
+    models = [argument(call, "model", 0) for call in trainers]
+    names = {model.value.value for model in models if model is not None and isinstance(model.value, cst.Name)}
+    trained = [call for call in calls if names & _bound_by(tree, call)]
+    return next((_kind(tree, call) for call in trained or calls), ModelKind.UNKNOWN)
+
+
+def _bound_by(tree: Tree, call: cst.Call) -> set[str]:
+    """The names that the assignment of a call's value binds."""
+    assign = tree.parents[call]
+    targets = [each.target for each in assign.targets] if isinstance(assign, cst.Assign) else []
+    return {name.value for target in targets for name in tree.within(target, cst.Name)}
+
+
+def _kind(tree: Tree, load: cst.Call) -> ModelKind:
+    """The kind of the model that a call loads, by its loader's class and by its name."""
+    loader = " ".join(_classes(tree, load.func)) or tree.qualified(load.func)
+    name = model_name(tree, load)
+    auto = keyword(load, "auto_model")
+    prepared = tree.value(load.func)
+    parts = [part.rsplit(".", 1)[-1] for part in loader.split()]
+    parts += [name, tree.text(auto.value) if auto else ""]
+    described = " ".join([*parts, tree.text(prepared) if is_partial(tree, prepared) else ""])
+    if _MIXTURE_OF_EXPERTS.search(described):
+        return ModelKind.MIXTURE_OF_EXPERTS
+    if _AUDIO.search(described):
+        return ModelKind.AUDIO
+    if _VISION.search(described) or "ImageTextToText" in described:
+        return ModelKind.VISION
+    if _ENCODER_DECODER.search(described):
+        return ModelKind.ENCODER_DECODER
+    if "SentenceTransformer" in described or "Classification" in described:
+        return ModelKind.ENCODER
+    if name or "FastLanguageModel" in loader or "ForCausalLM" in described:
+        return ModelKind.DENSE_TEXT
     return ModelKind.UNKNOWN

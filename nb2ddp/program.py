@@ -60,7 +60,7 @@ class Program(Source):
     @cached_property
     def model_kind(self) -> ModelKind:
         """The kind of model the notebook trains."""
-        return model_kind(self.tree)
+        return model_kind(self.tree, self.training.trainers)
 
     def runs_before_end(self, node: cst.CSTNode) -> bool:
         """True for code that runs up to the last training: there, or in a function that is used there."""

@@ -65,5 +65,25 @@ model, tokenizer = FastLanguageModel.from_pretrained("unsloth/Qwen3-0.6B", full_
 args = SFTConfig(max_steps = 60)
 """
         ),
+        Example(
+            """\
+from transformers import AutoModelForSequenceClassification
+from unsloth import FastLanguageModel
+from trl import GRPOConfig, GRPOTrainer
+judge = AutoModelForSequenceClassification.from_pretrained("unsloth/judge-1B")
+model, tokenizer = FastLanguageModel.from_pretrained("unsloth/Llama-3.2-1B")
+model = FastLanguageModel.get_peft_model(model, r = 16)
+trainer = GRPOTrainer(model = model, args = GRPOConfig(max_steps = 60))
+""",
+            """\
+from transformers import AutoModelForSequenceClassification
+from unsloth import FastLanguageModel
+from trl import GRPOConfig, GRPOTrainer
+judge = AutoModelForSequenceClassification.from_pretrained("unsloth/judge-1B")
+model, tokenizer = FastLanguageModel.from_pretrained("unsloth/Llama-3.2-1B")
+model = FastLanguageModel.get_peft_model(model, r = 16)
+trainer = GRPOTrainer(model = model, args = GRPOConfig(max_steps = 60, ddp_find_unused_parameters = False))
+""",
+        ),
     ),
 )

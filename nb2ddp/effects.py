@@ -7,6 +7,7 @@ from enum import Enum
 
 import libcst as cst
 
+from nb2ddp.ipython import Kind
 from nb2ddp.program import Program
 from nb2ddp.shell import only_shows
 from nb2ddp.tree import Tree, argument, keyword
@@ -96,6 +97,13 @@ def effect(tree: Tree, call: cst.Call) -> Effect | None:
         if method == "open" and _opens_for_writing(tree, argument(call, "mode", 0)):
             return Effect.WRITE
     return None
+
+
+def acts(program: Program, call: cst.Call) -> bool:
+    """True for a call, or a shell command, that one process must make for all."""
+    form = program.form(call)
+    shell = form is not None and form.kind is Kind.SHELL and not only_shows(form.command)
+    return shell or effect(program.tree, call) is not None
 
 
 def gives_an_object(tree: Tree, call: cst.Call) -> bool:

@@ -7,10 +7,11 @@ import re
 import libcst as cst
 
 from nb2ddp.edits import Edit, Guard, InsertAfter, Wrap
-from nb2ddp.effects import effect
+from nb2ddp.effects import acts, effect
 from nb2ddp.ipython import Kind
 from nb2ddp.program import Program
-from nb2ddp.tree import Statement, Tree
+from nb2ddp.tree import Statement, Tree, small_statements
+from nb2ddp.writers import below_guards
 
 #: The part of the setup block that waiting relies on.
 WAIT = frozenset({"wait"})
@@ -60,7 +61,8 @@ def _conditional(program: Program, statement: Statement, below: tuple[cst.Functi
         elif isinstance(above, (cst.Lambda, cst.ClassDef)):
             return None
         elif isinstance(above, cst.FunctionDef):
-            left = any(tree.start(each) < tree.start(statement) for each in tree.within(above, cst.Return))
+            early = [each for each in tree.within(above, cst.Return) if tree.start(each) < tree.start(statement)]
+            left = any(not _is_left_alike(program, each) for each in early)
             return after if not left and _called_alike(program, above, below) else None
     return after
 
@@ -90,8 +92,17 @@ def _is_script_test(program: Program, statement: cst.CSTNode) -> bool:
     return isinstance(statement, cst.If) and "__name__" in program.tree.text(statement.test)
 
 
+def _is_left_alike(program: Program, statement: cst.Return) -> bool:
+    """True for a return that stands in a test whose answer all processes share, and so all take or none."""
+    parents = list(program.tree.ancestors(statement))[:3]
+    return any(isinstance(above, cst.If) and is_asked_once(program, above) for above in parents)
+
+
 def is_asked_once(program: Program, test: cst.CSTNode) -> bool:
-    """True for a test of the file system, one of whose branches writes and does more: see `ask_once`."""
+    """True for a test of the file system, one of whose branches writes and does more: see `ask_once`.
+
+    Where its body returns, what follows in the function is the other branch.
+    """
     tree = program.tree
     return (
         isinstance(test, cst.If)
@@ -100,9 +111,19 @@ def is_asked_once(program: Program, test: cst.CSTNode) -> bool:
         and program.runs_before_end(test)
         and not is_guarded(program, test)
         and not program.installs.covers(test)
-        and any(effect(tree, call) for call in tree.within(test, cst.Call) if tree.is_live(call))
+        and any(acts(program, call) for call in _in_branches(tree, test) if tree.is_live(call))
         and not all(runs_once(program, line) for line in tree.within(test, cst.SimpleStatementLine))
     )
+
+
+def _in_branches(tree: Tree, test: cst.If) -> list[cst.Call]:
+    """The calls of a test's branches."""
+    last = test.body.body[-1] if test.body.body else None
+    small = small_statements(last) if isinstance(last, cst.SimpleStatementLine) else [last]
+    function = tree.function(test)
+    if function is None or not small or not isinstance(small[-1], cst.Return):
+        return tree.within(test, cst.Call)
+    return [call for call in tree.within(function, cst.Call) if tree.start(call) >= tree.start(test)]
 
 
 def ask_once(program: Program, test: cst.If) -> tuple[Edit, ...]:
@@ -182,7 +203,7 @@ def on_main_process(program: Program, node: cst.CSTNode) -> tuple[Edit, ...]:
 
 
 def is_guarded(program: Program, node: cst.CSTNode) -> bool:
-    """True below a condition on the rank, or in what `run_once` runs."""
+    """True below a condition on the rank, in what `run_once` runs, and in a function that one process alone calls."""
     tree = program.tree
     names = {
         program.name("local_rank"),
@@ -193,6 +214,7 @@ def is_guarded(program: Program, node: cst.CSTNode) -> bool:
     }
     return any(
         (isinstance(above, cst.Call) and tree.text(above.func) == program.name("run_once"))
+        or (isinstance(above, cst.FunctionDef) and above in below_guards(program))
         or (isinstance(above, (cst.If, cst.With)) and any(n in tree.text(above).split(":", 1)[0] for n in names))
         for above in tree.ancestors(node)
     )

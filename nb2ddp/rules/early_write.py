@@ -16,6 +16,7 @@ from nb2ddp.once import SHARE, WAIT, ask_once, is_asked_once, is_guarded, once_a
 from nb2ddp.program import Finding, Program
 from nb2ddp.rule import Example, Rule
 from nb2ddp.tree import Statement, Tree, argument, keyword, small_statements
+from nb2ddp.writers import run_by_one
 
 #: Fields of training arguments that must be the same in every process.
 _SAME_EVERYWHERE = ("output_dir", "logging_dir", "seed", "data_seed")
@@ -33,7 +34,7 @@ def find(program: Program) -> Iterator[Finding]:
         function = tree.function(call)
         unit: cst.CSTNode = _unit(program, call)
         message = f"{tree.text(call.func)}(...) {found.value}, in every process"
-        callers = _callers(program, function) if function is not None else []
+        callers = run_by_one(program).get(function, []) if function is not None else []
         place: cst.CSTNode = call
         if callers and function is not None:
             unit, place = function, callers[0]
@@ -218,18 +219,6 @@ def _scratch(program: Program, call: cst.Call) -> str | None:
     return next((n.value for n in tree.within(call, cst.Name) if n.value in removed), None)
 
 
-def _callers(program: Program, function: cst.FunctionDef) -> list[cst.Call]:
-    """The calls before the end of training, where each stands alone at module level: the place to run it once.
-
-    None for a function that trains: every process must call it.
-    """
-    tree = program.tree
-    callers = [use for use in program.calls_of(function) if program.runs_before_end(use)]
-    alone = all(program.alone(use) is not None and tree.function(use) is None for use in callers)
-    shared = bool(tree.within(function, cst.Global)) or any(event in callers for event in program.training.events)
-    return callers if alone and not shared and len(callers) == len(program.uses_of(function)) else []
-
-
 RULE = Rule(
     code="DDP403",
     name="written-by-every-process",
@@ -296,6 +285,80 @@ def preprocess(path):
 if local_rank == 0:
     preprocess("rows.bin")
 PartialState().wait_for_everyone()
+trainer.train()
+""",
+        ),
+        Example(
+            """\
+import json, os
+def prepare():
+    if not os.path.exists("data/rows.json"):
+        os.makedirs("data")
+        with open("data/rows.json", "w") as f:
+            json.dump({"text": "..."}, f)
+prepare()
+trainer.train()
+""",
+            """\
+import json, os
+def prepare():
+    if not os.path.exists("data/rows.json"):
+        os.makedirs("data")
+        with open("data/rows.json", "w") as f:
+            json.dump({"text": "..."}, f)
+if local_rank == 0:
+    prepare()
+PartialState().wait_for_everyone()
+trainer.train()
+""",
+        ),
+        Example(
+            """\
+import json
+def prepare(rows):
+    for row in rows:
+        row["text"] += "</s>"
+    with open("rows.json", "w") as f:
+        json.dump(rows, f)
+prepare(rows)
+trainer.train()
+""",
+            """\
+import json
+def prepare(rows):
+    for row in rows:
+        row["text"] += "</s>"
+    if local_rank == 0:
+        with open("rows.json", "w") as f:
+            json.dump(rows, f)
+    PartialState().wait_for_everyone()
+prepare(rows)
+trainer.train()
+""",
+        ),
+        Example(
+            """\
+import json, os
+def rows():
+    if os.path.exists("rows.json"):
+        return json.load(open("rows.json"))
+    made = [make() for _ in range(10)]
+    json.dump(made, open("rows.json", "w"))
+    return made
+dataset = Dataset.from_list(rows())
+trainer.train()
+""",
+            """\
+import json, os
+def rows():
+    if run_once(lambda: os.path.exists("rows.json"), in_whole_job=True):
+        return json.load(open("rows.json"))
+    made = [make() for _ in range(10)]
+    if local_rank == 0:
+        json.dump(made, open("rows.json", "w"))
+    PartialState().wait_for_everyone()
+    return made
+dataset = Dataset.from_list(rows())
 trainer.train()
 """,
         ),

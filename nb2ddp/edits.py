@@ -114,6 +114,7 @@ class Shape(Enum):
 
     INLINE = "inside a line"
     ABOVE = "whole lines above a statement"
+    HEADER = "a guard's line above what it guards"
     BELOW = "whole lines below a statement"
     GONE = "a removal"
 
@@ -403,26 +404,27 @@ def _follows(tree: Tree, before: Guard, after: Guard, cells: Sequence[int]) -> b
 
 
 def _guarded(tree: Tree, changes: list[Change], guards: list[Guard]) -> list[Change]:
-    """Add the guards: a header above, deeper lines, a line below."""
-    for guard in guards:
+    """Add the guards, inner ones first: a header above, deeper lines, a line below."""
+    for guard in sorted(guards, key=lambda g: tree.span(g.last)[1] - tree.start(g.first)):
         start, indent = _line_of(tree, guard.first)
         end = tree.line_end(_code_end(tree, guard.last))
         first, last = tree.start(head(guard.first)), tree.span(guard.last)[1]
         within = [c for c in changes if first <= c.owner[0] and c.owner[1] <= max(last, end + 1)]
         above = [c for c in within if c.shape is Shape.ABOVE and c.start == start]
-        inner = [_deeper(c) if c in within and c not in above else c for c in changes]
+        step = _step(tree, start, end)
+        inner = [_deeper(c, step) if c in within and c not in above else c for c in changes]
         strings = [tree.span(n) for kind in (cst.SimpleString, cst.FormattedString) for n in tree.of(kind)]
         gone = [(c.start, c.end) for c in changes if c.shape is Shape.GONE]
         replaced = [(c.start, c.end) for c in changes if c.end > c.start]
         order = (0, len(changes))  # the header stands below what is inserted above the first statement
-        inner.append(Change(start, start, order, f"{indent}{guard.header}:\n", (start, end)))
+        inner.append(Change(start, start, order, f"{indent}{guard.header}:\n", (start, end), Shape.HEADER))
         line = start
         while line <= end:
             text = tree.source[line : tree.line_end(line)]
             hidden = any(a < line < b for a, b in [*strings, *replaced]) or any(a <= line < b for a, b in gone)
             if text.strip() and not hidden:
                 at = line + len(text) - len(text.lstrip())
-                inner.append(Change(at, at, (0, order[1] + 1), INDENT, (line, line)))
+                inner.append(Change(at, at, (0, order[1] + 1), step, (line, line)))
             line = tree.line_end(line) + 1
         if guard.after:
             text = "\n" + _block(guard.after, indent)[:-1]
@@ -432,19 +434,24 @@ def _guarded(tree: Tree, changes: list[Change], guards: list[Guard]) -> list[Cha
     return changes
 
 
-def _deeper(change: Change) -> Change:
+def _step(tree: Tree, start: int, end: int) -> str:
+    """One level of indentation in the style of some lines: a tab where one of them begins with a tab."""
+    return "\t" if re.search(r"(?m)^\t", tree.source[start:end]) else INDENT
+
+
+def _deeper(change: Change, step: str) -> Change:
     """Indent the lines that a change adds, except inside long strings."""
-    whole_lines = change.shape is Shape.ABOVE or (change.shape is Shape.GONE and change.text)
+    whole_lines = change.shape in (Shape.ABOVE, Shape.HEADER) or (change.shape is Shape.GONE and change.text)
     text, end = (change.text.removesuffix("\n"), change.text[-1:] == "\n") if whole_lines else (change.text, False)
     starts = re.compile(r"((?:\A|\n)[ \t]*)(?=\S)" if whole_lines else r"(\n[ \t]*)(?=\S)")
     parts, at = [], 0
     for string in _LONG_STRING.finditer(text):
-        parts += [_indented(text[at : string.start()], starts, at), string[0]]
+        parts += [_indented(text[at : string.start()], starts, at, step), string[0]]
         at = string.end()
-    parts += [_indented(text[at:], starts, at), "\n" if end else ""]
+    parts += [_indented(text[at:], starts, at, step), "\n" if end else ""]
     return replace(change, text="".join(parts))
 
 
-def _indented(text: str, starts: re.Pattern[str], at: int) -> str:
+def _indented(text: str, starts: re.Pattern[str], at: int, step: str) -> str:
     """Put one more level behind the indentation of each line that begins in a piece of new code."""
-    return starts.sub(lambda m: m[1] + INDENT if m[1].startswith("\n") or not at else m[1], text)
+    return starts.sub(lambda m: m[1] + step if m[1].startswith("\n") or not at else m[1], text)

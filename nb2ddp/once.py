@@ -7,7 +7,7 @@ import re
 import libcst as cst
 
 from nb2ddp.edits import Edit, Guard, InsertAfter, Wrap
-from nb2ddp.effects import acts, effect
+from nb2ddp.effects import Effect, acts, effect
 from nb2ddp.ipython import Kind
 from nb2ddp.program import Program
 from nb2ddp.tree import Statement, Tree, small_statements
@@ -133,16 +133,17 @@ def ask_once(program: Program, test: cst.If) -> tuple[Edit, ...]:
 
 
 def _whole(program: Program, statement: Statement) -> Statement:
-    """The largest `if` or `try` around a statement that does nothing but what runs once."""
+    """The largest `if` or `try` around a statement that does nothing but what runs once, as it does."""
     tree = program.tree
     for above in tree.ancestors(statement):
         if isinstance(above, (cst.If, cst.Try)) and not isinstance(tree.parents[above], cst.If):
             if not all(runs_once(program, line) for line in tree.within(above, cst.SimpleStatementLine)):
                 break
-            if tree.within(above, cst.SimpleStatementSuite):
+            if any(tree.within(above, kind) for kind in (cst.SimpleStatementSuite, cst.FunctionDef)):
                 break
-            if tree.within(above, cst.FunctionDef):
-                break
+            acting = [call for call in tree.within(above, cst.Call) if acts(program, call)]
+            if len({effect(tree, call) is Effect.SAVE for call in acting}) > 1:
+                break  # some once a machine, some once in the whole job
             statement = above
         elif not isinstance(above, (cst.IndentedBlock, cst.If, cst.Else, cst.ExceptHandler, cst.Finally, cst.Try)):
             break

@@ -206,6 +206,7 @@ GUARD = [
     ('x("""a\n  b\nc""")\n', 'if r:\n    x("""a\n  b\nc""")\nw()\n'),
     ("x(f'''a\n{b}\nc''')\n", "if r:\n    x(f'''a\n{b}\nc''')\nw()\n"),
     ("if c:\n    x()\n    y()\n", "if c:\n    if r:\n        x()\n    w()\n    y()\n"),
+    ("if c:\n\tx()\n", "if c:\n\tif r:\n\t\tx()\n\tw()\n"),
     ("with x():\n    y()\n    # trails\nz()\n", "if r:\n    with x():\n        y()\nw()\n    # trails\nz()\n"),
 ]
 
@@ -213,6 +214,16 @@ GUARD = [
 @pytest.mark.parametrize(("before", "after"), GUARD)
 def test_guard(before: str, after: str) -> None:
     assert edited(before, lambda tree: [Guard(s, s, "if r", "w()") for s in whole(tree, "x")]) == after
+
+
+def test_guards_inside_one_another() -> None:
+    def edits(tree: Tree) -> list[Edit]:
+        outer, inner = tree.of(cst.If)[0], whole(tree, "x")[0]
+        return [Guard(outer, outer, "if r", "w()"), Guard(inner, inner, "if m")]
+
+    assert edited("if c:\n    x()\n    y()\n", edits) == (
+        "if r:\n    if c:\n        if m:\n            x()\n        y()\nw()\n"
+    )
 
 
 def test_guards_stay_within_a_cell() -> None:

@@ -314,6 +314,25 @@ trainer.train()
         ),
         Example(
             """\
+import os
+if new:
+    os.makedirs("tokens")
+    tokenizer.save_pretrained("tokens")
+trainer.train()
+""",
+            """\
+import os
+if new:
+    if local_rank == 0:
+        os.makedirs("tokens")
+    if is_main_process:
+        tokenizer.save_pretrained("tokens")
+PartialState().wait_for_everyone()
+trainer.train()
+""",
+        ),
+        Example(
+            """\
 import json
 def prepare(rows):
     for row in rows:

@@ -33,9 +33,12 @@ _WITHOUT_ORDER = frozenset("sorted set frozenset len sum min max any all print".
 #: Methods of a data set that draw, unless they are given a seed.
 _DATASET_METHODS = frozenset({"sample", "shuffle", "train_test_split"})
 _DATA_FUNCTIONS = re.compile(
-    r"sklearn(\.\w+)*\.(train_test_split|shuffle|resample)|torch\.utils\.data(\.\w+)*\.random_split"
+    r"sklearn(\.\w+)*\.(train_test_split|shuffle|resample|\w*ShuffleSplit)|torch\.utils\.data(\.\w+)*\.random_split"
 )
+#: Splitters that draw only where they are told to.
+_FOLDS = re.compile(r"sklearn(\.\w+)*\.(Stratified|Group|StratifiedGroup)?KFold")
 _SEED_KEYWORDS = ("random_state", "seed")
+_STREAMING = re.compile(r"\bstreaming\s*=\s*True\b|\bto_iterable_dataset\(")
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -43,10 +46,11 @@ def find(program: Program) -> Iterator[Finding]:
     for call in drawing:
         yield Finding(call, _message(program, call), needs=frozenset({"seed"}), fixed=True)
     for call in program.tree.of(cst.Call):
-        if _makes_generator(program.tree, call) and program.runs_before_end(call):
+        streams = program.tree.is_live(call) and _streams(program.tree, call) and not _is_given_seed(program.tree, call)
+        if (streams or _makes_generator(program.tree, call)) and program.runs_before_end(call):
             message = f"{program.tree.text(call.func)} without a seed draws other numbers in each process"
             text = f"{program.tree.text(call.func)}({seed(program)})"
-            edit = SetKeyword(call, "seed", seed(program)) if call.args else Replace(call, text)
+            edit = SetKeyword(call, "seed", seed(program)) if call.args or streams else Replace(call, text)
             yield Finding(call, message, edits=(edit,))
     for node in _in_set_order(program):
         message = f"{program.tree.text(node)} has another order in each process"
@@ -142,11 +146,29 @@ def _divides(tree: Tree, call: cst.Call) -> bool:
     method = call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
     if method == "sample" and sum(argument.keyword is None for argument in call.args) > 1:
         return False  # of a generator: `rng.sample(rows, 2)`
+    shuffle = keyword(call, "shuffle")
+    shuffles = tree.literal(shuffle.value) if shuffle is not None else not _FOLDS.fullmatch(name)
     return (
-        (method in _DATASET_METHODS or bool(_DATA_FUNCTIONS.fullmatch(name)))
+        (method in _DATASET_METHODS or bool(_DATA_FUNCTIONS.fullmatch(name) or _FOLDS.fullmatch(name)))
         and not name.startswith(("random.", "numpy.random."))
-        and not any(keyword(call, name) for name in ("seed", "random_state", "generator", "shuffle"))
+        and shuffles is not False
+        and not _is_given_seed(tree, call)
+        and not _streams(tree, call)
     )
+
+
+def _is_given_seed(tree: Tree, call: cst.Call) -> bool:
+    given = [keyword(call, name) for name in ("seed", "random_state", "generator")]
+    return any(each is not None and tree.literal(each.value) is not None for each in given)
+
+
+def _streams(tree: Tree, call: cst.Call) -> bool:
+    """True for the shuffle of a data set that is streamed: its generator is its own, whatever has been seeded."""
+    if not isinstance(call.func, cst.Attribute) or call.func.attr.value != "shuffle":
+        return False
+    owner = call.func.value
+    made_of = [owner, *(tree.value(name) for name in tree.within(owner, cst.Name))]
+    return keyword(call, "buffer_size") is not None or any(_STREAMING.search(tree.text(node)) for node in made_of)
 
 
 def _message(program: Program, call: cst.Call) -> str:
@@ -201,6 +223,25 @@ RULE = Rule(
     "in each process its own way: the script starts itself again with PYTHONHASHSEED.",
     find=find,
     examples=(
+        Example(
+            """\
+from datasets import load_dataset
+rows = load_dataset("unsloth/rows", split = "train", streaming = True)
+rows = rows.shuffle(buffer_size = 1000)
+trainer.train()
+""",
+            """\
+from datasets import load_dataset
+rows = load_dataset("unsloth/rows", split = "train", streaming = True)
+rows = rows.shuffle(buffer_size = 1000, seed = 42)
+trainer.train()
+""",
+        ),
+        Example(
+            "parts = rows.train_test_split(test_size = 0.1, shuffle = True, seed = None)\ntrainer.train()\n",
+            reported=True,
+        ),
+        Example("parts = rows.train_test_split(test_size = 0.1, shuffle = False)\ntrainer.train()\n"),
         Example(
             "import random\nrows = random.sample(rows, 100)\nrows = dataset.shuffle()\ntrainer.train()\n", reported=True
         ),

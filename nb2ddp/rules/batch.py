@@ -49,8 +49,17 @@ def _split(program: Program, call: cst.Call) -> Iterator[Finding]:
             todo=True,
         )
         return
-    defaults = _UNSLOTH_DEFAULTS if family.startswith("trl.") else _DEFAULTS
-    values = [tree.text(g.value) if g else default for g, default in zip(given, defaults, strict=True)]
+    defaults = _defaults(program, call)
+    if defaults is None and None in given:
+        yield Finding(
+            call,
+            "nothing shows what this trains with where it is not said here, so the batch is not split; "
+            f"write {PER_DEVICE} and {ACCUMULATION} into the call",
+            severity=Severity.WARNING,
+            todo=True,
+        )
+        return
+    values = [tree.text(g.value) if g else d for g, d in zip(given, defaults or _DEFAULTS, strict=True)]
     generations = _generations(program, call, family)
     split = f"{program.name('split_batch')}({', '.join([*values, *([generations] if generations else [])])})"
     edits: list[Edit] = []
@@ -101,6 +110,34 @@ def _split(program: Program, call: cst.Call) -> Iterator[Finding]:
             edits=(set_argument(tree, call, "auto_find_batch_size", "False"),),
             severity=Severity.WARNING,
         )
+
+
+def _defaults(program: Program, call: cst.Call) -> tuple[str, str] | None:
+    """What a config trains with where it is not told, as code; None where nothing shows it."""
+    if program.training.is_chosen_config(call):
+        return None
+    defaults = _UNSLOTH_DEFAULTS if program.tree.family(call.func).startswith("trl.") else _DEFAULTS
+    own = [_own_default(program.tree, call.func, field) for field in (PER_DEVICE, ACCUMULATION)]
+    found = [default if value is None else value for value, default in zip(own, defaults, strict=True)]
+    return (found[0], found[1]) if all(found) else None
+
+
+def _own_default(tree: Tree, node: cst.BaseExpression, field: str) -> str | None:
+    """The default of a field in a class of the notebook's own, as code; "" where it is worked out, None where unset."""
+    binding = tree.binding(node) if isinstance(node, cst.Name) else None
+    if binding is None or not isinstance(binding.node, cst.ClassDef):
+        return None
+    for line in tree.within(binding.node.body, cst.AnnAssign):
+        if isinstance(line.target, cst.Name) and line.target.value == field and line.value is not None:
+            made = line.value
+            if isinstance(made, cst.Call):
+                default = keyword(made, "default")
+                return tree.text(default.value) if default is not None else ""
+            return tree.text(made)
+    if re.search(rf"self\.{field}\s*=|{field}\s*=", tree.text(binding.node.body)):
+        return ""
+    bases = binding.node.bases
+    return _own_default(tree, bases[0].value, field) if bases else None
 
 
 def _counts_processes(tree: Tree, node: cst.BaseExpression, depth: int = 4) -> bool:
@@ -181,8 +218,12 @@ def _share(program: Program, product: cst.BinaryOperation) -> cst.Attribute | No
 
 def _set_later(tree: Tree) -> Iterator[tuple[cst.CSTNode, object]]:
     """Attributes that are set on objects, with their names."""
-    targets = [(assign, assign.targets[0].target) for assign in tree.of(cst.Assign)]
-    for node, target in [*targets, *((change, change.target) for change in tree.of(cst.AugAssign))]:
+    targets: list[tuple[cst.CSTNode, cst.CSTNode]] = [(change, change.target) for change in tree.of(cst.AugAssign)]
+    for assign in tree.of(cst.Assign):
+        for each in assign.targets:
+            parts = each.target.elements if isinstance(each.target, (cst.Tuple, cst.List)) else None
+            targets += [(assign, part.value) for part in parts] if parts is not None else [(assign, each.target)]
+    for node, target in targets:
         if isinstance(target, cst.Attribute):
             yield node, target.attr.value
     for call in tree.of(cst.Call):
@@ -199,7 +240,8 @@ def _is_seen(program: Program, node: cst.BaseExpression) -> bool:
     if isinstance(value, cst.Call) and value in training.arguments:
         return True
     if isinstance(value, cst.Call) and value.args and _COPIES.fullmatch(tree.qualified(value.func)):
-        return _is_seen(program, value.args[0].value)
+        changed = any(keyword(value, field) is not None for field in (PER_DEVICE, ACCUMULATION))
+        return not changed and _is_seen(program, value.args[0].value)
     source = value.func if isinstance(value, cst.Call) else value
     binding = tree.binding(source) if isinstance(source, cst.Name) else None
     if isinstance(value, cst.Call):  # a function of the notebook may build them
@@ -358,6 +400,37 @@ per_device_batch, accumulation = split_batch(2, 4)  # 8 samples a step, as in th
 args = SFTConfig(per_device_train_batch_size = per_device_batch, gradient_accumulation_steps = accumulation)
 steps = len(rows) // (args.per_device_train_batch_size * world_size * args.gradient_accumulation_steps)
 trainer = SFTTrainer(args = copy.deepcopy(args))
+""",
+        ),
+        Example(
+            """\
+from trl import SFTConfig
+class Settings(SFTConfig):
+    per_device_train_batch_size: int = 1
+    gradient_accumulation_steps: int = 16
+args = Settings(max_steps = 60)
+""",
+            """\
+from trl import SFTConfig
+class Settings(SFTConfig):
+    per_device_train_batch_size: int = 1
+    gradient_accumulation_steps: int = 16
+per_device_batch, accumulation = split_batch(1, 16)  # 16 samples a step, as in the notebook
+args = Settings(max_steps = 60, per_device_train_batch_size = per_device_batch, \
+gradient_accumulation_steps = accumulation)
+""",
+        ),
+        Example(
+            """\
+import trl
+config = trl.SFTConfig if supervised else trl.DPOConfig
+args = config(per_device_train_batch_size = 2, gradient_accumulation_steps = 4)
+""",
+            """\
+import trl
+config = trl.SFTConfig if supervised else trl.DPOConfig
+per_device_batch, accumulation = split_batch(2, 4)  # 8 samples a step, as in the notebook
+args = config(per_device_train_batch_size = per_device_batch, gradient_accumulation_steps = accumulation)
 """,
         ),
         Example("from peft import LoraConfig\nconfig = LoraConfig(r = 16)\n"),

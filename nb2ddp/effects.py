@@ -36,7 +36,7 @@ _OBJECTS = re.compile(
     r"(io\.|codecs\.)?open|.*\.open|numpy\.memmap|subprocess\.Popen|os\.popen|huggingface_hub\.Repository"
 )
 _WRITING_METHODS = frozenset(
-    "chunk_data extractall prepare_qa_generation"
+    "chunk_data extractall prepare_qa_generation save_audio"
     " save_to_disk savefig to_csv to_excel to_feather to_html to_json to_parquet to_pickle to_sql write_bytes"
     " write_image write_text".split()
 )

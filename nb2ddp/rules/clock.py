@@ -1,9 +1,9 @@
-"""DDP407: a training that each process ends by its own clock."""
+"""DDP407: a training that each process ends by what it alone sees: its clock, a file, its own rows."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
@@ -15,10 +15,21 @@ from nb2ddp.tree import Tree
 _CLOCK = re.compile(r"time\.(time|monotonic|perf_counter|process_time)(_ns)?|datetime\.(datetime\.)?(now|utcnow|today)")
 #: What a callback tells the trainer to do (transformers, `TrainerControl`).
 _CONTROL = re.compile(r"should_(training_stop|epoch_stop|save|evaluate)")
-_MESSAGE = (
-    "each process asks its own clock: one may stop while another trains on, and they wait for each other for ever;"
-    " count steps, or let the main process decide for all"
-)
+_FILE_TEST = re.compile(r"\b(exists|isfile|is_file)\(")
+_COLLECTIONS = re.compile(r"list|dict|set|collections\.(deque|defaultdict|Counter)")
+_CHANGES = frozenset("add append appendleft extend insert update".split())
+
+
+def _message(what: str) -> str:
+    return (
+        f"{what}: one may stop while another trains on, and they wait for each other for ever; decide by the step, or"
+        " let the main process decide for all"
+    )
+
+
+_CLOCKS = _message("each process asks its own clock")
+_FILES = _message("each process looks for the file at a time of its own")
+_ROWS = _message("each process collects what it sees of the rows")
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -31,18 +42,37 @@ def find(program: Program) -> Iterator[Finding]:
     }
     for loop in loops:
         if isinstance(loop, cst.While) and _asks_clock(tree, loop.test):
-            yield Finding(loop, _MESSAGE, todo=True)
+            yield Finding(loop, _CLOCKS, todo=True)
     leaving = [node for kind in (cst.Break, cst.Return) for node in tree.of(kind)]
     deciding: list[cst.CSTNode] = [n for n in leaving if any(above in loops for above in tree.ancestors(n))]
-    deciding += [
+    steering = [
         assign
         for assign in tree.of(cst.Assign)
         if isinstance(target := assign.targets[0].target, cst.Attribute) and _CONTROL.fullmatch(target.attr.value)
     ]
-    tests = {above: None for node in deciding for above in tree.ancestors(node) if isinstance(above, cst.If)}
-    for test in tests:
+    for test in _tests(tree, [*deciding, *steering]):
         if _asks_clock(tree, test.test):
-            yield Finding(test, _MESSAGE, todo=True)
+            yield Finding(test, _CLOCKS, todo=True)
+    for test in _tests(tree, steering):
+        if _FILE_TEST.search(tree.text(test.test)):
+            yield Finding(test, _FILES, todo=True)
+        elif any(_is_collected(tree, name) for name in tree.within(test.test, cst.Name)):
+            yield Finding(test, _ROWS, todo=True)
+
+
+def _tests(tree: Tree, nodes: Sequence[cst.CSTNode]) -> list[cst.If]:
+    """The conditions that nodes stand under."""
+    return list(dict.fromkeys(above for node in nodes for above in tree.ancestors(node) if isinstance(above, cst.If)))
+
+
+def _is_collected(tree: Tree, name: cst.Name) -> bool:
+    """True for a list or the like at module level that a function adds to."""
+    made = tree.value(name)
+    calls = isinstance(made, cst.Call) and bool(_COLLECTIONS.fullmatch(tree.qualified(made.func)))
+    if not (calls or isinstance(made, (cst.List, cst.Dict, cst.Set))) or tree.function(made) is not None:
+        return False
+    uses = [(use, tree.parents[use]) for use in tree.loads(name.value) if tree.function(use) is not None]
+    return any(isinstance(above, cst.Attribute) and above.attr.value in _CHANGES for _, above in uses)
 
 
 def _asks_clock(tree: Tree, test: cst.BaseExpression) -> bool:
@@ -53,15 +83,15 @@ def _asks_clock(tree: Tree, test: cst.BaseExpression) -> bool:
 RULE = Rule(
     code="DDP407",
     name="training-by-the-clock",
-    summary="A training that a clock ends gets a `TODO` above its condition.",
-    why="Clocks differ between processes, and so does the step that each has reached. The first one to stop leaves the"
-    " others waiting in the next collective.",
+    summary="A training that ends by a clock, a file or a process's own rows gets a `TODO` above its condition.",
+    why="Clocks differ between processes, and so do the step that each has reached and the rows that it sees. The first"
+    " one to stop leaves the others waiting in the next collective.",
     find=find,
     severity=Severity.WARNING,
     examples=(
         Example(
             "import time\nend = time.time() + 3600\nwhile time.time() < end:\n    trainer.train()\n",
-            f"import time\nend = time.time() + 3600\n# TODO[nb2ddp] DDP407: {_MESSAGE}\n"
+            f"import time\nend = time.time() + 3600\n# TODO[nb2ddp] DDP407: {_CLOCKS}\n"
             "while time.time() < end:\n    trainer.train()\n",
         ),
         Example(
@@ -78,8 +108,40 @@ import time
 class Stop(TrainerCallback):
     def on_step_end(self, args, state, control, **kwargs):
         elapsed = time.time() - self.start
-        # TODO[nb2ddp] DDP407: {_MESSAGE}
+        # TODO[nb2ddp] DDP407: {_CLOCKS}
         if elapsed > 3600:
+            control.should_training_stop = True
+""",
+        ),
+        Example(
+            """\
+import os
+solved = []
+def reward(completions, **kwargs):
+    solved.extend(completions)
+class Stop(TrainerCallback):
+    def on_step_end(self, args, state, control, **kwargs):
+        if sum(solved) > 100:
+            control.should_training_stop = True
+        if os.path.exists("STOP"):
+            control.should_training_stop = True
+        if state.global_step > 100:
+            control.should_training_stop = True
+""",
+            f"""\
+import os
+solved = []
+def reward(completions, **kwargs):
+    solved.extend(completions)
+class Stop(TrainerCallback):
+    def on_step_end(self, args, state, control, **kwargs):
+        # TODO[nb2ddp] DDP407: {_ROWS}
+        if sum(solved) > 100:
+            control.should_training_stop = True
+        # TODO[nb2ddp] DDP407: {_FILES}
+        if os.path.exists("STOP"):
+            control.should_training_stop = True
+        if state.global_step > 100:
             control.should_training_stop = True
 """,
         ),

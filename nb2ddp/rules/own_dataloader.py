@@ -1,4 +1,4 @@
-"""DDP205: a data loader that every process would go through as a whole."""
+"""DDP205: a data loader that every process would go through as a whole, or a part of one taken for the whole."""
 
 from __future__ import annotations
 
@@ -11,8 +11,13 @@ from nb2ddp.program import Finding, Program
 from nb2ddp.rule import Example, Rule
 
 _METHOD = "get_train_dataloader"
+_SHARED_OUT = ("get_train_dataloader", "get_eval_dataloader", "get_test_dataloader")
 _MESSAGE = (
     "each process would go through all of the data: return self.accelerator.prepare(...) of the loader, as Trainer does"
+)
+_PART = (
+    "this loader gives each process its share of the rows, and the main process no more after training: go through a"
+    " DataLoader of the data set itself"
 )
 
 
@@ -26,6 +31,15 @@ def find(program: Program) -> Iterator[Finding]:
         target = assign.targets[0].target
         if isinstance(target, cst.Attribute) and target.attr.value == _METHOD and tree.is_live(assign):
             yield Finding(assign, _MESSAGE, todo=True)
+    iterated = [loop.iter for loop in tree.of(cst.For)] + [loop.iter for loop in tree.of(cst.CompFor)]
+    for call in dict.fromkeys(call for node in iterated for call in tree.within(node, cst.Call)):
+        shares = isinstance(call.func, cst.Attribute) and call.func.attr.value in _SHARED_OUT
+        if (
+            shares
+            and tree.is_live(call)
+            and program.training.is_trainer(cst.ensure_type(call.func, cst.Attribute).value)
+        ):
+            yield Finding(call, _PART, todo=True)
 
 
 def _shares(call: cst.Call) -> bool:
@@ -36,9 +50,11 @@ def _shares(call: cst.Call) -> bool:
 RULE = Rule(
     code="DDP205",
     name="data-not-shared-out",
-    summary="A `get_train_dataloader` of the notebook's own that does not share the data out gets a `TODO` above it.",
+    summary="A `get_train_dataloader` of the notebook's own that does not share the data out, and a loop over a loader"
+    " that does, get a `TODO` above them.",
     why="Trainer gives each process its share of the data in `get_train_dataloader` (transformers/trainer.py). Without"
-    " that all processes train on the same samples.",
+    " that all processes train on the same samples. A loop that counts hits over `trainer.get_eval_dataloader()` sees a"
+    " part of them: 16 of 32 rows with two processes, after the end of training too (accelerate keeps their number).",
     find=find,
     severity=Severity.WARNING,
     examples=(
@@ -55,6 +71,20 @@ class Mine(Trainer):
         return DataLoader(self.train_dataset, shuffle = True)
 """,
         ),
+        Example(
+            """\
+trainer.train()
+for batch in trainer.get_eval_dataloader():
+    count(batch)
+""",
+            f"""\
+trainer.train()
+# TODO[nb2ddp] DDP205: {_PART}
+for batch in trainer.get_eval_dataloader():
+    count(batch)
+""",
+        ),
+        Example("batch = next(iter(trainer.get_train_dataloader()))\n"),
         Example(
             """\
 class Mine(Trainer):

@@ -30,6 +30,7 @@ _NEW_WEIGHTS = re.compile(r"peft(\.\w+)*\.get_peft_model|transformers(\.\w+)*\.\
 _STUDY = re.compile(r"optuna\.(study\.)?create_study")
 _IN_ORDER = re.compile(r"list|tuple|enumerate|iter|map|zip|numpy\.array|dict\.fromkeys|datasets\.ClassLabel")
 _WITHOUT_ORDER = frozenset("sorted set frozenset len sum min max any all print".split())
+_AS_READY = re.compile(r"(concurrent\.futures|asyncio)\.as_completed|(.*\.)?imap_unordered")
 #: Methods of a data set that draw, unless they are given a seed.
 _DATASET_METHODS = frozenset({"sample", "shuffle", "train_test_split"})
 _DATA_FUNCTIONS = re.compile(
@@ -55,6 +56,7 @@ def find(program: Program) -> Iterator[Finding]:
     for node in _in_set_order(program):
         message = f"{program.tree.text(node)} has another order in each process"
         yield Finding(node, message, needs=frozenset({"hash_seed"}), fixed=True)
+    yield from _own_order(program)
     for call in program.tree.of(cst.Call):
         if _STUDY.fullmatch(program.tree.qualified(call.func)) and program.tree.is_live(call) and not _is_seeded(call):
             yield Finding(
@@ -74,6 +76,27 @@ def find(program: Program) -> Iterator[Finding]:
                 inside[0],
                 "draws random numbers on one process alone, so that what is drawn later, such as"
                 f" {program.tree.text(later[0].func)}, differs between processes: seed again before it",
+                severity=Severity.WARNING,
+                todo=True,
+            )
+
+
+def _own_order(program: Program) -> Iterator[Finding]:
+    """Hashes of strings, and results in the order in which they are ready."""
+    tree = program.tree
+    for call in tree.of(cst.Call):
+        name = tree.qualified(call.func)
+        if not tree.is_live(call) or not program.runs_before_end(call):
+            continue
+        if name == "hash" and not tree.bindings("hash"):
+            yield Finding(
+                call, "hash() of a string differs between processes", needs=frozenset({"hash_seed"}), fixed=True
+            )
+        elif _AS_READY.fullmatch(name) and not _is_order_lost(tree, call):
+            yield Finding(
+                call,
+                f"{tree.text(call.func)} gives its results in another order in each process: keep their order, or sort"
+                " them",
                 severity=Severity.WARNING,
                 todo=True,
             )
@@ -223,6 +246,21 @@ RULE = Rule(
     "in each process its own way: the script starts itself again with PYTHONHASHSEED.",
     find=find,
     examples=(
+        Example("kept = rows.filter(lambda row: hash(row) % 10)\ntrainer.train()\n", reported=True),
+        Example(
+            """\
+for row in pool.imap_unordered(tokenize, texts):
+    rows.append(row)
+trainer.train()
+""",
+            """\
+# TODO[nb2ddp] DDP402: pool.imap_unordered gives its results in another order in each process: keep their order, or \
+sort them
+for row in pool.imap_unordered(tokenize, texts):
+    rows.append(row)
+trainer.train()
+""",
+        ),
         Example(
             """\
 from datasets import load_dataset

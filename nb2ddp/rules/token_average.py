@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from nb2ddp.edits import Wrap
 from nb2ddp.keywords import passed, set_argument
 from nb2ddp.model import Severity
 from nb2ddp.models import ModelKind, has_new_head, loads
@@ -15,6 +16,7 @@ from nb2ddp.training import TOKEN_TRAINERS
 from nb2ddp.tree import keyword
 
 FIELD = "average_tokens_across_devices"
+COUNT = "num_items_in_batch"
 #: Training arguments of trainers whose loss is a mean over tokens.
 _TOKEN_CONFIGS = ("SFTConfig", "UnslothTrainingArguments", "Seq2SeqTrainingArguments")
 
@@ -43,6 +45,24 @@ def find(program: Program) -> Iterator[Finding]:
         elif config.endswith(_TOKEN_CONFIGS) or (general and counts):
             message = f"{FIELD} is not set: older transformers weigh each process alike, not each token"
             yield Finding(call, message, edits=(set_argument(tree, call, FIELD, "True"),))
+    fields = [passed(tree, call, FIELD) for call in training.arguments]
+    if loader != "unsloth" and not any(field and tree.literal(field.value) is False for field in fields):
+        yield from _own_means(program)
+
+
+def _own_means(program: Program) -> Iterator[Finding]:
+    """Losses of a trainer of the notebook's own that are divided by the tokens of all processes."""
+    tree = program.tree
+    for function in tree.of(cst.FunctionDef):
+        owner = tree.scope(function)
+        if function.name.value != "compute_loss" or not isinstance(owner, cst.ClassDef) or not tree.is_live(function):
+            continue
+        for mean in tree.within(function, cst.BinaryOperation):
+            world_size = program.name("world_size")
+            divided = isinstance(mean.operator, cst.Divide) and tree.text(mean.right) == COUNT
+            if divided and world_size not in tree.text(function) and "num_processes" not in tree.text(function):
+                message = f"{COUNT} counts all processes' tokens, and gradients are averaged over the processes again"
+                yield Finding(mean, message, edits=(Wrap(mean, "", f" * {world_size}"),))
 
 
 def _loader_of_classifier(program: Program) -> str:
@@ -62,13 +82,28 @@ RULE = Rule(
     code="DDP203",
     name="tokens-not-averaged",
     summary="`average_tokens_across_devices = True` where the loss is a mean over tokens, `False` for a classifier"
-    " that Unsloth loads; of one that transformers loads, a warning.",
+    " that Unsloth loads; of one that transformers loads, a warning. A loss of the notebook's own over all tokens is"
+    " multiplied by the processes.",
     why="Each process sees another number of tokens in a step. A mean of the processes' means weighs short samples "
     "more than one GPU would. With this field the loss is one mean over all tokens of the step; transformers before 5 "
     "defaults to False. A classifier's loss is a mean over samples: with the field, transformers 5 multiplies it by "
-    "the number of processes in every evaluation (1.49 on one GPU, 2.98 on two; transformers 5.17).",
+    "the number of processes in every evaluation (1.49 on one GPU, 2.98 on two; transformers 5.17). A `compute_loss`"
+    " of the notebook's own that divides by `num_items_in_batch` divides by the tokens of all processes, and their"
+    " gradients are averaged after that: it is multiplied by their number, as Trainer does.",
     find=find,
     examples=(
+        Example(
+            """\
+class Weighted(SFTTrainer):
+    def compute_loss(self, model, inputs, return_outputs = False, num_items_in_batch = None):
+        return summed(model, inputs) / num_items_in_batch
+""",
+            """\
+class Weighted(SFTTrainer):
+    def compute_loss(self, model, inputs, return_outputs = False, num_items_in_batch = None):
+        return summed(model, inputs) / num_items_in_batch * world_size
+""",
+        ),
         Example(
             "from trl import SFTConfig\nargs = SFTConfig(max_steps = 60)\n",
             "from trl import SFTConfig\nargs = SFTConfig(max_steps = 60, average_tokens_across_devices = True)\n",

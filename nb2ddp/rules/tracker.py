@@ -25,6 +25,11 @@ def find(program: Program) -> Iterator[Finding]:
             yield Finding(call, f"{name} in every process", needs=frozenset({"wandb"}), fixed=True)
             break
     for call in tree.of(cst.Call):
+        fetches = isinstance(call.func, cst.Attribute) and call.func.attr.value == "use_artifact"
+        if fetches and tree.is_live(call) and program.runs_before_end(call) and not is_guarded(program, call):
+            said = "only the main process has a run, and this gives the others None: fetch it before the job"
+            yield Finding(call, said, severity=Severity.WARNING, todo=True)
+    for call in tree.of(cst.Call):
         if not _OTHERS.match(tree.qualified(call.func)) or not tree.is_live(call) or not program.runs_before_end(call):
             continue
         if is_guarded(program, call):
@@ -51,6 +56,11 @@ RULE = Rule(
         Example(
             "import mlflow\nmlflow.start_run()\ntrainer.train()\n",
             "import mlflow\nif is_main_process:\n    mlflow.start_run()\ntrainer.train()\n",
+        ),
+        Example(
+            'import wandb\nrun = wandb.init()\nrows = run.use_artifact("rows:latest")\ntrainer.train()\n',
+            "import wandb\nrun = wandb.init()\n# TODO[nb2ddp] DDP406: only the main process has a run, and this gives"
+            ' the others None: fetch it before the job\nrows = run.use_artifact("rows:latest")\ntrainer.train()\n',
         ),
         Example("import wandb\ntrainer.train()\nwandb.finish()\n"),
     ),

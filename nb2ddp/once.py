@@ -95,7 +95,8 @@ def _is_script_test(program: Program, statement: cst.CSTNode) -> bool:
 def _is_left_alike(program: Program, statement: cst.Return) -> bool:
     """True for a return that stands in a test whose answer all processes share, and so all take or none."""
     parents = list(program.tree.ancestors(statement))[:3]
-    return any(isinstance(above, cst.If) and is_asked_once(program, above) for above in parents)
+    tests = [above for above in parents if isinstance(above, cst.If) and is_asked_once(program, above)]
+    return any(ask_once(program, test) for test in tests)
 
 
 def is_asked_once(program: Program, test: cst.CSTNode) -> bool:

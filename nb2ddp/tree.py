@@ -64,6 +64,7 @@ class Tree:
         self._by_type = index.by_type
         self._sorted_by_type: dict[type[cst.CSTNode], tuple[list[int], list[cst.CSTNode]]] = {}
         self._bindings = index.bindings
+        self._found: dict[cst.Name, Binding | None] = {}  # asked for again and again
         for names in self._bindings.values():
             for bindings in names.values():
                 bindings.sort(key=lambda binding: binding.offset)
@@ -182,7 +183,9 @@ class Tree:
 
     def binding(self, node: cst.Name) -> Binding | None:
         """What a name stands for where it is used: the binding in effect, or None for a builtin or unknown."""
-        return self.bound(node.value, node)
+        if node not in self._found:
+            self._found[node] = self.bound(node.value, node)
+        return self._found[node]
 
     def bound(self, name: str, place: cst.CSTNode) -> Binding | None:
         """What a name would stand for at a node; see `binding`."""

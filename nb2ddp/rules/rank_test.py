@@ -21,6 +21,10 @@ _MESSAGE = (
     "all processes must come to what is trained, evaluated or waited for below: those that do are left waiting for the"
     " others for ever; take it out of the test"
 )
+_BEST = (
+    "the main process alone gets the best trial, the others None (transformers/integrations): train with it in a job of"
+    " its own"
+)
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -33,6 +37,18 @@ def find(program: Program) -> Iterator[Finding]:
             and program.runs_before_end(test)
         ):
             yield Finding(test, _MESSAGE, todo=True)
+    for call in program.training.calls:
+        method = call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
+        best = tree.parents[call]
+        if method == "hyperparameter_search" and isinstance(best, cst.Assign) and _is_used(program, best):
+            yield Finding(call, _BEST, todo=True)
+
+
+def _is_used(program: Program, assign: cst.Assign) -> bool:
+    """True for a value with a name that is read before the end of training."""
+    target = assign.targets[0].target
+    uses = program.tree.loads(target.value) if isinstance(target, cst.Name) else []
+    return any(program.runs_before_end(use) for use in uses)
 
 
 def _asks_rank(tree: Tree, node: cst.BaseExpression) -> bool:
@@ -43,7 +59,8 @@ def _asks_rank(tree: Tree, node: cst.BaseExpression) -> bool:
 RULE = Rule(
     code="DDP408",
     name="trained-by-some-processes",
-    summary="A training or an evaluation below a test of the process's rank gets a `TODO` above the test.",
+    summary="A training or an evaluation below a test of the process's rank gets a `TODO` above the test, and so does"
+    " the search whose best trial is trained with.",
     why="Gradients and losses are exchanged between all processes. A process that trains or evaluates alone waits for"
     " the others until the job times out.",
     find=find,
@@ -61,6 +78,12 @@ RULE = Rule(
         ),
         Example("if trainer.is_world_process_zero():\n    print(len(dataset))\ntrainer.train()\n"),
         Example("trainer.train()\nif trainer.is_world_process_zero():\n    trainer.save_model()\n"),
+        Example(
+            "best = trainer.hyperparameter_search(n_trials = 8)\nuse(best.hyperparameters)\ntrainer.train()\n",
+            f"# TODO[nb2ddp] DDP408: {_BEST}\n"
+            "best = trainer.hyperparameter_search(n_trials = 8)\nuse(best.hyperparameters)\ntrainer.train()\n",
+        ),
+        Example("best = trainer.hyperparameter_search(n_trials = 8)\nprint(best)\n"),
         Example("rank = 16\nif rank > 8:\n    trainer.train()\n"),
     ),
 )

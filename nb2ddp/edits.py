@@ -411,9 +411,10 @@ def _guarded(tree: Tree, changes: list[Change], guards: list[Guard]) -> list[Cha
         first, last = tree.start(head(guard.first)), tree.span(guard.last)[1]
         within = [c for c in changes if first <= c.owner[0] and c.owner[1] <= max(last, end + 1)]
         above = [c for c in within if c.shape is Shape.ABOVE and c.start == start]
-        step = _step(tree, start, end)
-        inner = [_deeper(c, step) if c in within and c not in above else c for c in changes]
         strings = [tree.span(n) for kind in (cst.SimpleString, cst.FormattedString) for n in tree.of(kind)]
+        tabs = [at.start() for at in re.compile(r"(?m)^\t").finditer(tree.source, start, end)]
+        step = "\t" if any(not any(a < at < b for a, b in strings) for at in tabs) else INDENT
+        inner = [_deeper(c, step) if c in within and c not in above else c for c in changes]
         gone = [(c.start, c.end) for c in changes if c.shape is Shape.GONE]
         replaced = [(c.start, c.end) for c in changes if c.end > c.start]
         order = (0, len(changes))  # the header stands below what is inserted above the first statement
@@ -432,11 +433,6 @@ def _guarded(tree: Tree, changes: list[Change], guards: list[Guard]) -> list[Cha
             inner.append(Change(end, end, rank, text, tree.span(guard.last), Shape.BELOW))
         changes = sorted(inner)
     return changes
-
-
-def _step(tree: Tree, start: int, end: int) -> str:
-    """One level of indentation in the style of some lines: a tab where one of them begins with a tab."""
-    return "\t" if re.search(r"(?m)^\t", tree.source[start:end]) else INDENT
 
 
 def _deeper(change: Change, step: str) -> Change:

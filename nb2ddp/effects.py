@@ -140,11 +140,7 @@ def _is_in_memory(tree: Tree, target: cst.BaseExpression) -> bool:
 
 def _only_reads(tree: Tree, call: cst.Call, name: str) -> bool:
     """True for a command that only asks: `nvidia-smi`, `--version`."""
-    words = [
-        str(s.evaluated_value)
-        for s in tree.of(cst.SimpleString)
-        if tree.start(call) <= tree.start(s) < tree.span(call)[1]
-    ]
+    words = [str(s.evaluated_value) for s in tree.within(call, cst.SimpleString)]
     asked = {"nvidia-smi", "--version", "--help", "which", "uname", "lscpu"}
     runs = name.startswith(("subprocess.", "os.popen"))
     return runs and (any(asked & set(word.split()) for word in words) or (bool(words) and only_shows(" ".join(words))))

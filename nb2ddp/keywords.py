@@ -43,10 +43,10 @@ def is_closed(tree: Tree, call: cst.Call) -> bool:
     return all(_entries(tree, argument.value) is not None for argument in call.args if argument.star == "**")
 
 
-def set_argument(tree: Tree, call: cst.Call, name: str, value: str) -> Edit:
-    """Pass `name = value`, in the place where the notebook passes it."""
+def set_argument(tree: Tree, call: cst.Call, name: str, value: str, at_call: bool = False) -> Edit:
+    """Pass `name = value`, in the place where the notebook passes it, or in the call itself."""
     found = passed(tree, call, name)
-    if found is not None and found.holder is not call:
+    if found is not None and found.holder is not call and not at_call:
         return Replace(found.value, value)
     stars = [a for a in call.args if a.star == "**"]
     if found is not None and keyword(call, name) is None:  # in a dictionary that the unpacked one takes in
@@ -98,7 +98,8 @@ def _changed_keys(tree: Tree, node: cst.BaseExpression) -> set[object]:
     keys: set[object] = set()
     for use in tree.loads(node.value) if isinstance(node, cst.Name) else ():
         parent = tree.parents[use]
-        if isinstance(parent, cst.Subscript) and isinstance(tree.parents[parent], (cst.AssignTarget, cst.AugAssign)):
+        above = tree.parents[parent]
+        if isinstance(parent, cst.Subscript) and isinstance(above, (cst.AssignTarget, cst.AugAssign, cst.Del)):
             index = parent.slice[0].slice
             keys.add(tree.literal(index.value) if isinstance(index, cst.Index) else ...)
         elif isinstance(parent, cst.AugAssign) or (

@@ -191,6 +191,10 @@ def model_kind(tree: Tree, trainers: Sequence[cst.Call]) -> ModelKind:
     calls = [call for call in calls if not is_partial(tree, call)] or calls
     models = [argument(call, "model", 0) for call in trainers]
     names = {model.value.value for model in models if model is not None and isinstance(model.value, cst.Name)}
+    for call in tree.of(cst.Call):  # `model = get_peft_model(base, ...)`
+        if tree.text(call.func).endswith("get_peft_model") and names & _bound_by(tree, call):
+            base = argument(call, "model", 0)
+            names |= {base.value.value} if base is not None and isinstance(base.value, cst.Name) else set()
     trained = [call for call in calls if names & _bound_by(tree, call)]
     return next((_kind(tree, call) for call in trained or calls), ModelKind.UNKNOWN)
 

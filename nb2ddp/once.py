@@ -17,7 +17,8 @@ from nb2ddp.writers import below_guards
 WAIT = frozenset({"wait"})
 #: What `shared` relies on.
 SHARE = frozenset({"wait", "run_once"})
-_FILE_TEST = re.compile(r"\b(exists|isfile|isdir|is_file|is_dir|listdir|glob)\b")
+_FILE_TEST = re.compile(r"\b(exists|isfile|isdir|is_file|is_dir|listdir|glob)\(")
+_YES_OR_NO = re.compile(r"(?:\w+\.)*(?:exists|isfile|isdir|is_file|is_dir)")
 _LISTING = re.compile(r"\b(r?glob|listdir|iterdir|scandir|walk)\(")
 WAIT_CALL = "PartialState().wait_for_everyone()"
 
@@ -54,8 +55,10 @@ def _conditional(program: Program, statement: Statement, below: tuple[cst.Functi
     after: Statement = statement
     for above in tree.ancestors(statement):
         if isinstance(above, (cst.If, cst.Try, cst.While)):
-            if not _is_script_test(program, above) and not is_asked_once(program, above):
+            if not _is_script_test(program, above) and not _shares_answer(program, above):
                 after = above
+        elif isinstance(above, cst.With) and any(suppresses(tree, item) for item in above.items):
+            after = above
         elif isinstance(above, cst.For) and not _runs_alike(tree, above):
             after = above
         elif isinstance(above, (cst.Lambda, cst.ClassDef)):
@@ -84,7 +87,17 @@ def _called_alike(program: Program, function: cst.FunctionDef, below: tuple[cst.
         and len(calls) == len(program.uses_of(function))
         and all(program.training.is_before_end(call) for call in calls)
         and all(_conditional(program, each, (*below, function)) is each for each in statements)
+        and not any(_is_optional(program.tree, call) for call in calls)
     )
+
+
+def _is_optional(tree: Tree, call: cst.BaseExpression) -> bool:
+    """True for a call that its own statement may leave out, or make elsewhere or later."""
+    statement = tree.start(tree.statement(call))
+    above = [node for node in tree.ancestors(call) if tree.start(node) >= statement]
+    inner = (cst.Lambda, cst.GeneratorExp, cst.IfExp, cst.BooleanOperation)
+    loops = [node.for_in for node in above if isinstance(node, (cst.ListComp, cst.SetComp, cst.DictComp))]
+    return any(isinstance(node, inner) for node in above) or any(loop.ifs for loop in loops)
 
 
 def _is_script_test(program: Program, statement: cst.CSTNode) -> bool:
@@ -95,8 +108,17 @@ def _is_script_test(program: Program, statement: cst.CSTNode) -> bool:
 def _is_left_alike(program: Program, statement: cst.Return) -> bool:
     """True for a return that stands in a test whose answer all processes share, and so all take or none."""
     parents = list(program.tree.ancestors(statement))[:3]
-    tests = [above for above in parents if isinstance(above, cst.If) and is_asked_once(program, above)]
-    return any(ask_once(program, test) for test in tests)
+    return any(_shares_answer(program, above) for above in parents)
+
+
+def _shares_answer(program: Program, test: cst.CSTNode) -> bool:
+    """True for a test that is asked once for all processes, so that they take the same branch."""
+    return isinstance(test, cst.If) and is_asked_once(program, test) and bool(ask_once(program, test))
+
+
+def suppresses(tree: Tree, item: cst.WithItem) -> bool:
+    """True for `with contextlib.suppress(...)`, which an exception leaves."""
+    return isinstance(item.item, cst.Call) and tree.qualified(item.item.func) == "contextlib.suppress"
 
 
 def is_asked_once(program: Program, test: cst.CSTNode) -> bool:
@@ -129,8 +151,25 @@ def _in_branches(tree: Tree, test: cst.If) -> list[cst.Call]:
 
 def ask_once(program: Program, test: cst.If) -> tuple[Edit, ...]:
     """Ask the main process alone, so that none comes late and finds what another has made meanwhile."""
-    alike = _conditional(program, test) is test and not isinstance(test.test, cst.NamedExpr)
-    return (_run_once(program, test.test, in_whole_job=True),) if alike else ()
+    tree = program.tree
+    if _conditional(program, test) is not test or tree.within(test.test, cst.NamedExpr):
+        return ()
+    asked = _run_once(program, test.test, in_whole_job=True)
+    if _is_yes_or_no(tree, test.test):
+        return (asked,)
+    return (Wrap(test.test, f"{asked.before}bool(", f"){asked.after}"),)
+
+
+def _is_yes_or_no(tree: Tree, test: cst.BaseExpression) -> bool:
+    """True for a test whose value is True or False, and so can be sent to other processes."""
+    if isinstance(test, cst.BooleanOperation):
+        return _is_yes_or_no(tree, test.left) and _is_yes_or_no(tree, test.right)
+    if isinstance(test, cst.Call):
+        method = test.func.attr.value if isinstance(test.func, cst.Attribute) else tree.qualified(test.func)
+        return bool(_YES_OR_NO.fullmatch(method))
+    return isinstance(test, cst.Comparison) or (
+        isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not)
+    )
 
 
 def _whole(program: Program, statement: Statement) -> Statement:
@@ -177,9 +216,7 @@ def shared(program: Program, call: cst.BaseExpression, in_whole_job: bool = Fals
     statement = tree.statement(call)
     if program.training.is_joint(call):
         return ()
-    inner = (cst.Lambda, cst.GeneratorExp, cst.IfExp, cst.BooleanOperation)
-    above = [node for node in tree.ancestors(call) if tree.start(node) >= tree.start(statement)]
-    if any(isinstance(node, inner) for node in above) or _conditional(program, statement) is not statement:
+    if _is_optional(tree, call) or _conditional(program, statement) is not statement:
         return ()
     return (_run_once(program, call, in_whole_job),)
 

@@ -17,6 +17,11 @@ _TELLS = re.compile(r"print|warnings\.warn|(.*\.)?(info|debug|warning|error|log|
 _MOVES_GENERATOR = re.compile(
     r"(random|numpy\.random)\.\w+|torch\.(rand\w*|manual_seed|normal|multinomial|bernoulli)|.*set_seed"
 )
+#: Methods that change what they are called on, or draw from it.
+_CHANGES = re.compile(
+    r"add|add_\w+|append|appendleft|clear|discard|extend|insert|pop|popitem|popleft|remove|resize_\w+|reverse|set_\w+"
+    r"|setdefault|sort|update|integers|permutation|permuted|shuffle|choice|normal|uniform|random|sample|seed"
+)
 _Callees = dict[cst.Call, cst.FunctionDef]
 
 
@@ -69,7 +74,7 @@ def _only_writes(
     calls = [call for call in tree.within(function.body, cst.Call) if tree.is_live(call)]
     if any(_MOVES_GENERATOR.fullmatch(tree.qualified(call.func)) for call in calls):
         return False
-    if any(not _is_its_own(program, function, owner) for owner in _changed(program, function)):
+    if any(not _is_its_own(program, function, owner) for owner in _changed(program, function, calls)):
         return False
     for call in calls:
         callee = callees.get(call)
@@ -82,13 +87,18 @@ def _only_writes(
     return all(_is_harmless(program, function, call, callees) for call in calls if program.alone(call) is not None)
 
 
-def _changed(program: Program, function: cst.FunctionDef) -> list[cst.BaseExpression]:
-    """What the function assigns a part of: `x` in `x.a = 1`, `x[0] += 1`."""
-    within = program.tree.within
-    targets = [node.target for node in within(function, cst.AssignTarget)]
-    targets += [node.target for node in within(function, cst.AugAssign)]
-    targets += [node.target for node in within(function, cst.AnnAssign)]
-    return [target.value for target in targets if isinstance(target, (cst.Attribute, cst.Subscript))]
+def _changed(program: Program, function: cst.FunctionDef, calls: list[cst.Call]) -> list[cst.BaseExpression]:
+    """What the function changes: `x` in `x.a = 1`, `x[0] = 1`, `x += y`, `x.append(1)`, `next(x)`."""
+    tree = program.tree
+    grown = [node.target for node in tree.within(function, cst.AugAssign)]
+    targets = [*grown, *(node.target for node in tree.within(function, cst.AssignTarget))]
+    targets += [node.target for node in tree.within(function, cst.AnnAssign)]
+    changed = [target.value for target in targets if isinstance(target, (cst.Attribute, cst.Subscript))]
+    given = {param.name.value for param in tree.within(function.params, cst.Param)}
+    changed += [target for target in grown if isinstance(target, cst.Name) and target.value in given]
+    changed += [call.args[0].value for call in calls if tree.qualified(call.func) == "next" and call.args]
+    methods = [call.func for call in calls if isinstance(call.func, cst.Attribute) and effect(tree, call) is None]
+    return changed + [method.value for method in methods if _CHANGES.fullmatch(method.attr.value)]
 
 
 def _is_its_own(program: Program, function: cst.FunctionDef, node: cst.BaseExpression) -> bool:
@@ -98,8 +108,11 @@ def _is_its_own(program: Program, function: cst.FunctionDef, node: cst.BaseExpre
     binding = program.tree.binding(node) if isinstance(node, cst.Name) else None
     if binding is None or program.tree.function(binding.node) is not function or isinstance(binding.node, cst.Param):
         return False
-    if binding.value is not None:
-        return not isinstance(binding.value, (cst.Name, cst.Attribute, cst.Subscript))
+    made = binding.value
+    if isinstance(made, cst.Call) and isinstance(made.func, cst.Attribute):  # `json.load(f)`, not `settings.get("a")`
+        return not program.tree.qualified(made.func).startswith(".") or _is_its_own(program, function, made.func)
+    if made is not None:
+        return not isinstance(made, (cst.Name, cst.Attribute, cst.Subscript))
     return isinstance(binding.node, cst.WithItem)
 
 

@@ -206,6 +206,7 @@ GUARD = [
     ('x("""a\n  b\nc""")\n', 'if r:\n    x("""a\n  b\nc""")\nw()\n'),
     ("x(f'''a\n{b}\nc''')\n", "if r:\n    x(f'''a\n{b}\nc''')\nw()\n"),
     ("if c:\n    x()\n    y()\n", "if c:\n    if r:\n        x()\n    w()\n    y()\n"),
+    ('x("""a\n\tb""")\n', 'if r:\n    x("""a\n\tb""")\nw()\n'),
     ("if c:\n\tx()\n", "if c:\n\tif r:\n\t\tx()\n\tw()\n"),
     ("with x():\n    y()\n    # trails\nz()\n", "if r:\n    with x():\n        y()\nw()\n    # trails\nz()\n"),
 ]

@@ -40,37 +40,26 @@ def _split(program: Program, call: cst.Call) -> Iterator[Finding]:
     given = [_given(tree, call, field) for field in (PER_DEVICE, ACCUMULATION)]
     if given[0] is not None and _is_split(program, given[0].value):
         return
-    if None in given and not is_closed(tree, call):
-        yield Finding(
-            call,
-            "the batch may come from **keywords, so it is not split: each process trains on a whole batch; "
-            f"write {PER_DEVICE} and {ACCUMULATION} into the call",
-            severity=Severity.WARNING,
-            todo=True,
-        )
+    unknown = _unknown(program, call, given)
+    if unknown:
+        yield Finding(call, unknown, severity=Severity.WARNING, todo=True)
         return
-    defaults = _defaults(program, call)
-    if defaults is None and None in given:
-        yield Finding(
-            call,
-            "nothing shows what this trains with where it is not said here, so the batch is not split; "
-            f"write {PER_DEVICE} and {ACCUMULATION} into the call",
-            severity=Severity.WARNING,
-            todo=True,
-        )
-        return
-    values = [tree.text(g.value) if g else d for g, d in zip(given, defaults or _DEFAULTS, strict=True)]
+    defaults = _defaults(program, call) or _DEFAULTS
+    values = [tree.text(g.value) if g else d for g, d in zip(given, defaults, strict=True)]
     generations = _generations(program, call, family)
     split = f"{program.name('split_batch')}({', '.join([*values, *([generations] if generations else [])])})"
     edits: list[Edit] = []
+    holder = next((g.holder for g in given if g is not None), call)
+    at_call = not all(_is_held_by(program, other, holder, values) for other in _sharers(program, call, holder))
     if _stands_alone(program, call):
         names = [program.name("per_device_batch"), program.name("accumulation")]
-        holder = min((g.holder for g in given if g is not None), key=tree.start, default=call)
+        holder = call if at_call else holder
         comment = _comment(program, values, "completions" if generations else "samples")
         edits.append(InsertBefore(tree.statement(holder), f"{', '.join(names)} = {split}  # {comment}"))
     else:
         names = [f"{split}[0]", f"{split}[1]"]
-    edits += [set_argument(tree, call, PER_DEVICE, names[0]), set_argument(tree, call, ACCUMULATION, names[1])]
+    for field, name in zip((PER_DEVICE, ACCUMULATION), names, strict=True):
+        edits.append(set_argument(tree, call, field, name, at_call))
     steps = passed(tree, call, "steps_per_generation")
     if steps is not None and tree.literal(steps.value) is not None:
         scaled = f"{tree.text(steps.value)} * {names[1]} // {values[1]}"
@@ -112,6 +101,40 @@ def _split(program: Program, call: cst.Call) -> Iterator[Finding]:
         )
 
 
+def _unknown(program: Program, call: cst.Call, given: list[Passed | None]) -> str:
+    """Why the batch of a config cannot be told from the notebook, and what to do; "" where it can."""
+    remedy = f"write {PER_DEVICE} and {ACCUMULATION} into the call"
+    if None in given and not is_closed(program.tree, call):
+        why = "the batch may come from **keywords"
+    elif program.training.is_chosen_config(call) and any(
+        name.endswith(_COMPLETION_CONFIGS) for name in program.tree.names_read
+    ):
+        why, remedy = "the batch may count completions or samples", "call the class by its name"
+    elif None in given and _defaults(program, call) is None:
+        why = "the batch is worked out in the class"
+    else:
+        return ""
+    return f"{why}, so it is not split: each process trains on a whole batch; {remedy}"
+
+
+def _sharers(program: Program, call: cst.Call, holder: cst.CSTNode) -> list[cst.Call]:
+    """This config, and the others that take a field of the batch from the same dictionary."""
+    given = {
+        other: [_given(program.tree, other, field) for field in (PER_DEVICE, ACCUMULATION)]
+        for other in program.training.arguments
+    }
+    return [call, *(other for other, found in given.items() if any(g and g.holder is holder for g in found))]
+
+
+def _is_held_by(program: Program, call: cst.Call, holder: cst.CSTNode, values: list[str]) -> bool:
+    """True for a config that takes all it says of its batch from one place, and says these values."""
+    given = [_given(program.tree, call, field) for field in (PER_DEVICE, ACCUMULATION)]
+    return all(
+        g is None or (g.holder is holder and program.tree.text(g.value) == value)
+        for g, value in zip(given, values, strict=True)
+    )
+
+
 def _defaults(program: Program, call: cst.Call) -> tuple[str, str] | None:
     """What a config trains with where it is not told, as code; None where nothing shows it."""
     if program.training.is_chosen_config(call):
@@ -134,7 +157,7 @@ def _own_default(tree: Tree, node: cst.BaseExpression, field: str) -> str | None
                 default = keyword(made, "default")
                 return tree.text(default.value) if default is not None else ""
             return tree.text(made)
-    if re.search(rf"self\.{field}\s*=|{field}\s*=", tree.text(binding.node.body)):
+    if field in tree.text(binding.node.body):
         return ""
     bases = binding.node.bases
     return _own_default(tree, bases[0].value, field) if bases else None
@@ -189,8 +212,8 @@ def _unseen(program: Program) -> Iterator[Finding]:
         if share is not None:
             message = f"{tree.text(product)} is what one process takes, not the notebook's batch"
             yield Finding(product, message, edits=(Wrap(share, "", f" * {program.name('world_size')}"),))
-    for node, name in _set_later(tree):
-        if name in (PER_DEVICE, ACCUMULATION) and tree.is_live(node):
+    for node, owner, name in _set_later(tree):
+        if name in (PER_DEVICE, ACCUMULATION) and tree.is_live(node) and not _is_settings(program, owner):
             yield Finding(
                 node,
                 f"{name} is set after the split, for each process: pass it where the arguments are built",
@@ -216,8 +239,25 @@ def _share(program: Program, product: cst.BinaryOperation) -> cst.Attribute | No
     )
 
 
-def _set_later(tree: Tree) -> Iterator[tuple[cst.CSTNode, object]]:
-    """Attributes that are set on objects, with their names."""
+def _is_settings(program: Program, owner: cst.BaseExpression) -> bool:
+    """True for an object of a class of the notebook's own that is no config of a trainer."""
+    tree = program.tree
+    if tree.text(owner) == "self":
+        scope = next((above for above in tree.ancestors(owner) if isinstance(above, cst.ClassDef)), None)
+        return scope is not None and not any(_is_config(tree, base.value) for base in scope.bases)
+    made = tree.value(owner)
+    binding = tree.binding(made.func) if isinstance(made, cst.Call) and isinstance(made.func, cst.Name) else None
+    own = binding is not None and isinstance(binding.node, cst.ClassDef)
+    return own and isinstance(made, cst.Call) and not _is_config(tree, made.func)
+
+
+def _is_config(tree: Tree, node: cst.BaseExpression) -> bool:
+    family = tree.family(node)
+    return not family.startswith(".") and family.endswith(("Config", "Arguments"))
+
+
+def _set_later(tree: Tree) -> Iterator[tuple[cst.CSTNode, cst.BaseExpression, object]]:
+    """Attributes that are set on objects: the statement, the object, and the name."""
     targets: list[tuple[cst.CSTNode, cst.CSTNode]] = [(change, change.target) for change in tree.of(cst.AugAssign)]
     for assign in tree.of(cst.Assign):
         for each in assign.targets:
@@ -225,12 +265,12 @@ def _set_later(tree: Tree) -> Iterator[tuple[cst.CSTNode, object]]:
             targets += [(assign, part.value) for part in parts] if parts is not None else [(assign, each.target)]
     for node, target in targets:
         if isinstance(target, cst.Attribute):
-            yield node, target.attr.value
+            yield node, target.value, target.attr.value
     for call in tree.of(cst.Call):
         if tree.qualified(call.func) == "setattr" and len(call.args) > 1:
-            yield call, tree.literal(call.args[1].value)
+            yield call, call.args[0].value, tree.literal(call.args[1].value)
         elif isinstance(call.func, cst.Attribute) and (field := _SETTERS.get(call.func.attr.value)) is not None:
-            yield call, PER_DEVICE if keyword(call, field) else None
+            yield call, call.func.value, PER_DEVICE if keyword(call, field) else None
 
 
 def _is_seen(program: Program, node: cst.BaseExpression) -> bool:
@@ -431,6 +471,22 @@ import trl
 config = trl.SFTConfig if supervised else trl.DPOConfig
 per_device_batch, accumulation = split_batch(2, 4)  # 8 samples a step, as in the notebook
 args = config(per_device_train_batch_size = per_device_batch, gradient_accumulation_steps = accumulation)
+""",
+        ),
+        Example(
+            """\
+from trl import SFTConfig
+common = {"per_device_train_batch_size": 2}
+steps = 16 // 2
+args = SFTConfig(**common, gradient_accumulation_steps = steps)
+""",
+            """\
+from trl import SFTConfig
+common = {"per_device_train_batch_size": 2}
+steps = 16 // 2
+per_device_batch, accumulation = split_batch(2, steps)  # as many samples a step as in the notebook
+args = SFTConfig(**{**common, "per_device_train_batch_size": per_device_batch}, gradient_accumulation_steps = \
+accumulation)
 """,
         ),
         Example("from peft import LoraConfig\nconfig = LoraConfig(r = 16)\n"),

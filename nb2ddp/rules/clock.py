@@ -71,8 +71,14 @@ def _is_collected(tree: Tree, name: cst.Name) -> bool:
     calls = isinstance(made, cst.Call) and bool(_COLLECTIONS.fullmatch(tree.qualified(made.func)))
     if not (calls or isinstance(made, (cst.List, cst.Dict, cst.Set))) or tree.function(made) is not None:
         return False
-    uses = [(use, tree.parents[use]) for use in tree.loads(name.value) if tree.function(use) is not None]
-    return any(isinstance(above, cst.Attribute) and above.attr.value in _CHANGES for _, above in uses)
+    uses = [(tree.function(use), tree.parents[use]) for use in tree.loads(name.value)]
+    return any(
+        function is not None
+        and function.name.value not in ("on_log", "on_evaluate")  # what is logged is gathered over the processes
+        and isinstance(above, cst.Attribute)
+        and above.attr.value in _CHANGES
+        for function, above in uses
+    )
 
 
 def _asks_clock(tree: Tree, test: cst.BaseExpression) -> bool:

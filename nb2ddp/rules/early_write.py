@@ -39,7 +39,9 @@ def find(program: Program) -> Iterator[Finding]:
         if callers and function is not None:
             unit, place = function, callers[0]
             message = f"{function.name.value}() {found.value} ({tree.text(call.func)}), in every process"
-            edits = tuple(edit for use in callers for edit in once_a_machine(program, use))
+            acting = [each for each in (effect(tree, c) for c in tree.within(function, cst.Call)) if each is not None]
+            saves = all(each is Effect.SAVE for each in acting)
+            edits = tuple(edit for use in callers for edit in once_a_machine(program, use, in_whole_job=saves))
             if all(is_guarded(program, use) for use in callers):
                 continue
         elif is_guarded(program, call) or any(a in seen and isinstance(a, cst.Call) for a in tree.ancestors(call)):
@@ -314,6 +316,44 @@ trainer.train()
         ),
         Example(
             """\
+import json, os
+def build():
+    rows = [make() for _ in range(10)]
+    json.dump(rows, open("rows.json", "w"))
+    return rows
+rows = json.load(open("rows.json")) if os.path.exists("rows.json") else build()
+trainer.train()
+""",
+            """\
+import json, os
+def build():
+    rows = [make() for _ in range(10)]
+    if local_rank == 0:
+        json.dump(rows, open("rows.json", "w"))
+    return rows
+rows = json.load(open("rows.json")) if os.path.exists("rows.json") else build()
+PartialState().wait_for_everyone()
+trainer.train()
+""",
+        ),
+        Example(
+            """\
+import contextlib, os
+with contextlib.suppress(FileExistsError):
+    os.mkdir("cache")
+trainer.train()
+""",
+            """\
+import contextlib, os
+with contextlib.suppress(FileExistsError):
+    if local_rank == 0:
+        os.mkdir("cache")
+PartialState().wait_for_everyone()
+trainer.train()
+""",
+        ),
+        Example(
+            """\
 import os
 if new:
     os.makedirs("tokens")
@@ -337,6 +377,7 @@ import json
 def prepare(rows):
     for row in rows:
         row["text"] += "</s>"
+    tokenizer.add_tokens(["</s>"])
     with open("rows.json", "w") as f:
         json.dump(rows, f)
 prepare(rows)
@@ -347,6 +388,7 @@ import json
 def prepare(rows):
     for row in rows:
         row["text"] += "</s>"
+    tokenizer.add_tokens(["</s>"])
     if local_rank == 0:
         with open("rows.json", "w") as f:
             json.dump(rows, f)

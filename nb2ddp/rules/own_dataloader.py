@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import libcst as cst
@@ -15,6 +16,7 @@ _SHARED_OUT = ("get_train_dataloader", "get_eval_dataloader", "get_test_dataload
 _MESSAGE = (
     "each process would go through all of the data: return self.accelerator.prepare(...) of the loader, as Trainer does"
 )
+_AROUND = re.compile(r"enumerate|iter|(.*\.)?tqdm|tqdm(\.\w+)*")
 _PART = (
     "this loader gives each process its share of the rows, and the main process no more after training: go through a"
     " DataLoader of the data set itself"
@@ -31,15 +33,21 @@ def find(program: Program) -> Iterator[Finding]:
         target = assign.targets[0].target
         if isinstance(target, cst.Attribute) and target.attr.value == _METHOD and tree.is_live(assign):
             yield Finding(assign, _MESSAGE, todo=True)
-    iterated = [loop.iter for loop in tree.of(cst.For)] + [loop.iter for loop in tree.of(cst.CompFor)]
-    for call in dict.fromkeys(call for node in iterated for call in tree.within(node, cst.Call)):
-        shares = isinstance(call.func, cst.Attribute) and call.func.attr.value in _SHARED_OUT
-        if (
-            shares
-            and tree.is_live(call)
-            and program.training.is_trainer(cst.ensure_type(call.func, cst.Attribute).value)
-        ):
-            yield Finding(call, _PART, todo=True)
+    for loop in tree.of(cst.For):
+        if not tree.within(loop.body, cst.Break):
+            yield from _part(program, loop.iter)
+    for comprehended in tree.of(cst.CompFor):
+        yield from _part(program, comprehended.iter)
+
+
+def _part(program: Program, node: cst.BaseExpression) -> Iterator[Finding]:
+    """A finding where what is gone through is a trainer's loader, or a count or a progress bar around one."""
+    while isinstance(node, cst.Call) and _AROUND.fullmatch(program.tree.qualified(node.func)) and node.args:
+        node = node.args[0].value
+    if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute) or not program.tree.is_live(node):
+        return
+    if node.func.attr.value in _SHARED_OUT and program.training.is_trainer(node.func.value):
+        yield Finding(node, _PART, todo=True)
 
 
 def _shares(call: cst.Call) -> bool:

@@ -15,7 +15,7 @@ from nb2ddp.tree import Tree
 #: What differs between processes: accelerate's and transformers' questions, ranks of torch and of the environment.
 _ASKS_RANK = re.compile(
     r"\bis_(local_)?main_process\b|\bis_(world|local)_process_zero\b|\b(local_)?process_index\b"
-    r"|\bget_(global_|node_local_)?rank\(|\b(LOCAL_|GROUP_)?RANK\b"
+    r"|\bget_(global_|node_local_)?rank\(|[\"'](LOCAL_|GROUP_)?RANK[\"']"
 )
 _MESSAGE = (
     "all processes must come to what is trained, evaluated or waited for below: those that do are left waiting for the"
@@ -84,6 +84,6 @@ RULE = Rule(
             "best = trainer.hyperparameter_search(n_trials = 8)\nuse(best.hyperparameters)\ntrainer.train()\n",
         ),
         Example("best = trainer.hyperparameter_search(n_trials = 8)\nprint(best)\n"),
-        Example("rank = 16\nif rank > 8:\n    trainer.train()\n"),
+        Example("RANK = 16\nif RANK > 8:\n    trainer.train()\n"),
     ),
 )

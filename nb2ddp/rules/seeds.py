@@ -10,10 +10,11 @@ import libcst as cst
 from nb2ddp.edits import Guard, Replace, SetKeyword
 from nb2ddp.model import Severity
 from nb2ddp.models import has_new_head, is_load
+from nb2ddp.once import is_guarded
 from nb2ddp.program import Finding, Program
 from nb2ddp.rule import Example, Rule
 from nb2ddp.rules import early_write
-from nb2ddp.tree import Tree, keyword
+from nb2ddp.tree import Tree, argument, keyword
 
 #: Functions that draw from a generator which nothing has seeded.
 _DRAWING = re.compile(
@@ -66,9 +67,10 @@ def find(program: Program) -> Iterator[Finding]:
                 severity=Severity.WARNING,
                 todo=True,
             )
+    chances = [call for call in program.tree.of(cst.Call) if _draws(program, call) or _samples(program.tree, call)]
     alone = [guard for finding in early_write.find(program) for guard in finding.edits if isinstance(guard, Guard)]
     for guard in alone:
-        inside = _run_in(program, guard)
+        inside = _run_in(program, guard, chances)
         end = program.tree.span(guard.last)[1]
         later = [call for call in drawing if program.tree.start(call) >= end and call not in inside]
         if later and inside:
@@ -92,7 +94,7 @@ def _own_order(program: Program) -> Iterator[Finding]:
             yield Finding(
                 call, "hash() of a string differs between processes", needs=frozenset({"hash_seed"}), fixed=True
             )
-        elif _AS_READY.fullmatch(name) and not _is_order_lost(tree, call):
+        elif _AS_READY.fullmatch(name) and _keeps_order(tree, call) and not is_guarded(program, call):
             yield Finding(
                 call,
                 f"{tree.text(call.func)} gives its results in another order in each process: keep their order, or sort"
@@ -100,6 +102,15 @@ def _own_order(program: Program) -> Iterator[Finding]:
                 severity=Severity.WARNING,
                 todo=True,
             )
+
+
+def _keeps_order(tree: Tree, call: cst.Call) -> bool:
+    """True where something is collected in the order of what a call gives."""
+    loop = next((above for above in tree.ancestors(call) if isinstance(above, cst.For)), None)
+    if loop is None or call not in tree.within(loop.iter, cst.Call):
+        return not _is_order_lost(tree, call)
+    added = [each.func.attr.value for each in tree.within(loop, cst.Call) if isinstance(each.func, cst.Attribute)]
+    return bool({"append", "extend"} & set(added) or tree.within(loop, cst.AugAssign) or tree.within(loop, cst.Yield))
 
 
 def _in_set_order(program: Program) -> Iterator[cst.BaseExpression]:
@@ -182,6 +193,8 @@ def _divides(tree: Tree, call: cst.Call) -> bool:
 
 def _is_given_seed(tree: Tree, call: cst.Call) -> bool:
     given = [keyword(call, name) for name in ("seed", "random_state", "generator")]
+    if tree.text(call.func).endswith(".shuffle"):
+        given.append(argument(call, "seed", 0))
     return any(each is not None and tree.literal(each.value) is not None for each in given)
 
 
@@ -202,16 +215,11 @@ def _message(program: Program, call: cst.Call) -> str:
     return f"{program.tree.text(call.func)} draws other numbers in each process"
 
 
-def _run_in(program: Program, guard: Guard) -> list[cst.Call]:
-    """Calls that draw, in statements that one process runs or in the functions that these call."""
+def _run_in(program: Program, guard: Guard, chances: list[cst.Call]) -> list[cst.Call]:
+    """Those of some calls that stand in statements that one process runs, or in the functions that these call."""
     tree = program.tree
     start, end = tree.start(guard.first), tree.span(guard.last)[1]
-    return [
-        call
-        for call in tree.of(cst.Call)
-        if (_draws(program, call) or _samples(tree, call))
-        and any(start <= tree.start(place) < end for place in _places(program, call))
-    ]
+    return [call for call in chances if any(start <= tree.start(place) < end for place in _places(program, call))]
 
 
 def _samples(tree: Tree, call: cst.Call) -> bool:
@@ -280,6 +288,7 @@ trainer.train()
             reported=True,
         ),
         Example("parts = rows.train_test_split(test_size = 0.1, shuffle = False)\ntrainer.train()\n"),
+        Example("rows = load(streaming = True).shuffle(3407, buffer_size = 1000)\ntrainer.train()\n"),
         Example(
             "import random\nrows = random.sample(rows, 100)\nrows = dataset.shuffle()\ntrainer.train()\n", reported=True
         ),

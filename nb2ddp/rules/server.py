@@ -7,8 +7,10 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from nb2ddp.effects import effect
 from nb2ddp.ipython import Kind
 from nb2ddp.model import Severity
+from nb2ddp.once import is_guarded
 from nb2ddp.program import Finding, Program
 from nb2ddp.rule import Example, Rule
 
@@ -29,6 +31,8 @@ def find(program: Program) -> Iterator[Finding]:
     tree = program.tree
     for call in tree.of(cst.Call):
         if not tree.is_live(call) or program.installs.covers(call) or not program.runs_before_end(call):
+            continue
+        if is_guarded(program, call) or _is_written(program, call):
             continue
         name = tree.qualified(call.func)
         words = " ".join(str(s.evaluated_value) for s in tree.within(call, cst.SimpleString))
@@ -54,6 +58,14 @@ def find(program: Program) -> Iterator[Finding]:
                 "starts a server before training: start it once, before the job, and stop it afterwards",
                 todo=True,
             )
+
+
+def _is_written(program: Program, call: cst.Call) -> bool:
+    """True inside `with open(...)` for writing, which one process goes through."""
+    opened = [
+        item.item for above in program.tree.ancestors(call) if isinstance(above, cst.With) for item in above.items
+    ]
+    return any(isinstance(each, cst.Call) and effect(program.tree, each) is not None for each in opened)
 
 
 RULE = Rule(

@@ -57,6 +57,8 @@ def _own_means(program: Program) -> Iterator[Finding]:
         owner = tree.scope(function)
         if function.name.value != "compute_loss" or not isinstance(owner, cst.ClassDef) or not tree.is_live(function):
             continue
+        if not any(tree.class_name(base.value).endswith("Trainer") for base in owner.bases):
+            continue
         for mean in tree.within(function, cst.BinaryOperation):
             world_size = program.name("world_size")
             divided = isinstance(mean.operator, cst.Divide) and tree.text(mean.right) == COUNT

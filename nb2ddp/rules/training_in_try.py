@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.model import Severity
+from nb2ddp.once import suppresses
 from nb2ddp.program import Finding, Program
 from nb2ddp.rule import Example, Rule
 
@@ -17,7 +18,7 @@ def find(program: Program) -> Iterator[Finding]:
     for call in dict.fromkeys([*program.training.calls, *program.training.events]):
         for above in program.tree.ancestors(call):
             if (isinstance(above, cst.Try) and _swallows(program, above, call)) or (
-                isinstance(above, cst.With) and any(_suppresses(program, item) for item in above.items)
+                isinstance(above, cst.With) and any(suppresses(program.tree, item) for item in above.items)
             ):
                 yield Finding(call, _MESSAGE, todo=True)
                 break
@@ -27,10 +28,6 @@ def _swallows(program: Program, statement: cst.Try, call: cst.CSTNode) -> bool:
     """True for a `try` around a call with a handler that raises nothing."""
     inside = any(above is statement.body for above in program.tree.ancestors(call))
     return inside and any(not program.tree.within(handler, cst.Raise) for handler in statement.handlers)
-
-
-def _suppresses(program: Program, item: cst.WithItem) -> bool:
-    return isinstance(item.item, cst.Call) and program.tree.qualified(item.item.func) == "contextlib.suppress"
 
 
 RULE = Rule(

@@ -88,7 +88,7 @@ def _asks_clock(tree: Tree, test: cst.BaseExpression) -> bool:
 
 RULE = Rule(
     code="DDP407",
-    name="training-by-the-clock",
+    name="stopped-by-one-process",
     summary="A training that ends by a clock, a file or a process's own rows gets a `TODO` above its condition.",
     why="Clocks differ between processes, and so do the step that each has reached and the rows that it sees. The first"
     " one to stop leaves the others waiting in the next collective.",

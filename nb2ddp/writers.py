@@ -11,8 +11,11 @@ from nb2ddp.effects import acts, effect, writes
 from nb2ddp.ipython import Kind
 from nb2ddp.program import Program
 
-#: Calls that tell somebody something.
-_TELLS = re.compile(r"print|warnings\.warn|(.*\.)?(info|debug|warning|error|log|write|flush|close)")
+#: Calls that tell somebody something, draw a figure, or leave nothing behind.
+_TELLS = re.compile(
+    r"print|warnings\.warn|(.*\.)?(info|debug|warning|error|log|write|flush|close)|matplotlib\.pyplot\.\w+"
+    r"|time\.sleep|gc\.collect|torch\.cuda\.(empty_cache|synchronize)"
+)
 #: Calls that set or move a random generator, wherever they stand.
 _MOVES_GENERATOR = re.compile(
     r"(random|numpy\.random)\.\w+|torch\.(rand\w*|manual_seed|normal|multinomial|bernoulli)|.*set_seed"
@@ -109,6 +112,8 @@ def _is_its_own(program: Program, function: cst.FunctionDef, node: cst.BaseExpre
     if binding is None or program.tree.function(binding.node) is not function or isinstance(binding.node, cst.Param):
         return False
     made = binding.value
+    if isinstance(binding.node, cst.Assign) and isinstance(binding.node.value, cst.Call):
+        made = binding.node.value  # also of `figure, axes = subplots()`
     if isinstance(made, cst.Call) and isinstance(made.func, cst.Attribute):  # `json.load(f)`, not `settings.get("a")`
         return not program.tree.qualified(made.func).startswith(".") or _is_its_own(program, function, made.func)
     if made is not None:

@@ -405,13 +405,13 @@ def _follows(tree: Tree, before: Guard, after: Guard, cells: Sequence[int]) -> b
 
 def _guarded(tree: Tree, changes: list[Change], guards: list[Guard]) -> list[Change]:
     """Add the guards, inner ones first: a header above, deeper lines, a line below."""
+    strings = [tree.span(n) for kind in (cst.SimpleString, cst.FormattedString) for n in tree.of(kind)]
     for guard in sorted(guards, key=lambda g: tree.span(g.last)[1] - tree.start(g.first)):
         start, indent = _line_of(tree, guard.first)
         end = tree.line_end(_code_end(tree, guard.last))
         first, last = tree.start(head(guard.first)), tree.span(guard.last)[1]
         within = [c for c in changes if first <= c.owner[0] and c.owner[1] <= max(last, end + 1)]
         above = [c for c in within if c.shape is Shape.ABOVE and c.start == start]
-        strings = [tree.span(n) for kind in (cst.SimpleString, cst.FormattedString) for n in tree.of(kind)]
         tabs = [at.start() for at in re.compile(r"(?m)^\t").finditer(tree.source, start, end)]
         step = "\t" if any(not any(a < at < b for a, b in strings) for at in tabs) else INDENT
         inner = [_deeper(c, step) if c in within and c not in above else c for c in changes]

@@ -86,11 +86,13 @@ def _parts(tree: Tree, source: cst.BaseExpression) -> list[tuple[str | None, cst
         return [(None, source.left), (None, source.right)]
     if not isinstance(source, cst.Dict):
         return None
-    keys = [tree.literal(e.key) if isinstance(e, cst.DictElement) else None for e in source.elements]
-    starred = [isinstance(e, cst.StarredDictElement) for e in source.elements]
-    if not all(isinstance(key, str) or star for key, star in zip(keys, starred, strict=True)):
-        return None
-    return [(key if isinstance(key, str) else None, e.value) for key, e in zip(keys, source.elements, strict=True)]
+    parts: list[tuple[str | None, cst.BaseExpression]] = []
+    for element in source.elements:
+        key = tree.literal(element.key) if isinstance(element, cst.DictElement) else None
+        if isinstance(element, cst.DictElement) and not isinstance(key, str):
+            return None
+        parts.append((key if isinstance(key, str) else None, element.value))
+    return parts
 
 
 def _changed_keys(tree: Tree, node: cst.BaseExpression) -> set[object]:

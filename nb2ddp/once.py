@@ -8,7 +8,6 @@ import libcst as cst
 
 from nb2ddp.edits import Edit, Guard, InsertAfter, Wrap
 from nb2ddp.effects import Effect, acts, effect
-from nb2ddp.ipython import Kind
 from nb2ddp.program import Program
 from nb2ddp.tree import Statement, Tree, small_statements
 from nb2ddp.writers import below_guards
@@ -141,10 +140,9 @@ def is_asked_once(program: Program, test: cst.CSTNode) -> bool:
 
 def _in_branches(tree: Tree, test: cst.If) -> list[cst.Call]:
     """The calls of a test's branches."""
-    last = test.body.body[-1] if test.body.body else None
-    small = small_statements(last) if isinstance(last, cst.SimpleStatementLine) else [last]
+    last = test.body.body[-1]
     function = tree.function(test)
-    if function is None or not small or not isinstance(small[-1], cst.Return):
+    if function is None or not isinstance((small_statements(last) or (last,))[-1], cst.Return):
         return tree.within(test, cst.Call)
     return [call for call in tree.within(function, cst.Call) if tree.start(call) >= tree.start(test)]
 
@@ -200,9 +198,11 @@ def runs_once(program: Program, line: cst.SimpleStatementLine) -> bool:
         call = small.value if isinstance(small, cst.Expr) else None
         if not isinstance(call, cst.Call):
             return False
-        form = program.form(call)
-        shell = form is not None and form.kind is Kind.SHELL
-        if not shell and effect(program.tree, call) is None and program.tree.qualified(call.func) != "print":
+        if (
+            not program.is_shell(call)
+            and effect(program.tree, call) is None
+            and program.tree.qualified(call.func) != "print"
+        ):
             return False
     return True
 

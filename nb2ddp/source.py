@@ -150,6 +150,11 @@ class Source:
         number = placeholder(node)
         return None if number is None else self.forms[number]
 
+    def is_shell(self, node: cst.CSTNode) -> bool:
+        """True for a call that stands for a shell command."""
+        form = self.form(node)
+        return form is not None and form.kind is Kind.SHELL
+
     def forms_of(self, *kinds: Kind) -> Iterator[tuple[cst.Call, Syntax]]:
         """The IPython forms of some kinds, with the calls that stand for them, in order."""
         for call in self.tree.of(cst.Call):

@@ -8,7 +8,6 @@ from functools import lru_cache
 import libcst as cst
 
 from nb2ddp.effects import acts, effect, writes
-from nb2ddp.ipython import Kind
 from nb2ddp.program import Program
 
 #: Calls that tell somebody something, draw a figure, or leave nothing behind.
@@ -121,18 +120,13 @@ def _is_its_own(program: Program, function: cst.FunctionDef, node: cst.BaseExpre
     return isinstance(binding.node, cst.WithItem)
 
 
-def _is_shell(program: Program, call: cst.Call) -> bool:
-    form = program.form(call)
-    return form is not None and form.kind is Kind.SHELL
-
-
 def _is_harmless(program: Program, function: cst.FunctionDef, call: cst.Call, callees: _Callees) -> bool:
     """True for a call on a line of its own that writes, tells something, or changes what the function has made."""
     tree = program.tree
     owner = call.func.value if isinstance(call.func, cst.Attribute) else None
     return (
         call in callees
-        or _is_shell(program, call)
+        or program.is_shell(call)
         or effect(tree, call) is not None
         or bool(_TELLS.fullmatch(tree.qualified(call.func) or tree.text(call.func)))
         or (owner is not None and _is_its_own(program, function, owner))

@@ -94,7 +94,7 @@ def _own_order(program: Program) -> Iterator[Finding]:
             yield Finding(
                 call, "hash() of a string differs between processes", needs=frozenset({"hash_seed"}), fixed=True
             )
-        elif _AS_READY.fullmatch(name) and _keeps_order(tree, call) and not is_guarded(program, call):
+        elif _AS_READY.fullmatch(name) and _collects_in_order(tree, call) and not is_guarded(program, call):
             yield Finding(
                 call,
                 f"{tree.text(call.func)} gives its results in another order in each process: keep their order, or sort"
@@ -104,7 +104,7 @@ def _own_order(program: Program) -> Iterator[Finding]:
             )
 
 
-def _keeps_order(tree: Tree, call: cst.Call) -> bool:
+def _collects_in_order(tree: Tree, call: cst.Call) -> bool:
     """True where something is collected in the order of what a call gives."""
     loop = next((above for above in tree.ancestors(call) if isinstance(above, cst.For)), None)
     if loop is None or call not in tree.within(loop.iter, cst.Call):

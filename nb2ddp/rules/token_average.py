@@ -52,17 +52,16 @@ def find(program: Program) -> Iterator[Finding]:
 
 def _own_means(program: Program) -> Iterator[Finding]:
     """Losses of a trainer of the notebook's own that are divided by the tokens of all processes."""
-    tree = program.tree
+    tree, world_size = program.tree, program.name("world_size")
     for function in tree.of(cst.FunctionDef):
         owner = tree.scope(function)
         if function.name.value != "compute_loss" or not isinstance(owner, cst.ClassDef) or not tree.is_live(function):
             continue
-        if not any(tree.class_name(base.value).endswith("Trainer") for base in owner.bases):
+        is_scaled = any(word in tree.text(function) for word in (world_size, "num_processes"))
+        if is_scaled or not any(tree.class_name(base.value).endswith("Trainer") for base in owner.bases):
             continue
         for mean in tree.within(function, cst.BinaryOperation):
-            world_size = program.name("world_size")
-            divided = isinstance(mean.operator, cst.Divide) and tree.text(mean.right) == COUNT
-            if divided and world_size not in tree.text(function) and "num_processes" not in tree.text(function):
+            if isinstance(mean.operator, cst.Divide) and tree.text(mean.right) == COUNT:
                 message = f"{COUNT} counts all processes' tokens, and gradients are averaged over the processes again"
                 yield Finding(mean, message, edits=(Wrap(mean, "", f" * {world_size}"),))
 

@@ -95,7 +95,8 @@ def _is_optional(tree: Tree, call: cst.BaseExpression) -> bool:
     statement = tree.start(tree.statement(call))
     above = [node for node in tree.ancestors(call) if tree.start(node) >= statement]
     inner = (cst.Lambda, cst.GeneratorExp, cst.IfExp, cst.BooleanOperation)
-    loops = [node.for_in for node in above if isinstance(node, (cst.ListComp, cst.SetComp, cst.DictComp))]
+    made = [node for node in above if isinstance(node, (cst.ListComp, cst.SetComp, cst.DictComp))]
+    loops = [loop for each in made for loop in tree.within(each, cst.CompFor)]
     return any(isinstance(node, inner) for node in above) or any(loop.ifs for loop in loops)
 
 

@@ -338,6 +338,28 @@ trainer.train()
         ),
         Example(
             """\
+import json, os
+def fetch(path):
+    rows = [make(path)]
+    json.dump(rows, open(path, "w"))
+    return rows
+rows = [fetch(path) for folder in folders for path in folder if not os.path.exists(path)]
+trainer.train()
+""",
+            """\
+import json, os
+def fetch(path):
+    rows = [make(path)]
+    if local_rank == 0:
+        json.dump(rows, open(path, "w"))
+    return rows
+rows = [fetch(path) for folder in folders for path in folder if not os.path.exists(path)]
+PartialState().wait_for_everyone()
+trainer.train()
+""",
+        ),
+        Example(
+            """\
 import contextlib, os
 with contextlib.suppress(FileExistsError):
     os.mkdir("cache")

@@ -90,6 +90,7 @@ class DDPExporter(Exporter):
         for each in conversion.diagnostics:
             if each.severity is not Severity.NOTE:
                 self.log.warning("%s.ipynb:%s: %s %s", name, each.location, each.code, each.message)
-        outputs = {file: text.encode() for file, text in conversion.files.items() if file != script_name}
+        # nbconvert makes each output's folder, and a bare name has none
+        outputs = {f"./{file}": text.encode() for file, text in conversion.files.items() if file != script_name}
         resources["outputs"] = {**(resources.get("outputs") or {}), **outputs}
         return conversion.files[script_name], resources

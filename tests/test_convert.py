@@ -150,6 +150,35 @@ class TestNbconvert:
         for name in files(tmp_path / "one"):
             assert (tmp_path / "two" / name).read_text() == (tmp_path / "one" / name).read_text()
 
+    @pytest.mark.parametrize(
+        ("notebook", "arguments", "written"),
+        [
+            ("a.ipynb", [], {"a.py", "accelerate_config.yaml"}),
+            ("nb/a.ipynb", [], {"nb/a.py", "nb/accelerate_config.yaml"}),
+            ("{here}/nb/a.ipynb", [], {"nb/a.py", "nb/accelerate_config.yaml"}),
+            ("a.ipynb", ["--output", "b"], {"b.py", "accelerate_config.yaml"}),
+            ("a.ipynb", ["--output", "b.py", "--output-dir", "c/d"], {"c/d/b.py", "c/d/accelerate_config.yaml"}),
+            ("nb/a.ipynb", ["--output-dir", "."], {"a.py", "accelerate_config.yaml"}),
+            ("a.ipynb", ["--stdout"], set()),
+        ],
+    )
+    def test_takes_every_way_to_name_files(
+        self,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+        notebook: str,
+        arguments: list[str],
+        written: set[str],
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        write(tmp_path / "a.ipynb")
+        write(tmp_path / "nb/a.ipynb")
+        assert self.convert(tmp_path, notebook.format(here=tmp_path), *arguments) == 0
+        found = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+        assert found == written | {"a.ipynb", "nb/a.ipynb"}
+        assert ("Distributed setup" in capsys.readouterr().out) == (not written)
+
     def test_reads_nbconverts_configuration(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         write(tmp_path / "a.ipynb")
         monkeypatch.setenv("JUPYTER_CONFIG_DIR", str(tmp_path / "config"))

@@ -179,3 +179,22 @@ def test_the_page_names_every_guard() -> None:
         assert (
             f"| `{guard.package}` {guard.minimum} | {guard.problem} | {'stops' if guard.stops else 'says so'} |" in page
         )
+
+
+@pytest.mark.parametrize(("world_size", "supervised", "rewarded"), [(1, (2, 2), (4, 1)), (2, (2, 1), (2, 1))])
+def test_one_script_splits_samples_and_completions(
+    world_size: int, supervised: tuple[int, int], rewarded: tuple[int, int]
+) -> None:
+    """A notebook that trains with SFT and then with GRPO calls one function for both."""
+    trains = "from trl import {0}Config, {0}Trainer\n{0}Trainer(model = model, args = {0}Config({1})).train()"
+    sizes = "per_device_train_batch_size = 2, gradient_accumulation_steps = 2"
+    rewards = "per_device_train_batch_size = 1, gradient_accumulation_steps = 1, num_generations = 4"
+    source = convert_source(text(*CELLS[:2], trains.format("SFT", sizes), trains.format("GRPO", rewards))).files[
+        "train.py"
+    ]
+    assert "split_batch(2, 2)" in source
+    assert "split_batch(1, 1, 4)" in source
+    names: dict[str, Any] = {"world_size": world_size, "is_main_process": True, "is_older": lambda *_: False}
+    exec(source[source.index("def split_batch") : source.index("# %% Cell")], names)
+    assert names["split_batch"](2, 2) == supervised
+    assert names["split_batch"](1, 1, 4) == rewarded

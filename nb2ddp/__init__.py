@@ -10,41 +10,30 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from nb2ddp.api import convert_paths
-    from nb2ddp.convert import convert_file, convert_source
-    from nb2ddp.launch import Launch, LaunchError, Slurm
-    from nb2ddp.model import (
-        Conversion,
-        Diagnostic,
-        Failure,
-        Location,
-        NotebookError,
-        Options,
-        OptionsError,
-        Result,
-        Severity,
-        Status,
-    )
+    from nb2ddp.api import convert_file, convert_paths
+    from nb2ddp.convert import convert_source
+    from nb2ddp.options import Launch, LaunchError, Options, OptionsError, Slurm
+    from nb2ddp.results import Conversion, Diagnostic, Failure, Location, NotebookError, Result, Severity, Status
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "convert_paths": "nb2ddp.api",
-    "convert_file": "nb2ddp.convert",
+    "convert_file": "nb2ddp.api",
     "convert_source": "nb2ddp.convert",
-    "Launch": "nb2ddp.launch",
-    "LaunchError": "nb2ddp.launch",
-    "Slurm": "nb2ddp.launch",
-    "Conversion": "nb2ddp.model",
-    "Diagnostic": "nb2ddp.model",
-    "Failure": "nb2ddp.model",
-    "Location": "nb2ddp.model",
-    "NotebookError": "nb2ddp.model",
-    "Options": "nb2ddp.model",
-    "OptionsError": "nb2ddp.model",
-    "Result": "nb2ddp.model",
-    "Severity": "nb2ddp.model",
-    "Status": "nb2ddp.model",
+    "Launch": "nb2ddp.options",
+    "LaunchError": "nb2ddp.options",
+    "Slurm": "nb2ddp.options",
+    "Conversion": "nb2ddp.results",
+    "Diagnostic": "nb2ddp.results",
+    "Failure": "nb2ddp.results",
+    "Location": "nb2ddp.results",
+    "NotebookError": "nb2ddp.results",
+    "Options": "nb2ddp.options",
+    "OptionsError": "nb2ddp.options",
+    "Result": "nb2ddp.results",
+    "Severity": "nb2ddp.results",
+    "Status": "nb2ddp.results",
 }
 
 __all__ = [

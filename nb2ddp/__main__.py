@@ -1,6 +1,6 @@
 """`python -m nb2ddp` is the command."""
 
-from nb2ddp.cli import main
+from nb2ddp.cli.main import main
 
 if __name__ == "__main__":
     main(prog_name="nb2ddp")

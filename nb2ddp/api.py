@@ -6,11 +6,14 @@ from collections.abc import Iterator, Sequence
 from os import PathLike, fspath
 from pathlib import Path
 
-from nb2ddp.batch import Job, Mode, run
-from nb2ddp.cache import Cache
-from nb2ddp.inputs import find, script_for
-from nb2ddp.model import Options, Result
-from nb2ddp.plan import check_outputs
+from nb2ddp.convert import convert_source
+from nb2ddp.options import Options
+from nb2ddp.project.cache import Cache
+from nb2ddp.project.files import Job, decode, read, write
+from nb2ddp.project.inputs import find, script_for
+from nb2ddp.project.plan import check_outputs
+from nb2ddp.project.pool import Mode, run
+from nb2ddp.results import Result
 
 
 def convert_paths(
@@ -48,3 +51,22 @@ def convert_paths(
     jobs = [Job(each.path, script_for(each, Path(output_dir), top), chosen) for each in found]
     check_outputs(jobs)
     return run(jobs, Mode.CHECK if check else Mode.WRITE, processes=processes, cache=Cache() if cache else None)
+
+
+def convert_file(notebook: Path, script: Path, options: Options | None = None) -> Result:
+    """Convert a notebook file into a script, with the launch files beside it.
+
+    Files are replaced whole or not at all, and only where their content differs.
+
+    Args:
+        notebook: the .ipynb file, which is only read.
+        script: the file to write; its folder is created.
+        options: what to produce; the defaults if None.
+
+    Raises:
+        NotebookError: the notebook cannot be converted; nothing is written.
+        OptionsError, LaunchError: as for `convert_notebook`; nothing is written.
+        OSError: a file cannot be read or written.
+    """
+    conversion = convert_source(decode(read(notebook)), notebook.stem, script.name, options)
+    return write(Job(notebook, script, options or Options()), conversion)

@@ -7,31 +7,22 @@ import re
 import tokenize
 from dataclasses import dataclass, replace
 from io import BytesIO
-from pathlib import Path
 
 import libcst as cst
 
-from nb2ddp.batch import Job, read, write
 from nb2ddp.codes import INTERNAL
-from nb2ddp.engine import refuse, rewrite
-from nb2ddp.ipython import PLACEHOLDER
-from nb2ddp.launch import launch_files
-from nb2ddp.model import (
-    Conversion,
-    Diagnostic,
-    Location,
-    NotebookError,
-    Options,
-    OptionsError,
-    Result,
-)
-from nb2ddp.notebook import Cell, Notebook, parse_notebook
-from nb2ddp.positions import file_lines
-from nb2ddp.program import Program
-from nb2ddp.render import script, setup
-from nb2ddp.requirements import requirements
-from nb2ddp.rules import RULES
-from nb2ddp.suppress import Suppressions
+from nb2ddp.facts.program import Program
+from nb2ddp.notebook.ipynb import Cell, Notebook, parse_notebook
+from nb2ddp.notebook.lines import file_lines
+from nb2ddp.notebook.magics import PLACEHOLDER
+from nb2ddp.options import Options, OptionsError
+from nb2ddp.results import Conversion, Diagnostic, Location, NotebookError
+from nb2ddp.rules.engine import refuse, rewrite
+from nb2ddp.rules.index import RULES
+from nb2ddp.rules.suppress import Suppressions
+from nb2ddp.script.launch import launch_files
+from nb2ddp.script.packages import requirements
+from nb2ddp.script.render import script, setup
 
 #: NUL, and halves of characters, which JSON can spell and UTF-8 cannot.
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
@@ -86,37 +77,6 @@ def difference(text: str, name: str, script_name: str, options: Options | None =
     return done.conversion, _diff(
         before[before.index(head) + len(head) :].lstrip("\n"), done.conversion.files[script_name], name, script_name
     )
-
-
-def convert_file(notebook: Path, script: Path, options: Options | None = None) -> Result:
-    """Convert a notebook file into a script, with the launch files beside it.
-
-    Files are replaced whole or not at all, and only where their content differs.
-
-    Args:
-        notebook: the .ipynb file, which is only read.
-        script: the file to write; its folder is created.
-        options: what to produce; the defaults if None.
-
-    Raises:
-        NotebookError: the notebook cannot be converted; nothing is written.
-        OptionsError, LaunchError: as for `convert_notebook`; nothing is written.
-        OSError: a file cannot be read or written.
-    """
-    conversion = convert_source(decode(read(notebook)), notebook.stem, script.name, options)
-    return write(Job(notebook, script, options or Options()), conversion)
-
-
-def decode(content: bytes) -> str:
-    """The text of an .ipynb file.
-
-    Raises:
-        NotebookError: it is not UTF-8.
-    """
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise NotebookError(f"not a notebook: not UTF-8 ({error.reason} at byte {error.start})") from None
 
 
 def check_codes(options: Options) -> None:

@@ -11,11 +11,11 @@ from nbconvert.exporters import Exporter
 from nbconvert.utils.exceptions import ConversionException
 from traitlets import Dict, Enum, Int, Unicode
 
-from nb2ddp.config import ConfigError, settings
 from nb2ddp.convert import convert_notebook
-from nb2ddp.launch import LaunchError
-from nb2ddp.model import NotebookError, OptionsError, Severity
-from nb2ddp.notebook import from_node
+from nb2ddp.notebook.ipynb import from_node
+from nb2ddp.options import LaunchError, OptionsError
+from nb2ddp.project.config import ConfigError, settings
+from nb2ddp.results import NotebookError, Severity
 
 #: The exporter's own traits, which are nb2ddp's settings by their names in pyproject.toml.
 _SETTINGS = (

@@ -54,7 +54,7 @@ def main() -> None:
     run("lint", PYTHON, "-m", "ruff", "check", ".")
     run("format", PYTHON, "-m", "ruff", "format", "--check", ".")
     run("types", PYTHON, "-m", "mypy")
-    run("documentation", PYTHON, "-m", "nb2ddp.docs", "--check")
+    run("documentation", PYTHON, "-m", "nb2ddp.cli.docs", "--check")
     run("fast tests", PYTHON, "-m", "pytest", "-q", "-n", "auto", "-m", "not e2e and not cluster")
     run("tests that train", PYTHON, "-m", "pytest", "-q", "-n", "auto", "-m", "e2e")
     run("tests on clusters", PYTHON, "-m", "pytest", "-q", "-m", "cluster")

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from nb2ddp.cli import main
-from nb2ddp.config import clear
+from nb2ddp.cli.main import main
+from nb2ddp.project.config import clear
 from tests.command import Command
 
 

@@ -13,7 +13,7 @@ import nbformat
 import pytest
 
 from nb2ddp.convert import convert_source
-from nb2ddp.model import Conversion, NotebookError, Severity
+from nb2ddp.results import Conversion, NotebookError, Severity
 
 FOLDER = Path(__file__).parent.parent / "fixtures" / "constructs"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))

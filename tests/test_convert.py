@@ -20,7 +20,7 @@ from nb2ddp import (
     convert_paths,
     convert_source,
 )
-from nb2ddp.inputs import InputError
+from nb2ddp.project.inputs import InputError
 from tests.command import Command, files
 from tests.notebooks import CELLS, document, text, write
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from nb2ddp.convert import convert_source
-from nb2ddp.model import Diagnostic, NotebookError
+from nb2ddp.results import Diagnostic, NotebookError
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 NOTEBOOKS = sorted((FIXTURES / "notebooks").glob("*.ipynb"))

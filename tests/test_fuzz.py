@@ -18,13 +18,15 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from nb2ddp.batch import Job, Mode, convert_job
 from nb2ddp.codes import INTERNAL
 from nb2ddp.convert import difference
-from nb2ddp.inputs import Input, InputError, script_for
-from nb2ddp.ipython import mask
-from nb2ddp.model import Options, Result, Status
-from nb2ddp.rules import RULES
+from nb2ddp.notebook.magics import mask
+from nb2ddp.options import Options
+from nb2ddp.project.files import Job
+from nb2ddp.project.inputs import Input, InputError, script_for
+from nb2ddp.project.pool import Mode, convert_job
+from nb2ddp.results import Result, Status
+from nb2ddp.rules.index import RULES
 from tests.notebooks import CELLS, code, document, markdown
 
 CASES = int(os.environ.get("NB2DDP_FUZZ_CASES", "400"))
@@ -252,7 +254,7 @@ def test_bytes(data: st.DataObject, encoding: str, line_end: str) -> None:
     st.sampled_from(["accelerate", "torchrun", "slurm"]),
 )
 def test_names(name: str, launcher: str) -> None:
-    from nb2ddp.launch import Launch
+    from nb2ddp.options import Launch
 
     try:
         raw = os.fsencode(f"{name}.ipynb")

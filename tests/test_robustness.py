@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from nb2ddp import Launch, NotebookError, Options, Slurm, convert_source, files
-from nb2ddp.model import Result
+from nb2ddp import Launch, NotebookError, Options, Slurm, convert_source
+from nb2ddp.project import files
+from nb2ddp.results import Result
 from tests.command import Command
 from tests.command import files as files_of
 from tests.notebooks import CELLS, code, document, markdown, text, write
@@ -345,7 +346,7 @@ class TestSizes:
 def test_a_result_crosses_a_process_boundary() -> None:
     import pickle
 
-    from nb2ddp.model import Failure, Location, Status
+    from nb2ddp.results import Failure, Location, Status
 
     result = Result(Path("a"), Path("b"), Status.FAILED, failure=Failure("DDP001", "m", Location(1, 2, 3), 4, "x"))
     assert pickle.loads(pickle.dumps(result)) == result

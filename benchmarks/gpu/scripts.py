@@ -11,7 +11,7 @@ import nbformat
 from nbconvert import PythonExporter
 
 from benchmarks.gpu.kinds import KINDS, NOTEBOOKS, Job
-from nb2ddp.convert import convert_file
+from nb2ddp.api import convert_file
 
 HANDWRITTEN = Path(__file__).parent / "handwritten" / "sft.py"
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.edits import Edit, InsertBefore, Wrap
-from nb2ddp.keywords import Passed, is_closed, passed, set_argument
-from nb2ddp.model import Severity
-from nb2ddp.program import Finding, Program
-from nb2ddp.rule import Example, Rule
-from nb2ddp.tree import Tree, argument, keyword
+from nb2ddp.facts.program import Program
+from nb2ddp.results import Severity
+from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.arguments import Passed, is_closed, passed, set_argument
+from nb2ddp.syntax.edits import Edit, InsertBefore, Wrap
+from nb2ddp.syntax.tree import Tree, argument, keyword
 
 PER_DEVICE, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
 #: What a config that names neither field trains with: transformers' defaults (training_args.py) ...

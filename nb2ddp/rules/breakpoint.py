@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.edits import Remove, Replace
-from nb2ddp.program import Finding, Program
-from nb2ddp.rule import Example, Rule
+from nb2ddp.facts.program import Program
+from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.edits import Remove, Replace
 
 _STOPPING = re.compile(r"breakpoint|(pdb|ipdb|pudb)\.(set_trace|post_mortem|pm)|code\.interact")
 

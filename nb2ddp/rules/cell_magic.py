@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.edits import Remove, Replace
-from nb2ddp.ipython import PYTHON_CELL_MAGICS, Kind, Syntax
-from nb2ddp.model import Severity
-from nb2ddp.program import Finding, Program
-from nb2ddp.rule import Example, Rule
-from nb2ddp.tree import small_statements
+from nb2ddp.facts.program import Program
+from nb2ddp.notebook.magics import PYTHON_CELL_MAGICS, Kind, Syntax
+from nb2ddp.results import Severity
+from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.edits import Remove, Replace
+from nb2ddp.syntax.tree import small_statements
 
 
 def find(program: Program) -> Iterator[Finding]:

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.edits import Remove, Replace
-from nb2ddp.ipython import Kind, Syntax, without_comment
-from nb2ddp.model import Severity
-from nb2ddp.once import WAIT, once_a_machine
-from nb2ddp.program import Finding, Program
-from nb2ddp.rule import Example, Rule
-from nb2ddp.shell import is_install, parse, quoted
+from nb2ddp.facts.once import WAIT, once_a_machine
+from nb2ddp.facts.program import Program
+from nb2ddp.facts.shell import is_install, parse, quoted
+from nb2ddp.notebook.magics import Kind, Syntax, without_comment
+from nb2ddp.results import Severity
+from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.edits import Remove, Replace
 
 #: The programs that run the body, as Python writes them; `%%script` names its own.
 _PROGRAMS = {

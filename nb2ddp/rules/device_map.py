@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from nb2ddp.edits import Replace
-from nb2ddp.keywords import entry, passed, set_argument
-from nb2ddp.model import Severity
-from nb2ddp.models import is_partial, loaders_handed_on, loads, unknown_loads
-from nb2ddp.program import Finding, Program
-from nb2ddp.rule import Example, Rule
+from nb2ddp.facts.loading import is_partial, loaders_handed_on, loads, unknown_loads
+from nb2ddp.facts.program import Program
+from nb2ddp.results import Severity
+from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.arguments import entry, passed, set_argument
+from nb2ddp.syntax.edits import Replace
 
 _CPU = re.compile(r"""["']cpu["']""")
 

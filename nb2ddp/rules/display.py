@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.edits import Edit, Remove, Replace
-from nb2ddp.effects import effect
-from nb2ddp.model import Severity
-from nb2ddp.program import Finding, Program
-from nb2ddp.rule import Example, Rule
+from nb2ddp.facts.effects import effect
+from nb2ddp.facts.program import Program
+from nb2ddp.results import Severity
+from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.edits import Edit, Remove, Replace
 
 _DISPLAY = frozenset(
     f"{module}.{name}"

@@ -8,15 +8,15 @@ from typing import cast
 
 import libcst as cst
 
-from nb2ddp.edits import Edit, Wrap
-from nb2ddp.effects import Effect, effect, gives_an_object, writes
-from nb2ddp.keywords import passed
-from nb2ddp.model import Severity
-from nb2ddp.once import SHARE, WAIT, ask_once, is_asked_once, is_guarded, once_a_machine, shared, wait_after
-from nb2ddp.program import Finding, Program
-from nb2ddp.rule import Example, Rule
-from nb2ddp.tree import Statement, Tree, argument, keyword, small_statements
-from nb2ddp.writers import run_by_one
+from nb2ddp.facts.effects import Effect, effect, gives_an_object, writes
+from nb2ddp.facts.once import SHARE, WAIT, ask_once, is_asked_once, is_guarded, once_a_machine, shared, wait_after
+from nb2ddp.facts.program import Program
+from nb2ddp.facts.writers import run_by_one
+from nb2ddp.results import Severity
+from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.arguments import passed
+from nb2ddp.syntax.edits import Edit, Wrap
+from nb2ddp.syntax.tree import Statement, Tree, argument, keyword, small_statements
 
 #: Fields of training arguments that must be the same in every process.
 _SAME_EVERYWHERE = ("output_dir", "logging_dir", "seed", "data_seed")

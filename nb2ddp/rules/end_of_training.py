@@ -6,13 +6,12 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.edits import InsertAfter
-from nb2ddp.keywords import passed
-from nb2ddp.model import Severity
-from nb2ddp.models import loads
-from nb2ddp.program import Finding, Program
-from nb2ddp.rule import Example, Rule
-from nb2ddp.templates import render
+from nb2ddp.facts.checkpoints import keeps_engine
+from nb2ddp.facts.program import Program
+from nb2ddp.results import Severity
+from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.script.templates import render
+from nb2ddp.syntax.edits import InsertAfter
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -39,12 +38,6 @@ def find(program: Program) -> Iterator[Finding]:
         needs=frozenset({"engine"}),
         severity=Severity.WARNING,
     )
-
-
-def keeps_engine(program: Program) -> bool:
-    """True where an in-process vLLM engine may still need the process group after training."""
-    given = [passed(program.tree, call, "fast_inference") for call in loads(program.tree)]
-    return any(g is not None and program.tree.literal(g.value) is not False for g in given)
 
 
 RULE = Rule(

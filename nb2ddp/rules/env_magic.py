@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
-from nb2ddp.edits import Remove, Replace
-from nb2ddp.ipython import Kind
-from nb2ddp.program import Finding, Program
-from nb2ddp.rule import Example, Rule
-from nb2ddp.shell import parse
-
-_ASSIGNMENT = re.compile(r"(?P<name>\w+)(?:\s*=\s*|\s+)(?P<value>.*)")
-_COMMENT = re.compile(r"(?:^|\s+)(#.*)$")
-
-
-def assignment(text: str) -> tuple[str, str, str] | None:
-    """Name, value and comment of `%env NAME=value # comment`; None where the magic only shows."""
-    comment = _COMMENT.search(text)
-    match = _ASSIGNMENT.fullmatch(_COMMENT.sub("", text).strip())
-    return (match["name"], match["value"].strip(), comment[1] if comment else "") if match else None
+from nb2ddp.facts.environment import assignment
+from nb2ddp.facts.program import Program
+from nb2ddp.facts.shell import parse
+from nb2ddp.notebook.magics import Kind
+from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.edits import Remove, Replace
 
 
 def find(program: Program) -> Iterator[Finding]:

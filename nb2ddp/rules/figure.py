@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.edits import Edit, InsertAfter, Remove, Replace
-from nb2ddp.once import on_main_process
-from nb2ddp.program import Finding, Program
-from nb2ddp.rule import Example, Rule
-from nb2ddp.tree import small_statements
+from nb2ddp.facts.once import on_main_process
+from nb2ddp.facts.program import Program
+from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.edits import Edit, InsertAfter, Remove, Replace
+from nb2ddp.syntax.tree import small_statements
 
 
 def find(program: Program) -> Iterator[Finding]:

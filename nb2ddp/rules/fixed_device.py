@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.edits import Replace
-from nb2ddp.program import Finding, Program
-from nb2ddp.rule import Example, Rule
-from nb2ddp.tree import Tree, keyword
+from nb2ddp.facts.program import Program
+from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.edits import Replace
+from nb2ddp.syntax.tree import Tree, keyword
 
 _INDEXED = re.compile(r"cuda:(\d+)")
 #: Functions of torch.cuda whose first argument is a device.

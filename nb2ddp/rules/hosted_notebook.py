@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.edits import Edit, Remove, Replace
-from nb2ddp.model import Severity
-from nb2ddp.program import Finding, Program
-from nb2ddp.rule import Example, Rule
-from nb2ddp.rules.rank_variables import environ_key
-from nb2ddp.tree import Tree, dotted
+from nb2ddp.facts.environment import environ_key
+from nb2ddp.facts.program import Program
+from nb2ddp.results import Severity
+from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.edits import Edit, Remove, Replace
+from nb2ddp.syntax.tree import Tree, dotted
 
 _HOSTED = ("google.colab", "kaggle_secrets", "kaggle_web_client")
 _SECRET = re.compile(r"google\.colab\.userdata\.get|.*\.get_secret|kaggle_secrets\.UserSecretsClient\.get_secret")

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.edits import SetKeyword
-from nb2ddp.model import Severity
-from nb2ddp.program import Finding, Program
-from nb2ddp.rule import Example, Rule
-from nb2ddp.tree import keyword
+from nb2ddp.facts.program import Program
+from nb2ddp.results import Severity
+from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.edits import SetKeyword
+from nb2ddp.syntax.tree import keyword
 
 FIELD = "gather_across_devices"
 #: Losses with this field (sentence_transformers/losses, version 5.1 and newer).

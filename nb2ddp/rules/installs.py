@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nb2ddp.edits import Remove
-from nb2ddp.program import Finding, Program
-from nb2ddp.rule import Example, Rule
+from nb2ddp.facts.program import Program
+from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.edits import Remove
 
 
 def find(program: Program) -> Iterator[Finding]:

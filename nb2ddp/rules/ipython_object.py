@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.edits import Remove, Replace
-from nb2ddp.model import Severity
-from nb2ddp.once import WAIT, once_a_machine
-from nb2ddp.program import Finding, Program
-from nb2ddp.rule import Example, Rule
+from nb2ddp.facts.once import WAIT, once_a_machine
+from nb2ddp.facts.program import Program
+from nb2ddp.results import Severity
+from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.edits import Remove, Replace
 
 
 def find(program: Program) -> Iterator[Finding]:

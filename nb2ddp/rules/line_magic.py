@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.edits import Edit, Remove, Replace
-from nb2ddp.ipython import Kind, Syntax
-from nb2ddp.model import Severity
-from nb2ddp.program import Finding, Program
-from nb2ddp.rule import Example, Rule
+from nb2ddp.facts.program import Program
+from nb2ddp.facts.shell import parse
+from nb2ddp.notebook.magics import Kind, Syntax
+from nb2ddp.results import Severity
+from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.rules.shell_command import shell_findings
-from nb2ddp.shell import parse
+from nb2ddp.syntax.edits import Edit, Remove, Replace
 
 #: Magics that change or show the notebook only.
 _NOTEBOOK_ONLY = frozenset(

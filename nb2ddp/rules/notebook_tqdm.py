@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.edits import Replace
-from nb2ddp.program import Finding, Program
-from nb2ddp.rule import Example, Rule
-from nb2ddp.tree import dotted
+from nb2ddp.facts.program import Program
+from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.edits import Replace
+from nb2ddp.syntax.tree import dotted
 
 _MESSAGE = "tqdm.notebook draws in a notebook"
 

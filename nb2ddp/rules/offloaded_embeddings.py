@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.keywords import passed, set_argument
-from nb2ddp.program import Finding, Program
-from nb2ddp.rule import Example, Rule
+from nb2ddp.facts.program import Program
+from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.arguments import passed, set_argument
 
 FOLDER = "_unsloth_temporary_saved_buffers"
 OWN = f"f\"{FOLDER}/{{os.environ.get('RANK', 0)}}\""

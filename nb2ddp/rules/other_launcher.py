@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.ipython import Kind
-from nb2ddp.model import Severity
-from nb2ddp.program import Finding, Program
-from nb2ddp.rule import Example, Rule
-from nb2ddp.tree import Tree, keyword
+from nb2ddp.facts.program import Program
+from nb2ddp.notebook.magics import Kind
+from nb2ddp.results import Severity
+from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.tree import Tree, keyword
 
 _LAUNCHERS = re.compile(
     r"(accelerate(\.launchers)?\.)?(notebook_launcher|debug_launcher)|torch\.multiprocessing\.(spawn|start_processes)"

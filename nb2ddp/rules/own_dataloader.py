@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.model import Severity
-from nb2ddp.program import Finding, Program
-from nb2ddp.rule import Example, Rule
+from nb2ddp.facts.program import Program
+from nb2ddp.results import Severity
+from nb2ddp.rules.rule import Example, Finding, Rule
 
 _METHOD = "get_train_dataloader"
 _SHARED_OUT = ("get_train_dataloader", "get_eval_dataloader", "get_test_dataloader")

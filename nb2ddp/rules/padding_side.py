@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.model import Severity
-from nb2ddp.models import has_new_head, loads, model_name
-from nb2ddp.program import Finding, Program
-from nb2ddp.rule import Example, Rule
-from nb2ddp.tree import Tree, keyword
+from nb2ddp.facts.loading import has_new_head, loads, model_name
+from nb2ddp.facts.program import Program
+from nb2ddp.results import Severity
+from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.tree import Tree, keyword
 
 #: Encoders whose heads read the first token, or whose positions count from it.
 _READS_FIRST_TOKEN = re.compile(r"bert|electra|mpnet|ernie|longformer|big-?bird", re.IGNORECASE)

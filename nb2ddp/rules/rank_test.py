@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.model import Severity
-from nb2ddp.program import Finding, Program
-from nb2ddp.rule import Example, Rule
-from nb2ddp.tree import Tree
+from nb2ddp.facts.program import Program
+from nb2ddp.results import Severity
+from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.tree import Tree
 
 #: What differs between processes: accelerate's and transformers' questions, ranks of torch and of the environment.
 _ASKS_RANK = re.compile(

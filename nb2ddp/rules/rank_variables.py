@@ -6,19 +6,12 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.edits import Remove
-from nb2ddp.ipython import Kind
-from nb2ddp.model import Severity
-from nb2ddp.program import Finding, Program
-from nb2ddp.rule import Example, Rule
-from nb2ddp.rules.env_magic import assignment
-from nb2ddp.tree import Tree
-
-#: What torchrun and accelerate set for each process, and what hides GPUs from them.
-LAUNCHER_VARIABLES = frozenset(
-    "CUDA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT RANK "
-    "WORLD_SIZE".split()
-)
+from nb2ddp.facts.environment import LAUNCHER_VARIABLES, assignment, environ_key
+from nb2ddp.facts.program import Program
+from nb2ddp.notebook.magics import Kind
+from nb2ddp.results import Severity
+from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.edits import Remove
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -57,14 +50,6 @@ def _variable(program: Program, statement: cst.BaseSmallStatement) -> object:
     if tree.qualified(call.func) in ("os.environ.setdefault", "os.putenv") and call.args:
         return tree.literal(call.args[0].value)
     return None
-
-
-def environ_key(tree: Tree, target: cst.BaseExpression) -> object:
-    """The variable that `os.environ[...]` names as an assignment's target."""
-    if not isinstance(target, cst.Subscript) or tree.qualified(target.value) != "os.environ":
-        return None
-    index = target.slice[0].slice
-    return tree.literal(index.value) if isinstance(index, cst.Index) else None
 
 
 RULE = Rule(

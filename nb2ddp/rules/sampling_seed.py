@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.edits import Replace
-from nb2ddp.program import Finding, Program
-from nb2ddp.rule import Example, Rule
-from nb2ddp.tree import keyword
+from nb2ddp.facts.program import Program
+from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.edits import Replace
+from nb2ddp.syntax.tree import keyword
 
 OWN = 'int(os.environ.get("RANK", 0))'
 

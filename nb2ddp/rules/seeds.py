@@ -7,14 +7,15 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.edits import Guard, Replace, SetKeyword
-from nb2ddp.model import Severity
-from nb2ddp.models import has_new_head, is_load
-from nb2ddp.once import is_guarded
-from nb2ddp.program import Finding, Program
-from nb2ddp.rule import Example, Rule
+from nb2ddp.facts.loading import has_new_head, is_load
+from nb2ddp.facts.once import is_guarded
+from nb2ddp.facts.program import Program
+from nb2ddp.facts.randomness import seed
+from nb2ddp.results import Severity
 from nb2ddp.rules import early_write
-from nb2ddp.tree import Tree, argument, keyword
+from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.edits import Guard, Replace, SetKeyword
+from nb2ddp.syntax.tree import Tree, argument, keyword
 
 #: Functions that draw from a generator which nothing has seeded.
 _DRAWING = re.compile(
@@ -39,7 +40,6 @@ _DATA_FUNCTIONS = re.compile(
 )
 #: Splitters that draw only where they are told to.
 _FOLDS = re.compile(r"sklearn(\.\w+)*\.(Stratified|Group|StratifiedGroup)?KFold")
-_SEED_KEYWORDS = ("random_state", "seed")
 _STREAMING = re.compile(r"\bstreaming\s*=\s*True\b|\bto_iterable_dataset\(")
 
 
@@ -230,17 +230,6 @@ def _samples(tree: Tree, call: cst.Call) -> bool:
 def _places(program: Program, call: cst.Call) -> list[cst.CSTNode]:
     function = program.tree.function(call)
     return [call, *(program.calls_of(function) if function is not None else [])]
-
-
-def seed(program: Program) -> str:
-    """The seed the notebook itself names, or transformers' default."""
-    tree = program.tree
-    for name in _SEED_KEYWORDS:
-        for call in tree.of(cst.Call):
-            passed = keyword(call, name)
-            if passed is not None and tree.is_live(call) and isinstance(tree.literal(passed.value), int):
-                return str(tree.literal(passed.value))
-    return "42"
 
 
 RULE = Rule(

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.effects import effect
-from nb2ddp.ipython import Kind
-from nb2ddp.model import Severity
-from nb2ddp.once import is_guarded
-from nb2ddp.program import Finding, Program
-from nb2ddp.rule import Example, Rule
+from nb2ddp.facts.effects import effect
+from nb2ddp.facts.once import is_guarded
+from nb2ddp.facts.program import Program
+from nb2ddp.notebook.magics import Kind
+from nb2ddp.results import Severity
+from nb2ddp.rules.rule import Example, Finding, Rule
 
 _COMMAND = re.compile(
     r"\b(vllm serve|ollama serve|uvicorn|gunicorn|sglang|llama-server|text-generation-launcher|http\.server)\b|--port\b"

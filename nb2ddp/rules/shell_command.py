@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.edits import Remove, Replace
-from nb2ddp.ipython import Kind
-from nb2ddp.model import Severity
-from nb2ddp.once import SHARE, WAIT, is_guarded, on_main_process, once_a_machine, shared
-from nb2ddp.program import Finding, Program
-from nb2ddp.rule import Example, Rule
-from nb2ddp.shell import only_shows, parse, trailing_comment, without_installs
+from nb2ddp.facts.once import SHARE, WAIT, is_guarded, on_main_process, once_a_machine, shared
+from nb2ddp.facts.program import Program
+from nb2ddp.facts.shell import only_shows, parse, trailing_comment, without_installs
+from nb2ddp.notebook.magics import Kind
+from nb2ddp.results import Severity
+from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.edits import Remove, Replace
 
 
 def find(program: Program) -> Iterator[Finding]:

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.edits import DropArgument, Edit
-from nb2ddp.model import Severity
-from nb2ddp.models import loads
-from nb2ddp.program import Finding, Program
-from nb2ddp.rule import Example, Rule
-from nb2ddp.tree import keyword
+from nb2ddp.facts.loading import loads
+from nb2ddp.facts.program import Program
+from nb2ddp.results import Severity
+from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.edits import DropArgument, Edit
+from nb2ddp.syntax.tree import keyword
 
 _SPLITTING = frozenset({"balanced", "balanced_low_0", "sequential", "unsloth"})
 _PLANS = ("max_memory", "device_map_planner_kwargs")

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
-from nb2ddp.model import Severity
-from nb2ddp.program import Finding, Program
-from nb2ddp.rule import Example, Rule
-from nb2ddp.tree import Tree
+from nb2ddp.facts.program import Program
+from nb2ddp.results import Severity
+from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.tree import Tree
 
 _CLOCK = re.compile(r"time\.(time|monotonic|perf_counter|process_time)(_ns)?|datetime\.(datetime\.)?(now|utcnow|today)")
 #: What a callback tells the trainer to do (transformers, `TrainerControl`).

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.edits import Wrap
-from nb2ddp.keywords import passed, set_argument
-from nb2ddp.model import Severity
-from nb2ddp.models import ModelKind, has_new_head, loads
-from nb2ddp.program import Finding, Program
-from nb2ddp.rule import Example, Rule
-from nb2ddp.training import TOKEN_TRAINERS
-from nb2ddp.tree import keyword
+from nb2ddp.facts.loading import ModelKind, has_new_head, loads
+from nb2ddp.facts.program import Program
+from nb2ddp.facts.training import TOKEN_TRAINERS
+from nb2ddp.results import Severity
+from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.arguments import passed, set_argument
+from nb2ddp.syntax.edits import Wrap
+from nb2ddp.syntax.tree import keyword
 
 FIELD = "average_tokens_across_devices"
 COUNT = "num_items_in_batch"

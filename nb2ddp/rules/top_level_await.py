@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.edits import Edit, InsertBefore, Replace
-from nb2ddp.model import Severity
-from nb2ddp.program import Finding, Program
-from nb2ddp.rule import Example, Rule
-from nb2ddp.tree import Tree
+from nb2ddp.facts.program import Program
+from nb2ddp.results import Severity
+from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.edits import Edit, InsertBefore, Replace
+from nb2ddp.syntax.tree import Tree
 
 
 def find(program: Program) -> Iterator[Finding]:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.model import Severity
-from nb2ddp.once import is_guarded, on_main_process
-from nb2ddp.program import Finding, Program
-from nb2ddp.rule import Example, Rule
-from nb2ddp.tree import small_statements
+from nb2ddp.facts.once import is_guarded, on_main_process
+from nb2ddp.facts.program import Program
+from nb2ddp.results import Severity
+from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.tree import small_statements
 
 _OTHERS = re.compile(r"(mlflow|comet_ml|neptune|trackio|clearml|swanlab|aim)\.")
 _CALLS = frozenset({"wandb.init", "wandb.login", "wandb.log", "wandb.Table"})

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.model import Severity
-from nb2ddp.once import suppresses
-from nb2ddp.program import Finding, Program
-from nb2ddp.rule import Example, Rule
+from nb2ddp.facts.once import suppresses
+from nb2ddp.facts.program import Program
+from nb2ddp.results import Severity
+from nb2ddp.rules.rule import Example, Finding, Rule
 
 _MESSAGE = "an exception on one process leaves the others waiting for it until the job times out: let it end the script"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nb2ddp.keywords import passed, set_argument
-from nb2ddp.models import ModelKind, has_lora
-from nb2ddp.program import Finding, Program
-from nb2ddp.rule import Example, Rule
+from nb2ddp.facts.loading import ModelKind, has_lora
+from nb2ddp.facts.program import Program
+from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.arguments import passed, set_argument
 
 FIELD = "ddp_find_unused_parameters"
 

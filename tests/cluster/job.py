@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nb2ddp.convert import convert_file
-from nb2ddp.launch import Launch
-from nb2ddp.model import Options
+from nb2ddp.api import convert_file
+from nb2ddp.options import Launch, Options
 from tests.e2e.runner import Run, Trainings, copy_hub, environment, read_steps, read_writers, run
 
 if TYPE_CHECKING:

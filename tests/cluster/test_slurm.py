@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nb2ddp.launch import Launch, Slurm, launch_command
+from nb2ddp.options import Launch, Slurm
+from nb2ddp.script.launch import launch_command
 
 from . import slurm
 from .job import SCRIPT, Job, prepare, wait_for

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nb2ddp.launch import Launch, Launcher, launch_command
+from nb2ddp.options import Launch, Launcher
+from nb2ddp.script.launch import launch_command
 from tests.e2e.runner import Run
 
 from . import machines

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nb2ddp.convert import convert_file
+from nb2ddp.api import convert_file
 
 from .runner import run
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from nb2ddp.convert import convert_file
+from nb2ddp.api import convert_file
 
 from .corpus_hub import build
 from .runner import Run, difference, run

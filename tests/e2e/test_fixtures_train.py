@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nb2ddp.convert import convert_file
+from nb2ddp.api import convert_file
 
 from .runner import difference, run
 

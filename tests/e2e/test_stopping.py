@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nb2ddp.convert import convert_file
-from nb2ddp.launch import Launch
+from nb2ddp.api import convert_file
+from nb2ddp.options import Launch
 from tests.cluster.job import Job, prepare, wait_for
 from tests.e2e.runner import free_port
 

@@ -1,0 +1,239 @@
+"""Do what a command line asks for."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Any
+
+import click
+
+from nb2ddp import __version__
+from nb2ddp.cli import report
+from nb2ddp.options import LaunchError, OptionsError
+from nb2ddp.project.cache import Cache
+from nb2ddp.project.config import ConfigError
+from nb2ddp.project.files import STDIN, Job
+from nb2ddp.project.inputs import InputError, is_notebook_name
+from nb2ddp.project.plan import NoOutputError, Planned, plan, plan_one
+from nb2ddp.project.pool import Mode, run
+from nb2ddp.results import Result, Severity, Status
+from nb2ddp.script.launch import launch_command, launch_files
+
+USAGE_ERRORS = (ConfigError, InputError, LaunchError, OptionsError)
+_STREAM = "-"
+
+
+@dataclass(frozen=True)
+class Request:
+    """A command line."""
+
+    paths: tuple[str, ...]
+    #: Settings, by the keys of `config.KEYS`: only those that were given.
+    given: Mapping[str, Any]
+    exclude: tuple[str, ...] = ()
+    check: bool = False
+    diff: bool = False
+    hook: bool = False
+    form: str = "text"
+    summary_file: Path | None = None
+    quiet: bool = False
+    verbose: bool = False
+    jobs: int | None = None
+    no_cache: bool = False
+    isolated: bool = False
+
+    @property
+    def level(self) -> Severity:
+        """The severity from which findings are printed for a person."""
+        if self.quiet:
+            return Severity.ERROR
+        return Severity.NOTE if self.verbose else Severity.WARNING
+
+
+def execute(request: Request) -> int:
+    """Convert, print and count.
+
+    Args:
+        request: what to do.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        ConfigError, InputError, LaunchError, OptionsError: wrong usage; nothing has been written.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    planned, mode = _plan(request)
+    jobs = [each.job for each in planned]
+    cache = None if request.no_cache else Cache()
+    results: list[Result] = []
+    printer = _Printer(request, mode)
+    shows_progress = len(jobs) > 1 and not request.quiet and sys.stderr.isatty() and not os.environ.get("CI")
+    with _progress(len(jobs), is_shown=shows_progress) as advance:
+        for result in run(jobs, mode, processes=request.jobs, cache=cache, done=advance):
+            results.append(result)
+            if not shows_progress:
+                printer.show(result)
+    if shows_progress:
+        for result in results:
+            printer.show(result)
+    printer.end(results)
+    if len(planned) == 1 and mode is Mode.WRITE and not request.quiet and results[0].status is Status.CONVERTED:
+        command = launch_command(jobs[0].options.launch, jobs[0].script.name)
+        if not jobs[0].options.requirements and any(d.code == "DDP306" for d in results[0].diagnostics):
+            click.echo("The notebook installs packages: --requirements writes them beside the script.", err=True)
+        click.echo(f"Start it in {report.printable(str(jobs[0].script.parent))} with: {command}", err=True)
+    code = max((report.exit_code(r, p.fail_on) for r, p in zip(results, planned, strict=True)), default=0)
+    return max(code, _hook(results, jobs)) if request.hook else code
+
+
+def _plan(request: Request) -> tuple[list[Planned], Mode]:
+    """Decide what the positional arguments mean."""
+    paths, reads_config = request.paths, not request.isolated
+    mode = Mode.CHECK if request.check else Mode.DIFF if request.diff else Mode.WRITE
+    if request.diff and request.form != "text":
+        raise InputError("--diff prints text; it does not go with --format")
+    if _STREAM in paths:
+        return [_plan_stream(request, mode)], Mode.TEXT if paths[-1] == _STREAM and mode is Mode.WRITE else mode
+    if len(paths) == 2 and "output-dir" not in request.given and paths[1].endswith(".py"):
+        if Path(paths[1]).is_dir():
+            raise InputError(f"{paths[1]} is a folder; to write into it say --output-dir {paths[1]}")
+        return [plan_one(Path(paths[0]), Path(paths[1]), request.given, reads_config=reads_config)], mode
+    try:
+        return plan(paths, request.given, request.exclude, reads_config=reads_config), mode
+    except NoOutputError as error:
+        if len(paths) == 1 and request.diff and not Path(paths[0]).is_dir():
+            script = Path(paths[0]).with_suffix(".py")
+            return [plan_one(Path(paths[0]), script, request.given, reads_config=reads_config)], mode
+        if len(paths) == 2 and is_notebook_name(paths[1]):
+            raise InputError(
+                f"An output never ends in .ipynb, so {paths[1]} is taken for an input; "
+                "for several notebooks say --output-dir FOLDER"
+            ) from None
+        raise error from None
+    except InputError as error:
+        is_output = len(paths) == 2 and "output-dir" not in request.given and not Path(paths[1]).exists()
+        if is_output and str(error).startswith(paths[1]):
+            raise InputError(f"{paths[1]}: the name of a script ends in .py; for a folder say --output-dir") from None
+        raise
+
+
+def _plan_stream(request: Request, mode: Mode) -> Planned:
+    if len(request.paths) > 2 or "output-dir" in request.given:
+        raise InputError("- takes one notebook: nb2ddp - train.py, nb2ddp finetune.ipynb -, or nb2ddp - -")
+    first, last = request.paths[0], request.paths[-1]
+    if mode is Mode.CHECK and last == _STREAM:
+        raise InputError("--check compares files; there is none for -")
+    if mode is Mode.WRITE and last == _STREAM and request.form != "text":
+        raise InputError("the script goes to standard output; findings in another format would go there too")
+    notebook = STDIN if first == _STREAM else Path(first)
+    if last != _STREAM:
+        if not last.endswith(".py"):
+            raise InputError(f"{last}: the name of a script ends in .py")
+        script = Path(last)
+    else:
+        script = Path("train.py" if first == _STREAM else Path(first).with_suffix(".py").name)
+    return plan_one(notebook, script, request.given, reads_config=not request.isolated)
+
+
+class _Printer:
+    """Results on standard output, talk about them on standard error.
+
+    Args:
+        request: how to print.
+        mode: what was done.
+    """
+
+    def __init__(self, request: Request, mode: Mode) -> None:
+        self.request = request
+        self.mode = mode
+
+    def show(self, result: Result) -> None:
+        """Print one notebook's result."""
+        if self.request.form == "github":
+            for line in report.github_lines(result, self.request.level):
+                click.echo(line)
+        elif self.request.form == "text":
+            takes_stdout = self.mode in (Mode.DIFF, Mode.TEXT)
+            for line in report.text_lines(result, self.request.level):
+                click.echo(line, err=takes_stdout)
+            if self.mode is Mode.DIFF:
+                for line in result.text.splitlines():
+                    click.echo(_diff_line(line))
+            elif self.mode is Mode.TEXT:
+                sys.stdout.flush()
+                sys.stdout.buffer.write(result.text.encode())
+            elif result.status is Status.CONVERTED and not self.request.quiet:
+                click.echo(f"wrote {', '.join(report.printable(str(path)) for path in result.written)}", err=True)
+
+    def end(self, results: Sequence[Result]) -> None:
+        """Print what is printed once."""
+        if self.request.form == "json":
+            click.echo(report.as_json(results))
+        elif self.request.form == "sarif":
+            from nb2ddp.cli.sarif import as_sarif
+
+            click.echo(as_sarif(results, __version__))
+        if self.request.summary_file is not None:
+            with self.request.summary_file.open("a", encoding="utf-8") as file:
+                file.write(report.markdown(results))
+        if not self.request.quiet:
+            click.echo(report.Counts(results).summary(), err=True)
+
+
+def _diff_line(line: str) -> str:
+    """A line of a diff, coloured as git does, and unable to steer the terminal."""
+    text = line.expandtabs() if "\t" in line else line
+    text = report.printable(text)
+    if line.startswith(("--- ", "+++ ")):
+        return click.style(text, bold=True)
+    color = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1])
+    return click.style(text, fg=color) if color else text
+
+
+def _hook(results: Sequence[Result], jobs: Sequence[Job]) -> int:
+    """Name the files that a commit still lacks: 1 where there are any."""
+    written = [path for result in results for path in result.written]
+    outputs = []
+    for job, result in zip(jobs, results, strict=True):
+        if result.status is not Status.FAILED:
+            beside = launch_files(job.options.launch, job.script.name)
+            outputs += [job.script, *(job.script.parent / name for name in beside)]
+    lacking = list(dict.fromkeys([*written, *_untracked(outputs)]))
+    if not lacking:
+        return 0
+    click.echo("The commit lacks converted files. Add them and commit again:")
+    click.echo(f"  {shlex.join(['git', 'add', '--', *map(str, lacking)])}")
+    return 1
+
+
+def _untracked(paths: Sequence[Path]) -> list[Path]:
+    """The files that git neither tracks nor ignores; none outside a repository."""
+    command = ["git", "ls-files", "--others", "--exclude-standard", "-z", "--", *map(str, paths)]
+    if not paths:
+        return []
+    try:
+        listed = subprocess.run(command, capture_output=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return []
+    return [Path(os.fsdecode(name)) for name in listed.split(b"\0") if name]
+
+
+@contextmanager
+def _progress(length: int, *, is_shown: bool) -> Iterator[Callable[[], None]]:
+    """A progress bar on standard error, or nothing; what it yields is to be called for each notebook."""
+    if not is_shown:
+        yield lambda: None
+        return
+    with click.progressbar(length=length, label="Converting", file=sys.stderr, show_pos=True) as bar:
+        yield lambda: bar.update(1)

@@ -1,0 +1,303 @@
+"""The command. What takes long to import is imported when it is needed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from nb2ddp import __version__
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_SECTIONS = ("Where to", "What to do", "Training job", "Findings", "Other")
+_EXAMPLES = """\
+\b
+Examples:
+  nb2ddp finetune.ipynb train.py                  convert one notebook
+  nb2ddp finetune.ipynb train.py --diff           show what is rewritten
+  nb2ddp notebooks --output-dir scripts           convert a folder
+  nb2ddp notebooks --output-dir scripts --check   in CI: is every script up to date?
+  nb2ddp finetune.ipynb train.py --num-processes 8 --launcher slurm
+  nb2ddp --explain DDP101                         why a finding matters
+
+\b
+Exit code: 0 done; 1 a script is out of date, or findings of the --fail-on level;
+2 a notebook or a file failed, or wrong usage. Settings for a whole project go
+into [tool.nb2ddp] of pyproject.toml.
+"""
+
+
+class _Option(click.Option):
+    """An option with the section of the help that it belongs to."""
+
+    def __init__(self, *arguments: Any, section: str = "Other", **attributes: Any) -> None:
+        super().__init__(*arguments, **attributes)
+        self.section = section
+
+
+class _Command(click.Command):
+    """A command whose help lists its options by topic."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write one list of options for each section."""
+        for section in _SECTIONS:
+            rows = [
+                row
+                for option in self.get_params(ctx)
+                if isinstance(option, click.Option)
+                and getattr(option, "section", "Other") == section
+                and (row := option.get_help_record(ctx))
+            ]
+            if rows:
+                with formatter.section(section):
+                    formatter.write_dl(rows)
+
+
+def _option(section: str, *names: str, **attributes: Any) -> Callable[[_Function], _Function]:
+    return click.option(*names, cls=_Option, section=section, **attributes)
+
+
+def _codes(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> list[str] | None:
+    """Codes from an option that takes several, with commas or repeated."""
+    codes = [code.strip().upper() for value in values for code in value.split(",")]
+    for code in codes:
+        if not code.startswith("DDP"):
+            raise click.BadParameter(f"{code!r} is not a code such as DDP101 or DDP3.")
+    return codes or None
+
+
+def _slurm(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, Any] | None:
+    table: dict[str, Any] = {}
+    for value in values:
+        key, equals, text = value.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{value!r} is not KEY=VALUE.")
+        if key in ("options", "modules"):
+            table.setdefault(key, []).append(text)
+        elif key == "environment":
+            name, _, content = text.partition("=")
+            table.setdefault(key, {})[name] = content
+        else:
+            table[key] = int(text) if key == "cpus-per-gpu" and text.isdecimal() else text
+    return table or None
+
+
+def _complete_code(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    from nb2ddp.codes import OWN_CODES
+    from nb2ddp.rules.index import RULES
+
+    return [code for code in sorted([*OWN_CODES, *(r.code for r in RULES)]) if code.startswith(incomplete.upper())]
+
+
+def _explain(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    if value is None or ctx.resilient_parsing:
+        return
+    from nb2ddp.codes import OWN_CODES
+    from nb2ddp.rules.index import RULES
+
+    code = value.upper()
+    for rule in RULES:
+        if code == rule.code or value == rule.name:
+            from nb2ddp.cli.docs import explain
+
+            click.echo(explain(rule).rstrip("\n"))
+            ctx.exit()
+    for own in OWN_CODES.values():
+        if code == own.code or value == own.name:
+            click.echo(f"## {own.code}: {own.name}\n\n{own.summary}\n\n{own.why}")
+            ctx.exit()
+    raise click.BadParameter(f"there is no rule {value!r}; nb2ddp --list-rules lists them.", ctx, param)
+
+
+def _list_rules(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if not value or ctx.resilient_parsing:
+        return
+    from nb2ddp.codes import OWN_CODES
+    from nb2ddp.rules.index import RULES
+
+    lines = [f"{own.code}  {own.name:<32} {own.summary}" for own in OWN_CODES.values()]
+    lines += [f"{rule.code}  {rule.name:<32} {rule.summary}" for rule in RULES]
+    for line in sorted(lines):
+        click.echo(line)
+    ctx.exit()
+
+
+@click.command(
+    cls=_Command,
+    epilog=_EXAMPLES,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.argument("paths", nargs=-1, metavar="INPUT... [OUTPUT.py]")
+@_option(
+    "Where to",
+    "-o",
+    "--output-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="Write the scripts of several notebooks or folders here, in the tree of the notebooks.",
+)
+@_option(
+    "Where to",
+    "--root",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="The folder whose tree --output-dir mirrors.",
+)
+@_option(
+    "Where to",
+    "--exclude",
+    multiple=True,
+    metavar="PATTERN",
+    help="Leave out notebooks, by patterns as in .gitignore. Repeatable.",
+)
+@_option("What to do", "--check", is_flag=True, help="Write nothing; exit with 1 if a script is out of date.")
+@_option(
+    "What to do", "--diff", is_flag=True, help="Write nothing; show what is rewritten against the notebook's own code."
+)
+@_option(
+    "What to do",
+    "--hook",
+    is_flag=True,
+    help="For pre-commit: exit with 1 and the `git add` line where something was written.",
+)
+@_option(
+    "What to do",
+    "--select",
+    multiple=True,
+    callback=_codes,
+    metavar="CODES",
+    help="Apply only these rules; DDP3 means all that begin so.",
+)
+@_option(
+    "What to do",
+    "--ignore",
+    multiple=True,
+    callback=_codes,
+    metavar="CODES",
+    help="Leave these rules out, more than --select and pyproject.toml do.",
+)
+@_option(
+    "Training job",
+    "--num-processes",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Processes of the job, one for each GPU, on all machines together (default 2).",
+)
+@_option("Training job", "--num-machines", type=click.IntRange(1), metavar="N", help="Machines (default 1).")
+@_option("Training job", "--main-process-ip", metavar="HOST", help="The machine of rank 0.")
+@_option(
+    "Training job",
+    "--main-process-port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Its port (default 29500).",
+)
+@_option(
+    "Training job",
+    "--mixed-precision",
+    type=click.Choice(["no", "fp16", "bf16"]),
+    help="Where the notebook leaves it open (default no).",
+)
+@_option(
+    "Training job",
+    "--launcher",
+    type=click.Choice(["accelerate", "torchrun", "slurm"]),
+    help="What else to write beside accelerate_config.yaml.",
+)
+@_option(
+    "Training job",
+    "--slurm",
+    multiple=True,
+    callback=_slurm,
+    metavar="KEY=VALUE",
+    help="For --launcher slurm: time=2:00:00, partition=gpu, ... Repeatable.",
+)
+@_option(
+    "Training job",
+    "--per-device-batch-size",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Fix it; the default keeps the notebook's global batch with the largest split.",
+)
+@_option(
+    "Training job",
+    "--requirements/--no-requirements",
+    default=None,
+    help="Write the packages of the install cells to SCRIPT.requirements.txt.",
+)
+@_option(
+    "Findings",
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "github", "sarif"]),
+    default="text",
+    help="How to print findings (default text).",
+)
+@_option(
+    "Findings",
+    "--fail-on",
+    type=click.Choice(["error", "warning", "note"]),
+    help="Exit with 1 on findings from this severity on (default error).",
+)
+@_option(
+    "Findings",
+    "--summary-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Append a Markdown table, as for $GITHUB_STEP_SUMMARY.",
+)
+@_option("Findings", "-q", "--quiet", is_flag=True, help="Print errors only.")
+@_option("Findings", "-v", "--verbose", is_flag=True, help="Print notes too: everything that was rewritten.")
+@_option(
+    "Findings",
+    "--explain",
+    metavar="CODE",
+    callback=_explain,
+    is_eager=True,
+    expose_value=False,
+    shell_complete=_complete_code,
+    help="Say what a code means, with examples.",
+)
+@_option(
+    "Findings",
+    "--list-rules",
+    is_flag=True,
+    callback=_list_rules,
+    is_eager=True,
+    expose_value=False,
+    help="List all codes.",
+)
+@_option("Other", "-j", "--jobs", type=click.IntRange(1), metavar="N", help="Processes that convert (default: cores).")
+@_option("Other", "--no-cache", is_flag=True, help="Convert anew what was converted before.")
+@_option("Other", "--isolated", is_flag=True, help="Do not read pyproject.toml.")
+@click.version_option(__version__, prog_name="nb2ddp", message="%(prog)s %(version)s")
+@click.pass_context
+def main(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> None:
+    """Turn Unsloth fine-tuning notebooks into scripts that train on several GPUs with DDP.
+
+    INPUT is a notebook, a folder, a pattern such as 'nb/**/*.ipynb', or - for standard input. A single notebook
+    takes OUTPUT.py, or - for standard output; several take --output-dir. Beside each script stands the
+    accelerate_config.yaml that starts it. Notebooks are never changed, and nothing in them is executed.
+    """
+    if os.environ.get("NO_COLOR"):
+        ctx.color = False
+    if not paths:
+        raise click.UsageError("Which notebook? For example: nb2ddp finetune.ipynb train.py", ctx)
+    from nb2ddp.cli.command import USAGE_ERRORS, Request, execute
+    from nb2ddp.cli.report import printable
+    from nb2ddp.project.config import OWN_KEYS
+
+    names = {key: key.replace("-", "_") for key in (*OWN_KEYS, "output-dir", "root")}
+    given = {key: options.pop(name) for key, name in names.items()}
+    request = Request(paths, {key: value for key, value in given.items() if value is not None}, **options)
+    try:
+        code = execute(request)
+    except USAGE_ERRORS as error:
+        raise click.UsageError(printable(str(error)), ctx) from None
+    except KeyboardInterrupt:
+        click.echo("Interrupted. Every file is as it was, or converted.", err=True)
+        code = 130
+    ctx.exit(code)

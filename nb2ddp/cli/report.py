@@ -1,0 +1,261 @@
+"""Say what became of notebooks: for people, for GitHub, for programs; and the exit code."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from click import style
+
+from nb2ddp.codes import OWN_CODES, STALE
+from nb2ddp.results import Diagnostic, Failure, Location, Result, Severity, Status
+
+_ORDER: Final = (Severity.NOTE, Severity.WARNING, Severity.ERROR)
+_COLORS: Final = {Severity.NOTE: "cyan", Severity.WARNING: "yellow", Severity.ERROR: "red"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Anything there is to say of a notebook: a rule's finding, a failure, a stale script."""
+
+    notebook: Path
+    code: str
+    name: str
+    severity: Severity
+    message: str
+    location: Location | None = None
+    file_line: int | None = None
+    line_text: str = ""
+    fixed: bool = False
+
+
+def findings(result: Result) -> Iterator[Finding]:
+    """All there is to say of one notebook, failures and stale files first."""
+    if isinstance(result.failure, Failure):
+        yield Finding(
+            result.notebook,
+            result.failure.code,
+            OWN_CODES[result.failure.code].name if result.failure.code in OWN_CODES else "notebook-not-converted",
+            Severity.ERROR,
+            result.failure.message,
+            result.failure.location,
+            result.failure.file_line,
+            result.failure.line_text,
+        )
+    if result.status is Status.STALE:
+        files = " and ".join(str(path) for path in result.written)
+        verb = "are" if len(result.written) > 1 else "is"
+        yield Finding(result.notebook, STALE.code, STALE.name, Severity.ERROR, f"{files} {verb} out of date")
+    for each in result.diagnostics:
+        yield _finding(result.notebook, each)
+
+
+def _finding(notebook: Path, each: Diagnostic) -> Finding:
+    return Finding(
+        notebook,
+        each.code,
+        each.name,
+        each.severity,
+        each.message,
+        each.location,
+        each.file_line,
+        each.line_text,
+        each.fixed,
+    )
+
+
+def is_at_least(severity: Severity, level: Severity) -> bool:
+    """True for a severity that a level takes in."""
+    return _ORDER.index(severity) >= _ORDER.index(level)
+
+
+def text_lines(result: Result, level: Severity) -> Iterator[str]:
+    """A notebook's findings, from a severity on, as a person reads them: styled, with the notebook's own line."""
+    for each in findings(result):
+        if not is_at_least(each.severity, level):
+            continue
+        place = f"{printable(str(each.notebook))}:" + (f"{each.location}:" if each.location else "")
+        done = " [fixed]" if each.fixed else ""
+        code = style(each.code, fg=_COLORS[each.severity], bold=True)
+        yield f"{style(place, bold=True)} {code} {printable(each.message)}{style(done, dim=True) if done else ''}"
+        if each.line_text.strip():
+            yield style(f"    {printable(each.line_text.strip())}", dim=True)
+
+
+def github_lines(result: Result, level: Severity) -> Iterator[str]:
+    """A notebook's findings as workflow commands, which GitHub shows at the lines of a pull request.
+
+    https://docs.github.com/actions/reference/workflows-and-actions/workflow-commands
+    """
+    for each in findings(result):
+        if not is_at_least(each.severity, level):
+            continue
+        kind = {Severity.NOTE: "notice"}.get(each.severity, each.severity.value)
+        place = f"{each.location}: " if each.location else ""
+        values = {
+            "file": relative(each.notebook),
+            "line": str(each.file_line or 1),
+            "title": f"{each.code} {each.name}",
+        }
+        listed = ",".join(f"{key}={_property(value)}" for key, value in values.items())
+        yield f"::{kind} {listed}::{_data(place + each.message)}"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def as_json(results: Sequence[Result]) -> str:
+    """Everything as one JSON document; `docs/command.md` describes it."""
+    document = {
+        "version": 1,
+        "notebooks": [
+            {
+                "notebook": posix(result.notebook),
+                "script": posix(result.script),
+                "status": result.status.value,
+                "written": [posix(path) for path in result.written],
+                "findings": [_json(each) for each in findings(result)],
+            }
+            for result in results
+        ],
+        "summary": Counts(results).as_dict(),
+    }
+    return json.dumps(document, indent=2)
+
+
+def _json(each: Finding) -> dict[str, Any]:
+    place = each.location
+    return {
+        "code": each.code,
+        "name": each.name,
+        "severity": each.severity.value,
+        "message": each.message,
+        "cell": place.cell if place else None,
+        "line": place.line if place else None,
+        "column": place.column if place else None,
+        "file_line": each.file_line,
+        "text": each.line_text,
+        "fixed": each.fixed,
+    }
+
+
+def markdown(results: Sequence[Result]) -> str:
+    """A table for a job's summary: a line for each notebook, and its failures, warnings and errors below."""
+    lines = ["| Notebook | Script | Result | Errors | Warnings | Rewritten |", "|---|---|---|---:|---:|---:|"]
+    for result in results:
+        counts = Counts([result])
+        numbers = f"{counts.errors} | {counts.warnings} | {counts.notes}"
+        lines.append(
+            f"| {_cell(posix(result.notebook))} | {_cell(posix(result.script))} | {_status(result)} | {numbers} |"
+        )
+    serious = [f for result in results for f in findings(result) if f.severity is not Severity.NOTE]
+    if serious:
+        lines += ["", "| Place | Code | Finding |", "|---|---|---|"]
+        for each in serious:
+            place = posix(each.notebook) + (f", {each.location}" if each.location else "")
+            lines.append(f"| {_cell(place)} | {each.code} | {_cell(each.message)} |")
+    return "\n".join(["## nb2ddp", "", Counts(results).summary(), "", *lines, ""])
+
+
+def _status(result: Result) -> str:
+    return {Status.STALE: "out of date", Status.UNCHANGED: "up to date"}.get(result.status, result.status.value)
+
+
+def _cell(text: str) -> str:
+    """Text that stays text, and in its cell, in a Markdown table."""
+    escaped = printable(text).replace("\\", "\\\\").replace("&", "&amp;").replace("<", "&lt;")
+    for character in "|`*_[]":
+        escaped = escaped.replace(character, "\\" + character)
+    return escaped
+
+
+@dataclass
+class Counts:
+    """How many notebooks ended how, and how many findings there are.
+
+    Args:
+        results: what to count; more can be added.
+    """
+
+    results: Iterable[Result] = ()
+    statuses: Counter[Status] = field(default_factory=Counter)
+    severities: Counter[Severity] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        for result in self.results:
+            self.add(result)
+
+    def add(self, result: Result) -> None:
+        """Count one more."""
+        self.statuses[result.status] += 1
+        self.severities.update(each.severity for each in result.diagnostics)
+
+    @property
+    def notebooks(self) -> int:
+        return sum(self.statuses.values())
+
+    @property
+    def notes(self) -> int:
+        return self.severities[Severity.NOTE]
+
+    @property
+    def warnings(self) -> int:
+        return self.severities[Severity.WARNING]
+
+    @property
+    def errors(self) -> int:
+        return self.severities[Severity.ERROR]
+
+    def as_dict(self) -> dict[str, int]:
+        """The counts by name."""
+        return {
+            "notebooks": self.notebooks,
+            **{status.value: self.statuses[status] for status in Status},
+            "errors": self.errors,
+            "warnings": self.warnings,
+            "notes": self.notes,
+        }
+
+    def summary(self) -> str:
+        """The counts in one line: `3 notebooks: 2 converted, 1 failed; 0 errors, 1 warning, 20 notes`."""
+        words = {Status.STALE: "out of date", Status.UNCHANGED: "up to date"}
+        ends = [f"{n} {words.get(status, status.value)}" for status in Status if (n := self.statuses[status])]
+        found = [_count(self.errors, "error"), _count(self.warnings, "warning"), _count(self.notes, "note")]
+        return f"{_count(self.notebooks, 'notebook')}: {', '.join(ends) or 'none'}; {', '.join(found)}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def exit_code(result: Result, fail_on: Severity) -> int:
+    """What one notebook asks of the exit code: 2 it failed, 1 stale or findings of the level, 0 neither."""
+    if result.status is Status.FAILED:
+        return 2
+    found = any(is_at_least(each.severity, fail_on) for each in result.diagnostics)
+    return 1 if found or result.status is Status.STALE else 0
+
+
+def printable(text: str) -> str:
+    """Text that cannot steer a terminal: control and invisible characters as escapes."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode("ascii") for c in text)
+
+
+def posix(path: Path) -> str:
+    """A path with `/`, and no character that UTF-8 does not know."""
+    return path.as_posix().encode("utf-8", "backslashreplace").decode()
+
+
+def relative(path: Path) -> str:
+    """A path from the current folder where it lies below it, else as it is."""
+    full = path.absolute()
+    return posix(full.relative_to(Path.cwd()) if full.is_relative_to(Path.cwd()) else path)

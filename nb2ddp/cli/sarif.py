@@ -1,0 +1,81 @@
+"""Findings as SARIF 2.1.0, which code scanning reads.
+
+https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from nb2ddp.cli.report import Finding, findings, relative
+from nb2ddp.codes import OWN_CODES
+from nb2ddp.results import Result
+
+
+def as_sarif(results: Sequence[Result], version: str) -> str:
+    """All findings as one SARIF document.
+
+    Args:
+        results: what became of the notebooks.
+        version: nb2ddp's own.
+
+    Returns:
+        JSON text. Regions are lines of the .ipynb file; cell, line and column are a logical location and properties.
+    """
+    from nb2ddp.rules.index import RULES
+
+    described = {code.code: (code.name, code.summary, code.why) for code in OWN_CODES.values()}
+    described |= {rule.code: (rule.name, rule.summary, rule.why) for rule in RULES}
+    index = {code: number for number, code in enumerate(described)}
+    rules = [
+        {
+            "id": code,
+            "name": name,
+            "shortDescription": {"text": summary},
+            "fullDescription": {"text": why},
+            "help": {"text": f"nb2ddp --explain {code}"},
+        }
+        for code, (name, summary, why) in described.items()
+    ]
+    run = {
+        "tool": {"driver": {"name": "nb2ddp", "version": version, "rules": rules}},
+        "columnKind": "unicodeCodePoints",
+        "results": [_result(each, index) for result in results for each in findings(result)],
+    }
+    document = {"version": "2.1.0", "$schema": "https://json.schemastore.org/sarif-2.1.0.json", "runs": [run]}
+    return json.dumps(document, indent=2)
+
+
+def _uri(path: Path) -> str:
+    """A path from the current folder where it lies below it, else a file URI."""
+    name = relative(path)
+    return f"file://{quote(name)}" if name.startswith("/") else quote(name)
+
+
+def _result(each: Finding, index: dict[str, int]) -> dict[str, Any]:
+    region: dict[str, Any] = {"startLine": each.file_line or 1}
+    location: dict[str, Any] = {
+        "physicalLocation": {"artifactLocation": {"uri": _uri(each.notebook)}, "region": region}
+    }
+    properties: dict[str, Any] = {"fixed": each.fixed}
+    place = f"{each.location}: " if each.location else ""
+    if each.location:
+        location["logicalLocations"] = [
+            {"name": f"cell {each.location.cell}", "fullyQualifiedName": str(each.location), "kind": "module"}
+        ]
+        properties |= {"cell": each.location.cell, "line": each.location.line, "column": each.location.column}
+    identity = f"{each.code}\n{relative(each.notebook)}\n{each.line_text.strip()}\n{each.message}"
+    result = {
+        "ruleId": each.code,
+        "level": each.severity.value,
+        "message": {"text": place + each.message},
+        "locations": [location],
+        "partialFingerprints": {"nb2ddp/v1": sha256(identity.encode("utf-8", "backslashreplace")).hexdigest()},
+        "properties": properties,
+    }
+    return result | ({"ruleIndex": index[each.code]} if each.code in index else {})

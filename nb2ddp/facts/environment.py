@@ -1,0 +1,72 @@
+"""Environment variables that a notebook sets, and when."""
+
+from __future__ import annotations
+
+import re
+
+import libcst as cst
+
+from nb2ddp.facts.program import Program
+from nb2ddp.notebook.magics import Kind
+from nb2ddp.syntax.tree import Tree
+
+_ASSIGNMENT = re.compile(r"(?P<name>\w+)(?:\s*=\s*|\s+)(?P<value>.*)")
+_COMMENT = re.compile(r"(?:^|\s+)(#.*)$")
+#: What torchrun and accelerate set for each process, and what hides GPUs from them.
+LAUNCHER_VARIABLES = frozenset(
+    "CUDA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT RANK "
+    "WORLD_SIZE".split()
+)
+
+
+def assignment(text: str) -> tuple[str, str, str] | None:
+    """Name, value and comment of `%env NAME=value # comment`; None where the magic only shows."""
+    comment = _COMMENT.search(text)
+    match = _ASSIGNMENT.fullmatch(_COMMENT.sub("", text).strip())
+    return (match["name"], match["value"].strip(), comment[1] if comment else "") if match else None
+
+
+def environ_key(tree: Tree, target: cst.BaseExpression) -> object:
+    """The variable that `os.environ[...]` names as an assignment's target."""
+    if not isinstance(target, cst.Subscript) or tree.qualified(target.value) != "os.environ":
+        return None
+    index = target.slice[0].slice
+    return tree.literal(index.value) if isinstance(index, cst.Index) else None
+
+
+def settings(program: Program) -> dict[str, str]:
+    """Environment variables with plain values that the notebook sets before its own import of Unsloth."""
+    return {name: value for _, name, value in early_settings(program)}
+
+
+def early_settings(program: Program) -> list[tuple[cst.CSTNode, str, str]]:
+    """Statements that set a variable to a plain value before the import of Unsloth, with its name and value."""
+    tree = program.tree
+    imports = [
+        tree.start(statement)
+        for kind in (cst.Import, cst.ImportFrom)
+        for statement in tree.of(kind)
+        if "unsloth" in tree.text(statement).split() or "unsloth." in tree.text(statement)
+    ]
+    first = min(imports, default=0)
+    found: list[tuple[cst.CSTNode, str, str]] = []
+    for statement in tree.of(cst.Assign):
+        name = environ_key(tree, statement.targets[0].target)
+        value = tree.literal(statement.value)
+        if isinstance(name, str) and isinstance(value, str):
+            found.append((statement, name, value))
+    for call, form in program.forms_of(Kind.LINE_MAGIC):
+        pair = assignment(form.text) if form.name in ("env", "set_env") else None
+        if pair is not None and not {"$", "{"} & set(pair[1]):
+            found.append((call, pair[0], pair[1]))
+    return sorted(
+        (
+            (node, name, value)
+            for node, name, value in found
+            if tree.start(node) < first
+            and name not in LAUNCHER_VARIABLES
+            and tree.parents[tree.statement(node)] is tree.module
+            and not program.installs.covers(node)
+        ),
+        key=lambda item: tree.start(item[0]),
+    )

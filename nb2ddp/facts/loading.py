@@ -1,0 +1,230 @@
+"""Which kind of model a notebook trains, as far as DDP must know."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from enum import Enum
+
+import libcst as cst
+
+from nb2ddp.syntax.tree import Tree, argument, keyword
+
+#: Calls that load a model; never a tokenizer, processor or config.
+_LOADER = re.compile(
+    r"(unsloth(\.\w+)*\.Fast\w*(Model|Transformer)"
+    r"|(transformers|peft|trl|unsloth)(\.\w+)*\.(Auto\w*Model\w*|\w+(For[A-Z]\w+|LMHeadModel\w*|Model))"
+    r"|diffusers(\.\w+)*\.\w+(Pipeline|Model))\.from_pretrained"
+)
+_NO_WEIGHTS = re.compile(r"\.(PeftModel\w*|\w*(Tokenizer|Processor|Config|FeatureExtractor)\w*)\.from_pretrained$")
+#: What takes a model that is placed already, unless it is given a device map.
+_TAKES_MODEL = re.compile(r"transformers\.pipeline|peft(\.\w+)*\.PeftModel\w*\.from_pretrained")
+
+_IMPORTED_CLASS = re.compile(r"(\w+\.)+[A-Z]\w*")
+#: Names of what is no model, where nothing shows what it is.
+_OTHER_NAME = re.compile(r"(?i)(tokeni[sz]er|processor|config|extractor|vocab|scheduler)\w*$")
+
+_MIXTURE_OF_EXPERTS = re.compile(
+    r"moe|mixtral|gpt-?oss|\ba\d+(\.\d+)?b\b|[-_]a\d+(\.\d+)?b\b|deepseek-v[23]|llama-4|olmoe|glm.*(air|flash)"
+    r"|qwen3[._]?[56].*(35b|122b|397b)|granite-4.*-h-(tiny|small)|nemotron.*-a\d",
+    re.IGNORECASE,
+)
+_VISION = re.compile(
+    r"[-_]vl\b|[-_]vl[-_]|vision|pixtral|llava|gemma-?3n|gemma-?4|gemma-3-(4|12|27)b|ocr|qwen3[._][56]|idefics"
+    r"|smolvlm|internvl|mistral-small-3|magistral|ministral-3|muse|diffusion",
+    re.IGNORECASE,
+)
+_AUDIO = re.compile(r"whisper|csm|audio|speech|wav2vec", re.IGNORECASE)
+#: Heads that no checkpoint of a language model holds.
+_CLASSIFIER = re.compile(r"For(\w*Classification|QuestionAnswering|MultipleChoice)\b")
+_ENCODER_DECODER = re.compile(r"\bt5|flan|bart\b|pegasus|marian|seq2seq", re.IGNORECASE)
+
+
+class ModelKind(Enum):
+    """What DDP must know of a model: whether every trainable weight gets a gradient in every step."""
+
+    DENSE_TEXT = "dense text"
+    VISION = "vision"
+    AUDIO = "audio"
+    MIXTURE_OF_EXPERTS = "mixture-of-experts"
+    ENCODER_DECODER = "encoder-decoder"
+    ENCODER = "encoder"
+    UNKNOWN = "unknown"
+
+
+def loads(tree: Tree) -> list[cst.Call]:
+    """Live calls that load a model's weights, or prepare to (`functools.partial`), in order."""
+    return [call for call in tree.of(cst.Call) if is_load(tree, call) and tree.is_live(call)]
+
+
+def is_load(tree: Tree, call: cst.Call) -> bool:
+    """True for `X.from_pretrained(...)` where X loads a model."""
+    if _TAKES_MODEL.fullmatch(tree.qualified(call.func)):
+        return keyword(call, "device_map") is not None
+    return is_loader(tree, call.args[0].value if is_partial(tree, call) else call.func)
+
+
+def is_loader(tree: Tree, node: cst.BaseExpression) -> bool:
+    """True for the function that loads a model: `X.from_pretrained`, also by `getattr` or under another name."""
+    classes = _classes(tree, node)
+    return bool(classes) and all(map(_is_model_class, classes))
+
+
+def unknown_loads(tree: Tree) -> list[cst.Call]:
+    """Live calls of `X.from_pretrained(...)` where X may be a model's class, and nothing shows that it is."""
+    found = [(call, _classes(tree, call.func)) for call in tree.of(cst.Call) if tree.is_live(call)]
+    return [
+        call
+        for call, classes in found
+        if not all(map(_is_model_class, classes)) and not all(map(_is_other_class, classes))
+    ]
+
+
+def loaders_handed_on(tree: Tree) -> list[cst.BaseExpression]:
+    """Live mentions of a loading function other than to call it, to name it, or to prepare a call of it."""
+    mentions: list[cst.BaseExpression] = [
+        node for kind in (cst.Attribute, cst.Name, cst.Call) for node in tree.of(kind) if is_loader(tree, node)
+    ]
+    return [node for node in mentions if tree.is_live(node) and not _is_followed(tree, node)]
+
+
+def _is_followed(tree: Tree, node: cst.BaseExpression) -> bool:
+    parent = tree.parents[node]
+    if isinstance(parent, cst.Arg):
+        owner = tree.parents[parent]
+        return isinstance(owner, cst.Call) and is_partial(tree, owner) and owner.args[0] is parent
+    return isinstance(parent, (cst.Assign, cst.AssignTarget)) or (isinstance(parent, cst.Call) and parent.func is node)
+
+
+def is_partial(tree: Tree, node: cst.CSTNode) -> bool:
+    """True for `functools.partial(...)`."""
+    return isinstance(node, cst.Call) and tree.qualified(node.func) == "functools.partial" and bool(node.args)
+
+
+def _loads_with(tree: Tree, node: cst.BaseExpression) -> cst.BaseExpression | None:
+    """The class whose `from_pretrained` an expression stands for."""
+    node = tree.value(node)
+    if isinstance(node, cst.Attribute):
+        return node.value if node.attr.value == "from_pretrained" else None
+    if isinstance(node, cst.Call) and tree.qualified(node.func) == "getattr" and len(node.args) > 1:
+        return node.args[0].value if tree.literal(node.args[1].value) == "from_pretrained" else None
+    if is_partial(tree, node):
+        return _loads_with(tree, cst.ensure_type(node, cst.Call).args[0].value)
+    return None
+
+
+def _classes(tree: Tree, node: cst.BaseExpression) -> list[str]:
+    """The full names of the classes that a loading function may load with; none for any other function."""
+    owner = _loads_with(tree, node)
+    return [] if owner is None else [tree.family(each) or tree.text(each) for each in _alternatives(tree, owner)]
+
+
+def _is_model_class(name: str) -> bool:
+    loader = f"{name}.from_pretrained"
+    return bool(_LOADER.fullmatch(loader)) and not _NO_WEIGHTS.search(loader)
+
+
+def _is_other_class(name: str) -> bool:
+    """True for what is imported and no model, or is named like no model."""
+    return bool(_IMPORTED_CLASS.fullmatch(name) or _OTHER_NAME.search(name)) and not _is_model_class(name)
+
+
+def _alternatives(tree: Tree, node: cst.BaseExpression, depth: int = 6) -> list[cst.BaseExpression]:
+    """The classes that an expression may stand for, where the notebook writes them out; else the expression."""
+    node = tree.value(node)
+    parts = [
+        part
+        for source in _sources(tree, node)
+        for kind in (cst.Name, cst.Attribute)
+        for part in tree.within(source, kind)
+    ]
+    found = [each for part in parts if depth for each in _alternatives(tree, part, depth - 1)]
+    return [each for each in found if _IMPORTED_CLASS.fullmatch(tree.family(each))] or [node]
+
+
+def _sources(tree: Tree, node: cst.BaseExpression) -> list[cst.BaseExpression]:
+    """Expressions that hold what a name, an element or a choice may be: a loop's values, a function's arguments."""
+    if isinstance(node, (cst.IfExp, cst.Dict, cst.List, cst.Tuple, cst.Set)):
+        return [node]
+    if isinstance(node, cst.Subscript):
+        return [node.value]
+    binding = tree.binding(node) if isinstance(node, cst.Name) else None
+    if binding is None:
+        return []
+    if isinstance(binding.node, (cst.For, cst.CompFor)):
+        return [binding.node.iter]
+    if isinstance(binding.node, cst.Assign) and binding.value is None:
+        return [binding.node.value]
+    function = tree.function(binding.node) if isinstance(binding.node, cst.Param) else None
+    users = [tree.parents[use] for use in tree.loads(function.name.value)] if function is not None else []
+    return [argument.value for call in users if isinstance(call, cst.Call) for argument in call.args]
+
+
+def model_name(tree: Tree, load: cst.Call) -> str:
+    """The name that a load passes for its model; "" where the notebook does not write it out."""
+    passed = argument(load, "model_name", 0) or keyword(load, "pretrained_model_name_or_path")
+    name = tree.literal(passed.value) if passed is not None else ...
+    return name if isinstance(name, str) else ""
+
+
+def has_new_head(tree: Tree, load: cst.Call) -> bool:
+    """True for a load whose model gets a head of its own: a classifier's, a reward model's."""
+    auto = keyword(load, "auto_model")
+    described = tree.text(load) + (" " + tree.text(tree.value(auto.value)) if auto is not None else "")
+    return keyword(load, "num_labels") is not None or bool(_CLASSIFIER.search(described))
+
+
+def has_lora(tree: Tree) -> bool:
+    """True where the notebook trains adapters."""
+    return any(
+        (isinstance(call.func, cst.Attribute) and call.func.attr.value == "get_peft_model")
+        or tree.qualified(call.func).endswith(".get_peft_model")
+        or keyword(call, "peft_config") is not None
+        for call in tree.of(cst.Call)
+        if tree.is_live(call)
+    )
+
+
+def model_kind(tree: Tree, trainers: Sequence[cst.Call]) -> ModelKind:
+    """The kind of the model that trainers are given under its name; where none is, of the first that is loaded."""
+    calls = loads(tree)
+    calls = [call for call in calls if not is_partial(tree, call)] or calls
+    models = [argument(call, "model", 0) for call in trainers]
+    names = {model.value.value for model in models if model is not None and isinstance(model.value, cst.Name)}
+    for call in tree.of(cst.Call):  # `model = get_peft_model(base, ...)`
+        if tree.text(call.func).endswith("get_peft_model") and names & _bound_by(tree, call):
+            base = argument(call, "model", 0)
+            names |= {base.value.value} if base is not None and isinstance(base.value, cst.Name) else set()
+    trained = [call for call in calls if names & _bound_by(tree, call)]
+    return next((_kind(tree, call) for call in trained or calls), ModelKind.UNKNOWN)
+
+
+def _bound_by(tree: Tree, call: cst.Call) -> set[str]:
+    """The names that the assignment of a call's value binds."""
+    assign = tree.parents[call]
+    targets = [each.target for each in assign.targets] if isinstance(assign, cst.Assign) else []
+    return {name.value for target in targets for name in tree.within(target, cst.Name)}
+
+
+def _kind(tree: Tree, load: cst.Call) -> ModelKind:
+    """The kind of the model that a call loads, by its loader's class and by its name."""
+    loader = " ".join(_classes(tree, load.func)) or tree.qualified(load.func)
+    name = model_name(tree, load)
+    auto = keyword(load, "auto_model")
+    prepared = tree.value(load.func)
+    parts = [part.rsplit(".", 1)[-1] for part in loader.split()]
+    parts += [name, tree.text(auto.value) if auto else ""]
+    described = " ".join([*parts, tree.text(prepared) if is_partial(tree, prepared) else ""])
+    if _MIXTURE_OF_EXPERTS.search(described):
+        return ModelKind.MIXTURE_OF_EXPERTS
+    if _AUDIO.search(described):
+        return ModelKind.AUDIO
+    if _VISION.search(described) or "ImageTextToText" in described:
+        return ModelKind.VISION
+    if _ENCODER_DECODER.search(described):
+        return ModelKind.ENCODER_DECODER
+    if "SentenceTransformer" in described or "Classification" in described:
+        return ModelKind.ENCODER
+    if name or "FastLanguageModel" in loader or "ForCausalLM" in described:
+        return ModelKind.DENSE_TEXT
+    return ModelKind.UNKNOWN

@@ -1,0 +1,214 @@
+"""Read IPython shell commands: what they run, and what Python they are."""
+
+from __future__ import annotations
+
+import builtins
+import keyword
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import libcst as cst
+
+from nb2ddp.notebook.magics import without_comment
+from nb2ddp.syntax.tree import Tree
+
+_PIP = r"(?:(?:\S*python[\d.]*|\{sys\.executable\})\s+-m\s+)?(?:uv\s+)?pip3?(?:\.\d+)?"
+_INSTALL = re.compile(
+    rf"(?:sudo\s+(?:-\S+\s+)*)?(?:{_PIP}\s+(?:-\S+\s+)*(?:install|uninstall|download)\b"
+    r"|uv\s+(?:add|sync|venv|python|self)\b|(?:conda|mamba|micromamba)\s+(?:install|update|create|env)\b"
+    r"|(?:apt|apt-get|aptitude|dpkg|yum|dnf|brew|apk)\s+(?:\S+\s+)*?(?:install|update|upgrade|remove|-i)\b"
+    r"|npm\s+(?:install|i)\b|ldconfig\b)"
+)
+_SEPARATOR = re.compile(r"\s*(&&|\|\||;)\s*")
+#: Commands that only show something.
+_SHOWING = re.compile(
+    r"(?:nvidia-smi|ls|pwd|cat|head|tail|df|du|free|lscpu|nproc|uname|which|whoami|date|wc|file|tree|echo|ps|top"
+    rf"|printenv|nvcc|{_PIP}\s+(?:list|show|freeze|check|--version|-V)|\S*python[\d.]*\s+(?:--version|-V))\b"
+)
+#: What bash understands and a plain sh does not.
+_BASH = re.compile(
+    r"\{[^{}\s]*(?:,|\.\.)[^{}\s]*\}|\[\[|(?:^|[;&|]\s*)source\s|<\(|&>|<<<|\$'|\|&|\bshopt\b|\bpipefail\b"
+)
+_CONVERSION = re.compile(r"![rsa]$")
+_GROUP = re.compile(r"\{\{|\}\}|\$\$|\{(?P<braced>[^{}]*)\}|\$(?P<name>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)")
+
+
+@dataclass(frozen=True)
+class Command:
+    """A shell command as Python: an expression for its text, and how it is to be run."""
+
+    expression: str
+    background: bool
+    bash: bool
+
+    @property
+    def run(self) -> str:
+        """The statement that runs it, as the notebook does: a failing command does not stop the script."""
+        function = "Popen" if self.background else "run"
+        executable = ', executable="/bin/bash"' if self.bash else ""
+        return f"subprocess.{function}({self.expression}, shell=True{executable})"
+
+    @property
+    def lines(self) -> str:
+        """The expression for the lines it prints."""
+        executable = ', executable="/bin/bash"' if self.bash else ""
+        return (
+            f"subprocess.run({self.expression}, shell=True{executable}, capture_output=True, text=True)"
+            ".stdout.splitlines()"
+        )
+
+
+def parts(command: str) -> list[str]:
+    """The commands that `&&`, `||` and `;` join."""
+    return [part for part in _SEPARATOR.split(without_comment(command))[::2] if part.strip()]
+
+
+def is_install(command: str) -> bool:
+    """True for a command that installs packages and does nothing else."""
+    pieces = parts(command.strip("() "))
+    installs = [bool(_INSTALL.match(piece.strip("() "))) for piece in pieces]
+    return any(installs) and all(
+        found or piece.strip("() ").startswith(("command -v", "cd ", "which "))
+        for found, piece in zip(installs, pieces, strict=True)
+    )
+
+
+def without_installs(command: str) -> str:
+    """The rest of a command whose parts install packages among other things."""
+    pieces = _SEPARATOR.split(without_comment(command))
+    kept: list[str] = []
+    for index in range(0, len(pieces), 2):
+        if _INSTALL.match(pieces[index].strip("() ")) or not pieces[index].strip():
+            continue
+        if kept:
+            kept.append(pieces[index - 1])
+        kept.append(pieces[index])
+    return "".join(part if part == ";" else f" {part}" for part in kept).strip().replace(" ;", ";")
+
+
+def only_shows(command: str) -> bool:
+    """True for a command that reads and prints: every process need not wait for it."""
+    pieces = [piece for part in parts(command) for piece in re.split(r"\s*\|\s*", part)]
+    return not re.search(r">|\$\(|`", command) and all(_SHOWING.match(piece) for piece in pieces)
+
+
+def parse(command: str, tree: Tree, place: cst.CSTNode) -> Command:
+    """Turn a command of the notebook into Python.
+
+    `{name}` and `$name` are filled in where the notebook has bound the name, as IPython does; any other brace or
+    dollar is the shell's own, and then, as in IPython, nothing of the command is filled in.
+
+    Args:
+        command: what the shell would be given.
+        tree: the notebook.
+        place: where the command stands.
+    """
+    text = without_comment(command)
+    background = text.endswith("&") and not text.endswith("&&")
+    if background:
+        text = text[:-1].rstrip()
+    return Command(_expression(text, tree, place), background, bool(_BASH.search(text)))
+
+
+def trailing_comment(command: str) -> str:
+    """The `# comment` at the end of a command of one line; empty where there is none."""
+    return "" if "\n" in command else command[len(without_comment(command)) :].strip()
+
+
+def _expression(text: str, tree: Tree, place: cst.CSTNode) -> str:
+    filled = list(_groups(text))
+    if not all(inside is None or _is_bound(inside, tree, place) for _, _, inside in filled):
+        return quoted(text)  # as IPython: where one name is unknown, nothing is filled in
+    pieces, at = [], 0
+    for start, end, inside in filled:
+        escaped = text[start] if inside is None else ""
+        pieces.append((text[at:start] + escaped, inside))
+        at = end
+    pieces.append((text[at:], None))
+    if all(inside is None for _, inside in pieces):
+        return quoted("".join(literal for literal, _ in pieces))
+    return _fstring(pieces)
+
+
+def _fstring(pieces: list[tuple[str, str | None]]) -> str:
+    body = ""
+    for literal, inside in pieces:
+        body += literal.replace("{", "{{").replace("}", "}}")
+        body += "{" + inside + "}" if inside is not None else ""
+    expressions = "".join(inside or "" for _, inside in pieces)
+    literals = "".join(literal for literal, _ in pieces)
+    quotes = ('"""', "'''") if "\n" in literals else ('"', "'", '"""', "'''")
+    quote = next((q for q in quotes if q not in body and not (len(q) == 3 and body.endswith(q[0]))), None)
+    if quote is None or "\\" in expressions:
+        return " + ".join(
+            repr(lit) if inside is None else f"{lit!r} + str({inside})" for lit, inside in pieces if lit or inside
+        )
+    prefix = "rf" if "\\" in literals else "f"
+    return f"{prefix}{quote}{body}{quote}"
+
+
+def _groups(text: str) -> Iterator[tuple[int, int, str | None]]:
+    """Each brace group and dollar name: its place and what stands in it; None for an escaped one."""
+    for match in _GROUP.finditer(text):
+        inside = match["braced"] if match["braced"] is not None else match["name"]
+        if match["name"] is not None and "." in match["name"]:
+            inside = ""  # `$name.txt`: an attribute that nobody has
+        if match["name"] is not None and text[match.end() :].count("'") % 2:
+            continue  # IPython leaves a dollar in single quotes to the shell
+        yield match.start(), match.end(), inside
+
+
+def _is_bound(inside: str, tree: Tree, place: cst.CSTNode) -> bool:
+    """True for a Python expression all of whose names the notebook (or Python) binds."""
+    try:
+        expression = cst.parse_expression(_CONVERSION.sub("", inside).strip())
+    except Exception:
+        return False
+    names = _names(expression)
+    return (
+        bool(names)
+        and all(tree.bound(n, place) or hasattr(builtins, n) for n in names)
+        and any(tree.bound(n, place) for n in names)
+    )
+
+
+def _names(expression: cst.BaseExpression) -> list[str]:
+    collected: list[str] = []
+
+    class Names(cst.CSTVisitor):
+        def visit_Name(self, node: cst.Name) -> None:  # noqa: N802
+            collected.append(node.value)
+
+        def visit_Attribute(self, node: cst.Attribute) -> bool:  # noqa: N802
+            node.value.visit(self)
+            return False
+
+    expression.visit(Names())
+    return [name for name in collected if not keyword.iskeyword(name)]
+
+
+def quoted(text: str) -> str:
+    """A plain Python string literal for a text, in the quotes that need the fewest escapes."""
+    if "\n" in text or not text.isprintable():
+        return block(text)
+    if '"' not in text and "\\" not in text:
+        return f'"{text}"'
+    if "'" not in text and "\\" not in text:
+        return f"'{text}'"
+    for quote in ('"', "'", '"""', "'''"):
+        if quote not in text and not text.endswith((quote[0], "\\")) and not text.startswith(quote[0]):
+            return f"{'r' if chr(92) in text else ''}{quote}{text}{quote}"
+    return repr(text)
+
+
+def block(text: str) -> str:
+    """A Python string literal for a text of several lines that reads like the text."""
+    for quote in ('"""', "'''"):
+        if (
+            quote not in text
+            and not text.endswith((quote[0], "\\"))
+            and all(c.isprintable() or c in "\n\t" for c in text)
+        ):
+            return f"{'r' if chr(92) in text else ''}{quote}{text}{quote}"
+    return repr(text)

@@ -1,0 +1,272 @@
+"""Where a notebook trains: its trainers, its training calls, and the statement after which training is over."""
+
+from __future__ import annotations
+
+import bisect
+import re
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+import libcst as cst
+
+from nb2ddp.syntax.tree import Statement, Tree, keyword
+
+#: Trainers whose loss is a mean over tokens.
+TOKEN_TRAINERS = ("SFTTrainer", "UnslothTrainer", "Seq2SeqTrainer")
+#: Trainer methods that every process must take part in.
+COLLECTIVE_METHODS = frozenset({"train", "evaluate", "predict", "hyperparameter_search"})
+#: Classes that hold a trainer's hyperparameters, by the package that defines them.
+_ARGUMENTS = re.compile(
+    r"(trl(\.\w+)*\.\w+Config|(transformers|sentence_transformers|unsloth)(\.\w+)*\.\w*TrainingArguments"
+    r"|(transformers|unsloth)(\.\w+)*\.\w*(SFT|GRPO|DPO|ORPO|KTO)Config|setfit(\.\w+)*\.TrainingArguments)"
+)
+#: TRL classes named `...Config` that hold no training arguments.
+_OTHER_CONFIGS = frozenset({"ModelConfig", "ScriptArguments", "DatasetMixtureConfig"})
+#: Names of what has a `train()` of its own that only switches a mode.
+_MODEL_NAME = re.compile(r"(?i)model|net|policy|encoder|decoder|module|critic|actor|backbone|tokenizer|^self$|^super\b")
+#: Functions that train a trainer they are given.
+_TRAINING_FUNCTIONS = frozenset({"unsloth.unsloth_train", "unsloth.trainer.unsloth_train"})
+#: What makes processes wait for each other beside a trainer: functions, methods, and the objects that have them.
+_COLLECTIVE_FUNCTIONS = re.compile(
+    r"torch\.distributed\.(barrier|monitored_barrier|(all_)?(gather|reduce|broadcast|scatter|to_all)\w*)"
+    r"|accelerate\.utils\.(wait_for_everyone|gather\w*|broadcast\w*|reduce)"
+)
+_COLLECTIVES_OF_STATES = frozenset(
+    "gather gather_for_metrics local_main_process_first main_process_first pad_across_processes reduce"
+    " wait_for_everyone".split()
+)
+_STATES = re.compile(r"^accelerate\.(\w+\.)*(Accelerator|PartialState|AcceleratorState)$|\baccelerator$")
+#: Calls that keep what they are given for later; any other may call it at once.
+_HOLDERS = re.compile(r"partial|dict|list|tuple|[A-Z]\w*")
+_TRAINER_CLASS = re.compile(r"(?!Patch)\w*Trainer")
+_TRAINER_NAME = re.compile(r"(^|_)trainer(_|\d|$)", re.IGNORECASE)
+
+
+class Training:
+    """The training calls of a notebook."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
+
+    @cached_property
+    def arguments(self) -> list[cst.Call]:
+        """Live calls that build training arguments (`SFTConfig(...)`, `TrainingArguments(...)`, subclasses)."""
+        return [c for c in self.tree.of(cst.Call) if self.is_arguments(c) and self.tree.is_live(c)]
+
+    def is_arguments(self, call: cst.Call) -> bool:
+        """True for a call that builds training arguments."""
+        is_config = bool(_ARGUMENTS.fullmatch(self.tree.family(call.func)))
+        return (is_config and self.tree.class_name(call.func) not in _OTHER_CONFIGS) or self.is_chosen_config(call)
+
+    def is_chosen_config(self, call: cst.Call) -> bool:
+        """True for training arguments of a class that is chosen at run time, told by what they are given."""
+        if keyword(call, "per_device_train_batch_size") is None:
+            return False
+        maker = self.tree.value(call.func)
+        if isinstance(maker, cst.Call):
+            return self.tree.qualified(maker.func) == "getattr"
+        binding = self.tree.binding(maker) if isinstance(maker, cst.Name) else None
+        unpacked = binding is not None and isinstance(binding.node, (cst.Assign, cst.For, cst.Param))
+        return unpacked or isinstance(maker, (cst.IfExp, cst.Subscript))
+
+    @cached_property
+    def trainers(self) -> list[cst.Call]:
+        """Live calls that build a trainer."""
+        return [c for c in self.tree.of(cst.Call) if self.is_trainer_call(c) and self.tree.is_live(c)]
+
+    @cached_property
+    def trainer_classes(self) -> list[str]:
+        """The names of the classes of `trainers`; of a class of the notebook's own, its library's."""
+        return [self.tree.class_name(call.func) for call in self.trainers]
+
+    def has_trainer(self, *endings: str) -> bool:
+        """True where the name of a trainer's class, or of its library's, ends with one of these."""
+        return any(name.endswith(endings) for name in self.trainer_classes)
+
+    def is_trainer_call(self, call: cst.Call) -> bool:
+        """True for a call of a trainer class, the notebook's own subclasses included."""
+        return bool(_TRAINER_CLASS.fullmatch(self.tree.class_name(call.func)))
+
+    def is_trainer(self, node: cst.BaseExpression) -> bool:
+        """True for an expression that holds a trainer: built by a trainer class, or named as one."""
+        if isinstance(node, cst.Call):
+            return self.is_trainer_call(node) or any(
+                isinstance(a.value, cst.Name) and self.is_trainer(a.value) for a in node.args
+            )
+        if isinstance(node, cst.Attribute):
+            return bool(_TRAINER_NAME.search(node.attr.value))
+        if not isinstance(node, cst.Name):
+            return False
+        if _TRAINER_NAME.search(node.value):
+            return True
+        binding = self.tree.binding(node)
+        return binding is not None and isinstance(binding.value, cst.Call) and self.is_trainer_call(binding.value)
+
+    @cached_property
+    def calls(self) -> list[cst.Call]:
+        """Live calls that train, evaluate or predict, wherever they stand."""
+        return [c for c in self.tree.of(cst.Call) if self._is_training_call(c) and self.tree.is_live(c)]
+
+    def _is_training_call(self, call: cst.Call) -> bool:
+        return self.tree.qualified(call.func) in _TRAINING_FUNCTIONS or self._trains(call.func)
+
+    def _trains(self, node: cst.BaseExpression) -> bool:
+        """True for a trainer's method that all processes must take part in: `trainer.train`, by `getattr` too."""
+        tree = self.tree
+        if isinstance(node, cst.Attribute):
+            owner, method = node.value, node.attr.value
+        elif isinstance(node, cst.Call) and tree.qualified(node.func) == "getattr" and len(node.args) > 1:
+            owner, method = node.args[0].value, str(tree.literal(node.args[1].value))
+        else:
+            return False
+        if method not in COLLECTIVE_METHODS:
+            return False
+        if self.is_trainer(owner):
+            return True
+        # where trainers are built, an object of unknown origin that trains is taken for one
+        name = owner.attr.value if isinstance(owner, cst.Attribute) else tree.text(owner)
+        return method == "train" and bool(self.trainers) and not _MODEL_NAME.search(name)
+
+    @property
+    def events(self) -> list[cst.CSTNode]:
+        """What trains at module level: calls, directly or through a function of the notebook, and what may call one."""
+        return self._trained[0]
+
+    @property
+    def handed_on(self) -> list[cst.CSTNode]:
+        """What trains when it is called, where it is no function of a call but a value: `go = trainer.train`."""
+        return self._trained[1]
+
+    @cached_property
+    def _trained(self) -> tuple[list[cst.CSTNode], list[cst.CSTNode], set[cst.CSTNode]]:
+        tree = self.tree
+        methods = [n for kind in (cst.Attribute, cst.Call) for n in tree.of(kind) if self._trains(n)]
+        return self._reached(self.calls, [n for n in methods if tree.is_live(n) and not self._is_called_or_set(n)])
+
+    @cached_property
+    def _collectives(self) -> tuple[list[cst.CSTNode], list[cst.CSTNode], set[cst.CSTNode]]:
+        """What makes processes wait for each other beside the trainer."""
+        calls = [call for call in self.tree.of(cst.Call) if self.tree.is_live(call) and self._is_collective(call)]
+        return self._reached(calls, [])
+
+    @cached_property
+    def _joint(self) -> list[int]:
+        """The offsets of every call, in functions too, that all processes must make together."""
+        return sorted(self.tree.start(n) for n in self._trained[2] | self._collectives[2] if isinstance(n, cst.Call))
+
+    def is_joint(self, node: cst.CSTNode) -> bool:
+        """True for code that all processes must run together: it trains, or waits for the others."""
+        start, end = self.tree.span(node)
+        return bisect.bisect_left(self._joint, start) < bisect.bisect_left(self._joint, end)
+
+    def _is_collective(self, call: cst.Call) -> bool:
+        if _COLLECTIVE_FUNCTIONS.fullmatch(self.tree.qualified(call.func)):
+            return True
+        if not isinstance(call.func, cst.Attribute) or call.func.attr.value not in _COLLECTIVES_OF_STATES:
+            return False
+        made_by = self.tree.value(call.func.value)
+        name = made_by.func if isinstance(made_by, cst.Call) else made_by
+        return bool(_STATES.search(self.tree.qualified(name)))
+
+    def _reached(
+        self, calls: Sequence[cst.CSTNode], values: Sequence[cst.CSTNode]
+    ) -> tuple[list[cst.CSTNode], list[cst.CSTNode], set[cst.CSTNode]]:
+        """The places at module level from which some calls and values are reached; all values; all on the way."""
+        tree = self.tree
+        found, pending, seen = set[cst.CSTNode](), [*calls, *values], set[cst.CSTNode]()
+        handed_on = list(values)
+        while pending:
+            node = pending.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            if node in handed_on:
+                pending += self._users(node)
+                continue
+            owner = next((a for a in tree.ancestors(node) if isinstance(a, (cst.FunctionDef, cst.Lambda))), None)
+            if owner is None:
+                found.add(node)
+            elif owner not in seen:
+                uses = [owner] if isinstance(owner, cst.Lambda) else self._uses(owner)
+                called = [tree.parents[use] if self._is_called_or_set(use) else use for use in uses]
+                handed_on += [use for use in called if use in uses or isinstance(node, cst.Return)]
+                pending += called
+                seen.update({owner} - set(uses))
+        return sorted(found, key=tree.start), sorted(handed_on, key=tree.start), seen
+
+    def _is_called_or_set(self, node: cst.CSTNode) -> bool:
+        """True for the function of a call, and for the target of an assignment."""
+        parent = self.tree.parents[node]
+        return isinstance(parent, cst.AssignTarget) or (isinstance(parent, cst.Call) and parent.func is node)
+
+    def _uses(self, function: cst.FunctionDef) -> list[cst.CSTNode]:
+        """Where live code names a function of the notebook, or calls a method of this name."""
+        name, owner = function.name.value, self.tree.scope(function)
+        if not isinstance(owner, cst.ClassDef):
+            uses: list[cst.CSTNode] = list(self.tree.loads(name))
+        elif name.startswith("__"):
+            uses = [self._outer_call(use) for use in self.tree.loads(owner.name.value)]
+        else:
+            uses = [
+                c.func
+                for c in self.tree.of(cst.Call)
+                if isinstance(c.func, cst.Attribute) and c.func.attr.value == name
+            ]
+        return [use for use in uses if self.tree.is_live(use)]
+
+    def _outer_call(self, node: cst.CSTNode) -> cst.CSTNode:
+        """The call that a name is the function of, as a value; else the name."""
+        parent = self.tree.parents[node]
+        return parent if isinstance(parent, cst.Call) and parent.func is node else node
+
+    def _users(self, value: cst.CSTNode) -> Iterator[cst.CSTNode]:
+        """Where a value that trains when it is called may be called, as far as a person would follow it."""
+        tree, node, is_result = self.tree, value, False
+        for above in tree.ancestors(value):
+            if isinstance(above, cst.Call):
+                yield above
+                if above.func is node:
+                    return
+                is_result = is_result or not _HOLDERS.fullmatch(tree.qualified(above.func).rsplit(".", 1)[-1])
+            elif isinstance(above, (cst.Assign, cst.AnnAssign, cst.NamedExpr)):
+                yield from self._calls_through(above, is_result)
+                return
+            elif isinstance(above, (cst.Return, cst.BaseCompoundStatement, cst.CompFor, cst.Lambda)):
+                yield above
+                return
+            elif isinstance(above, cst.BaseSmallStatement):
+                return
+            node = above
+
+    def _calls_through(
+        self, binding: cst.Assign | cst.AnnAssign | cst.NamedExpr, only_calls: bool
+    ) -> Iterator[cst.CSTNode]:
+        """Calls that what an assignment binds takes part in; of a result, only calls of the name itself."""
+        targets = [t.target for t in binding.targets] if isinstance(binding, cst.Assign) else [binding.target]
+        for target in targets:
+            attribute = target.attr.value if isinstance(target, cst.Attribute) else None
+            base = target.value if isinstance(target, cst.Subscript) else target
+            uses: list[cst.CSTNode] = list(self.tree.loads(base.value)) if isinstance(base, cst.Name) else []
+            uses += [a for a in self.tree.of(cst.Attribute) if a.attr.value == attribute and a is not target]
+            for use in uses:
+                for call in self.tree.ancestors(use):
+                    if isinstance(call, cst.BaseSmallStatement):
+                        break
+                    if isinstance(call, cst.Call) and self.tree.is_live(call) and (call.func is use or not only_calls):
+                        yield call
+                        break
+
+    @cached_property
+    def last(self) -> Statement | None:
+        """The top-level statement after which no process needs the others any more; None where nothing trains."""
+        reached = [*self.events, *self._collectives[0]] if self.events else []
+        return self.tree.top_statement(max(reached, key=self.tree.start)) if reached else None
+
+    @cached_property
+    def end(self) -> int:
+        """The offset where the last top-level training statement ends; -1 where nothing trains."""
+        return self.tree.span(self.last)[1] if self.last is not None else -1
+
+    def is_before_end(self, node: cst.CSTNode) -> bool:
+        """True for code that runs up to the last training statement."""
+        return self.tree.start(node) < self.end

@@ -1,0 +1,4 @@
+"""Reading notebooks: cells, IPython's forms, lines of the file.
+
+Imports no other room.
+"""

@@ -1,0 +1,120 @@
+"""Read and validate a notebook file."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+import nbformat
+from nbformat.validator import NotebookValidationError, ValidationError
+
+from nb2ddp.results import NotebookError
+
+CellKind = Literal["code", "markdown", "raw"]
+#: What nbformat raises for what is no notebook; its upgrades from older versions assume much.
+_UPGRADE_ERRORS = (
+    NotebookValidationError,
+    ValidationError,
+    AssertionError,
+    AttributeError,
+    IndexError,
+    KeyError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+_LINE_END = re.compile(r"\r\n?")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell. Cells count from 1, Markdown cells included."""
+
+    number: int
+    kind: CellKind
+    source: str
+
+
+@dataclass(frozen=True)
+class Notebook:
+    """A notebook's name (without folder and ending) and its cells in order."""
+
+    name: str
+    cells: tuple[Cell, ...]
+
+
+def parse_notebook(text: str, name: str) -> Notebook:
+    """Parse the text of an .ipynb file of any nbformat version.
+
+    Line ends become `\\n`; nothing else of a cell changes.
+
+    Args:
+        text: the file's content.
+        name: what to call the notebook in the script's first line.
+
+    Raises:
+        NotebookError: it is not JSON, not a notebook, or not a Python notebook.
+    """
+    try:
+        raw = json.loads(text.removeprefix("\ufeff"))
+    except (ValueError, RecursionError) as error:
+        raise NotebookError(f"not a notebook: not valid JSON ({error})") from None
+    if not isinstance(raw, dict) or "nbformat" not in raw:
+        raise NotebookError("not a notebook: it has no 'nbformat' key")
+    try:
+        node = nbformat.reads(json.dumps(_bare_notebook(raw)), as_version=4)
+        nbformat.validate(node, relax_add_props=True)
+    except _UPGRADE_ERRORS as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise NotebookError(f"not a valid notebook: {reason}") from None
+    return from_node(node, name)
+
+
+def from_node(node: Any, name: str) -> Notebook:
+    """Take the cells of a notebook that nbformat has read (version 4)."""
+    language = _language(node)
+    if language not in ("", "python", "ipython"):
+        raise NotebookError(f"the notebook's language is {language!r}; only Python can be converted")
+    return Notebook(
+        name=name,
+        cells=tuple(
+            Cell(number, cast(CellKind, cell.cell_type), _LINE_END.sub("\n", cell.source.removeprefix("\ufeff")))
+            for number, cell in enumerate(node.cells, start=1)
+        ),
+    )
+
+
+def _language(node: Any) -> str:
+    """The notebook's language in lower case, without a version; empty where it names none."""
+    metadata = node.metadata
+    for section, key in (("language_info", "name"), ("kernelspec", "language")):
+        value = metadata.get(section, {})
+        if isinstance(value, dict) and isinstance(value.get(key), str) and value[key]:
+            return str(value[key]).lower().rstrip("0123456789.")
+    return ""
+
+
+def _bare_notebook(raw: dict[str, Any]) -> dict[str, Any]:
+    """Drop what a conversion never reads: outputs, attachments, widget state (hundreds of MB at times), cell ids.
+
+    Without ids a notebook of nbformat 4.5 reads as 4.4; missing and repeated ids are then no error.
+    """
+    notebook = dict(raw)
+    if notebook.get("nbformat") == 4:
+        notebook["nbformat_minor"] = min(notebook.get("nbformat_minor") or 0, 4)
+    if isinstance(notebook.get("metadata"), dict):
+        notebook["metadata"] = {k: v for k, v in notebook["metadata"].items() if k != "widgets"}
+    for owner in (notebook, *[w for w in notebook.get("worksheets") or [] if isinstance(w, dict)]):
+        cells = owner.get("cells")
+        if isinstance(cells, list):
+            owner["cells"] = [_bare_cell(cell) if isinstance(cell, dict) else cell for cell in cells]
+    return notebook
+
+
+def _bare_cell(cell: dict[str, Any]) -> dict[str, Any]:
+    bare = {key: value for key, value in cell.items() if key not in ("attachments", "id")}
+    if "outputs" in bare:
+        bare["outputs"] = []
+    return bare

@@ -1,0 +1,262 @@
+"""What a conversion is asked for: what to write, and the job that is to be started."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import shlex
+from dataclasses import dataclass, field
+from typing import Final, Literal, get_args
+
+Launcher = Literal["accelerate", "slurm", "torchrun"]
+#: `accelerate launch` takes fp8 too, but only with a section about its backend, which no notebook asks for.
+Precision = Literal["no", "fp16", "bf16"]
+
+#: Variables that accelerate, torch.distributed or SLURM set for each process; a fixed value breaks the job.
+RESERVED_VARIABLES: Final = frozenset(
+    {
+        "CUDA_VISIBLE_DEVICES",
+        "LOCAL_RANK",
+        "LOCAL_WORLD_SIZE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "NODE_RANK",
+        "RANK",
+        "WORLD_SIZE",
+    }
+)
+#: sbatch options that the script writes itself, each with the field that it follows.
+RESERVED_OPTIONS: Final = {
+    "--account": "account",
+    "--cpus-per-task": "cpus_per_gpu",
+    "--error": "job_name",
+    "--gpus": "processes",
+    "--gpus-per-node": "processes",
+    "--gres": "processes",
+    "--job-name": "job_name",
+    "--mem": "memory",
+    "--nodes": "machines",
+    "--ntasks": "machines",
+    "--ntasks-per-node": "machines",
+    "--output": "job_name",
+    "--partition": "partition",
+    "--time": "time",
+}
+
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
+#: A DNS name whose last label starts with a letter, as every one that is not an address does (RFC 1123, 2.1).
+_HOST = re.compile(rf"(?:{_LABEL}\.)*(?=[A-Za-z]){_LABEL}")
+_WORD = re.compile(r"[\w.+@-]+", re.ASCII)
+_PARTITIONS = re.compile(r"[\w.+@-]+(?:,[\w.+@-]+)*", re.ASCII)
+_MEMORY = re.compile(r"[0-9]+[KMGT]?")
+#: The forms that `man sbatch` lists for --time.
+_TIME = re.compile(r"[0-9]+(?::[0-9]{1,2}){0,2}|[0-9]+-[0-9]{1,2}(?::[0-9]{1,2}){0,2}")
+_OPTION = re.compile(r"(--[a-z][a-z0-9-]*)(?:=[\w.,:;/+@%&|*()\[\]-]+)?", re.ASCII)
+_VARIABLE_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+
+
+class OptionsError(ValueError):
+    """Options that no conversion can follow; the message is one sentence for the person who chose them."""
+
+
+class LaunchError(ValueError):
+    """The wished launch cannot be written; the message is one sentence for the person who asked for it."""
+
+
+@dataclass(frozen=True)
+class Slurm:
+    """What a SLURM cluster wants to know besides the numbers of machines and processes.
+
+    In `container` and in the values of `environment`, `$NAME` and `${NAME}` stay references that the job
+    resolves (an unset one ends it); everything else in every field is taken literally.
+
+    Raises:
+        LaunchError: a field holds what SLURM or the shell would not read as one plain value.
+    """
+
+    #: Name in the queue and start of the log names; from the script's name where None.
+    job_name: str | None = None
+    #: Longest run time, as sbatch reads it: minutes, `H:MM:SS` or `D-HH:MM:SS`; the partition's where None.
+    time: str | None = None
+    #: Who pays for the job.
+    account: str | None = None
+    #: Partition, or several with commas between them.
+    partition: str | None = None
+    #: Kind of GPU to ask for, by the cluster's own name for it; any where None.
+    gpu_type: str | None = None
+    #: CPU cores for each process; many clusters give one where None.
+    cpus_per_gpu: int | None = None
+    #: Memory of each machine, as sbatch reads it: MiB, or with K, M, G or T; "0" is all of it.
+    memory: str | None = None
+    #: More sbatch options, such as `--qos=high`, each as one string.
+    options: tuple[str, ...] = ()
+    #: Environment modules to load, in this order.
+    modules: tuple[str, ...] = ()
+    #: What the command runs in: a command (`apptainer exec --nv image.sif`) or options of srun
+    #: (`--container-image=image.sqsh`).
+    container: str | None = None
+    #: Name and value of environment variables of the job.
+    environment: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        _match("job_name", self.job_name, _WORD, "letters, digits and . _ + @ -")
+        _match("time", self.time, _TIME, "minutes, H:MM:SS or D-HH:MM:SS")
+        _match("account", self.account, _WORD, "letters, digits and . _ + @ -")
+        _match("partition", self.partition, _PARTITIONS, "names with commas between them")
+        _match("gpu_type", self.gpu_type, _WORD, "letters, digits and . _ + @ -")
+        _match("memory", self.memory, _MEMORY, "a number, with K, M, G or T behind it if it is not in MiB")
+        if self.cpus_per_gpu is not None and self.cpus_per_gpu < 1:
+            raise LaunchError(f"cpus_per_gpu must be at least 1, not {self.cpus_per_gpu}.")
+        for option in self.options:
+            match = _OPTION.fullmatch(option)
+            if match is None:
+                raise LaunchError(f"{option!r} is not an sbatch option of the form --name or --name=value.")
+            if match[1] in RESERVED_OPTIONS:
+                raise LaunchError(f"{match[1]} cannot be an option: {RESERVED_OPTIONS[match[1]]} decides it.")
+        for module in self.modules:
+            check_text("modules", module)
+            if module.startswith("-") or not module.strip():
+                raise LaunchError(f"{module!r} is not the name of an environment module.")
+        if self.container is not None:
+            check_text("container", self.container)
+            if not words(self.container):
+                raise LaunchError("container must be a command or options of srun, not empty.")
+        for name, value in self.environment:
+            if _VARIABLE_NAME.fullmatch(name) is None:
+                raise LaunchError(f"{name!r} is not the name of an environment variable.")
+            if name in RESERVED_VARIABLES:
+                raise LaunchError(f"{name} is set for each process by the launcher and cannot be fixed.")
+            check_text(f"environment variable {name}", value)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How many processes on how many machines, and what starts them.
+
+    Raises:
+        LaunchError: the numbers do not fit together, or a field is out of its range.
+    """
+
+    #: Processes of the whole job, one for each GPU.
+    processes: int = 2
+    machines: int = 1
+    #: Host name or IPv4 address of the machine with rank 0; for SLURM the job finds it.
+    main_process_ip: str | None = None
+    #: TCP port of that machine, 0 for a free one (one machine only). Where None: 29500 on several machines,
+    #: with SLURM one that follows from the job's number.
+    main_process_port: int | None = None
+    #: Precision that accelerate sets where the notebook's own training arguments leave it open.
+    mixed_precision: Precision = "no"
+    launcher: Launcher = "accelerate"
+    #: Only with the launcher "slurm", where None means all defaults.
+    slurm: Slurm | None = None
+
+    def __post_init__(self) -> None:
+        if self.launcher not in get_args(Launcher):
+            choices = ", ".join(get_args(Launcher))
+            raise LaunchError(f"launcher must be one of {choices}, not {self.launcher!r}.")
+        if self.mixed_precision not in get_args(Precision):
+            choices = ", ".join(get_args(Precision))
+            raise LaunchError(f"mixed_precision must be one of {choices}, not {self.mixed_precision!r}.")
+        if self.processes < 1:
+            raise LaunchError(f"The number of processes must be at least 1, not {self.processes}.")
+        if self.machines < 1:
+            raise LaunchError(f"The number of machines must be at least 1, not {self.machines}.")
+        if self.processes % self.machines:
+            raise LaunchError(
+                f"{self.processes} processes cannot be spread evenly over {self.machines} machines: "
+                "the number of processes counts those of all machines together."
+            )
+        self._check_port()
+        self._check_address()
+        if self.slurm is not None and self.launcher != "slurm":
+            raise LaunchError(f"SLURM settings have no effect with the launcher {self.launcher!r}.")
+
+    def _check_port(self) -> None:
+        port = self.main_process_port
+        if port is None:
+            return
+        if not 0 <= port <= 65535:
+            raise LaunchError(f"main_process_port must be between 0 and 65535, not {port}.")
+        if self.processes == 1:
+            raise LaunchError("main_process_port has no effect on one process.")
+        if port == 0 and self.machines > 1:
+            raise LaunchError("Port 0 (any free one) is for one machine: several must agree on a port.")
+        if port == 0 and self.launcher == "slurm":
+            raise LaunchError("Port 0 is not needed with SLURM: the port follows from the job's number.")
+
+    def _check_address(self) -> None:
+        address = self.main_process_ip
+        if self.launcher == "slurm":
+            if address is not None:
+                raise LaunchError("SLURM decides which machine has rank 0: leave out main_process_ip.")
+        elif self.machines == 1:
+            if address is not None:
+                raise LaunchError("main_process_ip has no effect on one machine.")
+        elif address is None:
+            if self.launcher == "accelerate":
+                raise LaunchError(
+                    f"{self.machines} machines need the address of the one with rank 0 (main_process_ip)."
+                )
+        elif not _is_host(address):
+            raise LaunchError(f"{address!r} is neither a host name nor an IPv4 address.")
+
+    @property
+    def processes_per_machine(self) -> int:
+        """Processes, and so GPUs, of each machine."""
+        return self.processes // self.machines
+
+
+@dataclass(frozen=True)
+class Options:
+    """Everything that shapes the output.
+
+    Raises:
+        OptionsError: a field is out of its range.
+    """
+
+    launch: Launch = field(default_factory=Launch)
+    #: Samples a device and step; None keeps the largest split of the notebook's own batch.
+    per_device_batch_size: int | None = None
+    #: Write the packages of the notebook's install cells as requirements files.
+    requirements: bool = False
+    #: Codes, or beginnings of codes such as `DDP3`, of the rules to apply; None applies all.
+    select: frozenset[str] | None = None
+    #: Codes, or beginnings of codes, of the rules to leave out; stronger than `select`.
+    ignore: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        if self.per_device_batch_size is not None and self.per_device_batch_size < 1:
+            raise OptionsError(f"The per-device batch size must be at least 1, not {self.per_device_batch_size}.")
+
+    def applies(self, code: str) -> bool:
+        """True for a rule that is selected and not ignored."""
+        selected = self.select is None or code.startswith(tuple(self.select))
+        return selected and not code.startswith(tuple(self.ignore))
+
+
+def _match(field: str, value: str | None, pattern: re.Pattern[str], form: str) -> None:
+    if value is not None and pattern.fullmatch(value) is None:
+        raise LaunchError(f"{field} must be {form}, not {value!r}.")
+
+
+def _is_host(address: str) -> bool:
+    try:
+        ipaddress.IPv4Address(address)
+    except ValueError:
+        return len(address) <= 253 and _HOST.fullmatch(address) is not None
+    return True
+
+
+def check_text(what: str, text: str) -> None:
+    """Refuse what no quoting makes one line of text."""
+    if not text.isprintable():
+        raise LaunchError(f"{what} holds a control character: {text!r}.")
+
+
+def words(line: str) -> list[str]:
+    """Split a container line as a shell does."""
+    try:
+        return shlex.split(line)
+    except ValueError as error:
+        raise LaunchError(f"The container line {line!r} cannot be split into words: {error}.") from error

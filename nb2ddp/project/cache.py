@@ -1,0 +1,132 @@
+"""Remember conversions by what they depend on: the notebook, the options and the code that converts.
+
+Entries lie in the user's cache folder, never in the repository. One is written whole under a name that says all it
+depends on, so processes need no lock, and an entry is never out of date.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from contextlib import suppress
+from dataclasses import asdict
+from functools import cache
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+from nb2ddp.options import Options
+from nb2ddp.project import files
+from nb2ddp.results import Conversion, Diagnostic, Failure, Location, Severity
+from nb2ddp.script.templates import FOLDERS
+
+#: Entries that nothing asked for in this time, in seconds, are removed.
+LIFETIME: Final = 30 * 24 * 3600
+#: The packages that shape the output.
+_PACKAGES = ("ipython", "jinja2", "libcst", "nbconvert", "nbformat")
+
+
+class Cache:
+    """Conversions in a folder.
+
+    A folder that cannot be read or written makes conversions slower, and nothing else.
+
+    Args:
+        folder: where entries lie; made when first needed. None takes `default_folder()`.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = default_folder() if folder is None else folder
+
+    def get(self, key: str) -> Conversion | Failure | None:
+        """What became of the notebook that a key stands for, or None."""
+        path = self._path(key)
+        try:
+            outcome = _load(path.read_bytes())
+            if time.time() - path.stat().st_mtime > LIFETIME / 30:
+                os.utime(path)  # still wanted
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+        return outcome
+
+    def put(self, key: str, outcome: Conversion | Failure) -> None:
+        """Keep what became of a notebook."""
+        with suppress(OSError):
+            files.replace({self._path(key): _dump(outcome)})
+
+    def prune(self) -> None:
+        """Remove entries that nothing asked for in `LIFETIME`."""
+        with suppress(OSError):
+            for path in self.folder.glob("*/*"):
+                with suppress(OSError):
+                    if time.time() - path.stat().st_mtime > LIFETIME:
+                        path.unlink()
+
+    def _path(self, key: str) -> Path:
+        return self.folder / key[:2] / key[2:]
+
+
+def default_folder() -> Path:
+    """`$NB2DDP_CACHE_DIR`, or `nb2ddp` in the user's own cache folder (on Linux `$XDG_CACHE_HOME` or `~/.cache`)."""
+    if chosen := os.environ.get("NB2DDP_CACHE_DIR"):
+        return Path(chosen)
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("nb2ddp", appauthor=False))
+
+
+def key(content: bytes, name: str, script_name: str, options: Options) -> str:
+    """What a conversion depends on, as 64 hexadecimal digits.
+
+    Args:
+        content: the .ipynb file.
+        name: what the script's first line calls the notebook.
+        script_name: the script's file name.
+        options: what to produce.
+    """
+    settings = json.dumps([name, script_name, asdict(options)], sort_keys=True, default=sorted)
+    digest = sha256(f"{_tool()}\n{settings}\n".encode())
+    digest.update(content)
+    return digest.hexdigest()
+
+
+@cache
+def _tool() -> str:
+    """What converts: our own code and templates by content, and the versions of what they use."""
+    package = Path(__file__).parent.parent
+    paths = {*package.rglob("*.py"), *(path for folder in FOLDERS for path in folder.glob("*.j2"))}
+    digest = sha256()
+    for path in sorted(paths):
+        content = path.read_bytes()
+        digest.update(f"{path.name} {len(content)}\n".encode() + content)
+    versions = [f"{package} {version(package)}" for package in _PACKAGES]
+    return f"{digest.hexdigest()} {sys.version_info[:2]} {versions}"
+
+
+def _dump(outcome: Conversion | Failure) -> bytes:
+    if isinstance(outcome, Failure):
+        value: dict[str, Any] = {"failure": asdict(outcome)}
+    else:
+        value = {"files": outcome.files, "diagnostics": [asdict(each) for each in outcome.diagnostics]}
+    body = json.dumps(value).encode()
+    return sha256(body).hexdigest().encode() + b"\n" + body
+
+
+def _load(entry: bytes) -> Conversion | Failure:
+    checksum, _, body = entry.partition(b"\n")
+    if sha256(body).hexdigest().encode() != checksum:
+        raise ValueError("damaged")
+    value: dict[str, Any] = json.loads(body)
+    if "failure" in value:
+        fields = value["failure"]
+        return Failure(**{**fields, "location": fields["location"] and Location(**fields["location"])})
+    return Conversion(value["files"], tuple(_diagnostic(fields) for fields in value["diagnostics"]))
+
+
+def _diagnostic(fields: dict[str, Any]) -> Diagnostic:
+    return Diagnostic(
+        **{**fields, "location": Location(**fields["location"]), "severity": Severity(fields["severity"])}
+    )

@@ -1,0 +1,209 @@
+"""Replace files whole: no reader, and no kill at any moment, meets half of one."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from nb2ddp.options import Options
+from nb2ddp.results import Conversion, NotebookError, Result, Status
+
+#: What a file system says that has no anonymous files.
+_NO_ANONYMOUS_FILES = {errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL, errno.EPERM}
+
+
+def changed(files: Mapping[Path, bytes]) -> dict[Path, bytes]:
+    """Those of the files that do not hold these bytes yet, in the same order."""
+    return {path: content for path, content in files.items() if _content(path, len(content)) != content}
+
+
+def replace(files: Mapping[Path, bytes]) -> None:
+    """Write several files so that they change together.
+
+    All are written aside first, which is where a full disk shows; then each takes its place, in this order and with
+    signals held back. An existing file keeps its mode. Folders are created.
+
+    Args:
+        files: what each file is to hold.
+
+    Raises:
+        OSError: one cannot be written; none has changed.
+    """
+    for path in files:
+        _check_target(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        aside = [stack.enter_context(_aside(path, content)) for path, content in files.items()]
+        stack.enter_context(_signals_held())
+        for file in aside:
+            file.take_place()
+
+
+def _content(path: Path, size: int) -> bytes | None:
+    """What a file holds; None where there is none of this size."""
+    try:
+        return path.read_bytes() if path.stat().st_size == size else None
+    except OSError:
+        return None
+
+
+def _check_target(path: Path) -> None:
+    """Refuse to replace what is no plain writable file; a link may lead anywhere."""
+    if path.is_symlink():
+        raise OSError(errno.ELOOP, "is a symbolic link; name the file it stands for", str(path))
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if path.exists():
+        if not path.is_file():
+            raise OSError(errno.EINVAL, "is not a regular file", str(path))
+        if not os.access(path, os.W_OK):
+            raise PermissionError(errno.EACCES, "is read-only", str(path))
+
+
+class _Aside:
+    """A file's new content, written but not yet in its place."""
+
+    def __init__(self, path: Path, content: bytes) -> None:
+        self.path = path
+        self.name: Path | None = None
+        self.fd = self._open()
+        try:
+            with open(self.fd, "wb", closefd=False) as file:
+                file.write(content)
+            if path.exists():
+                os.chmod(self.name or self.fd, path.stat().st_mode & 0o777)  # noqa: PTH101 - a descriptor has no path
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self) -> int:
+        anonymous = getattr(os, "O_TMPFILE", None)
+        if anonymous is not None and Path("/proc/self/fd").exists():
+            try:  # Linux: a file without a name, which a killed process does not leave behind
+                return os.open(self.path.parent, anonymous | os.O_WRONLY, 0o666)
+            except OSError as error:
+                if error.errno not in _NO_ANONYMOUS_FILES:
+                    raise
+        self.name = self._free_name()
+        return os.open(self.name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+
+    def _free_name(self) -> Path:
+        return self.path.with_name(f".nb2ddp-{secrets.token_hex(8)}")
+
+    def take_place(self) -> None:
+        if self.name is None:
+            name = self._free_name()
+            # Any dir_fd makes Python call linkat, which alone follows the link that stands for the descriptor.
+            os.link(f"/proc/self/fd/{self.fd}", name, src_dir_fd=self.fd, follow_symlinks=True)
+            self.name = name
+        self._close_descriptor()  # Windows renames no open file
+        self.name.replace(self.path)
+        self.name = None
+
+    def _close_descriptor(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def close(self) -> None:
+        self._close_descriptor()
+        if self.name is not None:
+            with suppress(OSError):
+                self.name.unlink()
+
+
+@contextmanager
+def _aside(path: Path, content: bytes) -> Iterator[_Aside]:
+    file = _Aside(path, content)
+    try:
+        yield file
+    finally:
+        file.close()
+
+
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """Let Ctrl-C and a polite kill wait until the block is done."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python runs signal handlers in the main thread alone
+        return
+    received: list[int] = []
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    held = {number: handler for number, handler in before.items() if handler is not None}
+    for number in held:
+        signal.signal(number, lambda received_number, _: received.append(received_number))
+    try:
+        yield
+    finally:
+        for number, handler in held.items():
+            signal.signal(number, handler)
+        for each in received:
+            signal.raise_signal(each)
+
+
+#: The notebook of a job that reads standard input.
+STDIN = Path("<stdin>")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One notebook to convert."""
+
+    notebook: Path
+    script: Path
+    options: Options
+
+
+def read(path: Path) -> bytes:
+    """The content of a regular file, or of standard input.
+
+    Raises:
+        NotebookError: there is no such file, or it is something else.
+        OSError: it cannot be read.
+    """
+    if path == STDIN:
+        return sys.stdin.buffer.read()
+    if path.is_dir():
+        raise NotebookError("is a folder, not a notebook")
+    if not path.exists():
+        raise NotebookError("there is no such file")
+    if not path.is_file():
+        raise NotebookError("is not a regular file")
+    return path.read_bytes()
+
+
+def decode(content: bytes) -> str:
+    """The text of an .ipynb file.
+
+    Raises:
+        NotebookError: it is not UTF-8.
+    """
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise NotebookError(f"not a notebook: not UTF-8 ({error.reason} at byte {error.start})") from None
+
+
+def write(job: Job, conversion: Conversion, *, check: bool = False) -> Result:
+    """Write a conversion's files where they differ; with `check` only say which do.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    folder = job.script.parent
+    # The launch files first: a script that is in place has all that its first lines name.
+    wanted = {folder / name: text.encode() for name, text in reversed(conversion.files.items())}
+    differing = changed(wanted)
+    if differing and not check:
+        replace(differing)
+    fresh = Status.STALE if check else Status.CONVERTED
+    status = fresh if differing else Status.UNCHANGED
+    return Result(job.notebook, job.script, status, conversion.diagnostics, tuple(reversed(differing)))

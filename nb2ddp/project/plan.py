@@ -1,0 +1,119 @@
+"""Decide, before anything is written, what a run writes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nb2ddp.project import config
+from nb2ddp.project.files import Job
+from nb2ddp.project.inputs import Input, InputError, find, is_notebook_name, script_for
+from nb2ddp.results import Severity
+from nb2ddp.script.launch import launch_files
+
+
+class NoOutputError(InputError):
+    """Nothing says where a script goes."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One notebook to convert, and the severity from which its findings fail the run."""
+
+    job: Job
+    fail_on: Severity
+
+
+def plan(
+    paths: Sequence[str], given: Mapping[str, Any], exclude: Sequence[str] = (), *, reads_config: bool = True
+) -> list[Planned]:
+    """Plan a run over several notebooks.
+
+    Args:
+        paths: notebooks, folders and patterns.
+        given: settings from the command line, by the keys of `config.KEYS`; stronger than any file's.
+        exclude: patterns, relative to the current folder, of notebooks to leave out.
+        reads_config: look for settings in pyproject.toml.
+
+    Raises:
+        ConfigError, InputError, LaunchError, OptionsError: the run as a whole cannot be done.
+    """
+    planned = []
+    for each in find(paths):
+        found = config.find(each.path.parent) if reads_config else None
+        if config.is_excluded(each.path, list(exclude), Path()):
+            continue
+        if found is not None and config.is_excluded(each.path, found.exclude, found.path.parent):
+            continue
+        settings = config.settings({**(found.values_for(each.path) if found else {}), **given})
+        planned.append(Planned(Job(each.path, _script(each, settings, given), settings.options), settings.fail_on))
+    check_outputs([each.job for each in planned])
+    return planned
+
+
+def plan_one(notebook: Path, script: Path, given: Mapping[str, Any], *, reads_config: bool = True) -> Planned:
+    """Plan a run that says where the script of one notebook goes; see `plan`."""
+    found = config.find(notebook.parent) if reads_config else None
+    settings = config.settings({**(found.values_for(notebook) if found else {}), **given})
+    job = Job(notebook, script, settings.options)
+    check_outputs([job])
+    return Planned(job, settings.fail_on)
+
+
+def _script(each: Input, settings: config.Settings, given: Mapping[str, Any]) -> Path:
+    if settings.output_dir is None:
+        raise NoOutputError(
+            f"Say where the script of {each.path} goes: nb2ddp {each.path} train.py, or with --output-dir for several"
+        )
+    # A root from the file belongs to an output folder from the file.
+    root = settings.root if "output-dir" not in given or "root" in given else None
+    return _from_here(script_for(each, settings.output_dir, root))
+
+
+def _from_here(path: Path) -> Path:
+    """A path as a person in the current folder names it, where it lies below."""
+    full = Path(os.path.normpath(path.absolute()))
+    return full.relative_to(Path.cwd()) if full.is_relative_to(Path.cwd()) else path
+
+
+def check_outputs(jobs: Sequence[Job]) -> None:
+    """Refuse two notebooks that would write one file in two ways, and a script that would replace a notebook.
+
+    Raises:
+        InputError: which ones.
+    """
+    scripts: dict[str, Path] = {}
+    launches: dict[tuple[str, str], tuple[str, Path]] = {}
+    notebooks = {_same(job.notebook) for job in jobs}
+    for job in jobs:
+        place = _same(job.script)
+        if is_notebook_name(job.script.name) or place in notebooks:
+            raise InputError(f"{job.script}: a script cannot take the place of a notebook")
+        if place in scripts:
+            raise InputError(f"{scripts[place]} and {job.notebook} would both become {job.script}")
+        scripts[place] = job.notebook
+        for name, text in _launch_texts(job).items():
+            key = (_same(job.script.parent), name)
+            first = launches.setdefault(key, (text, job.notebook))
+            if first[0] != text:
+                raise InputError(
+                    f"{first[1]} and {job.notebook} want different settings in one {job.script.parent / name}; "
+                    "give them output folders of their own"
+                )
+
+
+def _launch_texts(job: Job) -> dict[str, str]:
+    """The launch files that scripts of one folder share: those of a script's own name cannot collide."""
+    try:
+        files = launch_files(job.options.launch, job.script.name)
+    except ValueError:
+        return {}  # said of the notebook when its turn comes
+    return {name: text for name, text in files.items() if not name.startswith(job.script.stem + ".")}
+
+
+def _same(path: Path) -> str:
+    """One text for one file, however it is named, as far as no link is involved."""
+    return os.path.normcase(os.path.normpath(path.absolute()))

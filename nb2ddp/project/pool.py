@@ -1,0 +1,209 @@
+"""Convert many notebooks: on all cores, with results in the order of the jobs."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from enum import Enum
+from functools import partial
+from multiprocessing import connection, get_context, parent_process
+
+from nb2ddp.codes import INTERNAL, NOT_WRITTEN, UNREADABLE
+from nb2ddp.options import LaunchError, OptionsError
+from nb2ddp.project.cache import Cache, key
+from nb2ddp.project.files import STDIN, Job, decode, read, write
+from nb2ddp.results import Conversion, Failure, NotebookError, Result, Status
+
+#: Fewer notebooks than this for each process do not repay starting it (about one second).
+JOBS_A_PROCESS = 4
+
+
+class Mode(Enum):
+    """What to do with a conversion."""
+
+    WRITE = "write"
+    CHECK = "check"  #: write nothing; say what is stale
+    DIFF = "diff"  #: write nothing; the result's text is the difference to the notebook's own code
+    TEXT = "text"  #: write nothing; the result's text is the script
+
+
+def run(
+    jobs: Sequence[Job],
+    mode: Mode = Mode.WRITE,
+    *,
+    processes: int | None = None,
+    cache: Cache | None = None,
+    done: Callable[[], None] = lambda: None,
+) -> Iterator[Result]:
+    """Convert notebooks. What goes wrong with one is its result and keeps none of the others.
+
+    Args:
+        jobs: what to convert, with different scripts.
+        mode: what to do with the conversions.
+        processes: at most so many at a time; None takes the number of cores this process may use.
+        cache: where conversions are remembered; None for nowhere.
+        done: called in this process after each notebook, in whatever order they end.
+
+    Yields:
+        The results, in the order of the jobs.
+
+    Raises:
+        OptionsError: a job's options name a rule that there is none of; nothing is written.
+    """
+    if mode in (Mode.DIFF, Mode.TEXT):
+        cache = None
+    known = [_remembered(job, cache) for job in jobs]
+    missing = [job for job, found in zip(jobs, known, strict=True) if found is None]
+    if any(job.options.select or job.options.ignore for job in missing):
+        from nb2ddp.convert import check_codes
+
+        for options in {job.options for job in missing}:
+            check_codes(options)
+    workers = min(processes or _cores(), math.ceil(len(missing) / JOBS_A_PROCESS))
+    convert = partial(convert_job, mode=mode, cache=cache)
+    converted = _in_turn(missing, convert, done) if workers < 2 else _in_pool(missing, convert, workers, done)
+    for job, found in zip(jobs, known, strict=True):
+        if found is not None:
+            yield convert_job(job, mode, cache, found)
+            done()
+        else:
+            yield next(converted)
+    for _ in converted:  # let the pool end
+        pass
+    if cache is not None and missing:
+        cache.prune()
+
+
+def convert_job(job: Job, mode: Mode, cache: Cache | None, entry: str = "") -> Result:
+    """Convert one notebook; whatever goes wrong is the result's failure.
+
+    Args:
+        job: what to convert.
+        mode: what to do with the conversion.
+        cache: where conversions are remembered; None for nowhere.
+        entry: the cache's key for this job, where the notebook has been read already.
+    """
+    try:
+        outcome = cache.get(entry) if cache and entry else None
+        if outcome is None:
+            if mode in (Mode.DIFF, Mode.TEXT):
+                return _as_text(job, mode)
+            outcome = _convert(job, cache)
+        if isinstance(outcome, Failure):
+            return _failed(job, outcome)
+        return write(job, outcome, check=mode is Mode.CHECK)
+    except NotebookError as error:
+        failure = _failure(error)
+    except (LaunchError, OptionsError) as error:
+        failure = Failure(UNREADABLE.code, str(error))
+    except OSError as error:
+        failure = Failure(NOT_WRITTEN.code, _reason(error))
+    except Exception as error:  # the one place: a fault of ours keeps no other notebook from being converted
+        failure = Failure(INTERNAL.code, f"internal error: {type(error).__name__}: {error}")
+    return _failed(job, failure)
+
+
+def _convert(job: Job, cache: Cache | None) -> Conversion | Failure:
+    from nb2ddp.convert import convert_source
+
+    content = read(job.notebook)
+    outcome: Conversion | Failure
+    try:
+        outcome = convert_source(decode(content), _name(job), job.script.name, job.options)
+    except NotebookError as error:
+        outcome = _failure(error)
+    if cache and not (isinstance(outcome, Failure) and outcome.code == INTERNAL.code):
+        cache.put(key(content, _name(job), job.script.name, job.options), outcome)
+    return outcome
+
+
+def _as_text(job: Job, mode: Mode) -> Result:
+    from nb2ddp.convert import convert_source, difference
+
+    arguments = (decode(read(job.notebook)), _name(job), job.script.name, job.options)
+    if mode is Mode.DIFF:
+        conversion, text = difference(*arguments)
+        return Result(job.notebook, job.script, Status.UNCHANGED, conversion.diagnostics, text=text)
+    conversion = convert_source(*arguments)
+    text = conversion.files[job.script.name]
+    return Result(job.notebook, job.script, Status.CONVERTED, conversion.diagnostics, text=text)
+
+
+def _name(job: Job) -> str:
+    return "notebook" if job.notebook == STDIN else job.notebook.stem
+
+
+def _failure(error: NotebookError) -> Failure:
+    return Failure(error.code, error.message, error.location, error.file_line, error.line_text)
+
+
+def _remembered(job: Job, cache: Cache | None) -> str | None:
+    """The cache's key for a job that needs no pool; None for one to convert."""
+    if cache is None or job.notebook == STDIN:
+        return None
+    try:
+        entry = key(read(job.notebook), _name(job), job.script.name, job.options)
+    except (NotebookError, OSError):
+        return ""  # its result is an error
+    return entry if cache.get(entry) else None
+
+
+def _in_turn(jobs: Sequence[Job], convert: Callable[[Job], Result], done: Callable[[], None]) -> Iterator[Result]:
+    for job in jobs:
+        result = convert(job)
+        done()
+        yield result
+
+
+def _in_pool(
+    jobs: Sequence[Job], convert: Callable[[Job], Result], workers: int, done: Callable[[], None]
+) -> Iterator[Result]:
+    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_start_worker)
+    try:
+        futures: list[Future[Result]] = [pool.submit(convert, job) for job in jobs]
+        for future in futures:
+            future.add_done_callback(lambda _: done())
+        for job, future in zip(jobs, futures, strict=True):
+            try:
+                yield future.result()
+            except BrokenProcessPool:  # some notebook ended its process: find out whether it was this one
+                yield _alone(job, convert)
+    finally:  # on Ctrl-C too: what runs is finished, what waits is not begun
+        pool.shutdown(cancel_futures=True)
+
+
+def _alone(job: Job, convert: Callable[[Job], Result]) -> Result:
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_start_worker) as pool:
+        try:
+            return pool.submit(convert, job).result()
+        except BrokenProcessPool:
+            return _failed(job, Failure(INTERNAL.code, "internal error: the converting process died"))
+
+
+def _start_worker() -> None:
+    """Leave Ctrl-C to the parent, and end with it even where it is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = parent_process()
+    if parent is not None:
+        sentinel = parent.sentinel
+        threading.Thread(target=lambda: (connection.wait([sentinel]), os._exit(1)), daemon=True).start()
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _failed(job: Job, failure: Failure) -> Result:
+    return Result(job.notebook, job.script, Status.FAILED, failure=failure)
+
+
+def _reason(error: OSError) -> str:
+    place = f"{error.filename}: " if error.filename else ""
+    return f"{place}{error.strerror or error}"

@@ -1,0 +1,89 @@
+"""Run rules over a program: find on the untouched tree, then edit once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from nb2ddp.facts.program import Program
+from nb2ddp.notebook.magics import Kind
+from nb2ddp.results import Diagnostic, NotebookError, Severity
+from nb2ddp.rules.rule import Finding, Rule
+from nb2ddp.rules.suppress import Suppressions
+from nb2ddp.syntax.edits import Change, Edit, InsertBefore, Replace, apply, resolve
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """The rewritten code cells, by cell number, with what was found and what the setup block must hold."""
+
+    cells: dict[int, str]
+    diagnostics: tuple[Diagnostic, ...]
+    needs: frozenset[str]
+
+
+def rewrite(program: Program, rules: Iterable[Rule], suppressions: Suppressions | None = None) -> Rewrite:
+    """Apply rules to a program.
+
+    Args:
+        program: a parsed notebook.
+        rules: in the order in which edits at one place apply.
+        suppressions: the places that the notebook keeps rules from; None for nowhere.
+    """
+    found = [
+        (rule, finding)
+        for rule in rules
+        for finding in rule.find(program)
+        if suppressions is None or not suppressions.covers(rule.code, program.location(finding.node))
+    ]
+    edits = [edit for rule, finding in found for edit in _edits(program, rule, finding)]
+    unmasked = [Replace(call, form.source) for call, form in program.forms_of(*Kind)]  # where no rule wanted them
+    changes = resolve(program.tree, [*edits, *unmasked], program.cell_starts)
+    cells = {cell.number: _cell(program, changes, cell.number) for cell in program.code_cells}
+    diagnostics = sorted(
+        (_diagnostic(program, rule, finding) for rule, finding in found),
+        key=lambda d: (d.location.cell, d.location.line, d.location.column, d.code),
+    )
+    needs = frozenset(need for _, finding in found for need in finding.needs)
+    return Rewrite(cells, tuple(diagnostics), needs)
+
+
+def refuse(diagnostics: Iterable[Diagnostic]) -> None:
+    """Stop at the first finding that makes a script pointless or wrong.
+
+    Raises:
+        NotebookError: with the finding's code, place and message.
+    """
+    errors = [diagnostic for diagnostic in diagnostics if diagnostic.severity is Severity.ERROR]
+    if errors:
+        first = min(errors, key=lambda error: error.code == "DDP002")  # any other reason tells more
+        raise NotebookError(first.message, first.location, first.code)
+
+
+def _edits(program: Program, rule: Rule, finding: Finding) -> list[Edit]:
+    edits = list(finding.edits)
+    if finding.todo:
+        statement = program.tree.statement(finding.node)
+        todo = f"# TODO[nb2ddp] {rule.code}:"
+        if todo not in program.tree.line_above(statement):
+            edits.append(InsertBefore(statement, f"{todo} {finding.message}"))
+    return edits
+
+
+def _cell(program: Program, changes: list[Change], number: int) -> str:
+    start, end = program.cell_span(number)
+    return apply(program.tree.source, changes, start, end).removesuffix("\n")
+
+
+def _diagnostic(program: Program, rule: Rule, finding: Finding) -> Diagnostic:
+    location = program.location(finding.node)
+    fixed = bool(finding.edits) if finding.fixed is None else finding.fixed
+    return Diagnostic(
+        code=rule.code,
+        name=rule.name,
+        severity=finding.severity or rule.severity,
+        message=finding.message,
+        location=location,
+        line_text=program.line_text(location),
+        fixed=fixed and not finding.todo,
+    )

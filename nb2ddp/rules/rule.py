@@ -1,0 +1,75 @@
+"""What a rule is: a coded problem, the reason it matters, how to find it, and examples that are its tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import libcst as cst
+
+from nb2ddp.facts.program import Program
+from nb2ddp.results import Severity
+from nb2ddp.syntax.edits import Edit
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One place where a rule applies.
+
+    Attributes:
+        node: where it is.
+        message: what was found, in one line.
+        edits: how the script differs there; none for a finding that only reports.
+        needs: parts of the setup block that the edits rely on (see `templates/setup.py.j2`).
+        severity: None takes the rule's own.
+        todo: leave `# TODO[nb2ddp] CODE: message` above the statement.
+        fixed: the script no longer has the problem; None where that follows from the edits.
+    """
+
+    node: cst.CSTNode
+    message: str
+    edits: tuple[Edit, ...] = ()
+    needs: frozenset[str] = frozenset()
+    severity: Severity | None = None
+    todo: bool = False
+    fixed: bool | None = None
+
+
+#: Yields the places in a notebook that have a rule's problem.
+Find = Callable[[Program], Iterator[Finding]]
+
+
+@dataclass(frozen=True)
+class Example:
+    """A notebook's code before, and the script's code after this rule alone.
+
+    `after=None` is a near miss, where the rule stays silent, or with `reported` a place where it only reports. Cells
+    are separated by a line `# %%`.
+    """
+
+    before: str
+    after: str | None = None
+    reported: bool = False
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One coded problem of notebook code under DDP.
+
+    Attributes:
+        code: `DDP` and three digits: 0 cannot convert, 1 placement, 2 trainer, 3 notebook-only code, 4 phases.
+        name: the problem, in kebab case.
+        summary: what the script does about it, in one sentence.
+        why: what goes wrong otherwise, with the source of the fact where it is not common knowledge.
+        find: yields the places.
+        examples: before and after; they are tests and documentation.
+        severity: of its findings, unless a finding says otherwise.
+    """
+
+    code: str
+    name: str
+    summary: str
+    why: str
+    find: Find
+    examples: tuple[Example, ...]
+    severity: Severity = Severity.NOTE

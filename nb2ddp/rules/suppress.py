@@ -1,0 +1,97 @@
+"""Comments in the notebook that keep a rule from a line: `# nb2ddp: ignore[DDP101, DDP304]`.
+
+A comment is for the line it ends, or for the next line of code where it stands alone. The rule's finding is dropped
+and its edit is not made.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+import libcst as cst
+
+from nb2ddp.codes import UNUSED
+from nb2ddp.facts.program import Program
+from nb2ddp.notebook.magics import Kind
+from nb2ddp.results import Diagnostic, Location, Severity
+
+_COMMENT = re.compile(r"#\s*nb2ddp:\s*ignore(?:\[([^\]\n]*)\])?")
+
+
+@dataclass(frozen=True)
+class _Suppression:
+    code: str
+    place: Location  #: of the comment
+    line: int  #: of its cell, that it is for
+
+
+class Suppressions:
+    """The suppression comments of a notebook, and which of them were of use."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._found = list(_find(program))
+        self._used: set[_Suppression] = set()
+
+    def covers(self, code: str, place: Location) -> bool:
+        """True where a comment keeps a rule from a place; the comment then counts as used."""
+        covering = [s for s in self._found if (s.code, s.place.cell, s.line) == (code, place.cell, place.line)]
+        self._used.update(covering)
+        return bool(covering)
+
+    @property
+    def is_used(self) -> bool:
+        """True once a comment kept a rule from something."""
+        return bool(self._used)
+
+    def unused(self, applied: Collection[str], known: Collection[str]) -> Iterator[Diagnostic]:
+        """A warning for each comment that was of no use.
+
+        Args:
+            applied: the codes of the rules that were applied; of the others nobody knows.
+            known: the codes of all rules.
+        """
+        for each in self._found:
+            if each.code not in known:
+                what = f"no rule has the code {each.code!r}" if each.code else "it names no code: ignore[DDP101]"
+            elif each.code in applied and each not in self._used:
+                what = f"{each.code} finds nothing on line {each.line}"
+            else:
+                continue
+            yield Diagnostic(
+                code=UNUSED.code,
+                name=UNUSED.name,
+                severity=Severity.WARNING,
+                message=f"unused suppression: {what}",
+                location=each.place,
+                line_text=self._program.line_text(each.place),
+                fixed=False,
+            )
+
+
+def _find(program: Program) -> Iterator[_Suppression]:
+    """Each code of each comment."""
+    texts = [(program.location(node), node.value) for node in program.tree.of(cst.Comment)]
+    texts += [(program.location(call), form.source) for call, form in program.forms_of(*Kind) if form.body is None]
+    sources = {cell.number: cell.source.split("\n") for cell in program.code_cells}
+    for start, text in texts:
+        for match in _COMMENT.finditer(text):
+            line = start.line + text.count("\n", 0, match.start())
+            column = match.start() - (text.rfind("\n", 0, match.start()) + 1) + 1
+            place = Location(start.cell, line, column + (start.column - 1 if line == start.line else 0))
+            lines = sources[start.cell]
+            stands_alone = lines[line - 1].lstrip().startswith("#")
+            target = _next_line(lines, line) if stands_alone else line
+            for code in (match[1] or "").split(","):
+                yield _Suppression(code.strip(), place, target)
+
+
+def _next_line(lines: list[str], line: int) -> int:
+    """The next line, from 1, that holds more than a comment."""
+    for number in range(line + 1, len(lines) + 1):
+        text = lines[number - 1].strip()
+        if text and not text.startswith("#"):
+            return number
+    return line

@@ -1,0 +1,149 @@
+"""Write what starts a converted script on several GPUs: accelerate config, sbatch script, torchrun script.
+
+The rendezvous, the worker processes and their supervision belong to accelerate and torch.distributed; what is
+written here only hands them the numbers. Each file is rendered from `templates/`, and its text depends on the
+arguments alone: no time, no path and nothing of the machine that converts.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import PurePath
+from typing import Final
+
+from nb2ddp.options import Launch, LaunchError, Slurm, check_text, words
+from nb2ddp.script.templates import render
+
+CONFIG_NAME: Final = "accelerate_config.yaml"
+#: accelerate's own default (accelerate/utils/launch.py, prepare_multi_gpu_env).
+DEFAULT_PORT: Final = 29500
+
+
+#: The host names that YAML 1.1 would read as a truth value or as nothing (https://yaml.org/type/bool.html).
+_YAML_WORDS = frozenset({"yes", "no", "true", "false", "on", "off", "null"})
+_REFERENCE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
+
+
+def launch_files(launch: Launch, script_name: str) -> dict[str, str]:
+    """Render the files that start the script.
+
+    Args:
+        launch: the checked numbers and settings.
+        script_name: file name of the converted script; the files belong beside it and are used from there.
+
+    Returns:
+        The text of each file by its name: always `accelerate_config.yaml`, `<stem>.sbatch` for SLURM and
+        `<stem>.torchrun.sh` for torchrun.
+
+    Raises:
+        LaunchError: `script_name` is not a plain file name, or one of the files would overwrite the script.
+    """
+    _check_script(script_name)
+    port = launch.main_process_port
+    if port is None and launch.main_process_ip is not None:
+        port = DEFAULT_PORT
+    files = {
+        CONFIG_NAME: render(
+            "accelerate_config.yaml.j2",
+            launch=launch,
+            main_process_ip=None if launch.main_process_ip is None else _yaml(launch.main_process_ip),
+            main_process_port=port,
+        )
+    }
+    script = _script_word(script_name)
+    if launch.launcher == "slurm":
+        files[_side_file(script_name)] = _sbatch(launch, script, script_name)
+    if launch.launcher == "torchrun":
+        files[_side_file(script_name, "torchrun.sh")] = render("torchrun.sh.j2", launch=launch, script=script)
+    if script_name in files:
+        raise LaunchError(f"The script cannot be called {script_name!r}: that is the name of a launch file.")
+    return files
+
+
+def launch_command(launch: Launch, script_name: str, machine_rank: int = 0) -> str:
+    """Say what to type, in the folder of the files, to start the script.
+
+    Args:
+        launch: as for `launch_files`.
+        script_name: as for `launch_files`.
+        machine_rank: which of several machines it is typed on, from 0; SLURM finds out itself.
+
+    Returns:
+        One line for a POSIX shell.
+
+    Raises:
+        LaunchError: `script_name` is not a plain file name, or there is no such machine.
+    """
+    _check_script(script_name)
+    if not 0 <= machine_rank < launch.machines:
+        raise LaunchError(f"machine_rank must be between 0 and {launch.machines - 1}, not {machine_rank}.")
+    if launch.launcher == "slurm":
+        return shlex.join(["sbatch", _path_word(_side_file(script_name))])
+    if launch.launcher == "torchrun":
+        rank = f"NODE_RANK={machine_rank} " if launch.machines > 1 else ""
+        return rank + shlex.join(["bash", _path_word(_side_file(script_name, "torchrun.sh"))])
+    ranks = ["--machine_rank", str(machine_rank)] if launch.machines > 1 else []
+    return shlex.join(["accelerate", "launch", "--config_file", CONFIG_NAME, *ranks, _path_word(script_name)])
+
+
+def _sbatch(launch: Launch, script: str, script_name: str) -> str:
+    slurm = launch.slurm or Slurm()
+    container = words(slurm.container or "")
+    is_srun_option = bool(container) and container[0].startswith("--")
+    return render(
+        "slurm.sh.j2",
+        launch=launch,
+        slurm=slurm,
+        job_name=slurm.job_name or _job_name(script_name),
+        modules=shlex.join(slurm.modules),
+        environment=[(name, _shell(value)) for name, value in slurm.environment],
+        srun_options=[_shell(word) for word in container] if is_srun_option else [],
+        # It stands in the single quotes of `bash -c '...'`, where a quote is written by leaving them.
+        container=[] if is_srun_option else [_shell(word).replace("'", r"'\''") for word in container],
+        script=script,
+    )
+
+
+def _job_name(script_name: str) -> str:
+    """Make a name for the queue and the logs: `Llama3.1_(8B)-Alpaca.py` -> `Llama3.1_8B_-Alpaca`."""
+    return re.sub(r"[^A-Za-z0-9.-]+", "_", PurePath(script_name).stem).strip("_") or "train"
+
+
+def _check_script(name: str) -> None:
+    check_text("The script's name", name)
+    if name in ("", "..") or PurePath(name).name != name or "\\" in name:
+        raise LaunchError(f"{name!r} is not the name of a file: the launch files stand beside the script.")
+
+
+def _yaml(host: str) -> str:
+    """Quote a host name as PyYAML does where YAML would read another type: `no` -> `'no'`."""
+    return f"'{host}'" if host.lower() in _YAML_WORDS else host
+
+
+def _shell(text: str) -> str:
+    """Quote one word for the shell, all but its variables: `$HOME/a b` -> `"${HOME}/a b"`."""
+    if _REFERENCE.search(text) is None:
+        return shlex.quote(text)
+    parts, end = [], 0
+    for match in _REFERENCE.finditer(text):
+        parts += [_double_quoted(text[end : match.start()]), f"${{{match[1] or match[2]}}}"]
+        end = match.end()
+    return f'"{"".join(parts)}{_double_quoted(text[end:])}"'
+
+
+def _double_quoted(text: str) -> str:
+    return re.sub(r'([\\"`$])', r"\\\1", text)
+
+
+def _path_word(name: str) -> str:
+    """Keep a file name from being read as an option: `-x.py` -> `./-x.py`."""
+    return f"./{name}" if name.startswith("-") else name
+
+
+def _script_word(name: str) -> str:
+    return shlex.quote(_path_word(name))
+
+
+def _side_file(script_name: str, suffix: str = "sbatch") -> str:
+    return f"{PurePath(script_name).stem}.{suffix}"

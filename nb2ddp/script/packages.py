@@ -1,0 +1,641 @@
+"""The packages that a notebook's install cells name, as requirements files that pip installs as written.
+
+What pip takes for a whole command only cannot stand in a requirements file (pip's manual, "Requirements File Format"):
+packages installed with `--no-deps` or `--no-build-isolation` get files of their own, with the command that installs
+them. What is no Python package, or known only when the notebook runs, is kept as a comment.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import PurePosixPath
+
+import libcst as cst
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from nb2ddp.facts.installs import is_colab
+from nb2ddp.facts.program import Program
+from nb2ddp.facts.shell import is_install
+from nb2ddp.notebook.magics import Kind
+from nb2ddp.script.templates import render
+
+#: Options that pip knows on its command line alone, in the order in which what they hold is installed.
+_COMMAND_OPTIONS = ("--no-build-isolation", "--no-deps")
+#: Options that keep their meaning in a requirements file, by the names that pip and uv have for them.
+_FILE_OPTIONS = {
+    "-i": "--index-url",
+    "--index-url": "--index-url",
+    "--default-index": "--index-url",
+    "--extra-index-url": "--extra-index-url",
+    "--index": "--extra-index-url",
+    "-f": "--find-links",
+    "--find-links": "--find-links",
+    "--trusted-host": "--trusted-host",
+    "--no-binary": "--no-binary",
+    "--only-binary": "--only-binary",
+    "-c": "-c",
+    "--constraint": "-c",
+}
+_NAMED = {"-r": "-r", "--requirement": "-r", "--requirements": "-r", "-e": "-e", "--editable": "-e"}
+#: Options with a value that decide what is installed, and that no requirements file can hold.
+_LOST_OPTIONS = frozenset(
+    "--torch-backend --exclude-newer --target -t --prefix --root --config-settings --config-setting -C --override"
+    " --overrides --resolution --group --python-version --platform --abi --implementation --index-strategy"
+    " --global-option --install-option --build-option".split()
+)
+#: Options with a value that do not.
+_IDLE_OPTIONS = frozenset(
+    "--cache-dir --timeout --retries --progress-bar --upgrade-strategy --log --proxy --cert --client-cert --report"
+    " --use-feature --use-deprecated --exists-action --src --python -p --keyring-provider --link-mode"
+    " --refresh-package --reinstall-package --upgrade-package -P --color --directory --project --config-file"
+    " --allow-insecure-host --no-build-isolation-package --no-build-package --build-constraint -b".split()
+)
+#: Packages that only serve to install others.
+_INSTALLERS = frozenset({"pip", "uv"})
+_ARCHIVE = re.compile(r"\.(whl|zip|tar\.gz|tgz|tar\.bz2)(\[[^\]]*\])?$")
+_REDIRECT = re.compile(r"(?:\d*|&)(>>?|<)(?P<target>.*)", re.DOTALL)
+_ENVIRONMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
+_INTERPOLATION = re.compile(r"\{\{|\}\}|\$\$|\{(?P<braced>[^{}]*)\}|\$(?P<name>[A-Za-z_]\w*)")
+#: Stands around an expression whose value is not known.
+_MARK = "\0"
+
+
+@dataclass(frozen=True)
+class Package:
+    """One requirement of a notebook.
+
+    Attributes:
+        line: as a requirements file holds it, without `pre`.
+        name: its canonical name; for a bare URL what the last part of the URL says; for a file option the line.
+        cell: the notebook's cell that installs it.
+        pre: its pre-releases count too.
+        upgrade: what is there already does not do.
+    """
+
+    line: str
+    name: str
+    cell: int
+    pre: bool = False
+    upgrade: bool = False
+
+    @property
+    def requirement(self) -> Requirement | None:
+        """The line as packaging reads it; None for a bare URL or another file."""
+        return _requirement(self.line)
+
+    @property
+    def is_open(self) -> bool:
+        """True where any version does."""
+        return self.requirement is not None and not self.requirement.specifier and not self.requirement.url
+
+    @property
+    def pin(self) -> Version | None:
+        """The one version that does."""
+        specifiers = list(self.requirement.specifier) if self.requirement else []
+        if len(specifiers) != 1 or specifiers[0].operator not in ("==", "==="):
+            return None
+        try:
+            return Version(specifiers[0].version)
+        except InvalidVersion:  # ==4.*
+            return None
+
+    @property
+    def text(self) -> str:
+        """The line of the file: where pre-releases count, with a bound that lets them in for this package alone."""
+        own = self.requirement
+        if not self.pre or own is None or own.url or self.pin:
+            return self.line
+        own = Requirement(str(own))
+        own.specifier &= SpecifierSet(">=0.dev0")
+        return str(own)
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """The packages of a notebook.
+
+    Attributes:
+        groups: packages by the options that pip takes for a whole command only; the first group has none.
+        options: lines about indexes, by the same groups.
+        notes: what is not in the files, as pairs of cell and sentence.
+    """
+
+    groups: dict[tuple[str, ...], tuple[Package, ...]] = field(default_factory=dict)
+    options: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
+    notes: tuple[tuple[int, str], ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(any(self.groups.values()) or self.notes)
+
+    def files(self, script_name: str, title: str = "the notebook") -> dict[str, str]:
+        """The text of each file, by its name beside the script; none where the notebook installs nothing."""
+        if not self:
+            return {}
+        stem = PurePosixPath(script_name).stem
+        groups = [(), *(group for group in self.groups if group)]
+        names = {group: f"{stem}.requirements{''.join(option[1:] for option in group)}.txt" for group in groups}
+        commands = [f"pip install {' '.join([*group, '-r', shlex.quote(names[group])])}" for group in groups]
+        return {
+            names[group]: render(
+                "requirements.txt.j2",
+                title=title,
+                group=group,
+                commands=commands,
+                command=commands[number],
+                notes=[] if group else self.notes,
+                options=self.options.get(group, ()),
+                lines=[package.text for package in self.groups.get(group, ())],
+            )
+            for number, group in enumerate(groups)
+        }
+
+
+def requirements(program: Program) -> Requirements:
+    """What a notebook installs: in its own order, on a machine that is not Colab's."""
+    return _Reading(program).result
+
+
+class _Reading:
+    """Read a notebook's installs one after the other, as they would run."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.tree = program.tree
+        self.notes: list[tuple[int, str]] = []
+        self.groups: dict[tuple[str, ...], dict[str, Package]] = {(): {}}
+        #: Each group's options, and for each index whether all packages of the group come from it.
+        self.options: dict[tuple[str, ...], list[str]] = {}
+        self.indexes: dict[tuple[str, ...], list[str | None]] = {}
+
+    @cached_property
+    def result(self) -> Requirements:
+        for call, command in self._commands():
+            if not _is_about_packages(command := self._filled(command, call)):
+                continue
+            cell = self.program.cell_at(self.tree.start(call)).number
+            is_taken, why = self._branch(call)
+            for words in _split(command) if is_taken else ():
+                self._command(words, cell)
+            if why and (cell, why) not in self.notes:
+                self.notes.append((cell, why))
+        self._settle()
+        order = [(), *(g for g in sorted(self.groups, key=_order) if g and self.groups[g])]
+        groups = {group: tuple(self.groups[group].values()) for group in order}
+        return Requirements(groups, {group: self._index_lines(group) for group in order}, tuple(self.notes))
+
+    # -- commands -------------------------------------------------------------------------------------------
+
+    def _commands(self) -> Iterator[tuple[cst.Call, str]]:
+        """Every live shell command of the notebook with the call that stands for it, in order."""
+        for call in self.tree.of(cst.Call):
+            if not self.tree.is_live(call):
+                continue
+            form = self.program.form(call)
+            if form is None:
+                if command := self._python_command(call):
+                    yield call, command
+            elif form.kind is Kind.SHELL:
+                yield call, form.text
+            elif form.kind is Kind.LINE_MAGIC:
+                if form.name in ("pip", "uv", "conda", "mamba", "micromamba"):
+                    yield call, f"{form.name} {form.text}"
+                elif form.name in ("sx", "system"):
+                    yield call, form.text
+            elif form.kind is Kind.CELL_MAGIC and form.name in ("bash", "sh", "script") and form.body:
+                yield call, form.body
+
+    def _python_command(self, call: cst.Call) -> str:
+        """The command line of `subprocess.run` and the like; empty for any other call."""
+        name = self.tree.qualified(call.func)
+        if not re.fullmatch(r"os\.(system|popen)|subprocess\.(run|call|check_call|check_output|Popen|getoutput)", name):
+            return ""
+        if not call.args:
+            return ""
+        value = call.args[0].value
+        if isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute) and value.func.attr.value == "split":
+            value = value.func.value
+        value = self.tree.value(value)
+        if isinstance(value, (cst.List, cst.Tuple)):
+            words = [self._word(element.value, call) for element in value.elements]
+            return " ".join(word if _MARK in word else shlex.quote(word) for word in words)
+        return self._word(value, call)
+
+    def _word(self, node: cst.BaseExpression, call: cst.Call) -> str:
+        text = "python" if self.tree.text(node) == "sys.executable" else self._value(node, call)
+        return _marked(self.tree.text(node)) if text is None else text
+
+    # -- branches -------------------------------------------------------------------------------------------
+
+    def _branch(self, call: cst.Call) -> tuple[bool, str]:
+        """Whether a command runs on a machine of one's own, and what to say about it."""
+        why = ""
+        below: cst.CSTNode = call
+        for above in self.tree.ancestors(call):
+            if isinstance(above, cst.If):
+                state = self._holds(above.test)
+                in_body = above.body is below
+                test = " ".join(self.tree.text(above.test).split())
+                if state is not None and state is not in_body:
+                    if is_colab(test) is not None:
+                        return False, "left out: what is for Colab alone"
+                    return False, f"left out: what is installed where {test}" + ("" if in_body else " fails")
+                if state is None and not in_body and self._installs_below(above.body):
+                    return False, f"left out: the other branch, taken where {test} fails"
+                if state is None:
+                    why = f"the notebook asks first: {test}"
+            elif isinstance(above, cst.ExceptHandler):
+                whole = cst.ensure_type(self.tree.parents[above], cst.Try)
+                if self._installs_below(whole.body):
+                    return False, "left out: what is installed where another install fails"
+            below = above
+        return True, why
+
+    def _installs_below(self, body: cst.CSTNode) -> bool:
+        return any(self.program.installs.is_install(call) for call in self.tree.within(body, cst.Call))
+
+    def _holds(self, test: cst.BaseExpression) -> bool | None:
+        """Whether a test holds in a new environment on a machine of one's own; None where that cannot be told."""
+        if isinstance(test, cst.BooleanOperation):
+            sides = [self._holds(test.left), self._holds(test.right)]
+            if isinstance(test.operator, cst.And):
+                return False if False in sides else None if None in sides else True
+            if True in sides and not any(is_colab(self.tree.text(side)) is False for side in (test.left, test.right)):
+                return True
+            # `torch is missing or this is Colab`: what follows is made for Colab
+            return False if any(is_colab(self.tree.text(s)) is False for s in (test.left, test.right)) else None
+        if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+            inner = self._holds(test.expression)
+            return None if inner is None else not inner
+        text = self.tree.text(self.tree.value(test))
+        colab = is_colab(text) if is_colab(text) is not None else is_colab(self.tree.text(test))
+        if colab is not None:
+            return colab
+        if re.fullmatch(r"importlib\.util\.find_spec\(.*\) is None|(shutil\.)?which\(.*\) is None", text):
+            return True
+        constant = self.tree.literal(test)
+        return bool(constant) if constant is not ... else None
+
+    # -- values ---------------------------------------------------------------------------------------------
+
+    def _filled(self, command: str, call: cst.Call) -> str:
+        """A command with the notebook's own `{values}` filled in; the others between marks."""
+
+        def fill(match: re.Match[str]) -> str:
+            if match[0] in ("{{", "}}", "$$"):
+                return match[0][0]
+            inside = match["braced"] if match["braced"] is not None else match["name"]
+            if inside.strip() == "sys.executable":
+                return "python"
+            try:
+                expression = cst.parse_expression(inside.strip())
+            except Exception:
+                return match[0]
+            names = {n.value for n in _names(expression)}
+            if not names & self.tree.bound_names:
+                return match[0]
+            value = self._value(expression, call)
+            return _marked(match[0]) if value is None else value
+
+        return _INTERPOLATION.sub(fill, command)
+
+    def _value(self, node: cst.BaseExpression, call: cst.Call, depth: int = 8) -> str | None:
+        """The text of an expression where the notebook writes it out; None where it does not."""
+        if isinstance(node, (cst.SimpleString, cst.ConcatenatedString)):
+            if isinstance(node, cst.SimpleString) or isinstance(node.evaluated_value, str):
+                return str(node.evaluated_value)
+            pieces = [self._value(side, call, depth) for side in (node.left, node.right)]
+            return None if None in pieces else "".join(filter(None, pieces))
+        if isinstance(node, (cst.Integer, cst.Float)):
+            return node.value
+        if isinstance(node, cst.FormattedString):
+            parts = [
+                part.value
+                if isinstance(part, cst.FormattedStringText)
+                else self._value(part.expression, call, depth)
+                if isinstance(part, cst.FormattedStringExpression) and not part.format_spec
+                else None
+                for part in node.parts
+            ]
+            return None if None in parts else "".join(part for part in parts if part)
+        if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Add):
+            sides = [self._value(side, call, depth) for side in (node.left, node.right)]
+            return None if None in sides else "".join(side for side in sides if side)
+        if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and node.func.attr.value == "join":
+            glue = self._value(node.func.value, call, depth)
+            items = self._items(node.args[0].value, call, depth) if len(node.args) == 1 else None
+            return None if glue is None or items is None else glue.join(items)
+        if isinstance(node, cst.Name) and depth:
+            return self._bound(node.value, call, depth)
+        return None
+
+    def _items(self, node: cst.BaseExpression, call: cst.Call, depth: int) -> list[str] | None:
+        if isinstance(node, cst.Name):
+            found = [b for b in self.tree.bindings(node.value) if b.offset < self.tree.start(call)]
+            if len(found) != 1 or found[0].value is None:
+                return None
+            node = found[0].value
+        if not isinstance(node, (cst.List, cst.Tuple)):
+            return None
+        items = [self._value(element.value, call, depth) for element in node.elements]
+        return None if None in items else [item for item in items if item is not None]
+
+    def _bound(self, name: str, call: cst.Call, depth: int) -> str | None:
+        """What a name stands for, where each way to the command gives it the same text."""
+        values: set[str | None] = set()
+        for binding in reversed(self.tree.bindings(name)):
+            if binding.offset >= self.tree.start(call) or not self.tree.is_live(binding.node):
+                continue
+            conditional = any(isinstance(a, (cst.If, cst.Try, cst.For)) for a in self.tree.ancestors(binding.node))
+            if conditional and not self._runs_here(binding.node):
+                continue
+            values.add(self._value(binding.value, call, depth - 1) if binding.value is not None else None)
+            if not conditional:
+                break
+        return values.pop() if len(values) == 1 else None
+
+    def _runs_here(self, node: cst.CSTNode) -> bool:
+        below = node
+        for above in self.tree.ancestors(node):
+            if isinstance(above, cst.If):
+                state = self._holds(above.test)
+                if state is not None and state is not (above.body is below):
+                    return False
+            below = above
+        return True
+
+    # -- one command ----------------------------------------------------------------------------------------
+
+    def _command(self, words: list[str], cell: int) -> None:
+        """Take in one command, in which no other one is joined."""
+        said = _shown(" ".join(words))
+        words = _without_environment(words)
+        found = _pip(words)
+        if found is None:
+            if is_install(" ".join(words)):
+                self.notes.append((cell, f"not a Python package: {said}"))
+            return
+        subcommand, arguments = found
+        if subcommand != "install":
+            if subcommand in ("uninstall", "download", "wheel", "sync"):
+                self.notes.append((cell, f"not done here: {said}"))
+            return
+        self._install(arguments, cell)
+
+    def _install(self, arguments: list[str], cell: int) -> None:
+        packages: list[tuple[str, str]] = []
+        options: list[str] = []
+        index: str | None = None
+        flags: set[str] = set()
+        rest = iter(arguments)
+        for word in rest:
+            name, is_long, value = word.partition("=") if word.startswith("--") else (word, "", "")
+            if not word.startswith("-"):
+                packages.append(("", word))
+                continue
+            takes = name in _FILE_OPTIONS or name in _NAMED or name in _LOST_OPTIONS or name in _IDLE_OPTIONS
+            if takes and not is_long:
+                value = next(rest, "")
+            if name == "--prerelease" or name == "--config-settings":
+                value = value or next(rest, "")
+                flags |= {"--pre"} if value == "allow" else set()
+            if name in _NAMED:
+                packages.append((_NAMED[name], value))
+            elif name in _FILE_OPTIONS and value.isprintable() and " " not in value:
+                if _FILE_OPTIONS[name] == "--index-url":
+                    index = value
+                else:
+                    options.append(f"{_FILE_OPTIONS[name]} {value}")
+            elif name in _LOST_OPTIONS or name in _FILE_OPTIONS:
+                self.notes.append((cell, f"an option that no requirements file has: {_shown(f'{name} {value}')}"))
+            elif re.fullmatch(r"-[a-zA-Z]*U[a-zA-Z]*", name):
+                flags.add("--upgrade")
+            else:
+                flags.add(name)
+        group = tuple(option for option in _COMMAND_OPTIONS if option in flags)
+        kept = [p for option, word in packages if (p := self._package(option, word, cell, flags)) is not None]
+        for package in kept:
+            self._add(group, package)
+        if kept:
+            own = self.options.setdefault(group, [])
+            own += [o for o in options if o not in own]
+            own += [o for o in ("--prefer-binary", "--no-index") if o in flags and o not in own]
+            self.indexes.setdefault(group, []).append(index)
+
+    def _package(self, option: str, word: str, cell: int, flags: set[str]) -> Package | None:
+        """One argument as a line of the file; None where it is none, which a note then says."""
+        if _MARK in word:
+            self.notes.append((cell, f"known only when the notebook runs: {_shown(word)}"))
+            return None
+        is_url = bool(re.match(r"(git|hg|svn|bzr)\+|\w+://", word))
+        if not word.isprintable() or (" " in word and (is_url or option)):  # one line of the file for each
+            self.notes.append((cell, f"not a requirement: {_shown(word)}"))
+            return None
+        pre, upgrade = "--pre" in flags, "--upgrade" in flags
+        if option == "-r":
+            return Package(f"-r {word}", f"-r {word}", cell)
+        if is_url:
+            return Package(f"{option} {word}".strip(), _name_of_url(word), cell, upgrade=upgrade)
+        if option or word.startswith((".", "/", "~")) or _ARCHIVE.search(word) or ("/" in word and "@" not in word):
+            self.notes.append(
+                (cell, f"a file or folder of the notebook's machine: {_shown(f'{option} {word}'.strip())}")
+            )
+            return None
+        own = _requirement(word)
+        if own is None:
+            self.notes.append((cell, f"not a requirement: {_shown(word)}"))
+            return None
+        name = canonicalize_name(own.name)
+        if name in _INSTALLERS:
+            return None
+        marker = f"; {own.marker}" if own.marker else ""
+        return Package(word, name + marker, cell, pre, upgrade)
+
+    # -- several commands -----------------------------------------------------------------------------------
+
+    def _add(self, group: tuple[str, ...], new: Package) -> None:
+        """Take in a package as a later install would change what an earlier one left."""
+        packages = self.groups.setdefault(group, {})
+        old = packages.get(new.name)
+        if old is None or old.line == new.line:
+            packages[new.name] = new
+            return
+        merged = _with_extras(new, old)
+        if new.is_open:
+            if new.upgrade and old.pin:
+                self._say_replaced(old, new)
+                packages[new.name] = merged
+            else:
+                packages[new.name] = _with_extras(old, new)
+            return
+        wanted = new.requirement.specifier if new.requirement else None
+        if old.pin and wanted and not new.pin and not new.upgrade and wanted.contains(old.pin, prereleases=True):
+            packages[new.name] = _with_extras(old, new)  # nothing to do: the pinned version is there
+            return
+        if not old.is_open and not (old.requirement and new.pin and old.requirement.specifier.contains(new.pin, True)):
+            self._say_replaced(old, new)
+        packages[new.name] = merged
+
+    def _say_replaced(self, old: Package, new: Package) -> None:
+        self.notes.append((old.cell, f"{old.line} gives way to {new.line} of cell {new.cell}"))
+
+    def _settle(self) -> None:
+        """Let what is installed with its dependencies and what is without agree."""
+        full = self.groups[()]
+        for group, packages in self.groups.items():
+            if not group:
+                continue
+            for name, package in list(packages.items()):
+                other = full.get(name)
+                if other is None:
+                    continue
+                if package.is_open or package.line == other.line:
+                    del packages[name]
+                elif other.pin and other.cell > package.cell:
+                    self._say_replaced(package, other)
+                    del packages[name]
+                elif not other.is_open and other.requirement:
+                    self._say_replaced(other, package)  # its dependencies are still wanted
+                    open_one = Requirement(str(other.requirement))
+                    open_one.specifier, open_one.url = SpecifierSet(), None
+                    full[name] = replace(other, line=str(open_one))
+
+    def _index_lines(self, group: tuple[str, ...]) -> tuple[str, ...]:
+        """Lines about indexes: one that not every package came from is there beside PyPI, not instead of it."""
+        given = self.indexes.get(group, [])
+        named = list(dict.fromkeys(index for index in given if index is not None))
+        only = len(named) == 1 and all(index is not None for index in given)
+        lines = [f"{'--index-url' if only else '--extra-index-url'} {index}" for index in named]
+        return tuple(dict.fromkeys([*lines, *self.options.get(group, [])]))
+
+
+def _order(group: tuple[str, ...]) -> tuple[bool, int]:
+    return "--no-deps" in group, len(group)
+
+
+def _requirement(text: str) -> Requirement | None:
+    try:
+        return Requirement(text)
+    except InvalidRequirement:
+        return None
+
+
+def _name_of_url(url: str) -> str:
+    egg = re.search(r"#.*egg=([\w.-]+)", url)
+    last = url.split("#")[0].rstrip("/").rsplit("/", 1)[-1].split("@")[0].removesuffix(".git")
+    wheel = re.match(r"([A-Za-z0-9_.]+?)-\d", last)
+    return canonicalize_name(egg[1] if egg else wheel[1] if wheel else last)
+
+
+def _with_extras(package: Package, other: Package) -> Package:
+    """A package with another one's extras too."""
+    own, extras = package.requirement, other.requirement.extras if other.requirement else set()
+    if own is None or extras <= own.extras:
+        return package
+    own.extras = own.extras | extras
+    return replace(package, line=str(own))
+
+
+def _pip(words: list[str]) -> tuple[str, list[str]] | None:
+    """The subcommand and the arguments of pip, also as `python -m pip`, `uv pip` and `uv add`."""
+    if len(words) >= 2 and re.fullmatch(r"(.*/)?python[\d.]*", words[0]):
+        rest = [word for word in words[1:] if word not in ("-u", "-I", "-q")]
+        words = rest[1:] if rest[:1] == ["-m"] else []
+    if words[:1] == ["uv"]:
+        words = words[1:]
+        if words[:1] == ["add"]:
+            return "install", words[1:]
+        if words[:1] != ["pip"]:
+            return None
+    if not words or not re.fullmatch(r"(.*/)?pip[\d.]*", words[0]):
+        return None
+    at = next((n for n, word in enumerate(words) if n and not word.startswith("-")), None)
+    return (words[at], [*words[1:at], *words[at + 1 :]]) if at is not None else None
+
+
+def _split(text: str) -> list[list[str]]:
+    """The commands of a shell text, each as its words, without redirections and comments.
+
+    Unlike a shell, `transformers>=4.50` without quotes is one word: nobody means the file `=4.50`.
+    """
+    commands: list[list[str]] = [[]]
+    word: str | None = None
+    quote = ""
+    text = text.replace("\\\n", " ")
+    at = 0
+    while at < len(text):
+        letter = text[at]
+        at += 1
+        if quote:
+            if letter == quote:
+                quote = ""
+            else:
+                word = (word or "") + letter
+        elif letter in "'\"":
+            quote, word = letter, word or ""
+        elif letter == "\\" and at < len(text):
+            word, at = (word or "") + text[at], at + 1
+        elif letter == "&" and ((word is not None and word.endswith(">")) or text[at : at + 1] == ">"):
+            word = (word or "") + letter
+        elif letter in ";|&\n()":
+            commands[-1] += [] if word is None else [word]
+            commands.append([])
+            word = None
+        elif letter.isspace():
+            commands[-1] += [] if word is None else [word]
+            word = None
+        elif letter == "#" and word is None:
+            at = len(text) if (end := text.find("\n", at)) < 0 else end
+        else:
+            word = (word or "") + letter
+    commands[-1] += [] if word is None else [word]
+    return [kept for command in commands if (kept := list(_without_redirections(command)))]
+
+
+def _without_redirections(words: Iterable[str]) -> Iterator[str]:
+    rest = iter(words)
+    for word in rest:
+        match = _REDIRECT.fullmatch(word)
+        if match is None:
+            yield word
+        elif not match["target"]:
+            next(rest, None)
+
+
+def _names(expression: cst.BaseExpression) -> list[cst.Name]:
+    collected: list[cst.Name] = []
+
+    class Names(cst.CSTVisitor):
+        def visit_Name(self, node: cst.Name) -> None:  # noqa: N802
+            collected.append(node)
+
+    expression.visit(Names())
+    return collected
+
+
+def _marked(text: str) -> str:
+    return f"{_MARK}{text.replace(' ', chr(1))}{_MARK}"
+
+
+def _shown(text: str) -> str:
+    """A text as a comment holds it: on one line, as the notebook wrote it."""
+    line = " ".join(text.replace(_MARK, "").replace(chr(1), " ").split())
+    return line if line.isprintable() else line.encode("unicode_escape").decode()
+
+
+def _is_about_packages(command: str) -> bool:
+    """True for a command that installs, removes or fetches packages, of Python or not."""
+    commands = [_without_environment(words) for words in _split(command)]
+    return any(_pip(words) is not None or is_install(" ".join(words)) for words in commands)
+
+
+def _without_environment(words: list[str]) -> list[str]:
+    while words and (words[0] in ("sudo", "time", "exec") or _ENVIRONMENT.fullmatch(words[0])):
+        words = words[1:]
+    return words

@@ -1,0 +1,38 @@
+"""Render the Jinja templates that hold every text nb2ddp writes around the notebook's own code."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+_PACKAGE = Path(__file__).parent.parent
+#: Inside the package when installed from a wheel; beside it in a checkout, an sdist or an editable install.
+FOLDERS = (_PACKAGE / "templates", _PACKAGE.parent / "templates")
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
+        loader=FileSystemLoader(FOLDERS),
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,  # the templates write Python, YAML, shell and Markdown, never HTML
+    )
+
+
+def render(template: str, **values: object) -> str:
+    """Fill in one template.
+
+    Args:
+        template: its file name in `templates/`, such as `setup.py.j2`.
+        values: every name the template uses; a missing one is an error, never an empty string.
+
+    Raises:
+        jinja2.UndefinedError: a value is missing.
+        jinja2.TemplateNotFound: there is no such template.
+    """
+    return _environment().get_template(template).render(**values)

@@ -1,0 +1,195 @@
+"""A notebook's code as one parsed source, and the way back from it to cell, line and column."""
+
+from __future__ import annotations
+
+import ast
+import bisect
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cached_property
+
+import libcst as cst
+
+from nb2ddp.notebook.ipynb import Cell, Notebook
+from nb2ddp.notebook.limits import excess
+from nb2ddp.notebook.magics import Kind, Syntax, mask
+from nb2ddp.results import Location, NotebookError
+from nb2ddp.syntax.tree import Tree, head, placeholder
+
+#: It joins the next line to itself for Python, but not for IPython.
+_LONE_BACKSLASH = re.compile(r"^[ \t]*\\\n", re.M)
+_BOUND = re.compile(r"^[ \t]*(?:(\w+)[ \t]*=(?!=)|(?:def|class|import)[ \t]+(\w+)|from\b.*\bimport\b.*\b(\w+))", re.M)
+
+
+class Source:
+    """All code cells of a notebook, joined and parsed once.
+
+    Args:
+        notebook: the cells.
+
+    Raises:
+        NotebookError: a cell is not Python, with its place.
+    """
+
+    def __init__(self, notebook: Notebook) -> None:
+        self.notebook = notebook
+        self.forms: list[Syntax] = []
+        self._cells: list[Cell] = []
+        #: The offsets in the source at which code cells begin.
+        self.cell_starts: list[int] = []
+        masked = []
+        bound = frozenset(
+            name
+            for cell in notebook.cells
+            if cell.kind == "code"
+            for names in _BOUND.findall(cell.source)
+            for name in names
+        )
+        at = 0
+        for cell in notebook.cells:
+            if cell.kind != "code":
+                continue
+            try:
+                result = mask(cell.source, len(self.forms), bound)
+            except SyntaxError as error:  # Python's own tokenizer, which IPython uses, can make nothing of it
+                place = Location(cell.number, min(error.lineno or 1, cell.source.count("\n") + 1), 1)
+                raise NotebookError(f"the cell is not Python: {error.msg}", place) from None
+            if result.forms and (lone := _LONE_BACKSLASH.search(cell.source)):
+                place = Location(cell.number, cell.source.count("\n", 0, lone.start()) + 1, 1)
+                raise NotebookError("a line that is only a backslash stands before IPython syntax", place)
+            self.forms += result.forms
+            self._cells.append(cell)
+            self.cell_starts.append(at)
+            masked.append(result.source + "\n")
+            at += len(masked[-1])
+        for cell, source in zip(self._cells, masked, strict=True):
+            if beyond := excess(source):
+                raise NotebookError(
+                    f"the cell is too complex to be read: {beyond[1]}", Location(cell.number, beyond[0], 1)
+                )
+        try:
+            self.tree = Tree("".join(masked))
+        except (cst.ParserSyntaxError, cst.CSTValidationError, RecursionError):
+            raise self._syntax_error(masked) from None
+        if self._run_on(masked):
+            raise self._syntax_error(masked)
+
+    def _run_on(self, masked: list[str]) -> bool:
+        """True where a cell is Python only together with the next one, or with what follows its last backslash."""
+        for at in self.cell_starts[1:]:
+            before = bisect.bisect_left(self._body_starts, at) - 1
+            if before >= 0 and self.tree.span(self.tree.module.body[before])[1] > at:
+                return True
+        return any(source.rstrip().endswith("\\") and "#" not in source.rstrip().split("\n")[-1] for source in masked)
+
+    def _syntax_error(self, masked: list[str]) -> NotebookError:
+        """Say which cell is not Python, and where."""
+        for cell, source in zip(self._cells, masked, strict=True):
+            try:
+                cst.parse_module(source.rstrip())
+            except cst.ParserSyntaxError as error:
+                return _not_python(cell.number, source, error)
+            except cst.CSTValidationError as error:  # a name in letters that this Python does not know yet
+                return NotebookError(f"the cell is not Python: {error}", Location(cell.number, 1, 1))
+            except RecursionError:
+                return NotebookError("the cell nests too deeply to be read", Location(cell.number, 1, 1))
+        return NotebookError("the cells are Python one by one, but not together")
+
+    @property
+    def code_cells(self) -> list[Cell]:
+        """The code cells, in order."""
+        return self._cells
+
+    @cached_property
+    def _body_starts(self) -> list[int]:
+        """The offsets of the statements that stand in no block."""
+        return [self.tree.start(head(statement)) for statement in self.tree.module.body]
+
+    def last_statement(self, cell: Cell) -> cst.CSTNode | None:
+        """The last statement of a cell that stands in no block, where nothing follows it on its line."""
+        start, end = self.cell_span(cell.number)
+        found = bisect.bisect_left(self._body_starts, end) - 1
+        if found < 0 or self._body_starts[found] < start:
+            return None
+        statement = self.tree.module.body[found]
+        if not isinstance(statement, cst.SimpleStatementLine):
+            return None
+        last = statement.body[-1]
+        return None if isinstance(last.semicolon, cst.Semicolon) else last
+
+    def cell_span(self, number: int) -> tuple[int, int]:
+        """Where a code cell lies in the source, its last line break included."""
+        index = bisect.bisect_left(self._cells, number, key=lambda cell: cell.number)
+        ends = [*self.cell_starts[1:], len(self.tree.source)]
+        return self.cell_starts[index], ends[index]
+
+    def cell_at(self, offset: int) -> Cell:
+        """The cell that holds an offset."""
+        return self._cells[bisect.bisect_right(self.cell_starts, offset) - 1]
+
+    def location(self, node: cst.CSTNode) -> Location:
+        """Where a node stands in the notebook."""
+        offset = self.tree.start(node)
+        index = bisect.bisect_right(self.cell_starts, offset) - 1
+        line, column = self.tree.line_column(offset)
+        first, _ = self.tree.line_column(self.cell_starts[index])
+        place = Location(self._cells[index].number, line - first + 1, column)
+        own, masked = self.line_text(place), self.tree.source[self.tree.line_start(offset) : self.tree.line_end(offset)]
+        moved = len(own) - len(masked) if own.endswith(masked.lstrip()) else 0  # `%time` left its place
+        return replace(place, column=column + moved)
+
+    def line_text(self, location: Location) -> str:
+        """The notebook's own line at a place."""
+        cell = next(cell for cell in self._cells if cell.number == location.cell)
+        lines = cell.source.split("\n")
+        return lines[location.line - 1] if location.line <= len(lines) else ""
+
+    def form(self, node: cst.CSTNode) -> Syntax | None:
+        """The IPython form that a call stands for."""
+        number = placeholder(node)
+        return None if number is None else self.forms[number]
+
+    def is_shell(self, node: cst.CSTNode) -> bool:
+        """True for a call that stands for a shell command."""
+        form = self.form(node)
+        return form is not None and form.kind is Kind.SHELL
+
+    def forms_of(self, *kinds: Kind) -> Iterator[tuple[cst.Call, Syntax]]:
+        """The IPython forms of some kinds, with the calls that stand for them, in order."""
+        for call in self.tree.of(cst.Call):
+            form = self.form(call)
+            if form is not None and form.kind in kinds:
+                yield call, form
+
+    def alone(self, call: cst.Call) -> cst.Expr | None:
+        """The statement that consists of a call and nothing else."""
+        parent = self.tree.parents[call]
+        return parent if isinstance(parent, cst.Expr) else None
+
+    def name(self, wanted: str) -> str:
+        """A name for the setup block that the notebook does not use: `wanted`, or `wanted_`."""
+        while wanted in self._taken:
+            wanted += "_"
+        return wanted
+
+    @cached_property
+    def _taken(self) -> frozenset[str]:
+        return self.tree.bound_names
+
+
+def _not_python(cell: int, source: str, error: cst.ParserSyntaxError) -> NotebookError:
+    """Say what is wrong with a cell in Python's own words where it finds the same fault."""
+    line, column, reason = error.raw_line, error.raw_column + 1, "LibCST cannot read it"
+    try:
+        ast.parse(source)
+    except SyntaxError as own:
+        line, column, reason = own.lineno or line, own.offset or column, own.msg
+    except (ValueError, RecursionError) as own:
+        reason = str(own)
+    lines = source.split("\n")
+    line = min(max(line, 1), len(lines))
+    return NotebookError(
+        f"the cell is not Python: {reason}; correct it, or make it a Markdown cell",
+        Location(cell, line, max(column, 1)),
+    )

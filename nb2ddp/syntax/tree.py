@@ -1,0 +1,435 @@
+"""One untouched parse of a whole notebook, and the questions rules ask of it.
+
+Positions are offsets into the source, which never changes: rules look here, and edits are applied later.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar, cast
+
+import libcst as cst
+from libcst.metadata import MetadataWrapper, PositionProvider
+
+from nb2ddp.notebook.magics import PLACEHOLDER
+
+Node = TypeVar("Node", bound=cst.CSTNode)
+Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
+
+_COMPREHENSIONS = (cst.ListComp, cst.SetComp, cst.GeneratorExp, cst.DictComp)
+_SCOPES = (cst.Module, cst.FunctionDef, cst.ClassDef, cst.Lambda, *_COMPREHENSIONS)
+
+
+@dataclass(frozen=True)
+class Binding:
+    """A name that a scope binds at an offset.
+
+    Attributes:
+        node: the statement or element that binds it.
+        imported: the full dotted name, where an import binds it.
+        value: the bound value, where an assignment of a single name binds it.
+    """
+
+    offset: int
+    node: cst.CSTNode
+    imported: str | None = None
+    value: cst.BaseExpression | None = None
+
+
+class Tree:
+    """A parsed source with parents, spans, bindings and live code.
+
+    Args:
+        source: Python, IPython forms already masked.
+
+    Raises:
+        libcst.ParserSyntaxError: the source is not Python.
+    """
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        wrapper = MetadataWrapper(cst.parse_module(source), unsafe_skip_copy=True)
+        self.module = wrapper.module
+        self._ranges = wrapper.resolve(PositionProvider)
+        self._line_starts = [0]
+        for line in source.split("\n"):
+            self._line_starts.append(self._line_starts[-1] + len(line) + 1)
+        index = _Index(self)
+        self.module.visit(index)
+        self.parents = index.parents
+        self._by_type = index.by_type
+        self._sorted_by_type: dict[type[cst.CSTNode], tuple[list[int], list[cst.CSTNode]]] = {}
+        self._bindings = index.bindings
+        self._found: dict[cst.Name, Binding | None] = {}  # asked for again and again
+        for names in self._bindings.values():
+            for bindings in names.values():
+                bindings.sort(key=lambda binding: binding.offset)
+        self._star_imports = index.star_imports
+        self._stores = index.stores
+
+    # -- places ---------------------------------------------------------------------------------------------
+
+    def span(self, node: cst.CSTNode) -> tuple[int, int]:
+        """Start and end offset of a node's own text, without the space around it."""
+        place = self._ranges[node]
+        return (
+            self._line_starts[place.start.line - 1] + place.start.column,
+            self._line_starts[place.end.line - 1] + place.end.column,
+        )
+
+    def start(self, node: cst.CSTNode) -> int:
+        """Offset of a node's first character."""
+        return self.span(node)[0]
+
+    def text(self, node: cst.CSTNode) -> str:
+        """A node's own text, as written."""
+        start, end = self.span(node)
+        return self.source[start:end]
+
+    def line_column(self, offset: int) -> tuple[int, int]:
+        """Line and column of an offset, both from 1."""
+        line = bisect.bisect_right(self._line_starts, offset)
+        return line, offset - self._line_starts[line - 1] + 1
+
+    def line_start(self, offset: int) -> int:
+        """Offset of the first character of the line that holds `offset`."""
+        return self._line_starts[bisect.bisect_right(self._line_starts, offset) - 1]
+
+    def line_end(self, offset: int) -> int:
+        """Offset of the line break (or the end of the source) that ends the line of `offset`."""
+        end = self.source.find("\n", offset)
+        return len(self.source) if end < 0 else end
+
+    def line_above(self, node: cst.CSTNode) -> str:
+        """The line above the one that a node begins on; empty for the first."""
+        start = self.line_start(self.start(node))
+        return self.source[self.line_start(start - 1) : start] if start else ""
+
+    # -- structure ------------------------------------------------------------------------------------------
+
+    def of(self, kind: type[Node]) -> Sequence[Node]:
+        """Every node of one class, in source order."""
+        return cast("list[Node]", self._by_type.get(kind, []))
+
+    def within(self, node: cst.CSTNode, kind: type[Node]) -> list[Node]:
+        """Every node of one class inside a node (itself included), in order."""
+        start, end = self.span(node)
+        starts, nodes = self._sorted(kind)
+        return cast("list[Node]", nodes[bisect.bisect_left(starts, start) : bisect.bisect_left(starts, end)])
+
+    def _sorted(self, kind: type[cst.CSTNode]) -> tuple[list[int], list[cst.CSTNode]]:
+        """All nodes of one class by their offsets, which come first."""
+        if kind not in self._sorted_by_type:
+            nodes = sorted(self._by_type.get(kind, []), key=self.start)
+            self._sorted_by_type[kind] = [self.start(node) for node in nodes], nodes
+        return self._sorted_by_type[kind]
+
+    def ancestors(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+        """A node's parent, its parent's parent, and so on up to the module."""
+        while (parent := self.parents.get(node)) is not None:
+            yield parent
+            node = parent
+
+    def statement(self, node: cst.CSTNode) -> Statement:
+        """The innermost whole statement (line) that holds a node."""
+        for candidate in (node, *self.ancestors(node)):
+            if isinstance(candidate, (cst.SimpleStatementLine, cst.BaseCompoundStatement)):
+                return candidate
+        raise LookupError("the node stands in no statement")
+
+    def top_statement(self, node: cst.CSTNode) -> Statement:
+        """The statement of the module itself that holds a node."""
+        chain = [node, *self.ancestors(node)]
+        return cast(Statement, chain[-2])
+
+    def scope(self, node: cst.CSTNode) -> cst.CSTNode:
+        """The function, class, lambda, comprehension or module whose names a node sees first."""
+        return next((a for a in self.ancestors(node) if isinstance(a, _SCOPES)), self.module)
+
+    def function(self, node: cst.CSTNode) -> cst.FunctionDef | None:
+        """The innermost function definition around a node."""
+        return next((a for a in self.ancestors(node) if isinstance(a, cst.FunctionDef)), None)
+
+    def is_live(self, node: cst.CSTNode) -> bool:
+        """False inside `if False:` and the like: code that never runs as the notebook stands."""
+        return not self._is_dead(self.start(node))
+
+    def _is_dead(self, offset: int) -> bool:
+        return any(begin <= offset < end for begin, end in self._dead)
+
+    @cached_property
+    def _dead(self) -> list[tuple[int, int]]:
+        tests = [(node.test, node.body) for node in self.of(cst.If)]
+        tests += [(node.test, node.body) for node in self.of(cst.While)]
+        never = [
+            body for test, body in tests if isinstance(test, (cst.Name, cst.Integer)) and test.value in ("False", "0")
+        ]
+        return [self.span(body) for body in never]
+
+    # -- names ----------------------------------------------------------------------------------------------
+
+    def bindings(self, name: str, node: cst.CSTNode | None = None) -> list[Binding]:
+        """Every binding of a name at module level, or in the scope of a node, in order."""
+        return self._bindings[self.module if node is None else self.scope(node)].get(name, [])
+
+    @cached_property
+    def bound_names(self) -> frozenset[str]:
+        """Every name bound anywhere in the source."""
+        return frozenset(name for names in self._bindings.values() for name in names)
+
+    def binding(self, node: cst.Name) -> Binding | None:
+        """What a name stands for where it is used: the binding in effect, or None for a builtin or unknown."""
+        if node not in self._found:
+            self._found[node] = self.bound(node.value, node)
+        return self._found[node]
+
+    def bound(self, name: str, place: cst.CSTNode) -> Binding | None:
+        """What a name would stand for at a node; see `binding`."""
+        offset, live, scope = self.start(place), self.is_live(place), self.scope(place)
+        own = True  # a class body's names are seen from that body alone
+        while True:
+            visible = own or not isinstance(scope, cst.ClassDef)
+            found = self._bindings[scope].get(name, []) if visible else []
+            for at in reversed(range(bisect.bisect_left(found, offset, key=lambda b: b.offset))):
+                if not live or not self._is_dead(found[at].offset):
+                    return found[at]
+            if not (own and scope is self.module):
+                for later in found:
+                    if not live or not self._is_dead(later.offset):
+                        return later  # a function's free name, bound by the time it is called
+            if scope is self.module:
+                return None
+            own = own and not isinstance(scope, (cst.FunctionDef, cst.Lambda))
+            scope = self.scope(scope)
+
+    def qualified(self, node: cst.CSTNode, depth: int = 8) -> str:
+        """The full dotted name an expression stands for, through imports and plain aliases.
+
+        `Cfg` is `trl.SFTConfig` after `from trl import SFTConfig as Cfg`. A name the notebook binds to
+        anything else is `.name`; an unknown or builtin name is itself; no name at all is the empty string.
+        """
+        if isinstance(node, cst.Attribute):
+            base = self.qualified(node.value, depth)
+            return f"{base}.{node.attr.value}" if base else ""
+        if not isinstance(node, cst.Name):
+            return ""
+        binding = self.binding(node)
+        if binding is None:
+            return f"{self._star_imports[0]}.{node.value}" if len(self._star_imports) == 1 else node.value
+        if binding.imported is not None:
+            return binding.imported
+        if isinstance(binding.value, (cst.Name, cst.Attribute)) and depth:
+            return self.qualified(binding.value, depth - 1) or f".{node.value}"
+        return f".{node.value}"
+
+    def family(self, node: cst.CSTNode, depth: int = 8) -> str:
+        """Like `qualified`, but a class defined in the notebook answers with its first base's family."""
+        name = self.qualified(node)
+        if isinstance(node, cst.Name) and depth:
+            binding = self.binding(node)
+            if binding and isinstance(binding.node, cst.ClassDef) and binding.node.bases:
+                return self.family(binding.node.bases[0].value, depth - 1)
+            if binding and isinstance(binding.value, cst.Name):
+                return self.family(binding.value, depth - 1)
+        return name
+
+    def class_name(self, node: cst.CSTNode) -> str:
+        """The name of a class without its module; of a class of the notebook's own, its library's."""
+        return self.family(node).rsplit(".", 1)[-1]
+
+    def value(self, node: cst.BaseExpression, depth: int = 8) -> cst.BaseExpression:
+        """The expression a plain name was last bound to, followed through names; else the node itself."""
+        if isinstance(node, cst.Name) and depth:
+            binding = self.binding(node)
+            if binding and binding.value is not None:
+                return self.value(binding.value, depth - 1)
+        return node
+
+    def literal(self, node: cst.BaseExpression) -> object:
+        """The constant an expression stands for (a string, a number, True, False, None), or `...`."""
+        node = self.value(node)
+        if isinstance(node, cst.SimpleString):
+            return node.evaluated_value
+        if isinstance(node, cst.ConcatenatedString):
+            return node.evaluated_value or ...
+        if isinstance(node, cst.Integer):
+            return node.evaluated_value
+        if isinstance(node, cst.Float):
+            return node.evaluated_value
+        if isinstance(node, cst.Name):
+            return {"True": True, "False": False, "None": None}.get(node.value, ...)
+        return ...
+
+    @property
+    def has_star_import(self) -> bool:
+        """True where some names come from nobody knows where."""
+        return bool(self._star_imports)
+
+    @property
+    def names_read(self) -> list[str]:
+        """Every name that some code reads."""
+        return list(self._loads)
+
+    def loads(self, name: str) -> list[cst.Name]:
+        """Every use (not binding) of a name, in order."""
+        return self._loads.get(name, [])
+
+    @cached_property
+    def _loads(self) -> dict[str, list[cst.Name]]:
+        loads: dict[str, list[cst.Name]] = defaultdict(list)
+        for node in self.of(cst.Name):
+            parent = self.parents[node]
+            if node not in self._stores and not _is_label(node, parent) and not self._is_imported(parent):
+                loads[node.value].append(node)
+        return loads
+
+    def _is_imported(self, node: cst.CSTNode) -> bool:
+        while isinstance(node, cst.Attribute):
+            node = self.parents[node]
+        return isinstance(node, (cst.ImportAlias, cst.ImportFrom))
+
+
+def _is_label(node: cst.Name, parent: cst.CSTNode) -> bool:
+    """True for a name that is read from nowhere: an attribute, a keyword, an imported or defined name."""
+    if isinstance(parent, cst.Attribute):
+        return parent.attr is node
+    if isinstance(parent, cst.Arg):
+        return parent.keyword is node
+    if isinstance(parent, (cst.Param, cst.FunctionDef, cst.ClassDef)):
+        return parent.name is node
+    return isinstance(parent, (cst.AsName, cst.NameItem))
+
+
+def keyword(call: cst.Call, name: str) -> cst.Arg | None:
+    """The argument passed under a keyword."""
+    return next((a for a in call.args if a.keyword is not None and a.keyword.value == name), None)
+
+
+def argument(call: cst.Call, name: str, position: int | None = None) -> cst.Arg | None:
+    """The argument passed under a keyword or, failing that, at a position."""
+    if (found := keyword(call, name)) is not None:
+        return found
+    if position is None or position >= len(call.args):
+        return None
+    plain = call.args[: position + 1]
+    return plain[-1] if all(a.keyword is None and not a.star for a in plain) else None
+
+
+def small_statements(node: cst.CSTNode) -> Sequence[cst.BaseSmallStatement]:
+    """The statements of a line, or of a suite that follows its colon on the same line."""
+    return node.body if isinstance(node, (cst.SimpleStatementLine, cst.SimpleStatementSuite)) else ()
+
+
+def head(statement: cst.CSTNode) -> cst.CSTNode:
+    """A statement's first node in the text: its first decorator, where it has one."""
+    decorators = getattr(statement, "decorators", ())
+    return decorators[0] if decorators else statement
+
+
+def placeholder(node: cst.CSTNode) -> int | None:
+    """The number of the IPython form a call stands for."""
+    if isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value == PLACEHOLDER:
+        return int(cst.ensure_type(node.args[0].value, cst.Integer).value)
+    return None
+
+
+def dotted(node: cst.CSTNode) -> str:
+    """`a.b.c` for a chain of plain names, else the empty string."""
+    if isinstance(node, cst.Name):
+        return node.value
+    if isinstance(node, cst.Attribute):
+        base = dotted(node.value)
+        return f"{base}.{node.attr.value}" if base else ""
+    return ""
+
+
+class _Index(cst.CSTVisitor):
+    """Collect parents, nodes by class, and bindings by scope, in one walk."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
+        self.parents: dict[cst.CSTNode, cst.CSTNode] = {}
+        self.by_type: dict[type[cst.CSTNode], list[cst.CSTNode]] = defaultdict(list)
+        self.bindings: dict[cst.CSTNode, dict[str, list[Binding]]] = defaultdict(lambda: defaultdict(list))
+        self.star_imports: list[str] = []
+        self.stores: set[cst.CSTNode] = set()
+        self.stack: list[cst.CSTNode] = []
+        self.scopes: list[cst.CSTNode] = []
+        self.globals: dict[cst.CSTNode, set[str]] = defaultdict(set)
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        if self.stack:
+            self.parents[node] = self.stack[-1]
+        self.stack.append(node)
+        self.by_type[type(node)].append(node)
+        self._bind(node)
+        if isinstance(node, _SCOPES):
+            self.scopes.append(node)
+        return True
+
+    def on_leave(self, original_node: cst.CSTNode) -> None:
+        self.stack.pop()
+        if self.scopes and self.scopes[-1] is original_node and self.stack:
+            self.scopes.pop()
+
+    def _add(self, name: str, at: cst.CSTNode, **binding: object) -> None:
+        scope = self.scopes[-1]
+        if name in self.globals[scope]:
+            scope = self.scopes[0]
+        offset = self.tree.span(at)[0]
+        self.bindings[scope][name].append(Binding(offset, **binding))  # type: ignore[arg-type]
+
+    def _bind(self, node: cst.CSTNode) -> None:
+        if isinstance(node, cst.Import):
+            for alias in node.names:
+                full = dotted(alias.name)
+                if alias.asname is not None:
+                    self._add(dotted(alias.asname.name), alias, node=node, imported=full)
+                else:
+                    first = full.split(".")[0]
+                    self._add(first, alias, node=node, imported=first)
+        elif isinstance(node, cst.ImportFrom):
+            module = "." * len(node.relative) + (dotted(node.module) if node.module else "")
+            if isinstance(node.names, cst.ImportStar):
+                self.star_imports.append(module)
+                return
+            for alias in node.names:
+                name = dotted(alias.asname.name) if alias.asname else dotted(alias.name)
+                self._add(name, alias, node=node, imported=f"{module}.{dotted(alias.name)}")
+        elif isinstance(node, cst.Assign):
+            for target in node.targets:
+                value = node.value if isinstance(target.target, cst.Name) else None
+                self._target(target.target, node, value)
+        elif isinstance(node, cst.AnnAssign):
+            self._target(node.target, node, node.value)
+        elif isinstance(node, (cst.AugAssign, cst.For, cst.NamedExpr)):
+            self._target(node.target, node, node.value if isinstance(node, cst.NamedExpr) else None)
+        elif isinstance(node, cst.CompFor):
+            self._target(node.target, node, None)
+        elif isinstance(node, cst.WithItem) and node.asname is not None:
+            self._target(node.asname.name, node, None)
+        elif isinstance(node, cst.ExceptHandler) and node.name is not None:
+            self._target(node.name.name, node, None)
+        elif isinstance(node, (cst.FunctionDef, cst.ClassDef)):
+            self._add(node.name.value, node, node=node)
+        elif isinstance(node, cst.Param):
+            self._add(node.name.value, node, node=node)
+        elif isinstance(node, cst.Global):
+            self.globals[self.scopes[-1]].update(item.name.value for item in node.names)
+        elif isinstance(node, (cst.MatchAs, cst.MatchStar)) and node.name is not None:
+            self._target(node.name, node, None)
+
+    def _target(self, target: cst.CSTNode, node: cst.CSTNode, value: cst.BaseExpression | None) -> None:
+        if isinstance(target, cst.Name):
+            if not isinstance(node, cst.AugAssign):
+                self.stores.add(target)
+            self._add(target.value, target, node=node, value=value)
+        elif isinstance(target, (cst.Tuple, cst.List)):
+            for element in target.elements:
+                self._target(element.value, node, None)
+        elif isinstance(target, cst.StarredElement):
+            self._target(target.value, node, None)

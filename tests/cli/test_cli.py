@@ -1,0 +1,410 @@
+"""The command: standard output, standard error and exit code of each mode."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nb2ddp import __version__
+from nb2ddp.rules.index import RULES
+from tests.command import Command, files
+from tests.notebooks import CELLS, code, document, markdown, write
+
+#: Converts with a warning: a trainer without arguments.
+WARNING = (CELLS[1], "from trl import SFTTrainer\ntrainer = SFTTrainer(model = model)\ntrainer.train()")
+
+
+class TestOneNotebook:
+    def test_writes_the_script_and_the_launch_file(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "a.ipynb")
+        result = command("a.ipynb", "out/train.py")
+        assert (result.exit_code, result.stdout) == (0, "")
+        wrote, summary, packages, start = result.stderr.splitlines()
+        assert wrote == f"wrote {Path('out/train.py')}, {Path('out/accelerate_config.yaml')}"
+        assert packages == "The notebook installs packages: --requirements writes them beside the script."
+        assert re.fullmatch(r"1 notebook: 1 converted; 0 errors, 0 warnings, \d+ notes", summary)
+        assert start == ("Start it in out with: accelerate launch --config_file accelerate_config.yaml train.py")
+        assert files(tmp_path) == {"a.ipynb", "out/train.py", "out/accelerate_config.yaml"}
+        compile((tmp_path / "out/train.py").read_text(), "train.py", "exec")
+
+    def test_a_second_run_touches_nothing(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "a.ipynb")
+        command("a.ipynb", "train.py")
+        before = (tmp_path / "train.py").stat().st_mtime_ns, (tmp_path / "train.py").stat().st_ino
+        result = command("a.ipynb", "train.py", "--no-cache")
+        assert ((tmp_path / "train.py").stat().st_mtime_ns, (tmp_path / "train.py").stat().st_ino) == before
+        assert result.stderr.startswith("1 notebook: 1 up to date; 0 errors, 0 warnings, ")
+        assert result.exit_code == 0
+
+    def test_quiet_prints_nothing(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "a.ipynb", *WARNING)
+        result = command("a.ipynb", "train.py", "--quiet")
+        assert (result.exit_code, result.output) == (0, "")
+
+    def test_warnings_are_printed_with_their_line(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "a.ipynb", *WARNING)
+        lines = command("a.ipynb", "train.py").stdout.splitlines()
+        assert lines[0].startswith("a.ipynb:cell 2:2:11: DDP201 this trainer has no args")
+        assert lines[1] == "    trainer = SFTTrainer(model = model)"
+        assert len(lines) == 2
+
+    def test_verbose_prints_notes_too(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "a.ipynb")
+        lines = command("a.ipynb", "train.py", "--verbose").stdout.splitlines()
+        assert (
+            "a.ipynb:cell 2:2:20: DDP101 no device_map: the model is not placed on this process's GPU [fixed]" in lines
+        )
+
+    def test_findings_are_coloured_on_a_terminal(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "a.ipynb", *WARNING)
+        assert "\x1b[33m\x1b[1mDDP201\x1b[0m" in command("a.ipynb", "train.py", color=True).stdout
+        assert "\x1b" not in command("a.ipynb", "train.py").stdout
+
+    @pytest.mark.parametrize(("level", "code"), [("error", 0), ("warning", 1), ("note", 1)])
+    def test_fail_on(self, command: Command, tmp_path: Path, level: str, code: int) -> None:
+        write(tmp_path / "a.ipynb", *WARNING)
+        assert command("a.ipynb", "train.py", "--fail-on", level).exit_code == code
+        assert (tmp_path / "train.py").exists()
+
+    def test_options_reach_the_files(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "a.ipynb")
+        arguments = "--num-processes 16 --num-machines 2 --main-process-ip gpu1 --main-process-port 1234"
+        result = command("a.ipynb", "t.py", *arguments.split(), "--mixed-precision", "bf16", "--launcher", "torchrun")
+        assert result.exit_code == 0, result.output
+        config = (tmp_path / "accelerate_config.yaml").read_text().splitlines()
+        wanted = {"num_processes: 16", "num_machines: 2", "main_process_ip: gpu1", "main_process_port: 1234"}
+        assert wanted | {"mixed_precision: bf16"} <= set(config)
+        assert (tmp_path / "t.torchrun.sh").exists()
+
+    def test_per_device_batch_size(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "a.ipynb")
+        command("a.ipynb", "t.py", "--per-device-batch-size", "3")
+        assert "size = 3" in (tmp_path / "t.py").read_text()
+
+    def test_slurm(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "a.ipynb")
+        slurm = ["--slurm", "time=2:00:00", "--slurm", "modules=cuda", "--slurm", "cpus-per-gpu=8"]
+        result = command("a.ipynb", "t.py", "--launcher", "slurm", *slurm)
+        assert result.exit_code == 0, result.output
+        text = (tmp_path / "t.sbatch").read_text()
+        assert "#SBATCH --time=2:00:00" in text
+        assert "module load cuda" in text
+        assert result.stderr.endswith("Start it in . with: sbatch t.sbatch\n")
+
+    def test_ignore_and_select_leave_rules_out(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "a.ipynb")
+        command("a.ipynb", "t.py", "--ignore", "DDP101,ddp4")
+        text = (tmp_path / "t.py").read_text()
+        assert "device_map" not in text
+        assert "destroy_process_group" not in text
+        assert "average_tokens_across_devices" in text
+        command("a.ipynb", "u.py", "--select", "DDP3", "--select", "DDP101")
+        text = (tmp_path / "u.py").read_text()
+        assert "device_map" in text
+        assert "average_tokens_across_devices" not in text
+
+
+class TestStreams:
+    def test_from_and_to(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "a.ipynb", *WARNING)
+        result = command("-", "-", stdin=(tmp_path / "a.ipynb").read_text())
+        assert result.exit_code == 0
+        assert result.stdout.startswith("#!/usr/bin/env python\n# notebook as a script")
+        assert result.stderr.startswith("<stdin>:cell 2:2:11: DDP201 ")
+        assert files(tmp_path) == {"a.ipynb"}
+        assert command("-", stdin=(tmp_path / "a.ipynb").read_text()).stdout == result.stdout
+
+    def test_to_standard_output_is_what_the_file_would_be(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "a.ipynb", *CELLS, markdown("é → 日本"))
+        assert command("a.ipynb", "a.py").exit_code == 0
+        result = command("a.ipynb", "-")
+        assert result.stdout_bytes == (tmp_path / "a.py").read_bytes()
+
+    def test_from_standard_input_to_a_file(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "a.ipynb")
+        assert command("-", "b.py", stdin=(tmp_path / "a.ipynb").read_text()).exit_code == 0
+        assert files(tmp_path) == {"a.ipynb", "b.py", "accelerate_config.yaml"}
+        assert command("-", "b.py", "--check", stdin=(tmp_path / "a.ipynb").read_text()).exit_code == 0
+
+    def test_bad_input(self, command: Command, tmp_path: Path) -> None:
+        result = command("-", "-", stdin=b"\xff\xfe{}")
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert "<stdin>: DDP001 not a notebook: not UTF-8 (invalid start byte at byte 0)" in result.stderr
+
+    @pytest.mark.parametrize(
+        "arguments", [("-", "--check"), ("-", "-", "--format", "json"), ("-", "a.ipynb", "b.py"), ("-", "b.txt")]
+    )
+    def test_what_makes_no_sense_is_refused(self, command: Command, tmp_path: Path, arguments: tuple[str, ...]) -> None:
+        result = command(*arguments, stdin="{}")
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert "Error: " in result.stderr
+
+
+class TestCheck:
+    def test_says_what_is_stale_and_writes_nothing(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "a.ipynb")
+        result = command("a.ipynb", "train.py", "--check")
+        assert result.exit_code == 1
+        assert result.stdout == "a.ipynb: DDP901 train.py and accelerate_config.yaml are out of date\n"
+        assert result.stderr.startswith("1 notebook: 1 out of date; 0 errors, 0 warnings, ")
+        assert files(tmp_path) == {"a.ipynb"}
+
+    def test_is_silent_where_all_is_up_to_date(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "a.ipynb")
+        command("a.ipynb", "train.py")
+        result = command("a.ipynb", "train.py", "--check")
+        assert (result.exit_code, result.stdout) == (0, "")
+
+    def test_another_option_makes_the_launch_file_stale(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "a.ipynb")
+        command("a.ipynb", "train.py")
+        result = command("a.ipynb", "train.py", "--check", "--num-processes", "4")
+        assert result.exit_code == 1
+        assert result.stdout == "a.ipynb: DDP901 accelerate_config.yaml is out of date\n"
+
+    def test_an_edit_of_the_script_makes_it_stale(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "a.ipynb")
+        command("a.ipynb", "train.py")
+        (tmp_path / "train.py").write_text((tmp_path / "train.py").read_text() + "\n")
+        assert command("a.ipynb", "train.py", "--check").exit_code == 1
+
+
+class TestDiff:
+    def test_shows_what_was_rewritten(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "a.ipynb", "x = 1", markdown("far\n" * 9), *WARNING)
+        result = command("a.ipynb", "--diff")
+        assert result.exit_code == 0
+        lines = result.stdout.splitlines()
+        assert lines[:2] == ["--- a.ipynb", "+++ a.py"]
+        assert '-model, tokenizer = FastLanguageModel.from_pretrained("unsloth/Llama-3.2-1B")' in lines
+        assert (
+            '+model, tokenizer = FastLanguageModel.from_pretrained("unsloth/Llama-3.2-1B", device_map=local_rank)'
+            in lines
+        )
+        assert " from unsloth import FastLanguageModel" in lines
+        assert [line.rsplit(" @@ ", 1)[1] for line in lines if line.startswith("@@")] == ["", "Cell 3"]
+        assert result.stderr.startswith("a.ipynb:cell 4:2:11: DDP201 ")
+        assert files(tmp_path) == {"a.ipynb"}
+
+    def test_is_a_diff_that_patch_applies(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "a.ipynb")
+        command("a.ipynb", "new.py")
+        diff = command("a.ipynb", "new.py", "--diff").stdout
+        subprocess.run(["patch", "-R", "new.py"], input=diff, text=True, check=True, cwd=tmp_path, capture_output=True)
+        assert "%%capture\n!pip install unsloth\n" in (tmp_path / "new.py").read_text()
+        assert "local_rank" not in (tmp_path / "new.py").read_text()
+
+    def test_is_coloured_on_a_terminal(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "a.ipynb")
+        assert "\x1b[31m-%%capture\x1b[0m" in command("a.ipynb", "--diff", color=True).stdout
+
+    def test_no_color(self, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("NO_COLOR", "1")
+        write(tmp_path / "a.ipynb")
+        assert "\x1b" not in command("a.ipynb", "--diff", color=True).stdout
+
+    def test_does_not_go_with_a_format(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "a.ipynb")
+        assert command("a.ipynb", "--diff", "--format", "json").exit_code == 2
+
+
+class TestAbout:
+    def test_version(self, command: Command) -> None:
+        result = command("--version")
+        assert (result.exit_code, result.stdout, result.stderr) == (0, f"nb2ddp {__version__}\n", "")
+
+    def test_help(self, command: Command) -> None:
+        result = command("--help")
+        assert result.exit_code == 0
+        assert all(f"\n{section}:\n" in result.stdout for section in ("Where to", "Training job", "Findings", "Other"))
+        assert "nb2ddp finetune.ipynb train.py" in result.stdout
+        sections = result.stdout.split("\n\n")
+        assert max(section.count("\n") for section in sections) < 23, "a topic does not fit a screen"
+
+    def test_list_rules(self, command: Command) -> None:
+        result = command("--list-rules")
+        assert result.exit_code == 0
+        codes = [line.split()[0] for line in result.stdout.splitlines()]
+        assert codes == sorted(codes)
+        assert len(set(codes)) == len(codes)
+        assert {rule.code for rule in RULES} < set(codes)
+
+    @pytest.mark.parametrize("name", ["DDP101", "ddp101", "model-not-on-local-gpu"])
+    def test_explain(self, command: Command, name: str) -> None:
+        result = command("--explain", name)
+        assert result.exit_code == 0
+        assert result.stdout.startswith("## DDP101: model-not-on-local-gpu\n")
+        assert "+    device_map = local_rank," in result.stdout
+
+    def test_explain_a_code_of_the_command(self, command: Command) -> None:
+        assert command("--explain", "DDP901").stdout.startswith("## DDP901: script-out-of-date\n")
+
+    def test_explain_an_unknown_code(self, command: Command) -> None:
+        result = command("--explain", "DDP999")
+        assert result.exit_code == 2
+        assert "there is no rule 'DDP999'" in result.stderr
+
+    def test_completion(self, tmp_path: Path) -> None:
+        environment = {
+            **os.environ,
+            "_NB2DDP_COMPLETE": "bash_complete",
+            "COMP_WORDS": "nb2ddp --exp",
+            "COMP_CWORD": "1",
+        }
+        source = "from nb2ddp.cli.main import main; main(prog_name='nb2ddp')"
+        done = subprocess.run(
+            [sys.executable, "-c", source], env=environment, capture_output=True, text=True, check=True
+        )
+        assert done.stdout == "plain,--explain\n"
+
+    @pytest.mark.parametrize(
+        ("arguments", "unwanted"),
+        [
+            ("--help", ("nbconvert", "nbformat", "libcst", "IPython", "jinja2", "pathspec")),
+            ("--version", ("nbconvert", "nbformat", "libcst", "IPython", "jinja2", "pathspec")),
+            ("--list-rules", ("nbconvert",)),
+            ("--explain DDP101", ("nbconvert",)),
+        ],
+    )
+    def test_imports_no_more_than_it_needs(self, arguments: str, unwanted: tuple[str, ...]) -> None:
+        command = [sys.executable, "-X", "importtime", "-m", "nb2ddp", *arguments.split()]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        imported = {line.rsplit("|", 1)[1].strip() for line in done.stderr.splitlines() if "|" in line}
+        assert "click" in imported
+        assert not imported & set(unwanted)
+
+
+class TestWrongUsage:
+    """Exit code 2, a sentence on standard error, nothing on standard output, no file."""
+
+    @pytest.fixture(autouse=True)
+    def _notebooks(self, tmp_path: Path) -> None:
+        write(tmp_path / "a.ipynb")
+        write(tmp_path / "b.ipynb")
+        write(tmp_path / "sub/a.ipynb")
+        (tmp_path / "empty").mkdir()
+        (tmp_path / "folder.py").mkdir()
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ("", "Which notebook? For example: nb2ddp finetune.ipynb train.py"),
+            ("a.ipynb", "Say where the script of a.ipynb goes: nb2ddp a.ipynb train.py, or with"),
+            ("a.ipynb b.ipynb", "An output never ends in .ipynb, so b.ipynb is taken for an input"),
+            ("a.ipynb a.ipynb", "An output never ends in .ipynb, so a.ipynb is taken for an input"),
+            ("a.ipynb c.ipynb", "c.ipynb"),
+            ("a.ipynb train.txt", "train.txt: the name of a script ends in .py"),
+            ("a.ipynb folder.py", "folder.py is a folder; to write into it say --output-dir folder.py"),
+            ("a.ipynb t.py --num-processes 0", "0 is not in the range x>=1"),
+            ("a.ipynb t.py --num-processes two", "'two' is not a valid integer"),
+            ("a.ipynb t.py --num-processes 3 --num-machines 2", "3 processes cannot be spread evenly over 2 machines"),
+            ("a.ipynb t.py --num-machines 2", "2 machines need the address of the one with rank 0"),
+            ("a.ipynb t.py --mixed-precision fp32", "'fp32' is not one of 'no', 'fp16', 'bf16'"),
+            ("a.ipynb t.py --per-device-batch-size 0", "0 is not in the range x>=1"),
+            ("a.ipynb t.py --slurm time=1", "SLURM settings have no effect with the launcher 'accelerate'"),
+            ("a.ipynb t.py --launcher slurm --slurm tme=1", "slurm: unknown key 'tme'; did you mean 'time'?"),
+            ("a.ipynb t.py --slurm time", "'time' is not KEY=VALUE."),
+            ("a.ipynb t.py --select E501", "'E501' is not a code such as DDP101 or DDP3."),
+            ("a.ipynb t.py --ignore DDP109", "There is no rule 'DDP109'; did you mean DDP"),
+            ("a.ipynb t.py --num-proceses 4", "No such option '--num-proceses'"),
+            ("a.ipynb t.py --format xml", "'xml' is not one of"),
+            ("empty --output-dir out", "empty: no notebook there"),
+            ("none/*.ipynb --output-dir out", "none/*.ipynb: no notebook there"),
+            ("a.ipynb readme.md --output-dir out", "readme.md: not an .ipynb file or a folder"),
+            ("a.ipynb sub/a.ipynb --output-dir out", "a.ipynb and sub/a.ipynb would both become out/a.py"),
+            ("a.ipynb sub --output-dir out", "a.ipynb and sub/a.ipynb would both become out/a.py"),
+            ("a.ipynb --output-dir out --root sub", "a.ipynb: not below the root"),
+        ],
+    )  # fmt: skip
+    def test_is_refused_before_anything_is_written(
+        self, command: Command, tmp_path: Path, arguments: str, message: str
+    ) -> None:
+        before = files(tmp_path)
+        result = command(*arguments.split())
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert message in result.stderr
+        assert files(tmp_path) == before
+
+
+class TestBadNotebook:
+    """Exit code 2, the exact message on standard output, no file."""
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            ("", "bad.ipynb: DDP001 not a notebook: not valid JSON (Expecting value: line 1 column 1 (char 0))"),
+            ("[]", "bad.ipynb: DDP001 not a notebook: it has no 'nbformat' key"),
+            ('{"a": 1}', "bad.ipynb: DDP001 not a notebook: it has no 'nbformat' key"),
+            (
+                json.dumps(document("x = 1", metadata={"language_info": {"name": "R"}})),
+                "bad.ipynb: DDP001 the notebook's language is 'r'; only Python can be converted",
+            ),
+            (
+                json.dumps(document("x = 1", markdown("no"), "y = 2\nz = = 3")),
+                "bad.ipynb:cell 3:2:5: DDP001 the cell is not Python: ",
+            ),
+            (json.dumps(document("x = 1", "y = '\0'")), "bad.ipynb:cell 2:1:6: DDP001 the character '\\x00' cannot"),
+            (json.dumps(document("x = 1", "y = '\ud800'")), "bad.ipynb:cell 2:1:6: DDP001 the character '\\ud800' c"),
+            (json.dumps(document("__ipython__(0)")), "bad.ipynb:cell 1:1:1: DDP001 the name __ipython__ is reserved"),
+            (json.dumps(document("x = 1")), "bad.ipynb:cell 1:1:1: DDP002 no training was found"),
+            (json.dumps(document(*CELLS, "%time x = 1!y")), "bad.ipynb:cell 5:1:6: DDP001 the cell is not Python: "),
+            (
+                json.dumps(document(*CELLS, "if x:\n    \ty = 1\n  !ls")),
+                "bad.ipynb:cell 5:3:1: DDP001 the cell is not Python: unindent does not match",
+            ),
+            (json.dumps(document("x = 1", "\\\n!ls\n!ls")), "bad.ipynb:cell 2:1:1: DDP001 a line that is only a backs"),
+            (json.dumps(document("x = [1,", "2]")), "bad.ipynb:cell 1:1:5: DDP001 the cell is not Python: "),
+            (json.dumps(document("if x:", "    y = 1")), "bad.ipynb:cell 1:1:6: DDP001 the cell is not Python: "),
+            (json.dumps(document("y = 1", "x = 1 \\")), "bad.ipynb:cell 2:1:8: DDP001 the cell is not Python: "),
+            ("[" * 100_000, "bad.ipynb: DDP001 not a notebook: not valid JSON (maximum recursion depth exceeded"),
+        ],
+    )
+    def test_says_what_and_where(self, command: Command, tmp_path: Path, content: str, message: str) -> None:
+        (tmp_path / "bad.ipynb").write_text(content)
+        result = command("bad.ipynb", "out/train.py")
+        assert result.exit_code == 2
+        assert result.stdout.startswith(message), result.stdout
+        assert result.stderr.startswith("1 notebook: 1 failed;")
+        assert files(tmp_path) == {"bad.ipynb"}
+        assert command("bad.ipynb", "out/train.py").stdout == result.stdout, "remembered in other words"
+
+    def test_names_the_line_of_code(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "bad.ipynb", "x = 1", "y = 2\nz = = 3")
+        assert command("bad.ipynb", "train.py").stdout.splitlines()[-1] == "    z = = 3"
+
+    def test_not_a_file(self, command: Command, tmp_path: Path) -> None:
+        (tmp_path / "folder").mkdir()
+        for name, message in (("none.ipynb", "there is no such file"), ("folder", "is a folder, not a notebook")):
+            result = command(name, "train.py")
+            assert (result.exit_code, result.stdout) == (2, f"{name}: DDP001 {message}\n")
+
+    @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
+    def test_a_pipe_is_not_waited_for(self, command: Command, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "pipe.ipynb")
+        result = command("pipe.ipynb", "train.py")
+        assert (result.exit_code, result.stdout) == (2, "pipe.ipynb: DDP001 is not a regular file\n")
+
+    def test_an_old_notebook_is_upgraded(self, command: Command, tmp_path: Path) -> None:
+        cells = [
+            {"cell_type": "heading", "level": 1, "source": "Old", "metadata": {}},
+            *({"cell_type": "code", "language": "python", "input": c, "outputs": [], "metadata": {}} for c in CELLS),
+        ]
+        old = {"nbformat": 3, "nbformat_minor": 0, "metadata": {"name": ""}, "worksheets": [{"cells": cells}]}
+        (tmp_path / "old.ipynb").write_text(json.dumps(old))
+        result = command("old.ipynb", "train.py")
+        assert result.exit_code == 0, result.output
+        assert "device_map" in (tmp_path / "train.py").read_text()
+
+    def test_nothing_in_it_steers_the_terminal(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "bad.ipynb", code("\x1b[2J\x1b]0;gone\x07 = = 1"))
+        result = command("bad.ipynb", "train.py", color=False)
+        assert result.exit_code == 2
+        assert "\x1b" not in result.output
+        assert "\x07" not in result.output
+        assert "\\x1b[2J" in result.stdout

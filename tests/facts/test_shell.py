@@ -1,0 +1,193 @@
+"""Shell commands of a notebook as Python."""
+
+from __future__ import annotations
+
+import libcst as cst
+import pytest
+
+from nb2ddp.facts.shell import Command, is_install, only_shows, parse, parts, quoted, without_installs
+from nb2ddp.syntax.tree import Tree
+
+NOTEBOOK = """\
+import sys
+name = "abc"
+table = {"k": 2}
+items = ["u"]
+number = 7
+run()
+later = 8
+"""
+VALUES = {"name": "abc", "table": {"k": 2}, "items": ["u"], "number": 7}
+
+
+def parsed(command: str) -> Command:
+    """What becomes of a command that stands where the notebook calls `run()`."""
+    tree = Tree(NOTEBOOK)
+    return parse(command, tree, tree.of(cst.Call)[0])
+
+
+def shell_text(command: str) -> str:
+    """The command that the script hands to the shell."""
+    return str(eval(parsed(command).expression, dict(VALUES)))
+
+
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        ("echo {name}", "echo abc"),
+        ("echo $name", "echo abc"),
+        ("echo $later", "echo $later"),
+        ("echo {table['k']}", "echo 2"),
+        ('echo {table["k"]}', "echo 2"),
+        ("echo {items[0]} {len(name)}", "echo u 3"),
+        ("echo {name!r}", "echo 'abc'"),
+        ("echo \"{name}\" 'x'", "echo \"abc\" 'x'"),
+        ("echo $name/{number}", "echo abc/7"),
+        ("wget {name} \\\n  -O x", "wget abc \\\n  -O x"),
+    ],
+)
+def test_names_of_the_notebook_are_filled_in(command: str, text: str) -> None:
+    assert shell_text(command) == text
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "mkdir -p {a,b}/{c,d}",
+        "echo {1..3}",
+        "echo $HOME ${HOME} $(ls) $$",
+        "awk '{print $1}' f",
+        "awk '{print $name}' f",
+        "curl -d '{\"a\": 1}' x",
+        "find . -exec rm {} \\;",
+        "echo {unknown}",
+        "echo {unknown} {name}",
+        "echo {name",
+        "grep -E 'a{2,3}' f",
+    ],
+)
+def test_braces_and_dollars_of_the_shell_stay(command: str) -> None:
+    assert shell_text(command) == command
+
+
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        ("ls # all", "ls"),
+        ("echo '# no' # yes", "echo '# no'"),
+        ('echo "a # b"', 'echo "a # b"'),
+        ("wget http://x/#part", "wget http://x/#part"),
+    ],
+)
+def test_comments_go(command: str, text: str) -> None:
+    assert shell_text(command) == text
+
+
+@pytest.mark.parametrize(
+    ("command", "run"),
+    [
+        ("ls", 'subprocess.run("ls", shell=True)'),
+        ("serve &", 'subprocess.Popen("serve", shell=True)'),
+        ("a && b", 'subprocess.run("a && b", shell=True)'),
+        ("source x", 'subprocess.run("source x", shell=True, executable="/bin/bash")'),
+        ("mkdir {a,b}", 'subprocess.run("mkdir {a,b}", shell=True, executable="/bin/bash")'),
+        ("cp {name} x", 'subprocess.run(f"cp {name} x", shell=True)'),
+    ],
+)
+def test_run(command: str, run: str) -> None:
+    assert parsed(command).run == run
+
+
+def test_lines() -> None:
+    expected = 'subprocess.run("ls", shell=True, capture_output=True, text=True).stdout.splitlines()'
+    assert parsed("ls").lines == expected
+
+
+@pytest.mark.parametrize(
+    ("command", "pieces"),
+    [("a", ["a"]), ("a && b;c || d", ["a", "b", "c", "d"]), ("a; # b; c", ["a"]), ("a | b", ["a | b"])],
+)
+def test_parts(command: str, pieces: list[str]) -> None:
+    assert [piece.strip() for piece in parts(command)] == pieces
+
+
+@pytest.mark.parametrize(
+    ("command", "rest"),
+    [
+        ("pip install a", ""),
+        ("pip3 install -q a # why", ""),
+        ("python -m pip install a", ""),
+        ("{sys.executable} -m pip install a", ""),
+        ("uv pip install --system a b", ""),
+        ("pip uninstall -y a && pip install b", ""),
+        ("sudo apt-get -y install a", ""),
+        ("conda install a", ""),
+        ("npm install a", ""),
+        ("(command -v uv || pip install uv)", "command -v uv"),
+        ("pip install a && wget b", "wget b"),
+        ("wget a; pip install b", "wget a"),
+        ("echo a && pip install b; echo c", "echo a; echo c"),
+    ],
+)
+def test_installs(command: str, rest: str) -> None:
+    assert is_install(command) == (rest in ("", "command -v uv"))
+    assert without_installs(command).strip("() ") == rest
+
+
+@pytest.mark.parametrize("command", ["ls", "pip list", "git clone a", "echo pip install a", "wget pip", "pipx run a"])
+def test_no_install(command: str) -> None:
+    assert not is_install(command)
+
+
+@pytest.mark.parametrize(
+    ("command", "shows"),
+    [
+        ("ls -la", True),
+        ("nvidia-smi", True),
+        ("cat x | head -3", True),
+        ("pip show x", True),
+        ("python --version", True),
+        ("ls; pwd", True),
+        ("ls > x", False),
+        ("echo a >> b", False),
+        ("ls $(rm x)", False),
+        ("ls `rm x`", False),
+        ("ls | xargs rm", False),
+        ("cat x && rm y", False),
+        ("git clone x", False),
+        ("lsof", False),
+    ],
+)
+def test_only_shows(command: str, shows: bool) -> None:
+    assert only_shows(command) == shows
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a",
+        'say "a"',
+        "it's",
+        """both ' and \"""",
+        "back\\slash",
+        "ends with \\",
+        'ends with "',
+        "two\nlines\n",
+        'two\n"""lines',
+        "'''\n\"\"\"",
+        'lines\n"',
+        "tab\there",
+        "zero \x00 and bell \x07",
+        "carriage\rreturn",
+        "Größe 日本 🙂",
+        "\u200b\u2028",
+        "C:\\new\\table",
+        "\\",
+        "'",
+        '"',
+        '\\"',
+    ],
+)
+def test_quoted_is_the_text(text: str) -> None:
+    assert eval(quoted(text)) == text

@@ -1,0 +1,151 @@
+"""IPython's syntax, found and held as calls, with every line in its place."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from nb2ddp.notebook.magics import PLACEHOLDER, Kind, Syntax, mask
+
+P = PLACEHOLDER
+
+MASKED = [
+    # line magics and shell commands, alone and assigned
+    ("!ls -l", f"{P}(0)"),
+    ("!!ls", f"{P}(0)"),
+    ("x = !ls", f"x = {P}(0)"),
+    ("x = %pwd", f"x = {P}(0)"),
+    ("%cd data", f"{P}(0)"),
+    ("!a\n%b", f"{P}(0)\n{P}(1)"),
+    # in suites
+    ("if x:\n    !ls\nelse:\n    %cd y", f"if x:\n    {P}(0)\nelse:\n    {P}(1)"),
+    ("for f in g:\n\t!touch {f}", f"for f in g:\n\t{P}(0)"),
+    # continued lines keep their height
+    ("!pip install \\\n  a \\\n  b\nx = 1", f"{P}(0\n\n)\nx = 1"),
+    # cell magics: around Python, and with a body of their own
+    ("%%capture\nx = 1", f"{P}(0)\nx = 1"),
+    ("%%time\n%%capture\n!ls", f"{P}(0)\n{P}(1)\n{P}(2)"),
+    ("# a title\n\n%%capture\n!ls", f"# a title\n\n{P}(0)\n{P}(1)"),
+    ("%%bash\nls\ncd x", f"{P}(0\n\n)"),
+    ("%%writefile a.py\n!not ours\n%cd nor this", f"{P}(0\n\n)"),
+    # what runs the Python on its own line is that Python
+    ("%time x = f(1)  # once", "x = f(1)  # once"),
+    ("x = %time f(1)", "x = f(1)"),
+    ("%timeit -n 10 -r3 -q f(1)", "f(1)"),
+    ("%prun -s cumulative f(1)", "f(1)"),
+    ("%lprun -f f f(1)", "f(1)"),
+    ("%time !ls", f"{P}(0)"),
+    ("%time f(1, \\\n  2)\nx", "f(1,    2)\n\nx"),
+    ("%time", f"{P}(0)"),
+    ("x = %timeit -o f(1)", f"x = {P}(0)"),
+    ("%%time trainer.train()", "trainer.train()"),
+    ("%%timeit -n1 import torch\nf()", "import torch\nf()"),
+    ("%%time # why\nf()", f"{P}(0)\nf()"),
+    # what a command leaves open does not hide the next one
+    ("!echo it's\n!echo (\n%cd x\ny = [\n1]", f"{P}(0)\n{P}(1)\n{P}(2)\ny = [\n1]"),
+    # help
+    ("x?", f"{P}(0)"),
+    ("?x", f"{P}(0)"),
+    ("a.b??", f"{P}(0)"),
+    # written out, as nbconvert does
+    ("get_ipython().system('ls')", f"{P}(0)"),
+    ("x = get_ipython().getoutput('ls')", f"x = {P}(0)"),
+    ("get_ipython().run_line_magic('cd', 'data')", f"{P}(0)"),
+    ("get_ipython().run_cell_magic('bash', '', 'ls\\n')", f"{P}(0)"),
+    # automagic
+    ("ls -la", f"{P}(0)"),
+    ("\ncd data\n", f"\n{P}(0)\n"),
+    ("pip install x", f"{P}(0)"),
+    ("load_ext autoreload", f"{P}(0)"),
+]
+
+LEFT_ALONE = [
+    "x = 1",
+    "",
+    "# !ls",
+    'x = "!ls"',
+    'x = """\n!ls\n%cd\n%%bash\nx?\n"""',
+    "x = (7\n%3)",
+    "x = 7 \\\n % 3",
+    "y = not x != 3",
+    "a = 'what?'",
+    "f(get_ipython().system('ls'))",
+    "get_ipython().system(command)",
+    "ls = 1",
+    "ls",  # bound: see the test
+    "config",
+    "time",
+    "cat = 3\ncat",
+    "# only a cell of one line\npwd",
+    "pwd\nx = 1",
+]
+
+
+@pytest.mark.parametrize(("source", "masked"), MASKED)
+def test_mask(source: str, masked: str) -> None:
+    assert mask(source).source == masked
+
+
+@pytest.mark.parametrize("source", LEFT_ALONE)
+def test_what_is_left_alone(source: str) -> None:
+    result = mask(source, bound=frozenset({"ls", "cat"}))
+    assert result.source == source
+    assert result.forms == ()
+
+
+@pytest.mark.parametrize("source", [source for source, _ in MASKED])
+def test_lines_do_not_move(source: str) -> None:
+    assert mask(source).source.count("\n") == source.count("\n")
+
+
+def test_many_forms_take_time_in_proportion() -> None:
+    start = time.process_time()
+    mask("!echo 'a b'\n%matplotlib inline\nx = 1\n" * 2000)
+    assert time.process_time() - start < 10  # it took minutes where each form was looked for anew
+
+
+def test_forms_are_numbered_from_the_first() -> None:
+    result = mask("!a\nx = !b", first=5)
+    assert result.source == f"{P}(5)\nx = {P}(6)"
+    assert [form.text for form in result.forms] == ["a", "b"]
+
+
+FORMS = [
+    ("!ls -l", Syntax(Kind.SHELL, "", "ls -l", "!ls -l")),
+    ("!!ls", Syntax(Kind.SHELL, "", "ls", "!!ls")),
+    ("x = !ls", Syntax(Kind.SHELL, "", "ls", "!ls")),
+    ("    !ls # why", Syntax(Kind.SHELL, "", "ls # why", "!ls # why")),
+    ("%env X=1", Syntax(Kind.LINE_MAGIC, "env", "X=1", "%env X=1")),
+    ("%matplotlib", Syntax(Kind.LINE_MAGIC, "matplotlib", "", "%matplotlib")),
+    ("%%capture --no-stderr", Syntax(Kind.CELL_MAGIC, "capture", "--no-stderr", "%%capture --no-stderr")),
+    ("%%bash -e\nls", Syntax(Kind.CELL_MAGIC, "bash", "-e", "%%bash -e\nls", "ls")),
+    ("%%file a.txt", Syntax(Kind.CELL_MAGIC, "file", "a.txt", "%%file a.txt", "")),
+    ("a.b?", Syntax(Kind.HELP, "", "a.b", "a.b?")),
+    ("?a", Syntax(Kind.HELP, "", "a", "?a")),
+    ("/f x", Syntax(Kind.AUTOCALL, "/", "f x", "/f x")),
+    ("cd data", Syntax(Kind.LINE_MAGIC, "cd", "data", "cd data")),
+    (
+        "get_ipython().magic('cd data')",
+        Syntax(Kind.LINE_MAGIC, "cd", "data", "get_ipython().magic('cd data')"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("source", "form"), FORMS)
+def test_form(source: str, form: Syntax) -> None:
+    assert mask(source).forms == (form,)
+
+
+@pytest.mark.parametrize(
+    ("source", "text", "command"),
+    [
+        ("!wget a \\\n   -O b", "wget a     -O b", "wget a \\\n   -O b"),
+        ("!echo 'a \\\nb'", "echo 'a  b'", "echo 'a  b'"),
+        ("!ls", "ls", "ls"),
+    ],
+)
+def test_command_keeps_line_breaks_that_the_shell_reads_alike(source: str, text: str, command: str) -> None:
+    (form,) = mask(source).forms
+    assert form.text == text
+    assert form.command == command

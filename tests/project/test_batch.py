@@ -1,0 +1,324 @@
+"""Many notebooks: what is found, where it goes, and what survives faults, interruptions and kills."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from nb2ddp import Options
+from nb2ddp.project.cache import LIFETIME, Cache
+from nb2ddp.project.files import Job
+from nb2ddp.project.pool import Mode, run
+from nb2ddp.results import Status
+from tests.command import Command, files
+from tests.notebooks import CELLS, markdown, write
+
+posix_only = pytest.mark.skipif(os.name != "posix", reason="signals and modes are those of POSIX")
+#: How often to kill a run; the full measurement takes 100.
+KILLS = int(os.environ.get("NB2DDP_TEST_KILLS", "6"))
+
+
+class TestInputs:
+    def test_a_folder_is_mirrored(self, command: Command, tmp_path: Path) -> None:
+        for name in ("b", "a", "deep/er/c", "Llama3.1_(8B)-Alpaca"):
+            write(tmp_path / f"nb/{name}.ipynb")
+        result = command("nb", "--output-dir", "out")
+        assert result.exit_code == 0, result.output
+        scripts = {"b.py", "a.py", "deep/er/c.py", "Llama3.1_(8B)-Alpaca.py"}
+        configs = {"accelerate_config.yaml", "deep/er/accelerate_config.yaml"}
+        assert files(tmp_path / "out") == scripts | configs
+
+    def test_single_files_go_into_the_folder_itself(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "x/a.ipynb")
+        write(tmp_path / "y/b.ipynb")
+        command("x/a.ipynb", "y/b.ipynb", "-o", "out")
+        assert files(tmp_path / "out") == {"a.py", "b.py", "accelerate_config.yaml"}
+
+    def test_a_root_decides_for_files_and_folders_alike(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "nb/x/a.ipynb")
+        assert command("nb/x/a.ipynb", "-o", "out", "--root", "nb").exit_code == 0
+        assert command("nb/x", "-o", "out", "--root", "nb", "--check").exit_code == 0
+        assert command("nb", "-o", "out", "--check").exit_code == 0
+
+    @pytest.mark.parametrize("pattern", ["nb/**/*.ipynb", "n?/**/*.ipynb"])
+    def test_patterns_need_no_shell(self, command: Command, tmp_path: Path, pattern: str) -> None:
+        write(tmp_path / "nb/a.ipynb")
+        write(tmp_path / "nb/x/b.ipynb")
+        (tmp_path / "nb/notes.txt").write_text("")
+        assert command(pattern, "-o", "out").exit_code == 0
+        prefix = "" if pattern.startswith("nb") else "nb/"
+        assert {f"{prefix}a.py", f"{prefix}x/b.py"} <= files(tmp_path / "out")
+
+    def test_a_name_that_looks_like_a_pattern(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "a[1].ipynb")
+        write(tmp_path / "a1.ipynb")
+        assert command("a[1].ipynb", "-o", "out").exit_code == 0
+        assert files(tmp_path / "out") == {"a[1].py", "accelerate_config.yaml"}
+
+    def test_what_is_skipped(self, command: Command, tmp_path: Path) -> None:
+        kept = ["a", "sub/b", "sub/keep/d"]
+        skipped = [
+            ".ipynb_checkpoints/a-checkpoint",
+            "sub/.ipynb_checkpoints/b-checkpoint",
+            "node_modules/m/x",
+            "env/lib/y",
+            "ignored/z",
+            "sub/draft_1",
+            "sub/keep/other",
+            "excluded/e",
+        ]
+        for name in kept + skipped:
+            write(tmp_path / f"{name}.ipynb")
+        (tmp_path / "env/pyvenv.cfg").write_text("")
+        (tmp_path / ".gitignore").write_text("/ignored/\ndraft_*\nout\n")
+        (tmp_path / "sub/keep/.gitignore").write_text("*.ipynb\n!d.ipynb\n")
+        result = command(".", "-o", "out", "--exclude", "excluded/")
+        assert result.exit_code == 0, result.output
+        assert {name for name in files(tmp_path / "out") if name.endswith(".py")} == {f"{name}.py" for name in kept}
+
+    def test_gitignore_above_the_folder_counts_in_a_repository(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "nb/a.ipynb")
+        write(tmp_path / "nb/draft.ipynb")
+        (tmp_path / ".gitignore").write_text("draft.ipynb\n")
+        command("nb", "-o", "out1")
+        assert "draft.py" in files(tmp_path / "out1")
+        (tmp_path / ".git").mkdir()
+        command("nb", "-o", "out2")
+        assert "draft.py" not in files(tmp_path / "out2")
+
+    def test_a_named_file_is_converted_though_git_ignores_it(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "a.ipynb")
+        (tmp_path / ".gitignore").write_text("*.ipynb\n")
+        assert command("a.ipynb", "-o", "out").exit_code == 0
+
+    def test_a_notebook_named_twice_is_converted_once(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "nb/a.ipynb")
+        result = command("nb", "nb/a.ipynb", "./nb", "-o", "out")
+        assert result.stderr.splitlines()[-1].startswith("1 notebook: ") or "Start it" in result.stderr
+
+    @posix_only
+    def test_links_between_folders_are_not_followed(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "nb/a.ipynb")
+        (tmp_path / "nb/loop").symlink_to(tmp_path / "nb", target_is_directory=True)
+        assert command("nb", "-o", "out").exit_code == 0
+        assert files(tmp_path / "out") == {"a.py", "accelerate_config.yaml"}
+
+
+class TestFaults:
+    def test_one_bad_notebook_never_stops_the_rest(self, command: Command, tmp_path: Path) -> None:
+        for number in range(9):
+            write(tmp_path / f"nb/{number}.ipynb")
+        write(tmp_path / "nb/3.ipynb", "x = = 1")
+        (tmp_path / "nb/5.ipynb").write_text("{")
+        result = command("nb", "-o", "out", "-j", "2")
+        assert result.exit_code == 2
+        assert [line for line in result.stdout.splitlines() if "DDP" in line] == [
+            "nb/3.ipynb:cell 1:1:5: DDP001 the cell is not Python: "
+            "invalid syntax; correct it, or make it a Markdown cell",
+            "nb/5.ipynb: DDP001 not a notebook: not valid JSON "
+            "(Expecting property name enclosed in double quotes: line 1 column 2 (char 1))",
+        ]
+        assert "9 notebooks: 7 converted, 2 failed; " in result.stderr
+        scripts = {name for name in files(tmp_path / "out") if name.endswith(".py")}
+        assert scripts == {f"{number}.py" for number in (0, 1, 2, 4, 6, 7, 8)}
+
+    def test_results_come_in_the_order_of_the_notebooks(self, command: Command, tmp_path: Path) -> None:
+        for number in range(8):
+            write(tmp_path / f"nb/{number:02}.ipynb", *CELLS, *["x = [1, 2]\n" * 60] * (3 if number % 4 == 0 else 0))
+        for arguments in (("-j", "2", "--no-cache"), ("-j", "1"), ("-j", "2")):
+            report = json.loads(command("nb", "-o", "out", *arguments, "--format", "json").stdout)
+            assert [n["notebook"] for n in report["notebooks"]] == [f"nb/{number:02}.ipynb" for number in range(8)]
+
+    @posix_only
+    def test_a_notebook_that_ends_its_process_is_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        jobs = [Job(write(tmp_path / f"{n}.ipynb"), tmp_path / f"{n}.py", Options()) for n in range(8)]
+        (tmp_path / "sitecustomize.py").write_text(
+            "import builtins, os, pathlib\n"
+            "read = pathlib.Path.read_bytes\n"
+            "pathlib.Path.read_bytes = lambda self: os._exit(9) if self.name == '4.ipynb' else read(self)\n"
+        )
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+        results = list(run(jobs, processes=2))
+        assert [result.status for result in results] == [
+            Status.FAILED if number == 4 else Status.CONVERTED for number in range(8)
+        ]
+        assert results[4].failure is not None
+        assert results[4].failure.message == "internal error: the converting process died"
+
+
+class TestCache:
+    def test_a_second_run_converts_nothing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        jobs = [Job(write(tmp_path / f"{n}.ipynb", *CELLS), tmp_path / f"{n}.py", Options()) for n in range(3)]
+        bad = Job(write(tmp_path / "bad.ipynb", "x = = 1"), tmp_path / "bad.py", Options())
+        cache = Cache(tmp_path / "cache")
+        first = list(run([*jobs, bad], cache=cache))
+        monkeypatch.setattr("nb2ddp.convert.convert_source", None)
+        second = list(run([*jobs, bad], cache=cache))
+        assert [result.diagnostics for result in second] == [result.diagnostics for result in first]
+        assert [result.status for result in second] == [Status.UNCHANGED] * 3 + [Status.FAILED]
+        assert second[-1].failure == first[-1].failure
+        (tmp_path / "1.py").unlink()
+        third = list(run([*jobs, bad], Mode.CHECK, cache=cache))
+        assert third[1].status is Status.STALE
+
+    @pytest.mark.parametrize(
+        "change",
+        [{"source": "y"}, {"stem": "other"}, {"script": "other"}, {"options": Options(ignore=frozenset({"DDP1"}))}],
+    )
+    def test_whatever_shapes_the_output_is_part_of_the_key(self, tmp_path: Path, change: dict[str, object]) -> None:
+        from nb2ddp.project.cache import key
+
+        plain = key(b"x", "a", "a.py", Options())
+        content = b"y" if "source" in change else b"x"
+        options = change.get("options", Options())
+        assert isinstance(options, Options)
+        name, script = str(change.get("stem", "a")), f"{change.get('script', 'a')}.py"
+        assert key(content, name, script, options) != plain
+        assert key(b"x", "a", "a.py", Options(ignore=frozenset())) == plain
+
+    def test_damage_is_noticed(self, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("NB2DDP_CACHE_DIR", str(tmp_path / "cache"))
+        write(tmp_path / "a.ipynb")
+        command("a.ipynb", "t.py")
+        good = (tmp_path / "t.py").read_bytes()
+        (entry,) = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+        for damaged in (b"", b"{}", entry.read_bytes()[:-9], entry.read_bytes().replace(b"local_rank", b"evil_rank_")):
+            entry.write_bytes(damaged)
+            assert command("a.ipynb", "t.py").exit_code == 0
+            assert (tmp_path / "t.py").read_bytes() == good
+
+    def test_a_folder_that_cannot_be_written_hurts_nothing(
+        self, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "file").write_text("")
+        monkeypatch.setenv("NB2DDP_CACHE_DIR", str(tmp_path / "file"))
+        write(tmp_path / "a.ipynb")
+        assert command("a.ipynb", "t.py").exit_code == 0
+
+    def test_old_entries_go(self, tmp_path: Path) -> None:
+        cache = Cache(tmp_path / "cache")
+        old, new = (
+            Job(write(tmp_path / f"{n}.ipynb", *CELLS, f"y = '{n}'"), tmp_path / "t.py", Options()) for n in "ab"
+        )
+        list(run([old], cache=cache))
+        (entry,) = [path for path in cache.folder.rglob("*") if path.is_file()]
+        os.utime(entry, (0, time.time() - LIFETIME - 1))
+        list(run([new], cache=cache))
+        assert not entry.exists()
+        assert len([path for path in cache.folder.rglob("*") if path.is_file()]) == 1
+
+    def test_lies_in_the_users_cache_folder(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.delenv("NB2DDP_CACHE_DIR")
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+        if sys.platform == "linux":
+            assert Cache().folder == tmp_path / "nb2ddp"
+
+    def test_many_processes_at_once(self, tmp_path: Path) -> None:
+        for number in range(4):
+            write(tmp_path / f"nb/{number}.ipynb")
+        command = [sys.executable, "-m", "nb2ddp", "nb", "-o", "out", "-q"]
+        runs = [subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE) for _ in range(4)]
+        assert [each.wait() for each in runs] == [0] * 4
+        assert not [path for path in (tmp_path / "out").iterdir() if path.name.startswith(".")]
+        assert subprocess.run([*command, "--check"], cwd=tmp_path, check=False).returncode == 0
+
+
+@posix_only
+class TestInterruption:
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        for number in range(12):
+            write(tmp_path / f"nb/{number:02}.ipynb", *CELLS, markdown("text"), *["x = [1, 2]\n" * 50] * 2)
+        return tmp_path
+
+    def _start(self, folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "nb2ddp", "nb", "-o", "out", "-j", "2", "--no-cache", *arguments]
+        return subprocess.Popen(
+            command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
+        )
+
+    def _complete(self, folder: Path, *arguments: str) -> dict[str, bytes]:
+        assert self._start(folder, *arguments).wait() == 0
+        return {name: (folder / "out" / name).read_bytes() for name in files(folder / "out")}
+
+    def test_ctrl_c_leaves_whole_files(self, folder: Path) -> None:
+        process = self._start(folder)
+        time.sleep(2.5)
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+        written = {name: (folder / "out" / name).read_bytes() for name in files(folder / "out")}
+        assert process.returncode == 130 or len(written) == 13
+        if process.returncode == 130:
+            assert errors.splitlines()[-1] == b"Interrupted. Every file is as it was, or converted."
+            assert b"Traceback" not in errors
+        whole = self._complete(folder)
+        assert written.items() <= whole.items()
+
+    def test_a_kill_leaves_whole_files_and_nothing_else(self, folder: Path) -> None:
+        """Each file is as before or as after, no new script stands beside an old launch file, no worker stays."""
+        before = self._complete(folder)
+        after = self._complete(folder, "--num-processes", "4", "--launcher", "torchrun", "--ignore", "DDP2")
+        assert all(before[name] != after[name] for name in before)
+        length = 4.0
+        for attempt in range(KILLS):
+            for name, content in before.items():
+                (folder / "out" / name).write_bytes(content)
+            for name in after.keys() - before.keys():
+                (folder / "out" / name).unlink(missing_ok=True)
+            process = self._start(folder, "--num-processes", "4", "--launcher", "torchrun", "--ignore", "DDP2")
+            time.sleep(random.Random(attempt).uniform(0.5, length))
+            process.kill()
+            process.communicate()
+            deadline = time.monotonic() + 5
+            while _group_lives(process.pid) and time.monotonic() < deadline:
+                time.sleep(0.02)
+            assert not _group_lives(process.pid), "a worker outlives the command"
+            now = {path.name: path.read_bytes() for path in (folder / "out").iterdir()}
+            assert now.keys() <= before.keys() | after.keys(), "a temporary file is left"
+            for name, content in now.items():
+                assert content in (before.get(name), after.get(name)), f"{name} is neither old nor new"
+            new = [name for name in before if name.endswith(".py") and now[name] == after[name]]
+            for name in new:
+                for beside in ("accelerate_config.yaml", name.replace(".py", ".torchrun.sh")):
+                    assert now[beside] == after[beside], f"{name} is new, {beside} is not"
+
+
+def _group_lives(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+class TestProgress:
+    @posix_only
+    def test_a_bar_on_a_terminal_and_none_in_ci(self, tmp_path: Path) -> None:
+        import pty
+
+        for number in range(3):
+            write(tmp_path / f"nb/{number}.ipynb")
+        for ci in (False, True):
+            environment = {key: value for key, value in os.environ.items() if key != "CI"} | ({"CI": "1"} if ci else {})
+            leader, follower = pty.openpty()
+            command = [sys.executable, "-m", "nb2ddp", "nb", "-o", f"out{ci}"]
+            process = subprocess.Popen(command, cwd=tmp_path, stdout=follower, stderr=follower, env=environment)
+            os.close(follower)
+            output = b""
+            try:
+                while chunk := os.read(leader, 4096):
+                    output += chunk
+            except OSError:
+                pass  # how a terminal ends on Linux
+            os.close(leader)
+            assert process.wait() == 0
+            assert (b"Converting" in output and b"3/3" in output) is not ci
+            assert b"3 notebooks: 3 converted" in output

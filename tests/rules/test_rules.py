@@ -1,0 +1,67 @@
+"""Rules as data, and their examples as tests."""
+
+from __future__ import annotations
+
+import pkgutil
+import re
+
+import pytest
+
+import nb2ddp.rules
+from nb2ddp.cli.docs import PAGE, apply_rule, example_notebook, page
+from nb2ddp.facts.program import Program
+from nb2ddp.options import Options
+from nb2ddp.rules.engine import rewrite
+from nb2ddp.rules.index import RULES
+from nb2ddp.rules.rule import Example, Rule
+
+EXAMPLES = [
+    pytest.param(rule, example, id=f"{rule.code}-{number}")
+    for rule in RULES
+    for number, example in enumerate(rule.examples, start=1)
+]
+
+
+@pytest.mark.parametrize(("rule", "example"), EXAMPLES)
+def test_example(rule: Rule, example: Example) -> None:
+    result = apply_rule(rule, example.before)
+    assert result == (example.before if example.after is None else example.after)
+    assert apply_rule(rule, result) == result, "a second application changes more"
+
+
+@pytest.mark.parametrize(("rule", "example"), EXAMPLES)
+def test_rule_is_silent_where_it_leaves_code_alone(rule: Rule, example: Example) -> None:
+    found = rewrite(Program(example_notebook(example.before), Options()), [rule]).diagnostics
+    assert all(d.code == rule.code for d in found)
+    assert bool(found) == (example.after is not None or example.reported)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
+def test_every_rule_shows_what_it_finds_and_what_it_leaves_alone(rule: Rule) -> None:
+    assert any(example.after is not None or example.reported for example in rule.examples)
+    assert any(example.after is None and not example.reported for example in rule.examples)
+
+
+def test_every_module_of_the_package_is_a_rule_that_is_used() -> None:
+    modules = {name for _, name, _ in pkgutil.iter_modules(nb2ddp.rules.__path__)}
+    assert {rule.find.__module__.rsplit(".", 1)[-1] for rule in RULES} == modules - {
+        "engine",
+        "index",
+        "rule",
+        "suppress",
+    }
+
+
+def test_codes_and_names() -> None:
+    assert len({rule.code for rule in RULES}) == len(RULES)
+    assert len({rule.name for rule in RULES}) == len(RULES)
+    for rule in RULES:
+        assert re.fullmatch(r"DDP\d{3}", rule.code)
+        assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", rule.name)
+        assert rule.summary.endswith(".")
+        assert rule.why.endswith((".", ")"))
+        assert rule.examples
+
+
+def test_page_is_up_to_date() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "run python -m nb2ddp.cli.docs"

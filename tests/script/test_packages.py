@@ -1,0 +1,380 @@
+"""Install cells of every style that public notebooks have, as requirements files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from nb2ddp.convert import convert_source
+from nb2ddp.facts.program import Program
+from nb2ddp.notebook.ipynb import parse_notebook
+from nb2ddp.options import Options
+from nb2ddp.script.packages import Requirements, requirements
+from tests.command import Command
+from tests.notebooks import CELLS, text, write
+
+
+@dataclass(frozen=True)
+class Case:
+    """Cells, and the lines of each file without its comments: plain, without dependencies, without isolation."""
+
+    cells: tuple[str, ...]
+    full: str = ""
+    no_deps: str = ""
+    no_isolation: str = ""
+    notes: tuple[str, ...] = ()
+
+
+COLAB = "left out: what is for Colab alone"
+
+CASES = {
+    "nothing": Case(("import torch",)),
+    "plain": Case(("!pip install unsloth",), "unsloth"),
+    "quiet, upgraded, several": Case(
+        ('%%capture\n!pip install -qU unsloth "trl>=0.20" peft[tests]==0.18.0 --no-cache-dir',),
+        "unsloth trl>=0.20 peft[tests]==0.18.0",
+    ),
+    "Colab or not": Case(
+        (
+            'import os\nif "COLAB_" not in "".join(os.environ.keys()):\n    !pip install unsloth\nelse:\n'
+            "    !pip install --no-deps bitsandbytes accelerate xformers==0.0.29\n    !pip install sentencepiece\n"
+            "!pip install transformers==4.56.2\n!pip install --no-deps trl==0.22.2",
+        ),
+        "unsloth transformers==4.56.2",
+        "trl==0.22.2",
+        notes=(COLAB,),
+    ),
+    "nothing of Colab's": Case(
+        ("if 'COLAB_' in ''.join(os.environ):\n    !ls\nelse:\n    !nvidia-smi\n!pip list\n!pip install unsloth",),
+        "unsloth",
+    ),
+    "torch is missing or this is Colab": Case(
+        (
+            "import os, importlib.util\n!pip install --upgrade -qqq uv\n"
+            'if importlib.util.find_spec("torch") is None or "COLAB_" in "".join(os.environ.keys()):\n'
+            '    !uv pip install "torch==2.8.0" "unsloth[base] @ git+https://github.com/unslothai/unsloth"\n'
+            'elif importlib.util.find_spec("unsloth") is None:\n    !uv pip install -qqq unsloth\n'
+            '!uv pip install --upgrade --no-deps "tokenizers>=0.22,<=0.23" unsloth',
+        ),
+        "unsloth",
+        "tokenizers>=0.22,<=0.23",
+        notes=(COLAB,),
+    ),
+    "a name for the test": Case(
+        (
+            'import sys\nIN_COLAB = "google.colab" in sys.modules\nif IN_COLAB:\n    !pip install a\n'
+            "if not IN_COLAB:\n    !pip install b\n",
+        ),
+        "b",
+        notes=(COLAB,),
+    ),
+    "a value of the notebook": Case(
+        (
+            'version = "4.56.2"\nextra = f"transformers=={version}"\nnames = ["datasets", "evaluate"]',
+            '!pip install {extra} $version_free "peft==0.18.0"\n!pip install {" ".join(names)} xformers=={found}',
+        ),
+        "transformers==4.56.2 peft==0.18.0 datasets evaluate",
+        notes=("not a requirement: $version_free", "not a requirement: xformers=={found}"),
+    ),
+    "a value known only when it runs": Case(
+        (
+            "import torch\nv = torch.__version__\nxformers = 'xformers==' + {'2.9': '0.0.33'}.get(v, '0.0.34')\n"
+            "try:\n    import numpy; _numpy = f'numpy=={numpy.__version__}'\n"
+            "except ImportError:\n    _numpy = 'numpy'\n"
+            '!pip install unsloth {xformers} "{_numpy}"',
+        ),
+        "unsloth",
+        notes=("known only when the notebook runs: {xformers}", "known only when the notebook runs: {_numpy}"),
+    ),
+    "one value on each way": Case(
+        ("if fast:\n    p = 'vllm'\nelse:\n    p = 'vllm'\n!pip install {p}",),
+        "vllm",
+    ),
+    "git": Case(
+        (
+            '!pip install "unsloth[colab-new] @ git+https://github.com/unslothai/unsloth.git"\n'
+            "!pip install --upgrade --no-cache-dir --no-deps git+https://github.com/unslothai/unsloth-zoo.git@main\n"
+            "!pip install -e git+https://github.com/x/y.git#egg=y",
+        ),
+        "unsloth[colab-new] @ git+https://github.com/unslothai/unsloth.git|-e git+https://github.com/x/y.git#egg=y",
+        "git+https://github.com/unslothai/unsloth-zoo.git@main",
+    ),
+    "another index for one package": Case(
+        (
+            "!pip install torch --index-url https://download.pytorch.org/whl/cu128\n!pip install unsloth\n"
+            "!pip install -f https://x.org/wheels.html --extra-index-url=https://y.org/simple flash",
+        ),
+        "--extra-index-url https://download.pytorch.org/whl/cu128|--find-links https://x.org/wheels.html"
+        "|--extra-index-url https://y.org/simple|torch|unsloth|flash",
+    ),
+    "another index for all": Case(
+        ("%pip install -i https://mirror.org/simple unsloth\n%pip install --index-url=https://mirror.org/simple trl",),
+        "--index-url https://mirror.org/simple|unsloth|trl",
+    ),
+    "pre-releases of one package": Case(
+        ("!pip install --pre vllm\n!uv pip install --prerelease=allow 'trl>=1.0' peft==0.18.0\n!pip install unsloth",),
+        "vllm>=0.dev0|trl>=0.dev0,>=1.0|peft==0.18.0|unsloth",
+    ),
+    "pre-releases by their version": Case(("!pip install torch==2.9.0rc1",), "torch==2.9.0rc1"),
+    "markers": Case(
+        (
+            "!pip install \"tomli; python_version < '3.11'\" 'triton==3.4; sys_platform==\"linux\"' "
+            "\"tomli==2.0; python_version >= '3.11'\"",
+        ),
+        "tomli; python_version < '3.11'|triton==3.4; sys_platform==\"linux\"|tomli==2.0; python_version >= '3.11'",
+    ),
+    "other files": Case(
+        ("!pip install -r requirements.txt\n!pip install -c https://x.org/constraints.txt unsloth",),
+        "-c https://x.org/constraints.txt|-r requirements.txt|unsloth",
+    ),
+    "folders and wheels": Case(
+        (
+            "!git clone https://github.com/x/y && cd y && pip install -e .\n"
+            "!pip install ./z /tmp/w.whl https://x.org/v-1.0-py3-none-any.whl",
+        ),
+        "https://x.org/v-1.0-py3-none-any.whl",
+        notes=(
+            "a file or folder of the notebook's machine: -e .",
+            "a file or folder of the notebook's machine: ./z",
+            "a file or folder of the notebook's machine: /tmp/w.whl",
+        ),
+    ),
+    "built without isolation": Case(
+        (
+            "!pip install unsloth\n!pip install --no-build-isolation --no-deps mamba_ssm\n"
+            "!pip install flash-attn --no-build-isolation",
+        ),
+        "unsloth",
+        no_isolation="flash-attn",
+    ),
+    "two pins": Case(
+        ("!pip install transformers==4.55.4 trl==0.22.2", "!pip install transformers==4.56.2 trl"),
+        "transformers==4.56.2 trl==0.22.2",
+        notes=("transformers==4.55.4 gives way to transformers==4.56.2 of cell 2",),
+    ),
+    "a pin, then any or a newer one": Case(
+        ("!pip install trl==0.22.2 peft==0.18.0 datasets==4.3.0\n!pip install -U trl 'peft>=0.17' 'datasets>=4.4'",),
+        "trl peft>=0.17 datasets>=4.4",
+        notes=(
+            "trl==0.22.2 gives way to trl of cell 1",
+            "peft==0.18.0 gives way to peft>=0.17 of cell 1",
+            "datasets==4.3.0 gives way to datasets>=4.4 of cell 1",
+        ),
+    ),
+    "a pin that will do": Case(("!pip install datasets==4.3.0\n!pip install 'datasets>=4'",), "datasets==4.3.0"),
+    "a pin, and another without dependencies": Case(
+        ("!pip install Transformers==4.55.4\n!pip install --no-deps transformers==4.56.2",),
+        "Transformers",
+        "transformers==4.56.2",
+        notes=("Transformers==4.55.4 gives way to transformers==4.56.2 of cell 1",),
+    ),
+    "without dependencies, then with": Case(
+        ("!pip install --no-deps trl==0.22.2", "!pip install trl==0.23.0"),
+        "trl==0.23.0",
+        notes=("trl==0.22.2 gives way to trl==0.23.0 of cell 2",),
+    ),
+    "extras add up": Case(
+        ("!pip install unsloth\n!pip install 'unsloth[base]'\n!pip install unsloth",), "unsloth[base]"
+    ),
+    "what is no Python package": Case(
+        (
+            "!apt-get update && apt-get install -y ffmpeg\n!npm install -g x\n%conda install -y numpy\n"
+            "!pip uninstall -y torchcodec && pip install av 2>&1 | tail -n 1\n!pip list | grep torch",
+        ),
+        "av",
+        notes=(
+            "not a Python package: apt-get update",
+            "not a Python package: apt-get install -y ffmpeg",
+            "not a Python package: npm install -g x",
+            "not a Python package: conda install -y numpy",
+            "not done here: pip uninstall -y torchcodec",
+        ),
+    ),
+    "scripts, modules and processes": Case(
+        (
+            "%%bash\nset -e\npip install -q unsloth \\\n  trl  # the newest\npython -m pip install peft > /dev/null",
+            "import os, subprocess, sys\nos.system('pip3 install einops')\n"
+            "subprocess.check_call([sys.executable, '-m', 'pip', 'install', 'datasets>=4', package])\n"
+            "subprocess.run('uv pip install --system snac'.split())\n!{sys.executable} -m pip install jiwer\n"
+            "!CMAKE_ARGS='-DX=on' pip install llama-cpp-python\n!uv add timm",
+        ),
+        "unsloth trl peft einops datasets>=4 snac jiwer llama-cpp-python timm",
+        notes=("known only when the notebook runs: package",),
+    ),
+    "where it is missing": Case(
+        (
+            "try:\n    import einops\nexcept ImportError:\n    !pip install einops\n"
+            "try:\n    !pip install flash-attn\nexcept Exception:\n    !pip install xformers\n"
+            "import importlib.util\nif importlib.util.find_spec('timm') is None:\n    !pip install timm",
+        ),
+        "einops flash-attn timm",
+        notes=("left out: what is installed where another install fails",),
+    ),
+    "where a GPU can": Case(
+        ("import torch\nif torch.cuda.is_available():\n    !pip install tilelang\nelse:\n    !pip install other",),
+        "tilelang",
+        notes=(
+            "the notebook asks first: torch.cuda.is_available()",
+            "left out: the other branch, taken where torch.cuda.is_available() fails",
+        ),
+    ),
+    "never": Case(("if False:\n    !pip install never\n# !pip install never\nprint('pip install never')",)),
+    "options no file has": Case(
+        ("!uv pip install --torch-backend=auto unsloth\n!pip install --target /x y",),
+        "unsloth y",
+        notes=(
+            "an option that no requirements file has: --torch-backend auto",
+            "an option that no requirements file has: --target /x",
+        ),
+    ),
+    "more than one line in one word": Case(
+        ("%%bash\npip install 'https://x.org/a\n--index-url https://y.org' -r 'a\nb' -f 'c\nd' 'e\x1b' trl",),
+        "trl",
+        notes=(
+            "an option that no requirements file has: -f c d",
+            "not a requirement: https://x.org/a --index-url https://y.org",
+            "not a requirement: a b",
+            "not a requirement: e\\x1b",
+        ),
+    ),
+    "no quotes": Case(("!pip install transformers>=4.50 numpy<2 > log.txt",), "transformers>=4.50 numpy<2"),
+    "no requirement": Case(("!pip install un==sloth== --quiet",), notes=("not a requirement: un==sloth==",)),
+}
+
+
+def read(*cells: str) -> Requirements:
+    return requirements(Program(parse_notebook(text(*cells), "notebook"), Options()))
+
+
+def lines(content: str) -> list[str]:
+    return [line for line in content.splitlines() if not line.startswith("#")]
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_style(case: Case) -> None:
+    found = read(*case.cells)
+    files = found.files("train.py")
+    for name, expected in (("", case.full), ("-no-deps", case.no_deps), ("-no-build-isolation", case.no_isolation)):
+        wanted = expected.split("|") if "|" in expected or ";" in expected or " @ " in expected else expected.split()
+        if expected.startswith("-") and "|" not in expected:
+            wanted = [expected]
+        assert lines(files.get(f"train.requirements{name}.txt", "")) == wanted
+    assert [note for _, note in found.notes] == list(case.notes)
+    assert bool(files) == bool(case.full or case.no_deps or case.no_isolation or case.notes)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_every_line_is_one_that_pip_reads(case: Case) -> None:
+    for content in read(*case.cells).files("train.py").values():
+        for line in lines(content):
+            if not line.startswith(("-", "git+", "https:")):
+                Requirement(line)
+
+
+def test_files() -> None:
+    found = read("!pip install unsloth\n!pip install --no-deps trl==0.22.2\n!apt install ffmpeg")
+    assert found.files("my train.py", "alpaca") == {
+        "my train.requirements.txt": """\
+# The packages of alpaca.
+#   pip install -r 'my train.requirements.txt'
+#   pip install --no-deps -r 'my train.requirements-no-deps.txt'
+# pip takes --no-deps for a whole command only, hence a file and a command for each.
+# Notes:
+#   cell 1: not a Python package: apt install ffmpeg
+unsloth
+""",
+        "my train.requirements-no-deps.txt": """\
+# The packages of alpaca.
+#   pip install --no-deps -r 'my train.requirements-no-deps.txt'
+trl==0.22.2
+""",
+    }
+
+
+def test_built_without_isolation_and_without_dependencies() -> None:
+    files = read(*CASES["built without isolation"].cells).files("t.py")
+    assert lines(files["t.requirements-no-build-isolation-no-deps.txt"]) == ["mamba_ssm"]
+    assert list(files) == [
+        "t.requirements.txt",
+        "t.requirements-no-build-isolation.txt",
+        "t.requirements-no-build-isolation-no-deps.txt",
+    ]
+
+
+def test_option() -> None:
+    notebook = text(*CELLS)
+    assert "train.requirements.txt" not in convert_source(notebook).files
+    files = convert_source(notebook, "alpaca", options=Options(requirements=True)).files
+    assert lines(files["train.requirements.txt"]) == ["unsloth"]
+
+
+def test_nothing_is_written_for_a_notebook_that_installs_nothing() -> None:
+    files = convert_source(text(*CELLS[1:]), options=Options(requirements=True)).files
+    assert list(files) == ["train.py", "accelerate_config.yaml"]
+
+
+def test_command(command: Command, tmp_path: Path) -> None:
+    write(tmp_path / "a.ipynb")
+    assert "--requirements writes them" in command("a.ipynb", "t.py").stderr
+    assert not (tmp_path / "t.requirements.txt").exists()
+    assert command("a.ipynb", "t.py", "--check", "--requirements").exit_code == 1
+    result = command("a.ipynb", "t.py", "--requirements")
+    assert "wrote t.requirements.txt" in result.stderr
+    assert "--requirements writes them" not in result.stderr
+    assert lines((tmp_path / "t.requirements.txt").read_text()) == ["unsloth"]
+
+
+def test_setting(command: Command, tmp_path: Path) -> None:
+    write(tmp_path / "a.ipynb")
+    (tmp_path / "pyproject.toml").write_text("[tool.nb2ddp]\nrequirements = true\n")
+    command("a.ipynb", "t.py", "--no-requirements")
+    assert not (tmp_path / "t.requirements.txt").exists()
+    command("a.ipynb", "t.py")
+    assert (tmp_path / "t.requirements.txt").exists()
+    (tmp_path / "pyproject.toml").write_text("[tool.nb2ddp]\nrequirements = 1\n")
+    assert "requirements must be true or false" in command("a.ipynb", "t.py").stderr
+
+
+#: Styles whose packages are small and on PyPI; the names stand for those of a notebook.
+RESOLVED = {
+    "pins": (
+        "!pip install -q 'packaging==24.2' \"idna>=3,<4\" certifi[dev]==2024.8.30",
+        "!pip install packaging==25.0",
+    ),
+    "without dependencies": ("!uv pip install jinja2==3.1.4\n!uv pip install --no-deps markupsafe==2.1.5",),
+    "indexes": (
+        "!pip install idna --index-url https://pypi.org/simple\n!pip install --pre 'certifi; python_version>\"3\"'",
+    ),
+    "only notes": ("!apt-get install -y ffmpeg",),
+}
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("cells", RESOLVED.values(), ids=RESOLVED)
+def test_pip_resolves(cells: tuple[str, ...], tmp_path: Path) -> None:
+    for name, content in read(*cells).files("train.py").items():
+        (tmp_path / name).write_text(content)
+        options = ["--no-deps"] if "--no-deps" in content.splitlines()[1] else []
+        pip = [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--dry-run",
+            "--ignore-installed",
+            "--quiet",
+            "--report",
+            "r.json",
+        ]
+        subprocess.run([*pip, *options, "-r", name], cwd=tmp_path, check=True, timeout=120)
+        resolved = {
+            item["metadata"]["name"].lower() for item in json.loads((tmp_path / "r.json").read_text())["install"]
+        }
+        wanted = {Requirement(line).name.lower() for line in lines(content) if not line.startswith("-")}
+        assert wanted <= resolved

@@ -1,0 +1,307 @@
+"""Edits of a source: what they replace, in which style, and what stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import libcst as cst
+import pytest
+
+from nb2ddp.syntax.edits import (
+    DropArgument,
+    Edit,
+    Guard,
+    InsertAfter,
+    InsertBefore,
+    Remove,
+    Replace,
+    SetKeyword,
+    SetUnpacked,
+    apply,
+    resolve,
+)
+from nb2ddp.syntax.tree import Statement, Tree, small_statements
+
+
+def edited(source: str, edits: Callable[[Tree], Iterable[Edit]], cells: tuple[int, ...] = ()) -> str:
+    tree = Tree(source)
+    return apply(source, resolve(tree, edits(tree), cells))
+
+
+def calls(tree: Tree, name: str) -> list[cst.Call]:
+    return [c for c in tree.of(cst.Call) if isinstance(c.func, cst.Name) and c.func.value == name]
+
+
+def statements(tree: Tree, name: str) -> list[cst.BaseSmallStatement]:
+    """The small statements that call a function."""
+    lines = [*tree.of(cst.SimpleStatementLine), *tree.of(cst.SimpleStatementSuite)]
+    wanted = calls(tree, name)
+    found = [s for line in lines for s in small_statements(line) if any(c in wanted for c in tree.within(s, cst.Call))]
+    return sorted(found, key=tree.start)
+
+
+def whole(tree: Tree, name: str) -> list[Statement]:
+    """The whole statements that call a function, each once."""
+    return list(dict.fromkeys(tree.statement(call) for call in calls(tree, name)))
+
+
+SET_KEYWORD = [
+    ("f()", "f(n=v)"),
+    ("f(1)", "f(1, n=v)"),
+    ("f(1,)", "f(1, n=v,)"),
+    ("f(a=1)", "f(a=1, n=v)"),
+    ("f(a = 1)", "f(a = 1, n = v)"),
+    ("f(a=1, n=2)", "f(a=1, n=v)"),
+    ("f(n = 2, # why\n)", "f(n = v, # why\n)"),
+    ("f(\n    a = 1,\n)", "f(\n    a = 1,\n    n = v,\n)"),
+    ("f(\n    a = 1\n)", "f(\n    a = 1,\n    n = v\n)"),
+    ("f(\n    a = 1, # why\n)", "f(\n    a = 1, # why\n    n = v,\n)"),
+    ("f(\n    a = 1 # why\n)", "f(\n    a = 1, # why\n    n = v\n)"),
+    ("f(\n    a = 1,\n    # b = 2,\n)", "f(\n    a = 1,\n    n = v,\n    # b = 2,\n)"),
+    ("f(\n    a = 1)", "f(\n    a = 1,\n    n = v)"),
+    ("f(\n    a, b = 1,\n)", "f(\n    a, b = 1, n = v,\n)"),
+    ("f(**k)", "f(**k, n=v)"),
+    ("f(g(a = 1))", "f(g(a = 1), n=v)"),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), SET_KEYWORD)
+def test_set_keyword(before: str, after: str) -> None:
+    assert edited(before, lambda tree: [SetKeyword(calls(tree, "f")[0], "n", "v")]) == after
+
+
+def test_set_two_keywords_and_one_of_them_twice() -> None:
+    def edits(tree: Tree) -> list[Edit]:
+        (call,) = calls(tree, "f")
+        return [SetKeyword(call, "n", "v"), SetKeyword(call, "m", "w"), SetKeyword(call, "n", "late")]
+
+    assert edited("f(\n  a=1,\n)\n", edits) == "f(\n  a=1,\n  n=v,\n  m=w,\n)\n"
+    assert edited("f()", edits) == "f(n=v, m=w)"
+
+
+def test_set_unpacked() -> None:
+    def edits(tree: Tree) -> list[Edit]:
+        argument = calls(tree, "f")[0].args[-1]
+        return [SetUnpacked(argument, "n", "v"), SetUnpacked(argument, "m", "w")]
+
+    assert edited("f(a=1, **k)", edits) == 'f(a=1, **{**k, "n": v, "m": w})'
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("f(x=1)", "f()"),
+        ("f(a, x=1)", "f(a)"),
+        ("f(x=1, b=2)", "f(b=2)"),
+        ("f(a, x=1, b=2)", "f(a, b=2)"),
+        ("f(\n    a=1,\n    x=1,\n    b=2,\n)", "f(\n    a=1,\n    b=2,\n)"),
+        ("f(\n    a=1,\n    x=1\n)", "f(\n    a=1\n)"),
+    ],
+)
+def test_drop_argument(before: str, after: str) -> None:
+    def edits(tree: Tree) -> list[Edit]:
+        (call,) = calls(tree, "f")
+        return [DropArgument(call, next(a for a in call.args if a.keyword and a.keyword.value == "x"))]
+
+    assert edited(before, edits) == after
+
+
+REMOVE = [
+    ("x()\ny()\n", "y()\n"),
+    ("y()\nx()\n", "y()\n"),
+    ("x() # why\ny()\n", "# why\ny()\n"),
+    ("a\n\nx()\n\nb\n", "a\n\nb\n"),
+    ("a\n# above\nx()\nb\n", "a\n# above\nb\n"),
+    ("x(\n  1,\n)\ny()\n", "y()\n"),
+    # among others on a line
+    ("x(); y()\n", "y()\n"),
+    ("y(); x()\n", "y()\n"),
+    ("y(); x(); z()\n", "y(); z()\n"),
+    ("x(); y() # why\n", "y() # why\n"),
+    ("x(); x(1)\ny()\n", "y()\n"),
+    # suites keep something
+    ("if a:\n    x()\n", "if a:\n    pass\n"),
+    ("if a:\n    x() # why\n", "if a:\n    # why\n    pass\n"),
+    ("if a:\n    x()\n    y()\n", "if a:\n    y()\n"),
+    ("if a:\n    x()\n    x(1)\nelse:\n    y()\n", "if a:\n    pass\nelse:\n    y()\n"),
+    ("if a: x()\n", "if a: pass\n"),
+    ("if a: x(); y()\n", "if a: y()\n"),
+    ("if a: x() # why\n", "if a: pass # why\n"),
+    ("def f(): x()\n", "def f(): pass\n"),
+    (
+        "try:\n    x()\nexcept E:\n    x()\nfinally:\n    x()\n",
+        "try:\n    pass\nexcept E:\n    pass\nfinally:\n    pass\n",
+    ),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), REMOVE)
+def test_remove(before: str, after: str) -> None:
+    assert edited(before, lambda tree: [Remove(s) for s in statements(tree, "x")]) == after
+
+
+def test_remove_with_its_comment() -> None:
+    assert edited("x() # why\ny()\n", lambda tree: [Remove(statements(tree, "x")[0], keep_comment=False)]) == "y()\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("x()\n", "a\nb\nx()\n"),
+        ("if c:\n\tx()\n", "if c:\n\ta\n\tb\n\tx()\n"),
+        ("y(); x()\n", "a\nb\ny(); x()\n"),
+        ("# above\nx()\n", "# above\na\nb\nx()\n"),
+        ("@x()\ndef f():\n    pass\n", "a\nb\n@x()\ndef f():\n    pass\n"),
+    ],
+)
+def test_insert_before(before: str, after: str) -> None:
+    assert edited(before, lambda tree: [InsertBefore(whole(tree, "x")[0], "a\nb")]) == after
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("x()\ny()\n", "x()\na\nb\ny()\n"),
+        ("x() # why\n", "x() # why\na\nb\n"),
+        ("x(\n)\n\n# below\n", "x(\n)\na\nb\n\n# below\n"),
+        ("if c:\n    x()\n", "if c:\n    x()\n    a\n    b\n"),
+    ],
+)
+def test_insert_after(before: str, after: str) -> None:
+    assert edited(before, lambda tree: [InsertAfter(whole(tree, "x")[0], "a\nb")]) == after
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "if c:\n    x()\n    # trails\n",
+        "if c:\n    pass\nelse:\n    x()\n    # trails\n",
+        "try:\n    pass\nexcept E:\n    pass\nfinally:\n    x()\n    # trails\n",
+        "try:\n    pass\nexcept E:\n    x()\n    # trails\n",
+        "match c:\n    case 1:\n        x()\n    # trails\n",
+    ],
+)
+def test_insert_after_a_block_stands_above_comments_that_trail_it(source: str) -> None:
+    result = edited(source, lambda tree: [InsertAfter(tree.top_statement(calls(tree, "x")[0]), "a")])
+    assert result.endswith("x()\na\n    # trails\n")
+
+
+def test_what_follows_an_inner_statement_stands_before_what_follows_an_outer_one() -> None:
+    def edits(tree: Tree) -> list[Edit]:
+        (call,) = calls(tree, "x")
+        return [InsertAfter(tree.top_statement(call), "outer"), InsertAfter(tree.statement(call), "inner")]
+
+    assert edited("if c:\n    x()\n", edits) == "if c:\n    x()\n    inner\nouter\n"
+
+
+GUARD = [
+    ("x()\n", "if r:\n    x()\nw()\n"),
+    ("x() # why\ny()\n", "if r:\n    x() # why\nw()\ny()\n"),
+    # neighbours share a header
+    ("x()\nx(1)\ny()\n", "if r:\n    x()\n    x(1)\nw()\ny()\n"),
+    ("x()\n# between\n\nx(1)\n", "if r:\n    x()\n    # between\n\n    x(1)\nw()\n"),
+    ("x()\ny()\nx(1)\n", "if r:\n    x()\nw()\ny()\nif r:\n    x(1)\nw()\n"),
+    # continued lines and strings
+    ("x(\n  1,\n)\n", "if r:\n    x(\n      1,\n    )\nw()\n"),
+    ('x("""a\n  b\nc""")\n', 'if r:\n    x("""a\n  b\nc""")\nw()\n'),
+    ("x(f'''a\n{b}\nc''')\n", "if r:\n    x(f'''a\n{b}\nc''')\nw()\n"),
+    ("if c:\n    x()\n    y()\n", "if c:\n    if r:\n        x()\n    w()\n    y()\n"),
+    ('x("""a\n\tb""")\n', 'if r:\n    x("""a\n\tb""")\nw()\n'),
+    ("if c:\n\tx()\n", "if c:\n\tif r:\n\t\tx()\n\tw()\n"),
+    ("with x():\n    y()\n    # trails\nz()\n", "if r:\n    with x():\n        y()\nw()\n    # trails\nz()\n"),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), GUARD)
+def test_guard(before: str, after: str) -> None:
+    assert edited(before, lambda tree: [Guard(s, s, "if r", "w()") for s in whole(tree, "x")]) == after
+
+
+def test_guards_inside_one_another() -> None:
+    def edits(tree: Tree) -> list[Edit]:
+        outer, inner = tree.of(cst.If)[0], whole(tree, "x")[0]
+        return [Guard(outer, outer, "if r", "w()"), Guard(inner, inner, "if m")]
+
+    assert edited("if c:\n    x()\n    y()\n", edits) == (
+        "if r:\n    if c:\n        if m:\n            x()\n        y()\nw()\n"
+    )
+
+
+def test_guards_stay_within_a_cell() -> None:
+    source = "x()\nx(1)\n"
+    result = edited(
+        source, lambda tree: [Guard(s, s, "if r") for s in whole(tree, "x")], cells=(0, source.index("x(1)"))
+    )
+    assert result == "if r:\n    x()\nif r:\n    x(1)\n"
+
+
+def test_guards_with_other_headers_stay_apart() -> None:
+    def edits(tree: Tree) -> list[Edit]:
+        first, second = whole(tree, "x")
+        return [Guard(first, first, "if r"), Guard(second, second, "if m")]
+
+    assert edited("x()\nx(1)\n", edits) == "if r:\n    x()\nif m:\n    x(1)\n"
+
+
+def test_a_guard_indents_what_other_edits_write() -> None:
+    def edits(tree: Tree) -> list[Edit]:
+        first, second = whole(tree, "x")
+        return [
+            Replace(calls(tree, "x")[0], 'open(p)\nwrite("""a\nb""")'),
+            InsertBefore(second, "# TODO"),
+            InsertAfter(second, "after"),
+            Guard(first, second, "if r", "w()"),
+        ]
+
+    expected = 'if r:\n    open(p)\n    write("""a\nb""")\n    # TODO\n    x(1)\n    after\nw()\n'
+    assert edited("x()\nx(1)\n", edits) == expected
+
+
+def test_what_is_inserted_above_a_guarded_statement_stands_above_the_header() -> None:
+    def edits(tree: Tree) -> list[Edit]:
+        (statement,) = whole(tree, "x")
+        return [Guard(statement, statement, "if r"), InsertBefore(statement, "# TODO")]
+
+    assert edited("x()\n", edits) == "# TODO\nif r:\n    x()\n"
+
+
+def test_a_guard_of_what_is_gone_is_gone() -> None:
+    def edits(tree: Tree) -> list[Edit]:
+        (statement,) = whole(tree, "x")
+        return [Guard(statement, statement, "if r", "w()"), Remove(statement)]
+
+    assert edited("x()\ny()\n", edits) == "y()\n"
+
+
+def test_edits_inside_replaced_text_are_dropped() -> None:
+    def edits(tree: Tree) -> list[Edit]:
+        (outer,), (inner,) = calls(tree, "f"), calls(tree, "g")
+        return [SetKeyword(inner, "n", "v"), Replace(outer, "1")]
+
+    assert edited("x = f(g()) # why\n", edits) == "x = 1 # why\n"
+
+
+def test_edits_inside_one_another_compose() -> None:
+    def edits(tree: Tree) -> list[Edit]:
+        (outer,), (inner,) = calls(tree, "f"), calls(tree, "g")
+        return [SetKeyword(outer, "n", "v"), SetKeyword(inner, "m", "w"), InsertBefore(tree.statement(outer), "a")]
+
+    assert edited("x = f(g()) # why\n", edits) == "a\nx = f(g(m=w), n=v) # why\n"
+
+
+def test_the_same_edit_twice_is_one() -> None:
+    def edits(tree: Tree) -> list[Edit]:
+        (statement,) = whole(tree, "x")
+        return [InsertBefore(statement, "a"), InsertBefore(statement, "a")]
+
+    assert edited("x()\n", edits) == "a\nx()\n"
+
+
+def test_apply_to_a_part() -> None:
+    source = "x()\ny()\nx()\n"
+    tree = Tree(source)
+    changes = resolve(tree, [Replace(call, "z()") for call in calls(tree, "x")])
+    assert apply(source, changes, 0, 4) == "z()\n"
+    assert apply(source, changes, 4, 8) == "y()\n"
+    assert apply(source, changes, 4) == "y()\nz()\n"
+    assert apply(source, []) == source

@@ -1,0 +1,172 @@
+"""What a parsed source knows of its names and places."""
+
+from __future__ import annotations
+
+import libcst as cst
+import pytest
+
+from nb2ddp.syntax.tree import Tree, argument, keyword, small_statements
+
+
+def marked(source: str) -> tuple[Tree, cst.BaseExpression]:
+    """The tree of a source, and the argument of its call of `ask`."""
+    tree = Tree(source)
+    call = next(c for c in tree.of(cst.Call) if isinstance(c.func, cst.Name) and c.func.value == "ask")
+    return tree, call.args[0].value
+
+
+QUALIFIED = [
+    # imports
+    ("import a\nask(a)", "a"),
+    ("import a.b\nask(a.b.c)", "a.b.c"),
+    ("import a.b as c\nask(c.d)", "a.b.d"),
+    ("from a import b\nask(b)", "a.b"),
+    ("from a.b import c as d\nask(d.e)", "a.b.c.e"),
+    ("from .a import b\nask(b)", ".a.b"),
+    ("from a import *\nask(b)", "a.b"),
+    ("from a import *\nfrom b import *\nask(c)", "c"),
+    # aliases
+    ("from a import b\nc = b\nask(c)", "a.b"),
+    ("import a\nb = a.c\nask(b.d)", "a.c.d"),
+    ("b = load()\nask(b)", ".b"),
+    ("b = load()\nask(b.c)", ".b.c"),
+    ("ask(unknown.x)", "unknown.x"),
+    ("ask(f().x)", ""),
+    # the binding in effect
+    ("from a import x\nfrom b import x\nask(x)", "b.x"),
+    ("from a import x\nask(x)\nfrom b import x", "a.x"),
+    ("from a import x\ndef f(x):\n    ask(x)", ".x"),
+    ("def f():\n    ask(x)\nfrom a import x", "a.x"),
+    ("from a import x\ndef f():\n    x = 1\nask(x)", "a.x"),
+    ("from a import x\nclass C:\n    x = 1\n    def f(self):\n        ask(x)", "a.x"),
+    ("from a import x\nif False:\n    from b import x\nask(x)", "a.x"),
+    ("from a import x\n[x for x in y]\nask(x)", "a.x"),
+    ("from a import x\n[ask(x) for x in y]", ".x"),
+    ("from a import x\ng = lambda x: ask(x)", ".x"),
+    ("from a import x\ndef f():\n    global x\n    from b import x\nask(x)", "b.x"),
+    ("with open(p) as x:\n    ask(x)", ".x"),
+    ("for a, (b, *x) in y:\n    ask(x)", ".x"),
+    ("if (x := f()):\n    ask(x)", ".x"),
+    ("try:\n    pass\nexcept E as x:\n    ask(x)", ".x"),
+]
+
+
+@pytest.mark.parametrize(("source", "name"), QUALIFIED)
+def test_qualified(source: str, name: str) -> None:
+    tree, node = marked(source)
+    assert tree.qualified(node) == name
+
+
+@pytest.mark.parametrize(
+    ("source", "family"),
+    [
+        ("from trl import SFTTrainer\nask(SFTTrainer)", "trl.SFTTrainer"),
+        ("from trl import SFTTrainer\nclass A(SFTTrainer): pass\nask(A)", "trl.SFTTrainer"),
+        ("from trl import SFTTrainer\nclass A(SFTTrainer): pass\nclass B(A): pass\nC = B\nask(C)", "trl.SFTTrainer"),
+        ("class A: pass\nask(A)", ".A"),
+        ("class A(A): pass\nask(A)", ".A"),
+    ],
+)
+def test_family(source: str, family: str) -> None:
+    tree, node = marked(source)
+    assert tree.family(node) == family
+
+
+@pytest.mark.parametrize(
+    ("source", "value"),
+    [
+        ("ask(3)", 3),
+        ("ask(2.5)", 2.5),
+        ("ask('a' 'b')", "ab"),
+        ("ask(None)", None),
+        ("ask(True)", True),
+        ("x = 'a'\ny = x\nask(y)", "a"),
+        ("x = 1\nx = 2\nask(x)", 2),
+        ("x: int = 4\nask(x)", 4),
+        ("x = f()\nask(x)", ...),
+        ("x, y = 1, 2\nask(x)", ...),
+        ("ask(unknown)", ...),
+        ("x = 1\nx += 1\nask(x)", ...),
+        ("for x in y:\n    ask(x)", ...),
+        ("x = x\nask(x)", ...),
+    ],
+)
+def test_literal(source: str, value: object) -> None:
+    tree, node = marked(source)
+    assert tree.literal(node) == value
+
+
+@pytest.mark.parametrize(
+    ("source", "live"),
+    [
+        ("ask(1)", True),
+        ("if False:\n    ask(1)", False),
+        ("if 0:\n    ask(1)", False),
+        ("while False:\n    ask(1)", False),
+        ("if False:\n    pass\nelse:\n    ask(1)", True),
+        ("if False:\n    def f():\n        ask(1)", False),
+        ("if x:\n    ask(1)", True),
+        ("if False: ask(1)", False),
+    ],
+)
+def test_is_live(source: str, live: bool) -> None:
+    tree, node = marked(source)
+    assert tree.is_live(node) == live
+
+
+@pytest.mark.parametrize(
+    ("source", "statement", "top"),
+    [
+        ("x = [ask(1)]", "x = [ask(1)]", "x = [ask(1)]"),
+        ("a = 1; ask(1); b = 2", "a = 1; ask(1); b = 2", "a = 1; ask(1); b = 2"),
+        ("if x:\n    ask(1)", "ask(1)", "if x:\n    ask(1)"),
+        ("if x: ask(1)", "if x: ask(1)", "if x: ask(1)"),
+        ("def f():\n    return ask(1)", "return ask(1)", "def f():\n    return ask(1)"),
+        ("with ask(1):\n    pass", "with ask(1):\n    pass", "with ask(1):\n    pass"),
+    ],
+)
+def test_statement(source: str, statement: str, top: str) -> None:
+    tree, node = marked(source)
+    assert tree.text(tree.statement(node)) == statement
+    assert tree.text(tree.top_statement(node)).rstrip("\n") == top
+
+
+def test_places() -> None:
+    source = "x = 1\n# über\nif ä:\n    ask('日本', 2)\n"
+    tree, node = marked(source)
+    start, end = tree.span(node)
+    assert source[start:end] == tree.text(node) == "'日本'"
+    assert tree.line_column(start) == (4, 9)
+    assert source[tree.line_start(start) : tree.line_end(start)] == "    ask('日本', 2)"
+    assert tree.line_above(node) == "if ä:\n"
+    assert tree.line_above(tree.module.body[0]) == ""
+
+
+def test_loads_are_no_bindings_and_no_labels() -> None:
+    tree = Tree("import x\nx.x = f(x=x)\nx: int = 1\nx += 1\ndef g(x): return x\nfrom x import y\n")
+    assert [tree.line_column(tree.start(node)) for node in tree.loads("x")] == [(2, 1), (2, 11), (4, 1), (5, 18)]
+
+
+def test_bound_names() -> None:
+    tree = Tree(
+        "import a.b\nfrom c import d as e\nf = g = 1\nh, [i, *j] = k\nfor l in m: pass\nwith n as o: pass\n"
+        "def p(q, *r, s=1, **t): u = 1\nclass V: w = 1\n[y for x in z]\n(aa := 1)\n"
+    )
+    assert tree.bound_names == set("aefghijlopqrstuVwx") | {"aa"}
+
+
+def test_arguments() -> None:
+    tree = Tree("f(1, a, b=2)\ng(*x, 1)\nh(**y)")
+    f, g, h = tree.of(cst.Call)
+    assert argument(f, "none", 1) is f.args[1]
+    assert argument(f, "b", 0) is keyword(f, "b") is f.args[2]
+    assert argument(f, "c", 2) is argument(f, "c", 9) is argument(f, "c") is None
+    assert argument(g, "c", 1) is None
+    assert argument(h, "y", 0) is None
+
+
+def test_small_statements() -> None:
+    tree = Tree("a; b\nif x: c; d\n")
+    assert len(small_statements(tree.module.body[0])) == 2
+    assert len(small_statements(cst.ensure_type(tree.module.body[1], cst.If).body)) == 2
+    assert small_statements(tree.module.body[1]) == ()

@@ -9,27 +9,29 @@ from typing import Any
 
 from nbconvert.exporters import Exporter
 from nbconvert.utils.exceptions import ConversionException
-from traitlets import Dict, Enum, Int, Unicode
+from traitlets import Bool, Dict, Enum, Int, Unicode
 
 from nb2ddp.convert import convert_notebook
 from nb2ddp.notebook.ipynb import from_node
-from nb2ddp.options import LaunchError, OptionsError
+from nb2ddp.options import LaunchError, Options, OptionsError, Slurm
 from nb2ddp.project.config import ConfigError, settings
 from nb2ddp.results import NotebookError, Severity
+from nb2ddp.settings import Setting, settings_of
 
-#: The exporter's own traits, which are nb2ddp's settings by their names in pyproject.toml.
-_SETTINGS = (
-    "num_processes",
-    "num_machines",
-    "main_process_ip",
-    "main_process_port",
-    "mixed_precision",
-    "launcher",
-    "slurm",
-    "per_device_batch_size",
-    "select",
-    "ignore",
-)
+#: A setting's trait, by its type; one that takes several strings takes them with commas.
+_TRAITS = {int: Int, bool: Bool, Slurm: Dict}
+
+
+def _trait(each: Setting) -> Any:
+    """The trait of one setting."""
+    if each.choices:
+        return Enum(each.choices, None, allow_none=True, help=each.help).tag(config=True)
+    kind = _TRAITS.get(each.kind, Unicode)
+    return kind(None, allow_none=True, help=each.help).tag(config=True)
+
+
+_SETTINGS = {each.key.replace("-", "_"): each for each in settings_of(Options)}
+_NAMED_TRAITS = {name: _trait(each) for name, each in _SETTINGS.items()}
 
 
 class DDPExporter(Exporter):
@@ -42,20 +44,7 @@ class DDPExporter(Exporter):
     export_from_notebook = "Script for several GPUs (DDP)"
     output_mimetype = "text/x-python"
 
-    num_processes = Int(None, allow_none=True, help="Processes of the job, on all machines together.").tag(config=True)
-    num_machines = Int(None, allow_none=True, help="Machines.").tag(config=True)
-    main_process_ip = Unicode(None, allow_none=True, help="The machine of rank 0.").tag(config=True)
-    main_process_port = Int(None, allow_none=True, help="Its port.").tag(config=True)
-    mixed_precision = Enum(
-        ["no", "fp16", "bf16"], None, allow_none=True, help="Where the notebook leaves it open."
-    ).tag(config=True)
-    launcher = Enum(
-        ["accelerate", "torchrun", "slurm"], None, allow_none=True, help="What to write beside the script."
-    ).tag(config=True)
-    slurm = Dict(None, allow_none=True, help="Settings of a SLURM job.").tag(config=True)
-    per_device_batch_size = Int(None, allow_none=True, help="Samples a device and step.").tag(config=True)
-    select = Unicode(None, allow_none=True, help="Codes of the rules to apply, with commas.").tag(config=True)
-    ignore = Unicode(None, allow_none=True, help="Codes of the rules to leave out, with commas.").tag(config=True)
+    locals().update(_NAMED_TRAITS)
 
     def _file_extension_default(self) -> str:
         return ".py"
@@ -79,10 +68,7 @@ class DDPExporter(Exporter):
         nb, resources = super().from_notebook_node(nb, resources, **kw)
         name = resources.get("metadata", {}).get("name") or "notebook"
         script_name = f"{resources.get('unique_key') or name}.py"
-        values = {key.replace("_", "-"): value for key in _SETTINGS if (value := getattr(self, key)) not in (None, {})}
-        for key in ("select", "ignore"):
-            if key in values:
-                values[key] = [code.strip() for code in values[key].split(",")]
+        values = {each.key: value for name, each in _SETTINGS.items() if (value := self._given(name, each)) is not None}
         try:
             conversion = convert_notebook(from_node(nb, name), script_name, settings(values).options)
         except (NotebookError, ConfigError, LaunchError, OptionsError) as error:
@@ -94,3 +80,8 @@ class DDPExporter(Exporter):
         outputs = {f"./{file}": text.encode() for file, text in conversion.files.items() if file != script_name}
         resources["outputs"] = {**(resources.get("outputs") or {}), **outputs}
         return conversion.files[script_name], resources
+
+    def _given(self, name: str, each: Setting) -> Any:
+        """What a trait is set to, as pyproject.toml has it; None where it is not set."""
+        value = getattr(self, name) or None
+        return [code.strip() for code in value.split(",")] if value and each.kind is frozenset else value

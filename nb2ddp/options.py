@@ -5,8 +5,13 @@ from __future__ import annotations
 import ipaddress
 import re
 import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final, Literal, get_args
+from pathlib import Path
+from typing import Any, Final, Literal, get_args
+
+from nb2ddp.results import Severity
+from nb2ddp.settings import setting, settings_of
 
 Launcher = Literal["accelerate", "slurm", "torchrun"]
 #: `accelerate launch` takes fp8 too, but only with a section about its backend, which no notebook asks for.
@@ -129,6 +134,27 @@ class Slurm:
             check_text(f"environment variable {name}", value)
 
 
+def slurm_table(texts: Iterable[str]) -> dict[str, Any]:
+    """The settings of a SLURM job, as a table, from texts such as `time=2:00:00` and `environment=HF_HOME=$SCRATCH`.
+
+    Raises:
+        LaunchError: a text is not of the form KEY=VALUE.
+    """
+    table: dict[str, Any] = {}
+    for each in texts:
+        key, equals, text = each.partition("=")
+        if not equals:
+            raise LaunchError(f"{each!r} is not KEY=VALUE.")
+        if key in ("options", "modules"):
+            table.setdefault(key, []).append(text)
+        elif key == "environment":
+            name, _, content = text.partition("=")
+            table.setdefault(key, {})[name] = content
+        else:
+            table[key] = int(text) if key == "cpus-per-gpu" and text.isdecimal() else text
+    return table
+
+
 @dataclass(frozen=True)
 class Launch:
     """How many processes on how many machines, and what starts them.
@@ -137,19 +163,25 @@ class Launch:
         LaunchError: the numbers do not fit together, or a field is out of its range.
     """
 
-    #: Processes of the whole job, one for each GPU.
-    processes: int = 2
-    machines: int = 1
-    #: Host name or IPv4 address of the machine with rank 0; for SLURM the job finds it.
-    main_process_ip: str | None = None
-    #: TCP port of that machine, 0 for a free one (one machine only). Where None: 29500 on several machines,
-    #: with SLURM one that follows from the job's number.
-    main_process_port: int | None = None
-    #: Precision that accelerate sets where the notebook's own training arguments leave it open.
-    mixed_precision: Precision = "no"
-    launcher: Launcher = "accelerate"
+    processes: int = setting(
+        2,
+        "Processes of the job, one for each GPU, on all machines together (default 2).",
+        key="num-processes",
+        metavar="N",
+        least=1,
+    )
+    machines: int = setting(1, "Machines (default 1).", key="num-machines", metavar="N", least=1)
+    #: Host name or IPv4 address; for SLURM the job finds it.
+    main_process_ip: str | None = setting(None, "The machine of rank 0.", metavar="HOST")
+    #: 0 for a free one (one machine only). Where None: 29500 on several machines, with SLURM one that follows from
+    #: the job's number.
+    main_process_port: int | None = setting(None, "Its port (default 29500).", metavar="PORT", least=0, most=65535)
+    mixed_precision: Precision = setting("no", "Where the notebook leaves it open (default no).")
+    launcher: Launcher = setting("accelerate", "What else to write beside accelerate_config.yaml.")
     #: Only with the launcher "slurm", where None means all defaults.
-    slurm: Slurm | None = None
+    slurm: Slurm | None = setting(
+        None, "For --launcher slurm: time=2:00:00, partition=gpu, ... Repeatable.", metavar="KEY=VALUE"
+    )
 
     def __post_init__(self) -> None:
         if self.launcher not in get_args(Launcher):
@@ -216,14 +248,20 @@ class Options:
     """
 
     launch: Launch = field(default_factory=Launch)
-    #: Samples a device and step; None keeps the largest split of the notebook's own batch.
-    per_device_batch_size: int | None = None
-    #: Write the packages of the notebook's install cells as requirements files.
-    requirements: bool = False
-    #: Codes, or beginnings of codes such as `DDP3`, of the rules to apply; None applies all.
-    select: frozenset[str] | None = None
-    #: Codes, or beginnings of codes, of the rules to leave out; stronger than `select`.
-    ignore: frozenset[str] = frozenset()
+    per_device_batch_size: int | None = setting(
+        None, "Fix it; the default keeps the notebook's global batch with the largest split.", metavar="N", least=1
+    )
+    requirements: bool = setting(False, "Write the packages of the install cells to SCRIPT.requirements.txt.")
+    #: Codes, or beginnings of codes; None applies all.
+    select: frozenset[str] | None = setting(
+        None, "Apply only these rules; DDP3 means all that begin so.", section="What to do", metavar="CODES"
+    )
+    ignore: frozenset[str] = setting(
+        frozenset(),
+        "Leave these rules out, more than --select and pyproject.toml do.",
+        section="What to do",
+        metavar="CODES",
+    )
 
     def __post_init__(self) -> None:
         if self.per_device_batch_size is not None and self.per_device_batch_size < 1:
@@ -233,6 +271,36 @@ class Options:
         """True for a rule that is selected and not ignored."""
         selected = self.select is None or code.startswith(tuple(self.select))
         return selected and not code.startswith(tuple(self.ignore))
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All that is set for one notebook."""
+
+    options: Options = field(default_factory=Options)
+    output_dir: Path | None = setting(
+        None,
+        "Write the scripts of several notebooks or folders here, in the tree of the notebooks.",
+        section="Where to",
+        metavar="FOLDER",
+        short="-o",
+    )
+    root: Path | None = setting(
+        None, "The folder whose tree --output-dir mirrors.", section="Where to", metavar="FOLDER"
+    )
+    exclude: tuple[str, ...] = setting(
+        (),
+        "Leave out notebooks, by patterns as in .gitignore. Repeatable.",
+        section="Where to",
+        metavar="PATTERN",
+    )
+    fail_on: Severity = setting(
+        Severity.ERROR, "Exit with 1 on findings from this severity on (default error).", section="Findings"
+    )
+
+
+#: What the command line and pyproject.toml both set.
+SETTINGS: Final = settings_of(Settings)
 
 
 def _match(field: str, value: str | None, pattern: re.Pattern[str], form: str) -> None:

@@ -36,9 +36,8 @@ class Request:
     """A command line."""
 
     paths: tuple[str, ...]
-    #: Settings, by the keys of `config.KEYS`: only those that were given.
+    #: Settings, by the keys of `options.SETTINGS`: only those that were given.
     given: Mapping[str, Any]
-    exclude: tuple[str, ...] = ()
     check: bool = False
     diff: bool = False
     hook: bool = False
@@ -110,7 +109,7 @@ def _plan(request: Request) -> tuple[list[Planned], Mode]:
             raise InputError(f"{paths[1]} is a folder; to write into it say --output-dir {paths[1]}")
         return [plan_one(Path(paths[0]), Path(paths[1]), request.given, reads_config=reads_config)], mode
     try:
-        return plan(paths, request.given, request.exclude, reads_config=reads_config), mode
+        return plan(paths, request.given, reads_config=reads_config), mode
     except NoOutputError as error:
         if len(paths) == 1 and request.diff and not Path(paths[0]).is_dir():
             script = Path(paths[0]).with_suffix(".py")

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 import click
 
 from nb2ddp import __version__
+from nb2ddp.options import SETTINGS, LaunchError, Slurm, slurm_table
+from nb2ddp.settings import Setting
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _SECTIONS = ("Where to", "What to do", "Training job", "Findings", "Other")
@@ -70,19 +72,39 @@ def _codes(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 
 
 def _slurm(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, Any] | None:
-    table: dict[str, Any] = {}
-    for value in values:
-        key, equals, text = value.partition("=")
-        if not equals:
-            raise click.BadParameter(f"{value!r} is not KEY=VALUE.")
-        if key in ("options", "modules"):
-            table.setdefault(key, []).append(text)
-        elif key == "environment":
-            name, _, content = text.partition("=")
-            table.setdefault(key, {})[name] = content
-        else:
-            table[key] = int(text) if key == "cpus-per-gpu" and text.isdecimal() else text
-    return table or None
+    try:
+        return slurm_table(values) or None
+    except LaunchError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def _texts(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> list[str] | None:
+    return list(values) or None
+
+
+#: What makes one value of an option that may be repeated.
+_CALLBACKS = {frozenset: _codes, Slurm: _slurm, tuple: _texts}
+
+
+def _declared(each: Setting) -> Callable[[_Function], _Function]:
+    """The option of a setting that pyproject.toml has too. None means that it was not given."""
+    more: dict[str, Any] = {"metavar": each.metavar, "help": each.help, "default": None}
+    if each.choices:
+        more |= {"type": click.Choice(each.choices), "metavar": None}
+    elif each.kind is int:
+        more["type"] = click.IntRange(each.least, each.most)
+    elif each.kind is Path:
+        more["type"] = click.Path(path_type=Path, file_okay=False)
+    elif each.kind in _CALLBACKS:
+        more |= {"multiple": True, "callback": _CALLBACKS[each.kind]}
+    flag = f"{each.option}/--no-{each.key}" if each.kind is bool else each.option
+    return _option(each.section, *([each.short] if each.short else []), flag, **more)
+
+
+def _settings(function: _Function) -> _Function:
+    for each in reversed(SETTINGS):
+        function = _declared(each)(function)
+    return function
 
 
 def _complete_code(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -131,28 +153,6 @@ def _list_rules(ctx: click.Context, param: click.Parameter, value: bool) -> None
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.argument("paths", nargs=-1, metavar="INPUT... [OUTPUT.py]")
-@_option(
-    "Where to",
-    "-o",
-    "--output-dir",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="FOLDER",
-    help="Write the scripts of several notebooks or folders here, in the tree of the notebooks.",
-)
-@_option(
-    "Where to",
-    "--root",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="FOLDER",
-    help="The folder whose tree --output-dir mirrors.",
-)
-@_option(
-    "Where to",
-    "--exclude",
-    multiple=True,
-    metavar="PATTERN",
-    help="Leave out notebooks, by patterns as in .gitignore. Repeatable.",
-)
 @_option("What to do", "--check", is_flag=True, help="Write nothing; exit with 1 if a script is out of date.")
 @_option(
     "What to do", "--diff", is_flag=True, help="Write nothing; show what is rewritten against the notebook's own code."
@@ -164,83 +164,12 @@ def _list_rules(ctx: click.Context, param: click.Parameter, value: bool) -> None
     help="For pre-commit: exit with 1 and the `git add` line where something was written.",
 )
 @_option(
-    "What to do",
-    "--select",
-    multiple=True,
-    callback=_codes,
-    metavar="CODES",
-    help="Apply only these rules; DDP3 means all that begin so.",
-)
-@_option(
-    "What to do",
-    "--ignore",
-    multiple=True,
-    callback=_codes,
-    metavar="CODES",
-    help="Leave these rules out, more than --select and pyproject.toml do.",
-)
-@_option(
-    "Training job",
-    "--num-processes",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Processes of the job, one for each GPU, on all machines together (default 2).",
-)
-@_option("Training job", "--num-machines", type=click.IntRange(1), metavar="N", help="Machines (default 1).")
-@_option("Training job", "--main-process-ip", metavar="HOST", help="The machine of rank 0.")
-@_option(
-    "Training job",
-    "--main-process-port",
-    type=click.IntRange(0, 65535),
-    metavar="PORT",
-    help="Its port (default 29500).",
-)
-@_option(
-    "Training job",
-    "--mixed-precision",
-    type=click.Choice(["no", "fp16", "bf16"]),
-    help="Where the notebook leaves it open (default no).",
-)
-@_option(
-    "Training job",
-    "--launcher",
-    type=click.Choice(["accelerate", "torchrun", "slurm"]),
-    help="What else to write beside accelerate_config.yaml.",
-)
-@_option(
-    "Training job",
-    "--slurm",
-    multiple=True,
-    callback=_slurm,
-    metavar="KEY=VALUE",
-    help="For --launcher slurm: time=2:00:00, partition=gpu, ... Repeatable.",
-)
-@_option(
-    "Training job",
-    "--per-device-batch-size",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Fix it; the default keeps the notebook's global batch with the largest split.",
-)
-@_option(
-    "Training job",
-    "--requirements/--no-requirements",
-    default=None,
-    help="Write the packages of the install cells to SCRIPT.requirements.txt.",
-)
-@_option(
     "Findings",
     "--format",
     "form",
     type=click.Choice(["text", "json", "github", "sarif"]),
     default="text",
     help="How to print findings (default text).",
-)
-@_option(
-    "Findings",
-    "--fail-on",
-    type=click.Choice(["error", "warning", "note"]),
-    help="Exit with 1 on findings from this severity on (default error).",
 )
 @_option(
     "Findings",
@@ -273,6 +202,7 @@ def _list_rules(ctx: click.Context, param: click.Parameter, value: bool) -> None
 @_option("Other", "-j", "--jobs", type=click.IntRange(1), metavar="N", help="Processes that convert (default: cores).")
 @_option("Other", "--no-cache", is_flag=True, help="Convert anew what was converted before.")
 @_option("Other", "--isolated", is_flag=True, help="Do not read pyproject.toml.")
+@_settings
 @click.version_option(__version__, prog_name="nb2ddp", message="%(prog)s %(version)s")
 @click.pass_context
 def main(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> None:
@@ -288,10 +218,8 @@ def main(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> None:
         raise click.UsageError("Which notebook? For example: nb2ddp finetune.ipynb train.py", ctx)
     from nb2ddp.cli.command import USAGE_ERRORS, Request, execute
     from nb2ddp.cli.report import printable
-    from nb2ddp.project.config import OWN_KEYS
 
-    names = {key: key.replace("-", "_") for key in (*OWN_KEYS, "output-dir", "root")}
-    given = {key: options.pop(name) for key, name in names.items()}
+    given = {each.key: options.pop(each.key.replace("-", "_")) for each in SETTINGS}
     request = Request(paths, {key: value for key, value in given.items() if value is not None}, **options)
     try:
         code = execute(request)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 from pathspec import GitIgnoreSpec
 
-from nb2ddp.options import Launch, LaunchError, Options, OptionsError, Slurm
+from nb2ddp.options import SETTINGS, LaunchError, OptionsError, Settings, Slurm
 from nb2ddp.results import Severity
+from nb2ddp.settings import Setting, make
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -29,70 +30,34 @@ class ConfigError(ValueError):
 Values = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Settings:
-    """All that is set for one notebook."""
-
-    options: Options = field(default_factory=Options)
-    fail_on: Severity = Severity.ERROR
-    output_dir: Path | None = None
-    root: Path | None = None
+_Kind = tuple[Callable[[object], bool], str]
 
 
-def _whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _texts(value: object) -> bool:
+def _is_texts(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(each, str) for each in value)
 
 
-def _table(value: object) -> bool:
-    return isinstance(value, dict)
+_NUMBER: Final[_Kind] = (lambda v: isinstance(v, int) and not isinstance(v, bool), "a whole number")
+_STRING: Final[_Kind] = (lambda v: isinstance(v, str), "a string")
+_STRINGS: Final[_Kind] = (_is_texts, "a list of strings")
+_TABLE: Final[_Kind] = (lambda v: isinstance(v, dict), "a table")
+_TABLES: Final[_Kind] = (lambda v: isinstance(v, list) and all(map(_TABLE[0], v)), "an array of tables")
+_TRUTH: Final[_Kind] = (lambda v: isinstance(v, bool), "true or false")
+_KINDS: Final = {int: _NUMBER, bool: _TRUTH, frozenset: _STRINGS, tuple: _STRINGS, Slurm: _TABLE}
 
 
-_Kind = tuple[Callable[[object], bool], str]
-_NUMBER: Final[_Kind] = (_whole, "a whole number")
-_STRING: Final[_Kind] = (_text, "a string")
-_STRINGS: Final[_Kind] = (_texts, "a list of strings")
+def _kind(each: Setting) -> _Kind:
+    return _KINDS.get(each.kind, _STRING)
 
-#: The settings that one notebook may have of its own.
-OWN_KEYS: Final[dict[str, _Kind]] = {
-    "num-processes": _NUMBER,
-    "num-machines": _NUMBER,
-    "main-process-ip": _STRING,
-    "main-process-port": _NUMBER,
-    "mixed-precision": _STRING,
-    "launcher": _STRING,
-    "slurm": (_table, "a table"),
-    "per-device-batch-size": _NUMBER,
-    "requirements": (lambda v: isinstance(v, bool), "true or false"),
-    "select": _STRINGS,
-    "ignore": _STRINGS,
-    "fail-on": _STRING,
-}
-#: The settings of the whole file.
+
+#: The keys of the file.
 KEYS: Final[dict[str, _Kind]] = {
-    **OWN_KEYS,
-    "output-dir": _STRING,
-    "root": _STRING,
-    "exclude": _STRINGS,
-    "overrides": (lambda v: isinstance(v, list) and all(map(_table, v)), "an array of tables"),
+    **{each.key: _kind(each) for each in SETTINGS},
+    "overrides": _TABLES,
 }
-_OVERRIDE_KEYS: Final = {**OWN_KEYS, "files": _STRINGS}
+_FOR_ALL: Final = frozenset({"output-dir", "root", "exclude", "overrides"})
+_OVERRIDE_KEYS: Final = {**{key: kind for key, kind in KEYS.items() if key not in _FOR_ALL}, "files": _STRINGS}
 _SLURM_KEYS: Final = {each.name.replace("_", "-"): each.name for each in fields(Slurm)}
-_LAUNCH_KEYS: Final = {
-    "num-processes": "processes",
-    "num-machines": "machines",
-    "main-process-ip": "main_process_ip",
-    "main-process-port": "main_process_port",
-    "mixed-precision": "mixed_precision",
-    "launcher": "launcher",
-}
 
 
 @dataclass(frozen=True)
@@ -190,28 +155,23 @@ def settings(values: Values) -> Settings:
     """Make settings of a table.
 
     Args:
-        values: keys of `KEYS`, except `overrides`; what is missing keeps its default.
+        values: keys of `SETTINGS`; what is missing keeps its default.
 
     Raises:
         ConfigError, LaunchError, OptionsError: a value is out of its range, or values do not fit together.
     """
-    launch = {name: values[key] for key, name in _LAUNCH_KEYS.items() if key in values}
-    if "slurm" in values:
-        launch["slurm"] = _slurm(values["slurm"])
-    options: dict[str, Any] = {"launch": Launch(**launch)}
-    if "per-device-batch-size" in values:
-        options["per_device_batch_size"] = values["per-device-batch-size"]
-    if "requirements" in values:
-        options["requirements"] = values["requirements"]
-    for key in ("select", "ignore"):
-        if key in values:
-            options[key] = frozenset(values[key])
-    try:
-        fail_on = Severity(values.get("fail-on", Severity.ERROR))
-    except ValueError:
-        raise ConfigError(f"fail-on must be error, warning or note, not {values['fail-on']!r}") from None
-    folders = {key: Path(values[key]) if key in values else None for key in ("output-dir", "root")}
-    return Settings(Options(**options), fail_on, folders["output-dir"], folders["root"])
+    made = make(Settings, {each.key: _value(each, values[each.key]) for each in SETTINGS if each.key in values})
+    assert isinstance(made, Settings)
+    return made
+
+
+def _value(each: Setting, value: Any) -> Any:
+    """A value of the field's own type, from what the file or the command line says."""
+    if each.kind is Slurm:
+        return _slurm(value)
+    if each.kind is Severity and value not in each.choices:
+        raise ConfigError(f"{each.key} must be error, warning or note, not {value!r}")
+    return each.kind(value) if each.kind in (frozenset, tuple, Path, Severity) else value
 
 
 def _slurm(values: Mapping[str, Any]) -> Slurm:
@@ -225,7 +185,7 @@ def _slurm(values: Mapping[str, Any]) -> Slurm:
                 raise ConfigError("slurm: environment must be a table of strings")
             arguments[name] = tuple(value.items())
         elif name in ("options", "modules"):
-            if not _texts(value):
+            if not _is_texts(value):
                 raise ConfigError(f"slurm: {key} must be a list of strings, not {value!r}")
             arguments[name] = tuple(value)
         else:

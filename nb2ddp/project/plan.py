@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nb2ddp.options import Settings
 from nb2ddp.project import config
 from nb2ddp.project.files import Job
 from nb2ddp.project.inputs import Input, InputError, find, is_notebook_name, script_for
@@ -27,15 +28,13 @@ class Planned:
     fail_on: Severity
 
 
-def plan(
-    paths: Sequence[str], given: Mapping[str, Any], exclude: Sequence[str] = (), *, reads_config: bool = True
-) -> list[Planned]:
+def plan(paths: Sequence[str], given: Mapping[str, Any], *, reads_config: bool = True) -> list[Planned]:
     """Plan a run over several notebooks.
 
     Args:
         paths: notebooks, folders and patterns.
-        given: settings from the command line, by the keys of `config.KEYS`; stronger than any file's.
-        exclude: patterns, relative to the current folder, of notebooks to leave out.
+        given: settings from the command line, by the keys of `options.SETTINGS`; stronger than any file's, but that
+            `exclude` (relative to the current folder) adds to it.
         reads_config: look for settings in pyproject.toml.
 
     Raises:
@@ -44,7 +43,7 @@ def plan(
     planned = []
     for each in find(paths):
         found = config.find(each.path.parent) if reads_config else None
-        if config.is_excluded(each.path, list(exclude), Path()):
+        if config.is_excluded(each.path, given.get("exclude", []), Path()):
             continue
         if found is not None and config.is_excluded(each.path, found.exclude, found.path.parent):
             continue
@@ -63,7 +62,7 @@ def plan_one(notebook: Path, script: Path, given: Mapping[str, Any], *, reads_co
     return Planned(job, settings.fail_on)
 
 
-def _script(each: Input, settings: config.Settings, given: Mapping[str, Any]) -> Path:
+def _script(each: Input, settings: Settings, given: Mapping[str, Any]) -> Path:
     if settings.output_dir is None:
         raise NoOutputError(
             f"Say where the script of {each.path} goes: nb2ddp {each.path} train.py, or with --output-dir for several"

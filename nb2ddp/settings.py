@@ -1,0 +1,124 @@
+"""Declare an option once: the command line, pyproject.toml and nbconvert's configuration read the declaration.
+
+    @dataclass(frozen=True)
+    class Options:
+        per_device_batch_size: int | None = setting(None, "Samples a device and step.", metavar="N", least=1)
+
+is the option `--per-device-batch-size N`, the key `per-device-batch-size` and the trait `per_device_batch_size`; its
+type says which values they take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from enum import Enum
+from functools import cache
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One option, as a field of a dataclass declares it."""
+
+    default: Any
+    help: str
+    #: As pyproject.toml and (behind `--`) the command line call it; the field's name, with `-` for `_`, if empty.
+    key: str = ""
+    section: str = "Training job"  #: of the command's help
+    metavar: str | None = None
+    least: int | None = None
+    most: int | None = None
+    short: str | None = None  #: one letter behind `-`
+    field: str = ""  #: its name in the dataclass
+    #: `int`, `str`, `bool` or `Path`; `frozenset` or `tuple`, for several strings; a `Literal` or an `Enum`, for one of
+    #: some; a dataclass, for a table.
+    kind: Any = None
+
+    @property
+    def option(self) -> str:
+        """As it is typed: `--num-processes`."""
+        return f"--{self.key}"
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The values it takes, where it is one of some."""
+        if get_origin(self.kind) is Literal:
+            return get_args(self.kind)
+        is_enum = isinstance(self.kind, type) and issubclass(self.kind, Enum)
+        return tuple(each.value for each in self.kind) if is_enum else ()
+
+
+def setting(default: Any, help: str, **more: Any) -> Any:
+    """A dataclass's field that is an option.
+
+    Args:
+        default: where nobody says anything.
+        help: one line for `--help`.
+        more: other fields of `Setting`.
+    """
+    return field(default=default, metadata={"setting": Setting(default, help, **more)})
+
+
+@cache
+def settings_of(kind: type) -> tuple[Setting, ...]:
+    """The options that a dataclass, and dataclasses in its fields, declare, in their order."""
+    return tuple(_declared(kind))
+
+
+def _declared(kind: Any) -> Iterator[Setting]:
+    hints = get_type_hints(kind)
+    for each in fields(kind):
+        declared, hint = each.metadata.get("setting"), _without_none(hints[each.name])
+        if declared is not None:
+            key = declared.key or each.name.replace("_", "-")
+            yield replace(declared, key=key, field=each.name, kind=_several(hint) or hint)
+        elif is_dataclass(hint):
+            yield from _declared(hint)
+
+
+def _without_none(hint: Any) -> Any:
+    kinds = [each for each in get_args(hint) if each is not NoneType]
+    return kinds[0] if NoneType in get_args(hint) and len(kinds) == 1 else hint
+
+
+def _several(hint: Any) -> type | None:
+    origin = get_origin(hint)
+    return origin if origin in (frozenset, tuple) else None
+
+
+def make(kind: type, values: Mapping[str, Any]) -> Any:
+    """Make a dataclass of the values that its options have.
+
+    Args:
+        kind: the dataclass; dataclasses in its fields are made too.
+        values: by key, of the fields' own types; what is missing keeps its default.
+
+    Raises:
+        ValueError: the dataclass's own, for values that do not fit together.
+    """
+    arguments: dict[str, Any] = {each.field: values[each.key] for each in _own(kind) if each.key in values}
+    hints = get_type_hints(kind)
+    for each in fields(kind):
+        if "setting" not in each.metadata and is_dataclass(hints[each.name]):
+            arguments[each.name] = make(hints[each.name], values)
+    return kind(**arguments)
+
+
+def _own(kind: type) -> Iterator[Setting]:
+    names = {each.name for each in fields(kind) if "setting" in each.metadata}
+    return (each for each in settings_of(kind) if each.field in names)
+
+
+def given(made: Any) -> dict[str, Any]:
+    """The values, by key, in which a dataclass that options make differs from its defaults."""
+    values: dict[str, Any] = {}
+    for part in fields(made):
+        value = getattr(made, part.name)
+        if "setting" not in part.metadata and is_dataclass(value):
+            values |= given(value)
+    for each in _own(type(made)):
+        if (value := getattr(made, each.field)) != each.default:
+            values[each.key] = value
+    return values

@@ -1,109 +1,137 @@
-"""Calls of Python that must not run once a process: they write files, fetch, or start something."""
+"""What a call does beyond its value, as far as its name tells: one table for all rules."""
 
 from __future__ import annotations
 
 import re
-from enum import Enum
+from enum import Flag, auto
+from typing import Final
 
 import libcst as cst
 
-from nb2ddp.facts.program import Program
 from nb2ddp.facts.shell import only_shows
 from nb2ddp.notebook.magics import Kind
+from nb2ddp.syntax.cells import Source
 from nb2ddp.syntax.tree import Tree, argument, keyword
 
-_WRITING_FUNCTIONS = re.compile(
-    r"os\.(mkdir|makedirs|remove|unlink|rename|replace|rmdir|removedirs|symlink|link|truncate|system)"
-    r"|shutil\.(copy|copy2|copyfile|copytree|move|rmtree|unpack_archive|make_archive)"
-    r"|(json|pickle|yaml|joblib|cloudpickle|dill)\.(dump|safe_dump)|torch\.save|numpy\.(save|savez|savez_compressed|savetxt)"
-    r"|safetensors(\.\w+)*\.save_file|torchaudio\.save|soundfile\.write|cv2\.imwrite|imageio(\.\w+)*\.(imwrite|imsave)"
-    r"|scipy\.io\.wavfile\.write|torchvision(\.\w+)*\.save_image"
-    r"|subprocess\.(run|call|check_call|check_output|getoutput|getstatusoutput|Popen)|os\.popen|(huggingface_hub\.)?(login|notebook_login|interpreter_login)"
-    r"|huggingface_hub\.(upload_\w+|create_(repo|commit|branch|tag)|delete_\w+|Repository)|nltk\.download|spacy\.cli\.download"
+
+class Does(Flag):
+    """What a call does; several at once where it does several."""
+
+    WRITE = auto()  #: writes, moves or removes a file, or logs in
+    SAVE = auto()  #: saves or uploads the model
+    FETCH = auto()  #: downloads into a folder
+    RUN = auto()  #: runs a program
+    ASK = auto()  #: asks a service on another machine or port
+    TELL = auto()  #: tells a person something, and changes nothing that code reads
+    DRAW = auto()  #: draws from, or moves, a global random generator
+    SEED = auto()  #: sets a global random generator
+    CLOCK = auto()  #: gives a time, a number or a name that is each process's own
+    LIST = auto()  #: lists a folder, in whatever order the file system has
+    CHANGE = auto()  #: changes the object whose method it is
+
+    #: What one process must do for all.
+    ACT = WRITE | SAVE | FETCH | RUN
+
+
+#: How a finding says what a call does.
+SAID: Final = {
+    Does.SAVE: "saves or uploads the model",
+    Does.WRITE: "writes a file",
+    Does.FETCH: "downloads",
+    Does.RUN: "runs a program",
+}
+
+#: Functions by their full names. The first that matches decides.
+_FUNCTIONS: Final = tuple(
+    (re.compile(pattern), does)
+    for does, pattern in (
+        (
+            Does.FETCH,
+            r"urllib\.request\.urlretrieve|wget\.download|gdown\.(download|download_folder|cached_download)"
+            r"|(huggingface_hub\.)?(snapshot_download|hf_hub_download)|kagglehub\.(dataset|model)_download",
+        ),
+        (
+            Does.RUN,
+            r"subprocess\.(run|call|check_call|check_output|getoutput|getstatusoutput|Popen)|os\.(system|popen)",
+        ),
+        (
+            Does.SAVE,
+            r"huggingface_hub\.(upload_\w+|create_(repo|commit|branch|tag)|delete_\w+|Repository)",
+        ),
+        (
+            Does.WRITE,
+            r"os\.(mkdir|makedirs|remove|unlink|rename|replace|rmdir|removedirs|symlink|link|truncate)"
+            r"|shutil\.(copy|copy2|copyfile|copytree|move|rmtree|unpack_archive|make_archive)"
+            r"|(json|pickle|yaml|joblib|cloudpickle|dill)\.(dump|safe_dump)|torch\.save"
+            r"|numpy\.(save|savez|savez_compressed|savetxt)"
+            r"|safetensors(\.\w+)*\.save_file|torchaudio\.save|soundfile\.write|cv2\.imwrite"
+            r"|imageio(\.\w+)*\.(imwrite|imsave)|scipy\.io\.wavfile\.write|torchvision(\.\w+)*\.save_image"
+            r"|(huggingface_hub\.)?(login|notebook_login|interpreter_login)|nltk\.download|spacy\.cli\.download",
+        ),
+        (
+            Does.ASK,
+            r"(\w+\.)*(openai|anthropic|cohere|litellm|generativeai|groq|mistralai|ollama)(\.\w+)+"
+            r"|(requests|httpx)\.(get|post|put|request|stream|(Async)?Client|Session)|urllib\.request\.urlopen"
+            r"|aiohttp\.(ClientSession|request)|huggingface_hub\.(Async)?InferenceClient",
+        ),
+        (
+            Does.CLOCK,
+            r"time\.(time|monotonic|perf_counter|process_time)(_ns)?|time\.(strftime|ctime|localtime|gmtime|asctime)"
+            r"|datetime\.(datetime\.|date\.)?(now|utcnow|today)|uuid\.uuid\d|secrets\.\w+|os\.(getpid|urandom)",
+        ),
+        (Does.LIST, r"glob\.i?glob|os\.(listdir|scandir|walk)"),
+        (
+            Does.SEED,
+            r"(numpy\.)?random\.seed|torch(\.cuda)?\.manual_seed(_all)?|.*set_seed|.*seed_everything",
+        ),
+        (
+            Does.DRAW,
+            r"(random|numpy\.random)\.\w+|torch\.(rand\w*|normal|multinomial|bernoulli)",
+        ),
+        (
+            Does.TELL,
+            r"print|warnings\.warn|(.*\.)?(info|debug|warning|error|log|write|flush|close)|matplotlib\.pyplot\.\w+"
+            r"|time\.sleep|gc\.collect|torch\.cuda\.(empty_cache|synchronize)",
+        ),
+    )
 )
 _LOGIN = re.compile(r"(huggingface_hub\.)?(login|notebook_login|interpreter_login)")
-_FETCHING = re.compile(
-    r"urllib\.request\.urlretrieve|wget\.download|gdown\.(download|download_folder|cached_download)"
-    r"|(huggingface_hub\.)?(snapshot_download|hf_hub_download)|kagglehub\.(dataset|model)_download"
-)
 _SAVING_METHODS = frozenset(
     "create_branch create_commit create_repo create_tag delete_file delete_folder delete_repo git_add git_commit"
     " git_push push_to_hub push_to_hub_gguf push_to_hub_merged save_lora save_pretrained save_pretrained_gguf"
     " save_pretrained_merged save_pretrained_torchao upload_file upload_folder upload_large_folder".split()
 )
+_WRITING_METHODS = frozenset(
+    "chunk_data extractall mkdir prepare_qa_generation rmdir save_audio save_to_disk savefig to_csv to_excel to_feather"
+    " to_html to_json to_parquet to_pickle to_sql touch unlink write_bytes write_image write_text".split()
+)
+#: Methods that only return a text where they are given no path.
+_TEXT_METHODS = frozenset({"to_html", "to_json"})
+#: Methods of a path that other objects have too.
+_PATH_METHODS = frozenset({"rename", "replace"})
+_LISTING_METHODS = frozenset({"glob", "iterdir", "rglob"})
+#: Methods that change what they are called on, or draw from it.
+_CHANGING_METHODS = re.compile(
+    r"add|add_\w+|append|appendleft|clear|discard|extend|insert|pop|popitem|popleft|remove|resize_\w+|reverse|set_\w+"
+    r"|setdefault|sort|update|integers|permutation|permuted|shuffle|choice|normal|uniform|random|sample|seed"
+)
 #: Calls whose value is of use to the process that makes them, and to no other.
 _OBJECTS = re.compile(
     r"(io\.|codecs\.)?open|.*\.open|numpy\.memmap|subprocess\.Popen|os\.popen|huggingface_hub\.Repository"
 )
-_WRITING_METHODS = frozenset(
-    "chunk_data extractall prepare_qa_generation save_audio"
-    " save_to_disk savefig to_csv to_excel to_feather to_html to_json to_parquet to_pickle to_sql write_bytes"
-    " write_image write_text".split()
-)
-#: Method names that write only when they are given a path.
-_WRITING_WITH_PATH = frozenset({"save"})
-#: Methods of a path: those that nothing else has, and those that must be known for a path's.
-_OWN_PATH_METHODS = frozenset({"mkdir", "rmdir", "touch", "unlink"})
-_PATH_METHODS = frozenset({"rename", "replace"})
 
 
-class Effect(Enum):
-    """What a call does that one process must do for all."""
-
-    SAVE = "saves or uploads the model"
-    WRITE = "writes a file"
-    FETCH = "downloads"
-    RUN = "runs a program"
-
-
-def effect(tree: Tree, call: cst.Call) -> Effect | None:
-    """The effect of a call beyond this process, as far as its name tells."""
+def does(source: Source, call: cst.Call) -> Does:
+    """What a call, or the IPython form that it stands for, does beyond giving a value."""
+    form = source.form(call)
+    if form is not None:
+        return Does.RUN if form.kind is Kind.SHELL and not only_shows(form.command) else Does(0)
+    tree = source.tree
     name = tree.qualified(call.func)
-    if _below_temporary(tree, call) or (_LOGIN.fullmatch(name) and not call.args):
-        return None
-    if _FETCHING.fullmatch(name):
-        if name.rsplit(".", 1)[-1] in ("snapshot_download", "hf_hub_download") and not keyword(call, "local_dir"):
-            return None  # the hub's own cache is safe with several processes
-        return Effect.FETCH
-    if _WRITING_FUNCTIONS.fullmatch(name):
-        if _only_reads(tree, call, name) or (call.args and _is_in_memory(tree, call.args[0].value)):
-            return None
-        if name.startswith("huggingface_hub.") and not _LOGIN.fullmatch(name):
-            return Effect.SAVE
-        return Effect.RUN if name.startswith(("subprocess.", "os.system", "os.popen")) else Effect.WRITE
-    if name in ("open", "io.open", "codecs.open"):
-        if call.args and tree.text(call.args[0].value).endswith("os.devnull"):
-            return None
-        return Effect.WRITE if _opens_for_writing(tree, argument(call, "mode", 1)) else None
-    if name == "numpy.memmap":
-        return Effect.WRITE if _opens_for_writing(tree, argument(call, "mode", 2)) else None
-    if isinstance(call.func, cst.Attribute):
-        method, owner = call.func.attr.value, call.func.value
-        if method in _SAVING_METHODS:
-            return Effect.SAVE
-        if method in _WRITING_METHODS:
-            return (
-                None
-                if name.startswith((".", "plt")) and method in ("to_json", "to_html") and not call.args
-                else Effect.WRITE
-            )
-        if method in _WRITING_WITH_PATH and call.args and _is_text(tree, call.args[0].value):
-            return Effect.WRITE
-        made_by = tree.value(owner)
-        if method in _OWN_PATH_METHODS:
-            return Effect.WRITE
-        if method in _PATH_METHODS and isinstance(made_by, cst.Call) and tree.qualified(made_by.func) == "pathlib.Path":
-            return Effect.WRITE
-        if method == "open" and _opens_for_writing(tree, argument(call, "mode", 0)):
-            return Effect.WRITE
-    return None
-
-
-def acts(program: Program, call: cst.Call) -> bool:
-    """True for a call, or a shell command, that one process must make for all."""
-    form = program.form(call)
-    shell = form is not None and form.kind is Kind.SHELL and not only_shows(form.command)
-    return shell or effect(program.tree, call) is not None
+    found = next((what for pattern, what in _FUNCTIONS if pattern.fullmatch(name or tree.text(call.func))), Does(0))
+    if not found & Does.ACT:
+        found = _opens(tree, call, name) or _method(tree, call, name) or found
+    return Does(0) if found & Does.ACT and _is_own(tree, call, name) else found
 
 
 def gives_an_object(tree: Tree, call: cst.Call) -> bool:
@@ -111,9 +139,53 @@ def gives_an_object(tree: Tree, call: cst.Call) -> bool:
     return bool(_OBJECTS.fullmatch(tree.qualified(call.func)))
 
 
-def _opens_for_writing(tree: Tree, mode: cst.Arg | None) -> bool:
+def _opens(tree: Tree, call: cst.Call, name: str) -> Does:
+    """Of what opens a file: whether it is for writing."""
+    if name == "numpy.memmap":
+        position = 2
+    elif name == "open" or re.fullmatch(r"(io|codecs|gzip|bz2|lzma)\.open", name):
+        position = 1
+    elif isinstance(call.func, cst.Attribute) and call.func.attr.value == "open":
+        position = 0
+    else:
+        return Does(0)
+    mode = argument(call, "mode", position)
     value = tree.literal(mode.value) if mode is not None else "r"
-    return isinstance(value, str) and any(letter in value for letter in "wax+")
+    return Does.WRITE if isinstance(value, str) and any(letter in value for letter in "wax+") else Does(0)
+
+
+def _method(tree: Tree, call: cst.Call, name: str) -> Does:
+    if not isinstance(call.func, cst.Attribute):
+        return Does(0)
+    method, made_by = call.func.attr.value, tree.value(call.func.value)
+    if method in _SAVING_METHODS:
+        return Does.SAVE
+    if (sampled := keyword(call, "do_sample")) is not None and tree.literal(sampled.value) is not False:
+        return Does.DRAW
+    if method in _WRITING_METHODS:
+        returns_text = method in _TEXT_METHODS and name.startswith((".", "plt")) and not call.args
+        return Does(0) if returns_text else Does.WRITE
+    if method == "save" and call.args and _is_text(tree, call.args[0].value):
+        return Does.WRITE
+    if method in _PATH_METHODS and isinstance(made_by, cst.Call) and tree.qualified(made_by.func) == "pathlib.Path":
+        return Does.WRITE
+    if method in _LISTING_METHODS:
+        return Does.LIST
+    return Does.CHANGE if _CHANGING_METHODS.fullmatch(method) else Does(0)
+
+
+def _is_own(tree: Tree, call: cst.Call, name: str) -> bool:
+    """True where each process may do the same: in memory or a temporary folder of its own, or only to look."""
+    first = call.args[0].value if call.args else None
+    if _below_temporary(tree, call):
+        return True
+    if name.rsplit(".", 1)[-1] in ("snapshot_download", "hf_hub_download"):
+        return keyword(call, "local_dir") is None  # the hub's own cache is safe with several processes
+    if name.startswith(("subprocess.", "os.popen")):
+        return _only_looks(tree, call)
+    if _LOGIN.fullmatch(name) and first is None:
+        return True  # it asks a person: rule DDP311
+    return first is not None and (_is_in_memory(tree, first) or tree.text(first).endswith("os.devnull"))
 
 
 def _below_temporary(tree: Tree, call: cst.Call) -> bool:
@@ -138,22 +210,8 @@ def _is_in_memory(tree: Tree, target: cst.BaseExpression) -> bool:
     return isinstance(made_by, cst.Call) and tree.qualified(made_by.func) in ("io.BytesIO", "io.StringIO")
 
 
-def _only_reads(tree: Tree, call: cst.Call, name: str) -> bool:
+def _only_looks(tree: Tree, call: cst.Call) -> bool:
     """True for a command that only asks: `nvidia-smi`, `--version`."""
     words = [str(s.evaluated_value) for s in tree.within(call, cst.SimpleString)]
     asked = {"nvidia-smi", "--version", "--help", "which", "uname", "lscpu"}
-    runs = name.startswith(("subprocess.", "os.popen"))
-    return runs and (any(asked & set(word.split()) for word in words) or (bool(words) and only_shows(" ".join(words))))
-
-
-def writes(program: Program) -> list[tuple[cst.Call, Effect]]:
-    """Live calls with an effect that run before the end of training, outside install cells, in order."""
-    tree = program.tree
-    return [
-        (call, found)
-        for call in tree.of(cst.Call)
-        if (found := effect(tree, call)) is not None
-        and tree.is_live(call)
-        and not program.installs.covers(call)
-        and program.runs_before_end(call)
-    ]
+    return any(asked & set(word.split()) for word in words) or (bool(words) and only_shows(" ".join(words)))

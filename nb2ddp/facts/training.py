@@ -9,6 +9,7 @@ from functools import cached_property
 
 import libcst as cst
 
+from nb2ddp.facts.calls import CallGraph
 from nb2ddp.syntax.tree import Statement, Tree, keyword
 
 #: Trainers whose loss is a mean over tokens.
@@ -47,6 +48,7 @@ class Training:
 
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
+        self.graph = CallGraph(tree)
 
     @cached_property
     def arguments(self) -> list[cst.Call]:
@@ -201,23 +203,12 @@ class Training:
 
     def _uses(self, function: cst.FunctionDef) -> list[cst.CSTNode]:
         """Where live code names a function of the notebook, or calls a method of this name."""
-        name, owner = function.name.value, self.tree.scope(function)
-        if not isinstance(owner, cst.ClassDef):
-            uses: list[cst.CSTNode] = list(self.tree.loads(name))
-        elif name.startswith("__"):
-            uses = [self._outer_call(use) for use in self.tree.loads(owner.name.value)]
-        else:
-            uses = [
-                c.func
-                for c in self.tree.of(cst.Call)
-                if isinstance(c.func, cst.Attribute) and c.func.attr.value == name
-            ]
-        return [use for use in uses if self.tree.is_live(use)]
-
-    def _outer_call(self, node: cst.CSTNode) -> cst.CSTNode:
-        """The call that a name is the function of, as a value; else the name."""
-        parent = self.tree.parents[node]
-        return parent if isinstance(parent, cst.Call) and parent.func is node else node
+        named = self.graph.named(function)
+        if not isinstance(self.tree.scope(function), cst.ClassDef):
+            return named
+        if function.name.value.startswith("__"):
+            return [self.graph.call_of(use) or use for use in named]
+        return [use for use in named if self.graph.call_of(use) is not None]
 
     def _users(self, value: cst.CSTNode) -> Iterator[cst.CSTNode]:
         """Where a value that trains when it is called may be called, as far as a person would follow it."""

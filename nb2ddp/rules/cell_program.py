@@ -8,12 +8,11 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.once import WAIT, once_a_machine
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.shell import is_install, parse, quoted
 from nb2ddp.notebook.magics import Kind, Syntax, without_comment
 from nb2ddp.results import Severity
-from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.rules.rule import WAIT, Example, Finding, Rule
 from nb2ddp.syntax.edits import Remove, Replace
 
 #: The programs that run the body, as Python writes them; `%%script` names its own.
@@ -59,7 +58,7 @@ def find(program: Program) -> Iterator[Finding]:
                 severity=Severity.WARNING,
                 todo=True,
             )
-        guard = once_a_machine(program, statement)
+        guard = program.placement.once(statement)
         yield Finding(
             call,
             f"%%{form.name} is IPython's",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.effects import effect
+from nb2ddp.facts.effects import Does
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
@@ -86,7 +86,7 @@ def _is_shown(program: Program, node: cst.BaseExpression) -> bool:
     tree = program.tree
     for call in tree.within(node, cst.Call):
         own = isinstance(call.func, cst.Name) and tree.qualified(call.func).startswith(".")
-        if own or call in program.training.calls or effect(tree, call) is not None:
+        if own or call in program.training.calls or program.execution.does(call) & Does.ACT:
             return False
     return not tree.within(node, cst.NamedExpr) and not tree.within(node, cst.Await)
 

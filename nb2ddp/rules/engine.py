@@ -81,7 +81,7 @@ def _diagnostic(program: Program, rule: Rule, finding: Finding) -> Diagnostic:
     return Diagnostic(
         code=rule.code,
         name=rule.name,
-        severity=finding.severity or rule.severity,
+        severity=finding.severity or (Severity.WARNING if finding.todo else rule.severity),
         message=finding.message,
         location=location,
         line_text=program.line_text(location),

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.once import on_main_process
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Edit, InsertAfter, Remove, Replace
@@ -27,14 +26,14 @@ def find(program: Program) -> Iterator[Finding]:
         line = tree.statement(statement)
         if not isinstance(call.func, cst.Attribute) or len(small_statements(line)) != 1:
             edit: Edit = Remove(statement)
-            if isinstance(call.func, cst.Attribute) and not program.runs_before_end(call):
+            if isinstance(call.func, cst.Attribute) and not program.execution.runs(call):
                 plt = tree.text(call.func.value)
                 edit = Replace(statement, f'{plt}.savefig("figure_{number}.png"); {plt}.close()')
             yield Finding(call, "a script has no notebook to draw in", (edit,))
             continue
         pyplot = tree.text(call.func.value)
         close = f"{pyplot}.close()"
-        guard = on_main_process(program, statement)
+        guard = program.placement.on_main_process(statement)
         edits = (Replace(statement, f'{pyplot}.savefig("figure_{number}.png")'), *guard, InsertAfter(line, close))
         yield Finding(call, "a script has no notebook to draw in: the figure is saved", edits)
 

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.once import WAIT, once_a_machine
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
-from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.rules.rule import WAIT, Example, Finding, Rule
 from nb2ddp.syntax.edits import Remove, Replace
 
 
@@ -55,7 +54,7 @@ def _run(program: Program, call: cst.Call, command: str) -> Finding:
     if statement is None:
         lines = f"subprocess.run({command}, shell=True, capture_output=True, text=True).stdout.splitlines()"
         return Finding(call, "get_ipython() is None in a script", (Replace(call, lines),), needs)
-    guard = once_a_machine(program, statement)
+    guard = program.placement.once(statement)
     edits = (Replace(statement, f"subprocess.run({command}, shell=True)"), *guard)
     return Finding(call, "get_ipython() is None in a script", edits, needs | (WAIT if guard else frozenset()))
 

@@ -34,7 +34,7 @@ def find(program: Program) -> Iterator[Finding]:
             _asks_rank(tree, test.test)
             and program.training.is_joint(test.body)
             and tree.is_live(test)
-            and program.runs_before_end(test)
+            and program.execution.runs(test)
         ):
             yield Finding(test, _MESSAGE, todo=True)
     for call in program.training.calls:
@@ -48,7 +48,7 @@ def _is_used(program: Program, assign: cst.Assign) -> bool:
     """True for a value with a name that is read before the end of training."""
     target = assign.targets[0].target
     uses = program.tree.loads(target.value) if isinstance(target, cst.Name) else []
-    return any(program.runs_before_end(use) for use in uses)
+    return any(program.execution.runs(use) for use in uses)
 
 
 def _asks_rank(tree: Tree, node: cst.BaseExpression) -> bool:

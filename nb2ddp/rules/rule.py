@@ -11,6 +11,10 @@ from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.syntax.edits import Edit
 
+#: The parts of the setup block that waiting for each other relies on, and that a shared value does.
+WAIT = frozenset({"wait"})
+SHARE = frozenset({"wait", "run_once"})
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -21,7 +25,7 @@ class Finding:
         message: what was found, in one line.
         edits: how the script differs there; none for a finding that only reports.
         needs: parts of the setup block that the edits rely on (see `templates/setup.py.j2`).
-        severity: None takes the rule's own.
+        severity: None takes the rule's own, or a warning where a person has something to do.
         todo: leave `# TODO[nb2ddp] CODE: message` above the statement.
         fixed: the script no longer has the problem; None where that follows from the edits.
     """

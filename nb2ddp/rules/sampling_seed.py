@@ -21,7 +21,7 @@ def find(program: Program) -> Iterator[Finding]:
         if seed is None or not tree.qualified(call.func).endswith("SamplingParams") or not tree.is_live(call):
             continue
         drawn_alike = tree.literal(seed.value) is not None and "RANK" not in tree.text(seed.value)
-        if drawn_alike and program.runs_before_end(call):
+        if drawn_alike and program.execution.runs(call):
             plain = isinstance(seed.value, (cst.Integer, cst.Name))
             text = tree.text(seed.value) if plain else f"({tree.text(seed.value)})"
             yield Finding(

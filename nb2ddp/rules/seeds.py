@@ -8,11 +8,9 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.facts.loading import has_new_head, is_load
-from nb2ddp.facts.once import is_guarded
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.randomness import seed
 from nb2ddp.results import Severity
-from nb2ddp.rules import early_write
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Guard, Replace, SetKeyword
 from nb2ddp.syntax.tree import Tree, argument, keyword
@@ -44,12 +42,12 @@ _STREAMING = re.compile(r"\bstreaming\s*=\s*True\b|\bto_iterable_dataset\(")
 
 
 def find(program: Program) -> Iterator[Finding]:
-    drawing = [call for call in program.tree.of(cst.Call) if _draws(program, call) and program.runs_before_end(call)]
+    drawing = [call for call in program.tree.of(cst.Call) if _draws(program, call) and program.execution.runs(call)]
     for call in drawing:
         yield Finding(call, _message(program, call), needs=frozenset({"seed"}), fixed=True)
     for call in program.tree.of(cst.Call):
         streams = program.tree.is_live(call) and _streams(program.tree, call) and not _is_given_seed(program.tree, call)
-        if (streams or _makes_generator(program.tree, call)) and program.runs_before_end(call):
+        if (streams or _makes_generator(program.tree, call)) and program.execution.runs(call):
             message = f"{program.tree.text(call.func)} without a seed draws other numbers in each process"
             text = f"{program.tree.text(call.func)}({seed(program)})"
             edit = SetKeyword(call, "seed", seed(program)) if call.args or streams else Replace(call, text)
@@ -68,8 +66,7 @@ def find(program: Program) -> Iterator[Finding]:
                 todo=True,
             )
     chances = [call for call in program.tree.of(cst.Call) if _draws(program, call) or _samples(program.tree, call)]
-    alone = [guard for finding in early_write.find(program) for guard in finding.edits if isinstance(guard, Guard)]
-    for guard in alone:
+    for guard in program.placement.guards:
         inside = _run_in(program, guard, chances)
         end = program.tree.span(guard.last)[1]
         later = [call for call in drawing if program.tree.start(call) >= end and call not in inside]
@@ -88,13 +85,13 @@ def _own_order(program: Program) -> Iterator[Finding]:
     tree = program.tree
     for call in tree.of(cst.Call):
         name = tree.qualified(call.func)
-        if not tree.is_live(call) or not program.runs_before_end(call):
+        if not tree.is_live(call) or not program.execution.runs(call):
             continue
         if name == "hash" and not tree.bindings("hash"):
             yield Finding(
                 call, "hash() of a string differs between processes", needs=frozenset({"hash_seed"}), fixed=True
             )
-        elif _AS_READY.fullmatch(name) and _collects_in_order(tree, call) and not is_guarded(program, call):
+        elif _AS_READY.fullmatch(name) and _collects_in_order(tree, call) and not program.placement.runs_alone(call):
             yield Finding(
                 call,
                 f"{tree.text(call.func)} gives its results in another order in each process: keep their order, or sort"
@@ -127,7 +124,7 @@ def _in_set_order(program: Program) -> Iterator[cst.BaseExpression]:
         is_set = isinstance(value, (cst.Set, cst.SetComp)) or (
             isinstance(value, cst.Call) and tree.qualified(value.func) in ("set", "frozenset")
         )
-        if is_set and tree.is_live(node) and program.runs_before_end(node) and not _is_order_lost(tree, node):
+        if is_set and tree.is_live(node) and program.execution.runs(node) and not _is_order_lost(tree, node):
             yield node
 
 
@@ -229,7 +226,7 @@ def _samples(tree: Tree, call: cst.Call) -> bool:
 
 def _places(program: Program, call: cst.Call) -> list[cst.CSTNode]:
     function = program.tree.function(call)
-    return [call, *(program.calls_of(function) if function is not None else [])]
+    return [call, *(program.execution.graph.calls(function) if function is not None else [])]
 
 
 RULE = Rule(
@@ -283,18 +280,16 @@ trainer.train()
         ),
         Example(
             """\
-import random
-with open("rows.txt", "w") as f:
-    f.write(str(random.random()))
+import random, json
+json.dump(random.random(), open("first.json", "w"))
 random.shuffle(rows)
 trainer.train()
 """,
             """\
-import random
-with open("rows.txt", "w") as f:
-    # TODO[nb2ddp] DDP402: draws random numbers on one process alone, so that what is drawn later, such as \
+import random, json
+# TODO[nb2ddp] DDP402: draws random numbers on one process alone, so that what is drawn later, such as \
 random.shuffle, differs between processes: seed again before it
-    f.write(str(random.random()))
+json.dump(random.random(), open("first.json", "w"))
 random.shuffle(rows)
 trainer.train()
 """,

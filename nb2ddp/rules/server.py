@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.effects import effect
-from nb2ddp.facts.once import is_guarded
+from nb2ddp.facts.effects import Does
 from nb2ddp.facts.program import Program
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.results import Severity
@@ -30,9 +29,9 @@ _REMOTE = re.compile(
 def find(program: Program) -> Iterator[Finding]:
     tree = program.tree
     for call in tree.of(cst.Call):
-        if not tree.is_live(call) or program.installs.covers(call) or not program.runs_before_end(call):
+        if not tree.is_live(call) or program.installs.covers(call) or not program.execution.runs(call):
             continue
-        if is_guarded(program, call) or _is_written(program, call):
+        if program.placement.runs_alone(call) or _is_written(program, call):
             continue
         name = tree.qualified(call.func)
         words = " ".join(str(s.evaluated_value) for s in tree.within(call, cst.SimpleString))
@@ -52,7 +51,7 @@ def find(program: Program) -> Iterator[Finding]:
                 todo=True,
             )
     for call, form in program.forms_of(Kind.SHELL):
-        if _COMMAND.search(form.text) and not program.installs.covers(call) and program.runs_before_end(call):
+        if _COMMAND.search(form.text) and not program.installs.covers(call) and program.execution.runs(call):
             yield Finding(
                 call,
                 "starts a server before training: start it once, before the job, and stop it afterwards",
@@ -65,7 +64,7 @@ def _is_written(program: Program, call: cst.Call) -> bool:
     opened = [
         item.item for above in program.tree.ancestors(call) if isinstance(above, cst.With) for item in above.items
     ]
-    return any(isinstance(each, cst.Call) and effect(program.tree, each) is not None for each in opened)
+    return any(isinstance(each, cst.Call) and program.execution.does(each) & Does.ACT for each in opened)
 
 
 RULE = Rule(

@@ -7,12 +7,11 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.once import SHARE, WAIT, is_guarded, on_main_process, once_a_machine, shared
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.shell import only_shows, parse, trailing_comment, without_installs
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.results import Severity
-from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.rules.rule import SHARE, WAIT, Example, Finding, Rule
 from nb2ddp.syntax.edits import Remove, Replace
 
 
@@ -37,18 +36,18 @@ def shell_findings(program: Program, call: cst.Call, command: str) -> Iterator[F
         comment = trailing_comment(command)
         run = Replace(statement, f"{parse(text, program.tree, call).run}  {comment}".rstrip())
         if only_shows(text):
-            yield Finding(call, message, edits=(run, *on_main_process(program, statement)), needs=needs)
+            yield Finding(call, message, edits=(run, *program.placement.on_main_process(statement)), needs=needs)
         else:
-            guard = once_a_machine(program, statement)
+            guard = program.placement.once(statement)
             yield Finding(call, message, edits=(run, *guard), needs=needs | (WAIT if guard else frozenset()))
 
 
 def _assigned(program: Program, call: cst.Call, text: str, message: str) -> Finding:
     """A command whose output the notebook takes: where it may do more than show something, it runs once."""
     lines, needs = parse(text, program.tree, call).lines, frozenset({"subprocess"})
-    if only_shows(text) or not program.runs_before_end(call) or is_guarded(program, call):
+    if only_shows(text) or not program.execution.runs(call) or program.placement.runs_alone(call):
         return Finding(call, message, edits=(Replace(call, lines),), needs=needs)
-    share = shared(program, call)
+    share = program.placement.shared(call)
     if share:
         return Finding(call, message, edits=(Replace(call, lines), *share), needs=needs | SHARE)
     return Finding(

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.once import is_guarded, on_main_process
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
@@ -21,23 +20,23 @@ def find(program: Program) -> Iterator[Finding]:
     tree = program.tree
     for call in tree.of(cst.Call):
         name = tree.qualified(call.func)
-        if name in _CALLS and tree.is_live(call) and program.runs_before_end(call):
+        if name in _CALLS and tree.is_live(call) and program.execution.runs(call):
             yield Finding(call, f"{name} in every process", needs=frozenset({"wandb"}), fixed=True)
             break
     for call in tree.of(cst.Call):
         fetches = isinstance(call.func, cst.Attribute) and call.func.attr.value == "use_artifact"
-        if fetches and tree.is_live(call) and program.runs_before_end(call) and not is_guarded(program, call):
+        if fetches and tree.is_live(call) and program.execution.runs(call) and not program.placement.runs_alone(call):
             said = "only the main process has a run, and this gives the others None: fetch it before the job"
             yield Finding(call, said, severity=Severity.WARNING, todo=True)
     for call in tree.of(cst.Call):
-        if not _OTHERS.match(tree.qualified(call.func)) or not tree.is_live(call) or not program.runs_before_end(call):
+        if not _OTHERS.match(tree.qualified(call.func)) or not tree.is_live(call) or not program.execution.runs(call):
             continue
-        if is_guarded(program, call):
+        if program.placement.runs_alone(call):
             continue
         said = f"{tree.text(call.func)} in every process makes one run a process"
         alone = program.alone(call) is not None
         if alone and not program.training.is_joint(call) and len(small_statements(tree.statement(call))) == 1:
-            yield Finding(call, said, edits=on_main_process(program, call))
+            yield Finding(call, said, edits=program.placement.on_main_process(call))
         else:
             said += f": do this where {program.name('is_main_process')} alone"
             yield Finding(call, said, severity=Severity.WARNING, todo=True)

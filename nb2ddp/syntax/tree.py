@@ -159,16 +159,22 @@ class Tree:
         return not self._is_dead(self.start(node))
 
     def _is_dead(self, offset: int) -> bool:
-        return any(begin <= offset < end for begin, end in self._dead)
+        at = bisect.bisect_right(self._dead, (offset, len(self.source))) - 1
+        return at >= 0 and offset < self._dead[at][1]
 
     @cached_property
     def _dead(self) -> list[tuple[int, int]]:
+        """The bodies that never run, the outermost of those inside one another."""
         tests = [(node.test, node.body) for node in self.of(cst.If)]
         tests += [(node.test, node.body) for node in self.of(cst.While)]
         never = [
             body for test, body in tests if isinstance(test, (cst.Name, cst.Integer)) and test.value in ("False", "0")
         ]
-        return [self.span(body) for body in never]
+        found: list[tuple[int, int]] = []
+        for start, end in sorted(map(self.span, never)):
+            if not found or start >= found[-1][1]:
+                found.append((start, end))
+        return found
 
     # -- names ----------------------------------------------------------------------------------------------
 
@@ -264,6 +270,26 @@ class Tree:
             return {"True": True, "False": False, "None": None}.get(node.value, ...)
         return ...
 
+    def is_bound_for_later(self, statement: Statement) -> bool:
+        """True for a statement that binds a name which is read outside it."""
+        start, end = self.span(statement)
+        offsets = self._reads[0]
+        first, last = bisect.bisect_left(offsets, start), bisect.bisect_left(offsets, end)
+        return any(not (start <= low and high < end) for low, high in self._reads[1][first:last])
+
+    @cached_property
+    def _reads(self) -> tuple[list[int], list[tuple[int, int]]]:
+        """The offsets of bindings, and from where to where each is read."""
+        found: dict[int, tuple[int, int]] = {}
+        for uses in self._loads.values():
+            for use in uses:
+                if (binding := self.binding(use)) is not None:
+                    at = self.start(use)
+                    low, high = found.get(binding.offset, (at, at))
+                    found[binding.offset] = min(low, at), max(high, at)
+        offsets = sorted(found)
+        return offsets, [found[offset] for offset in offsets]
+
     @property
     def has_star_import(self) -> bool:
         """True where some names come from nobody knows where."""
@@ -277,6 +303,17 @@ class Tree:
     def loads(self, name: str) -> list[cst.Name]:
         """Every use (not binding) of a name, in order."""
         return self._loads.get(name, [])
+
+    def attributes(self, name: str) -> list[cst.Attribute]:
+        """Every attribute of a name, of whatever object, in order."""
+        return self._attributes.get(name, [])
+
+    @cached_property
+    def _attributes(self) -> dict[str, list[cst.Attribute]]:
+        found: dict[str, list[cst.Attribute]] = defaultdict(list)
+        for node in self.of(cst.Attribute):
+            found[node.attr.value].append(node)
+        return found
 
     @cached_property
     def _loads(self) -> dict[str, list[cst.Name]]:

@@ -1,0 +1,320 @@
+"""Who runs a statement of a notebook, when, and what it does: worked out once, asked by every rule.
+
+A query gives live calls that install nothing, so that no rule can forget to leave out the others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, Flag, auto
+from functools import cached_property
+from typing import Final
+
+import libcst as cst
+
+from nb2ddp.facts.calls import CallGraph, Function
+from nb2ddp.facts.effects import Does, does
+from nb2ddp.facts.installs import Installs
+from nb2ddp.facts.training import Training
+from nb2ddp.syntax.cells import Source
+
+
+class Phase(Flag):
+    """When code runs; a function that is used in several phases runs in each of them."""
+
+    DEAD = auto()  #: never: below `if False:`
+    INSTALL = auto()  #: it installs packages, and leaves the script
+    BEFORE = auto()  #: before the first training
+    DURING = auto()  #: called by a trainer, in each process for its own rows
+    BETWEEN = auto()  #: between two trainings
+    AFTER = auto()  #: after the last training, where the main process is alone
+
+    #: While all processes are there.
+    TOGETHER = BEFORE | DURING | BETWEEN
+
+
+class Who(Enum):
+    """Which processes run code."""
+
+    EVERY = "every process"
+    MACHINE = "one process of each machine"
+    MAIN = "the main process"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One call of a notebook.
+
+    Attributes:
+        phase: when it runs; none where it stands in a function that nothing uses.
+        does: what it does beyond giving a value.
+        joint: all processes must make it together.
+        who: which processes run it as the notebook is written.
+    """
+
+    call: cst.Call
+    phase: Phase
+    does: Does
+    joint: bool
+    who: Who
+
+
+#: What differs between processes: accelerate's and transformers' questions, ranks of torch and of the environment.
+_LOCAL_RANK: Final = (
+    r"\bis_local_(main_process|process_zero)\b|\blocal_process_index\b|\bget_node_local_rank\(|[\"']LOCAL_RANK[\"']"
+)
+_RANK: Final = (
+    r"\bis_main_process\b|\bis_world_process_zero\b|\bprocess_index\b|\bget_(global_)?rank\(|[\"'](GROUP_)?RANK[\"']"
+)
+_IN_TURN = re.compile(r"\b(local_)?main_process_first\b|\bon_(local_)?main_process\b")
+#: What a trainer is given that it does not call during training.
+_NOT_CALLED = frozenset(
+    "args eval_dataset formatting_func model peft_config processing_class tokenizer train_dataset".split()
+)
+#: Methods that keep a function for the time when a row is read.
+_LAZY = frozenset({"add_callback", "set_transform", "with_transform"})
+_CALLED_CLASSES = re.compile(r".*(Trainer|TrainerCallback)")
+#: What a run's name is made of that only the main process has.
+_RUN = ("wandb.init", "wandb.run")
+
+
+class Execution:
+    """The steps of a notebook.
+
+    Args:
+        source: the notebook's code.
+        training: where it trains.
+        installs: what it installs.
+    """
+
+    def __init__(self, source: Source, training: Training, installs: Installs) -> None:
+        self.source = source
+        self.tree = source.tree
+        self.training = training
+        self.installs = installs
+        self.graph: CallGraph = training.graph
+        self._does: dict[cst.Call, Does] = {}
+        names = {name: source.name(name) for name in ("local_rank", "is_main_process", "run_once")}
+        self._run_once = names["run_once"]
+        self._local = re.compile(rf"{_LOCAL_RANK}|\b{names['local_rank']}\b")
+        self._main = re.compile(rf"{_RANK}|\b{names['is_main_process']}\b")
+
+    # -- queries --------------------------------------------------------------------------------------------
+
+    def calls(
+        self, name: str | re.Pattern[str] = "", *, does: Does | None = None, phase: Phase | None = None
+    ) -> list[cst.Call]:
+        """Live calls that install nothing, in order.
+
+        Args:
+            name: the full name of what is called, or a pattern for all of it; empty for any.
+            does: some of what they do.
+            phase: some of the phases that they run in.
+        """
+        if isinstance(name, re.Pattern):
+            found = [call for each, calls in self._by_name.items() if name.fullmatch(each) for call in calls]
+            found.sort(key=self.tree.start)
+        else:
+            found = self._by_name.get(name, []) if name else self._live
+        return [
+            call
+            for call in found
+            if (does is None or self.does(call) & does) and (phase is None or self.phase(call) & phase)
+        ]
+
+    @cached_property
+    def _live(self) -> list[cst.Call]:
+        dropped = Phase.DEAD | Phase.INSTALL
+        return [call for call in self.tree.of(cst.Call) if not self.phase(call) & dropped]
+
+    @cached_property
+    def _by_name(self) -> dict[str, list[cst.Call]]:
+        found: dict[str, list[cst.Call]] = defaultdict(list)
+        for call in self._live:
+            found[self.tree.qualified(call.func)].append(call)
+        return found
+
+    def step(self, call: cst.Call) -> Step:
+        """Everything that is known of a call."""
+        return Step(call, self.phase(call), self.does(call), self.training.is_joint(call), self.who(call))
+
+    def does(self, call: cst.Call) -> Does:
+        """What a call does beyond giving a value."""
+        if call not in self._does:
+            self._does[call] = does(self.source, call)
+        return self._does[call]
+
+    # -- when -----------------------------------------------------------------------------------------------
+
+    def phase(self, node: cst.CSTNode) -> Phase:
+        """When a node runs; no phase in a function that nothing uses."""
+        if not self.tree.is_live(node):
+            return Phase.DEAD
+        if self.installs.covers(node):
+            return Phase.INSTALL
+        for above in self.tree.ancestors(node):
+            if isinstance(above, cst.FunctionDef):
+                return self._phases.get(above, Phase(0))
+            if isinstance(above, cst.Lambda) and above in self._phases:
+                return self._phases[above]
+        return self._phase_at(self.tree.start(node))
+
+    def runs(self, node: cst.CSTNode, phase: Phase = Phase.TOGETHER) -> bool:
+        """True for code that runs in some of these phases: as long as all processes are there."""
+        return bool(self.phase(node) & phase)
+
+    def _phase_at(self, offset: int) -> Phase:
+        """The phase of code that stands in no function."""
+        if offset >= self.training.end:
+            return Phase.AFTER
+        return Phase.BETWEEN if offset >= self._first_end else Phase.BEFORE
+
+    @cached_property
+    def _first_end(self) -> int:
+        """Where the first training's statement ends."""
+        events = self.training.events
+        return self.tree.span(self.tree.top_statement(events[0]))[1] if events else -1
+
+    @cached_property
+    def _phases(self) -> dict[Function, Phase]:
+        """The phases of functions, passed on from where each is used to those that it uses."""
+        inside: dict[Function | None, list[cst.FunctionDef]] = defaultdict(list)
+        found: dict[Function, Phase] = defaultdict(lambda: Phase(0))
+        for function in self.tree.of(cst.FunctionDef):
+            for use in self.graph.uses(function):
+                user = self.tree.function(use)
+                inside[user].append(function)
+                if user is None and not self.installs.covers(use):
+                    found[function] |= self._phase_at(self.tree.start(use))
+        for handed in self._called_by_trainers:
+            found[handed] |= Phase.DURING
+            if isinstance(handed, cst.Lambda):
+                inside[handed] = [each for name in self.tree.within(handed, cst.Name) for each in self._defined(name)]
+        pending: list[Function] = list(found)
+        while pending:
+            above = pending.pop()
+            for used in inside[above]:
+                if found[above] & ~found[used]:
+                    found[used] |= found[above]
+                    pending.append(used)
+        return dict(found)
+
+    def _defined(self, name: cst.Name) -> list[cst.FunctionDef]:
+        binding = self.tree.binding(name)
+        return [binding.node] if binding is not None and isinstance(binding.node, cst.FunctionDef) else []
+
+    # -- what trainers call ---------------------------------------------------------------------------------
+
+    @cached_property
+    def _called_by_trainers(self) -> set[Function]:
+        """Rewards, collators, callbacks, losses, metrics, lazy transforms, rows of a data set of the notebook's own."""
+        tree = self.tree
+        given: list[cst.CSTNode] = []
+        for call in self.training.trainers:
+            for position, each in enumerate(call.args):
+                name = each.keyword.value if each.keyword else ("model", "args")[position] if position < 2 else ""
+                if name not in _NOT_CALLED:
+                    given.append(each.value)
+                elif isinstance(made := tree.value(each.value), cst.Call):
+                    given.append(made.func)  # an object of a class of the notebook's own
+        for call in tree.of(cst.Call):
+            if isinstance(call.func, cst.Attribute) and call.func.attr.value in _LAZY and tree.is_live(call):
+                given += [each.value for each in call.args]
+        found = {
+            method
+            for owner in tree.of(cst.ClassDef)
+            if owner.bases and _CALLED_CLASSES.fullmatch(tree.class_name(owner.bases[0].value))
+            for method in self._methods(owner)
+        }
+        return found | self._functions_in(given)
+
+    def _functions_in(self, values: list[cst.CSTNode]) -> set[Function]:
+        """The functions that values hold: by name, in lists, made by other functions, as methods of objects."""
+        tree, found, seen = self.tree, set[Function](), set[cst.CSTNode]()
+        while values:
+            node = values.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            found.update(tree.within(node, cst.Lambda))
+            for name in tree.within(node, cst.Name):
+                binding = tree.binding(name)
+                if binding is None or binding.node in seen:
+                    continue
+                if isinstance(binding.node, cst.ClassDef):
+                    found.update(self._methods(binding.node))
+                elif isinstance(binding.node, cst.FunctionDef):
+                    if self.graph.call_of(name) is None:
+                        found.add(binding.node)
+                    else:
+                        seen.add(binding.node)
+                        returned = tree.within(binding.node, cst.Return)
+                        values += [each.value for each in returned if each.value is not None]
+                elif binding.value is not None:
+                    values.append(binding.value)
+        return found
+
+    def _methods(self, owner: cst.ClassDef) -> Iterator[cst.FunctionDef]:
+        for method in self.tree.within(owner, cst.FunctionDef):
+            if self.tree.scope(method) is owner and method.name.value != "__init__":
+                yield method
+
+    # -- who ------------------------------------------------------------------------------------------------
+
+    def who(self, node: cst.CSTNode) -> Who:
+        """Which processes run a node, as the notebook is written."""
+        for above in self.tree.ancestors(node):
+            if isinstance(above, cst.Call) and self.tree.text(above.func) == self._run_once:
+                return Who.MACHINE
+            asked = self._asked(above)
+            if asked is not Who.EVERY:
+                return asked
+        return Who.EVERY
+
+    def _asked(self, above: cst.CSTNode) -> Who:
+        """Which processes come into a statement, by its own test or decorator."""
+        if isinstance(above, cst.If):
+            return self.asks_rank(above.test)
+        heads: list[cst.CSTNode] = []
+        if isinstance(above, cst.With):
+            heads = [item.item for item in above.items]
+        elif isinstance(above, cst.FunctionDef):
+            heads = [decorator.decorator for decorator in above.decorators]
+        found = next((match for head in heads if (match := _IN_TURN.search(self.tree.text(head)))), None)
+        if found is None:
+            return Who.EVERY
+        return Who.MACHINE if "local" in found[0] else Who.MAIN
+
+    def asks_rank(self, test: cst.BaseExpression) -> Who:
+        """Whom a test lets through: it, or what it names, asks for the process's rank."""
+        names = [value for name in self.tree.within(test, cst.Name) if (value := self.tree.value(name)) is not name]
+        texts = [self.tree.text(part) for part in (test, *names)]
+        if any(self._local.search(text) for text in texts):
+            return Who.MACHINE
+        return Who.MAIN if any(self._main.search(text) for text in texts) else Who.EVERY
+
+    # -- alike ----------------------------------------------------------------------------------------------
+
+    def unlike(self, node: cst.CSTNode) -> list[cst.BaseExpression]:
+        """What a value is made of that each process gets another of: a time, a random name, a run's name."""
+        found: set[cst.BaseExpression] = set()
+        pending, seen = [node], set[cst.CSTNode]()
+        while pending:
+            part = pending.pop()
+            if part in seen:
+                continue
+            seen.add(part)
+            found.update(call for call in self.tree.within(part, cst.Call) if self.does(call) is Does.CLOCK)
+            found.update(each for each in self.tree.within(part, cst.Attribute) if self._names_run(each))
+            pending += [self.tree.value(name) for name in self.tree.within(part, cst.Name)]
+        return sorted(found, key=self.tree.start)
+
+    def _names_run(self, node: cst.Attribute) -> bool:
+        """True for the name of a run of Weights & Biases: all but the main process log nothing, under another."""
+        if node.attr.value not in ("id", "name"):
+            return False
+        run = self.tree.value(node.value)
+        return self.tree.qualified(run.func if isinstance(run, cst.Call) else run) in _RUN

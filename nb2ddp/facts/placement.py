@@ -1,0 +1,410 @@
+"""Where a statement is to run, decided in one place: by one process, by one for all, into nothing, by a shared answer.
+
+Every decision is an edit, or none where a person has to decide.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import libcst as cst
+
+from nb2ddp.facts.effects import Does, gives_an_object
+from nb2ddp.facts.execution import Execution, Phase, Who
+from nb2ddp.facts.traces import Traces
+from nb2ddp.syntax.edits import Edit, Guard, InsertAfter, Wrap
+from nb2ddp.syntax.tree import Statement, Tree, argument, keyword, small_statements
+
+WAIT_CALL = "PartialState().wait_for_everyone()"
+_FILE_TEST = re.compile(r"\b(exists|isfile|isdir|is_file|is_dir|listdir|glob)\(")
+_YES_OR_NO = re.compile(r"(?:\w+\.)*(?:exists|isfile|isdir|is_file|is_dir)")
+_WRITES_TO_FILE = re.compile(r"(json|pickle|yaml|joblib|cloudpickle|dill)\.(dump|safe_dump)")
+_LISTING = re.compile(r"\b(r?glob|listdir|iterdir|scandir|walk)\(")
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Where one call that acts is to run.
+
+    Attributes:
+        unit: the statement, or the function, that is placed as a whole.
+        edits: what places it; none where it may stay, or where a person has to decide.
+        stays: every process may do it as it is.
+    """
+
+    call: cst.Call
+    unit: Statement
+    edits: tuple[Edit, ...] = ()
+    stays: bool = False
+
+
+class Placement:
+    """Edits that place what may not run in every process.
+
+    Args:
+        execution: who runs what as the notebook is written.
+    """
+
+    def __init__(self, execution: Execution) -> None:
+        self.execution = execution
+        self.tree = execution.tree
+        self.training = execution.training
+        self.traces = Traces(execution)
+        self._name = execution.source.name
+
+    # -- decisions ------------------------------------------------------------------------------------------
+
+    @cached_property
+    def decisions(self) -> list[Decision]:
+        """Each call of Python that acts while all processes are there, with its place; each unit once."""
+        found: dict[cst.CSTNode, Decision] = {}
+        for call in self._acting:
+            if (made := self._decide(call)) is not None:
+                inside = any(above in found for above in self.tree.ancestors(call) if isinstance(above, cst.Call))
+                unit = call if any(isinstance(edit, Wrap) for edit in made.edits) else made.unit
+                if not inside:
+                    found.setdefault(unit, made)
+        return list(found.values())
+
+    @cached_property
+    def _acting(self) -> list[cst.Call]:
+        """Calls of Python that act while all processes are there; shell commands have a rule of their own."""
+        found = self.execution.calls(does=Does.ACT, phase=Phase.TOGETHER)
+        return [call for call in found if self.execution.source.form(call) is None]
+
+    def _decide(self, call: cst.Call) -> Decision | None:
+        function = self.tree.function(call)
+        if function is not None and (callers := self.writers.get(function)):
+            acting = [self.execution.does(each) & Does.ACT for each in self.tree.within(function, cst.Call)]
+            saves = all(does is Does.SAVE for does in acting if does)
+            edits = tuple(edit for each in callers for edit in self.once(each, in_whole_job=saves))
+            return Decision(call, function, edits) if edits else None
+        if self.runs_alone(call):
+            return None
+        unit = self._unit(call)
+        if _may_exist(self.tree, call):
+            return Decision(call, unit, stays=True)
+        edits = self._edits(call, unit)
+        if edits:
+            return Decision(call, unit, edits)
+        elsewhere = self.elsewhere(call)
+        if isinstance(unit, cst.With) or self.training.is_joint(unit):
+            if elsewhere:
+                return Decision(call, unit, (*elsewhere, *self.wait_after(unit)))
+            if _WRITES_TO_FILE.fullmatch(self.tree.qualified(call.func)):
+                return Decision(call, unit, stays=True)  # into a file that a call of its own has opened
+        if elsewhere and isinstance(target := self.tree.parents[call], cst.Assign) and len(target.targets) == 1:
+            waits = tuple(edit for close in self._closings(target) for edit in self.wait_after(close))
+            return Decision(call, unit, (*elsewhere, *waits))
+        return Decision(call, unit)
+
+    def _unit(self, call: cst.Call) -> Statement:
+        """The statement to run once: a `with open(...)` as a whole, else the call's own."""
+        statement = self.tree.statement(call)
+        around = (statement, *self.tree.ancestors(statement))
+        owner = next((above for above in around if isinstance(above, cst.With)), None)
+        opened = [item.item for item in owner.items] if owner is not None else []
+        opens = any(isinstance(i, cst.Call) and self.tree.qualified(i.func).endswith("open") for i in opened)
+        return owner if owner is not None and opens else statement
+
+    def _edits(self, call: cst.Call, unit: Statement) -> tuple[Edit, ...]:
+        """Run a whole statement once, where it leaves no trace; else hand the value of the call to all."""
+        in_whole_job = self.execution.does(call) is Does.SAVE
+        if isinstance(unit, cst.With):
+            return () if self.traces.leaves(unit) else self.once(unit, in_whole_job)
+        if _is_all_there_is(self.tree, call, unit):
+            return self.once(unit, in_whole_job)
+        return () if gives_an_object(self.tree, call) else self.shared(call, in_whole_job)
+
+    def _closings(self, opened: cst.Assign) -> list[Statement]:
+        """The statements of the same scope that close a file by the name that it is given."""
+        name, start = self.tree.text(opened.targets[0].target), self.tree.start(opened)
+        closed = [use for use in self.tree.attributes("close") if self.tree.text(use.value) == name]
+        scope = self.tree.scope(opened)
+        return [self.tree.statement(c) for c in closed if self.tree.scope(c) is scope and self.tree.start(c) > start]
+
+    @cached_property
+    def guards(self) -> list[Guard]:
+        """The guards of all decisions."""
+        return [edit for made in self.decisions for edit in made.edits if isinstance(edit, Guard)]
+
+    def once(self, node: cst.CSTNode, in_whole_job: bool = False) -> tuple[Edit, ...]:
+        """Run a statement on each machine's first process, or on the main process alone; the others wait for it.
+
+        Below a test or a `try` the wait follows the outermost one, which every process reaches. None where all
+        processes must run it, or where the main process is alone already.
+        """
+        if not self._is_shared_work(node):
+            return ()
+        statement = self._whole(self.tree.statement(node))
+        if self.training.is_joint(statement):
+            return ()
+        header = f"if {self._name('is_main_process')}" if in_whole_job else f"if {self._name('local_rank')} == 0"
+        barred = self._conditional(statement)
+        barred = None if barred is self.training.last else barred
+        if barred is statement:
+            return (Guard(statement, statement, header, WAIT_CALL),)
+        if barred is not None:
+            return (Guard(statement, statement, header), InsertAfter(barred, WAIT_CALL))
+        waits = [InsertAfter(top, WAIT_CALL) for top in self._run_by(node) if top is not self.training.last]
+        return (Guard(statement, statement, header), *waits)
+
+    def on_main_process(self, node: cst.CSTNode) -> tuple[Edit, ...]:
+        """Run a statement on the main process alone; nobody waits for it."""
+        statement = self.tree.statement(node)
+        if not self._is_shared_work(node) or self.training.is_joint(statement):
+            return ()
+        return (Guard(statement, statement, f"if {self._name('is_main_process')}"),)
+
+    def shared(self, call: cst.BaseExpression, in_whole_job: bool = False) -> tuple[Edit, ...]:
+        """Evaluate an expression on each machine's first process, or on the main one, and give the others its value.
+
+        None where not every process need come to it.
+        """
+        statement = self.tree.statement(call)
+        if self.training.is_joint(call) or _is_optional(self.tree, call):
+            return ()
+        return (self._run_once(call, in_whole_job),) if self._conditional(statement) is statement else ()
+
+    def elsewhere(self, call: cst.Call) -> tuple[Edit, ...]:
+        """Let all processes but one open nothing for writing, where all must run the line."""
+        mode = argument(call, "mode", 1)
+        only_writes = mode is not None and re.fullmatch("[wa][bt]?", str(self.tree.literal(mode.value)))
+        if self.tree.qualified(call.func) != "open" or not only_writes or not call.args or call.args[0].star:
+            return ()
+        path = call.args[0].value
+        bracket = ("(", ")") if isinstance(path, (cst.IfExp, cst.Lambda, cst.NamedExpr)) and not path.lpar else ("", "")
+        return (Wrap(path, bracket[0], f"{bracket[1]} if {self._name('local_rank')} == 0 else os.devnull"),)
+
+    def wait_after(self, statement: Statement) -> tuple[Edit, ...]:
+        """Wait for each other below a statement that every process runs."""
+        ends = self.tree.top_statement(statement) is self.training.last
+        return () if ends or self._conditional(statement) is not statement else (InsertAfter(statement, WAIT_CALL),)
+
+    def ask_once(self, test: cst.If) -> tuple[Edit, ...]:
+        """Ask the main process alone, so that none comes late and finds what another has made meanwhile."""
+        if self._conditional(test) is not test or self.tree.within(test.test, cst.NamedExpr):
+            return ()
+        asked = self._run_once(test.test, in_whole_job=True)
+        if _is_yes_or_no(self.tree, test.test):
+            return (asked,)
+        return (Wrap(test.test, f"{asked.before}bool(", f"){asked.after}"),)
+
+    def _run_once(self, node: cst.BaseExpression, in_whole_job: bool) -> Wrap:
+        return Wrap(node, f"{self._name('run_once')}(lambda: ", ", in_whole_job=True)" if in_whole_job else ")")
+
+    # -- who runs what, as placed ---------------------------------------------------------------------------
+
+    def runs_alone(self, node: cst.CSTNode) -> bool:
+        """True for what one process runs: below a question for the rank, or in a function that one process calls."""
+        if self.execution.who(node) is not Who.EVERY:
+            return True
+        return any(above in self.below_guards for above in self.tree.ancestors(node))
+
+    def runs_alone_as_placed(self, node: cst.CSTNode) -> bool:
+        """True for what one process runs in the notebook or in the script."""
+        start = self.tree.start(node)
+        spans = [(self.tree.start(guard.first), self.tree.span(guard.last)[1]) for guard in self.guards]
+        return self.runs_alone(node) or any(first <= start < end for first, end in spans)
+
+    def _is_shared_work(self, node: cst.CSTNode) -> bool:
+        """True for what every process would run while all are there."""
+        return self.execution.runs(node) and not self.runs_alone(node)
+
+    @cached_property
+    def writers(self) -> dict[cst.FunctionDef, list[cst.Call]]:
+        """Functions that do nothing but write, with their calls before the end of training, where each stands alone.
+
+        Every one of these calls is made at module level, so that one process can make it and the others wait.
+        """
+        found: dict[cst.FunctionDef, list[cst.Call]] = {}
+        for function in dict.fromkeys(self.tree.function(call) for call in self._acting):
+            callers = self._callers(function) if function is not None else []
+            if function is not None and callers and self.traces.only_writes(function):
+                found[function] = callers
+        return found
+
+    @cached_property
+    def below_guards(self) -> frozenset[cst.FunctionDef]:
+        """The functions of `writers`, and those that nothing else calls."""
+        found = set(self.writers)
+        calls = {function: self.execution.graph.calls(function) for function in self.tree.of(cst.FunctionDef)}
+        users = {function: {self.tree.function(call) for call in made} for function, made in calls.items() if made}
+        while more := {function for function, by in users.items() if function not in found and by <= found}:
+            found |= more
+        return frozenset(found)
+
+    def _callers(self, function: cst.FunctionDef) -> list[cst.Call]:
+        """The calls before the end of training, where each stands alone at module level; none for one that trains."""
+        graph, tree = self.execution.graph, self.tree
+        callers = [call for call in graph.calls(function) if self.execution.runs(call)]
+        alone = all(isinstance(tree.parents[call], cst.Expr) and tree.function(call) is None for call in callers)
+        trains = any(event in callers for event in self.training.events)
+        return callers if alone and not trains and len(callers) == len(graph.uses(function)) else []
+
+    # -- where all processes can wait -----------------------------------------------------------------------
+
+    def _conditional(self, statement: Statement, below: tuple[cst.FunctionDef, ...] = ()) -> Statement | None:
+        """The statement after which every process can wait: the outermost that not all may go through, or itself.
+
+        None in a function that not every process calls alike: a method, or one that is handed on or used after
+        training.
+        """
+        after: Statement = statement
+        for above in self.tree.ancestors(statement):
+            if isinstance(above, (cst.If, cst.Try, cst.While)):
+                if not _is_script_test(self.tree, above) and not self._shares_answer(above):
+                    after = above
+            elif isinstance(above, cst.With) and any(suppresses(self.tree, item) for item in above.items):
+                after = above
+            elif isinstance(above, cst.For) and not _runs_alike(self.tree, above):
+                after = above
+            elif isinstance(above, (cst.Lambda, cst.ClassDef)):
+                return None
+            elif isinstance(above, cst.FunctionDef):
+                return after if self._comes_back(above, statement) and self._called_alike(above, below) else None
+        return after
+
+    def _comes_back(self, function: cst.FunctionDef, statement: Statement) -> bool:
+        """True where no process leaves a function above a statement without the others."""
+        start = self.tree.start(statement)
+        early = [each for each in self.tree.within(function, cst.Return) if self.tree.start(each) < start]
+        return all(any(map(self._shares_answer, list(self.tree.ancestors(each))[:3])) for each in early)
+
+    def _called_alike(self, function: cst.FunctionDef, below: tuple[cst.FunctionDef, ...]) -> bool:
+        """True for a function that every process calls at the same places, all before the end of training."""
+        calls = self.execution.graph.calls(function)
+        statements = [self.tree.statement(call) for call in calls]
+        return (
+            function not in below
+            and bool(calls)
+            and len(calls) == len(self.execution.graph.uses(function))
+            and all(self.training.is_before_end(call) for call in calls)
+            and all(self._conditional(each, (*below, function)) is each for each in statements)
+            and not any(_is_optional(self.tree, call) for call in calls)
+        )
+
+    def _run_by(self, node: cst.CSTNode, below: tuple[cst.FunctionDef, ...] = ()) -> list[Statement]:
+        """The top-level statements before the end of training that run a node: around it, or calling its function."""
+        function = self.tree.function(node)
+        if function is None:
+            return [self.tree.top_statement(node)]
+        found: list[Statement] = []
+        for call in self.execution.graph.callers(function) if function not in below else ():
+            called = self._run_by(call, (*below, function))
+            found += [top for top in called if self.training.is_before_end(top) and top not in found]
+        return found
+
+    # -- tests of the file system ---------------------------------------------------------------------------
+
+    def is_asked_once(self, test: cst.CSTNode) -> bool:
+        """True for a test of the file system, one of whose branches writes and does more: see `ask_once`.
+
+        Where its body returns, what follows in the function is the other branch.
+        """
+        return (
+            isinstance(test, cst.If)
+            and bool(_FILE_TEST.search(self.tree.text(test.test)))
+            and self.tree.is_live(test.body)
+            and self._is_shared_work(test)
+            and any(self.acts(call) for call in self._in_branches(test))
+            and not all(self.traces.is_only_acting(line) for line in self.tree.within(test, cst.SimpleStatementLine))
+        )
+
+    def acts(self, call: cst.Call) -> bool:
+        """True for a live call that one process must make for all."""
+        return bool(self.execution.does(call) & Does.ACT) and self.tree.is_live(call)
+
+    def _shares_answer(self, test: cst.CSTNode) -> bool:
+        """True for a test that is asked once for all processes, so that they take the same branch."""
+        return isinstance(test, cst.If) and self.is_asked_once(test) and bool(self.ask_once(test))
+
+    def _in_branches(self, test: cst.If) -> list[cst.Call]:
+        """The calls of a test's branches."""
+        last = test.body.body[-1]
+        function = self.tree.function(test)
+        if function is None or not isinstance((small_statements(last) or (last,))[-1], cst.Return):
+            return self.tree.within(test, cst.Call)
+        start = self.tree.start(test)
+        return [call for call in self.tree.within(function, cst.Call) if self.tree.start(call) >= start]
+
+    def _whole(self, statement: Statement) -> Statement:
+        """The largest `if` or `try` around a statement that does nothing but what runs once, as it does."""
+        tree = self.tree
+        for above in tree.ancestors(statement):
+            if isinstance(above, (cst.If, cst.Try)) and not isinstance(tree.parents[above], cst.If):
+                if not all(self.traces.is_only_acting(line) for line in tree.within(above, cst.SimpleStatementLine)):
+                    break
+                if any(tree.within(above, kind) for kind in (cst.SimpleStatementSuite, cst.FunctionDef)):
+                    break
+                acting = [self.execution.does(call) for call in tree.within(above, cst.Call)]
+                if len({does is Does.SAVE for does in acting if does & Does.ACT}) > 1:
+                    break  # some once a machine, some once in the whole job
+                statement = above
+            elif not isinstance(above, (cst.IndentedBlock, cst.If, cst.Else, cst.ExceptHandler, cst.Finally, cst.Try)):
+                break
+        return statement
+
+
+def _may_exist(tree: Tree, call: cst.Call) -> bool:
+    """True for a folder that is made where there is none: all may make it."""
+    given = keyword(call, "exist_ok")
+    is_folder = tree.qualified(call.func) == "os.makedirs" or tree.text(call.func).endswith(".mkdir")
+    return is_folder and given is not None and tree.literal(given.value) is True
+
+
+def _is_all_there_is(tree: Tree, call: cst.Call, statement: Statement) -> bool:
+    """True for a line that does nothing but a call, or prints it, or asks something of it: `open(...).write(...)`."""
+    small = small_statements(statement)
+    whole = small[0].value if len(small) == 1 and isinstance(small[0], cst.Expr) else None
+    if not isinstance(whole, cst.Call):
+        return False
+    owner = whole.func.value if isinstance(whole.func, cst.Attribute) else None
+    return call in (whole, owner) or tree.qualified(whole.func) == "print"
+
+
+def suppresses(tree: Tree, item: cst.WithItem) -> bool:
+    """True for `with contextlib.suppress(...)`, which an exception leaves."""
+    return isinstance(item.item, cst.Call) and tree.qualified(item.item.func) == "contextlib.suppress"
+
+
+def _runs_alike(tree: Tree, loop: cst.For) -> bool:
+    """True for a loop that no process leaves before another: over no files, which one process may just be writing."""
+    values = [loop.iter, *(tree.value(name) for name in tree.within(loop.iter, cst.Name))]
+    listed = any(_LISTING.search(tree.text(value)) for value in values)
+    return not listed and not any(tree.within(loop, kind) for kind in (cst.Break, cst.Continue))
+
+
+def _is_optional(tree: Tree, call: cst.BaseExpression) -> bool:
+    """True for a call that its own statement may leave out, or make elsewhere or later."""
+    inner = (cst.Lambda, cst.GeneratorExp, cst.IfExp, cst.BooleanOperation)
+    above = list(_inside_statement(tree, call))
+    made = [node for node in above if isinstance(node, (cst.ListComp, cst.SetComp, cst.DictComp))]
+    loops = [loop for each in made for loop in tree.within(each, cst.CompFor)]
+    return any(isinstance(node, inner) for node in above) or any(loop.ifs for loop in loops)
+
+
+def _inside_statement(tree: Tree, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """What stands around a node in its own statement."""
+    start = tree.start(tree.statement(node))
+    return (above for above in tree.ancestors(node) if tree.start(above) >= start)
+
+
+def _is_script_test(tree: Tree, statement: cst.CSTNode) -> bool:
+    """True for `if __name__ == "__main__":`."""
+    return isinstance(statement, cst.If) and "__name__" in tree.text(statement.test)
+
+
+def _is_yes_or_no(tree: Tree, test: cst.BaseExpression) -> bool:
+    """True for a test whose value is True or False, and so can be sent to other processes."""
+    if isinstance(test, cst.BooleanOperation):
+        return _is_yes_or_no(tree, test.left) and _is_yes_or_no(tree, test.right)
+    if isinstance(test, cst.Call):
+        method = test.func.attr.value if isinstance(test.func, cst.Attribute) else tree.qualified(test.func)
+        return bool(_YES_OR_NO.fullmatch(method))
+    return isinstance(test, cst.Comparison) or (
+        isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not)
+    )

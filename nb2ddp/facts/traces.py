@@ -1,0 +1,112 @@
+"""What code leaves behind in memory: the trace that other processes would miss if one ran it for all."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from nb2ddp.facts.effects import Does
+from nb2ddp.facts.execution import Execution
+from nb2ddp.syntax.tree import Statement
+
+
+class Traces:
+    """Whether statements and functions change what is read elsewhere.
+
+    Args:
+        execution: the notebook's steps.
+    """
+
+    def __init__(self, execution: Execution) -> None:
+        self.execution = execution
+        self.tree = execution.tree
+        self._callees = {
+            call: function for function in self.tree.of(cst.FunctionDef) for call in execution.graph.calls(function)
+        }
+
+    def is_only_acting(self, line: cst.SimpleStatementLine) -> bool:
+        """True for a line that writes, fetches or runs something, binds no name and needs no other process."""
+        if self.execution.training.is_joint(line):
+            return False
+        for small in line.body:
+            call = small.value if isinstance(small, cst.Expr) else None
+            acts = isinstance(call, cst.Call) and self.execution.does(call) & Does.ACT
+            tells = isinstance(call, cst.Call) and (
+                self.tree.qualified(call.func) == "print" or self.execution.source.is_shell(call)
+            )
+            if not (acts or tells or isinstance(small, cst.Pass)):
+                return False
+        return True
+
+    def leaves(self, statement: Statement) -> bool:
+        """True for a statement that binds or changes what is read outside it, or moves a generator."""
+        if self.tree.is_bound_for_later(statement):
+            return True
+        calls = [call for call in self.tree.within(statement, cst.Call) if self.tree.is_live(call)]
+        if any(self.execution.does(call) & (Does.DRAW | Does.SEED) for call in calls):
+            return True
+        if any(not self._is_its_own(statement, owner) for owner in self._changed(statement, calls)):
+            return True
+        return any(call in self._callees and not self.only_writes(self._callees[call]) for call in calls)
+
+    def only_writes(self, function: cst.FunctionDef, below: frozenset[cst.FunctionDef] = frozenset()) -> bool:
+        """True for a function that leaves no trace, and calls nothing that others call and that writes too."""
+        tree, below = self.tree, below | {function}
+        if any(tree.within(function, kind) for kind in (cst.Global, cst.Nonlocal, cst.Yield, cst.Del)):
+            return False
+        calls = [call for call in tree.within(function.body, cst.Call) if tree.is_live(call)]
+        if any(self.execution.does(call) & (Does.DRAW | Does.SEED) for call in calls):
+            return False
+        given = {param.name.value for param in tree.within(function.params, cst.Param)}
+        if any(not self._is_its_own(function, owner) for owner in self._changed(function, calls, given)):
+            return False
+        for call in calls:
+            callee = self._callees.get(call)
+            if callee is None or callee in below:
+                continue
+            alone = all(tree.function(other) in below for other in self.execution.graph.calls(callee))
+            writes_too = any(self.execution.does(each) & Does.ACT for each in tree.within(callee, cst.Call))
+            if (writes_too and not alone) or not self.only_writes(callee, below):
+                return False
+        return all(self._is_harmless(function, call) for call in calls if isinstance(tree.parents[call], cst.Expr))
+
+    def _changed(
+        self, code: cst.CSTNode, calls: list[cst.Call], given: set[str] | None = None
+    ) -> list[cst.BaseExpression]:
+        """What code changes: `x` in `x.a = 1`, `x[0] = 1`, `x += y`, `x.append(1)`, `next(x)`."""
+        tree = self.tree
+        grown = [node.target for node in tree.within(code, cst.AugAssign)]
+        targets = [*grown, *(node.target for node in tree.within(code, cst.AssignTarget))]
+        targets += [node.target for node in tree.within(code, cst.AnnAssign)]
+        changed = [target.value for target in targets if isinstance(target, (cst.Attribute, cst.Subscript))]
+        changed += [name for name in grown if isinstance(name, cst.Name) and (given is None or name.value in given)]
+        changed += [call.args[0].value for call in calls if tree.qualified(call.func) == "next" and call.args]
+        methods = [call.func for call in calls if self.execution.does(call) & Does.CHANGE]
+        return changed + [method.value for method in methods if isinstance(method, cst.Attribute)]
+
+    def _is_its_own(self, code: cst.CSTNode, node: cst.BaseExpression) -> bool:
+        """True for an object that code has made: bound there to what a call or a display gives, or opened."""
+        while isinstance(node, (cst.Attribute, cst.Subscript)):
+            node = node.value
+        tree = self.tree
+        binding = tree.binding(node) if isinstance(node, cst.Name) else None
+        start, end = tree.span(code)
+        if binding is None or not start <= binding.offset < end or isinstance(binding.node, cst.Param):
+            return False
+        made = binding.value
+        if isinstance(binding.node, cst.Assign) and isinstance(binding.node.value, cst.Call):
+            made = binding.node.value  # also of `figure, axes = subplots()`
+        if isinstance(made, cst.Call) and isinstance(made.func, cst.Attribute):  # `json.load(f)`, not `known.get("a")`
+            return not tree.qualified(made.func).startswith(".") or self._is_its_own(code, made.func)
+        if made is not None:
+            return not isinstance(made, (cst.Name, cst.Attribute, cst.Subscript))
+        return isinstance(binding.node, cst.WithItem)
+
+    def _is_harmless(self, function: cst.FunctionDef, call: cst.Call) -> bool:
+        """True for a call on a line of its own that writes, tells something, or changes what the function has made."""
+        owner = call.func.value if isinstance(call.func, cst.Attribute) else None
+        return (
+            call in self._callees
+            or self.execution.source.is_shell(call)
+            or bool(self.execution.does(call) & (Does.ACT | Does.TELL))
+            or (owner is not None and self._is_its_own(function, owner))
+        )

@@ -31,6 +31,7 @@ from nb2ddp.rules import (
     question,
     rank_test,
     rank_variables,
+    reward_draws,
     sampling_seed,
     seeds,
     server,
@@ -91,4 +92,5 @@ RULES: tuple[Rule, ...] = (
     rank_test.RULE,
     server.RULE,
     tracker.RULE,
+    reward_draws.RULE,
 )

@@ -41,7 +41,21 @@ class _Option(click.Option):
 
 
 class _Command(click.Command):
-    """A command whose help lists its options by topic."""
+    """A command whose help lists its options by topic, and that hands `rehearse ...` on to the command of that name."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Take the words after `rehearse` for those of `nb2ddp rehearse`."""
+        if args[:1] != ["rehearse"]:
+            return super().make_context(info_name, args, parent, **extra)
+        from nb2ddp.cli.rehearse import rehearse
+
+        return rehearse.make_context(f"{info_name} rehearse", args[1:], parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Do what the context's own command does."""
+        return super().invoke(ctx) if ctx.command is self else ctx.command.invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write one list of options for each section."""

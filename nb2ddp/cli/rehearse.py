@@ -1,0 +1,127 @@
+"""`nb2ddp rehearse`: see a script train in several processes on this machine."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import click
+
+_EXAMPLES = """\
+\b
+Examples:
+  nb2ddp rehearse train.py                      a converted script, or any with a Trainer
+  nb2ddp rehearse notebook.ipynb --processes 4  convert it first
+  nb2ddp rehearse train.py --report page.html
+
+\b
+Exit code: 0 ready; 1 a fault; 2 it could not be rehearsed, or wrong usage.
+It runs the script: see docs/rehearsal.md for what that is protected from.
+"""
+
+
+@click.command(
+    name="rehearse",
+    epilog=_EXAMPLES,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.argument("path", metavar="SCRIPT", type=click.Path(path_type=Path))
+@click.option("--processes", type=click.IntRange(2, 64), default=2, help="Processes of the second run (default 2).")
+@click.option("--steps", type=click.IntRange(1, 100), default=3, help="Steps of each training (default 3).")
+@click.option("--timeout", type=click.IntRange(10), default=300, help="Seconds of each run (default 300).")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How to tell the verdict.")
+@click.option("--report", type=click.Path(path_type=Path, dir_okay=False), help="Also write it as a page of HTML.")
+@click.option("--keep", type=click.Path(path_type=Path), help="A new folder in which everything about the runs stays.")
+@click.option("--hub", type=click.Path(path_type=Path), help="A folder of stand-in models and data sets to use again.")
+@click.option("--trust", is_flag=True, help="Let the script start programs, reach the network and write anywhere.")
+@click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
+@click.pass_context
+def rehearse(ctx: click.Context, /, path: Path, **options: Any) -> None:
+    """Train SCRIPT with small stand-ins on the CPU, as one process and as several, and compare.
+
+    SCRIPT is a Python file, or a notebook, which is converted first. Models and data sets are replaced by small random
+    ones; nothing is downloaded, pushed or logged in to.
+    """
+    ctx.exit(run(path, **options))
+
+
+def run(path: Path, *, form: str = "text", report: Path | None = None, quiet: bool = False, **options: Any) -> int:
+    """Rehearse one script or notebook, and tell the verdict.
+
+    Args:
+        path: a Python file or a notebook.
+        form: "text" or "json", on standard output.
+        report: where a page is written, or None.
+        quiet: show no progress.
+        options: those of the command line, by name.
+
+    Returns:
+        The exit code.
+    """
+    from nb2ddp.rehearsal import report as telling
+    from nb2ddp.rehearsal.plan import PlanError, read
+    from nb2ddp.rehearsal.rehearse import Options, rehearse
+
+    keep = options.get("keep")
+    if keep is not None and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
+        raise click.UsageError(f"--keep {keep}: it exists, and is not an empty folder")
+    with tempfile.TemporaryDirectory(prefix="nb2ddp-script-") as scratch:
+        try:
+            plan = read(_script(path, Path(scratch)), path.resolve().parent)
+        except PlanError as error:
+            click.echo(f"{path}{f':{error.line}' if error.line else ''}: {error}", err=True)
+            return 2
+        chosen = Options(
+            options.get("processes", 2),
+            options.get("steps", 3),
+            options.get("timeout", 300),
+            options.get("trust", False),
+            keep,
+            options.get("hub"),
+        )
+        progress = _Progress(is_shown=not quiet and sys.stderr.isatty())
+        try:
+            verdict = rehearse(plan, chosen, progress)
+        except KeyboardInterrupt:
+            click.echo("Interrupted. Nothing is left behind.", err=True)
+            return 130
+        finally:
+            progress("")
+    if report is not None:
+        report.write_text(telling.as_page(verdict), encoding="utf-8")
+    click.echo(telling.as_json(verdict) if form == "json" else "\n".join(telling.text_lines(verdict)))
+    return verdict.code
+
+
+def _script(path: Path, scratch: Path) -> Path:
+    """The script to rehearse: `path`, or what its conversion writes."""
+    from nb2ddp.rehearsal.plan import PlanError
+
+    if path.suffix.lower() == ".py" or not path.exists():
+        return path
+    from nb2ddp.convert import convert_source
+    from nb2ddp.results import NotebookError
+
+    script = scratch / f"{path.stem}.py"
+    try:
+        done = convert_source(path.read_text(encoding="utf-8"), path.stem, script.name)
+    except (NotebookError, UnicodeDecodeError) as error:
+        raise PlanError(str(error)) from None
+    script.write_text(done.files[script.name], encoding="utf-8")
+    return script
+
+
+class _Progress:
+    """One line on the terminal that says what happens now."""
+
+    def __init__(self, *, is_shown: bool) -> None:
+        self.is_shown = is_shown
+        self.last = ""
+
+    def __call__(self, text: str) -> None:
+        """Show `text` in place of what was shown."""
+        if self.is_shown and text != self.last:
+            self.last = text
+            click.echo(f"\r\x1b[2K{text[:100]}", nl=False, err=True)

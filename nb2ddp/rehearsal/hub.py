@@ -1,0 +1,273 @@
+"""A hub of this machine alone: any model and data set, small and random, built when it is first asked for.
+
+It speaks as much of the hub's HTTP interface (https://huggingface.co/docs/hub/api) as huggingface_hub, transformers and
+datasets use, and takes uploads without keeping them. The processes of a rehearsal are told of it by HF_ENDPOINT.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+START = Path(__file__).resolve().parent / "stage" / "start.py"
+_COMMIT = "0123456789abcdef0123456789abcdef01234567"
+_DATE = "2025-01-01T00:00:00.000Z"
+_ACTIONS = "revision tree paths-info refs commits preupload commit branch tag settings xet-write-token treesize".split()
+_USER = {
+    "type": "user",
+    "id": "0",
+    "name": "rehearsal",
+    "fullname": "rehearsal",
+    "email": "",
+    "orgs": [],
+    "isPro": False,
+}
+_TOKEN = {"accessToken": {"displayName": "rehearsal", "role": "write", "createdAt": _DATE}, "type": "access_token"}
+
+
+@dataclass(frozen=True)
+class DataHints:
+    """What a script says about a data set that it loads."""
+
+    used: tuple[str, ...] = ()  #: columns
+    splits: tuple[str, ...] = ("train", "test", "validation")
+    configs: tuple[str, ...] = ("default",)
+    rows: int = 600
+
+
+@dataclass
+class Hub:
+    """The repositories, below one folder.
+
+    Args:
+        folder: where they are built; what is there already is offered as it is.
+        environment: of the program that builds them.
+        hints: what the script says about its data sets, by id.
+    """
+
+    folder: Path
+    environment: Mapping[str, str]
+    hints: Mapping[str, DataHints] = field(default_factory=dict)
+    offered: dict[tuple[str, str], str] = field(default_factory=dict)  #: (type, id) -> what went wrong, or ""
+
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()
+        self._builder: subprocess.Popen[str] | None = None
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._server.daemon_threads = True
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self.address = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def close(self) -> None:
+        """Stop answering, and end the program that builds."""
+        self._server.shutdown()
+        self._server.server_close()
+        if self._builder is not None:
+            self._builder.kill()
+            self._builder.wait()
+
+    def repository(self, kind: str, name: str) -> Path | None:
+        """The folder of a repository, built if it is missing; None where there is no such repository."""
+        if kind not in ("models", "datasets") or not _is_offered(kind, name, self.hints):
+            return None
+        folder = self.folder / kind / name.replace("/", "--")
+        with self._lock:
+            if (kind, name) not in self.offered:
+                self.offered[kind, name] = "" if folder.is_dir() else self._build(kind, name, folder)
+        return folder if folder.is_dir() else None
+
+    def _build(self, kind: str, name: str, folder: Path) -> str:
+        if self._builder is None:
+            command = [sys.executable, str(START), "build"]
+            self._builder = subprocess.Popen(
+                command,
+                env=self.environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                start_new_session=True,
+            )
+        assert self._builder.stdin is not None
+        assert self._builder.stdout is not None
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        request: dict[str, Any] = {"type": kind, "name": name, "folder": str(folder)}
+        if kind == "datasets":
+            request |= vars(self.hints.get(name, DataHints()))
+        try:
+            self._builder.stdin.write(json.dumps(request) + "\n")
+            self._builder.stdin.flush()
+            return self._builder.stdout.readline().strip()
+        except OSError as error:
+            return f"the program that builds stand-ins has ended: {error}"
+
+
+def _is_offered(kind: str, name: str, hints: Mapping[str, DataHints]) -> bool:
+    """Whether an id may be one of the hub's: not a name of the script's own folders, nor a counter of starts."""
+    if name.startswith("unslothai/"):
+        return False
+    known = kind == "datasets" and name in hints
+    return "/" in name or known or bool(re.match(r"gpt2|bert-|distilbert|roberta|t5-", name))
+
+
+def _entries(folder: Path, below: str = "", *, recursive: bool = True) -> list[dict[str, Any]]:
+    """What the hub says about the files of a folder."""
+    found = []
+    for path in sorted((folder / below).rglob("*") if recursive else (folder / below).glob("*")):
+        about: dict[str, Any] = {"path": path.relative_to(folder).as_posix(), "oid": _tag(path), "size": 0}
+        about |= {"type": "file", "size": path.stat().st_size} if path.is_file() else {"type": "directory"}
+        found.append(about)
+    return found
+
+
+def _tag(path: Path) -> str:
+    """A name for the content of a file that is never changed."""
+    return hashlib.sha1(f"{path}{path.stat().st_size}".encode()).hexdigest()
+
+
+def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Say nothing: the processes say what they load."""
+
+        def say(self, about: Any, status: int = 200, /, **headers: str) -> None:
+            body = about if isinstance(about, bytes) else json.dumps(about).encode()
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name.replace("_", "-"), value)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+        def lacks(self, code: str) -> None:
+            self.say({"error": code}, 404, X_Error_Code=code, X_Error_Message=f"{code}: no such thing in a rehearsal")
+
+        def do_GET(self) -> None:
+            address = urlsplit(self.path)
+            path = unquote(address.path)
+            resolve = re.match(r"/(datasets/|spaces/)?(.+?)/(?:resolve|raw)/[^/]+/(.+)", path)
+            if path == "/api/whoami-v2":
+                self.say(_USER | {"auth": _TOKEN})
+            elif path.startswith("/api/"):
+                self.api(path, {key: values[-1] for key, values in parse_qs(address.query).items()})
+            elif resolve:
+                self.file((resolve[1] or "models/").rstrip("/"), resolve[2], resolve[3])
+            else:
+                self.lacks("EntryNotFound")
+
+        do_HEAD = do_GET
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            path = unquote(urlsplit(self.path).path)
+            if path == "/api/validate-yaml":
+                self.say({"warnings": [], "errors": []})
+            elif path == "/api/repos/create":
+                name = json.loads(body)
+                full = f"{name.get('organization') or _USER['name']}/{name['name']}"
+                self.say({"url": f"{hub.address}/{full}", "name": full, "id": full})
+            elif "/preupload/" in path:
+                files = [
+                    {"path": file["path"], "uploadMode": "regular", "shouldIgnore": False}
+                    for file in json.loads(body)["files"]
+                ]
+                self.say({"files": files})
+            elif "/paths-info/" in path:
+                self.api(path, _form(body))
+            else:
+                self.say(
+                    {
+                        "success": True,
+                        "commitUrl": f"{hub.address}/commit/{_COMMIT}",
+                        "commitOid": _COMMIT,
+                        "hookOutput": "",
+                        "url": hub.address,
+                    }
+                )
+
+        do_PUT = do_DELETE = do_POST
+
+        def api(self, path: str, asked: Mapping[str, Any]) -> None:
+            _, kind, *rest = path.strip("/").split("/")
+            at = next((i for i, part in enumerate(rest) if i and part in _ACTIONS), len(rest))
+            name, action = "/".join(rest[:at]), rest[at] if at < len(rest) else "info"
+            folder = hub.repository(kind, name) if name else None
+            if folder is None:
+                self.lacks("RepoNotFound")
+            elif action == "tree":
+                below = "/".join(rest[at + 2 :])
+                exists = (folder / below).is_dir()
+                self.say(
+                    _entries(folder, below, recursive=bool(asked.get("recursive", "").lower() == "true"))
+                ) if exists else self.lacks("EntryNotFound")
+            elif action == "paths-info":
+                self.say([entry for entry in _entries(folder) if entry["path"] in asked.get("paths", ())])
+            elif action == "refs":
+                self.say(
+                    {
+                        "branches": [{"name": "main", "ref": "refs/heads/main", "targetCommit": _COMMIT}],
+                        "converts": [],
+                        "tags": [],
+                    }
+                )
+            else:
+                self.say(_information(kind, name, folder))
+
+        def file(self, kind: str, name: str, path: str) -> None:
+            folder = hub.repository(kind, name)
+            if folder is None:
+                self.lacks("RepoNotFound")
+            elif not (folder / path).is_file():
+                self.lacks("EntryNotFound")
+            else:
+                about = {"ETag": f'"{_tag(folder / path)}"', "X_Repo_Commit": _COMMIT, "Accept_Ranges": "bytes"}
+                data = (folder / path).read_bytes()
+                part = re.match(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
+                if part:
+                    end = min(int(part[2] or len(data)), len(data) - 1)
+                    span = f"bytes {part[1]}-{end}/{len(data)}"
+                    self.say(data[int(part[1]) : end + 1], 206, Content_Range=span, **about)
+                else:
+                    self.say(data, **about)
+
+    return Handler
+
+
+def _information(kind: str, name: str, folder: Path) -> dict[str, Any]:
+    files = [entry for entry in _entries(folder) if entry["type"] == "file"]
+    return {
+        "_id": name,
+        "id": name,
+        "modelId": name,
+        "sha": _COMMIT,
+        "lastModified": _DATE,
+        "createdAt": _DATE,
+        "private": False,
+        "gated": False,
+        "disabled": False,
+        "downloads": 0,
+        "likes": 0,
+        "tags": [],
+        "siblings": [{"rfilename": entry["path"], "size": entry["size"]} for entry in files],
+    }
+
+
+def _form(body: bytes) -> dict[str, Any]:
+    """The paths that are asked for, in JSON or as a form."""
+    try:
+        return dict(json.loads(body))
+    except ValueError:
+        return dict(parse_qs(body.decode()))

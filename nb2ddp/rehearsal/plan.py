@@ -1,0 +1,210 @@
+"""What is known of a script before it runs: what it loads, with what it trains, where it names devices."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from nb2ddp.rehearsal.hub import DataHints
+
+#: What Unsloth's CPU backend offers (`unsloth._cpu_init.__all__` of 2026.10.9), and the trainers that it takes.
+_CPU_NAMES = frozenset(
+    "FastLanguageModel FastModel is_bfloat16_supported is_bf16_supported get_chat_template apply_chat_template "
+    "standardize_data_formats standardize_sharegpt train_on_responses_only UnslothTrainer "
+    "UnslothTrainingArguments".split()
+)
+_CPU_TRAINERS = frozenset({"SFTTrainer", "UnslothTrainer", "Trainer"})
+_NEEDED = ("torch", "transformers", "accelerate", "datasets", "psutil")
+_SPREAD = ("auto", "balanced", "balanced_low_0", "sequential")
+_FIELDS = ("dataset_text_field", "text_column", "label_column")
+_NO_COLUMN = frozenset("input_ids attention_mask role content from value type user assistant system human gpt".split())
+
+
+class PlanError(Exception):
+    """A script that cannot be rehearsed, in one sentence; `line` where it is a line's fault."""
+
+    def __init__(self, message: str, line: int | None = None) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A script and what it needs."""
+
+    name: str
+    text: str
+    folder: Path  #: where it stands, and the files that it reads
+    trainers: tuple[str, ...]
+    unsloth: str  #: "real", "stand-in", or "" where it is not used
+    data: dict[str, DataHints]
+    files: tuple[Path, ...]  #: files beside the script that it names
+    spread: tuple[tuple[int, str], ...] = ()  #: lines that load a model over all GPUs, or on a fixed one
+    cells: dict[int, int] = field(default_factory=dict)  #: first line of a cell -> its number in the notebook
+
+    def place(self, line: int | None) -> str:
+        """A line as a person reads it: `train.py:120 (cell 14)`."""
+        cell = max((start for start in self.cells if line is not None and start <= line), default=None)
+        return f"{self.name}:{line or '?'}" + (f" (cell {self.cells[cell]})" if cell else "")
+
+    def source(self, line: int | None) -> str:
+        """The text of a line."""
+        lines = self.text.splitlines()
+        return lines[line - 1].strip() if line and line <= len(lines) else ""
+
+
+def read(path: Path, folder: Path | None = None) -> Plan:
+    """Read a script.
+
+    Args:
+        path: a Python file.
+        folder: where the files stand that it reads, if not beside it.
+
+    Returns:
+        What it needs.
+
+    Raises:
+        PlanError: it cannot be read, is not Python, or trains nothing that a rehearsal could follow.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        tree = ast.parse(text)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
+        raise PlanError(f"it cannot be read: {reason}") from None
+    except (SyntaxError, ValueError) as error:
+        raise PlanError(f"it is not Python: {error}", getattr(error, "lineno", None)) from None
+    trainers = tuple(dict.fromkeys(name for name in _called(tree) if re.search(r"Trainer$", name)))
+    if not trainers or not re.search(r"\.\s*train\s*\(", text):
+        raise PlanError("it trains nothing: a rehearsal follows train() of a Trainer (transformers, TRL, ...)")
+    _require(tree)
+    marks = enumerate(text.splitlines(), start=1)
+    return Plan(
+        path.name,
+        text,
+        folder or path.resolve().parent,
+        trainers,
+        _unsloth(tree, text, trainers),
+        dict(_data(tree)),
+        tuple(_files(tree, folder or path.resolve().parent)),
+        tuple(_spread(tree)),
+        {
+            number: int(mark[1] or 0)
+            for number, line in marks
+            if (mark := re.match(r"# %% (?:Cell (\d+))?", line)) and mark[1]
+        },
+    )
+
+
+def _called(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            yield ast.unparse(node.func).split(".")[-1]
+        elif isinstance(node, ast.ClassDef):
+            yield from (ast.unparse(base).split(".")[-1] for base in node.bases)
+
+
+def _imported(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """Every import: the module, and the name that is taken from it."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((each.name, "") for each in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield from ((node.module, each.name) for each in node.names)
+
+
+def _require(tree: ast.AST) -> None:
+    used = {module.split(".")[0] for module, _ in _imported(tree)}
+    wanted = [*_NEEDED, *(name for name in ("trl", "peft", "sentence_transformers") if name in used)]
+    if "unsloth" in used:
+        wanted += ["trl", "peft"]
+    missing = [name for name in dict.fromkeys(wanted) if importlib.util.find_spec(name) is None]
+    if missing:
+        raise PlanError(f'a rehearsal needs {", ".join(missing)}: pip install "nb2ddp[rehearse]"')
+
+
+def _unsloth(tree: ast.AST, text: str, trainers: tuple[str, ...]) -> str:
+    """Whether the real Unsloth can train this on a CPU."""
+    names = {name for module, name in _imported(tree) if module.split(".")[0] == "unsloth" and name}
+    if not any(module.split(".")[0] == "unsloth" for module, _ in _imported(tree)):
+        return ""
+    own = {name for name in names if not name.startswith("hf_") and name != "__version__"}
+    takes = own <= _CPU_NAMES and set(trainers) <= _CPU_TRAINERS and "fast_inference" not in text
+    other = re.search(r"AutoProcessor|AutoModelFor(?!CausalLM)|auto_model\s*=|ForConditionalGeneration|\"audio\"", text)
+    return "real" if takes and not other and importlib.util.find_spec("unsloth") else "stand-in"
+
+
+def _constant(node: ast.AST | None) -> str | None:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
+
+
+def _data(tree: ast.AST) -> Iterator[tuple[str, DataHints]]:
+    """Each data set that the script loads, with the columns, splits and configurations that it speaks of."""
+    used = tuple(dict.fromkeys(_columns(tree)))
+    most = max([600, *(number for number in _sizes(tree) if number <= 20_000)])
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "load_dataset" and node.args):
+            continue
+        given = {each.arg: _constant(each.value) for each in node.keywords}
+        name = _constant(node.args[0])
+        if name is None or name in ("json", "csv", "parquet", "text", "imagefolder", "audiofolder"):
+            continue
+        configuration = (_constant(node.args[1]) if len(node.args) > 1 else None) or given.get("name")
+        splits = re.findall(r"([A-Za-z]\w*)(?:\[|\+|$)", given.get("split") or "")
+        yield (
+            name,
+            DataHints(
+                used,
+                tuple(dict.fromkeys([*splits, "train", "test", "validation"])),
+                (configuration or "default",),
+                most,
+            ),
+        )
+
+
+def _columns(tree: ast.AST) -> Iterator[str]:
+    """Names that may be columns: what rows are subscripted with, and fields of trainers that name columns."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript) and (name := _constant(node.slice)) and isinstance(node.ctx, ast.Load):
+            if name not in _NO_COLUMN and "environ" not in ast.unparse(node.value):
+                yield name
+        elif isinstance(node, ast.keyword) and node.arg in _FIELDS and (name := _constant(node.value)):
+            yield name
+
+
+def _sizes(tree: ast.AST) -> Iterator[int]:
+    """How many rows the script takes at least, of some data set."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "range":
+            yield from (
+                each.value for each in node.args if isinstance(each, ast.Constant) and isinstance(each.value, int)
+            )
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield from map(int, re.findall(r"^\w+\[:(\d{1,6})\]$", node.value))
+
+
+def _files(tree: ast.AST, folder: Path) -> Iterator[Path]:
+    """Files in the script's folder that its texts name, up to 64 MB each."""
+    for node in ast.walk(tree):
+        text = _constant(node)
+        if text and 0 < len(text) < 200 and "\0" not in text and not text.startswith(("/", "~", "..", ".")):
+            path = folder / text
+            if path.is_file() and path.stat().st_size < 2**26:
+                yield path
+
+
+def _spread(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".from_pretrained"):
+            for given in node.keywords:
+                if given.arg == "device_map" and _constant(given.value) in _SPREAD:
+                    yield (
+                        given.value.lineno,
+                        f'device_map = "{_constant(given.value)}" spreads every process\'s model over all GPUs',
+                    )
+        elif isinstance(node, ast.Constant) and node.value == "cuda:0":
+            yield node.lineno, '"cuda:0" is the first GPU in every process'

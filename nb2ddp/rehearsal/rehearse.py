@@ -1,0 +1,100 @@
+"""Rehearse one script: lay out a folder, run it twice, judge, and leave nothing behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import FrameType
+
+from nb2ddp.rehearsal.hub import Hub
+from nb2ddp.rehearsal.plan import Plan
+from nb2ddp.rehearsal.run import Run, environment, run
+from nb2ddp.rehearsal.verdict import Verdict, judge
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to rehearse.
+
+    Attributes:
+        processes: of the second run.
+        steps: of each training.
+        limit: seconds of each run.
+        trust: let the script start programs, reach the network and write where it wants.
+        keep: a new folder in which everything stays, or None.
+        hub: a folder of stand-ins that is used again, or None for a fresh one.
+    """
+
+    processes: int = 2
+    steps: int = 3
+    limit: float = 300.0
+    trust: bool = False
+    keep: Path | None = None
+    hub: Path | None = None
+
+
+def rehearse(plan: Plan, options: Options, tell: Callable[[str], None] = lambda _: None) -> Verdict:
+    """Train as one process and as several, and compare.
+
+    Args:
+        plan: the script.
+        options: how.
+        tell: called with what happens, now and then.
+    """
+    with _folder(options.keep) as root:
+        builder = {**os.environ, "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "HOME": str(root / "home")}
+        (root / "home").mkdir()
+        hub = Hub(options.hub or root / "hub", builder, plan.data)
+        try:
+            runs: list[Run] = []
+            for count in (1, options.processes):
+                folder = root / ("one" if not runs else f"{count}-processes")
+                settings = {"root": str(root), "steps": options.steps, "trust": options.trust}
+                environ = environment(plan, folder, hub=hub.address, settings=settings)
+                name = "one process" if count == 1 else f"{count} processes"
+                runs.append(
+                    run(
+                        plan,
+                        folder,
+                        count,
+                        environ=environ,
+                        limit=options.limit,
+                        tell=partial(_tell, tell, name),
+                    )
+                )
+                if runs[0].stopped or runs[0].ranks[0].code:
+                    break
+        finally:
+            hub.close()
+        return judge(plan, runs[0], runs[-1], trust=options.trust)
+
+
+def _tell(tell: Callable[[str], None], name: str, text: str) -> None:
+    tell(f"{name}: {text}")
+
+
+@contextlib.contextmanager
+def _folder(keep: Path | None) -> Iterator[Path]:
+    """The folder of a rehearsal; a signal that ends this program removes it first."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    signals = [number for name in ("SIGTERM", "SIGHUP") if (number := getattr(signal, name, None))]
+    before = {number: signal.signal(number, leave) for number in signals}
+    root = keep or Path(tempfile.mkdtemp(prefix="nb2ddp-rehearsal-"))
+    root.mkdir(parents=True, exist_ok=True)
+    try:
+        yield root.resolve()
+    finally:
+        if keep is None:
+            shutil.rmtree(root, ignore_errors=True)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,120 @@
+"""Tell a verdict: as text for a terminal, as JSON, and as a page."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from nb2ddp.rehearsal.verdict import Place, Row, State, Verdict
+
+_MARKS = {State.GOOD: "✓", State.NOTE: "·", State.FAULT: "✗", State.UNKNOWN: "?"}
+
+
+def headline(verdict: Verdict) -> str:
+    """The verdict in one line."""
+    many = f"{len(verdict.job.ranks)} processes"
+    if verdict.obstacle:
+        return f"could not be rehearsed: {verdict.obstacle.text.splitlines()[0]}"
+    if verdict.faults:
+        return f"{len(verdict.faults)} of {len(verdict.rows)} questions show a fault with {many}"
+    return f"ready: {many} train as one does"
+
+
+def text_lines(verdict: Verdict) -> Iterator[str]:
+    """The verdict for a person: a line, the table, and the lines of the script that are at fault."""
+    plan = verdict.plan
+    yield f"{plan.name}: {headline(verdict)}"
+    if verdict.obstacle and verdict.obstacle.line:
+        yield f"  {plan.place(verdict.obstacle.line)}: {plan.source(verdict.obstacle.line)}"
+    yield ""
+    width = max(len(row.asked) for row in verdict.rows)
+    for row in verdict.rows:
+        yield f"  {_MARKS[row.state]} {row.asked:<{width}}  {row.measured}"
+        if row.state is State.FAULT:
+            yield from _where(verdict, row)
+    yield ""
+    yield from (f"  {kind}: {', '.join(names)}" for kind, names in verdict.needs.items())
+    yield from (f"  {note}" for note in verdict.notes)
+    if plan.unsloth:
+        yield f"  Unsloth: {'its own CPU backend' if plan.unsloth == 'real' else 'a stand-in on transformers and PEFT'}"
+
+
+def _where(verdict: Verdict, row: Row) -> Iterator[str]:
+    for place in row.places[:8]:
+        yield f"      {verdict.plan.place(place.line)}: {place.text.splitlines()[0]}"
+        source = verdict.plan.source(place.line)
+        if source:
+            yield f"          {source[:110]}"
+    if len(row.places) > 8:
+        yield f"      and {len(row.places) - 8} more"
+
+
+def as_data(verdict: Verdict) -> dict[str, Any]:
+    """The verdict as it stands in JSON."""
+
+    def place(each: Place) -> dict[str, Any]:
+        return {"line": each.line, "place": verdict.plan.place(each.line), "text": each.text}
+
+    return {
+        "script": verdict.plan.name,
+        "code": verdict.code,
+        "verdict": headline(verdict),
+        "processes": len(verdict.job.ranks),
+        "unsloth": verdict.plan.unsloth,
+        "obstacle": place(verdict.obstacle) if verdict.obstacle else None,
+        "questions": [
+            {
+                "asked": row.asked,
+                "state": row.state.value,
+                "measured": row.measured,
+                "places": [place(each) for each in row.places],
+            }
+            for row in verdict.rows
+        ],
+        "needs": {kind: list(names) for kind, names in verdict.needs.items()},
+        "notes": list(verdict.notes),
+        "seconds": [round(verdict.alone.seconds, 1), round(verdict.job.seconds, 1)],
+    }
+
+
+def as_json(verdict: Verdict) -> str:
+    """The verdict as JSON."""
+    return json.dumps(as_data(verdict), indent=2, ensure_ascii=False)
+
+
+_PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>{title}</title>
+<style>
+body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }}
+td {{ padding: .4rem .8rem; vertical-align: top; border-top: 1px solid #8884; }}
+code {{ font-size: 90%; }} .fault {{ color: #c00; }} .good {{ color: #080; }}
+</style>
+<h1>{title}</h1><p class="{kind}">{verdict}</p>
+<table>{rows}</table>
+<ul>{notes}</ul>
+</html>
+"""
+
+
+def as_page(verdict: Verdict) -> str:
+    """The verdict as a page that needs nothing beside itself."""
+    escape = html.escape
+    rows = []
+    for row in verdict.rows:
+        places = "".join(
+            f"<br><code>{escape(verdict.plan.place(each.line))}</code> {escape(each.text)}"
+            f"<br><code>{escape(verdict.plan.source(each.line))}</code>"
+            for each in row.places
+        )
+        mark = f'<td class="{row.state.value}">{_MARKS[row.state]}</td>'
+        rows.append(f"<tr>{mark}<td>{escape(row.asked)}</td><td>{escape(row.measured)}{places}</td></tr>")
+    told = [*(f"{kind}: {', '.join(names)}" for kind, names in verdict.needs.items()), *verdict.notes]
+    return _PAGE.format(
+        title=escape(f"{verdict.plan.name}, rehearsed"),
+        kind="good" if verdict.code == 0 else "fault",
+        verdict=escape(headline(verdict)),
+        rows="\n".join(rows),
+        notes="\n".join(f"<li>{escape(each)}</li>" for each in told),
+    )

@@ -1,0 +1,241 @@
+"""Run a script as one process or as several, in a fresh folder, until it ends, waits for ever, or takes too long."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nb2ddp.rehearsal.hub import START
+from nb2ddp.rehearsal.plan import Plan
+
+_LAUNCHED = re.compile(r"^(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)$|^MASTER_|^TORCHELASTIC|^ACCELERATE_")
+_SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|API_?KEY|CREDENTIAL", re.IGNORECASE)
+_PATIENCE = 20.0  # seconds without any computation after which processes wait for ever
+_GRACE = 10.0  # seconds that the others have after one process has failed
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One process of a run: how it ended, and what it saw."""
+
+    code: int | None  #: None where it was stopped
+    events: tuple[dict[str, Any], ...]
+    stack: str  #: where each of its threads was when it was stopped
+    said: str  #: the end of what it printed on stderr
+
+    def seen(self, *kinds: str) -> Iterator[dict[str, Any]]:
+        """Its events of these kinds, in order."""
+        return (event for event in self.events if event["kind"] in kinds)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of the script."""
+
+    ranks: tuple[Rank, ...]
+    seconds: float
+    stopped: str  #: "" where it ended; "waiting" or "limit"
+    left: tuple[str, ...] = field(default=())  #: programs that outlived it
+
+
+def environment(plan: Plan, folder: Path, *, hub: str, settings: Mapping[str, Any]) -> dict[str, str]:
+    """The environment of a run below `folder`: the user's, without secrets, launchers, GPUs and own folders."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not _LAUNCHED.match(name) and not _SECRET.search(name) and not name.startswith(("HF_", "WANDB_", "CUDA_"))
+    }
+    home = folder / "home"
+    own = {"HOME": home, "XDG_CACHE_HOME": home / ".cache", "HF_HOME": home / "hf", "TMPDIR": folder / "tmp"}
+    for path in (home, folder / "tmp"):
+        path.mkdir(parents=True, exist_ok=True)
+    about = {"logs": str(folder / "logs"), "unsloth": plan.unsloth, **settings}
+    return (
+        kept
+        | {name: str(path) for name, path in own.items()}
+        | {
+            "NB2DDP_REHEARSAL": json.dumps(about),
+            "HF_ENDPOINT": hub,
+            "HF_HUB_DISABLE_XET": "1",
+            "HF_HUB_DISABLE_TELEMETRY": "1",
+            "HF_TOKEN": "hf_rehearsal",
+            "WANDB_MODE": "disabled",
+            "CUDA_VISIBLE_DEVICES": "",
+            "GLOO_SOCKET_IFNAME": "lo",
+            "OMP_NUM_THREADS": "1",
+            "TOKENIZERS_PARALLELISM": "false",
+            "MPLBACKEND": "Agg",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "NO_PROXY": "*",
+        }
+    )
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def launched(rank: int, processes: int, port: int) -> dict[str, str]:
+    """What torchrun tells each process of a job on one machine; nothing for a job of one process."""
+    if processes == 1:
+        return {}
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(processes),
+        "LOCAL_WORLD_SIZE": str(processes),
+        "GROUP_RANK": "0",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_RUN_ID": "rehearsal",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_MAX_RESTARTS": "0",
+    }
+
+
+def run(
+    plan: Plan, folder: Path, processes: int, *, environ: Mapping[str, str], limit: float, tell: Callable[[str], None]
+) -> Run:
+    """Run the script.
+
+    Args:
+        plan: the script.
+        folder: a new folder, below which everything happens.
+        processes: how many.
+        environ: of the processes, from `environment`.
+        limit: seconds after which they are stopped.
+        tell: called with what happens, now and then.
+    """
+    work, logs = folder / "work", folder / "logs"
+    for path in (work, logs):
+        path.mkdir(parents=True, exist_ok=True)
+    script = work / plan.name
+    script.write_text(plan.text, encoding="utf-8")
+    for file in plan.files:
+        copy = work / file.relative_to(plan.folder)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(file, copy)
+    port, jobs = _free_port(), []
+    start = time.monotonic()
+    try:
+        for rank in range(processes):
+            jobs.append(_started(script, logs, {**environ, **launched(rank, processes, port)}, rank))
+        stopped = _watch(jobs, logs, start + limit, tell)
+        seconds = time.monotonic() - start
+        ended = [job.poll() for job in jobs]
+        if stopped:
+            _ask_for_stacks(jobs)
+        left = tuple(_below(jobs))
+    finally:
+        _stop(jobs)
+    return Run(tuple(_rank(logs, rank, code) for rank, code in enumerate(ended)), seconds, stopped, left)
+
+
+def _started(script: Path, logs: Path, environ: Mapping[str, str], rank: int) -> subprocess.Popen[bytes]:
+    with (logs / f"{rank}.out").open("wb") as stdout, (logs / f"{rank}.err").open("wb") as stderr:
+        return subprocess.Popen(
+            [sys.executable, str(START), str(script)],
+            cwd=script.parent,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+        )
+
+
+def _watch(jobs: list[subprocess.Popen[bytes]], logs: Path, end: float, tell: Callable[[str], None]) -> str:
+    """Wait until every process has ended, or until that has become hopeless; say why in that case."""
+    used, still, failed = -1.0, time.monotonic(), None
+    while any(job.poll() is None for job in jobs):
+        now = time.monotonic()
+        computed = sum(_computed(job.pid) for job in jobs if job.poll() is None)
+        if computed > used + 0.3 or computed < used:
+            used, still = computed, now
+        if failed is None and any(job.poll() for job in jobs):
+            failed = now
+        if failed is not None and now > failed + _GRACE:
+            return ""
+        if now > still + _PATIENCE:
+            return "waiting"
+        if now > end:
+            return "limit"
+        tell(_doing(logs))
+        time.sleep(0.25)
+    return ""
+
+
+def _computed(pid: int) -> float:
+    """Seconds of computation of a process and the processes below it."""
+    import psutil
+
+    total = 0.0
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid)
+        for each in (process, *process.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):
+                times = each.cpu_times()
+                total += times.user + times.system
+    return total
+
+
+def _doing(logs: Path) -> str:
+    """What the first process is at, by its last event."""
+    file = logs / "0.jsonl"
+    with contextlib.suppress(OSError, IndexError, ValueError):
+        with file.open("rb") as lines:
+            lines.seek(max(0, file.stat().st_size - 4000))
+            event = json.loads(lines.read().splitlines()[-1])
+        return f"line {event['line']}: {event['kind']}" if event.get("line") else str(event["kind"])
+    return "starting"
+
+
+def _ask_for_stacks(jobs: list[subprocess.Popen[bytes]]) -> None:
+    for job in jobs:
+        if job.poll() is None and hasattr(signal, "SIGUSR1"):
+            job.send_signal(signal.SIGUSR1)
+    time.sleep(1)
+
+
+def _below(jobs: list[subprocess.Popen[bytes]]) -> Iterator[str]:
+    """Programs of the sessions of processes that have ended."""
+    import psutil
+
+    sessions = {job.pid for job in jobs if job.poll() is not None}
+    for process in psutil.process_iter(["pid", "name"]):
+        with contextlib.suppress(OSError, psutil.Error):
+            if process.pid not in sessions and os.getsid(process.pid) in sessions:
+                yield str(process.info["name"])
+
+
+def _stop(jobs: list[subprocess.Popen[bytes]]) -> None:
+    for job in jobs:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(job.pid, signal.SIGKILL)
+        job.wait()
+
+
+def _rank(logs: Path, rank: int, code: int | None) -> Rank:
+    def text(kind: str) -> str:
+        file = logs / f"{rank}.{kind}"
+        return file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
+
+    events = []
+    for line in text("jsonl").splitlines():
+        with contextlib.suppress(ValueError):  # the last line of a process that was stopped
+            events.append(json.loads(line))
+    return Rank(code, tuple(events), text("stack"), text("err")[-6000:])

@@ -1,0 +1,96 @@
+"""Let code for a GPU run on the CPU: "cuda" means the CPU, and questions about a GPU are answered."""
+
+from __future__ import annotations
+
+import functools
+import os
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from .hooks import after_import
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+MEMORY = 16 * 2**30
+
+
+def _here(value: Any) -> Any:
+    """The CPU for a CUDA device, however it is written; anything else as it is."""
+    is_device = isinstance(value, str) or type(value).__name__ == "device"
+    return "cpu" if is_device and str(value).split(":")[0] == "cuda" else value
+
+
+def _placed_here(function: Any) -> Any:
+    @functools.wraps(function)
+    def placed(*args: Any, **kwargs: Any) -> Any:
+        return function(*map(_here, args), **{name: _here(value) for name, value in kwargs.items()})
+
+    return placed
+
+
+def _keep_on_cpu(torch: ModuleType) -> None:
+    from torch.utils._device import _device_constructors
+
+    keep = lambda self, *_, **__: self  # noqa: E731
+    torch.Tensor.to = _placed_here(torch.Tensor.to)
+    torch.nn.Module.to = _placed_here(torch.nn.Module.to)
+    torch.Tensor.cuda = torch.nn.Module.cuda = keep
+    for function in _device_constructors():
+        name = getattr(function, "__name__", "")
+        if getattr(torch, name, None) is function:
+            setattr(torch, name, _placed_here(function))
+    torch.autocast.__init__ = _placed_here(torch.autocast.__init__)
+    for name in ("load", "set_default_device"):
+        setattr(torch, name, _placed_here(getattr(torch, name)))
+
+
+def _answer(torch: ModuleType) -> None:
+    """Answer `torch.cuda`'s questions about the GPU of this process; those that work without a GPU stay."""
+    gpu = SimpleNamespace(name="No GPU", total_memory=MEMORY, major=8, minor=0, multi_processor_count=1)
+    answers = {
+        "get_device_properties": gpu,
+        "get_device_name": gpu.name,
+        "get_device_capability": (8, 0),
+        "mem_get_info": (MEMORY, MEMORY),
+        "current_device": int(os.environ.get("LOCAL_RANK", 0)),
+        **dict.fromkeys(("reset_peak_memory_stats", "synchronize", "set_device", "manual_seed_all")),
+    }
+    for name, answer in answers.items():
+        setattr(torch.cuda, name, lambda *_, answer=answer, **__: answer)
+    _keep_on_cpu(torch)
+
+
+class LogProbabilities:
+    """TRL's kernel for log-probabilities (`trl.kernels.ChunkedLogProbFunction`), in plain torch."""
+
+    @staticmethod
+    def apply(
+        hidden: Any, weight: Any, bias: Any, targets: Any, temperature: float, _: int, cap: Any, scale: float, also: Any
+    ) -> tuple[Any, ...]:
+        """The log-probability of each target, and what else is asked for, in the kernel's order."""
+        import torch
+
+        logits = torch.nn.functional.linear(hidden, weight, bias).float() * scale
+        logits = (torch.tanh(logits / cap) * cap if cap else logits) / temperature
+        every: Any = logits.log_softmax(-1)
+        others: dict[str, Callable[[], Any]] = {
+            "entropy": lambda: -(every.exp() * every).sum(-1),
+            "log_sum_sq_probs": lambda: (2 * every).logsumexp(-1),
+            "mean_logits": lambda: logits.mean(-1),
+            "is_top1": lambda: logits.argmax(-1) == targets,
+        }
+        chosen = every.gather(-1, targets[:, None])[:, 0]
+        return (chosen, *(value() if name in also else None for name, value in others.items()))
+
+
+def _give_kernel(utils: ModuleType) -> None:
+    if getattr(utils, "_ChunkedLogProbFunction", LogProbabilities) is None:
+        setattr(utils, "_ChunkedLogProbFunction", LogProbabilities)  # noqa: B010
+
+
+def lay() -> None:
+    """Do so once torch has been imported."""
+    after_import("torch", _answer)
+    after_import("trl.trainer.utils", _give_kernel)

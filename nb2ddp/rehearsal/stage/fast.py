@@ -1,0 +1,255 @@
+"""Unsloth's names for the kinds that its CPU backend does not take, on transformers, PEFT and sentence-transformers.
+
+What needs no GPU stays Unsloth's own: chat templates, training on responses only, the helpers of its data preparation.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+from .hooks import after_import
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from .log import Log
+
+_CONFIGS = ("SFTConfig", "GRPOConfig", "DPOConfig", "RewardConfig")
+_SEEN = ("image", "images", "video", "videos")
+
+
+def _seeing(tokenizer: Any) -> Any:
+    """A tokenizer that may be asked as a processor is: what it shall see or hear is passed over."""
+    base = type(tokenizer)
+
+    def call(self: Any, *args: Any, text: Any = None, **kwargs: Any) -> Any:
+        texts = [value for value in args if _is_text(value)]
+        for name in (*_SEEN, "audio", "audios", "sampling_rate", "text_kwargs", "images_kwargs", "tokenize"):
+            kwargs.pop(name, None)
+        text = texts[0] if text is None and texts else text
+        return base.__call__(self, "" if text is None else text, **kwargs)
+
+    def apply(self: Any, conversation: Any, **kwargs: Any) -> Any:
+        return base.apply_chat_template(self, conversation, **kwargs)
+
+    tokenizer.__class__ = type(base.__name__, (base,), {"__call__": call, "apply_chat_template": apply})
+    tokenizer.tokenizer = tokenizer
+    tokenizer.image_processor = types.SimpleNamespace(size={"height": 32, "width": 32}, patch_size=14, merge_size=2)
+    tokenizer.feature_extractor = types.SimpleNamespace(sampling_rate=16000)
+    tokenizer.image_token = tokenizer.audio_token = tokenizer.unk_token
+    return tokenizer
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) or (isinstance(value, (list, tuple)) and bool(value) and isinstance(value[0], str))
+
+
+class Fast:
+    """Stands for every `Fast*Model`."""
+
+    @staticmethod
+    def from_pretrained(
+        model_name: str, *_: Any, auto_model: Any = None, num_labels: int | None = None, **given: Any
+    ) -> Any:
+        """The model in float32 on the CPU, and its tokenizer."""
+        import transformers
+
+        loader = auto_model or transformers.AutoModelForCausalLM
+        extra: dict[str, Any] = {name: given[name] for name in ("id2label", "label2id", "revision") if name in given}
+        if num_labels is not None:
+            loader, extra["num_labels"] = transformers.AutoModelForSequenceClassification, num_labels
+        model = loader.from_pretrained(model_name, dtype="float32", **extra)
+        tokenizer = _seeing(transformers.AutoTokenizer.from_pretrained(model_name))
+        if given.get("max_seq_length"):
+            tokenizer.model_max_length = int(given["max_seq_length"])
+        return _equipped(model), tokenizer
+
+    @staticmethod
+    def get_peft_model(model: Any, r: int = 16, target_modules: Any = None, **given: Any) -> Any:
+        """The model with LoRA on the named modules that it has, else on all linear ones."""
+        import peft
+
+        names = {name.split(".")[-1] for name, _ in model.named_modules()}
+        asked = [target_modules] if isinstance(target_modules, str) else list(target_modules or ())
+        settings = {name: given[name] for name in ("lora_alpha", "bias", "use_rslora", "task_type") if name in given}
+        known = [name for name in given.get("modules_to_save") or () if name in names]
+        config = peft.LoraConfig(
+            r=r,
+            target_modules=[name for name in asked if name in names] or "all-linear",
+            modules_to_save=known or None,
+            **settings,
+        )
+        return _equipped(peft.get_peft_model(model, config))
+
+    @staticmethod
+    def for_inference(model: Any, *_: Any, **__: Any) -> Any:
+        """The model, ready to generate."""
+        return model.eval()
+
+    @staticmethod
+    def for_training(model: Any, *_: Any, **__: Any) -> Any:
+        """The model, ready to train."""
+        return model.train()
+
+
+class FastSentence(Fast):
+    """Stands for `FastSentenceTransformer`."""
+
+    @staticmethod
+    def from_pretrained(model_name: str, *_: Any, **__: Any) -> Any:
+        """A sentence encoder on the CPU."""
+        from sentence_transformers import SentenceTransformer
+
+        model = SentenceTransformer(model_name, device="cpu")
+        model.save_pretrained_merged = model.save_pretrained
+        return model
+
+    @staticmethod
+    def get_peft_model(model: Any, *args: Any, **given: Any) -> Any:
+        """The encoder with LoRA."""
+        given.pop("task_type", None)
+        import peft
+
+        names = {name.split(".")[-1] for name, _ in model[0].named_modules()}
+        found = [name for name in given.get("target_modules") or () if name in names]
+        model.add_adapter(
+            peft.LoraConfig(r=given.get("r", 16), target_modules=found or ["query", "value", "q_proj", "v_proj"])
+        )
+        return model
+
+
+def _equipped(model: Any) -> Any:
+    """The model with what Unsloth adds to one: other ways to save it, and vLLM's way to generate."""
+
+    def save(folder: Any, *_: Any, **__: Any) -> None:
+        model.save_pretrained(folder)
+
+    for name in ("save_pretrained_merged", "save_pretrained_gguf", "save_lora", "save_pretrained_torchao"):
+        setattr(model, name, save)
+    for name in ("push_to_hub_merged", "push_to_hub_gguf"):
+        setattr(model, name, lambda *_, **__: None)
+    model.load_lora = lambda *_, **__: None
+    model.fast_generate = functools.partial(_generate_as_vllm, model)
+    model.vllm_engine = types.SimpleNamespace(generate=model.fast_generate)
+    return model
+
+
+def _generate_as_vllm(model: Any, prompts: Any, *_: Any, **__: Any) -> Any:
+    """A few tokens for each prompt, in the shape of vLLM's answers."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(model.config._name_or_path)
+    found = []
+    for prompt in [prompts] if isinstance(prompts, (str, dict)) else prompts:
+        text = prompt["prompt"] if isinstance(prompt, dict) else prompt
+        ids = tokenizer(text, return_tensors="pt")
+        tokens = model.generate(**ids, max_new_tokens=8)[0][ids["input_ids"].shape[1] :]
+        answer = types.SimpleNamespace(text=tokenizer.decode(tokens), token_ids=tokens.tolist())
+        found.append(types.SimpleNamespace(prompt=text, outputs=[answer]))
+    return found
+
+
+class VisionCollator:
+    """Stands for `UnslothVisionDataCollator`: the text of each conversation, and its tokens as labels."""
+
+    def __init__(self, model: Any, processor: Any, **_: Any) -> None:
+        self.tokenizer = getattr(processor, "tokenizer", processor)
+
+    def __call__(self, rows: Any) -> Any:
+        """A padded batch."""
+        texts = [
+            self.tokenizer.apply_chat_template(
+                row.get("messages") or [*row["prompt"], *row["completion"]], tokenize=False
+            )
+            for row in rows
+        ]
+        batch = self.tokenizer(texts, padding=True, truncation=True, max_length=256, return_tensors="pt")
+        batch["labels"] = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
+        return batch
+
+
+def _lenient(config: Any) -> None:
+    """Let a configuration take the fields that Unsloth adds to it, or that older versions of TRL had."""
+    original = config.__init__
+    known = set(inspect.signature(original).parameters)
+
+    @functools.wraps(original)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **{name: value for name, value in kwargs.items() if name in known})
+
+    config.__init__ = init
+
+
+def _older_keywords(trainer: Any) -> None:
+    """Let a trainer take the keywords that Unsloth still takes: fields of its configuration, and `tokenizer`."""
+    original = trainer.__init__
+    known = set(inspect.signature(original).parameters)
+
+    @functools.wraps(original)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        if "tokenizer" in kwargs:
+            kwargs["processing_class"] = kwargs.pop("tokenizer")
+        for name in [name for name in kwargs if name not in known]:
+            value = kwargs.pop(name)
+            if hasattr(kwargs.get("args"), name):
+                setattr(kwargs["args"], name, value)
+        data: Any = kwargs.get("train_dataset")
+        if trainer.__name__ == "GRPOTrainer" and hasattr(data, "column_names"):
+            kwargs["train_dataset"] = data.remove_columns([name for name in _SEEN if name in data.column_names])
+        original(self, *args, **kwargs)
+
+    trainer.__init__ = init
+
+
+def _extend(unsloth: ModuleType) -> None:
+    import trl
+
+    for name in _CONFIGS:
+        _lenient(getattr(trl, name))
+        _older_keywords(getattr(trl, name.replace("Config", "Trainer")))
+    for name in ("FastLanguageModel", "FastModel", "FastTextModel", "FastVisionModel", "FastBaseModel"):
+        setattr(unsloth, name, Fast)
+    helpers = {
+        "FastSentenceTransformer": FastSentence,
+        "PatchDPOTrainer": lambda: None,
+        "PatchFastRL": lambda *_, **__: None,
+        "vLLMSamplingParams": lambda **given: types.SimpleNamespace(**given),
+        "is_bf16_supported": lambda: False,
+        "is_bfloat16_supported": lambda: False,
+        "UnslothVisionDataCollator": VisionCollator,
+    }
+    for name, value in helpers.items():
+        setattr(unsloth, name, value)
+    vars(sys.modules["unsloth.trainer"])["UnslothVisionDataCollator"] = VisionCollator
+    _borrow(unsloth)
+
+
+def _borrow(unsloth: ModuleType) -> None:
+    """Helpers of Unsloth that need no GPU, where the CPU backend leaves them out."""
+    homes = {
+        "unsloth_zoo.rl_environments": (
+            "check_python_modules",
+            "create_locked_down_function",
+            "execute_with_time_limit",
+        ),
+        "unsloth.chat_templates": ("to_sharegpt",),
+    }
+    for home, names in homes.items():
+        try:
+            module = __import__(home, fromlist=names)
+        except Exception:  # the helper is missing then, and the script says where
+            continue
+        for name in names:
+            if hasattr(module, name) and not hasattr(unsloth, name):
+                setattr(unsloth, name, getattr(module, name))
+
+
+def lay(log: Log) -> None:
+    """Extend Unsloth once it has been imported."""
+    os.environ.setdefault("UNSLOTH_IS_PRESENT", "1")
+    after_import("unsloth", _extend)

@@ -1,0 +1,49 @@
+"""Act on a module once somebody has imported it, never earlier."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from importlib.abc import MetaPathFinder
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
+
+class AfterImport(MetaPathFinder):
+    """Calls functions with a module as soon as it has been imported."""
+
+    def __init__(self) -> None:
+        self.actions: dict[str, list[Callable[[ModuleType], None]]] = {}
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Find the module as everybody does, with its loader calling what waits for it."""
+        actions = self.actions.pop(name, None)
+        spec = importlib.util.find_spec(name) if actions else None
+        if not actions or not spec or not spec.loader:
+            return None
+        original = spec.loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            original(module)
+            for action in actions:
+                action(module)
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+_FINDER = AfterImport()
+
+
+def after_import(name: str, action: Callable[[ModuleType], None]) -> None:
+    """Call `action` with the module `name`, now or as soon as somebody else has imported it."""
+    if name in sys.modules:
+        action(sys.modules[name])
+        return
+    if _FINDER not in sys.meta_path:
+        sys.meta_path.insert(0, _FINDER)
+    _FINDER.actions.setdefault(name, []).append(action)

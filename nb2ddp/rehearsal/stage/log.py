@@ -1,0 +1,39 @@
+"""What a process has seen, one JSON object a line, written as it happens: a killed process has told all it knew."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import Any
+
+
+class Log:
+    """The log of one process.
+
+    Args:
+        file: where the lines go.
+        script: the path of the script, whose lines are the places that events name.
+    """
+
+    def __init__(self, file: str, script: str) -> None:
+        self.script = script
+        self._pid = os.getpid()
+        self._to = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+    def place(self) -> int | None:
+        """The innermost line of the script that is running in this thread, or None."""
+        frame = sys._getframe(1)
+        while frame is not None:
+            if frame.f_code.co_filename == self.script:
+                return frame.f_lineno
+            frame = frame.f_back  # type: ignore[assignment]
+        return None
+
+    def write(self, kind: str, *, line: int | None = None, **about: Any) -> None:
+        """Append an event of this kind, at the script's running line where `line` is not given."""
+        event = {"kind": kind, "time": time.time(), "line": line or self.place(), **about}
+        if os.getpid() != self._pid:  # forked by a loader or a pool: it acts for its parent
+            event["helper"] = True
+        os.write(self._to, (json.dumps(event, default=str) + "\n").encode())

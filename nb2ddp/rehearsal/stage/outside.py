@@ -1,0 +1,225 @@
+"""Watch what the script does to files, programs and the network; what leaves the rehearsal's folder is not done."""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import sys
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from .hooks import after_import
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from .log import Log
+
+#: Services, and packages of a GPU: where one is missing, importing it in a script gives something that does nothing.
+SERVICES = frozenset(
+    "wandb trackio comet_ml mlflow neptune swanlab clearml google kaggle_secrets kaggle ollama openai vllm "
+    "bitsandbytes gradio streamlit dotenv".split()
+)
+_SYSTEM = ("/dev/", "/proc/", "/sys/")
+
+
+class Nothing:
+    """Answers every question with itself, and does nothing."""
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Nothing()
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        return self
+
+    def __getitem__(self, _: Any) -> Any:
+        return self
+
+    def __iter__(self) -> Any:
+        return iter(())
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def __str__(self) -> str:
+        return "rehearsal"
+
+
+class _Missing(MetaPathFinder, Loader):
+    """Stands in for a service's module that is not installed, where the script itself imports it."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if name.split(".")[0] not in SERVICES or not (self._script_imports() or name.split(".")[0] in self.made()):
+            return None
+        self.log.write("stand-in", name=name)
+        return ModuleSpec(name, self, is_package=True)
+
+    def made(self) -> set[str]:
+        return {name for name, module in sys.modules.items() if isinstance(module, _Empty)}
+
+    def _script_imports(self) -> bool:
+        frame: Any = sys._getframe(1)
+        while frame and (frame.f_code.co_filename == __file__ or "importlib" in frame.f_code.co_filename):
+            frame = frame.f_back
+        return frame is not None and frame.f_code.co_filename == self.log.script
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return _Empty(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None: ...
+
+
+class _Empty(ModuleType):
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Nothing
+
+
+class Outside:
+    """The hooks of one process.
+
+    Args:
+        log: where events go.
+        root: the folder of the rehearsal: nothing is written elsewhere.
+        work: the working folder of the run: who writes what below it is recorded.
+        is_trusted: the script may do to the outside what it wants.
+    """
+
+    def __init__(self, log: Log, root: str, work: str, *, is_trusted: bool) -> None:
+        self.log, self.root, self.work, self.is_trusted = log, root, work, is_trusted
+        self.busy = False
+
+    def lay(self) -> None:
+        """Watch from now on."""
+        sys.addaudithook(self._audit)
+        sys.meta_path.append(_Missing(self.log))
+        if not self.is_trusted:
+            self._replace_programs()
+        for name, functions in (("torch", ("save",)), ("safetensors.torch", ("save_file", "save_model"))):
+            after_import(name, functools.partial(self._note_writers, functions))
+        after_import("huggingface_hub.hf_api", self._note_uploads)
+
+    def _audit(self, event: str, args: tuple[Any, ...]) -> None:
+        handle = _EVENTS.get(event)
+        if handle is None or self.busy:
+            return
+        self.busy = True
+        try:
+            handle(self, *args)
+        finally:
+            self.busy = False
+
+    def _changes(self, kind: str, path: Any, folder: int = -1) -> None:
+        """Note a change of a path; refuse it outside the rehearsal's folder.
+
+        A path below an open `folder` is part of the change of a whole tree, which has been noted.
+        """
+        if not isinstance(path, (str, bytes, os.PathLike)) or folder != -1:
+            return
+        full = os.path.abspath(os.fsdecode(path))
+        if full.startswith(self.work + os.sep):
+            self.log.write(kind, path=os.path.relpath(full, self.work))
+        elif not full.startswith((self.root + os.sep, *_SYSTEM)) and not self.is_trusted and "__pycache__" not in full:
+            line = self.log.place()
+            self.log.write("refused", what=f"{kind} {full}", line=line)
+            raise PermissionError(f"a rehearsal writes nothing outside its folder: {full}")
+
+    def _opens(self, path: Any, mode: Any, flags: Any) -> None:
+        if isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR):
+            self._changes("write", path)
+        elif isinstance(path, (str, os.PathLike)) and self.log.place():
+            full = os.path.abspath(path)
+            if full.startswith(self.work + os.sep):
+                self.log.write("read", path=os.path.relpath(full, self.work), there=os.path.exists(full))
+
+    def _connects(self, _: Any, address: Any) -> None:
+        host = address[0] if isinstance(address, tuple) else ""
+        local = not isinstance(address, tuple) or host in ("localhost", "::1", "") or str(host).startswith("127.")
+        if not local:
+            self.log.write("connect", to=str(address[:2]))
+            if not self.is_trusted:
+                raise ConnectionRefusedError(f"a rehearsal reaches nothing outside this machine: {address[:2]}")
+
+    def _binds(self, _: Any, address: Any) -> None:
+        if isinstance(address, tuple) and len(address) > 1 and address[1] and self.log.place():
+            self.log.write("serve", port=address[1])
+
+    def _replace_programs(self) -> None:
+        """Let programs that the script itself starts do nothing, with success."""
+        original = subprocess.Popen.__init__
+        outside = self
+
+        def init(self: Any, args: Any, *rest: Any, **kwargs: Any) -> None:
+            if outside._is_asked_by_script():
+                outside.log.write("program", command=args if isinstance(args, str) else " ".join(map(str, args)))
+                args = [sys.executable, "-S", "-c", ""]
+                kwargs |= {"shell": False, "executable": None, "cwd": None}
+            original(self, args, *rest, **kwargs)
+
+        def system(command: Any) -> int:
+            outside.log.write("program", command=str(command))
+            return 0
+
+        subprocess.Popen.__init__ = init  # type: ignore[method-assign]
+        os.system = system
+
+    def _is_asked_by_script(self) -> bool:
+        """Whether the code that starts a program is the user's, not a library's."""
+        frame: Any = sys._getframe(2)
+        while frame and frame.f_code.co_filename == subprocess.__file__:
+            frame = frame.f_back
+        return frame is not None and (
+            frame.f_code.co_filename == self.log.script or frame.f_code.co_filename.startswith(self.work)
+        )
+
+    def _note_writers(self, functions: Sequence[str], module: ModuleType) -> None:
+        """Note what is written by native code, which Python's audit hooks do not see."""
+        for name in functions:
+            original = getattr(module, name)
+
+            def noted(*args: Any, original: Any = original, **kwargs: Any) -> Any:
+                path = next(
+                    (value for value in (*args[1:], *kwargs.values()) if isinstance(value, (str, os.PathLike))), None
+                )
+                self._changes("write", path)
+                return original(*args, **kwargs)
+
+            setattr(module, name, noted)
+
+    def _note_uploads(self, api: ModuleType) -> None:
+        for name in ("create_repo", "create_commit", "upload_file", "upload_folder"):
+            original = getattr(api.HfApi, name)
+
+            def noted(hub: Any, *args: Any, original: Any = original, name: str = name, **kwargs: Any) -> Any:
+                target = kwargs.get("repo_id") or next((value for value in args if isinstance(value, str)), "")
+                self.log.write("upload", call=name, to=target)
+                return original(hub, *args, **kwargs)
+
+            setattr(api.HfApi, name, noted)
+
+
+_EVENTS: dict[str, Callable[..., None]] = {
+    "open": Outside._opens,
+    "os.remove": lambda self, path, at: self._changes("remove", path, at),
+    "os.mkdir": lambda self, path, _, at: self._changes("mkdir", path, at),
+    "os.truncate": lambda self, path, *_: self._changes("write", path),
+    "os.rename": lambda self, a, b, _, at: (self._changes("move", a, at), self._changes("write", b, at))[0],
+    "os.link": lambda self, _a, b, _at, at: self._changes("write", b, at),
+    "os.symlink": lambda self, _, b, at: self._changes("write", b, at),
+    "shutil.rmtree": lambda self, path, *_: self._changes("remove", path),
+    "socket.connect": Outside._connects,
+    "socket.bind": Outside._binds,
+}

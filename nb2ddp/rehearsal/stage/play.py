@@ -1,0 +1,94 @@
+"""Run the script as `python SCRIPT` would, watched, and say how it ended."""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import signal
+import sys
+import threading
+import traceback
+from types import ModuleType
+from typing import Any
+
+from . import device, outside, ranks, sampling, training
+from .log import Log
+
+
+def main() -> int:
+    """Run the script that the command line names.
+
+    Returns:
+        Its exit code: 1 where it ended with an exception.
+    """
+    script = sys.argv[1]
+    plan = json.loads(os.environ.pop("NB2DDP_REHEARSAL"))
+    rank = os.environ.get("RANK", "0")
+    log = Log(os.path.join(plan["logs"], f"{rank}.jsonl"), script)
+    _show_stacks(os.path.join(plan["logs"], f"{rank}.stack"))
+    device.lay()
+    ranks.lay(log)
+    training.lay(log, plan["steps"])
+    sampling.lay()
+    if plan["unsloth"] == "stand-in":
+        from . import fast
+
+        fast.lay(log)
+    outside.Outside(log, plan["root"], os.getcwd(), is_trusted=plan["trust"]).lay()
+    code = _run(script, log)
+    _say_what_is_left(log)
+    return code
+
+
+def _show_stacks(file: str) -> None:
+    """Write where every thread is when the rehearsal asks for it, even while the interpreter waits in native code."""
+    if hasattr(faulthandler, "register"):
+        faulthandler.register(signal.SIGUSR1, file=open(file, "w"), all_threads=True)  # noqa: SIM115
+
+
+def _run(script: str, log: Log) -> int:
+    main = ModuleType("__main__")
+    main.__dict__.update(__file__=script, __builtins__=__builtins__)
+    sys.modules["__main__"] = main
+    sys.argv = [script]
+    sys.path.insert(0, os.path.dirname(script))
+    code = 0
+    error: BaseException | None = None
+    try:
+        with open(script, encoding="utf-8") as file:
+            source = file.read()
+        exec(compile(source, script, "exec"), main.__dict__)
+    except SystemExit as left:
+        error = left
+        code = left.code if isinstance(left.code, int) else 0 if left.code is None else 1
+        if code and not isinstance(left.code, int):
+            print(left.code, file=sys.stderr)
+    except BaseException as raised:
+        error, code = raised, 1
+        traceback.print_exc()
+    lines = (
+        [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == script]
+        if error
+        else []
+    )
+    about: dict[str, Any] = {"line": lines[0] if lines else None, "inner": lines[-1] if lines else None}
+    if error is not None and not isinstance(error, SystemExit):
+        about |= {"error": type(error).__name__, "message": str(error)[:1500]}
+    elif isinstance(error, SystemExit) and isinstance(error.code, str):
+        about |= {"error": "SystemExit", "message": error.code}
+    log.write("end", code=code, **about)
+    return code
+
+
+def _say_what_is_left(log: Log) -> None:
+    """What would outlive the script: threads that keep the process, programs, and the process group."""
+    threads = [each.name for each in threading.enumerate() if not each.daemon and each is not threading.main_thread()]
+    programs: list[Any] = []
+    if "psutil" in sys.modules:
+        programs = [child.name() for child in sys.modules["psutil"].Process().children()]
+    group = False
+    if "torch.distributed" in sys.modules:
+        distributed = sys.modules["torch.distributed"]
+        group = distributed.is_available() and distributed.is_initialized()
+    log.write("left", threads=threads, programs=programs, group=group)

@@ -1,0 +1,58 @@
+"""Draw the same completions however the prompts lie on the processes, so that rewards and losses compare."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+from typing import TYPE_CHECKING, Any
+
+from .hooks import after_import
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+_calls = itertools.count()
+
+
+class Draw:
+    """Chooses each token by a draw of its own: of this call, this row of all processes' rows, and this position.
+
+    The largest sum of a logit and a Gumbel variate is a draw from the distribution of the logits
+    (https://en.wikipedia.org/wiki/Gumbel_distribution#Gumbel_reparameterization_tricks).
+    """
+
+    def __init__(self, call: int, first: int) -> None:
+        self.call, self.first, self.position = call, first, 0
+
+    def __call__(self, _: Any, scores: Any) -> Any:
+        """Leave one token possible in each row."""
+        import torch
+
+        self.position += 1
+        chosen = torch.full_like(scores, float("-inf"))
+        for row, logits in enumerate(scores):
+            generator = torch.Generator().manual_seed((self.call * 4096 + self.first + row) * 65536 + self.position)
+            noise = -torch.log(-torch.log(torch.rand(logits.shape, generator=generator).clamp(1e-9, 1 - 1e-7)))
+            chosen[row, int((logits.float() + noise).argmax())] = 0.0
+        return chosen
+
+
+def _draw_alike(generation: ModuleType) -> None:
+    original = generation.GenerationMixin.generate
+
+    @functools.wraps(original)
+    def generate(self: Any, *args: Any, **kwargs: Any) -> Any:
+        settings = kwargs.get("generation_config")
+        ids = kwargs.get("input_ids", args[0] if args and hasattr(args[0], "shape") else None)
+        if getattr(settings, "do_sample", False) and ids is not None and self.training is not None:
+            draw = Draw(next(_calls), int(os.environ.get("RANK", 0)) * len(ids))
+            kwargs["logits_processor"] = generation.LogitsProcessorList([*kwargs.get("logits_processor", ()), draw])
+        return original(self, *args, **kwargs)
+
+    generation.GenerationMixin.generate = generate
+
+
+def lay() -> None:
+    """Do so once generation has been imported."""
+    after_import("transformers.generation.utils", _draw_alike)

@@ -1,0 +1,207 @@
+"""Shorten each training to a few steps, and record its rows, losses, gradient norms, weights and rewards."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import random
+from typing import TYPE_CHECKING, Any
+
+from .hooks import after_import
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from .log import Log
+
+
+def digest(value: Any) -> str:
+    """A short name for a value, the same in every process that holds the same."""
+    if hasattr(value, "tobytes") and not hasattr(value, "detach"):
+        data = value.tobytes()
+    elif hasattr(value, "detach"):
+        data = value.detach().cpu().contiguous().view(-1).float().numpy().tobytes()
+    else:
+        data = json.dumps(
+            value, default=lambda each: digest(each) if hasattr(each, "tobytes") else repr(type(each)), sort_keys=True
+        ).encode()
+    return hashlib.sha1(data).hexdigest()[:12]
+
+
+def rows_of(batch: Any) -> list[str]:
+    """A name for each row of a batch; tokens that only fill a row up do not count."""
+    if isinstance(batch, (list, tuple)):
+        return [digest(row) for row in batch]
+    data = dict(batch) if hasattr(batch, "keys") else {}
+    tensors = {key: value for key, value in data.items() if getattr(value, "ndim", 0) >= 1}
+    name = next((key for key in tensors if key.endswith("input_ids")), next(iter(tensors), None))
+    if name is None:
+        return []
+    values = tensors[name]
+    mask = tensors.get(name.replace("input_ids", "attention_mask"))
+    if mask is None or mask.shape != values.shape:
+        return [digest(row) for row in values]
+    return [digest(row[kept.bool()]) for row, kept in zip(values, mask, strict=True)]
+
+
+def weights(model: Any) -> str:
+    """A name for all the trained weights of a model."""
+    total = hashlib.sha1()
+    for name, weight in sorted(model.named_parameters()):
+        if weight.requires_grad:
+            total.update(name.replace("module.", "").encode() + digest(weight).encode())
+    return total.hexdigest()[:12]
+
+
+def _shorten(arguments: ModuleType, steps: int, log: Log) -> None:
+    original = arguments.TrainingArguments.__post_init__
+
+    @functools.wraps(original)
+    def shortened(self: Any) -> None:
+        asked = self.max_steps
+        self.max_steps = min(asked, steps) if asked > 0 else steps
+        self.logging_steps, self.logging_first_step, self.report_to = 1, True, "none"
+        self.logging_strategy, self.use_cpu, self.torch_compile = "steps", True, False
+        for every in ("save_steps", "eval_steps"):
+            if getattr(self, every, None):
+                setattr(self, every, min(getattr(self, every), steps))
+        if "8bit" in str(self.optim) or "paged" in str(self.optim):
+            self.optim = "adamw_torch"
+        self.push_to_hub = False
+        for name, most in (("max_completion_length", 32), ("dataset_num_proc", None)):
+            if hasattr(self, name):
+                setattr(self, name, most)
+        if hasattr(self, "vllm_mode"):
+            self.use_vllm = False
+        original(self)
+        log.write(
+            "arguments",
+            batch=self.per_device_train_batch_size,
+            accumulation=self.gradient_accumulation_steps,
+            name=type(self).__name__,
+            asked=asked,
+        )
+
+    arguments.TrainingArguments.__post_init__ = shortened
+
+
+def _follow(callbacks: ModuleType, log: Log) -> None:
+    """Record what every trainer tells its callbacks."""
+    handler = callbacks.CallbackHandler
+
+    def wrap(name: str, note: Any) -> None:
+        original = getattr(handler, name)
+
+        @functools.wraps(original)
+        def noted(self: Any, args: Any, state: Any, control: Any, *rest: Any, **kwargs: Any) -> Any:
+            note(self, state, *rest, **kwargs)
+            return original(self, args, state, control, *rest, **kwargs)
+
+        setattr(handler, name, noted)
+
+    def begin(self: Any, state: Any, **_: Any) -> None:
+        for module in self.model.modules():
+            if type(module).__name__.startswith("Dropout"):
+                module.p = 0.0
+        log.write("train", weights=weights(self.model), random=_random())
+
+    wrap("on_train_begin", begin)
+    wrap(
+        "on_train_end",
+        lambda self, state, **_: log.write("trained", step=state.global_step, weights=weights(self.model)),
+    )
+    wrap("on_step_end", lambda self, state, **_: log.write("step", step=state.global_step + 0))
+    wrap("on_save", lambda self, state, **_: log.write("saved", step=state.global_step))
+    wrap("on_evaluate", lambda self, state, *_, **__: log.write("evaluated", step=state.global_step))
+    wrap("on_log", lambda self, state, logs, **_: log.write("log", step=state.global_step, values=_numbers(logs)))
+
+
+def _numbers(logs: dict[str, Any]) -> dict[str, float]:
+    return {
+        name: float(value) for name, value in logs.items() if isinstance(value, (int, float)) or hasattr(value, "item")
+    }
+
+
+def _random() -> str:
+    import numpy
+    import torch
+
+    states = (random.getstate(), repr(numpy.random.get_state()), torch.get_rng_state().tolist())
+    return digest(repr(states))
+
+
+def _follow_rows(loaders: ModuleType, log: Log) -> None:
+    """Record the rows that this process gets from the loader of a training."""
+
+    def wrap(loader: Any) -> None:
+        original = loader.__iter__
+
+        @functools.wraps(original)
+        def noted(self: Any) -> Any:
+            for batch in original(self):
+                if getattr(self, "rehearsed", False):
+                    log.write("rows", rows=rows_of(batch))
+                yield batch
+
+        loader.__iter__ = noted
+
+    wrap(loaders.DataLoaderShard)
+    wrap(loaders.DataLoaderDispatcher)
+
+
+def _mark_loaders(trainers: ModuleType) -> None:
+    original = trainers.Trainer.get_train_dataloader
+
+    @functools.wraps(original)
+    def marked(self: Any) -> Any:
+        loader = original(self)
+        loader.rehearsed = True
+        return loader
+
+    trainers.Trainer.get_train_dataloader = marked
+
+
+def _follow_rewards(grpo: ModuleType, log: Log) -> None:
+    """Record what rewards return for which completions."""
+    original = grpo.GRPOTrainer.__init__
+
+    def noted(reward: Any) -> Any:
+        if not callable(reward) or hasattr(reward, "forward"):
+            return reward
+
+        @functools.wraps(reward)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            values = reward(*args, **kwargs)
+            completions = kwargs.get("completions", args[1] if len(args) > 1 else [])
+            prompts = kwargs.get("prompts", args[0] if args else [])
+            keys = [digest([prompt, completion]) for prompt, completion in zip(prompts, completions, strict=False)]
+            code = reward.__code__ if hasattr(reward, "__code__") else None
+            log.write(
+                "reward",
+                name=call.__name__,
+                keys=keys,
+                values=list(values or []),
+                at=code.co_firstlineno if code and code.co_filename == log.script else None,
+            )
+            return values
+
+        return call
+
+    @functools.wraps(original)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        if kwargs.get("reward_funcs") is not None:
+            given = kwargs["reward_funcs"]
+            kwargs["reward_funcs"] = list(map(noted, given)) if isinstance(given, (list, tuple)) else noted(given)
+        original(self, *args, **kwargs)
+
+    grpo.GRPOTrainer.__init__ = init
+
+
+def lay(log: Log, steps: int) -> None:
+    """Do so once the libraries have been imported."""
+    after_import("transformers.training_args", lambda module: _shorten(module, steps, log))
+    after_import("transformers.trainer_callback", lambda module: _follow(module, log))
+    after_import("transformers.trainer", _mark_loaders)
+    after_import("accelerate.data_loader", lambda module: _follow_rows(module, log))
+    after_import("trl.trainer.grpo_trainer", lambda module: _follow_rewards(module, log))

@@ -1,0 +1,481 @@
+"""What a rehearsal has shown: one run of one process, one of several, and the questions that they answer."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import zip_longest
+from typing import Any
+
+from nb2ddp.rehearsal.plan import Plan
+from nb2ddp.rehearsal.run import Rank, Run
+
+Event = dict[str, Any]
+#: Losses of equal rows differ by rounding alone; seen below 8e-5 in float32, below 2e-3 where weights are in bfloat16.
+_LOSS, _NORM = 5e-3, 0.05
+#: What no process writes for the user: caches, and states that each process keeps for itself under its own name.
+_OWN = re.compile(
+    r"(^|/)(unsloth_compiled_cache|__pycache__|\.cache|\.locks|runs)/|\.lock$|\.tmp|/tmp\w*$|rng_state_\d+"
+)
+_ENDLESS = re.compile(
+    r"\b(nvidia-smi|rocm-smi)\b.*\s(-l|--loop|-lms)\b|^\s*watch\s|\btail\s+(-f|-F|--follow)|\bwhile\s+(true|:)|"
+    r"^\s*(top|htop|nvtop|yes)\b|^\s*ping\s+(?!.*-c\b)"
+)
+_NETWORK = ("ConnectionRefused", "ConnectionError", "URLError", "ConnectError", "MaxRetryError", "OfflineMode")
+_NOT_OURS = ("NotImplementedError", "ModuleNotFoundError")
+
+
+class State(str, Enum):
+    """The answer to a question."""
+
+    GOOD = "good"
+    NOTE = "note"  #: not as in one process, with a reason that is no fault
+    FAULT = "fault"
+    UNKNOWN = "unknown"  #: not measured: the run did not come so far
+
+
+@dataclass(frozen=True)
+class Place:
+    """A line that an answer speaks of, and what is to be said of it."""
+
+    line: int | None
+    text: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """A question, its answer, and the lines that it is about."""
+
+    asked: str
+    state: State
+    measured: str
+    places: tuple[Place, ...] = ()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """All that a rehearsal says.
+
+    Attributes:
+        rows: the questions, in the order in which they are told.
+        obstacle: why it could not be rehearsed, or None.
+        needs: what the script asked of its surroundings: a kind, and what.
+        notes: what was not done, or done by a stand-in.
+    """
+
+    plan: Plan
+    alone: Run
+    job: Run
+    rows: tuple[Row, ...]
+    obstacle: Place | None
+    needs: dict[str, tuple[str, ...]]
+    notes: tuple[str, ...]
+
+    @property
+    def faults(self) -> list[Row]:
+        """The questions with a bad answer."""
+        return [row for row in self.rows if row.state is State.FAULT]
+
+    @property
+    def code(self) -> int:
+        """The exit code: 0 ready, 1 a fault, 2 it could not be rehearsed."""
+        return 2 if self.obstacle else 1 if self.faults else 0
+
+
+def judge(plan: Plan, alone: Run, job: Run, *, trust: bool = False) -> Verdict:
+    """Compare the run of one process with that of several.
+
+    Args:
+        plan: the script.
+        alone: its run as one process.
+        job: its run as several; the same run where the first one did not end.
+        trust: programs were started, so that what they cost is the script's own matter.
+    """
+    both = Both(plan, alone, job)
+    rows = tuple(Row(asked, *answer(both)) for asked, answer in QUESTIONS)
+    return Verdict(plan, alone, job, rows, _obstacle(both), _needs(both), tuple(_notes(both, trust)))
+
+
+@dataclass(frozen=True)
+class Both:
+    """The two runs that the answers compare."""
+
+    plan: Plan
+    alone: Run
+    job: Run
+
+    @property
+    def ended(self) -> bool:
+        """Whether every process of both runs has reached its end."""
+        return not any(run.stopped or any(rank.code for rank in run.ranks) for run in (self.alone, self.job))
+
+    def everyone(self) -> Iterator[tuple[str, Rank]]:
+        """Every process, with a name."""
+        yield "one process", self.alone.ranks[0]
+        if self.job is not self.alone:
+            yield from ((f"rank {number}", rank) for number, rank in enumerate(self.job.ranks))
+
+
+Answer = tuple[State, str, tuple[Place, ...]]
+
+
+def _end(rank: Rank) -> Event:
+    return next(rank.seen("end"), {})
+
+
+def _trainings(rank: Rank) -> list[list[Event]]:
+    """The events of each training, from its begin to its end or to where the process came."""
+    found: list[list[Event]] = []
+    is_inside = False
+    for event in rank.events:
+        if event["kind"] == "train":
+            found.append([])
+            is_inside = True
+        if is_inside:
+            found[-1].append(event)
+        is_inside = is_inside and event["kind"] != "trained"
+    return found
+
+
+def reaches_its_end(both: Both) -> Answer:
+    """Every process ends with code 0, and every training that began ended."""
+    places = []
+    for who, rank in both.everyone():
+        end = _end(rank)
+        if end.get("error"):
+            places.append(Place(end.get("inner"), f"{who}: {end['error']}: {end['message'][:300]}"))
+        elif rank.code:
+            places.append(Place(end.get("line"), f"{who} ended with code {rank.code}"))
+        for training in _trainings(rank):
+            if training[-1]["kind"] != "trained" and end and not end.get("error"):
+                places.append(Place(training[0]["line"], f"{who}: this training did not end, and the script went on"))
+    places.sort(key=lambda place: "DistBackendError" in place.text or "Connection closed by peer" in place.text)
+    if places:
+        return State.FAULT, "no", tuple(places)
+    if both.alone.stopped or both.job.stopped:
+        return State.FAULT, "no: it was stopped", ()
+    return State.GOOD, f"yes, in {both.alone.seconds:.0f} s and {both.job.seconds:.0f} s", ()
+
+
+def waits_for_ever(both: Both) -> Answer:
+    """No run was stopped; else, the line and the call of each process that was still there."""
+    for run in (both.alone, both.job):
+        if run.stopped:
+            said = "every process waits" if run.stopped == "waiting" else "the time limit was reached"
+            return State.FAULT, said, tuple(_waiting(both.plan, run))
+    endless = [
+        Place(event["line"], f"never ends: {event['command'][:80]}")
+        for _, rank in both.everyone()
+        for event in rank.seen("program")
+        if _ENDLESS.search(event["command"])
+    ]
+    return (State.FAULT, "a program never ends", _distinct(endless)) if endless else (State.GOOD, "none", ())
+
+
+def _waiting(plan: Plan, run: Run) -> Iterator[Place]:
+    for number, rank in enumerate(run.ranks):
+        open_calls: list[Event] = []
+        for event in rank.seen("call", "called"):
+            open_calls = [*open_calls, event] if event["kind"] == "call" else open_calls[:-1]
+        if rank.code is not None:
+            yield Place(_end(rank).get("line"), f"rank {number} has ended with code {rank.code}")
+        elif open_calls:
+            yield Place(open_calls[-1]["line"], f"rank {number} waits in {open_calls[-1]['name']}")
+        else:
+            lines = re.findall(rf'{re.escape(plan.name)}", line (\d+)', rank.stack)
+            calls = re.findall(r'File ".*", line \d+ in (\w+)', rank.stack.partition("(most recent call first)")[2])
+            yield Place(
+                int(lines[0]) if lines else None, f"rank {number} is in {calls[0] if calls else 'an unknown call'}"
+            )
+
+
+def same_calls(both: Both) -> Answer:
+    """The sequence of calls that need all processes is that of rank 0 in every process."""
+    sequences = [list(rank.seen("call")) for rank in both.job.ranks]
+    for number, calls in enumerate(sequences[1:], start=1):
+        for index, (first, other) in enumerate(zip_longest(sequences[0], calls)):
+            if first and other and first["name"] == other["name"] and first["size"] == other["size"]:
+                continue
+            if _was_stopped(both.job.ranks[0] if first is None else both.job.ranks[number], first, other):
+                break
+            sides = [
+                Place(call["line"], f"rank {rank} calls {call['name']}")
+                if call
+                else Place(_end(both.job.ranks[rank]).get("line"), f"rank {rank} makes no further call")
+                for rank, call in ((0, first), (number, other))
+            ]
+            return State.FAULT, f"ranks 0 and {number} part at call {index + 1}", tuple(sides)
+    return State.GOOD, f"{len(sequences[0])} calls", ()
+
+
+def _was_stopped(rank: Rank, first: Event | None, other: Event | None) -> bool:
+    """Whether a process made fewer calls because it did not live to make more."""
+    return (first is None or other is None) and rank.code not in (0, None)
+
+
+def _steps(rank: Rank) -> list[list[list[str]]]:
+    """For each training, the rows that this process had in each step."""
+    found = []
+    for training in _trainings(rank):
+        steps: list[list[str]] = [[]]
+        for event in training:
+            if event["kind"] == "rows":
+                steps[-1] += event["rows"]
+            elif event["kind"] == "step":
+                steps.append([])
+        found.append(steps[:-1])
+    return found
+
+
+def _line(rank: Rank, number: int) -> int | None:
+    trainings = _trainings(rank)
+    return trainings[number][0]["line"] if number < len(trainings) else None
+
+
+def same_rows(both: Both) -> Answer:
+    """In each step, all processes together have the rows that one process has."""
+    alone = _steps(both.alone.ranks[0])
+    jobs = [_steps(rank) for rank in both.job.ranks]
+    if not any(any(steps) for steps in alone) or not all(jobs):
+        return State.UNKNOWN, "no step was seen", ()
+    sizes = []
+    for number, steps in enumerate(alone):
+        line = _line(both.alone.ranks[0], number)
+        for step, rows in enumerate(steps):
+            parts = [job[number][step] if number < len(job) and step < len(job[number]) else [] for job in jobs]
+            found = _compare_rows(both, rows, parts)
+            if found:
+                state, text = found
+                return state, text, (Place(line, f"step {step + 1} of training {number + 1}: {text}"),)
+            sizes.append(len(rows))
+    return State.GOOD, f"{'/'.join(map(str, dict.fromkeys(sizes)))} samples a step", ()
+
+
+def _compare_rows(both: Both, rows: list[str], parts: list[list[str]]) -> tuple[State, str] | None:
+    total = Counter(row for part in parts for row in part)
+    expected = Counter(rows)
+    count = sum(total.values())
+    if count != len(rows):
+        said = f"{len(rows)} samples in one process, {count} in {len(parts)}"
+        if any("Global batch:" in rank.said for rank in both.job.ranks):
+            return State.NOTE, said + ": no exact split, and the script says so"
+        return State.FAULT, said
+    if total == expected:
+        return None
+    twice = sum((total & Counter({row: n for row, n in total.items() if n > expected[row]})).values())
+    shared = sum((expected & total).values())
+    if twice and any(n > 1 and n > expected[row] for row, n in total.items()):
+        return State.FAULT, f"{count} samples, but {len(total)} different ones where one process has {len(expected)}"
+    return State.FAULT, f"only {shared} of {count} samples are those of one process"
+
+
+def same_losses(both: Both) -> Answer:
+    """The losses and gradient norms of each step are those of one process."""
+    one, other = both.alone.ranks[0], both.job.ranks[0]
+    worst: tuple[float, float] = (0.0, 0.0)
+    seen = 0
+    for number, (first, second) in enumerate(zip(_trainings(one), _trainings(other), strict=False)):
+        for a, b in zip(_losses(first), _losses(second), strict=False):
+            seen += 1
+            loss = abs(a["loss"] - b["loss"])
+            norm = abs(a.get("grad_norm", 0.0) - b.get("grad_norm", 0.0)) / max(abs(a.get("grad_norm", 0.0)), 1e-3)
+            worst = max(worst[0], loss), max(worst[1], norm)
+            if not (loss <= _LOSS * max(1.0, abs(a["loss"])) and norm <= _NORM):
+                return _different_losses(both, number, a, b)
+    if not seen:
+        return State.UNKNOWN, "no loss was logged", ()
+    return State.GOOD, f"losses to {worst[0]:.0e}, gradient norms to {worst[1]:.1%}, {seen} steps", ()
+
+
+def _losses(training: list[Event]) -> list[dict[str, float]]:
+    return [event["values"] for event in training if event["kind"] == "log" and "loss" in event["values"]]
+
+
+def _different_losses(both: Both, number: int, a: dict[str, float], b: dict[str, float]) -> Answer:
+    text = f"loss {a['loss']:.4f} in one process, {b['loss']:.4f} in {len(both.job.ranks)}"
+    if a.get("grad_norm") is not None and b.get("grad_norm") is not None:
+        text += f"; gradient norm {a['grad_norm']:.3f} and {b['grad_norm']:.3f}"
+    line = _line(both.alone.ranks[0], number)
+    state = same_rows(both)[0]
+    if state is not State.GOOD:
+        return State.NOTE, text + ": it had other rows", ()
+    if _keys(both.alone.ranks) != _keys(both.job.ranks):
+        return State.NOTE, text + ": other completions were sampled", ()
+    return State.FAULT, text, (Place(line, f"training {number + 1}: {text}"),)
+
+
+def _keys(ranks: Iterable[Rank]) -> Counter[str]:
+    return Counter(key for rank in ranks for event in rank.seen("reward") for key in event["keys"])
+
+
+def same_weights(both: Both) -> Answer:
+    """At the end of each training every process has the same trained weights."""
+    trained = [list(rank.seen("trained")) for rank in both.job.ranks]
+    if not trained[0]:
+        return State.UNKNOWN, "no training ended", ()
+    for number, events in enumerate(zip(*trained, strict=False), start=1):
+        if len({event["weights"] for event in events}) > 1:
+            line = events[0]["line"]
+            text = ", ".join(f"rank {rank} {event['weights'][:6]}" for rank, event in enumerate(events))
+            return (
+                State.FAULT,
+                f"no: {text}",
+                (Place(line, f"after training {number} the ranks hold different weights"),),
+            )
+    return State.GOOD, "yes", ()
+
+
+def rewards_agree(both: Both) -> Answer:
+    """The same completion of the same prompt gets the same reward in every process."""
+    seen: dict[tuple[str, str], tuple[str, Any]] = {}
+    count = 0
+    for who, rank in both.everyone():
+        for event in rank.seen("reward"):
+            for key, value in zip(event["keys"], event["values"], strict=False):
+                count += 1
+                before = seen.setdefault((event["name"], key), (who, value))
+                if before[1] != value:
+                    text = f"{event['name']} gives the same completion {before[1]} in {before[0]} and {value} in {who}"
+                    return State.FAULT, "no", (Place(event["at"] or event["line"], text),)
+    return State.GOOD, f"{count} rewards of {len(seen)} completions" if count else "no rewards", ()
+
+
+def one_writer(both: Both) -> Answer:
+    """No file is written by two processes, and no program, server or upload is asked for by two."""
+    asked: dict[tuple[str, str], dict[int, Event]] = {}
+    for number, rank in enumerate(both.job.ranks):
+        for event in rank.events:
+            what = _outside(event)
+            if what:
+                asked.setdefault(what, {}).setdefault(number, event)
+    places = [
+        Place(min(events.items())[1]["line"], f"{what} is {how} by ranks {', '.join(map(str, sorted(events)))}")
+        for (how, what), events in asked.items()
+        if len(events) > 1
+    ]
+    places += _early_reads(both.job)
+    if places:
+        return State.FAULT, f"no: {len(places)} shared", _distinct(places)
+    return State.GOOD, f"yes: {len(asked)} written, started or served", ()
+
+
+def _outside(event: Event) -> tuple[str, str] | None:
+    """What an event does to the outside, as a verb and a thing."""
+    if event["kind"] in ("write", "remove"):
+        done = "written" if event["kind"] == "write" else "removed"
+        return None if _OWN.search(event["path"]) else (done, event["path"])
+    told = {"program": ("started", "command"), "serve": ("served", "port"), "upload": ("uploaded", "to")}
+    if event["kind"] in told and event["line"]:
+        how, key = told[event["kind"]]
+        return how, str(event[key])[:80]
+    return None
+
+
+def _early_reads(job: Run) -> Iterator[Place]:
+    """Files that a process reads although another one may not yet have written them: no call of all lies between."""
+    written: dict[str, tuple[int, int]] = {}
+    reads: list[tuple[str, int, int, Event]] = []
+    for number, rank in enumerate(job.ranks):
+        calls = 0
+        for event in rank.events:
+            calls += event["kind"] == "called"
+            if event["kind"] == "write" and event["line"]:
+                written.setdefault(event["path"], (number, calls))
+            elif event["kind"] == "read":
+                reads.append((event["path"], number, calls, event))
+    for path, number, calls, event in reads:
+        by, after = written.get(path, (number, -1))
+        if by != number and calls <= after and not _OWN.search(path):
+            yield Place(event["line"], f"rank {number} reads {path}, which rank {by} writes, without waiting for it")
+
+
+def main_process_goes_on(both: Both) -> Answer:
+    """After the last training the other processes do nothing to the outside, and nothing outlives the job."""
+    places = []
+    for number, rank in enumerate(both.job.ranks[1:], start=1):
+        events = list(rank.events)
+        last = max((i for i, event in enumerate(events) if event["kind"] == "trained"), default=len(events))
+        for event in events[last:]:
+            what = _outside(event)
+            if what and not (event["kind"] == "write" and event["helper"] if "helper" in event else False):
+                places.append(Place(event["line"], f"rank {number}: {what[1]} is {what[0]} after training"))
+    for who, rank in both.everyone():
+        left = next(rank.seen("left"), {})
+        things = [*left.get("threads", ()), *left.get("programs", ())]
+        if things:
+            places.append(Place(_end(rank).get("line"), f"{who} leaves {', '.join(map(str, things))} running"))
+    places += [Place(None, f"{name} outlives the job") for name in (*both.alone.left, *both.job.left)]
+    if places:
+        return State.FAULT, "no", _distinct(places)
+    if not both.ended:
+        return State.UNKNOWN, "it did not come so far", ()
+    if any(next(rank.seen("left"), {}).get("group") for rank in both.job.ranks):
+        return State.NOTE, "the process group is never closed: torch.distributed.destroy_process_group()", ()
+    return State.GOOD, "yes, and nothing is left behind", ()
+
+
+def own_device(both: Both) -> Answer:
+    """No model is spread over the GPUs of other processes."""
+    places = tuple(Place(line, text) for line, text in both.plan.spread)
+    return (State.FAULT, "no", places) if places else (State.GOOD, "yes", ())
+
+
+QUESTIONS: Sequence[tuple[str, Callable[[Both], Answer]]] = (
+    ("reaches its end", reaches_its_end),
+    ("no process waits for ever", waits_for_ever),
+    ("same calls that need all, in one order", same_calls),
+    ("same global batch, same rows", same_rows),
+    ("losses and gradient norms of one process", same_losses),
+    ("all ranks hold the same weights at the end", same_weights),
+    ("rewards agree", rewards_agree),
+    ("one writer a file, one caller of a program or service", one_writer),
+    ("each process has its own GPU", own_device),
+    ("after training only the main process goes on", main_process_goes_on),
+)
+
+
+def _distinct(places: Iterable[Place]) -> tuple[Place, ...]:
+    return tuple(dict.fromkeys(places))
+
+
+def _obstacle(both: Both) -> Place | None:
+    """Why the script could not be rehearsed, where that is no fault of its own."""
+    for _, rank in both.everyone():
+        end = _end(rank)
+        error, message = end.get("error", ""), end.get("message", "")
+        if error in _NOT_OURS or "a rehearsal" in message or any(name in error for name in _NETWORK):
+            if error == "ModuleNotFoundError" and "'" in message:
+                message += f": pip install {message.split(chr(39))[1].split('.')[0]}"
+            return Place(end.get("inner"), f"{error}: {message[:300]}")
+        if rank.code and not end:
+            return Place(None, f"a process ended with code {rank.code} without a word: {rank.said[-300:]}")
+    return None
+
+
+def _needs(both: Both) -> dict[str, tuple[str, ...]]:
+    """What the script asked for, by kind."""
+    wanted: dict[str, list[str]] = {}
+    for _, rank in both.everyone():
+        for event in rank.seen("need"):
+            wanted.setdefault(event["what"], []).append(str(event["name"]))
+    return {kind: tuple(dict.fromkeys(names)) for kind, names in wanted.items()}
+
+
+def _notes(both: Both, trust: bool) -> Iterator[str]:
+    """What was answered by a stand-in, or not done."""
+    seen: list[str] = []
+    for _, rank in both.everyone():
+        for event in rank.events:
+            place = both.plan.place(event["line"])
+            if event["kind"] == "stand-in" and "." not in event["name"]:
+                seen.append(f"{event['name']}: a stand-in that does nothing ({place})")
+            elif event["kind"] == "program" and not trust:
+                seen.append(f"not run: {event['command'][:100]} ({place})")
+            elif event["kind"] == "upload":
+                seen.append(f"not uploaded: {event['to']} ({place})")
+            elif event["kind"] == "connect" and event["line"]:
+                seen.append(f"not reached: {event['to']} ({place})")
+    yield from dict.fromkeys(seen)

@@ -1,0 +1,288 @@
+"""Faults, each a small change to a script that has none: what the script then says where, and who must notice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+FOLDER = Path(__file__).resolve().parents[2] / "fixtures" / "faults"
+GOOD = ("train", "grpo", "embeddings")
+
+ENDS, WAITS, CALLS = "reaches its end", "no process waits for ever", "same calls that need all, in one order"
+ROWS, LOSSES = "same global batch, same rows", "losses and gradient norms of one process"
+WEIGHTS, REWARDS = "all ranks hold the same weights at the end", "rewards agree"
+WRITER, DEVICE = "one writer a file, one caller of a program or service", "each process has its own GPU"
+AFTER = "after training only the main process goes on"
+
+
+class Fault(NamedTuple):
+    """A script, what is replaced in it by what, the questions of which one must show it, and the line it is at."""
+
+    script: str
+    edits: tuple[tuple[str, str], ...]
+    asked: tuple[str, ...]
+    line: str
+
+    def text(self) -> str:
+        """The script with the fault."""
+        text = (FOLDER / f"{self.script}.py").read_text(encoding="utf-8")
+        for before, after in self.edits:
+            assert text.count(before) == 1, before
+            text = text.replace(before, after)
+        return text
+
+
+TRAIN = "\ntrainer.train()\n"
+MAIN_GOES_ON = "if not is_main_process:\n    sys.exit(0)\n"
+CALLBACK = """
+from transformers import TrainerCallback
+class Own(TrainerCallback):
+    def {event}(self, args, state, control, **kwargs):
+{body}
+
+trainer.add_callback(Own())
+trainer.train()
+"""
+
+
+def before_training(code: str) -> tuple[tuple[str, str], ...]:
+    return ((TRAIN, f"\n{code}\ntrainer.train()\n"),)
+
+
+def callback(event: str, body: str) -> tuple[tuple[str, str], ...]:
+    return ((TRAIN, CALLBACK.format(event=event, body=body)),)
+
+
+FAULTS = {
+    "batch_not_split": Fault("train", (("4 // world_size", "4"),), (ROWS,), "trainer.train()"),
+    "batch_halved_twice": Fault(
+        "train", (("4 // world_size", "4 // world_size // world_size"),), (ROWS,), "trainer.train()"
+    ),
+    "wait_on_one_rank": Fault(
+        "train",
+        before_training("if is_main_process:\n    torch.distributed.is_initialized() and torch.distributed.barrier()"),
+        (CALLS, WAITS),
+        "torch.distributed.barrier()",
+    ),
+    "save_by_all": Fault("train", ((MAIN_GOES_ON, ""),), (WRITER,), 'model.save_pretrained("model")'),
+    "shuffle_by_rank": Fault(
+        "train", (('= parts["train"],', '= parts["train"].shuffle(seed = local_rank),'),), (ROWS,), "trainer.train()"
+    ),
+    "unseeded_split": Fault(
+        "train",
+        (("set_seed(3407)\n", ""), ("test_size = 0.1, seed = 3407", "test_size = 0.1")),
+        (ROWS,),
+        "trainer.train()",
+    ),
+    "rows_split_twice": Fault(
+        "train",
+        (('= parts["train"],', '= parts["train"].shard(world_size, local_rank),'),),
+        (ROWS,),
+        "trainer.train()",
+    ),
+    "evaluates_on_one_rank": Fault(
+        "train",
+        (("trainer.evaluate()", "if is_main_process:\n    trainer.evaluate()"),),
+        (CALLS, WAITS, ENDS),
+        "trainer.evaluate()",
+    ),
+    "training_in_a_swallowing_try": Fault(
+        "train",
+        (
+            (
+                TRAIN,
+                CALLBACK.format(
+                    event="on_step_end",
+                    body='        if local_rank == 1 and state.global_step == 2:\n            raise OSError("disk")',
+                ).replace("trainer.train()", "try:\n    trainer.train()\nexcept Exception:\n    pass"),
+            ),
+        ),
+        (ENDS, CALLS, WAITS),
+        "trainer.train()",
+    ),
+    "weights_changed_on_one_rank": Fault(
+        "train",
+        callback(
+            "on_step_end", "        if is_main_process:\n            kwargs['model'].lm_head.weight.data.add_(0.1)"
+        ),
+        (WEIGHTS,),
+        "trainer.train()",
+    ),
+    "learning_rate_by_rank": Fault(
+        "train",
+        (('= settings["learning_rate"],', '= settings["learning_rate"] * (1 + local_rank),'),),
+        (WEIGHTS,),
+        "trainer.train()",
+    ),
+    "learning_rate_times_processes": Fault(
+        "train", (('= settings["learning_rate"],', "= 0.02 * world_size,"),), (LOSSES,), "trainer.train()"
+    ),
+    "loss_divided_by_processes": Fault(
+        "train",
+        (
+            (
+                "\ntrainer = Trainer(",
+                "\nclass Own(Trainer):\n    def compute_loss(self, *args, **kwargs):\n"
+                "        return super().compute_loss(*args, **kwargs) / world_size\n\n\ntrainer = Own(",
+            ),
+        ),
+        (LOSSES,),
+        "trainer.train()",
+    ),
+    "read_before_written": Fault(
+        "train",
+        (
+            (
+                'file)\nPartialState().wait_for_everyone()\nwith open("settings.json") as file:',
+                'file)\nimport time\ntime.sleep(2)\nwith open("settings.json") as file:',
+            ),
+        ),
+        (WRITER,),
+        'with open("settings.json") as file:',
+    ),
+    "group_closed_too_early": Fault(
+        "train",
+        (
+            (
+                "trainer.evaluate()",
+                "if world_size > 1:\n    torch.distributed.destroy_process_group()\ntrainer.evaluate()",
+            ),
+        ),
+        (ENDS,),
+        "trainer.evaluate()",
+    ),
+    "device_map_auto": Fault(
+        "train",
+        (("dtype = torch.float32", 'dtype = torch.float32, device_map = "auto"'),),
+        (DEVICE,),
+        'device_map = "auto"',
+    ),
+    "first_gpu_in_every_process": Fault(
+        "train",
+        before_training('model.to("cuda:0")'),
+        (DEVICE,),
+        'model.to("cuda:0")',
+    ),
+    "undefined_name_after_training": Fault(
+        "train",
+        (('tokenizer.save_pretrained("model")', "print(trainer_stats.metrics)"),),
+        (ENDS,),
+        "print(trainer_stats.metrics)",
+    ),
+    "endless_program": Fault(
+        "train",
+        before_training('import subprocess\nis_main_process and subprocess.run("nvidia-smi -l 1", shell = True)'),
+        (WAITS,),
+        "nvidia-smi -l 1",
+    ),
+    "program_of_each_rank": Fault(
+        "train",
+        before_training(
+            'import subprocess\nsubprocess.run(["git", "clone", "https://example.com/data"], check = True)'
+        ),
+        (WRITER,),
+        '"git", "clone"',
+    ),
+    "resumes_on_one_rank": Fault(
+        "train",
+        (
+            (
+                "trainer.evaluate()",
+                'trainer.train(resume_from_checkpoint = "outputs/checkpoint-2" if is_main_process else None)',
+            ),
+        ),
+        (CALLS, WAITS, ENDS, WEIGHTS),
+        "trainer.train(resume_from_checkpoint",
+    ),
+    "steps_by_rank": Fault(
+        "train", (("max_steps = 60", "max_steps = 2 + local_rank"),), (WAITS, CALLS), "trainer.train()"
+    ),
+    "log_of_all": Fault(
+        "train",
+        callback("on_step_end", "        with open('steps.txt', 'a') as file:\n            file.write('step')"),
+        (WRITER,),
+        "with open('steps.txt', 'a')",
+    ),
+    "server_of_each_rank": Fault(
+        "train",
+        before_training(
+            "from http.server import HTTPServer, BaseHTTPRequestHandler\n"
+            'server = HTTPServer(("127.0.0.1", 8231), BaseHTTPRequestHandler)'
+        ),
+        (WRITER, ENDS),
+        'HTTPServer(("127.0.0.1", 8231)',
+    ),
+    "folder_removed_by_all": Fault(
+        "train",
+        before_training(
+            'import shutil\nos.makedirs("old", exist_ok = True)\nshutil.rmtree("old", ignore_errors = True)'
+        ),
+        (WRITER,),
+        'shutil.rmtree("old"',
+    ),
+    "upload_by_all": Fault(
+        "train", ((MAIN_GOES_ON, 'model.push_to_hub("me/model")\n' + MAIN_GOES_ON),), (WRITER,), "model.push_to_hub"
+    ),
+    "thread_left_behind": Fault(
+        "train",
+        (
+            (
+                'model.save_pretrained("model")\n',
+                'model.save_pretrained("model")\nimport threading, time\n'
+                "threading.Thread(target = time.sleep, args = (90,)).start()\n",
+            ),
+        ),
+        (AFTER,),
+        "",
+    ),
+    "error_on_one_rank": Fault(
+        "train",
+        before_training('if local_rank == 1:\n    raise ValueError("the data of this rank is gone")'),
+        (ENDS,),
+        "raise ValueError",
+    ),
+    "leaves_before_training": Fault("train", before_training(MAIN_GOES_ON), (CALLS, WAITS), "trainer.train()"),
+    "calls_in_another_order": Fault(
+        "train",
+        before_training(
+            "if world_size > 1:\n    one, two = torch.ones(1), torch.ones(2)\n"
+            "    for each in (one, two) if is_main_process else (two, one):\n"
+            "        torch.distributed.all_reduce(each)"
+        ),
+        (CALLS,),
+        "torch.distributed.all_reduce(each)",
+    ),
+    "reward_with_random_numbers": Fault(
+        "grpo",
+        (("/ 10 for each", '/ 10 + __import__("random").random() for each'),),
+        (REWARDS,),
+        "def vowels",
+    ),
+    "reward_with_a_counter": Fault(
+        "grpo",
+        (
+            ("def vowels", "calls = 0\n\n\ndef vowels"),
+            ("    return [sum(", "    global calls\n    calls += len(completions)\n    return [calls / 10 + sum("),
+        ),
+        (REWARDS,),
+        "def vowels",
+    ),
+    "reward_writes_one_file": Fault(
+        "grpo",
+        (("    return [sum(", '    open("answers.txt", "a").write("x")\n    return [sum('),),
+        (WRITER,),
+        'open("answers.txt", "a")',
+    ),
+    "negatives_not_gathered": Fault(
+        "embeddings",
+        (("gather_across_devices = world_size > 1", "gather_across_devices = False"),),
+        (LOSSES,),
+        "trainer.train()",
+    ),
+    "negatives_in_smaller_batches": Fault(
+        "embeddings",
+        (("16 // world_size,", "8 // world_size,\n        gradient_accumulation_steps = 2 * world_size,"),),
+        (ROWS, LOSSES),
+        "trainer.train()",
+    ),
+}

@@ -1,0 +1,227 @@
+"""Rehearsals without training: what a script says before it runs, the stand-in hub, and what makes a verdict."""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from nb2ddp.cli.main import main
+from nb2ddp.rehearsal import report
+from nb2ddp.rehearsal.hub import DataHints, Hub
+from nb2ddp.rehearsal.plan import Plan, PlanError, read
+from nb2ddp.rehearsal.run import Rank, Run, environment, launched
+from nb2ddp.rehearsal.verdict import Row, State, judge
+
+from .e2e.faults import FAULTS, FOLDER, GOOD
+
+PLAN = Plan("train.py", "import x\ntrainer.train()\nmodel.save()\n", Path(), ("Trainer",), "", {}, ())
+
+
+@pytest.fixture(autouse=True)
+def _libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every package is there: these tests run nothing."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+
+
+def event(kind: str, line: int = 2, **about: Any) -> dict[str, Any]:
+    return {"kind": kind, "line": line, **about}
+
+
+def trained(rows: list[list[str]], loss: float = 1.0, weights: str = "w") -> list[dict[str, Any]]:
+    """The events of a training with these rows in each step."""
+    steps = [
+        each
+        for number, names in enumerate(rows, start=1)
+        for each in (
+            event("rows", rows=names),
+            event("step", step=number),
+            event("log", step=number, values={"loss": loss, "grad_norm": 1.0}),
+        )
+    ]
+    return [event("train"), *steps, event("trained", weights=weights)]
+
+
+def rank(*events: dict[str, Any], code: int | None = 0, said: str = "") -> Rank:
+    last = [event("end", code=code), event("left", threads=[], programs=[], group=False)] if code is not None else []
+    return Rank(code, (*events, *last), "", said)
+
+
+def verdict_of(alone: Rank, *ranks: Rank, stopped: str = "") -> dict[str, Row]:
+    judged = judge(PLAN, Run((alone,), 1.0, ""), Run(ranks, 1.0, stopped))
+    return {row.asked: row for row in judged.rows}
+
+
+def test_good_runs_are_ready() -> None:
+    alone = rank(*trained([["a", "b"], ["c", "d"]]))
+    ranks = [rank(*trained([[first], [second]])) for first, second in ("ac", "bd")]
+    judged = judge(PLAN, Run((alone,), 1.0, ""), Run(tuple(ranks), 1.0, ""))
+    assert [row.state for row in judged.rows] == [State.GOOD] * len(judged.rows)
+    assert judged.code == 0
+    assert next(report.text_lines(judged)) == "train.py: ready: 2 processes train as one does"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "measured"),
+    [
+        ([[["a", "b"]], [["c", "d"]]], "2 samples in one process, 4 in 2"),
+        ([[["a"]], [["a"]]], "2 samples, but 1 different ones where one process has 2"),
+        ([[["a"]], [["z"]]], "only 1 of 2 samples are those of one process"),
+    ],
+)
+def test_rows(ranks: list[list[list[str]]], measured: str) -> None:
+    row = verdict_of(rank(*trained([["a", "b"]])), *(rank(*trained(each)) for each in ranks))
+    found = row["same global batch, same rows"]
+    assert (found.state, found.measured, found.places[0].line) == (State.FAULT, measured, 2)
+
+
+def test_a_batch_that_the_script_itself_announces_is_no_fault() -> None:
+    ranks = [rank(*trained([["a"]]), said="Global batch: 2, not the notebook's 1"), rank(*trained([["b"]]))]
+    assert verdict_of(rank(*trained([["a"]])), *ranks)["same global batch, same rows"].state is State.NOTE
+
+
+def test_losses_are_compared_where_the_rows_are_the_same() -> None:
+    name = "losses and gradient norms of one process"
+    alone = rank(*trained([["a", "b"]], loss=1.0))
+    assert verdict_of(alone, *(rank(*trained([[row]], loss=1.5)) for row in "ab"))[name].state is State.FAULT
+    assert verdict_of(alone, *(rank(*trained([[row]], loss=1.5)) for row in "xy"))[name].state is State.NOTE
+
+
+def test_weights() -> None:
+    ranks = [rank(*trained([[row]], weights=row)) for row in "ab"]
+    found = verdict_of(rank(*trained([["a", "b"]])), *ranks)["all ranks hold the same weights at the end"]
+    assert found.state is State.FAULT
+    assert found.places[0].line == 2
+
+
+def test_where_the_calls_part() -> None:
+    ranks = [
+        rank(event("call", 3, name="barrier", size=None), event("called", name="barrier")),
+        rank(event("call", 4, name="all_reduce", size=1), event("called", name="all_reduce")),
+    ]
+    found = verdict_of(rank(), *ranks)["same calls that need all, in one order"]
+    assert [(place.line, place.text) for place in found.places] == [
+        (3, "rank 0 calls barrier"),
+        (4, "rank 1 calls all_reduce"),
+    ]
+
+
+def test_who_waits_where() -> None:
+    waiting = rank(event("call", 3, name="barrier", size=None), code=None)
+    found = verdict_of(rank(), waiting, rank(), stopped="waiting")["no process waits for ever"]
+    assert found.state is State.FAULT
+    assert [place.text for place in found.places] == ["rank 0 waits in barrier", "rank 1 has ended with code 0"]
+
+
+def test_shared_files_and_early_reads() -> None:
+    asked = "one writer a file, one caller of a program or service"
+    writes, reads = event("write", 3, path="a.json"), event("read", 2, path="a.json", there=True)
+    wait = [event("call", 2, name="barrier", size=None), event("called", name="barrier")]
+    assert verdict_of(rank(), rank(writes), rank(writes))[asked].state is State.FAULT
+    assert verdict_of(rank(), rank(writes), rank(reads))[asked].state is State.FAULT
+    assert verdict_of(rank(), rank(writes, *wait), rank(*wait, reads))[asked].state is State.GOOD
+
+
+def test_rewards_of_one_completion() -> None:
+    given = [event("reward", name="r", keys=["k"], values=[value], at=1) for value in (1.0, 2.0)]
+    assert verdict_of(rank(), rank(given[0]), rank(given[0]))["rewards agree"].state is State.GOOD
+    found = verdict_of(rank(), rank(given[0]), rank(given[1]))["rewards agree"]
+    assert found.places[0].line == 1
+
+
+def test_what_is_missing_is_an_obstacle_and_no_fault() -> None:
+    ended = event("end", code=1, inner=1, error="ModuleNotFoundError", message="No module named 'x'")
+    run = Run((Rank(1, (ended,), "", ""),), 1.0, "")
+    judged = judge(PLAN, run, run)
+    assert judged.code == 2
+    assert "pip install x" in report.headline(judged)
+
+
+def test_json_and_page_tell_the_same() -> None:
+    run = Run((rank(*trained([["a"]]), event("write", 3, path="<b>")),) * 2, 1.0, "")
+    judged = judge(PLAN, Run(run.ranks[:1], 1.0, ""), run)
+    told = json.loads(report.as_json(judged))
+    assert told["code"] == judged.code == 1
+    assert [row["asked"] for row in told["questions"] if row["state"] == "fault"] == [
+        row.asked for row in judged.faults
+    ]
+    assert "<b>" not in report.as_page(judged)
+    assert "&lt;b&gt;" in report.as_page(judged)
+
+
+def test_hub_offers_what_is_built(tmp_path: Path) -> None:
+    folder = tmp_path / "models" / "me--small"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    hub = Hub(tmp_path, os.environ)
+    try:
+        about = json.load(urllib.request.urlopen(f"{hub.address}/api/models/me/small"))
+        assert [each["rfilename"] for each in about["siblings"]] == ["config.json"]
+        assert urllib.request.urlopen(f"{hub.address}/me/small/resolve/main/config.json").read() == b"{}"
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(f"{hub.address}/me/small/resolve/main/other.json")
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(f"{hub.address}/api/models/my_folder")
+    finally:
+        hub.close()
+
+
+def test_what_a_script_says_of_its_data(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        'rows = load_dataset("me/rows", "deutsch", split = "dev[:50]").select(range(900))\n'
+        'rows.map(lambda row: {"text": row["frage"] + row["antwort"]})\nTrainer(model).train()\n'
+    )
+    assert read(script).data == {
+        "me/rows": DataHints(("frage", "antwort"), ("dev", "train", "test", "validation"), ("deutsch",), 900)
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("x = 1\n", "trains nothing"), ("x = (\n", "not Python"), ("\0", "not Python")],
+)
+def test_bad_input_gets_one_line(text: str, message: str, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(text)
+    with pytest.raises(PlanError, match=message):
+        read(script)
+    result = CliRunner().invoke(main, ["rehearse", str(script)])
+    assert result.exit_code == 2
+    assert len(result.output.splitlines()) == 1
+
+
+def test_a_file_that_is_not_there() -> None:
+    result = CliRunner().invoke(main, ["rehearse", "nothing.py"])
+    assert (result.exit_code, result.output) == (2, "nothing.py: it cannot be read: No such file or directory\n")
+
+
+def test_missing_packages_are_named_with_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "accelerate" else name)
+    (tmp_path / "train.py").write_text("Trainer(model).train()\n")
+    with pytest.raises(PlanError, match=r'needs accelerate: pip install "nb2ddp\[rehearse\]"'):
+        read(tmp_path / "train.py")
+
+
+def test_secrets_and_launchers_stay_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MY_API_KEY", "HF_TOKEN", "WANDB_API_KEY", "RANK", "MASTER_ADDR"):
+        monkeypatch.setenv(name, "from outside")
+    environ = environment(PLAN, tmp_path, hub="http://127.0.0.1:1", settings={})
+    assert "from outside" not in environ.values()
+    assert launched(0, 1, 5) == {}
+    assert launched(1, 2, 5)["LOCAL_RANK"] == "1"
+
+
+def test_faults_are_changes_to_scripts_that_are_read(tmp_path: Path) -> None:
+    assert len(FAULTS) >= 25
+    for name in GOOD:
+        assert read(FOLDER / f"{name}.py").trainers
+    for name, fault in FAULTS.items():
+        (tmp_path / f"{name}.py").write_text(fault.text())
+        assert fault.line in read(tmp_path / f"{name}.py").text

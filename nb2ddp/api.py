@@ -59,7 +59,7 @@ def convert_file(notebook: Path, script: Path, options: Options | None = None) -
     Files are replaced whole or not at all, and only where their content differs.
 
     Args:
-        notebook: the .ipynb file, which is only read.
+        notebook: the file, in any form that is read; it is only read.
         script: the file to write; its folder is created.
         options: what to produce; the defaults if None.
 
@@ -68,5 +68,5 @@ def convert_file(notebook: Path, script: Path, options: Options | None = None) -
         OptionsError, LaunchError: as for `convert_notebook`; nothing is written.
         OSError: a file cannot be read or written.
     """
-    conversion = convert_source(decode(read(notebook)), notebook.stem, script.name, options)
+    conversion = convert_source(decode(read(notebook)), notebook.stem, script.name, options, notebook.name)
     return write(Job(notebook, script, options or Options()), conversion)

@@ -12,9 +12,9 @@ import libcst as cst
 
 from nb2ddp.codes import INTERNAL
 from nb2ddp.facts.program import Program
-from nb2ddp.notebook.ipynb import Cell, Notebook, parse_notebook
-from nb2ddp.notebook.lines import file_lines
+from nb2ddp.notebook.ipynb import Cell, Notebook
 from nb2ddp.notebook.magics import PLACEHOLDER
+from nb2ddp.notebook.reader import Places, read_notebook
 from nb2ddp.options import Options, OptionsError
 from nb2ddp.results import Conversion, Diagnostic, Location, NotebookError
 from nb2ddp.rules.engine import refuse, rewrite
@@ -45,38 +45,44 @@ def convert_notebook(notebook: Notebook, script_name: str, options: Options | No
 
 
 def convert_source(
-    text: str, name: str = "notebook", script_name: str = "train.py", options: Options | None = None
+    text: str,
+    name: str = "notebook",
+    script_name: str = "train.py",
+    options: Options | None = None,
+    file_name: str = "",
 ) -> Conversion:
-    """Convert the text of an .ipynb file. Nothing is executed, read or written.
+    """Convert the text of a notebook, in any form that is read. Nothing is executed, read or written.
 
     Args:
         text: the file's content.
         name: what the script's first line calls the notebook.
         script_name: as for `convert_notebook`, which also says what is raised.
         options: what to produce; the defaults if None.
+        file_name: the notebook's file name, whose ending counts where the content leaves its form open.
 
     Returns:
         The text of the script and of each launch file by file name, and what was found. Findings carry the line
-        of the .ipynb file beside cell, line and column.
+        of the file beside cell, line and column.
     """
-    return _from_text(text, name, script_name, options or Options()).conversion
+    return _from_text(text, name, script_name, options or Options(), file_name).conversion
 
 
-def difference(text: str, name: str, script_name: str, options: Options | None = None) -> tuple[Conversion, str]:
-    """Convert the text of an .ipynb file, and say what was rewritten.
+def difference(
+    text: str, name: str, script_name: str, options: Options | None = None, file_name: str = ""
+) -> tuple[Conversion, str]:
+    """Convert the text of a notebook, and say what was rewritten.
 
     Returns:
         The conversion as of `convert_source`, and a unified diff from the notebook's own code, laid out as in the
         script, to the script. Each hunk's header names the cell.
     """
-    done = _from_text(text, name, script_name, options or Options())
+    done = _from_text(text, name, script_name, options or Options(), file_name)
     before = script(
         done.program, {cell.number: cell.source for cell in done.program.code_cells}, done.needs, script_name
     )
     head = setup(done.program, done.needs, done.program.options)
-    return done.conversion, _diff(
-        before[before.index(head) + len(head) :].lstrip("\n"), done.conversion.files[script_name], name, script_name
-    )
+    own = before[before.index(head) + len(head) :].lstrip("\n")
+    return done.conversion, _diff(own, done.conversion.files[script_name], file_name or f"{name}.ipynb", script_name)
 
 
 def check_codes(options: Options) -> None:
@@ -99,23 +105,18 @@ class _Done:
     conversion: Conversion
 
 
-def _from_text(text: str, name: str, script_name: str, options: Options) -> _Done:
+def _from_text(text: str, name: str, script_name: str, options: Options, file_name: str) -> _Done:
+    notebook = read_notebook(text, name, file_name)
+    places = Places(notebook, text)
     try:
-        done = _convert(parse_notebook(text, name), script_name, options)
+        done = _convert(notebook, script_name, options)
     except NotebookError as error:
         if error.location is not None:
-            error.file_line = _file_line(file_lines(text), error.location)
+            error.file_line, error.file_column = places.of(error.location)
         raise
-    lines = file_lines(text) if done.conversion.diagnostics else []
-    diagnostics = tuple(replace(d, file_line=_file_line(lines, d.location)) for d in done.conversion.diagnostics)
+    found = [(each, places.of(each.location)) for each in done.conversion.diagnostics]
+    diagnostics = tuple(replace(each, file_line=line, file_column=column) for each, (line, column) in found)
     return replace(done, conversion=replace(done.conversion, diagnostics=diagnostics))
-
-
-def _file_line(lines: list[list[int]], location: Location) -> int | None:
-    try:
-        return lines[location.cell - 1][location.line - 1]
-    except IndexError:
-        return None
 
 
 def _convert(notebook: Notebook, script_name: str, options: Options) -> _Done:
@@ -133,6 +134,8 @@ def _convert(notebook: Notebook, script_name: str, options: Options) -> _Done:
         refuse(diagnostics)
         text = script(program, result.cells, result.needs, script_name)
         _check_script(text, notebook, result.cells, all_rules=not suppressions.is_used and len(rules) == len(RULES))
+    except RecursionError:
+        raise NotebookError("the notebook's code nests too deeply to be converted") from None
     except NotebookError as error:
         error.line_text = _line_text(notebook, error.location)
         raise
@@ -154,7 +157,7 @@ def _title(name: str) -> str:
 def _line_text(notebook: Notebook, location: Location | None) -> str:
     if location is None:
         return ""
-    lines = notebook.cells[location.cell - 1].source.split("\n")
+    lines = notebook.cell(location.cell).source.split("\n")
     return lines[location.line - 1] if location.line <= len(lines) else ""
 
 
@@ -205,7 +208,7 @@ def _diff(before: str, after: str, name: str, script_name: str) -> str:
     for line in new:
         label = line.removeprefix("# %% ") if line.startswith("# %% Cell ") else label
         labels.append(label)
-    lines = list(difflib.unified_diff(old, new, f"{name}.ipynb", script_name, lineterm=""))
+    lines = list(difflib.unified_diff(old, new, name, script_name, lineterm=""))
     for number, line in enumerate(lines):
         if line.startswith("@@ "):
             first = int(line.split("+", 1)[1].split(" ", 1)[0].split(",")[0]) - 1

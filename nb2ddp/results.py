@@ -38,7 +38,8 @@ class Diagnostic:
     location: Location
     line_text: str  #: the notebook's own line
     fixed: bool  #: the script no longer has the problem
-    file_line: int | None = None  #: the line of the .ipynb file, from 1; None where no file was read
+    file_line: int | None = None  #: the line of the file, from 1; None where no file was read
+    file_column: int | None = None  #: its column, from 1, where the file's lines are the notebook's own, as in a script
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,9 @@ class Failure:
     code: str
     message: str
     location: Location | None = None
-    file_line: int | None = None  #: the line of the .ipynb file, from 1
+    file_line: int | None = None  #: the line of the file, from 1
     line_text: str = ""  #: the notebook's own line
+    file_column: int | None = None  #: its column, from 1, where the file's lines are the notebook's own, as in a script
 
 
 class NotebookError(Exception):
@@ -66,7 +68,8 @@ class NotebookError(Exception):
         self.message = message
         self.location = location
         self.code = code
-        self.file_line: int | None = None  #: the line of the .ipynb file, where one was read
+        self.file_line: int | None = None  #: the line of the file, where one was read
+        self.file_column: int | None = None  #: its column, where the file's lines are the notebook's own
         self.line_text = ""  #: the notebook's own line
 
     def __str__(self) -> str:

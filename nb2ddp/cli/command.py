@@ -21,7 +21,7 @@ from nb2ddp.options import LaunchError, OptionsError
 from nb2ddp.project.cache import Cache
 from nb2ddp.project.config import ConfigError
 from nb2ddp.project.files import STDIN, Job
-from nb2ddp.project.inputs import InputError, is_notebook_name
+from nb2ddp.project.inputs import InputError, is_notebook_name, named
 from nb2ddp.project.plan import NoOutputError, Planned, plan, plan_one
 from nb2ddp.project.pool import Mode, run
 from nb2ddp.results import Result, Severity, Status
@@ -93,7 +93,7 @@ def execute(request: Request) -> int:
             click.echo("The notebook installs packages: --requirements writes them beside the script.", err=True)
         click.echo(f"Start it in {report.printable(str(jobs[0].script.parent))} with: {command}", err=True)
     code = max((report.exit_code(r, p.fail_on) for r, p in zip(results, planned, strict=True)), default=0)
-    return max(code, _hook(results, jobs)) if request.hook else code
+    return max(code, _hook(results, jobs)) if request.hook and mode is Mode.WRITE else code
 
 
 def _plan(request: Request) -> tuple[list[Planned], Mode]:
@@ -104,16 +104,16 @@ def _plan(request: Request) -> tuple[list[Planned], Mode]:
         raise InputError("--diff prints text; it does not go with --format")
     if _STREAM in paths:
         return [_plan_stream(request, mode)], Mode.TEXT if paths[-1] == _STREAM and mode is Mode.WRITE else mode
-    if len(paths) == 2 and "output-dir" not in request.given and paths[1].endswith(".py"):
+    if len(paths) == 2 and not request.hook and "output-dir" not in request.given and paths[1].endswith(".py"):
         if Path(paths[1]).is_dir():
             raise InputError(f"{paths[1]} is a folder; to write into it say --output-dir {paths[1]}")
-        return [plan_one(Path(paths[0]), Path(paths[1]), request.given, reads_config=reads_config)], mode
+        return [plan_one(paths[0], Path(paths[1]), request.given, reads_config=reads_config)], mode
     try:
-        return plan(paths, request.given, reads_config=reads_config), mode
+        return plan(paths, request.given, reads_config=reads_config, any_file=request.hook), mode
     except NoOutputError as error:
         if len(paths) == 1 and request.diff and not Path(paths[0]).is_dir():
-            script = Path(paths[0]).with_suffix(".py")
-            return [plan_one(Path(paths[0]), script, request.given, reads_config=reads_config)], mode
+            script = _script_name(paths[0])
+            return [plan_one(paths[0], script, request.given, reads_config=reads_config)], mode
         if len(paths) == 2 and is_notebook_name(paths[1]):
             raise InputError(
                 f"An output never ends in .ipynb, so {paths[1]} is taken for an input; "
@@ -135,14 +135,20 @@ def _plan_stream(request: Request, mode: Mode) -> Planned:
         raise InputError("--check compares files; there is none for -")
     if mode is Mode.WRITE and last == _STREAM and request.form != "text":
         raise InputError("the script goes to standard output; findings in another format would go there too")
-    notebook = STDIN if first == _STREAM else Path(first)
+    notebook: str | Path = STDIN if first == _STREAM else first
     if last != _STREAM:
         if not last.endswith(".py"):
             raise InputError(f"{last}: the name of a script ends in .py")
         script = Path(last)
     else:
-        script = Path("train.py" if first == _STREAM else Path(first).with_suffix(".py").name)
+        script = Path("train.py") if first == _STREAM else _script_name(first)
     return plan_one(notebook, script, request.given, reads_config=not request.isolated)
+
+
+def _script_name(argument: str) -> Path:
+    """What to call the script of a notebook where it is not written: like the notebook, unless that is Python too."""
+    name = Path(named(argument).path.name)
+    return Path("train.py") if name.suffix.lower() == ".py" else name.with_suffix(".py")
 
 
 class _Printer:

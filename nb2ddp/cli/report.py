@@ -31,6 +31,14 @@ class Finding:
     file_line: int | None = None
     line_text: str = ""
     fixed: bool = False
+    file_column: int | None = None
+
+    @property
+    def place(self) -> str:
+        """Where it stands, as a person looks it up: the line of a script, else the cell; empty for the whole file."""
+        if self.location is None or self.file_column is not None:
+            return ":".join(str(number) for number in (self.file_line, self.file_column) if number is not None)
+        return str(self.location)
 
 
 def findings(result: Result) -> Iterator[Finding]:
@@ -45,6 +53,7 @@ def findings(result: Result) -> Iterator[Finding]:
             result.failure.location,
             result.failure.file_line,
             result.failure.line_text,
+            file_column=result.failure.file_column,
         )
     if result.status is Status.STALE:
         files = " and ".join(str(path) for path in result.written)
@@ -65,6 +74,7 @@ def _finding(notebook: Path, each: Diagnostic) -> Finding:
         each.file_line,
         each.line_text,
         each.fixed,
+        each.file_column,
     )
 
 
@@ -78,7 +88,7 @@ def text_lines(result: Result, level: Severity) -> Iterator[str]:
     for each in findings(result):
         if not is_at_least(each.severity, level):
             continue
-        place = f"{printable(str(each.notebook))}:" + (f"{each.location}:" if each.location else "")
+        place = f"{printable(str(each.notebook))}:" + (f"{each.place}:" if each.place else "")
         done = " [fixed]" if each.fixed else ""
         code = style(each.code, fg=_COLORS[each.severity], bold=True)
         yield f"{style(place, bold=True)} {code} {printable(each.message)}{style(done, dim=True) if done else ''}"
@@ -95,10 +105,11 @@ def github_lines(result: Result, level: Severity) -> Iterator[str]:
         if not is_at_least(each.severity, level):
             continue
         kind = {Severity.NOTE: "notice"}.get(each.severity, each.severity.value)
-        place = f"{each.location}: " if each.location else ""
+        place = f"{each.location}: " if each.location and each.file_column is None else ""
         values = {
             "file": relative(each.notebook),
             "line": str(each.file_line or 1),
+            **({"col": str(each.file_column)} if each.file_column is not None else {}),
             "title": f"{each.code} {each.name}",
         }
         listed = ",".join(f"{key}={_property(value)}" for key, value in values.items())
@@ -143,6 +154,7 @@ def _json(each: Finding) -> dict[str, Any]:
         "line": place.line if place else None,
         "column": place.column if place else None,
         "file_line": each.file_line,
+        "file_column": each.file_column,
         "text": each.line_text,
         "fixed": each.fixed,
     }
@@ -161,7 +173,7 @@ def markdown(results: Sequence[Result]) -> str:
     if serious:
         lines += ["", "| Place | Code | Finding |", "|---|---|---|"]
         for each in serious:
-            place = posix(each.notebook) + (f", {each.location}" if each.location else "")
+            place = posix(each.notebook) + (f", {each.place}" if each.place else "")
             lines.append(f"| {_cell(place)} | {each.code} | {_cell(each.message)} |")
     return "\n".join(["## nb2ddp", "", Counts(results).summary(), "", *lines, ""])
 

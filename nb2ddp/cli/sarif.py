@@ -25,7 +25,7 @@ def as_sarif(results: Sequence[Result], version: str) -> str:
         version: nb2ddp's own.
 
     Returns:
-        JSON text. Regions are lines of the .ipynb file; cell, line and column are a logical location and properties.
+        JSON text. Regions are lines of the file; cell, line and column are a logical location and properties.
     """
     from nb2ddp.rules.index import RULES
 
@@ -59,11 +59,13 @@ def _uri(path: Path) -> str:
 
 def _result(each: Finding, index: dict[str, int]) -> dict[str, Any]:
     region: dict[str, Any] = {"startLine": each.file_line or 1}
+    if each.file_column is not None:
+        region["startColumn"] = each.file_column
     location: dict[str, Any] = {
         "physicalLocation": {"artifactLocation": {"uri": _uri(each.notebook)}, "region": region}
     }
     properties: dict[str, Any] = {"fixed": each.fixed}
-    place = f"{each.location}: " if each.location else ""
+    place = f"{each.location}: " if each.location and each.file_column is None else ""
     if each.location:
         location["logicalLocations"] = [
             {"name": f"cell {each.location.cell}", "fullyQualifiedName": str(each.location), "kind": "module"}

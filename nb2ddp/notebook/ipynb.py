@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 import nbformat
@@ -30,19 +30,44 @@ _LINE_END = re.compile(r"\r\n?")
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell. Cells count from 1, Markdown cells included."""
+    """One cell. Cells count from 1, Markdown cells included.
+
+    Attributes:
+        lines: the line of the file, from 1, of each line of the source; empty where the file holds them as JSON.
+        indent: by how many columns the file indents them.
+    """
 
     number: int
     kind: CellKind
     source: str
+    lines: tuple[int, ...] = field(default=(), compare=False)
+    indent: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """What a Python file says of the packages that it needs.
+
+    Attributes:
+        dependencies: requirements, as `pip` takes them.
+        requires_python: the versions of Python that do, such as `>=3.10`; empty for any.
+    """
+
+    dependencies: tuple[str, ...] = ()
+    requires_python: str = ""
 
 
 @dataclass(frozen=True)
 class Notebook:
-    """A notebook's name (without folder and ending) and its cells in order."""
+    """A notebook's name (without folder and ending), its cells in the order in which they run, and its header."""
 
     name: str
     cells: tuple[Cell, ...]
+    metadata: Metadata = field(default_factory=Metadata)
+
+    def cell(self, number: int) -> Cell:
+        """The cell of a number."""
+        return next(cell for cell in self.cells if cell.number == number)
 
 
 def parse_notebook(text: str, name: str) -> Notebook:

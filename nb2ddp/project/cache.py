@@ -26,7 +26,7 @@ from nb2ddp.script.templates import FOLDERS
 #: Entries that nothing asked for in this time, in seconds, are removed.
 LIFETIME: Final = 30 * 24 * 3600
 #: The packages that shape the output.
-_PACKAGES = ("ipython", "jinja2", "libcst", "nbconvert", "nbformat")
+_PACKAGES = ("ipython", "jinja2", "jupytext", "libcst", "nbconvert", "nbformat")
 
 
 class Cache:
@@ -82,8 +82,8 @@ def key(content: bytes, name: str, script_name: str, options: Options) -> str:
     """What a conversion depends on, as 64 hexadecimal digits.
 
     Args:
-        content: the .ipynb file.
-        name: what the script's first line calls the notebook.
+        content: the notebook's file.
+        name: its file name.
         script_name: the script's file name.
         options: what to produce.
     """

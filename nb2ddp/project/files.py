@@ -155,11 +155,38 @@ STDIN = Path("<stdin>")
 
 @dataclass(frozen=True)
 class Job:
-    """One notebook to convert."""
+    """One notebook to convert.
+
+    Attributes:
+        notebook: its file, or what a file that a link names is called.
+        script: the file to write.
+        options: what to produce.
+        link: where the notebook is fetched from; empty for a file that is here.
+    """
 
     notebook: Path
     script: Path
     options: Options
+    link: str = ""
+
+    @property
+    def is_file(self) -> bool:
+        """True for a notebook that lies here and can be read again."""
+        return not self.link and self.notebook != STDIN
+
+
+def content(job: Job) -> bytes:
+    """The content of a job's notebook.
+
+    Raises:
+        NotebookError: it is not there, is no file, or its link leads to none.
+        OSError: it cannot be read.
+    """
+    if job.link:
+        from nb2ddp.project.links import Fetcher
+
+        return Fetcher().fetch(job.link)
+    return read(job.notebook)
 
 
 def read(path: Path) -> bytes:
@@ -181,7 +208,7 @@ def read(path: Path) -> bytes:
 
 
 def decode(content: bytes) -> str:
-    """The text of an .ipynb file.
+    """The text of a notebook file.
 
     Raises:
         NotebookError: it is not UTF-8.

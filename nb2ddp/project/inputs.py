@@ -10,6 +10,9 @@ from pathlib import Path
 
 from pathspec import GitIgnoreSpec
 
+from nb2ddp.notebook.reader import OTHER_FORMATS, is_python_notebook
+from nb2ddp.project.links import file_name, is_link
+
 #: Folders that hold copies of notebooks, or other people's.
 SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", "site-packages"})
 _GLOB = frozenset("*?[")
@@ -21,10 +24,18 @@ class InputError(ValueError):
 
 @dataclass(frozen=True)
 class Input:
-    """A notebook, and the folder whose tree its script's place mirrors."""
+    """A notebook, the folder whose tree its script's place mirrors, and the link that it is fetched from, if any."""
 
     path: Path
     root: Path
+    link: str = ""
+
+
+def named(argument: str) -> Input:
+    """The one notebook that an argument names: a file, or a link."""
+    if is_link(argument):
+        return Input(Path(file_name(argument)), Path(), argument)
+    return Input(Path(argument), Path(argument).parent)
 
 
 def is_notebook_name(name: str) -> bool:
@@ -32,12 +43,25 @@ def is_notebook_name(name: str) -> bool:
     return name.lower().endswith(".ipynb")
 
 
-def find(arguments: Sequence[str]) -> list[Input]:
+def is_notebook(path: Path) -> bool:
+    """True for an .ipynb file, and for a Python file that is a notebook and not the script of the .ipynb beside it."""
+    if is_notebook_name(path.name):
+        return True
+    if path.suffix.lower() != ".py" or path.with_suffix(".ipynb").exists():
+        return False
+    try:
+        return is_python_notebook(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def find(arguments: Sequence[str], *, any_file: bool = False) -> list[Input]:
     """Find notebooks.
 
     Args:
-        arguments: files, folders (searched with all below them, except what git ignores, hidden folders and virtual
-            environments) and patterns such as `nb/**/*.ipynb`, which need no shell.
+        arguments: links, files, folders (searched with all below them, except what git ignores, hidden folders and
+            virtual environments) and patterns such as `nb/**/*.ipynb`, which need no shell.
+        any_file: the files are whatever changed: those that are no notebooks are left out.
 
     Returns:
         Each notebook once, in the order of the arguments and by path within a folder.
@@ -45,30 +69,36 @@ def find(arguments: Sequence[str]) -> list[Input]:
     Raises:
         InputError: an argument is no notebook, or finds none.
     """
-    found: dict[Path, Input] = {}
+    found: dict[Path | str, Input] = {}
     for argument in arguments:
+        if any_file and Path(argument).is_file() and not is_notebook(Path(argument)):
+            continue
         inputs = list(_of(argument))
         if not inputs:
             raise InputError(f"{argument}: no notebook there")
         for each in inputs:
-            found.setdefault(each.path.absolute(), each)
+            found.setdefault(each.link or each.path.absolute(), each)
     return list(found.values())
 
 
 def _of(argument: str) -> Iterator[Input]:
+    if is_link(argument):
+        yield named(argument)
+        return
     path = Path(argument)
     if path.is_dir():
         yield from (Input(each, path) for each in _walk(path))
     elif path.exists() or path.is_symlink() or not _GLOB & set(argument):
-        if not is_notebook_name(argument):
-            raise InputError(f"{argument}: not an .ipynb file or a folder")
-        yield Input(path, path.parent)
+        ending = path.suffix.lower()
+        if ending not in (".ipynb", ".py") and not (ending in OTHER_FORMATS and path.exists()):
+            raise InputError(f"{argument}: not a notebook (.ipynb or .py) or a folder")
+        yield named(argument)
     else:
         root = _fixed_part(path)
         for match in sorted(glob.glob(argument, recursive=True)):  # noqa: PTH207 - Path.glob takes no absolute pattern
             if Path(match).is_dir():
                 continue
-            if is_notebook_name(match) and ".ipynb_checkpoints" not in Path(match).parts:
+            if is_notebook(Path(match)) and ".ipynb_checkpoints" not in Path(match).parts:
                 yield Input(Path(match), root)
 
 
@@ -98,7 +128,7 @@ def _walk(folder: Path) -> Iterator[Path]:
         )
         for each in sorted(names):
             path = here / each
-            if is_notebook_name(each) and path.is_file() and not ignores.match(path):
+            if path.is_file() and not ignores.match(path) and is_notebook(path):
                 yield path
 
 

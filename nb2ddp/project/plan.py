@@ -11,7 +11,7 @@ from typing import Any
 from nb2ddp.options import Settings
 from nb2ddp.project import config
 from nb2ddp.project.files import Job
-from nb2ddp.project.inputs import Input, InputError, find, is_notebook_name, script_for
+from nb2ddp.project.inputs import Input, InputError, find, is_notebook_name, named, script_for
 from nb2ddp.results import Severity
 from nb2ddp.script.launch import launch_files
 
@@ -28,36 +28,41 @@ class Planned:
     fail_on: Severity
 
 
-def plan(paths: Sequence[str], given: Mapping[str, Any], *, reads_config: bool = True) -> list[Planned]:
+def plan(
+    paths: Sequence[str], given: Mapping[str, Any], *, reads_config: bool = True, any_file: bool = False
+) -> list[Planned]:
     """Plan a run over several notebooks.
 
     Args:
-        paths: notebooks, folders and patterns.
+        paths: notebooks, links, folders and patterns.
         given: settings from the command line, by the keys of `options.SETTINGS`; stronger than any file's, but that
             `exclude` (relative to the current folder) adds to it.
         reads_config: look for settings in pyproject.toml.
+        any_file: leave out files that are no notebooks.
 
     Raises:
         ConfigError, InputError, LaunchError, OptionsError: the run as a whole cannot be done.
     """
     planned = []
-    for each in find(paths):
+    for each in find(paths, any_file=any_file):
         found = config.find(each.path.parent) if reads_config else None
         if config.is_excluded(each.path, given.get("exclude", []), Path()):
             continue
         if found is not None and config.is_excluded(each.path, found.exclude, found.path.parent):
             continue
         settings = config.settings({**(found.values_for(each.path) if found else {}), **given})
-        planned.append(Planned(Job(each.path, _script(each, settings, given), settings.options), settings.fail_on))
+        job = Job(each.path, _script(each, settings, given), settings.options, each.link)
+        planned.append(Planned(job, settings.fail_on))
     check_outputs([each.job for each in planned])
     return planned
 
 
-def plan_one(notebook: Path, script: Path, given: Mapping[str, Any], *, reads_config: bool = True) -> Planned:
-    """Plan a run that says where the script of one notebook goes; see `plan`."""
-    found = config.find(notebook.parent) if reads_config else None
-    settings = config.settings({**(found.values_for(notebook) if found else {}), **given})
-    job = Job(notebook, script, settings.options)
+def plan_one(argument: str | Path, script: Path, given: Mapping[str, Any], *, reads_config: bool = True) -> Planned:
+    """Plan a run that says where the script of one notebook goes, which a file's name or a link names; see `plan`."""
+    notebook = named(argument) if isinstance(argument, str) else Input(argument, argument.parent)
+    found = config.find(notebook.path.parent) if reads_config else None
+    settings = config.settings({**(found.values_for(notebook.path) if found else {}), **given})
+    job = Job(notebook.path, script, settings.options, notebook.link)
     check_outputs([job])
     return Planned(job, settings.fail_on)
 
@@ -86,7 +91,7 @@ def check_outputs(jobs: Sequence[Job]) -> None:
     """
     scripts: dict[str, Path] = {}
     launches: dict[tuple[str, str], tuple[str, Path]] = {}
-    notebooks = {_same(job.notebook) for job in jobs}
+    notebooks = {_same(job.notebook) for job in jobs if job.is_file}
     for job in jobs:
         place = _same(job.script)
         if is_notebook_name(job.script.name) or place in notebooks:

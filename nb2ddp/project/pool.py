@@ -16,7 +16,7 @@ from multiprocessing import connection, get_context, parent_process
 from nb2ddp.codes import INTERNAL, NOT_WRITTEN, UNREADABLE
 from nb2ddp.options import LaunchError, OptionsError
 from nb2ddp.project.cache import Cache, key
-from nb2ddp.project.files import STDIN, Job, decode, read, write
+from nb2ddp.project.files import STDIN, Job, content, decode, read, write
 from nb2ddp.results import Conversion, Failure, NotebookError, Result, Status
 
 #: Fewer notebooks than this for each process do not repay starting it (about one second).
@@ -111,21 +111,21 @@ def convert_job(job: Job, mode: Mode, cache: Cache | None, entry: str = "") -> R
 def _convert(job: Job, cache: Cache | None) -> Conversion | Failure:
     from nb2ddp.convert import convert_source
 
-    content = read(job.notebook)
+    found = content(job)
     outcome: Conversion | Failure
     try:
-        outcome = convert_source(decode(content), _name(job), job.script.name, job.options)
+        outcome = convert_source(decode(found), _name(job), job.script.name, job.options, job.notebook.name)
     except NotebookError as error:
         outcome = _failure(error)
     if cache and not (isinstance(outcome, Failure) and outcome.code == INTERNAL.code):
-        cache.put(key(content, _name(job), job.script.name, job.options), outcome)
+        cache.put(_key(found, job), outcome)
     return outcome
 
 
 def _as_text(job: Job, mode: Mode) -> Result:
     from nb2ddp.convert import convert_source, difference
 
-    arguments = (decode(read(job.notebook)), _name(job), job.script.name, job.options)
+    arguments = (decode(content(job)), _name(job), job.script.name, job.options, job.notebook.name)
     if mode is Mode.DIFF:
         conversion, text = difference(*arguments)
         return Result(job.notebook, job.script, Status.UNCHANGED, conversion.diagnostics, text=text)
@@ -138,16 +138,20 @@ def _name(job: Job) -> str:
     return "notebook" if job.notebook == STDIN else job.notebook.stem
 
 
+def _key(found: bytes, job: Job) -> str:
+    return key(found, job.notebook.name, job.script.name, job.options)
+
+
 def _failure(error: NotebookError) -> Failure:
-    return Failure(error.code, error.message, error.location, error.file_line, error.line_text)
+    return Failure(error.code, error.message, error.location, error.file_line, error.line_text, error.file_column)
 
 
 def _remembered(job: Job, cache: Cache | None) -> str | None:
     """The cache's key for a job that needs no pool; None for one to convert."""
-    if cache is None or job.notebook == STDIN:
+    if cache is None or not job.is_file:
         return None
     try:
-        entry = key(read(job.notebook), _name(job), job.script.name, job.options)
+        entry = _key(read(job.notebook), job)
     except (NotebookError, OSError):
         return ""  # its result is an error
     return entry if cache.get(entry) else None

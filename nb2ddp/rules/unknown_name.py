@@ -29,7 +29,7 @@ def find(program: Program) -> Iterator[Finding]:
                 continue
             if tree.binding(use) is None:
                 seen.add(name)
-                later = [each for each in tree.bindings(name) if tree.start(each.node) > tree.start(use)]
+                later = tree.bindings(name)
                 said = "is defined only further down: the cells are out of order" if later else "is never defined"
                 yield Finding(use, f"{name!r} {said}")
 
@@ -43,7 +43,6 @@ RULE = Rule(
     find=find,
     severity=Severity.WARNING,
     examples=(
-        Example("rows = rows.filter(is_long)\ndef is_long(row):\n    return True\n", reported=True),
         Example("trainer = build(model)\ntrainer.train()\n", reported=True),
         Example("import os\nrows = [row for row in os.listdir()]\nprint(len(rows))\n"),
     ),

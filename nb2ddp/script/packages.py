@@ -57,8 +57,10 @@ _IDLE_OPTIONS = frozenset(
     " --refresh-package --reinstall-package --upgrade-package -P --color --directory --project --config-file"
     " --allow-insecure-host --no-build-isolation-package --no-build-package --build-constraint -b".split()
 )
-#: Packages that only serve to install others.
-_INSTALLERS = frozenset({"pip", "uv"})
+#: Packages that only serve to install others, or to show a notebook.
+_INSTALLERS = frozenset({"marimo", "pip", "uv"})
+#: Stands for the number of a cell where a notebook's own header names a package.
+HEADER = 0
 _ARCHIVE = re.compile(r"\.(whl|zip|tar\.gz|tgz|tar\.bz2)(\[[^\]]*\])?$")
 _REDIRECT = re.compile(r"(?:\d*|&)(>>?|<)(?P<target>.*)", re.DOTALL)
 _ENVIRONMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
@@ -176,6 +178,7 @@ class _Reading:
 
     @cached_property
     def result(self) -> Requirements:
+        self._install(list(self.program.notebook.metadata.dependencies), HEADER)
         for call, command in self._commands():
             if not _is_about_packages(command := self._filled(command, call)):
                 continue
@@ -343,7 +346,7 @@ class _Reading:
             node = found[0].value
         if not isinstance(node, (cst.List, cst.Tuple)):
             return None
-        items = [self._value(element.value, call, depth - 1) for element in node.elements] if depth else [None]
+        items = [self._value(element.value, call, depth) for element in node.elements]
         return None if None in items else [item for item in items if item is not None]
 
     def _bound(self, name: str, call: cst.Call, depth: int) -> str | None:

@@ -63,6 +63,7 @@ class Source:
             self.cell_starts.append(at)
             masked.append(result.source + "\n")
             at += len(masked[-1])
+        self._index = {cell.number: index for index, cell in enumerate(self._cells)}
         for cell, source in zip(self._cells, masked, strict=True):
             if beyond := excess(source):
                 raise NotebookError(
@@ -87,7 +88,7 @@ class Source:
         """Say which cell is not Python, and where."""
         for cell, source in zip(self._cells, masked, strict=True):
             try:
-                Tree(source.rstrip())
+                cst.parse_module(source.rstrip())
             except cst.ParserSyntaxError as error:
                 return _not_python(cell.number, source, error)
             except cst.CSTValidationError as error:  # a name in letters that this Python does not know yet
@@ -120,7 +121,7 @@ class Source:
 
     def cell_span(self, number: int) -> tuple[int, int]:
         """Where a code cell lies in the source, its last line break included."""
-        index = bisect.bisect_left(self._cells, number, key=lambda cell: cell.number)
+        index = self._index[number]
         ends = [*self.cell_starts[1:], len(self.tree.source)]
         return self.cell_starts[index], ends[index]
 

@@ -316,7 +316,7 @@ class TestWrongUsage:
             ("a.ipynb t.py --format xml", "'xml' is not one of"),
             ("empty --output-dir out", "empty: no notebook there"),
             ("none/*.ipynb --output-dir out", "none/*.ipynb: no notebook there"),
-            ("a.ipynb readme.md --output-dir out", "readme.md: not an .ipynb file or a folder"),
+            ("a.ipynb readme.md --output-dir out", "readme.md: not a notebook (.ipynb or .py) or a folder"),
             ("a.ipynb sub/a.ipynb --output-dir out", "a.ipynb and sub/a.ipynb would both become out/a.py"),
             ("a.ipynb sub --output-dir out", "a.ipynb and sub/a.ipynb would both become out/a.py"),
             ("a.ipynb --output-dir out --root sub", "a.ipynb: not below the root"),

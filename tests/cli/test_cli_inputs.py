@@ -1,0 +1,112 @@
+"""Every form of a notebook, wherever the command takes one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import jupytext
+import pytest
+
+from tests.command import Command, files
+from tests.notebook.test_marimo import HEAD, TRAINING
+from tests.notebooks import text, write
+
+PERCENT = jupytext.writes(jupytext.reads(text(), "ipynb"), "py:percent")
+
+
+@pytest.fixture
+def notebooks(tmp_path: Path) -> Path:
+    """A folder with a notebook of each form, a module, and the script of an .ipynb beside it."""
+    folder = tmp_path / "nb"
+    write(folder / "a.ipynb")
+    (folder / "below").mkdir()
+    (folder / "below" / "b.py").write_text(TRAINING)
+    (folder / "c.py").write_text(PERCENT)
+    (folder / "module.py").write_text("x = 1\n")
+    (folder / "a.py").write_text(PERCENT)
+    return folder
+
+
+class TestFolder:
+    @pytest.mark.parametrize("argument", ["nb", "nb/**/*", "nb/**/*.*"])
+    def test_takes_the_python_files_that_are_notebooks(self, command: Command, notebooks: Path, argument: str) -> None:
+        assert command(argument, "--output-dir", "out").exit_code == 0
+        written = {name for name in files(notebooks.parent / "out") if name.endswith(".py")}
+        assert written == {"a.py", "below/b.py", "c.py"}
+        assert command(argument, "--output-dir", "out", "--check").exit_code == 0
+
+    def test_leaves_out_what_it_wrote(self, command: Command, notebooks: Path) -> None:
+        command(".", "--output-dir", "out")
+        again = command(".", "--output-dir", "out", "--check")
+        assert again.exit_code == 0
+        assert "3 notebooks" in again.stderr
+
+
+class TestOne:
+    @pytest.mark.parametrize("name", ["below/b.py", "c.py"])
+    def test_converts_checks_and_shows_the_difference(self, command: Command, notebooks: Path, name: str) -> None:
+        assert command(f"nb/{name}", "train.py").exit_code == 0
+        script = (notebooks.parent / "train.py").read_text()
+        assert "split_batch(" in script
+        assert command(f"nb/{name}", "train.py", "--check").exit_code == 0
+        shown = command(f"nb/{name}", "--diff").stdout
+        assert f"--- {Path(name).name}\n+++ train.py\n" in shown
+        assert command(f"nb/{name}", "-").stdout == script
+
+    def test_findings_stand_at_the_lines_of_the_file(self, command: Command, notebooks: Path) -> None:
+        lines = TRAINING.split("\n")
+        number = next(n for n, line in enumerate(lines, start=1) if "from_pretrained" in line)
+        column = lines[number - 1].index("FastLanguageModel.") + 1
+        result = command("nb/below/b.py", "train.py", "--verbose")
+        assert f"nb/below/b.py:{number}:{column}: DDP101" in result.stdout
+        document = json.loads(command("nb/below/b.py", "train.py", "--format", "sarif").stdout)
+        (found,) = [each for each in document["runs"][0]["results"] if each["ruleId"] == "DDP101"]
+        region = found["locations"][0]["physicalLocation"]["region"]
+        assert region == {"startLine": number, "startColumn": column}
+        github = command("nb/below/b.py", "train.py", "--format", "github", "--verbose").stdout
+        assert f"file=nb/below/b.py,line={number},col={column},title=DDP101" in github
+
+    @pytest.mark.parametrize("form", ["marimo", "percent"])
+    def test_suppression(self, command: Command, tmp_path: Path, form: str) -> None:
+        source = TRAINING if form == "marimo" else PERCENT
+        line = next(line for line in source.split("\n") if "from_pretrained" in line)
+        (tmp_path / "x.py").write_text(source.replace(line, f"{line}  # nb2ddp: ignore[DDP101]"))
+        result = command("x.py", "train.py", "--verbose")
+        assert "DDP101" not in result.stdout
+        assert "device_map" not in (tmp_path / "train.py").read_text()
+
+
+class TestHook:
+    def test_leaves_out_what_is_no_notebook_and_takes_no_file_for_an_output(
+        self, command: Command, notebooks: Path
+    ) -> None:
+        subprocess.run(["git", "init", "-q"], cwd=notebooks.parent, check=True)
+        module = (notebooks / "module.py").read_text()
+        result = command("--hook", "nb/a.ipynb", "nb/module.py", "--output-dir", "out")
+        assert result.exit_code == 1
+        assert "git add -- out/a.py" in result.stdout
+        assert (notebooks / "module.py").read_text() == module
+        assert command("--hook", "nb/module.py", "--output-dir", "out").exit_code == 0
+        assert command("--hook", "--check", "nb/a.ipynb", "nb/module.py", "--output-dir", "out").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("x.py", HEAD + "@app.cell\ndef _():\n    x = = 1\n    return\n", "x.py:8: DDP001 not a marimo notebook"),
+        ("x.py", "import marimo\nif True:\n    app = marimo.App()\n", "x.py:2: DDP001 this stands outside of every"),
+        ("x.py", "import torch\n", "x.py: DDP001 a Python file without cells"),
+        ("x.qmd", "# Title\n", "x.qmd: DDP001 not a notebook that is read here: a Quarto notebook"),
+        ("x.py", "# %%\nx = = 1\n", "x.py:2:5: DDP001 the cell is not Python"),
+    ],
+)
+def test_bad_input_gets_one_line_and_nothing_is_written(
+    command: Command, tmp_path: Path, name: str, content: str, message: str
+) -> None:
+    (tmp_path / name).write_text(content)
+    result = command(name, "train.py")
+    assert result.exit_code == 2
+    assert message in result.stdout
+    assert files(tmp_path) == {name}

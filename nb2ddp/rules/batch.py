@@ -9,6 +9,7 @@ import libcst as cst
 
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
+from nb2ddp.rules.in_batch_negatives import shares_batches
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.arguments import Passed, is_closed, passed, set_argument
 from nb2ddp.syntax.edits import Edit, InsertBefore, Wrap
@@ -37,6 +38,8 @@ def find(program: Program) -> Iterator[Finding]:
 def _split(program: Program, call: cst.Call) -> Iterator[Finding]:
     tree = program.tree
     family = tree.family(call.func)
+    if shares_batches(program, call):
+        return  # DDP204
     given = [_given(tree, call, field) for field in (PER_DEVICE, ACCUMULATION)]
     if given[0] is not None and _is_split(program, given[0].value):
         return

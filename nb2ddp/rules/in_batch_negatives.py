@@ -1,4 +1,4 @@
-"""DDP204: gather in-batch negatives over all processes."""
+"""DDP204: give losses with in-batch negatives the notebook's own batches, shared by all processes."""
 
 from __future__ import annotations
 
@@ -10,53 +10,159 @@ import libcst as cst
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
-from nb2ddp.syntax.edits import SetKeyword
+from nb2ddp.syntax.arguments import passed, set_argument
+from nb2ddp.syntax.edits import Edit, InsertBefore, SetKeyword
 from nb2ddp.syntax.tree import keyword
 
-FIELD = "gather_across_devices"
-#: Losses with this field (sentence_transformers/losses, version 5.1 and newer).
-_GATHERING = re.compile(r"(Cached)?(MultipleNegatives(Symmetric)?RankingLoss|GISTEmbedLoss)")
+GATHER, CONFIG = "gather_across_devices", "accelerator_config"
+_BATCH, _EVAL_BATCH = "per_device_train_batch_size", "per_device_eval_batch_size"
+_DEFAULT_BATCH = "8"
+_WHOLE = """\
+{name} = {whole}  # the next multiple of the processes, which share each batch
+if {name} != {size} and {is_main_process}:
+    print(f"Batch: {{{name}}}, not the notebook's {shown}", file=sys.stderr)"""
+_PACKAGE = r"sentence_transformers\.(\w+\.)*"
+#: Losses with this field (sentence-transformers 5.1 and newer; those of cross encoders have none).
+_GATHERING = re.compile(rf"(?!.*cross_encoder){_PACKAGE}\w*(MultipleNegatives(Symmetric)?RankingLoss|GISTEmbedLoss)")
 #: Losses that compare the samples of one device's batch and cannot gather.
 _LOCAL = re.compile(
-    r"Batch(All|Hard|SemiHard|HardSoftMargin)TripletLoss|MegaBatchMarginLoss|ContrastiveTensionLossInBatchNegatives"
+    rf"{_PACKAGE}(Batch(All|Hard|SemiHard|HardSoftMargin)TripletLoss|MegaBatchMarginLoss|(Sparse)?(CoSENT|AnglE)Loss"
+    rf"|ContrastiveTensionLossInBatchNegatives)|{_PACKAGE}cross_encoder\.(\w+\.)*(Cached)?MultipleNegativesRankingLoss"
 )
+#: Evaluators that write a CSV file wherever they run.
+_EVALUATOR = re.compile(rf"{_PACKAGE}(?!Sequential|Sentence|Base|CE)\w+Evaluator")
 
 
 def find(program: Program) -> Iterator[Finding]:
-    tree = program.tree
-    for call in tree.of(cst.Call):
-        name = tree.qualified(call.func)
-        loss = name.rsplit(".", 1)[-1]
-        if not name.startswith("sentence_transformers.") or not tree.is_live(call):
-            continue
-        if _GATHERING.fullmatch(loss) and keyword(call, FIELD) is None:
-            yield Finding(
-                call,
-                f"{loss} takes its negatives from one device's part of the batch",
-                edits=(SetKeyword(call, FIELD, "True"),),
-            )
-        elif _LOCAL.fullmatch(loss):
-            yield Finding(
-                call,
-                f"{loss} compares the samples of one device's part of the batch, and cannot gather the others': more"
-                " processes change the loss",
-                severity=Severity.WARNING,
-            )
+    tree, many = program.tree, f"{program.name('world_size')} > 1"
+    for call in program.execution.calls(_GATHERING):
+        if keyword(call, GATHER) is None:
+            message = f"{tree.class_name(call.func)} takes its negatives from one device's part of the batch"
+            yield Finding(call, message, edits=(SetKeyword(call, GATHER, many),))
+    for config in program.training.arguments:
+        if shares_batches(program, config):
+            yield from _share(program, config, many)
+    for call in program.execution.calls(_LOCAL):
+        yield Finding(
+            call,
+            f"{tree.class_name(call.func)} compares the samples of one device's part of the batch, and cannot gather"
+            " the others': more processes change the loss",
+            severity=Severity.WARNING,
+        )
+    if any(keyword(call, "evaluator") is not None for call in program.training.trainers):
+        for call in program.execution.calls(_EVALUATOR):
+            if keyword(call, "write_csv") is None and program.execution.runs(call):
+                edit = SetKeyword(call, "write_csv", program.name("is_main_process"))
+                yield Finding(call, "every process adds its line to the evaluator's CSV file", edits=(edit,))
 
+
+def shares_batches(program: Program, config: cst.Call) -> bool:
+    """True for training arguments whose batch is a pool of negatives: it stays whole, and the processes share it."""
+    name = program.tree.family(config.func)
+    return name.startswith("sentence_transformers.") and bool(program.execution.calls(_GATHERING))
+
+
+def _share(program: Program, config: cst.Call, many: str) -> Iterator[Finding]:
+    tree = program.tree
+    given = passed(tree, config, CONFIG)
+    if given is not None and "split_batches" in tree.text(tree.value(given.value)):
+        return
+    split = f'"split_batches": {many}'
+    settings = f"{{**{tree.text(given.value)}, {split}}}" if given is not None else f"{{{split}}}"
+    size = _size(program, config, _BATCH)
+    edits: list[Edit] = []
+    if isinstance(tree.scope(config), (cst.Module, cst.FunctionDef)):
+        name = program.name("per_device_batch")
+        shown = size if size.isdigit() else f"{{{size}}}"
+        is_main_process = program.name("is_main_process")
+        warning = _WHOLE.format(
+            name=name, whole=_whole(program, size), size=size, shown=shown, is_main_process=is_main_process
+        )
+        edits.append(InsertBefore(tree.statement(config), warning))
+        edits.append(set_argument(tree, config, _BATCH, name, at_call=True))
+    else:
+        edits.append(set_argument(tree, config, _BATCH, _whole(program, size), at_call=True))
+    if any(keyword(call, "eval_dataset") is not None for call in program.training.trainers):
+        evaluated = _whole(program, _size(program, config, _EVAL_BATCH))
+        edits.append(set_argument(tree, config, _EVAL_BATCH, evaluated, at_call=True))
+    edits.append(set_argument(tree, config, CONFIG, settings, at_call=True))
+    yield Finding(config, "the pool of negatives of a step would change with the number of processes", tuple(edits))
+
+
+def _size(program: Program, config: cst.Call, field: str) -> str:
+    given = passed(program.tree, config, field)
+    return program.tree.text(given.value) if given is not None else _DEFAULT_BATCH
+
+
+def _whole(program: Program, size: str) -> str:
+    """The next multiple of the processes, as code."""
+    world_size = program.name("world_size")
+    return f"-(-{size} // {world_size}) * {world_size}"
+
+
+_ARGUMENTS = """\
+from sentence_transformers import SentenceTransformerTrainingArguments
+from sentence_transformers.losses import MultipleNegativesRankingLoss
+"""
 
 RULE = Rule(
     code="DDP204",
-    name="negatives-not-gathered",
-    summary="Losses with in-batch negatives get `gather_across_devices = True` where they take it.",
-    why="With a batch of 256 each sample has 255 negatives. Split over two processes it has 127, unless the embeddings"
-    " are gathered: the loss itself would change with the number of GPUs (sentence-transformers 5.1 or newer).",
+    name="negatives-not-shared",
+    summary="Losses with in-batch negatives gather them where there are several processes, which share the notebook's"
+    " own batches: `split_batches` in `accelerator_config`. Evaluators write their CSV file in the main process alone.",
+    why="With a batch of 256 each sample has 255 negatives, and `NO_DUPLICATES` promises that none of them is a"
+    " positive. With a batch for each process, gathered or not, the pool is another, and the sampler knows nothing of"
+    " the other processes' rows. Measured on CPU (sentence-transformers 6.0.1, 16 rows x accumulation 2): losses and"
+    " gradient norms of two processes that share the batches are those of one (2.9245, 2.9913); with smaller batches"
+    " that are gathered they are not (3.6365, 3.6905). sentence-transformers leaves the last batch of an epoch out in"
+    " a distributed run, where it is not full. Gathering needs 5.1 or newer, and warns where there is one process.",
     find=find,
     examples=(
         Example(
-            "from sentence_transformers.losses import MultipleNegativesRankingLoss\n"
-            "loss = MultipleNegativesRankingLoss(model)\n",
-            "from sentence_transformers.losses import MultipleNegativesRankingLoss\n"
-            "loss = MultipleNegativesRankingLoss(model, gather_across_devices=True)\n",
+            f"""\
+{_ARGUMENTS}loss = MultipleNegativesRankingLoss(model)
+args = SentenceTransformerTrainingArguments(
+    per_device_train_batch_size = 256,
+    gradient_accumulation_steps = 2,
+)
+""",
+            f"""\
+{_ARGUMENTS}loss = MultipleNegativesRankingLoss(model, gather_across_devices=world_size > 1)
+per_device_batch = -(-256 // world_size) * world_size  # the next multiple of the processes, which share each batch
+if per_device_batch != 256 and is_main_process:
+    print(f"Batch: {{per_device_batch}}, not the notebook's 256", file=sys.stderr)
+args = SentenceTransformerTrainingArguments(
+    per_device_train_batch_size = per_device_batch,
+    gradient_accumulation_steps = 2,
+    accelerator_config = {{"split_batches": world_size > 1}},
+)
+""",
+        ),
+        Example(
+            f"""\
+{_ARGUMENTS}from sentence_transformers import SentenceTransformerTrainer
+from sentence_transformers.evaluation import TripletEvaluator
+build = lambda n: SentenceTransformerTrainingArguments(per_device_train_batch_size=n)
+trainer = SentenceTransformerTrainer(
+    model, build(8), eval_dataset=rows, loss=MultipleNegativesRankingLoss(model), evaluator=TripletEvaluator(*triplets)
+)
+trainer.train()
+""",
+            f"""\
+{_ARGUMENTS}from sentence_transformers import SentenceTransformerTrainer
+from sentence_transformers.evaluation import TripletEvaluator
+build = lambda n: SentenceTransformerTrainingArguments(per_device_train_batch_size=-(-n // world_size) * world_size, \
+per_device_eval_batch_size=-(-8 // world_size) * world_size, accelerator_config={{"split_batches": world_size > 1}})
+trainer = SentenceTransformerTrainer(
+    model, build(8), eval_dataset=rows, loss=MultipleNegativesRankingLoss(model, gather_across_devices=world_size > 1),\
+ evaluator=TripletEvaluator(*triplets, write_csv=is_main_process)
+)
+trainer.train()
+""",
+        ),
+        Example(
+            "from sentence_transformers.losses import CoSENTLoss\nloss = CoSENTLoss(model)\n",
+            reported=True,
         ),
         Example("from sentence_transformers.losses import CosineSimilarityLoss\nloss = CosineSimilarityLoss(model)\n"),
     ),

@@ -5,10 +5,15 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterator
 
+import libcst as cst
+
+from nb2ddp.facts.effects import Does
+from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.program import Program
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.tree import Binding, Tree
 
 _KNOWN = frozenset(dir(builtins)) | {
     "__file__", "__name__", "__doc__", "display", "get_ipython", "In", "Out", "exit", "quit", "__ipython__",
@@ -17,33 +22,113 @@ _KNOWN = frozenset(dir(builtins)) | {
 
 def find(program: Program) -> Iterator[Finding]:
     tree = program.tree
-    if tree.has_star_import:
-        return
-    seen = {word for _, form in program.forms_of(Kind.CELL_MAGIC) for word in form.text.split()}  # %%capture name
-    seen |= {
-        form.text.split("=")[0].strip() for _, form in program.forms_of(Kind.LINE_MAGIC) if "=" in form.text
-    }  # %time x = f()
+    seen: set[str] = set()
+    certain = not _defines_unseen(program)
+    marked: set[cst.CSTNode] = set()
     for name in sorted(set(tree.names_read)):
         for use in tree.loads(name):
-            if name in _KNOWN or name in seen or not tree.is_live(use) or program.installs.covers(use):
+            if name in seen or isinstance(tree.parents[use], cst.Expr) or not is_unknown(program, use):
                 continue
-            if tree.binding(use) is None:
-                seen.add(name)
-                later = tree.bindings(name)
-                said = "is defined only further down: the cells are out of order" if later else "is never defined"
-                yield Finding(use, f"{name!r} {said}")
+            seen.add(name)
+            fails = certain and not _is_caught(tree, use) and bool(program.execution.phase(use))
+            said = f"{name!r} {_said(tree, use)}" + (f": {_lost(program, use)}" if fails else "")
+            line = tree.statement(use)
+            yield Finding(use, said, todo=fails and line not in marked)
+            marked.add(line)
+
+
+def _said(tree: Tree, use: cst.Name) -> str:
+    if tree.binding(use) is not None:
+        return "has no value yet where its first one is made of it"
+    return (
+        "is defined only further down (the cells are out of order)" if tree.bindings(use.value) else "is never defined"
+    )
+
+
+def _defines_unseen(program: Program) -> bool:
+    """True where names may come from what is run as text, or from another notebook."""
+    magics = any(form.name in ("run", "store", "load") for _, form in program.forms_of(Kind.LINE_MAGIC))
+    return magics or any(program.execution.calls(name) for name in ("exec", "globals", "locals", "vars"))
+
+
+def is_unknown(program: Program, use: cst.Name) -> bool:
+    """True for a name in live code that stands for nothing where it is read."""
+    tree = program.tree
+    if tree.has_star_import or use.value in _KNOWN or use.value in _set_by_magics(program):
+        return False
+    if not tree.is_live(use) or program.installs.covers(use):
+        return False
+    binding = tree.binding(use)
+    return binding is None or _reads_itself(tree, use, binding)
+
+
+def _reads_itself(tree: Tree, use: cst.Name, binding: Binding) -> bool:
+    """True for the first binding of a name whose value reads the name: `rows = rows.filter(f)`."""
+    node = binding.node
+    return (
+        isinstance(node, cst.Assign)
+        and use in tree.within(node.value, cst.Name)
+        and tree.scope(use) is tree.scope(node)
+        and tree.bindings(use.value, node)[0] is binding
+        and isinstance(tree.scope(node), cst.Module)
+        and not any(isinstance(above, (cst.For, cst.While)) for above in tree.ancestors(node))
+    )
+
+
+def _set_by_magics(program: Program) -> set[str]:
+    """Names that magics bind: `%%capture name`, `%time x = f()`."""
+    names = {word for _, form in program.forms_of(Kind.CELL_MAGIC) for word in form.text.split()}
+    lines = (form.text for _, form in program.forms_of(Kind.LINE_MAGIC) if "=" in form.text)
+    return names | {text.split("=")[0].strip() for text in lines}
+
+
+def _is_caught(tree: Tree, use: cst.Name) -> bool:
+    """True below a `try` that goes on without the name."""
+    return any(isinstance(above, cst.Try) and above.handlers for above in tree.ancestors(use))
+
+
+def _lost(program: Program, use: cst.Name) -> str:
+    """What the script would not come to, once it stops at a name."""
+    execution = program.execution
+    if program.tree.function(use) is not None:
+        return "the script stops where this runs"
+    if not execution.is_after_training(use):
+        return "the script stops here, before training"
+    saves = execution.calls(does=Does.SAVE, phase=Phase.AFTER)
+    if saves and program.tree.start(saves[0]) > program.tree.start(use):
+        return "the script stops here, after training and before it saves the model"
+    return "the script stops here, after training"
 
 
 RULE = Rule(
     code="DDP005",
     name="unknown-name",
-    summary="A name that the notebook never defines, or defines only further down, is reported.",
+    summary="A name that the notebook never defines, or defines only further down, gets a `TODO` that says what the"
+    " script does not come to.",
     why="A notebook's kernel may still know it from a cell that is gone or was run earlier. A script starts with"
     " nothing.",
     find=find,
     severity=Severity.WARNING,
     examples=(
-        Example("trainer = build(model)\ntrainer.train()\n", reported=True),
+        Example(
+            "trainer = SFTTrainer(model)\ntrainer.train()\n# %%\nupload(trainer)\ntrainer.save_pretrained(folder)\n",
+            """\
+# TODO[nb2ddp] DDP005: 'SFTTrainer' is never defined: the script stops here, before training
+trainer = SFTTrainer(model)
+trainer.train()
+# %%
+# TODO[nb2ddp] DDP005: 'upload' is never defined: the script stops here, after training and before it saves the model
+upload(trainer)
+# TODO[nb2ddp] DDP005: 'folder' is never defined: the script stops here, after training
+trainer.save_pretrained(folder)
+""",
+        ),
+        Example(
+            "rows = rows.filter(len)\ntry:\n    settings\nexcept NameError:\n    settings = {}\n",
+            "# TODO[nb2ddp] DDP005: 'rows' has no value yet where its first one is made of it: the script stops here,"
+            " before training\nrows = rows.filter(len)\ntry:\n    settings\nexcept NameError:\n    settings = {}\n",
+        ),
         Example("import os\nrows = [row for row in os.listdir()]\nprint(len(rows))\n"),
+        Example("def more(n):\n    return more(n - 1) + last\nlast = 1\nfor i in [1]:\n    last = last + i\n"),
     ),
 )

@@ -1,0 +1,62 @@
+"""DDP317: a cell that stops the notebook on purpose ends the script."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from nb2ddp.facts.execution import Phase
+from nb2ddp.facts.program import Program
+from nb2ddp.results import Severity
+from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.rules.unknown_name import is_unknown
+from nb2ddp.syntax.edits import Replace
+
+
+def find(program: Program) -> Iterator[Finding]:
+    for statement in program.tree.of(cst.Expr):
+        if not is_stop(program, statement) or not program.tree.is_live(statement):
+            continue
+        early = program.execution.runs(statement, Phase.BEFORE | Phase.BETWEEN)
+        yield Finding(
+            statement,
+            "the notebook stops here on purpose, and so does the script" + (", without training" if early else ""),
+            (Replace(statement, "sys.exit()"),),
+            severity=Severity.WARNING if early else None,
+            todo=early,
+        )
+
+
+def is_stop(program: Program, statement: cst.Expr) -> bool:
+    """True for a line of a cell that is certain to fail, and does nothing else: `1/0`, a name that nobody defines."""
+    value = statement.value
+    if not isinstance(program.tree.parents[program.tree.parents[statement]], cst.Module):
+        return False
+    if isinstance(value, cst.BinaryOperation):
+        divides = isinstance(value.operator, (cst.Divide, cst.FloorDivide, cst.Modulo))
+        return divides and isinstance(value.left, cst.Integer) and program.tree.text(value.right) == "0"
+    return isinstance(value, cst.Name) and is_unknown(program, value) and not program.tree.bindings(value.value)
+
+
+RULE = Rule(
+    code="DDP317",
+    name="stopped-on-purpose",
+    summary="A line such as `1/0`, which keeps a notebook from running on, becomes `sys.exit()`.",
+    why="What stands below is not meant to run with the rest: an upload, a second training. With no exception the"
+    " launcher reports a job that is done.",
+    find=find,
+    examples=(
+        Example(
+            "trainer.train()\n# %%\n1/0  # the rest is for later\n# %%\nupload(model)\n",
+            "trainer.train()\n# %%\nsys.exit()  # the rest is for later\n# %%\nupload(model)\n",
+        ),
+        Example("trainer.train()\n# %%\nSTOP\n", "trainer.train()\n# %%\nsys.exit()\n"),
+        Example(
+            "STOP\n# %%\ntrainer.train()\n",
+            "# TODO[nb2ddp] DDP317: the notebook stops here on purpose, and so does the script, without training\n"
+            "sys.exit()\n# %%\ntrainer.train()\n",
+        ),
+        Example("later\n# %%\nlater = 1\n"),
+    ),
+)

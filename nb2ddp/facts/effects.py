@@ -151,7 +151,8 @@ def _opens(tree: Tree, call: cst.Call, name: str) -> Does:
         return Does(0)
     mode = argument(call, "mode", position)
     value = tree.literal(mode.value) if mode is not None else "r"
-    return Does.WRITE if isinstance(value, str) and any(letter in value for letter in "wax+") else Does(0)
+    is_mode = isinstance(value, str) and re.fullmatch(r"[rwaxbt+]+", value)  # not the path of `Image.open("a.png")`
+    return Does.WRITE if is_mode and any(letter in str(value) for letter in "wax+") else Does(0)
 
 
 def _method(tree: Tree, call: cst.Call, name: str) -> Does:

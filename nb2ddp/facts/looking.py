@@ -1,0 +1,118 @@
+"""Expressions that only look: they give a value, and leave everything as it was."""
+
+from __future__ import annotations
+
+import re
+
+import libcst as cst
+
+from nb2ddp.facts.effects import Does, does
+from nb2ddp.syntax.cells import Source
+from nb2ddp.syntax.tree import Tree, keyword
+
+#: Functions that only give a value, by their full names.
+_FUNCTIONS = re.compile(
+    r"(abs|all|any|bool|bytes|chr|dict|dir|divmod|enumerate|filter|float|format|frozenset|getattr|hasattr|hash|id|int"
+    r"|isinstance|issubclass|len|list|map|max|min|ord|pow|range|repr|reversed|round|set|slice|sorted|str|sum|tuple"
+    r"|type|vars|zip|next)"
+    r"|(re|math|statistics|platform|string|operator|packaging|IPython|importlib\.(util|metadata|resources))(\.\w+)+"
+    r"|(itertools|collections|textwrap|html|json\.(loads?|dumps)|ast\.literal_eval)(\.\w+)?"
+    r"|os\.(getcwd|getenv|cpu_count|listdir|environ\.(get|keys|items|copy)|path\.\w+)|sys\.(getsizeof|version_info)"
+    r"|shutil\.(which|disk_usage)|urllib\.request\.(urlopen|Request)|urllib\.parse\.\w+|requests\.get"
+    r"|numpy\.(?!(save|set|random|seterr|put|copyto|fill)\w*$)\w+|numpy\.(linalg|fft)\.\w+"
+    r"|pandas\.(?!(set|reset|eval)\w*$)\w+|PIL\.Image\.(open|fromarray)"
+    r"|torch\.((cuda\.|backends\.\w+\.)?(is_\w+|compiled_with_\w+)|cuda\.(device_count|get_device_\w+|current_device"
+    r"|mem_get_info|memory_\w+|max_memory_\w+)|equal|allclose|finfo|iinfo)"
+)
+#: Methods that only give a value, whatever they are called on.
+_METHODS = frozenset(
+    "apply_chat_template as_posix batch_decode capitalize convert copy corr count decode describe dropna dtypes encode"
+    " endswith exists expanduser find findall finditer format fullmatch get get_memory_footprint group groupby"
+    " groupdict groups head index info is_dir is_file isdigit isna items join keys lower lstrip match mean most_common"
+    " named_parameters nunique num_parameters parameters partition read_text removeprefix removesuffix replace resolve"
+    " rfind rpartition rsplit rstrip search select shape split splitlines startswith std strip sub sum tail thumbnail"
+    " title to_dict to_pandas to_string tokenize tolist unique upper value_counts values version"
+    " convert_ids_to_tokens convert_tokens_to_ids get_vocab read nlargest nsmallest sort_values reset_index".split()
+)
+#: Methods that do something, and are called for what they return.
+_ANSWERING_METHODS = frozenset("ask chat complete compute evaluate generate invoke predict query similarity".split())
+#: Methods that only give a value where what they call does.
+_CALLING_METHODS = frozenset({"apply", "filter", "map"})
+_TOKENIZER = re.compile(r"\w*(tokenizer|processor)\w*")
+#: What a call may do and still only look: ask, and find what there is.
+_ASKS = Does.ASK | Does.LIST | Does.CLOCK
+
+
+def only_looks(source: Source, node: cst.CSTNode) -> bool:
+    """True for an expression without an effect: each call in it is known to have none, as far as its name tells."""
+    tree = source.tree
+    acts = any(tree.within(node, kind) for kind in (cst.Await, cst.NamedExpr, cst.Yield))
+    return not acts and all(_only_gives(source, call, ()) for call in tree.within(node, cst.Call))
+
+
+def gives_a_value(source: Source, node: cst.BaseExpression) -> bool:
+    """True for an expression whose value a notebook shows: no call, or one that is known to return something."""
+    if not isinstance(node, cst.Call):
+        return not isinstance(node, (cst.Await, cst.Yield))
+    tree = source.tree
+    if source.form(node) is not None or does(source, node) & (Does.ACT | Does.TELL) or keyword(node, "streamer"):
+        return False
+    binding = tree.binding(node.func) if isinstance(node.func, cst.Name) else None
+    if binding is None:
+        method = node.func.attr.value if isinstance(node.func, cst.Attribute) else ""
+        return bool(_FUNCTIONS.fullmatch(tree.qualified(node.func))) or method in _METHODS | _ANSWERING_METHODS
+    if isinstance(binding.node, cst.FunctionDef):
+        return any(each.value is not None for each in tree.within(binding.node, cst.Return))
+    return isinstance(binding.value, cst.Call)  # an object that is called: a pipeline, an evaluator
+
+
+def _only_gives(source: Source, call: cst.Call, inside: tuple[cst.CSTNode, ...]) -> bool:
+    """True for a call of what is known, or of a function of the notebook that makes only such calls."""
+    tree = source.tree
+    if source.form(call) is not None:
+        return False
+    name = tree.qualified(call.func)
+    if name.startswith("subprocess."):
+        return not does(source, call)  # a command that only shows something
+    if _FUNCTIONS.fullmatch(name):
+        return not does(source, call) & ~_ASKS
+    if isinstance(call.func, cst.Attribute):
+        method = call.func.attr.value
+        if method in _CALLING_METHODS:
+            return all(_gives_when_called(source, each.value, inside) for each in call.args if each.keyword is None)
+        return method in _METHODS
+    if isinstance(call.func, cst.Name) and name.startswith("."):
+        return bool(_TOKENIZER.fullmatch(call.func.value)) or _function_gives(source, call.func, inside)
+    return False
+
+
+def _gives_when_called(source: Source, value: cst.BaseExpression, inside: tuple[cst.CSTNode, ...]) -> bool:
+    """True for an argument that does nothing when a method calls it; calls in it are looked at by themselves."""
+    return not isinstance(value, (cst.Name, cst.Attribute)) or (
+        isinstance(value, cst.Name)
+        and (bool(_FUNCTIONS.fullmatch(source.tree.qualified(value))) or _function_gives(source, value, inside))
+    )
+
+
+def _function_gives(source: Source, name: cst.Name, inside: tuple[cst.CSTNode, ...]) -> bool:
+    """True for a function of the notebook that only gives a value."""
+    tree = source.tree
+    binding = tree.binding(name)
+    made = (binding.value or binding.node) if binding is not None else None
+    if isinstance(made, cst.Param):
+        return True  # looked at where the function is called
+    if not isinstance(made, (cst.FunctionDef, cst.Lambda)) or made in inside:
+        return False
+    return _changes_nothing(tree, made) and all(
+        _only_gives(source, call, (*inside, made)) for call in tree.within(made, cst.Call)
+    )
+
+
+def _changes_nothing(tree: Tree, function: cst.FunctionDef | cst.Lambda) -> bool:
+    """True for a function that assigns to names of its own alone."""
+    targets: list[cst.CSTNode] = [node.target for node in tree.within(function, cst.AssignTarget)]
+    targets += [node.target for node in tree.within(function, cst.AugAssign)]
+    others = (cst.Global, cst.Nonlocal, cst.Del, cst.Yield, cst.Await)
+    return not any(tree.within(function, kind) for kind in others) and not any(
+        isinstance(target, (cst.Attribute, cst.Subscript)) for target in targets
+    )

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.facts.looking import gives_a_value, only_looks
+from nb2ddp.facts.names import is_stop
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
-from nb2ddp.rules.stop import is_stop
 from nb2ddp.syntax.edits import Remove, Replace
 
 

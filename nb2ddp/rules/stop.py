@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.facts.execution import Phase
+from nb2ddp.facts.names import is_stop
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
-from nb2ddp.rules.unknown_name import is_unknown
 from nb2ddp.syntax.edits import Replace
 
 
@@ -26,17 +26,6 @@ def find(program: Program) -> Iterator[Finding]:
             severity=Severity.WARNING if early else None,
             todo=early,
         )
-
-
-def is_stop(program: Program, statement: cst.Expr) -> bool:
-    """True for a line of a cell that is certain to fail, and does nothing else: `1/0`, a name that nobody defines."""
-    value = statement.value
-    if not isinstance(program.tree.parents[program.tree.parents[statement]], cst.Module):
-        return False
-    if isinstance(value, cst.BinaryOperation):
-        divides = isinstance(value.operator, (cst.Divide, cst.FloorDivide, cst.Modulo))
-        return divides and isinstance(value.left, cst.Integer) and program.tree.text(value.right) == "0"
-    return isinstance(value, cst.Name) and is_unknown(program, value) and not program.tree.bindings(value.value)
 
 
 RULE = Rule(

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Iterator
 
 import libcst as cst
 
 from nb2ddp.facts.effects import Does
 from nb2ddp.facts.execution import Phase
+from nb2ddp.facts.names import is_unknown
 from nb2ddp.facts.program import Program
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
-from nb2ddp.syntax.tree import Binding, Tree
-
-_KNOWN = frozenset(dir(builtins)) | {
-    "__file__", "__name__", "__doc__", "display", "get_ipython", "In", "Out", "exit", "quit", "__ipython__",
-}  # fmt: skip
+from nb2ddp.syntax.tree import Tree
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -49,37 +45,6 @@ def _defines_unseen(program: Program) -> bool:
     """True where names may come from what is run as text, or from another notebook."""
     magics = any(form.name in ("run", "store", "load") for _, form in program.forms_of(Kind.LINE_MAGIC))
     return magics or any(program.execution.calls(name) for name in ("exec", "globals", "locals", "vars"))
-
-
-def is_unknown(program: Program, use: cst.Name) -> bool:
-    """True for a name in live code that stands for nothing where it is read."""
-    tree = program.tree
-    if tree.has_star_import or use.value in _KNOWN or use.value in _set_by_magics(program):
-        return False
-    if not tree.is_live(use) or program.installs.covers(use):
-        return False
-    binding = tree.binding(use)
-    return binding is None or _reads_itself(tree, use, binding)
-
-
-def _reads_itself(tree: Tree, use: cst.Name, binding: Binding) -> bool:
-    """True for the first binding of a name whose value reads the name: `rows = rows.filter(f)`."""
-    node = binding.node
-    return (
-        isinstance(node, cst.Assign)
-        and use in tree.within(node.value, cst.Name)
-        and tree.scope(use) is tree.scope(node)
-        and tree.bindings(use.value, node)[0] is binding
-        and isinstance(tree.scope(node), cst.Module)
-        and not any(isinstance(above, (cst.For, cst.While)) for above in tree.ancestors(node))
-    )
-
-
-def _set_by_magics(program: Program) -> set[str]:
-    """Names that magics bind: `%%capture name`, `%time x = f()`."""
-    names = {word for _, form in program.forms_of(Kind.CELL_MAGIC) for word in form.text.split()}
-    lines = (form.text for _, form in program.forms_of(Kind.LINE_MAGIC) if "=" in form.text)
-    return names | {text.split("=")[0].strip() for text in lines}
 
 
 def _is_caught(tree: Tree, use: cst.Name) -> bool:

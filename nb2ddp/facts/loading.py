@@ -16,6 +16,8 @@ _LOADER = re.compile(
     r"|(transformers|peft|trl|unsloth)(\.\w+)*\.(Auto\w*Model\w*|\w+(For[A-Z]\w+|LMHeadModel\w*|Model))"
     r"|diffusers(\.\w+)*\.\w+(Pipeline|Model))\.from_pretrained"
 )
+#: Device maps that split a model over the GPUs there are, because one may not hold it.
+SPLITTING = frozenset({"balanced", "balanced_low_0", "sequential", "unsloth"})
 _NO_WEIGHTS = re.compile(r"\.(PeftModel\w*|\w*(Tokenizer|Processor|Config|FeatureExtractor)\w*)\.from_pretrained$")
 #: What takes a model that is placed already, unless it is given a device map.
 _TAKES_MODEL = re.compile(r"transformers\.pipeline|peft(\.\w+)*\.PeftModel\w*\.from_pretrained")

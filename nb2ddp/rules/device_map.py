@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from nb2ddp.facts.loading import is_partial, loaders_handed_on, loads, unknown_loads
+from nb2ddp.facts.loading import SPLITTING, is_partial, loaders_handed_on, loads, unknown_loads
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
-from nb2ddp.syntax.arguments import entry, passed, set_argument
+from nb2ddp.syntax.arguments import Passed, entry, passed, set_argument
 from nb2ddp.syntax.edits import Replace
 
 _CPU = re.compile(r"""["']cpu["']""")
@@ -19,7 +19,7 @@ def find(program: Program) -> Iterator[Finding]:
     tree, local_rank = program.tree, program.name("local_rank")
     for call in loads(tree):
         given = passed(tree, call, "device_map")
-        if given is not None and (tree.text(given.value) == local_rank or _CPU.search(tree.text(given.value))):
+        if given is not None and (tree.text(given.value).startswith(local_rank) or _CPU.search(tree.text(given.value))):
             continue
         if given is None and is_partial(tree, tree.value(call.func)):
             continue  # passed where the call is prepared
@@ -27,16 +27,16 @@ def find(program: Program) -> Iterator[Finding]:
         yield Finding(
             call,
             f"{said}: the model is not placed on this process's GPU",
-            edits=(set_argument(tree, call, "device_map", local_rank),),
+            edits=(set_argument(tree, call, "device_map", _place(program, given)),),
         )
     for call in program.training.arguments:
         kwargs = passed(tree, call, "model_init_kwargs")
         given = entry(tree, kwargs.value, "device_map") if kwargs is not None else None
-        if given is not None and tree.text(given.value) != local_rank:
+        if given is not None and not tree.text(given.value).startswith(local_rank):
             yield Finding(
                 given.value,
                 f"device_map = {tree.text(given.value)}: the model is not placed on this process's GPU",
-                edits=(Replace(given.value, local_rank),),
+                edits=(Replace(given.value, _place(program, given)),),
             )
     for node in loaders_handed_on(tree):
         yield Finding(
@@ -54,10 +54,19 @@ def find(program: Program) -> Iterator[Finding]:
         )
 
 
+def _place(program: Program, given: Passed | None) -> str:
+    """This process's GPU, as code; where one process splits the model over all GPUs, it goes on to."""
+    local_rank = program.name("local_rank")
+    if given is None or program.tree.literal(given.value) not in SPLITTING:
+        return local_rank
+    return f"{local_rank} if {program.name('world_size')} > 1 else {program.tree.text(given.value)}"
+
+
 RULE = Rule(
     code="DDP101",
     name="model-not-on-local-gpu",
-    summary="Every load of a model gets `device_map = local_rank`.",
+    summary="Every load of a model gets `device_map = local_rank`; one process alone goes on to split a model that the"
+    " notebook splits over its GPUs.",
     why="Under DDP each process owns one GPU and needs a whole copy of the model there. Without a device map all "
     'processes may load onto GPU 0; with `"auto"` or `"balanced"` each spreads over all GPUs, which transformers '
     "refuses to train in a distributed launch (transformers issue 31557, Unsloth issues 3459 and 3914).",
@@ -119,6 +128,17 @@ model = Auto.from_pretrained("gpt2", device_map="auto")
             """\
 from transformers import AutoModelForCausalLM as Auto
 model = Auto.from_pretrained("gpt2", device_map=local_rank)
+""",
+        ),
+        Example(
+            """\
+from unsloth import FastModel
+model, tokenizer = FastModel.from_pretrained("unsloth/gemma-4-31B", device_map = "balanced") # two T4s
+""",
+            """\
+from unsloth import FastModel
+model, tokenizer = FastModel.from_pretrained("unsloth/gemma-4-31B", device_map = local_rank if world_size > 1 else \
+"balanced") # two T4s
 """,
         ),
         Example(

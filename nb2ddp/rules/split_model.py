@@ -6,24 +6,24 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.loading import loads
+from nb2ddp.facts.loading import SPLITTING, loads
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
-from nb2ddp.syntax.edits import DropArgument, Edit
+from nb2ddp.syntax.edits import Edit, SetKeyword
 from nb2ddp.syntax.tree import keyword
 
-_SPLITTING = frozenset({"balanced", "balanced_low_0", "sequential", "unsloth"})
 _PLANS = ("max_memory", "device_map_planner_kwargs")
 
 
 def find(program: Program) -> Iterator[Finding]:
-    tree = program.tree
+    tree, many = program.tree, f"{program.name('world_size')} > 1"
     for call in loads(tree):
         passed = keyword(call, "device_map")
-        plans = [plan for name in _PLANS if (plan := keyword(call, name)) is not None]
-        edits: tuple[Edit, ...] = tuple(DropArgument(call, plan) for plan in plans)
-        if plans or (passed is not None and tree.literal(passed.value) in _SPLITTING):
+        given = [(name, plan) for name in _PLANS if (plan := keyword(call, name)) is not None]
+        plans = [(name, tree.text(plan.value)) for name, plan in given if not tree.text(plan.value).startswith("None")]
+        edits: tuple[Edit, ...] = tuple(SetKeyword(call, name, f"None if {many} else {text}") for name, text in plans)
+        if plans or (passed is not None and tree.literal(passed.value) in SPLITTING):
             yield Finding(
                 call,
                 "the notebook may split this model because one GPU cannot hold it: under DDP each GPU holds a"
@@ -46,7 +46,7 @@ def find(program: Program) -> Iterator[Finding]:
 RULE = Rule(
     code="DDP104",
     name="model-split-over-gpus",
-    summary="A plan that splits the model over GPUs goes, with a warning.",
+    summary="A plan that splits the model over GPUs is for one process alone, with a warning.",
     why="DDP needs a whole copy of the model on every GPU. A notebook that asks for `balanced` may do so because"
     " the model does not fit on one.",
     find=find,
@@ -65,6 +65,7 @@ model, tokenizer = FastModel.from_pretrained(
 from unsloth import FastModel
 model, tokenizer = FastModel.from_pretrained(
     "unsloth/gemma-4-31B",
+    max_memory = None if world_size > 1 else {0: "14GiB", 1: "14GiB"},
     load_in_4bit = True,
 )
 """,

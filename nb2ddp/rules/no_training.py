@@ -2,32 +2,82 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import libcst as cst
 
+from nb2ddp.facts.loading import loads
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 
+#: A program that trains: a Python file or module, or a command of a package that fine-tunes.
+_PROGRAM = re.compile(
+    r"\bpython[\d.]*(\s+-\w+)*\s+[\w./-]*(train|fine_?tun|sft|grpo|dpo)"
+    r"|\b(llamafactory-cli|axolotl|swift|xtuner|tune|autotrain|trl|unsloth)\s+(train|sft|grpo|dpo|run|llm)\b",
+    re.IGNORECASE,
+)
+_STARTS = re.compile(r"subprocess\.(run|call|check_call|check_output|Popen)|os\.(system|popen)")
+_FUNCTION = re.compile(
+    r"((run|start|launch|do)_)?(train|training|fine_?tune|fine_?tuning)(_(model|loop|lora|llm))?|sft"
+)
+_IN_A_PROGRAM = (
+    "trains in a program of its own, which a script cannot distribute: start that program with accelerate launch, or"
+    " bring its trainer into the notebook"
+)
+_IN_A_FUNCTION = (
+    "seems to train out of sight: only train() of a Trainer that the notebook itself calls can be distributed; call"
+    " it here, or start the function's own script with accelerate launch"
+)
+_NOTHING = (
+    "no training was found: only train() of a Trainer (transformers, TRL, Unsloth, sentence-transformers) can be"
+    " distributed"
+)
+
 
 def find(program: Program) -> Iterator[Finding]:
     training, module = program.training, program.tree.module
-    place: cst.CSTNode = module.body[0] if module.body else module
-    if training.events or not module.body:
+    if training.events or not module.body or backward_calls(program):  # DDP003
         return
-    if backward_calls(program):
-        return  # DDP003
     if training.calls:
         yield Finding(training.calls[0], "this training stands in a function that the notebook never calls")
     elif training.trainers:
         yield Finding(training.trainers[0], "this trainer is built, but the notebook never calls its train()")
+    elif (started := next(_programs(program), None)) is not None:
+        yield Finding(started, _IN_A_PROGRAM)
+    elif (called := next(_functions(program), None)) is not None:
+        yield Finding(called, f"{program.tree.text(called.func)}() {_IN_A_FUNCTION}")
     else:
-        yield Finding(
-            place,
-            "no training was found: only train() of a Trainer (transformers, TRL, Unsloth, sentence-transformers)"
-            " can be distributed, and not inside an imported function or a child process",
-        )
+        yield Finding(next(iter(loads(program.tree)), module.body[0]), _NOTHING)
+
+
+def _programs(program: Program) -> Iterator[cst.Call]:
+    """Calls that start a program which trains."""
+    tree = program.tree
+    for call in program.execution.calls():
+        form = program.form(call)
+        if form is None and _STARTS.fullmatch(tree.qualified(call.func)):
+            values = [tree.value(each.value) for each in call.args[:1]]
+            strings = [string for value in values for string in tree.within(value, cst.SimpleString)]
+            text = " ".join(str(string.evaluated_value) for string in strings)
+            text = f"python {text}" if any("sys.executable" in tree.text(value) for value in values) else text
+        elif form is not None and form.name not in ("writefile", "file"):
+            text = form.body or (f"python {form.text}" if form.name == "run" else form.text)
+        else:
+            continue
+        if _PROGRAM.search(text):
+            yield call
+
+
+def _functions(program: Program) -> Iterator[cst.Call]:
+    """Calls of imported functions that are named for training."""
+    tree = program.tree
+    for call in program.execution.calls():
+        name = tree.qualified(call.func)
+        owner, _, last = name.rpartition(".")
+        if owner and not name.startswith(".") and _FUNCTION.fullmatch(last):
+            yield call
 
 
 def backward_calls(program: Program) -> list[cst.Call]:
@@ -43,12 +93,15 @@ RULE = Rule(
     code="DDP002",
     name="no-training",
     summary="A notebook without a training call is refused.",
-    why="DDP distributes training. Every process of an inference notebook would do the same work.",
+    why="DDP distributes training. Every process of an inference notebook would do the same work. A training in a child"
+    " process, or in a function of another package, is out of a script's reach.",
     find=find,
     severity=Severity.ERROR,
     examples=(
         Example('model.generate(**inputs)\nprint("done")\n', reported=True),
         Example("from trl import SFTTrainer\ndef run():\n    SFTTrainer(model).train()\n", reported=True),
+        Example('import subprocess, sys\nsubprocess.run([sys.executable, "train.py"])\n', reported=True),
+        Example("from recipes import run_training\nrun_training(config)\n", reported=True),
         Example("trainer.train()\n"),
     ),
 )

@@ -134,8 +134,6 @@ def _convert(notebook: Notebook, script_name: str, options: Options) -> _Done:
         refuse(diagnostics)
         text = script(program, result.cells, result.needs, script_name)
         _check_script(text, notebook, result.cells, all_rules=not suppressions.is_used and len(rules) == len(RULES))
-    except RecursionError:
-        raise NotebookError("the notebook's code nests too deeply to be converted") from None
     except NotebookError as error:
         error.line_text = _line_text(notebook, error.location)
         raise

@@ -103,15 +103,15 @@ def is_partial(tree: Tree, node: cst.CSTNode) -> bool:
     return isinstance(node, cst.Call) and tree.qualified(node.func) == "functools.partial" and bool(node.args)
 
 
-def _loads_with(tree: Tree, node: cst.BaseExpression) -> cst.BaseExpression | None:
+def _loads_with(tree: Tree, node: cst.BaseExpression, depth: int = 8) -> cst.BaseExpression | None:
     """The class whose `from_pretrained` an expression stands for."""
     node = tree.value(node)
     if isinstance(node, cst.Attribute):
         return node.value if node.attr.value == "from_pretrained" else None
     if isinstance(node, cst.Call) and tree.qualified(node.func) == "getattr" and len(node.args) > 1:
         return node.args[0].value if tree.literal(node.args[1].value) == "from_pretrained" else None
-    if is_partial(tree, node):
-        return _loads_with(tree, cst.ensure_type(node, cst.Call).args[0].value)
+    if is_partial(tree, node) and depth:
+        return _loads_with(tree, cst.ensure_type(node, cst.Call).args[0].value, depth - 1)
     return None
 
 

@@ -9,7 +9,6 @@ import libcst as cst
 
 from nb2ddp.facts.program import Program
 from nb2ddp.notebook.magics import Kind
-from nb2ddp.syntax.tree import Binding, Tree
 
 _KNOWN = frozenset(dir(builtins)) | {
     "__file__", "__name__", "__doc__", "display", "get_ipython", "In", "Out", "exit", "quit", "__ipython__",
@@ -23,21 +22,7 @@ def is_unknown(program: Program, use: cst.Name) -> bool:
         return False
     if not tree.is_live(use) or program.installs.covers(use):
         return False
-    binding = tree.binding(use)
-    return binding is None or _reads_itself(tree, use, binding)
-
-
-def _reads_itself(tree: Tree, use: cst.Name, binding: Binding) -> bool:
-    """True for the first binding of a name whose value reads the name: `rows = rows.filter(f)`."""
-    node = binding.node
-    return (
-        isinstance(node, cst.Assign)
-        and use in tree.within(node.value, cst.Name)
-        and tree.scope(use) is tree.scope(node)
-        and tree.bindings(use.value, node)[0] is binding
-        and isinstance(tree.scope(node), cst.Module)
-        and not any(isinstance(above, (cst.For, cst.While)) for above in tree.ancestors(node))
-    )
+    return tree.binding(use) is None
 
 
 @lru_cache(maxsize=1)

@@ -54,6 +54,7 @@ class Placement:
         self.training = execution.training
         self.traces = Traces(execution)
         self._name = execution.source.name
+        self._followed: set[cst.FunctionDef] = set()  # by `_called_alike`, which may come back to one
 
     # -- decisions ------------------------------------------------------------------------------------------
 
@@ -247,7 +248,7 @@ class Placement:
 
     # -- where all processes can wait -----------------------------------------------------------------------
 
-    def _conditional(self, statement: Statement, below: tuple[cst.FunctionDef, ...] = ()) -> Statement | None:
+    def _conditional(self, statement: Statement) -> Statement | None:
         """The statement after which every process can wait: the outermost that not all may go through, or itself.
 
         None in a function that not every process calls alike: a method, or one that is handed on or used after
@@ -265,7 +266,7 @@ class Placement:
             elif isinstance(above, (cst.Lambda, cst.ClassDef)):
                 return None
             elif isinstance(above, cst.FunctionDef):
-                return after if self._comes_back(above, statement) and self._called_alike(above, below) else None
+                return after if self._comes_back(above, statement) and self._called_alike(above) else None
         return after
 
     def _comes_back(self, function: cst.FunctionDef, statement: Statement) -> bool:
@@ -274,18 +275,25 @@ class Placement:
         early = [each for each in self.tree.within(function, cst.Return) if self.tree.start(each) < start]
         return all(any(map(self._shares_answer, list(self.tree.ancestors(each))[:3])) for each in early)
 
-    def _called_alike(self, function: cst.FunctionDef, below: tuple[cst.FunctionDef, ...]) -> bool:
-        """True for a function that every process calls at the same places, all before the end of training."""
+    def _called_alike(self, function: cst.FunctionDef) -> bool:
+        """True for a function that every process calls at the same places, all before the end of training.
+
+        False for one that calls itself, or comes back to itself through others.
+        """
+        if function in self._followed:
+            return False
+        self._followed.add(function)
         calls = self.execution.graph.calls(function)
         statements = [self.tree.statement(call) for call in calls]
-        return (
-            function not in below
-            and bool(calls)
+        alike = (
+            bool(calls)
             and len(calls) == len(self.execution.graph.uses(function))
             and all(self.training.is_before_end(call) for call in calls)
-            and all(self._conditional(each, (*below, function)) is each for each in statements)
+            and all(self._conditional(each) is each for each in statements)
             and not any(_is_optional(self.tree, call) for call in calls)
         )
+        self._followed.remove(function)
+        return alike
 
     def _run_by(self, node: cst.CSTNode, below: tuple[cst.FunctionDef, ...] = ()) -> list[Statement]:
         """The top-level statements before the end of training that run a node: around it, or calling its function."""

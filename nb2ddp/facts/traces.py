@@ -83,7 +83,7 @@ class Traces:
         methods = [call.func for call in calls if self.execution.does(call) & Does.CHANGE]
         return changed + [method.value for method in methods if isinstance(method, cst.Attribute)]
 
-    def _is_its_own(self, code: cst.CSTNode, node: cst.BaseExpression) -> bool:
+    def _is_its_own(self, code: cst.CSTNode, node: cst.BaseExpression, depth: int = 8) -> bool:
         """True for an object that code has made: bound there to what a call or a display gives, or opened."""
         while isinstance(node, (cst.Attribute, cst.Subscript)):
             node = node.value
@@ -96,7 +96,8 @@ class Traces:
         if isinstance(binding.node, cst.Assign) and isinstance(binding.node.value, cst.Call):
             made = binding.node.value  # also of `figure, axes = subplots()`
         if isinstance(made, cst.Call) and isinstance(made.func, cst.Attribute):  # `json.load(f)`, not `known.get("a")`
-            return not tree.qualified(made.func).startswith(".") or self._is_its_own(code, made.func)
+            imported = not tree.qualified(made.func).startswith(".")
+            return imported or (depth > 0 and self._is_its_own(code, made.func, depth - 1))
         if made is not None:
             return not isinstance(made, (cst.Name, cst.Attribute, cst.Subscript))
         return isinstance(binding.node, cst.WithItem)

@@ -148,7 +148,7 @@ def _defaults(program: Program, call: cst.Call) -> tuple[str, str] | None:
     return (found[0], found[1]) if all(found) else None
 
 
-def _own_default(tree: Tree, node: cst.BaseExpression, field: str) -> str | None:
+def _own_default(tree: Tree, node: cst.BaseExpression, field: str, depth: int = 8) -> str | None:
     """The default of a field in a class of the notebook's own, as code; "" where it is worked out, None where unset."""
     binding = tree.binding(node) if isinstance(node, cst.Name) else None
     if binding is None or not isinstance(binding.node, cst.ClassDef):
@@ -163,7 +163,7 @@ def _own_default(tree: Tree, node: cst.BaseExpression, field: str) -> str | None
     if field in tree.text(binding.node.body):
         return ""
     bases = binding.node.bases
-    return _own_default(tree, bases[0].value, field) if bases else None
+    return _own_default(tree, bases[0].value, field, depth - 1) if bases and depth else None
 
 
 def _counts_processes(tree: Tree, node: cst.BaseExpression, depth: int = 4) -> bool:
@@ -276,7 +276,7 @@ def _set_later(tree: Tree) -> Iterator[tuple[cst.CSTNode, cst.BaseExpression, ob
             yield call, call.func.value, PER_DEVICE if keyword(call, field) else None
 
 
-def _is_seen(program: Program, node: cst.BaseExpression) -> bool:
+def _is_seen(program: Program, node: cst.BaseExpression, depth: int = 8) -> bool:
     """True for training arguments that a rule has split: built in place, bound to a name, or handed to a function."""
     tree, training = program.tree, program.training
     value = tree.value(node)
@@ -284,7 +284,7 @@ def _is_seen(program: Program, node: cst.BaseExpression) -> bool:
         return True
     if isinstance(value, cst.Call) and value.args and _COPIES.fullmatch(tree.qualified(value.func)):
         changed = any(keyword(value, field) is not None for field in (PER_DEVICE, ACCUMULATION))
-        return not changed and _is_seen(program, value.args[0].value)
+        return not changed and depth > 0 and _is_seen(program, value.args[0].value, depth - 1)
     source = value.func if isinstance(value, cst.Call) else value
     binding = tree.binding(source) if isinstance(source, cst.Name) else None
     if isinstance(value, cst.Call):  # a function of the notebook may build them

@@ -34,11 +34,10 @@ def find(program: Program) -> Iterator[Finding]:
 
 
 def _said(tree: Tree, use: cst.Name) -> str:
-    if tree.binding(use) is not None:
+    bindings = tree.bindings(use.value)
+    if any(tree.span(each.node)[0] <= tree.start(use) < tree.span(each.node)[1] for each in bindings):
         return "has no value yet where its first one is made of it"
-    return (
-        "is defined only further down (the cells are out of order)" if tree.bindings(use.value) else "is never defined"
-    )
+    return "is defined only further down (the cells are out of order)" if bindings else "is never defined"
 
 
 def _defines_unseen(program: Program) -> bool:

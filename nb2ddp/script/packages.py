@@ -346,7 +346,7 @@ class _Reading:
             node = found[0].value
         if not isinstance(node, (cst.List, cst.Tuple)):
             return None
-        items = [self._value(element.value, call, depth) for element in node.elements]
+        items = [self._value(element.value, call, depth - 1) for element in node.elements] if depth else [None]
         return None if None in items else [item for item in items if item is not None]
 
     def _bound(self, name: str, call: cst.Call, depth: int) -> str | None:

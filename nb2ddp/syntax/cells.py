@@ -88,7 +88,7 @@ class Source:
         """Say which cell is not Python, and where."""
         for cell, source in zip(self._cells, masked, strict=True):
             try:
-                cst.parse_module(source.rstrip())
+                Tree(source.rstrip())
             except cst.ParserSyntaxError as error:
                 return _not_python(cell.number, source, error)
             except cst.CSTValidationError as error:  # a name in letters that this Python does not know yet

@@ -21,14 +21,17 @@ Node = TypeVar("Node", bound=cst.CSTNode)
 Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
 
 _COMPREHENSIONS = (cst.ListComp, cst.SetComp, cst.GeneratorExp, cst.DictComp)
+#: What binds names to a value that it holds itself.
+_VALUES = (cst.Assign, cst.AnnAssign, cst.AugAssign, cst.NamedExpr, cst.WithItem)
 _SCOPES = (cst.Module, cst.FunctionDef, cst.ClassDef, cst.Lambda, *_COMPREHENSIONS)
 
 
 @dataclass(frozen=True)
 class Binding:
-    """A name that a scope binds at an offset.
+    """A name that a scope binds.
 
     Attributes:
+        offset: where it takes effect: behind the value that is bound, which still sees what the name was before.
         node: the statement or element that binds it.
         imported: the full dotted name, where an import binds it.
         value: the bound value, where an assignment of a single name binds it.
@@ -417,8 +420,15 @@ class _Index(cst.CSTVisitor):
         scope = self.scopes[-1]
         if name in self.globals[scope]:
             scope = self.scopes[0]
-        offset = self.tree.span(at)[0]
+        offset = self._in_effect(at)
         self.bindings[scope][name].append(Binding(offset, **binding))  # type: ignore[arg-type]
+
+    def _in_effect(self, node: cst.CSTNode) -> int:
+        """Where a name that a node binds begins to stand for what is bound."""
+        if isinstance(node, (cst.For, cst.FunctionDef, cst.ClassDef)):
+            return self.tree.start(node.body) - 1
+        start, end = self.tree.span(node)
+        return end - 1 if isinstance(node, _VALUES) else start
 
     def _bind(self, node: cst.CSTNode) -> None:
         if isinstance(node, cst.Import):
@@ -464,7 +474,7 @@ class _Index(cst.CSTVisitor):
         if isinstance(target, cst.Name):
             if not isinstance(node, cst.AugAssign):
                 self.stores.add(target)
-            self._add(target.value, target, node=node, value=value)
+            self._add(target.value, node, node=node, value=value)
         elif isinstance(target, (cst.Tuple, cst.List)):
             for element in target.elements:
                 self._target(element.value, node, None)

@@ -64,7 +64,8 @@ def test_qualified(source: str, name: str) -> None:
         ("from trl import SFTTrainer\nclass A(SFTTrainer): pass\nask(A)", "trl.SFTTrainer"),
         ("from trl import SFTTrainer\nclass A(SFTTrainer): pass\nclass B(A): pass\nC = B\nask(C)", "trl.SFTTrainer"),
         ("class A: pass\nask(A)", ".A"),
-        ("class A(A): pass\nask(A)", ".A"),
+        ("class A(A): pass\nask(A)", "A"),  # Python has no other A to begin with
+        ("from trl import SFTTrainer as A\nclass A(A): pass\nask(A)", "trl.SFTTrainer"),
     ],
 )
 def test_family(source: str, family: str) -> None:
@@ -83,6 +84,9 @@ def test_family(source: str, family: str) -> None:
         ("x = 'a'\ny = x\nask(y)", "a"),
         ("x = 1\nx = 2\nask(x)", 2),
         ("x: int = 4\nask(x)", 4),
+        ("x = 1\nx = ask(x)", 1),
+        ("x = 1\nfor x in ask(x): pass", 1),
+        ("x = 1\nwith ask(x) as x: pass", 1),
         ("x = f()\nask(x)", ...),
         ("x, y = 1, 2\nask(x)", ...),
         ("ask(unknown)", ...),

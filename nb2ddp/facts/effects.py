@@ -90,7 +90,7 @@ _FUNCTIONS: Final = tuple(
         ),
         (
             Does.TELL,
-            r"print|warnings\.warn|(.*\.)?(info|debug|warning|error|log|write|flush|close)|matplotlib\.pyplot\.\w+"
+            r"print|warnings\.warn|(.+\.)?(info|debug|warning|error|log|write|flush|close)|matplotlib\.pyplot\.\w+"
             r"|time\.sleep|gc\.collect|torch\.cuda\.(empty_cache|synchronize)",
         ),
     )
@@ -129,7 +129,7 @@ def does(source: Source, call: cst.Call) -> Does:
     tree = source.tree
     name = tree.qualified(call.func)
     found = next((what for pattern, what in _FUNCTIONS if pattern.fullmatch(name or tree.text(call.func))), Does(0))
-    if not found & Does.ACT:
+    if not found or found is Does.TELL:
         found = _opens(tree, call, name) or _method(tree, call, name) or found
     return Does(0) if found & Does.ACT and _is_own(tree, call, name) else found
 

@@ -187,13 +187,16 @@ class Execution:
         """The phases of functions, passed on from where each is used to those that it uses."""
         inside: dict[Function | None, list[cst.FunctionDef]] = defaultdict(list)
         found: dict[Function, Phase] = defaultdict(lambda: Phase(0))
+        handed_on = self._called_by_trainers
         for function in self.tree.of(cst.FunctionDef):
             for use in self.graph.uses(function):
+                if function in handed_on and self.graph.call_of(use) is None:
+                    continue  # named to be handed on
                 user = self.tree.function(use)
                 inside[user].append(function)
                 if user is None and not self.installs.covers(use):
                     found[function] |= self._phase_at(self.tree.start(use))
-        for handed in self._called_by_trainers:
+        for handed in handed_on:
             found[handed] |= Phase.DURING
             if isinstance(handed, cst.Lambda):
                 inside[handed] = [each for name in self.tree.within(handed, cst.Name) for each in self._defined(name)]
@@ -270,23 +273,26 @@ class Execution:
 
     def who(self, node: cst.CSTNode) -> Who:
         """Which processes run a node, as the notebook is written."""
+        inner = node
         for above in self.tree.ancestors(node):
             if isinstance(above, cst.Call) and self.tree.text(above.func) == self._run_once:
                 return Who.MACHINE
-            asked = self._asked(above)
+            asked = self._asked(above, inner)
             if asked is not Who.EVERY:
                 return asked
+            inner = above
         return Who.EVERY
 
-    def _asked(self, above: cst.CSTNode) -> Who:
-        """Which processes come into a statement, by its own test or decorator."""
-        if isinstance(above, cst.If):
+    def _asked(self, above: cst.CSTNode, inner: cst.CSTNode) -> Who:
+        """Which processes come into a statement, by its own test or decorator, as far as `inner`."""
+        if isinstance(above, cst.If) and inner is not above.test:
             return self.asks_rank(above.test)
         heads: list[cst.CSTNode] = []
-        if isinstance(above, cst.With):
-            heads = [item.item for item in above.items]
-        elif isinstance(above, cst.FunctionDef):
-            heads = [decorator.decorator for decorator in above.decorators]
+        if isinstance(above, (cst.With, cst.FunctionDef)) and inner is above.body:
+            if isinstance(above, cst.With):
+                heads = [item.item for item in above.items]
+            else:
+                heads = [decorator.decorator for decorator in above.decorators]
         found = next((match for head in heads if (match := _IN_TURN.search(self.tree.text(head)))), None)
         if found is None:
             return Who.EVERY

@@ -27,7 +27,7 @@ def find(program: Program) -> Iterator[Finding]:
     tree = program.tree
     for function in tree.of(cst.FunctionDef):
         own = function.name.value == _METHOD and isinstance(tree.scope(function), cst.ClassDef)
-        if own and not any(_shares(call) for call in tree.within(function, cst.Call)):
+        if own and tree.is_live(function) and not any(_shares(call) for call in tree.within(function, cst.Call)):
             yield Finding(function, _MESSAGE, todo=True)
     for assign in tree.of(cst.Assign):
         target = assign.targets[0].target

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import libcst as cst
 
+from nb2ddp.facts.execution import Who
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
-from nb2ddp.syntax.tree import Tree
 
-#: What differs between processes: accelerate's and transformers' questions, ranks of torch and of the environment.
-_ASKS_RANK = re.compile(
-    r"\bis_(local_)?main_process\b|\bis_(world|local)_process_zero\b|\b(local_)?process_index\b"
-    r"|\bget_(global_|node_local_)?rank\(|[\"'](LOCAL_|GROUP_)?RANK[\"']"
-)
 _MESSAGE = (
     "all processes must come to what is trained, evaluated or waited for below: those that do are left waiting for the"
     " others for ever; take it out of the test"
@@ -30,12 +24,8 @@ _BEST = (
 def find(program: Program) -> Iterator[Finding]:
     tree = program.tree
     for test in tree.of(cst.If):
-        if (
-            _asks_rank(tree, test.test)
-            and program.training.is_joint(test.body)
-            and tree.is_live(test)
-            and program.execution.runs(test)
-        ):
+        asks_rank = program.execution.asks_rank(test.test) is not Who.EVERY
+        if asks_rank and program.training.is_joint(test.body) and program.execution.runs(test):
             yield Finding(test, _MESSAGE, todo=True)
     for call in program.training.calls:
         method = call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
@@ -49,11 +39,6 @@ def _is_used(program: Program, assign: cst.Assign) -> bool:
     target = assign.targets[0].target
     uses = program.tree.loads(target.value) if isinstance(target, cst.Name) else []
     return any(program.execution.runs(use) for use in uses)
-
-
-def _asks_rank(tree: Tree, node: cst.BaseExpression) -> bool:
-    values = [value for name in tree.within(node, cst.Name) if (value := tree.value(name)) is not name]
-    return any(_ASKS_RANK.search(tree.text(part)) for part in (node, *values))
 
 
 RULE = Rule(

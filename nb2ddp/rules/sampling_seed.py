@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import libcst as cst
 
+from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Replace
 from nb2ddp.syntax.tree import keyword
 
+_SAMPLING = re.compile(r".*SamplingParams")
 OWN = 'int(os.environ.get("RANK", 0))'
 
 
 def find(program: Program) -> Iterator[Finding]:
     tree = program.tree
-    for call in tree.of(cst.Call):
+    for call in program.execution.calls(_SAMPLING, phase=Phase.TOGETHER):
         seed = keyword(call, "seed")
-        if seed is None or not tree.qualified(call.func).endswith("SamplingParams") or not tree.is_live(call):
-            continue
-        drawn_alike = tree.literal(seed.value) is not None and "RANK" not in tree.text(seed.value)
-        if drawn_alike and program.execution.runs(call):
+        if seed is not None and tree.literal(seed.value) is not None and "RANK" not in tree.text(seed.value):
             plain = isinstance(seed.value, (cst.Integer, cst.Name))
             text = tree.text(seed.value) if plain else f"({tree.text(seed.value)})"
             yield Finding(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.loading import has_new_head, is_load
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.randomness import seed
@@ -42,12 +43,13 @@ _STREAMING = re.compile(r"\bstreaming\s*=\s*True\b|\bto_iterable_dataset\(")
 
 
 def find(program: Program) -> Iterator[Finding]:
-    drawing = [call for call in program.tree.of(cst.Call) if _draws(program, call) and program.execution.runs(call)]
+    before = program.execution.calls(phase=Phase.TOGETHER)
+    drawing = [call for call in before if _draws(program, call)]
     for call in drawing:
         yield Finding(call, _message(program, call), needs=frozenset({"seed"}), fixed=True)
-    for call in program.tree.of(cst.Call):
-        streams = program.tree.is_live(call) and _streams(program.tree, call) and not _is_given_seed(program.tree, call)
-        if (streams or _makes_generator(program.tree, call)) and program.execution.runs(call):
+    for call in before:
+        streams = _streams(program.tree, call) and not _is_given_seed(program.tree, call)
+        if streams or _makes_generator(program.tree, call):
             message = f"{program.tree.text(call.func)} without a seed draws other numbers in each process"
             text = f"{program.tree.text(call.func)}({seed(program)})"
             edit = SetKeyword(call, "seed", seed(program)) if call.args or streams else Replace(call, text)
@@ -56,8 +58,8 @@ def find(program: Program) -> Iterator[Finding]:
         message = f"{program.tree.text(node)} has another order in each process"
         yield Finding(node, message, needs=frozenset({"hash_seed"}), fixed=True)
     yield from _own_order(program)
-    for call in program.tree.of(cst.Call):
-        if _STUDY.fullmatch(program.tree.qualified(call.func)) and program.tree.is_live(call) and not _is_seeded(call):
+    for call in program.execution.calls(_STUDY):
+        if not _is_seeded(call):
             yield Finding(
                 call,
                 "each process's study tries other values: pass a sampler with a seed, or use the trainer's"
@@ -65,7 +67,7 @@ def find(program: Program) -> Iterator[Finding]:
                 severity=Severity.WARNING,
                 todo=True,
             )
-    chances = [call for call in program.tree.of(cst.Call) if _draws(program, call) or _samples(program.tree, call)]
+    chances = [call for call in program.execution.calls() if _draws(program, call) or _samples(program.tree, call)]
     for guard in program.placement.guards:
         inside = _run_in(program, guard, chances)
         end = program.tree.span(guard.last)[1]
@@ -83,10 +85,8 @@ def find(program: Program) -> Iterator[Finding]:
 def _own_order(program: Program) -> Iterator[Finding]:
     """Hashes of strings, and results in the order in which they are ready."""
     tree = program.tree
-    for call in tree.of(cst.Call):
+    for call in program.execution.calls(phase=Phase.TOGETHER):
         name = tree.qualified(call.func)
-        if not tree.is_live(call) or not program.execution.runs(call):
-            continue
         if name == "hash" and not tree.bindings("hash"):
             yield Finding(
                 call, "hash() of a string differs between processes", needs=frozenset({"hash_seed"}), fixed=True
@@ -141,9 +141,9 @@ def _is_order_lost(tree: Tree, node: cst.CSTNode) -> bool:
 
 
 def _makes_generator(tree: Tree, call: cst.Call) -> bool:
-    """True for a live call that seeds a generator with what the operating system gives."""
+    """True for a call that seeds a generator with what the operating system gives."""
     name = tree.qualified(call.func)
-    if not _GENERATOR.fullmatch(name) or not tree.is_live(call):
+    if not _GENERATOR.fullmatch(name):
         return False
     if name.endswith("interleave_datasets"):
         return keyword(call, "probabilities") is not None and keyword(call, "seed") is None
@@ -158,10 +158,10 @@ def _is_seeded(study: cst.Call) -> bool:
 
 
 def _draws(program: Program, call: cst.Call) -> bool:
-    """True for a live call that draws from a generator which nothing has seeded."""
+    """True for a call that draws from a generator which nothing has seeded."""
     tree = program.tree
     drawing = _DRAWING.fullmatch(tree.qualified(call.func)) or _divides(tree, call) or _makes_weights(tree, call)
-    return bool(drawing) and tree.is_live(call)
+    return bool(drawing)
 
 
 def _makes_weights(tree: Tree, call: cst.Call) -> bool:
@@ -221,7 +221,7 @@ def _run_in(program: Program, guard: Guard, chances: list[cst.Call]) -> list[cst
 
 def _samples(tree: Tree, call: cst.Call) -> bool:
     sampled = keyword(call, "do_sample")
-    return sampled is not None and tree.literal(sampled.value) is not False and tree.is_live(call)
+    return sampled is not None and tree.literal(sampled.value) is not False
 
 
 def _places(program: Program, call: cst.Call) -> list[cst.CSTNode]:

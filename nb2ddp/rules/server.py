@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.facts.effects import Does
+from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.program import Program
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.results import Severity
@@ -19,52 +20,38 @@ _COMMAND = re.compile(
 _CALLS = re.compile(
     r"uvicorn\.run|(http\.server|socketserver)\.\w*Server|.*\bSyntheticDataKit\.from_pretrained|.*\.launch_openenv"
 )
-_REMOTE = re.compile(
-    r"(\w+\.)*(openai|anthropic|cohere|litellm|generativeai|groq|mistralai|ollama)(\.\w+)+"
-    r"|(requests|httpx)\.(get|post|put|request|stream|(Async)?Client|Session)|urllib\.request\.urlopen"
-    r"|aiohttp\.(ClientSession|request)|huggingface_hub\.(Async)?InferenceClient"
-)
 
 
 def find(program: Program) -> Iterator[Finding]:
-    tree = program.tree
-    for call in tree.of(cst.Call):
-        if not tree.is_live(call) or program.installs.covers(call) or not program.execution.runs(call):
-            continue
-        if program.placement.runs_alone(call) or _is_written(program, call):
+    tree, execution = program.tree, program.execution
+    for call in execution.calls(phase=Phase.TOGETHER):
+        if program.placement.runs_alone_as_placed(call):
             continue
         name = tree.qualified(call.func)
-        words = " ".join(str(s.evaluated_value) for s in tree.within(call, cst.SimpleString))
-        starts = name in ("subprocess.Popen", "subprocess.run", "os.system") and _COMMAND.search(words)
-        if starts or _CALLS.fullmatch(name):
+        if _starts(program, call):
             yield Finding(
                 call,
                 "starts a server before training: two processes of a machine cannot share its port; start it once,"
                 " before the job",
                 todo=True,
             )
-        elif _REMOTE.fullmatch(name):
+        elif execution.does(call) & Does.ASK:
             yield Finding(
                 call,
                 f"{name} is asked by every process: each may get other data, and pay for it; fetch it once, into a"
                 " file, before the job",
                 todo=True,
             )
-    for call, form in program.forms_of(Kind.SHELL):
-        if _COMMAND.search(form.text) and not program.installs.covers(call) and program.execution.runs(call):
-            yield Finding(
-                call,
-                "starts a server before training: start it once, before the job, and stop it afterwards",
-                todo=True,
-            )
 
 
-def _is_written(program: Program, call: cst.Call) -> bool:
-    """True inside `with open(...)` for writing, which one process goes through."""
-    opened = [
-        item.item for above in program.tree.ancestors(call) if isinstance(above, cst.With) for item in above.items
-    ]
-    return any(isinstance(each, cst.Call) and program.execution.does(each) & Does.ACT for each in opened)
+def _starts(program: Program, call: cst.Call) -> bool:
+    """True for a call, or a shell command, that starts a server."""
+    form = program.form(call)
+    if form is not None:
+        return form.kind is Kind.SHELL and bool(_COMMAND.search(form.text))
+    words = " ".join(str(s.evaluated_value) for s in program.tree.within(call, cst.SimpleString))
+    runs = bool(program.execution.does(call) & Does.RUN) and bool(_COMMAND.search(words))
+    return runs or bool(_CALLS.fullmatch(program.tree.qualified(call.func)))
 
 
 RULE = Rule(

@@ -12,7 +12,6 @@ from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.tree import Tree
 
-_CLOCK = re.compile(r"time\.(time|monotonic|perf_counter|process_time)(_ns)?|datetime\.(datetime\.)?(now|utcnow|today)")
 #: What a callback tells the trainer to do (transformers, `TrainerControl`).
 _CONTROL = re.compile(r"should_(training_stop|epoch_stop|save|evaluate)")
 _FILE_TEST = re.compile(r"\b(exists|isfile|is_file)\(")
@@ -41,7 +40,7 @@ def find(program: Program) -> Iterator[Finding]:
         if isinstance(above, (cst.While, cst.For))
     }
     for loop in loops:
-        if isinstance(loop, cst.While) and _asks_clock(tree, loop.test):
+        if isinstance(loop, cst.While) and program.execution.unlike(loop.test):
             yield Finding(loop, _CLOCKS, todo=True)
     leaving = [node for kind in (cst.Break, cst.Return) for node in tree.of(kind)]
     deciding: list[cst.CSTNode] = [n for n in leaving if any(above in loops for above in tree.ancestors(n))]
@@ -51,7 +50,7 @@ def find(program: Program) -> Iterator[Finding]:
         if isinstance(target := assign.targets[0].target, cst.Attribute) and _CONTROL.fullmatch(target.attr.value)
     ]
     for test in _tests(tree, [*deciding, *steering]):
-        if _asks_clock(tree, test.test):
+        if program.execution.unlike(test.test):
             yield Finding(test, _CLOCKS, todo=True)
     for test in _tests(tree, steering):
         if _FILE_TEST.search(tree.text(test.test)):
@@ -61,8 +60,9 @@ def find(program: Program) -> Iterator[Finding]:
 
 
 def _tests(tree: Tree, nodes: Sequence[cst.CSTNode]) -> list[cst.If]:
-    """The conditions that nodes stand under."""
-    return list(dict.fromkeys(above for node in nodes for above in tree.ancestors(node) if isinstance(above, cst.If)))
+    """The conditions that live nodes stand under."""
+    live = [node for node in nodes if tree.is_live(node)]
+    return list(dict.fromkeys(above for node in live for above in tree.ancestors(node) if isinstance(above, cst.If)))
 
 
 def _is_collected(tree: Tree, name: cst.Name) -> bool:
@@ -79,11 +79,6 @@ def _is_collected(tree: Tree, name: cst.Name) -> bool:
         and above.attr.value in _CHANGES
         for function, above in uses
     )
-
-
-def _asks_clock(tree: Tree, test: cst.BaseExpression) -> bool:
-    parts = [test, *(value for name in tree.within(test, cst.Name) if (value := tree.value(name)) is not name)]
-    return any(_CLOCK.fullmatch(tree.qualified(call.func)) for part in parts for call in tree.within(part, cst.Call))
 
 
 RULE = Rule(

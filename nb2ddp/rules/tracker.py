@@ -5,32 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-import libcst as cst
-
+from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.program import Program
-from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.tree import small_statements
 
-_OTHERS = re.compile(r"(mlflow|comet_ml|neptune|trackio|clearml|swanlab|aim)\.")
-_CALLS = frozenset({"wandb.init", "wandb.login", "wandb.log", "wandb.Table"})
+_OTHERS = re.compile(r"(mlflow|comet_ml|neptune|trackio|clearml|swanlab|aim)\..*")
+_WANDB = re.compile(r"wandb\.(init|login|log|Table)")
+_ARTIFACT = re.compile(r".*\.use_artifact")
 
 
 def find(program: Program) -> Iterator[Finding]:
-    tree = program.tree
-    for call in tree.of(cst.Call):
-        name = tree.qualified(call.func)
-        if name in _CALLS and tree.is_live(call) and program.execution.runs(call):
-            yield Finding(call, f"{name} in every process", needs=frozenset({"wandb"}), fixed=True)
-            break
-    for call in tree.of(cst.Call):
-        fetches = isinstance(call.func, cst.Attribute) and call.func.attr.value == "use_artifact"
-        if fetches and tree.is_live(call) and program.execution.runs(call) and not program.placement.runs_alone(call):
+    tree, execution = program.tree, program.execution
+    for call in execution.calls(_WANDB, phase=Phase.TOGETHER)[:1]:
+        yield Finding(call, f"{tree.qualified(call.func)} in every process", needs=frozenset({"wandb"}), fixed=True)
+    for call in execution.calls(_ARTIFACT, phase=Phase.TOGETHER):
+        if not program.placement.runs_alone(call):
             said = "only the main process has a run, and this gives the others None: fetch it before the job"
-            yield Finding(call, said, severity=Severity.WARNING, todo=True)
-    for call in tree.of(cst.Call):
-        if not _OTHERS.match(tree.qualified(call.func)) or not tree.is_live(call) or not program.execution.runs(call):
-            continue
+            yield Finding(call, said, todo=True)
+    for call in execution.calls(_OTHERS, phase=Phase.TOGETHER):
         if program.placement.runs_alone(call):
             continue
         said = f"{tree.text(call.func)} in every process makes one run a process"
@@ -39,7 +32,7 @@ def find(program: Program) -> Iterator[Finding]:
             yield Finding(call, said, edits=program.placement.on_main_process(call))
         else:
             said += f": do this where {program.name('is_main_process')} alone"
-            yield Finding(call, said, severity=Severity.WARNING, todo=True)
+            yield Finding(call, said, todo=True)
 
 
 RULE = Rule(

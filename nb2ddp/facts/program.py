@@ -8,6 +8,7 @@ from nb2ddp.facts.execution import Execution
 from nb2ddp.facts.installs import Installs
 from nb2ddp.facts.loading import ModelKind, model_kind
 from nb2ddp.facts.placement import Placement
+from nb2ddp.facts.rewards import Rewards
 from nb2ddp.facts.training import Training
 from nb2ddp.notebook.ipynb import Notebook
 from nb2ddp.options import Options
@@ -45,3 +46,8 @@ class Program(Source):
     def placement(self) -> Placement:
         """Where what may not run in every process is to run."""
         return Placement(self.execution)
+
+    @cached_property
+    def rewards(self) -> Rewards:
+        """What a GRPO trainer calls of the notebook's own code."""
+        return Rewards(self.execution)

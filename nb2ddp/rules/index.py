@@ -32,6 +32,7 @@ from nb2ddp.rules import (
     question,
     rank_test,
     rank_variables,
+    reward_draws,
     sampling_seed,
     seeds,
     server,
@@ -95,4 +96,5 @@ RULES: tuple[Rule, ...] = (
     rank_test.RULE,
     server.RULE,
     tracker.RULE,
+    reward_draws.RULE,
 )

@@ -43,7 +43,8 @@ _STREAMING = re.compile(r"\bstreaming\s*=\s*True\b|\bto_iterable_dataset\(")
 
 
 def find(program: Program) -> Iterator[Finding]:
-    before = program.execution.calls(phase=Phase.TOGETHER)
+    together = program.execution.calls(phase=Phase.TOGETHER)
+    before = [call for call in together if not program.rewards.is_only_here(call)]
     drawing = [call for call in before if _draws(program, call)]
     for call in drawing:
         yield Finding(call, _message(program, call), needs=frozenset({"seed"}), fixed=True)

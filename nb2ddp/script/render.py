@@ -17,7 +17,7 @@ from nb2ddp.script.launch import launch_command
 from nb2ddp.script.templates import FOLDERS, render
 from nb2ddp.script.versions import LARGER_BATCH, guards, tries_kernels
 
-_NAMES = ("local_rank", "world_size", "is_main_process", "split_batch", "run_once", "is_older", "stop")
+_NAMES = ("local_rank", "world_size", "is_main_process", "split_batch", "run_once", "same_draws", "is_older", "stop")
 
 
 def script(program: Program, cells: dict[int, str], needs: frozenset[str], script_name: str) -> str:

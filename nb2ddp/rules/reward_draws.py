@@ -1,0 +1,182 @@
+"""DDP409: rewards that draw at random."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from nb2ddp.facts.calls import Function
+from nb2ddp.facts.program import Program
+from nb2ddp.facts.randomness import generator
+from nb2ddp.results import Severity
+from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.edits import Edit, InsertBefore, Wrap
+
+HELPER = "same_draws"
+#: What takes its numbers from the operating system, where it is given no seed or takes none.
+_UNSEEDED = re.compile(r"numpy\.random\.(default_rng|RandomState|seed)|random\.(Random|seed)")
+_NEVER_SEEDED = re.compile(r"secrets\.\w+|uuid\.uuid[14]|os\.urandom|random\.SystemRandom(\.\w+)?")
+_SEEDING = {"random": "random.seed", "numpy": "numpy.random.seed", "torch": "torch.manual_seed"}
+
+
+def find(program: Program) -> Iterator[Finding]:
+    tree, reported = program.tree, set[cst.CSTNode]()
+    for entry in program.rewards.entries:
+        calls = program.rewards.calls(entry)
+        names = {tree.qualified(call.func) for call in calls}
+        drawing = {call: library for call in calls if (library := generator(tree, call)) is not None}
+        unseeded = {call: library for call, library in drawing.items() if _SEEDING[library] not in names}
+        if unseeded and not _is_async(entry) and not _is_drawn_alike(program, entry):
+            needs = {"same_draws", *(f"draws_{library}" for library in unseeded.values())}
+            message = f"draws other numbers in each process ({tree.text(next(iter(unseeded)).func)})"
+            yield Finding(entry, message, edits=(_drawn_alike(program, entry),), needs=frozenset(needs))
+        own = [call for call in calls if _is_unseeded(program, call)] + (list(unseeded) if _is_async(entry) else [])
+        for call in own:
+            if call not in reported:
+                reported.add(call)
+                yield Finding(
+                    call,
+                    f"{tree.text(call.func)} draws other numbers in each process, for completions of one prompt: make"
+                    " its seed of what all processes have, such as a column of the data or"
+                    ' kwargs["trainer_state"].global_step',
+                    severity=Severity.WARNING,
+                    todo=True,
+                )
+
+
+def _is_unseeded(program: Program, call: cst.Call) -> bool:
+    name = program.tree.qualified(call.func)
+    return bool(_NEVER_SEEDED.fullmatch(name) or (_UNSEEDED.fullmatch(name) and not call.args))
+
+
+def _is_async(entry: Function) -> bool:
+    return isinstance(entry, cst.FunctionDef) and entry.asynchronous is not None
+
+
+def _is_drawn_alike(program: Program, entry: Function) -> bool:
+    tree, decorators = program.tree, getattr(entry, "decorators", ())
+    above = [a.func for a in tree.ancestors(entry) if isinstance(a, cst.Call)]
+    return HELPER in [tree.text(node) for node in (*(each.decorator for each in decorators), *above)]
+
+
+def _drawn_alike(program: Program, entry: Function) -> Edit:
+    helper = program.name(HELPER)
+    if isinstance(entry, cst.FunctionDef):
+        return InsertBefore(entry, f"@{helper}")
+    return Wrap(entry, f"{helper}(", ")")
+
+
+RULE = Rule(
+    code="DDP409",
+    name="reward-drawn-apart",
+    summary="A reward that draws at random (a board, a matrix) gets `@same_draws`: the same numbers in every process,"
+    " others at each call; a `TODO` where no seed reaches what it draws from.",
+    why="GRPO compares the completions of one prompt, which may lie on several processes. `GRPOTrainer` ends its"
+    " constructor with `set_seed(args.seed, device_specific=True)`: each process then draws another board, and an easy"
+    " board is taken for a good completion. One process draws as the notebook does.",
+    find=find,
+    examples=(
+        Example(
+            """\
+import numpy as np
+def strategy_succeeds(completions, **kwargs):
+    seed = np.random.randint(10000)
+    return [play(completion, seed) for completion in completions]
+trainer = GRPOTrainer(model = model, reward_funcs = [strategy_succeeds], args = training_args)
+trainer.train()
+""",
+            """\
+import numpy as np
+@same_draws
+def strategy_succeeds(completions, **kwargs):
+    seed = np.random.randint(10000)
+    return [play(completion, seed) for completion in completions]
+trainer = GRPOTrainer(model = model, reward_funcs = [strategy_succeeds], args = training_args)
+trainer.train()
+""",
+        ),
+        Example(
+            """\
+import random
+def make_board():
+    return random.sample(range(16), 2)
+def make_reward(weight):
+    def plays(completions, **kwargs):
+        board = make_board()
+        return [weight * play(completion, board) for completion in completions]
+    return plays
+rewards = []
+rewards.append(make_reward(2))
+trainer = GRPOTrainer(model, rewards, args = training_args)
+trainer.train()
+""",
+            """\
+import random
+def make_board():
+    return random.sample(range(16), 2)
+def make_reward(weight):
+    @same_draws
+    def plays(completions, **kwargs):
+        board = make_board()
+        return [weight * play(completion, board) for completion in completions]
+    return plays
+rewards = []
+rewards.append(make_reward(2))
+trainer = GRPOTrainer(model, rewards, args = training_args)
+trainer.train()
+""",
+        ),
+        Example(
+            """\
+import numpy as np
+rewards = [lambda completions, **_: [np.random.random() for _ in completions]]
+trainer = GRPOTrainer(model = model, reward_funcs = rewards)
+trainer.train()
+""",
+            """\
+import numpy as np
+rewards = [same_draws(lambda completions, **_: [np.random.random() for _ in completions])]
+trainer = GRPOTrainer(model = model, reward_funcs = rewards)
+trainer.train()
+""",
+        ),
+        Example(
+            """\
+import numpy as np
+def plays(completions, **kwargs):
+    rng = np.random.default_rng()
+    return [play(completion, rng) for completion in completions]
+trainer = GRPOTrainer(model = model, reward_funcs = plays)
+trainer.train()
+""",
+            """\
+import numpy as np
+def plays(completions, **kwargs):
+    # TODO[nb2ddp] DDP409: np.random.default_rng draws other numbers in each process, for completions of one prompt: \
+make its seed of what all processes have, such as a column of the data or kwargs["trainer_state"].global_step
+    rng = np.random.default_rng()
+    return [play(completion, rng) for completion in completions]
+trainer = GRPOTrainer(model = model, reward_funcs = plays)
+trainer.train()
+""",
+        ),
+        Example(
+            """\
+import random
+import numpy as np
+def plays(completions, seed, **kwargs):
+    random.seed(seed[0])
+    first = random.random()
+    boards = [np.random.RandomState(each).rand(4) for each in seed]
+    return [play(completion, first, board) for completion, board in zip(completions, boards)]
+def shuffled(rows):
+    random.shuffle(rows)
+    return rows
+trainer = GRPOTrainer(model = model, reward_funcs = [plays], train_dataset = shuffled(rows))
+trainer.train()
+"""
+        ),
+    ),
+)

@@ -20,9 +20,7 @@ _DRAWING = {
     "numpy": re.compile(
         r"numpy\.random\.(?!seed$|(get|set)_state$|default_rng$)[a-z]\w*"  # classes begin with a capital
     ),
-    "torch": re.compile(
-        r"torch\.(bernoulli|multinomial|normal|poisson|rand|randint|randn|randperm|rand(int|n)?_like)"
-    ),
+    "torch": re.compile(r"torch\.(bernoulli|multinomial|normal|poisson|rand|randint|randn|randperm|rand(int|n)?_like)"),
 }
 
 

@@ -46,8 +46,8 @@ class Rewards:
 
     def _follow(self, node: cst.CSTNode) -> None:
         """Collect the functions that an expression is made of, through names, lists, `partial` and makers."""
-        for function in self.tree.within(node, cst.Lambda):
-            self._enter(function)
+        for given in self.tree.within(node, cst.Lambda):
+            self._enter(given)
         for name in self.tree.within(node, cst.Name):
             binding = self.tree.binding(name)
             if name in self.names or binding is None:
@@ -73,12 +73,12 @@ class Rewards:
     def _added(self, name: str) -> list[cst.CSTNode]:
         """What `name.append(...)` and the like put into a list."""
         calls = [self.tree.parents[self.tree.parents[use]] for use in self.tree.loads(name)]
-        return [
-            given.value
-            for call in calls
-            if isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute) and call.func.attr.value in _FILLED_BY
-            for given in call.args
-        ]
+        filling = [call for call in calls if isinstance(call, cst.Call) and self._fills(call)]
+        return [given.value for call in filling for given in call.args]
+
+    @staticmethod
+    def _fills(call: cst.Call) -> bool:
+        return isinstance(call.func, cst.Attribute) and call.func.attr.value in _FILLED_BY
 
     @cached_property
     def _used_in(self) -> dict[cst.CSTNode | None, list[cst.FunctionDef]]:

@@ -94,6 +94,13 @@ def _split(program: Program, call: cst.Call) -> Iterator[Finding]:
             severity=Severity.WARNING,
             todo=True,
         )
+    if _groups_by_length(tree, call):
+        yield Finding(
+            call,
+            "rows of like length are grouped within what one process takes in a step: with more processes their order"
+            " is another, and the losses differ a little",
+            fixed=False,
+        )
     automatic = passed(tree, call, "auto_find_batch_size")
     if automatic is not None and tree.literal(automatic.value) is not False:
         yield Finding(
@@ -102,6 +109,12 @@ def _split(program: Program, call: cst.Call) -> Iterator[Finding]:
             edits=(set_argument(tree, call, "auto_find_batch_size", "False"),),
             severity=Severity.WARNING,
         )
+
+
+def _groups_by_length(tree: Tree, call: cst.Call) -> bool:
+    """True for training arguments that sort rows by length: `group_by_length`, in transformers 5 a strategy."""
+    given = [passed(tree, call, name) for name in ("group_by_length", "train_sampling_strategy")]
+    return any(each is not None and tree.literal(each.value) in (True, "group_by_length") for each in given)
 
 
 def _unknown(program: Program, call: cst.Call, given: list[Passed | None]) -> str:
@@ -490,6 +503,19 @@ steps = 16 // 2
 per_device_batch, accumulation = split_batch(2, steps)  # as many samples a step as in the notebook
 args = SFTConfig(**{**common, "per_device_train_batch_size": per_device_batch}, gradient_accumulation_steps = \
 accumulation)
+""",
+        ),
+        Example(
+            """\
+from trl import SFTConfig
+settings = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4}
+args = SFTConfig(**{k: v for k, v in settings.items() if k in supported})
+""",
+            """\
+from trl import SFTConfig
+per_device_batch, accumulation = split_batch(2, 4)  # 8 samples a step, as in the notebook
+settings = {"per_device_train_batch_size": per_device_batch, "gradient_accumulation_steps": accumulation}
+args = SFTConfig(**{k: v for k, v in settings.items() if k in supported})
 """,
         ),
         Example("from peft import LoraConfig\nconfig = LoraConfig(r = 16)\n"),

@@ -48,6 +48,7 @@ def find(program: Program) -> Iterator[Finding]:
     fields = [passed(tree, call, FIELD) for call in training.arguments]
     if loader != "unsloth" and not any(field and tree.literal(field.value) is False for field in fields):
         yield from _own_means(program)
+    yield from _left_out(program)
 
 
 def _own_means(program: Program) -> Iterator[Finding]:
@@ -64,6 +65,27 @@ def _own_means(program: Program) -> Iterator[Finding]:
             if isinstance(mean.operator, cst.Divide) and tree.text(mean.right) == COUNT:
                 message = f"{COUNT} counts all processes' tokens, and gradients are averaged over the processes again"
                 yield Finding(mean, message, edits=(Wrap(mean, "", f" * {world_size}"),))
+
+
+def _left_out(program: Program) -> Iterator[Finding]:
+    """Losses of the notebook's own that are told how many tokens a step has, and are means all the same."""
+    tree = program.tree
+    given = [each.value for call in program.training.trainers if (each := keyword(call, "compute_loss_func"))]
+    losses = {binding.node for name in given if isinstance(name, cst.Name) and (binding := tree.binding(name))}
+    for function in tree.of(cst.FunctionDef):
+        owner = tree.scope(function)
+        bases = [tree.class_name(base.value) for base in owner.bases] if isinstance(owner, cst.ClassDef) else []
+        is_method = function.name.value == "compute_loss" and any(base.endswith("Trainer") for base in bases)
+        if not (is_method or function in losses) or not tree.is_live(function):
+            continue
+        taken = [param.name.value for param in tree.within(function.params, cst.Param)]
+        if COUNT in taken and not any(function is tree.function(use) for use in tree.loads(COUNT)):
+            yield Finding(
+                function,
+                f"this loss leaves {COUNT} unused: Trainer then adds the losses of a step's micro-batches up, and how"
+                " many there are depends on the number of processes; divide a sum over tokens by it",
+                severity=Severity.WARNING,
+            )
 
 
 def _loader_of_classifier(program: Program) -> str:
@@ -90,7 +112,8 @@ RULE = Rule(
     "defaults to False. A classifier's loss is a mean over samples: with the field, transformers 5 multiplies it by "
     "the number of processes in every evaluation (1.49 on one GPU, 2.98 on two; transformers 5.17). A `compute_loss`"
     " of the notebook's own that divides by `num_items_in_batch` divides by the tokens of all processes, and their"
-    " gradients are averaged after that: it is multiplied by their number, as Trainer does.",
+    " gradients are averaged after that: it is multiplied by their number, as Trainer does. One that leaves the count"
+    " unused gets a warning: Trainer does not divide it by the accumulation steps (transformers 5.17).",
     find=find,
     examples=(
         Example(
@@ -104,6 +127,21 @@ class Weighted(SFTTrainer):
     def compute_loss(self, model, inputs, return_outputs = False, num_items_in_batch = None):
         return summed(model, inputs) / num_items_in_batch * world_size
 """,
+        ),
+        Example(
+            """\
+class Masked(SFTTrainer):
+    def compute_loss(self, model, inputs, return_outputs = False, num_items_in_batch = None):
+        return cross_entropy(model(**inputs).logits, inputs["labels"])
+""",
+            reported=True,
+        ),
+        Example(
+            """\
+class Logged(SFTTrainer):
+    def compute_loss(self, model, inputs, return_outputs = False, num_items_in_batch = None):
+        return super().compute_loss(model, inputs, return_outputs, num_items_in_batch = num_items_in_batch)
+"""
         ),
         Example(
             "from trl import SFTConfig\nargs = SFTConfig(max_steps = 60)\n",

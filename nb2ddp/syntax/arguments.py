@@ -28,7 +28,7 @@ def passed(tree: Tree, call: cst.Call, name: str) -> Passed | None:
         return Passed(direct.value, call)
     for argument in call.args:
         if argument.star == "**" and (found := entry(tree, argument.value, name)) is not None:
-            return found if found.holder is tree.value(argument.value) else Passed(found.value, call)
+            return found if found.holder is _whole(tree, argument.value) else Passed(found.value, call)
     return None
 
 
@@ -78,12 +78,33 @@ def _entries(
     return entries
 
 
+def _whole(tree: Tree, node: cst.BaseExpression, depth: int = 8) -> cst.BaseExpression:
+    """What an expression stands for; of a filtered dictionary, the one that it is made from."""
+    source = tree.value(node)
+    owner = _filtered(tree, source)
+    return source if owner is None or not depth else _whole(tree, owner, depth - 1)
+
+
+def _filtered(tree: Tree, source: cst.BaseExpression) -> cst.BaseExpression | None:
+    """The dictionary in `{k: v for k, v in given.items() if k in known}`, whose test names no key."""
+    if not isinstance(source, cst.DictComp):
+        return None
+    loop, pair = source.for_in, f"{tree.text(source.key)}, {tree.text(source.value)}"
+    items = loop.iter.func if isinstance(loop.iter, cst.Call) and not loop.iter.args else None
+    named = any(tree.within(each, cst.SimpleString) for each in loop.ifs)
+    if not isinstance(items, cst.Attribute) or items.attr.value != "items" or loop.inner_for_in or named:
+        return None
+    return items.value if tree.text(loop.target).strip("()") == pair else None
+
+
 def _parts(tree: Tree, source: cst.BaseExpression) -> list[tuple[str | None, cst.BaseExpression]] | None:
     """Keys and values of a dictionary that is written out, in order; None for the key of a dictionary it takes in."""
     if isinstance(source, cst.Call) and tree.qualified(source.func) == "dict":
         return [(a.keyword.value if a.keyword is not None else None, a.value) for a in source.args]
     if isinstance(source, cst.BinaryOperation) and isinstance(source.operator, cst.BitOr):
         return [(None, source.left), (None, source.right)]
+    if (owner := _filtered(tree, source)) is not None:
+        return [(None, owner)]
     if not isinstance(source, cst.Dict):
         return None
     parts: list[tuple[str | None, cst.BaseExpression]] = []

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from nb2ddp.api import convert_file, convert_paths
     from nb2ddp.convert import convert_source
     from nb2ddp.options import Launch, LaunchError, Options, OptionsError, Slurm
-    from nb2ddp.results import Conversion, Diagnostic, Failure, Location, NotebookError, Result, Severity, Status
+    from nb2ddp.results import Conversion, Diagnostic, Location, NotebookError, Result, Severity, Status
 
 __version__ = "0.1.0"
 
@@ -26,7 +26,6 @@ _HOMES = {
     "Slurm": "nb2ddp.options",
     "Conversion": "nb2ddp.results",
     "Diagnostic": "nb2ddp.results",
-    "Failure": "nb2ddp.results",
     "Location": "nb2ddp.results",
     "NotebookError": "nb2ddp.results",
     "Options": "nb2ddp.options",
@@ -39,7 +38,6 @@ _HOMES = {
 __all__ = [
     "Conversion",
     "Diagnostic",
-    "Failure",
     "Launch",
     "LaunchError",
     "Location",

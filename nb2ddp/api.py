@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator, Sequence
 from os import PathLike, fspath
 from pathlib import Path
 
-from nb2ddp.convert import convert_source
 from nb2ddp.options import Options
+from nb2ddp.project import history
 from nb2ddp.project.cache import Cache
-from nb2ddp.project.files import Job, decode, read, write
+from nb2ddp.project.files import Job, read
 from nb2ddp.project.inputs import find, script_for
+from nb2ddp.project.outputs import write
 from nb2ddp.project.plan import check_outputs
-from nb2ddp.project.pool import Mode, run
+from nb2ddp.project.pool import Mode, converted, recalling, run
 from nb2ddp.results import Result
 
 
@@ -23,6 +25,7 @@ def convert_paths(
     *,
     root: str | PathLike[str] | None = None,
     check: bool = False,
+    force: bool = False,
     processes: int | None = None,
     cache: bool = True,
 ) -> Iterator[Result]:
@@ -34,6 +37,7 @@ def convert_paths(
         options: what to produce; the defaults if None.
         root: the folder whose tree is mirrored; None takes each folder, or a single file's own.
         check: write nothing; a result's status says whether its files are stale.
+        force: replace files that were edited by hand, or that nb2ddp did not write.
         processes: at most so many at a time; None takes the number of cores this process may use.
         cache: remember conversions in the user's cache folder.
 
@@ -48,25 +52,38 @@ def convert_paths(
     top = None if root is None else Path(root)
     chosen = options or Options()
     found = find([fspath(path) for path in paths])
-    jobs = [Job(each.path, script_for(each, Path(output_dir), top), chosen) for each in found]
+    jobs = [
+        Job(each.path, script_for(each, Path(output_dir), top), chosen, each.link, each.is_named, force)
+        for each in found
+    ]
     check_outputs(jobs)
     return run(jobs, Mode.CHECK if check else Mode.WRITE, processes=processes, cache=Cache() if cache else None)
 
 
-def convert_file(notebook: Path, script: Path, options: Options | None = None) -> Result:
+def convert_file(
+    notebook: str | PathLike[str], script: str | PathLike[str], options: Options | None = None, *, force: bool = False
+) -> Result:
     """Convert a notebook file into a script, with the launch files beside it.
 
-    Files are replaced whole or not at all, and only where their content differs.
+    Files are replaced whole or not at all, and only where their content differs; edits of a person are kept.
 
     Args:
         notebook: the file, in any form that is read; it is only read.
         script: the file to write; its folder is created.
         options: what to produce; the defaults if None.
+        force: replace files that were edited by hand, or that nb2ddp did not write.
 
     Raises:
         NotebookError: the notebook cannot be converted; nothing is written.
         OptionsError, LaunchError: as for `convert_notebook`; nothing is written.
+        FileExistsError: a file is there that nb2ddp did not write, or whose edits the notebook's changes meet; nothing
+            is written.
         OSError: a file cannot be read or written.
     """
-    conversion = convert_source(decode(read(notebook)), notebook.stem, script.name, options, notebook.name)
-    return write(Job(notebook, script, options or Options()), conversion)
+    job = Job(Path(notebook), Path(script), options or Options(), force=force)
+    conversion = converted(job, read(job.notebook), job.options)
+    history.remember(conversion.files.values())
+    result = write(job, conversion, recalling(job))
+    if result.failure is not None:
+        raise FileExistsError(errno.EEXIST, result.failure.message)
+    return result

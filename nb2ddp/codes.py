@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from nb2ddp.results import Diagnostic, Severity
+
 
 @dataclass(frozen=True)
 class Code:
@@ -14,6 +16,10 @@ class Code:
     name: str
     summary: str
     why: str
+
+    def found(self, message: str, severity: Severity = Severity.ERROR) -> Diagnostic:
+        """A finding of this code, of a file as a whole."""
+        return Diagnostic(self.code, self.name, severity, message)
 
 
 INTERNAL: Final = Code(
@@ -33,7 +39,8 @@ STALE: Final = Code(
     "DDP901",
     "script-out-of-date",
     "The script or a launch file is not what the notebook converts to.",
-    "Somebody edited the notebook, the script or the options and did not convert again. Run nb2ddp without --check.",
+    "Somebody changed the notebook, the options or the version of nb2ddp and did not convert again. Run nb2ddp without "
+    "--check; what was edited in the script by hand is kept.",
 )
 UNUSED: Final = Code(
     "DDP902",
@@ -49,4 +56,40 @@ NOT_WRITTEN: Final = Code(
     "The system's own reason is in the message. What was there before is still there, whole.",
 )
 
-OWN_CODES: Final = {code.code: code for code in (INTERNAL, UNREADABLE, STALE, UNUSED, NOT_WRITTEN)}
+EDITED: Final = Code(
+    "DDP904",
+    "edited-by-hand",
+    "A script or a launch file was edited since nb2ddp wrote it.",
+    "The file's line `convert again:` holds a checksum of what was written, and the file is another one now. Nothing "
+    "is wrong with that: converting again keeps the edits, and puts what is new in the notebook beside them.",
+)
+CONFLICT: Final = Code(
+    "DDP905",
+    "edits-in-conflict",
+    "The notebook changed where a file was edited by hand, so nothing was written.",
+    "Edits are kept by a three-way merge of what nb2ddp wrote then, what is there, and what it would write now. Where"
+    " both changed the same lines, a person decides: make the lines in the file what the notebook has there, convert "
+    "again, and edit them anew; or make the edit in the notebook; or replace the file with --force, which loses its "
+    "edits. What was written then comes from the cache, or from converting a version of the notebook that git still "
+    "has.",
+)
+FOREIGN: Final = Code(
+    "DDP906",
+    "not-ours-to-replace",
+    "A file of that name is there that nb2ddp did not write, so nothing was written.",
+    "Files of nb2ddp's begin with a comment `convert again:`. This one does not, so it holds somebody's work. Name "
+    "another script or folder, move the file away, or replace it with --force.",
+)
+OTHER_SETTINGS: Final = Code(
+    "DDP907",
+    "launch-settings-changed",
+    "The launch file that several scripts share got other settings.",
+    "One accelerate_config.yaml starts all scripts of its folder. Converting a notebook with other options changes it"
+    " for all of them. Convert with the options of before, set them in pyproject.toml, or give the scripts folders of"
+    " their own.",
+)
+
+OWN_CODES: Final = {
+    code.code: code
+    for code in (INTERNAL, UNREADABLE, STALE, UNUSED, NOT_WRITTEN, EDITED, CONFLICT, FOREIGN, OTHER_SETTINGS)
+}

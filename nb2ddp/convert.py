@@ -16,32 +16,37 @@ from nb2ddp.notebook.ipynb import Cell, Notebook
 from nb2ddp.notebook.magics import PLACEHOLDER
 from nb2ddp.notebook.reader import Places, read_notebook
 from nb2ddp.options import Options, OptionsError
-from nb2ddp.results import Conversion, Diagnostic, Location, NotebookError
+from nb2ddp.results import Conversion, Location, NotebookError
 from nb2ddp.rules.engine import refuse, rewrite
 from nb2ddp.rules.index import RULES
 from nb2ddp.rules.suppress import Suppressions
 from nb2ddp.script.launch import launch_files
 from nb2ddp.script.packages import requirements
 from nb2ddp.script.render import script, setup
+from nb2ddp.script.stamp import sign_all
 
 #: NUL, and halves of characters, which JSON can spell and UTF-8 cannot.
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
 
 
-def convert_notebook(notebook: Notebook, script_name: str, options: Options | None = None) -> Conversion:
+def convert_notebook(
+    notebook: Notebook, script_name: str, options: Options | None = None, reference: str | None = None
+) -> Conversion:
     """Convert a notebook that has been read.
 
     Args:
         notebook: its cells.
         script_name: the file name of the script, which its launch line and the launch files name.
         options: what to produce; the defaults if None.
+        reference: the notebook's file as seen from the script's folder, for the line that says how the files are made
+            again; its name, beside the script, if None.
 
     Raises:
         NotebookError: it cannot be converted; the error says where and why.
         OptionsError: an option names a rule that there is none of.
         LaunchError: the launch files cannot be written for a script of this name.
     """
-    return _convert(notebook, script_name, options or Options()).conversion
+    return _convert(notebook, script_name, options or Options(), reference).conversion
 
 
 def convert_source(
@@ -50,6 +55,7 @@ def convert_source(
     script_name: str = "train.py",
     options: Options | None = None,
     file_name: str = "",
+    reference: str | None = None,
 ) -> Conversion:
     """Convert the text of a notebook, in any form that is read. Nothing is executed, read or written.
 
@@ -59,18 +65,22 @@ def convert_source(
         script_name: as for `convert_notebook`, which also says what is raised.
         options: what to produce; the defaults if None.
         file_name: the notebook's file name, whose ending counts where the content leaves its form open.
+        reference: as for `convert_notebook`.
 
     Returns:
         The text of the script and of each launch file by file name, and what was found. Findings carry the line
         of the file beside cell, line and column.
     """
-    return _from_text(text, name, script_name, options or Options(), file_name).conversion
+    return _from_text(text, name, script_name, options or Options(), file_name, reference).conversion
 
 
-def difference(
+def rewrites(
     text: str, name: str, script_name: str, options: Options | None = None, file_name: str = ""
 ) -> tuple[Conversion, str]:
     """Convert the text of a notebook, and say what was rewritten.
+
+    Args:
+        text, name, script_name, options, file_name: as for `convert_source`.
 
     Returns:
         The conversion as of `convert_source`, and a unified diff from the notebook's own code, laid out as in the
@@ -105,23 +115,26 @@ class _Done:
     conversion: Conversion
 
 
-def _from_text(text: str, name: str, script_name: str, options: Options, file_name: str) -> _Done:
+def _from_text(
+    text: str, name: str, script_name: str, options: Options, file_name: str, reference: str | None = None
+) -> _Done:
     notebook = read_notebook(text, name, file_name)
     places = Places(notebook, text)
     try:
-        done = _convert(notebook, script_name, options)
+        done = _convert(notebook, script_name, options, reference)
     except NotebookError as error:
         if error.location is not None:
             error.file_line, error.file_column = places.of(error.location)
         raise
-    found = [(each, places.of(each.location)) for each in done.conversion.diagnostics]
+    found = [(each, places.of(each.location)) for each in done.conversion.diagnostics if each.location is not None]
     diagnostics = tuple(replace(each, file_line=line, file_column=column) for each, (line, column) in found)
     return replace(done, conversion=replace(done.conversion, diagnostics=diagnostics))
 
 
-def _convert(notebook: Notebook, script_name: str, options: Options) -> _Done:
+def _convert(notebook: Notebook, script_name: str, options: Options, reference: str | None) -> _Done:
     check_codes(options)
     _check_text(notebook)
+    reference = f"{notebook.name}.ipynb" if reference is None else reference
     launch = launch_files(options.launch, script_name)
     notebook = replace(notebook, name=_title(notebook.name))
     try:
@@ -130,7 +143,7 @@ def _convert(notebook: Notebook, script_name: str, options: Options) -> _Done:
         rules = [rule for rule in RULES if options.applies(rule.code)]
         result = rewrite(program, rules, suppressions)
         unused = suppressions.unused([rule.code for rule in rules], [rule.code for rule in RULES])
-        diagnostics = tuple(sorted([*result.diagnostics, *unused], key=_place))
+        diagnostics = tuple(sorted([*result.diagnostics, *unused], key=lambda each: each.order))
         refuse(diagnostics)
         text = script(program, result.cells, result.needs, script_name)
         _check_script(text, notebook, result.cells, all_rules=not suppressions.is_used and len(rules) == len(RULES))
@@ -138,12 +151,8 @@ def _convert(notebook: Notebook, script_name: str, options: Options) -> _Done:
         error.line_text = _line_text(notebook, error.location)
         raise
     packages = requirements(program).files(script_name, notebook.name) if options.requirements else {}
-    return _Done(program, result.needs, Conversion({script_name: text, **launch, **packages}, diagnostics))
-
-
-def _place(diagnostic: Diagnostic) -> tuple[int, int, int, str]:
-    place = diagnostic.location
-    return place.cell, place.line, place.column, diagnostic.code
+    files = sign_all({script_name: text, **launch, **packages}, reference, script_name, options)
+    return _Done(program, result.needs, Conversion(files, diagnostics))
 
 
 def _title(name: str) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ipaddress
 import re
 import shlex
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from nb2ddp.results import Severity
-from nb2ddp.settings import setting, settings_of
+from nb2ddp.settings import Setting, given, setting, settings_of
 
 Launcher = Literal["accelerate", "slurm", "torchrun"]
 #: `accelerate launch` takes fp8 too, but only with a section about its backend, which no notebook asks for.
@@ -301,6 +301,37 @@ class Settings:
 
 #: What the command line and pyproject.toml both set.
 SETTINGS: Final = settings_of(Settings)
+
+
+def arguments(options: Options | Launch, leave_out: Collection[str] = ()) -> list[str]:
+    """The words that ask the command line for these options: those that differ from the defaults, in order.
+
+    For example, `Launch(processes=8)` becomes `--num-processes 8`.
+
+    Args:
+        options: all of them, or those of the launch.
+        leave_out: keys of options that are not asked for.
+    """
+    values = {key: value for key, value in given(options).items() if key not in leave_out}
+    return [word for each in SETTINGS if each.key in values for word in _words_of(each, values[each.key])]
+
+
+def _words_of(each: Setting, value: Any) -> list[str]:
+    if each.kind is bool:
+        return [each.option]
+    if isinstance(value, Slurm):
+        return [word for text in _slurm_texts(value) for word in (each.option, text)]
+    return [each.option, ",".join(sorted(value)) if each.kind is frozenset else str(value)]
+
+
+def _slurm_texts(slurm: Slurm) -> Iterator[str]:
+    """As `slurm_table` reads them."""
+    for each in fields(slurm):
+        key, value = each.name.replace("_", "-"), getattr(slurm, each.name)
+        if value is None:
+            continue
+        texts = value if isinstance(value, tuple) else (value,)
+        yield from (f"{key}={'='.join(text) if isinstance(text, tuple) else text}" for text in texts)
 
 
 def _match(field: str, value: str | None, pattern: re.Pattern[str], form: str) -> None:

@@ -29,29 +29,30 @@ class Location:
 
 @dataclass(frozen=True)
 class Diagnostic:
-    """One finding as a person reads it."""
+    """One finding as a person reads it: of a rule, or why a file could not be read, converted or written."""
 
     code: str
     name: str
     severity: Severity
     message: str
-    location: Location
-    line_text: str  #: the notebook's own line
-    fixed: bool  #: the script no longer has the problem
+    location: Location | None = None  #: None where the file as a whole is meant
+    line_text: str = ""  #: the notebook's own line
+    fixed: bool = False  #: the script no longer has the problem
     file_line: int | None = None  #: the line of the file, from 1; None where no file was read
     file_column: int | None = None  #: its column, from 1, where the file's lines are the notebook's own, as in a script
 
+    @property
+    def order(self) -> tuple[int, int, int, str]:
+        """What findings of one notebook are sorted by."""
+        place = self.location or Location(0, 0, 0)
+        return place.cell, place.line, place.column, self.code
 
-@dataclass(frozen=True)
-class Failure:
-    """Why there is no script: the notebook, or a file that cannot be read or written."""
-
-    code: str
-    message: str
-    location: Location | None = None
-    file_line: int | None = None  #: the line of the file, from 1
-    line_text: str = ""  #: the notebook's own line
-    file_column: int | None = None  #: its column, from 1, where the file's lines are the notebook's own, as in a script
+    @property
+    def place(self) -> str:
+        """Where it stands, as a person looks it up: the line of a script, else the cell; empty for the whole file."""
+        if self.location is None or self.file_column is not None:
+            return ":".join(str(number) for number in (self.file_line, self.file_column) if number is not None)
+        return str(self.location)
 
 
 class NotebookError(Exception):
@@ -61,19 +62,41 @@ class NotebookError(Exception):
         message: one sentence, without the place.
         location: the place in the notebook, or None where the file as a whole is at fault.
         code: the rule that refused it, or `DDP001` for a notebook that cannot be read as Python.
+        name: the code's.
     """
 
-    def __init__(self, message: str, location: Location | None = None, code: str = "DDP001") -> None:
+    def __init__(
+        self,
+        message: str,
+        location: Location | None = None,
+        code: str = "DDP001",
+        name: str = "notebook-not-converted",
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.location = location
         self.code = code
+        self.name = name
         self.file_line: int | None = None  #: the line of the file, where one was read
         self.file_column: int | None = None  #: its column, where the file's lines are the notebook's own
         self.line_text = ""  #: the notebook's own line
 
     def __str__(self) -> str:
         return f"{self.location}: {self.message}" if self.location else self.message
+
+    @property
+    def diagnostic(self) -> Diagnostic:
+        """The same as a finding."""
+        return Diagnostic(
+            self.code,
+            self.name,
+            Severity.ERROR,
+            self.message,
+            self.location,
+            self.line_text,
+            file_line=self.file_line,
+            file_column=self.file_column,
+        )
 
 
 @dataclass(frozen=True)
@@ -91,18 +114,28 @@ class Status(str, Enum):
     CONVERTED = "converted"
     UNCHANGED = "unchanged"
     STALE = "stale"  #: a check found that something would be written
+    SKIPPED = "skipped"  #: found in a folder or by a pattern, and trains nothing
     FAILED = "failed"
 
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one notebook, with the files that were (or, in a check, would be) written."""
+    """What became of one notebook, with the files that were (or, in a check, would be) written.
+
+    Why it failed, or is stale, is the first of its diagnostics.
+    """
 
     notebook: Path
     script: Path
     status: Status
     diagnostics: tuple[Diagnostic, ...] = ()
     written: tuple[Path, ...] = ()
-    failure: Failure | None = None
-    #: The script where it was asked for as text, else the diff where that was asked for.
+    #: Those of the written files that keep a person's edits.
+    merged: tuple[Path, ...] = ()
+    #: The script, or a diff, where that was asked for; what is in conflict where edits could not be merged.
     text: str = ""
+
+    @property
+    def failure(self) -> Diagnostic | None:
+        """Why there is no script; None where there is one."""
+        return self.diagnostics[0] if self.status is Status.FAILED else None

@@ -92,7 +92,7 @@ def test_check_annotates_and_summarizes(runner: Runner) -> None:
     assert runner.output.read_text() == "exit-code=2\n"
     summary = runner.summary.read_text()
     assert summary.startswith("## nb2ddp\n\n2 notebooks: 1 out of date, 1 failed; ")
-    assert "| nb/a.ipynb | scripts/a.py | out of date | 0 | 0 |" in summary
+    assert "| nb/a.ipynb | scripts/a.py | out of date | 1 | 0 |" in summary
     assert files(runner.workspace) == {"nb/a.ipynb", "nb/b.ipynb"}
 
 

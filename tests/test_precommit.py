@@ -110,7 +110,7 @@ def test_a_bad_notebook_fails_the_commit_with_its_place(project: Path) -> None:
     git(project, "add", "notebooks")
     failed = commit(project)
     assert failed.returncode == 1
-    assert "notebooks/a.ipynb:cell 1:1:5: DDP001 the cell is not Python" in failed.stderr
+    assert "notebooks/a.ipynb:cell 1:1:5: DDP001 error: the cell is not Python" in failed.stderr
     assert not (project / "scripts").exists()
 
 
@@ -120,7 +120,7 @@ def test_the_checking_hook_writes_nothing(project: Path, hooks: Path) -> None:
     git(project, "add", "notebooks")
     failed = commit(project)
     assert failed.returncode == 1
-    assert "notebooks/a.ipynb: DDP901 " in failed.stderr
+    assert "notebooks/a.ipynb: DDP901 error: " in failed.stderr
     assert not (project / "scripts").exists()
     environment = {**os.environ, "PYTHONPATH": str(hooks)}
     subprocess.run([sys.executable, "-m", "nb2ddp", "notebooks"], cwd=project, check=True, env=environment)

@@ -111,7 +111,7 @@ class TestFiles:
         (tmp_path / "train.py").symlink_to("precious")
         result = command("a.ipynb", "train.py")
         assert result.exit_code == 2
-        assert result.stdout == "a.ipynb: DDP903 train.py: is a symbolic link; name the file it stands for\n"
+        assert result.stdout == "a.ipynb: DDP903 error: train.py: is a symbolic link; name the file it stands for\n"
         assert (tmp_path / "precious").read_text() == "keep"
 
     def test_a_link_that_leads_out_of_the_output_folder_is_refused(self, command: Command, tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ class TestFiles:
         if os.geteuid() == 0:  # root may write anything: answer as the system answers others
             monkeypatch.setattr(os, "access", lambda path, mode: bool(Path(path).stat().st_mode & 0o222))
         result = command("a.ipynb", "train.py")
-        assert (result.exit_code, result.stdout) == (2, "a.ipynb: DDP903 train.py: is read-only\n")
+        assert (result.exit_code, result.stdout) == (2, "a.ipynb: DDP903 error: train.py: is read-only\n")
         assert (tmp_path / "train.py").read_text() == "keep"
         assert files_of(tmp_path) == {"a.ipynb", "train.py"}
 
@@ -161,13 +161,16 @@ class TestFiles:
         (tmp_path / "file").write_text("")
         result = command("a.ipynb", "file/train.py")
         assert result.exit_code == 2
-        assert result.stdout.startswith("a.ipynb: DDP903 file")
+        assert result.stdout.startswith("a.ipynb: DDP903 error: file")
 
     def test_a_launch_file_that_is_a_folder(self, command: Command, tmp_path: Path) -> None:
         write(tmp_path / "a.ipynb")
         (tmp_path / "accelerate_config.yaml").mkdir()
         result = command("a.ipynb", "train.py")
-        assert (result.exit_code, result.stdout) == (2, "a.ipynb: DDP903 accelerate_config.yaml: Is a directory\n")
+        assert (result.exit_code, result.stdout) == (
+            2,
+            "a.ipynb: DDP903 error: accelerate_config.yaml: Is a directory\n",
+        )
         assert not (tmp_path / "train.py").exists()
 
     @pytest.mark.parametrize("anonymous", [True, False])
@@ -188,7 +191,7 @@ class TestFiles:
 
         monkeypatch.setattr(files, "open", fails, raising=False)
         result = command("a.ipynb", "train.py", "--num-processes", "4", "--ignore", "DDP2", "--no-cache")
-        assert (result.exit_code, result.stdout) == (2, "a.ipynb: DDP903 No space left on device\n")
+        assert (result.exit_code, result.stdout) == (2, "a.ipynb: DDP903 error: No space left on device\n")
         monkeypatch.undo()
         assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
@@ -279,7 +282,7 @@ class TestEncodings:
         (tmp_path / "a.ipynb").write_bytes(content.encode(encoding))
         result = command("a.ipynb", "t.py")
         assert result.exit_code == 2
-        assert result.stdout.startswith("a.ipynb: DDP001 not a notebook: not UTF-8 (")
+        assert result.stdout.startswith("a.ipynb: DDP001 error: not a notebook: not UTF-8 (")
 
     def test_a_cell_that_declares_an_encoding(self) -> None:
         script = convert_source(text("# -*- coding: latin-1 -*-\ns = 'é'", *CELLS)).files["train.py"]
@@ -339,14 +342,17 @@ class TestSizes:
         code_, kilobytes = done.stdout.split()
         assert code_ == "0", done.stderr
         assert int(kilobytes) < 1_500_000
-        assert (tmp_path / "out/t.py").read_text() == convert_source(text(), "a", "t.py").files["t.py"]
+        assert (tmp_path / "out/t.py").read_text() == convert_source(text(), "a", "t.py", reference="../a.ipynb").files[
+            "t.py"
+        ]
         (tmp_path / "a.ipynb").unlink()
 
 
 def test_a_result_crosses_a_process_boundary() -> None:
     import pickle
 
-    from nb2ddp.results import Failure, Location, Status
+    from nb2ddp.results import Diagnostic, Location, Severity, Status
 
-    result = Result(Path("a"), Path("b"), Status.FAILED, failure=Failure("DDP001", "m", Location(1, 2, 3), 4, "x"))
+    failure = Diagnostic("DDP001", "name", Severity.ERROR, "m", Location(1, 2, 3), "x", False, 4)
+    result = Result(Path("a"), Path("b"), Status.FAILED, (failure,))
     assert pickle.loads(pickle.dumps(result)) == result

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,17 @@ import click
 
 from nb2ddp import __version__
 from nb2ddp.cli import report
+from nb2ddp.cli.steps import next_steps
 from nb2ddp.options import LaunchError, OptionsError
 from nb2ddp.project.cache import Cache
 from nb2ddp.project.config import ConfigError
+from nb2ddp.project.config import find as find_config
 from nb2ddp.project.files import STDIN, Job
-from nb2ddp.project.inputs import InputError, is_notebook_name, named
-from nb2ddp.project.plan import NoOutputError, Planned, plan, plan_one
+from nb2ddp.project.inputs import InputError, find, is_notebook_name, named
+from nb2ddp.project.plan import NoOutputError, Planned, from_here, plan, plan_one
 from nb2ddp.project.pool import Mode, run
 from nb2ddp.results import Result, Severity, Status
-from nb2ddp.script.launch import launch_command, launch_files
+from nb2ddp.script.launch import launch_files
 
 USAGE_ERRORS = (ConfigError, InputError, LaunchError, OptionsError)
 _STREAM = "-"
@@ -40,6 +42,8 @@ class Request:
     given: Mapping[str, Any]
     check: bool = False
     diff: bool = False
+    rewrites: bool = False
+    force: bool = False
     hook: bool = False
     form: str = "text"
     summary_file: Path | None = None
@@ -73,7 +77,7 @@ def execute(request: Request) -> int:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     planned, mode = _plan(request)
-    jobs = [each.job for each in planned]
+    jobs = [replace(each.job, force=request.force) for each in planned]
     cache = None if request.no_cache else Cache()
     results: list[Result] = []
     printer = _Printer(request, mode)
@@ -87,33 +91,41 @@ def execute(request: Request) -> int:
         for result in results:
             printer.show(result)
     printer.end(results)
-    if len(planned) == 1 and mode is Mode.WRITE and not request.quiet and results[0].status is Status.CONVERTED:
-        command = launch_command(jobs[0].options.launch, jobs[0].script.name)
-        if not jobs[0].options.requirements and any(d.code == "DDP306" for d in results[0].diagnostics):
-            click.echo("The notebook installs packages: --requirements writes them beside the script.", err=True)
-        click.echo(f"Start it in {report.printable(str(jobs[0].script.parent))} with: {command}", err=True)
+    if mode is Mode.WRITE and not request.quiet:
+        for line in next_steps(jobs, results):
+            click.echo(report.printable(line), err=True)
     code = max((report.exit_code(r, p.fail_on) for r, p in zip(results, planned, strict=True)), default=0)
     return max(code, _hook(results, jobs)) if request.hook and mode is Mode.WRITE else code
 
 
+def _mode(request: Request) -> Mode:
+    chosen = {Mode.CHECK: request.check, Mode.DIFF: request.diff, Mode.REWRITES: request.rewrites}
+    mode = next((mode for mode, is_chosen in chosen.items() if is_chosen), Mode.WRITE)
+    if mode in (Mode.DIFF, Mode.REWRITES) and request.form != "text":
+        raise InputError(f"--{mode.value} prints text; it does not go with --format")
+    return mode
+
+
 def _plan(request: Request) -> tuple[list[Planned], Mode]:
     """Decide what the positional arguments mean."""
-    paths, reads_config = request.paths, not request.isolated
-    mode = Mode.CHECK if request.check else Mode.DIFF if request.diff else Mode.WRITE
-    if request.diff and request.form != "text":
-        raise InputError("--diff prints text; it does not go with --format")
+    paths, given, mode = request.paths, dict(request.given), _mode(request)
     if _STREAM in paths:
         return [_plan_stream(request, mode)], Mode.TEXT if paths[-1] == _STREAM and mode is Mode.WRITE else mode
-    if len(paths) == 2 and not request.hook and "output-dir" not in request.given and paths[1].endswith(".py"):
+    if not paths:
+        paths = (_project(request),)
+    if len(paths) == 1 and _is_script(given.get("output-dir")) and not Path(paths[0]).is_dir():
+        paths = (*paths, str(given.pop("output-dir")))
+    if len(paths) == 2 and not request.hook and "output-dir" not in given and paths[1].endswith(".py"):
         if Path(paths[1]).is_dir():
-            raise InputError(f"{paths[1]} is a folder; to write into it say --output-dir {paths[1]}")
-        return [plan_one(paths[0], Path(paths[1]), request.given, reads_config=reads_config)], mode
+            raise InputError(f"{paths[1]} is a folder; to write into it say {_typed('--output-dir', paths[1])}")
+        return [plan_one(paths[0], Path(paths[1]), given, reads_config=not request.isolated)], mode
+    if _is_script(given.get("output-dir")):
+        raise InputError(f"{given['output-dir']} takes the script of one notebook; for several name a folder")
     try:
-        return plan(paths, request.given, reads_config=reads_config, any_file=request.hook), mode
+        return plan(paths, given, reads_config=not request.isolated, any_file=request.hook), mode
     except NoOutputError as error:
-        if len(paths) == 1 and request.diff and not Path(paths[0]).is_dir():
-            script = _script_name(paths[0])
-            return [plan_one(paths[0], script, request.given, reads_config=reads_config)], mode
+        if planned := _beside(paths, given, request):
+            return planned, mode
         if len(paths) == 2 and is_notebook_name(paths[1]):
             raise InputError(
                 f"An output never ends in .ipynb, so {paths[1]} is taken for an input; "
@@ -121,18 +133,45 @@ def _plan(request: Request) -> tuple[list[Planned], Mode]:
             ) from None
         raise error from None
     except InputError as error:
-        is_output = len(paths) == 2 and "output-dir" not in request.given and not Path(paths[1]).exists()
+        is_output = len(paths) == 2 and "output-dir" not in given and not Path(paths[1]).exists()
         if is_output and str(error).startswith(paths[1]):
             raise InputError(f"{paths[1]}: the name of a script ends in .py; for a folder say --output-dir") from None
         raise
+
+
+def _project(request: Request) -> str:
+    """The folder of notebooks that pyproject.toml names, for a command line that names none."""
+    found = None if request.isolated else find_config(Path())
+    if found is None or not {"output-dir", "root"} & (set(found.values) | set(request.given)):
+        raise InputError("Which notebook? For example: nb2ddp finetune.ipynb train.py")
+    return str(from_here(found.path.parent / found.values.get("root", "")))
+
+
+def _is_script(output: Path | None) -> bool:
+    return output is not None and output.suffix == ".py" and not output.is_dir()
+
+
+def _beside(paths: Sequence[str], given: Mapping[str, Any], request: Request) -> list[Planned]:
+    """Scripts beside their notebooks, as nbconvert and jupytext write them; none for a folder or a pattern."""
+    found = find(paths, any_file=request.hook)
+    if not (request.hook or len(paths) == 1) or not all(each.is_named for each in found):
+        return []
+    names = [(each.link or str(each.path), each.path.parent) for each in found]
+    reads_config = not request.isolated
+    return [plan_one(name, folder / _script_name(name), given, reads_config=reads_config) for name, folder in names]
+
+
+def _typed(*words: str) -> str:
+    """Words as a person types them into a shell: `train (1).py` -> `'train (1).py'`."""
+    return shlex.join(words)
 
 
 def _plan_stream(request: Request, mode: Mode) -> Planned:
     if len(request.paths) > 2 or "output-dir" in request.given:
         raise InputError("- takes one notebook: nb2ddp - train.py, nb2ddp finetune.ipynb -, or nb2ddp - -")
     first, last = request.paths[0], request.paths[-1]
-    if mode is Mode.CHECK and last == _STREAM:
-        raise InputError("--check compares files; there is none for -")
+    if mode in (Mode.CHECK, Mode.DIFF) and last == _STREAM:
+        raise InputError(f"--{mode.value} compares files; there is none for -")
     if mode is Mode.WRITE and last == _STREAM and request.form != "text":
         raise InputError("the script goes to standard output; findings in another format would go there too")
     notebook: str | Path = STDIN if first == _STREAM else first
@@ -169,17 +208,18 @@ class _Printer:
             for line in report.github_lines(result, self.request.level):
                 click.echo(line)
         elif self.request.form == "text":
-            takes_stdout = self.mode in (Mode.DIFF, Mode.TEXT)
+            takes_stdout = self.mode in (Mode.DIFF, Mode.REWRITES, Mode.TEXT)
             for line in report.text_lines(result, self.request.level):
                 click.echo(line, err=takes_stdout)
-            if self.mode is Mode.DIFF:
-                for line in result.text.splitlines():
-                    click.echo(_diff_line(line))
-            elif self.mode is Mode.TEXT:
+            if self.mode is Mode.TEXT and result.status is not Status.FAILED:
                 sys.stdout.flush()
                 sys.stdout.buffer.write(result.text.encode())
-            elif result.status is Status.CONVERTED and not self.request.quiet:
-                click.echo(f"wrote {', '.join(report.printable(str(path)) for path in result.written)}", err=True)
+                return
+            for line in result.text.splitlines():
+                click.echo(_diff_line(line))
+            if not self.request.quiet:
+                for line in report.done_lines(result):
+                    click.echo(line, err=True)
 
     def end(self, results: Sequence[Result]) -> None:
         """Print what is printed once."""

@@ -18,8 +18,10 @@ _SECTIONS = ("Where to", "What to do", "Training job", "Findings", "Other")
 _EXAMPLES = """\
 \b
 Examples:
-  nb2ddp finetune.ipynb train.py                  convert one notebook
-  nb2ddp finetune.ipynb train.py --diff           show what is rewritten
+  nb2ddp finetune.ipynb                           convert one notebook into finetune.py
+  nb2ddp finetune.ipynb train.py                  the same, into train.py
+  nb2ddp finetune.ipynb train.py --diff           show what would change in the files
+  nb2ddp finetune.ipynb train.py --rewrites       show what differs from the notebook's code
   nb2ddp notebooks --output-dir scripts           convert a folder
   nb2ddp notebooks --output-dir scripts --check   in CI: is every script up to date?
   nb2ddp finetune.ipynb train.py --num-processes 8 --launcher slurm
@@ -168,8 +170,15 @@ def _list_rules(ctx: click.Context, param: click.Parameter, value: bool) -> None
 )
 @click.argument("paths", nargs=-1, metavar="INPUT... [OUTPUT.py]")
 @_option("What to do", "--check", is_flag=True, help="Write nothing; exit with 1 if a script is out of date.")
+@_option("What to do", "--diff", is_flag=True, help="Write nothing; show what would change in the files.")
 @_option(
-    "What to do", "--diff", is_flag=True, help="Write nothing; show what is rewritten against the notebook's own code."
+    "What to do",
+    "--rewrites",
+    is_flag=True,
+    help="Write nothing; show the script as a diff from the notebook's own code.",
+)
+@_option(
+    "What to do", "--force", is_flag=True, help="Replace files that were edited by hand, or are not nb2ddp's, too."
 )
 @_option(
     "What to do",
@@ -223,13 +232,12 @@ def main(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> None:
     """Turn Unsloth fine-tuning notebooks into scripts that train on several GPUs with DDP.
 
     INPUT is a notebook, a folder, a pattern such as 'nb/**/*.ipynb', or - for standard input. A single notebook
-    takes OUTPUT.py, or - for standard output; several take --output-dir. Beside each script stands the
-    accelerate_config.yaml that starts it. Notebooks are never changed, and nothing in them is executed.
+    takes OUTPUT.py, or - for standard output, or becomes a script beside it; several take --output-dir. Beside each
+    script stands the accelerate_config.yaml that starts it. Notebooks are never changed, and nothing in them is
+    executed. What a person edits in a script stays there when its notebook is converted again.
     """
     if os.environ.get("NO_COLOR"):
         ctx.color = False
-    if not paths:
-        raise click.UsageError("Which notebook? For example: nb2ddp finetune.ipynb train.py", ctx)
     from nb2ddp.cli.command import USAGE_ERRORS, Request, execute
     from nb2ddp.cli.report import printable
 

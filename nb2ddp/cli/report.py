@@ -11,71 +11,10 @@ from typing import Any, Final
 
 from click import style
 
-from nb2ddp.codes import OWN_CODES, STALE
-from nb2ddp.results import Diagnostic, Failure, Location, Result, Severity, Status
+from nb2ddp.results import Diagnostic, Result, Severity, Status
 
 _ORDER: Final = (Severity.NOTE, Severity.WARNING, Severity.ERROR)
 _COLORS: Final = {Severity.NOTE: "cyan", Severity.WARNING: "yellow", Severity.ERROR: "red"}
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Anything there is to say of a notebook: a rule's finding, a failure, a stale script."""
-
-    notebook: Path
-    code: str
-    name: str
-    severity: Severity
-    message: str
-    location: Location | None = None
-    file_line: int | None = None
-    line_text: str = ""
-    fixed: bool = False
-    file_column: int | None = None
-
-    @property
-    def place(self) -> str:
-        """Where it stands, as a person looks it up: the line of a script, else the cell; empty for the whole file."""
-        if self.location is None or self.file_column is not None:
-            return ":".join(str(number) for number in (self.file_line, self.file_column) if number is not None)
-        return str(self.location)
-
-
-def findings(result: Result) -> Iterator[Finding]:
-    """All there is to say of one notebook, failures and stale files first."""
-    if isinstance(result.failure, Failure):
-        yield Finding(
-            result.notebook,
-            result.failure.code,
-            OWN_CODES[result.failure.code].name if result.failure.code in OWN_CODES else "notebook-not-converted",
-            Severity.ERROR,
-            result.failure.message,
-            result.failure.location,
-            result.failure.file_line,
-            result.failure.line_text,
-            file_column=result.failure.file_column,
-        )
-    if result.status is Status.STALE:
-        files = " and ".join(str(path) for path in result.written)
-        verb = "are" if len(result.written) > 1 else "is"
-        yield Finding(result.notebook, STALE.code, STALE.name, Severity.ERROR, f"{files} {verb} out of date")
-    for each in result.diagnostics:
-        yield _finding(result.notebook, each)
-
-
-def _finding(notebook: Path, each: Diagnostic) -> Finding:
-    return Finding(
-        notebook,
-        each.code,
-        each.name,
-        each.severity,
-        each.message,
-        each.location,
-        each.file_line,
-        each.line_text,
-        each.fixed,
-        each.file_column,
-    )
 
 
 def is_at_least(severity: Severity, level: Severity) -> bool:
@@ -85,15 +24,30 @@ def is_at_least(severity: Severity, level: Severity) -> bool:
 
 def text_lines(result: Result, level: Severity) -> Iterator[str]:
     """A notebook's findings, from a severity on, as a person reads them: styled, with the notebook's own line."""
-    for each in findings(result):
+    for each in result.diagnostics:
         if not is_at_least(each.severity, level):
             continue
-        place = f"{printable(str(each.notebook))}:" + (f"{each.place}:" if each.place else "")
-        done = " [fixed]" if each.fixed else ""
-        code = style(each.code, fg=_COLORS[each.severity], bold=True)
-        yield f"{style(place, bold=True)} {code} {printable(each.message)}{style(done, dim=True) if done else ''}"
+        place = f"{printable(str(result.notebook))}:" + (f"{each.place}:" if each.place else "")
+        done = style(" [fixed]", dim=True) if each.fixed else ""
+        color = _COLORS[each.severity]
+        what = f"{style(each.code, fg=color, bold=True)} {style(each.severity.value, fg=color)}"
+        yield f"{style(place, bold=True)} {what}: {printable(each.message)}{done}"
         if each.line_text.strip():
             yield style(f"    {printable(each.line_text.strip())}", dim=True)
+
+
+def done_lines(result: Result) -> Iterator[str]:
+    """What was done with the files of a notebook."""
+    if result.status is Status.SKIPPED:
+        yield f"skipped {printable(str(result.notebook))}: it trains nothing"
+    if result.status is Status.CONVERTED and result.written:
+        yield f"wrote {_names(result.written)}"
+    if result.merged:
+        yield f"kept what was edited by hand in {_names(result.merged)}"
+
+
+def _names(paths: Iterable[Path]) -> str:
+    return ", ".join(printable(str(path)) for path in paths)
 
 
 def github_lines(result: Result, level: Severity) -> Iterator[str]:
@@ -101,13 +55,13 @@ def github_lines(result: Result, level: Severity) -> Iterator[str]:
 
     https://docs.github.com/actions/reference/workflows-and-actions/workflow-commands
     """
-    for each in findings(result):
+    for each in result.diagnostics:
         if not is_at_least(each.severity, level):
             continue
         kind = {Severity.NOTE: "notice"}.get(each.severity, each.severity.value)
         place = f"{each.location}: " if each.location and each.file_column is None else ""
         values = {
-            "file": relative(each.notebook),
+            "file": relative(result.notebook),
             "line": str(each.file_line or 1),
             **({"col": str(each.file_column)} if each.file_column is not None else {}),
             "title": f"{each.code} {each.name}",
@@ -134,7 +88,8 @@ def as_json(results: Sequence[Result]) -> str:
                 "script": posix(result.script),
                 "status": result.status.value,
                 "written": [posix(path) for path in result.written],
-                "findings": [_json(each) for each in findings(result)],
+                "merged": [posix(path) for path in result.merged],
+                "findings": [_json(each) for each in result.diagnostics],
             }
             for result in results
         ],
@@ -143,7 +98,7 @@ def as_json(results: Sequence[Result]) -> str:
     return json.dumps(document, indent=2)
 
 
-def _json(each: Finding) -> dict[str, Any]:
+def _json(each: Diagnostic) -> dict[str, Any]:
     place = each.location
     return {
         "code": each.code,
@@ -169,11 +124,13 @@ def markdown(results: Sequence[Result]) -> str:
         lines.append(
             f"| {_cell(posix(result.notebook))} | {_cell(posix(result.script))} | {_status(result)} | {numbers} |"
         )
-    serious = [f for result in results for f in findings(result) if f.severity is not Severity.NOTE]
+    serious = [
+        (result, each) for result in results for each in result.diagnostics if each.severity is not Severity.NOTE
+    ]
     if serious:
         lines += ["", "| Place | Code | Finding |", "|---|---|---|"]
-        for each in serious:
-            place = posix(each.notebook) + (f", {each.place}" if each.place else "")
+        for result, each in serious:
+            place = posix(result.notebook) + (f", {each.place}" if each.place else "")
             lines.append(f"| {_cell(place)} | {each.code} | {_cell(each.message)} |")
     return "\n".join(["## nb2ddp", "", Counts(results).summary(), "", *lines, ""])
 
@@ -253,8 +210,7 @@ def exit_code(result: Result, fail_on: Severity) -> int:
     """What one notebook asks of the exit code: 2 it failed, 1 stale or findings of the level, 0 neither."""
     if result.status is Status.FAILED:
         return 2
-    found = any(is_at_least(each.severity, fail_on) for each in result.diagnostics)
-    return 1 if found or result.status is Status.STALE else 0
+    return int(any(is_at_least(each.severity, fail_on) for each in result.diagnostics))
 
 
 def printable(text: str) -> str:

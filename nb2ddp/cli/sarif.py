@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from nb2ddp.cli.report import Finding, findings, relative
+from nb2ddp.cli.report import relative
 from nb2ddp.codes import OWN_CODES
-from nb2ddp.results import Result
+from nb2ddp.results import Diagnostic, Result
 
 
 def as_sarif(results: Sequence[Result], version: str) -> str:
@@ -45,7 +45,7 @@ def as_sarif(results: Sequence[Result], version: str) -> str:
     run = {
         "tool": {"driver": {"name": "nb2ddp", "version": version, "rules": rules}},
         "columnKind": "unicodeCodePoints",
-        "results": [_result(each, index) for result in results for each in findings(result)],
+        "results": [_result(result, each, index) for result in results for each in result.diagnostics],
     }
     document = {"version": "2.1.0", "$schema": "https://json.schemastore.org/sarif-2.1.0.json", "runs": [run]}
     return json.dumps(document, indent=2)
@@ -57,12 +57,12 @@ def _uri(path: Path) -> str:
     return f"file://{quote(name)}" if name.startswith("/") else quote(name)
 
 
-def _result(each: Finding, index: dict[str, int]) -> dict[str, Any]:
+def _result(result: Result, each: Diagnostic, index: dict[str, int]) -> dict[str, Any]:
     region: dict[str, Any] = {"startLine": each.file_line or 1}
     if each.file_column is not None:
         region["startColumn"] = each.file_column
     location: dict[str, Any] = {
-        "physicalLocation": {"artifactLocation": {"uri": _uri(each.notebook)}, "region": region}
+        "physicalLocation": {"artifactLocation": {"uri": _uri(result.notebook)}, "region": region}
     }
     properties: dict[str, Any] = {"fixed": each.fixed}
     place = f"{each.location}: " if each.location and each.file_column is None else ""
@@ -71,8 +71,8 @@ def _result(each: Finding, index: dict[str, int]) -> dict[str, Any]:
             {"name": f"cell {each.location.cell}", "fullyQualifiedName": str(each.location), "kind": "module"}
         ]
         properties |= {"cell": each.location.cell, "line": each.location.line, "column": each.location.column}
-    identity = f"{each.code}\n{relative(each.notebook)}\n{each.line_text.strip()}\n{each.message}"
-    result = {
+    identity = f"{each.code}\n{relative(result.notebook)}\n{each.line_text.strip()}\n{each.message}"
+    entry = {
         "ruleId": each.code,
         "level": each.severity.value,
         "message": {"text": place + each.message},
@@ -80,4 +80,4 @@ def _result(each: Finding, index: dict[str, int]) -> dict[str, Any]:
         "partialFingerprints": {"nb2ddp/v1": sha256(identity.encode("utf-8", "backslashreplace")).hexdigest()},
         "properties": properties,
     }
-    return result | ({"ruleIndex": index[each.code]} if each.code in index else {})
+    return entry | ({"ruleIndex": index[each.code]} if each.code in index else {})

@@ -18,9 +18,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-from nb2ddp.options import Options
 from nb2ddp.project import files
-from nb2ddp.results import Conversion, Diagnostic, Failure, Location, Severity
+from nb2ddp.project.files import Job
+from nb2ddp.results import Conversion, Diagnostic, Location, Severity
 from nb2ddp.script.templates import FOLDERS
 
 #: Entries that nothing asked for in this time, in seconds, are removed.
@@ -41,7 +41,7 @@ class Cache:
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = default_folder() if folder is None else folder
 
-    def get(self, key: str) -> Conversion | Failure | None:
+    def get(self, key: str) -> Conversion | Diagnostic | None:
         """What became of the notebook that a key stands for, or None."""
         path = self._path(key)
         try:
@@ -52,7 +52,7 @@ class Cache:
             return None
         return outcome
 
-    def put(self, key: str, outcome: Conversion | Failure) -> None:
+    def put(self, key: str, outcome: Conversion | Diagnostic) -> None:
         """Keep what became of a notebook."""
         with suppress(OSError):
             files.replace({self._path(key): _dump(outcome)})
@@ -78,16 +78,16 @@ def default_folder() -> Path:
     return Path(platformdirs.user_cache_dir("nb2ddp", appauthor=False))
 
 
-def key(content: bytes, name: str, script_name: str, options: Options) -> str:
+def key(content: bytes, job: Job) -> str:
     """What a conversion depends on, as 64 hexadecimal digits.
 
     Args:
         content: the notebook's file.
-        name: its file name.
-        script_name: the script's file name.
-        options: what to produce.
+        job: how it is called, and what to produce.
     """
-    settings = json.dumps([name, script_name, asdict(options)], sort_keys=True, default=sorted)
+    settings = json.dumps(
+        [job.notebook.name, job.script.name, job.reference, asdict(job.options)], sort_keys=True, default=sorted
+    )
     digest = sha256(f"{_tool()}\n{settings}\n".encode())
     digest.update(content)
     return digest.hexdigest()
@@ -106,8 +106,8 @@ def _tool() -> str:
     return f"{digest.hexdigest()} {sys.version_info[:2]} {versions}"
 
 
-def _dump(outcome: Conversion | Failure) -> bytes:
-    if isinstance(outcome, Failure):
+def _dump(outcome: Conversion | Diagnostic) -> bytes:
+    if isinstance(outcome, Diagnostic):
         value: dict[str, Any] = {"failure": asdict(outcome)}
     else:
         value = {"files": outcome.files, "diagnostics": [asdict(each) for each in outcome.diagnostics]}
@@ -115,18 +115,16 @@ def _dump(outcome: Conversion | Failure) -> bytes:
     return sha256(body).hexdigest().encode() + b"\n" + body
 
 
-def _load(entry: bytes) -> Conversion | Failure:
+def _load(entry: bytes) -> Conversion | Diagnostic:
     checksum, _, body = entry.partition(b"\n")
     if sha256(body).hexdigest().encode() != checksum:
         raise ValueError("damaged")
     value: dict[str, Any] = json.loads(body)
     if "failure" in value:
-        fields = value["failure"]
-        return Failure(**{**fields, "location": fields["location"] and Location(**fields["location"])})
+        return _diagnostic(value["failure"])
     return Conversion(value["files"], tuple(_diagnostic(fields) for fields in value["diagnostics"]))
 
 
 def _diagnostic(fields: dict[str, Any]) -> Diagnostic:
-    return Diagnostic(
-        **{**fields, "location": Location(**fields["location"]), "severity": Severity(fields["severity"])}
-    )
+    location = fields["location"] and Location(**fields["location"])
+    return Diagnostic(**{**fields, "location": location, "severity": Severity(fields["severity"])})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pathspec import GitIgnoreSpec
 
-from nb2ddp.options import SETTINGS, LaunchError, OptionsError, Settings, Slurm
+from nb2ddp.options import SETTINGS, LaunchError, Options, OptionsError, Settings, Slurm, slurm_table
 from nb2ddp.results import Severity
 from nb2ddp.settings import Setting, make
 
@@ -163,6 +163,32 @@ def settings(values: Values) -> Settings:
     made = make(Settings, {each.key: _value(each, values[each.key]) for each in SETTINGS if each.key in values})
     assert isinstance(made, Settings)
     return made
+
+
+def options_of(command: Sequence[str]) -> Options:
+    """The options that a command asks for, in the form that `options.arguments` writes.
+
+    Raises:
+        ConfigError, LaunchError, OptionsError: a word is no option of that form.
+    """
+    values: dict[str, Any] = {}
+    slurm: list[str] = []
+    words = iter(command)
+    by_option = {each.option: each for each in SETTINGS}
+    for word in words:
+        each = by_option.get(word)
+        if each is None:
+            continue  # the command, the notebook, the script
+        if each.kind is bool:
+            values[each.key] = True
+            continue
+        text = next(words, "")
+        if each.kind is Slurm:
+            slurm.append(text)
+            values[each.key] = slurm_table(slurm)
+        else:
+            values[each.key] = text.split(",") if each.kind is frozenset else int(text) if each.kind is int else text
+    return settings(values).options
 
 
 def _value(each: Setting, value: Any) -> Any:

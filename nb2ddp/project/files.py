@@ -14,15 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nb2ddp.options import Options
-from nb2ddp.results import Conversion, NotebookError, Result, Status
+from nb2ddp.results import NotebookError
 
 #: What a file system says that has no anonymous files.
 _NO_ANONYMOUS_FILES = {errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL, errno.EPERM}
-
-
-def changed(files: Mapping[Path, bytes]) -> dict[Path, bytes]:
-    """Those of the files that do not hold these bytes yet, in the same order."""
-    return {path: content for path, content in files.items() if _content(path, len(content)) != content}
 
 
 def replace(files: Mapping[Path, bytes]) -> None:
@@ -38,7 +33,7 @@ def replace(files: Mapping[Path, bytes]) -> None:
         OSError: one cannot be written; none has changed.
     """
     for path in files:
-        _check_target(path)
+        check_target(path)
         path.parent.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         aside = [stack.enter_context(_aside(path, content)) for path, content in files.items()]
@@ -47,16 +42,12 @@ def replace(files: Mapping[Path, bytes]) -> None:
             file.take_place()
 
 
-def _content(path: Path, size: int) -> bytes | None:
-    """What a file holds; None where there is none of this size."""
-    try:
-        return path.read_bytes() if path.stat().st_size == size else None
-    except OSError:
-        return None
+def check_target(path: Path) -> None:
+    """Refuse to replace what is no plain writable file; a link may lead anywhere.
 
-
-def _check_target(path: Path) -> None:
-    """Refuse to replace what is no plain writable file; a link may lead anywhere."""
+    Raises:
+        OSError: what is there.
+    """
     if path.is_symlink():
         raise OSError(errno.ELOOP, "is a symbolic link; name the file it stands for", str(path))
     if path.is_dir():
@@ -162,17 +153,37 @@ class Job:
         script: the file to write.
         options: what to produce.
         link: where the notebook is fetched from; empty for a file that is here.
+        is_named: False for one that was found in a folder or by a pattern.
+        force: replace files that were edited by hand, or are not nb2ddp's.
     """
 
     notebook: Path
     script: Path
     options: Options
     link: str = ""
+    is_named: bool = True
+    force: bool = False
 
     @property
     def is_file(self) -> bool:
         """True for a notebook that lies here and can be read again."""
         return not self.link and self.notebook != STDIN
+
+    @property
+    def name(self) -> str:
+        """What the script's first line calls the notebook."""
+        return "notebook" if self.notebook == STDIN else self.notebook.stem
+
+    @property
+    def reference(self) -> str:
+        """The notebook as the script's own folder sees it, for the command that makes the script again."""
+        if self.link or self.notebook == STDIN:
+            return self.link or "-"
+        try:
+            path = Path(os.path.relpath(self.notebook.absolute(), self.script.parent.absolute()))
+        except ValueError:  # on another drive
+            return self.notebook.name
+        return path.as_posix()
 
 
 def content(job: Job) -> bytes:
@@ -217,20 +228,3 @@ def decode(content: bytes) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise NotebookError(f"not a notebook: not UTF-8 ({error.reason} at byte {error.start})") from None
-
-
-def write(job: Job, conversion: Conversion, *, check: bool = False) -> Result:
-    """Write a conversion's files where they differ; with `check` only say which do.
-
-    Raises:
-        OSError: a file cannot be written.
-    """
-    folder = job.script.parent
-    # The launch files first: a script that is in place has all that its first lines name.
-    wanted = {folder / name: text.encode() for name, text in reversed(conversion.files.items())}
-    differing = changed(wanted)
-    if differing and not check:
-        replace(differing)
-    fresh = Status.STALE if check else Status.CONVERTED
-    status = fresh if differing else Status.UNCHANGED
-    return Result(job.notebook, job.script, status, conversion.diagnostics, tuple(reversed(differing)))

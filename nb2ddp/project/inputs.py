@@ -12,6 +12,7 @@ from pathspec import GitIgnoreSpec
 
 from nb2ddp.notebook.reader import OTHER_FORMATS, is_python_notebook
 from nb2ddp.project.links import file_name, is_link
+from nb2ddp.script import stamp
 
 #: Folders that hold copies of notebooks, or other people's.
 SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", "site-packages"})
@@ -24,18 +25,26 @@ class InputError(ValueError):
 
 @dataclass(frozen=True)
 class Input:
-    """A notebook, the folder whose tree its script's place mirrors, and the link that it is fetched from, if any."""
+    """A notebook.
+
+    Attributes:
+        path: its file.
+        root: the folder whose tree its script's place mirrors.
+        link: what it is fetched from; empty for a file that is here.
+        is_named: itself, rather than its folder or a pattern.
+    """
 
     path: Path
     root: Path
     link: str = ""
+    is_named: bool = False
 
 
 def named(argument: str) -> Input:
     """The one notebook that an argument names: a file, or a link."""
     if is_link(argument):
-        return Input(Path(file_name(argument)), Path(), argument)
-    return Input(Path(argument), Path(argument).parent)
+        return Input(Path(file_name(argument)), Path(), argument, is_named=True)
+    return Input(Path(argument), Path(argument).parent, is_named=True)
 
 
 def is_notebook_name(name: str) -> bool:
@@ -44,15 +53,16 @@ def is_notebook_name(name: str) -> bool:
 
 
 def is_notebook(path: Path) -> bool:
-    """True for an .ipynb file, and for a Python file that is a notebook and not the script of the .ipynb beside it."""
+    """True for an .ipynb file, and for a Python file that is a notebook, and not a script made of one."""
     if is_notebook_name(path.name):
         return True
     if path.suffix.lower() != ".py" or path.with_suffix(".ipynb").exists():
         return False
     try:
-        return is_python_notebook(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return False
+    return is_python_notebook(text) and stamp.read(text) is None
 
 
 def find(arguments: Sequence[str], *, any_file: bool = False) -> list[Input]:

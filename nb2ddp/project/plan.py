@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,7 +52,8 @@ def plan(
         if found is not None and config.is_excluded(each.path, found.exclude, found.path.parent):
             continue
         settings = config.settings({**(found.values_for(each.path) if found else {}), **given})
-        job = Job(each.path, _script(each, settings, given), settings.options, each.link)
+        script = _script(each, settings, given)
+        job = Job(each.path, script, settings.options, each.link, is_named=each.is_named)
         planned.append(Planned(job, settings.fail_on))
     check_outputs([each.job for each in planned])
     return planned
@@ -70,14 +72,15 @@ def plan_one(argument: str | Path, script: Path, given: Mapping[str, Any], *, re
 def _script(each: Input, settings: Settings, given: Mapping[str, Any]) -> Path:
     if settings.output_dir is None:
         raise NoOutputError(
-            f"Say where the script of {each.path} goes: nb2ddp {each.path} train.py, or with --output-dir for several"
+            f"Say where the script of {each.path} goes: {shlex.join(['nb2ddp', str(each.path), 'train.py'])}, "
+            "or with --output-dir for several"
         )
     # A root from the file belongs to an output folder from the file.
     root = settings.root if "output-dir" not in given or "root" in given else None
-    return _from_here(script_for(each, settings.output_dir, root))
+    return from_here(script_for(each, settings.output_dir, root))
 
 
-def _from_here(path: Path) -> Path:
+def from_here(path: Path) -> Path:
     """A path as a person in the current folder names it, where it lies below."""
     full = Path(os.path.normpath(path.absolute()))
     return full.relative_to(Path.cwd()) if full.is_relative_to(Path.cwd()) else path

@@ -9,16 +9,20 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 from multiprocessing import connection, get_context, parent_process
 
 from nb2ddp.codes import INTERNAL, NOT_WRITTEN, UNREADABLE
-from nb2ddp.options import LaunchError, OptionsError
+from nb2ddp.options import LaunchError, Options, OptionsError
+from nb2ddp.project import history, outputs
 from nb2ddp.project.cache import Cache, key
-from nb2ddp.project.files import STDIN, Job, content, decode, read, write
-from nb2ddp.results import Conversion, Failure, NotebookError, Result, Status
+from nb2ddp.project.files import Job, content, decode, read
+from nb2ddp.results import Conversion, Diagnostic, NotebookError, Result, Severity, Status
 
+#: The rule that refuses a notebook that trains nothing.
+NO_TRAINING = "DDP002"
 #: Fewer notebooks than this for each process do not repay starting it (about one second).
 JOBS_A_PROCESS = 4
 
@@ -28,8 +32,12 @@ class Mode(Enum):
 
     WRITE = "write"
     CHECK = "check"  #: write nothing; say what is stale
-    DIFF = "diff"  #: write nothing; the result's text is the difference to the notebook's own code
+    DIFF = "diff"  #: write nothing; the result's text is what would change in the files
+    REWRITES = "rewrites"  #: write nothing; the result's text is the difference to the notebook's own code
     TEXT = "text"  #: write nothing; the result's text is the script
+
+
+_DO = {Mode.WRITE: outputs.write, Mode.CHECK: outputs.check, Mode.DIFF: outputs.difference}
 
 
 def run(
@@ -55,7 +63,7 @@ def run(
     Raises:
         OptionsError: a job's options name a rule that there is none of; nothing is written.
     """
-    if mode in (Mode.DIFF, Mode.TEXT):
+    if mode not in _DO:
         cache = None
     known = [_remembered(job, cache) for job in jobs]
     missing = [job for job, found in zip(jobs, known, strict=True) if found is None]
@@ -75,8 +83,10 @@ def run(
             yield next(converted)
     for _ in converted:  # let the pool end
         pass
-    if cache is not None and missing:
-        cache.prune()
+    if missing:
+        history.prune()
+        if cache is not None:
+            cache.prune()
 
 
 def convert_job(job: Job, mode: Mode, cache: Cache | None, entry: str = "") -> Result:
@@ -91,59 +101,63 @@ def convert_job(job: Job, mode: Mode, cache: Cache | None, entry: str = "") -> R
     try:
         outcome = cache.get(entry) if cache and entry else None
         if outcome is None:
-            if mode in (Mode.DIFF, Mode.TEXT):
+            if mode not in _DO:
                 return _as_text(job, mode)
             outcome = _convert(job, cache)
-        if isinstance(outcome, Failure):
+        if isinstance(outcome, Diagnostic):
             return _failed(job, outcome)
-        return write(job, outcome, check=mode is Mode.CHECK)
+        if mode is Mode.WRITE:
+            history.remember(outcome.files.values())
+        return _DO[mode](job, outcome, recalling(job))
     except NotebookError as error:
-        failure = _failure(error)
+        failure = error.diagnostic
     except (LaunchError, OptionsError) as error:
-        failure = Failure(UNREADABLE.code, str(error))
+        failure = UNREADABLE.found(str(error))
     except OSError as error:
-        failure = Failure(NOT_WRITTEN.code, _reason(error))
+        failure = NOT_WRITTEN.found(_reason(error))
     except Exception as error:  # the one place: a fault of ours keeps no other notebook from being converted
-        failure = Failure(INTERNAL.code, f"internal error: {type(error).__name__}: {error}")
+        failure = INTERNAL.found(f"internal error: {type(error).__name__}: {error}")
     return _failed(job, failure)
 
 
-def _convert(job: Job, cache: Cache | None) -> Conversion | Failure:
+def converted(job: Job, found: bytes, options: Options) -> Conversion:
+    """Convert the content of a job's notebook, with its own options or others.
+
+    Raises:
+        NotebookError, OptionsError, LaunchError: as of `convert_source`.
+    """
     from nb2ddp.convert import convert_source
 
+    return convert_source(decode(found), job.name, job.script.name, options, job.notebook.name, job.reference)
+
+
+def recalling(job: Job) -> outputs.Recall:
+    """What gives back the files that earlier conversions of a job wrote."""
+    return partial(history.recall, job.notebook, partial(converted, job))
+
+
+def _convert(job: Job, cache: Cache | None) -> Conversion | Diagnostic:
     found = content(job)
-    outcome: Conversion | Failure
+    outcome: Conversion | Diagnostic
     try:
-        outcome = convert_source(decode(found), _name(job), job.script.name, job.options, job.notebook.name)
+        outcome = converted(job, found, job.options)
     except NotebookError as error:
-        outcome = _failure(error)
-    if cache and not (isinstance(outcome, Failure) and outcome.code == INTERNAL.code):
-        cache.put(_key(found, job), outcome)
+        outcome = error.diagnostic
+    if cache and not (isinstance(outcome, Diagnostic) and outcome.code == INTERNAL.code):
+        cache.put(key(found, job), outcome)
     return outcome
 
 
 def _as_text(job: Job, mode: Mode) -> Result:
-    from nb2ddp.convert import convert_source, difference
+    found = content(job)
+    if mode is Mode.REWRITES:
+        from nb2ddp.convert import rewrites
 
-    arguments = (decode(content(job)), _name(job), job.script.name, job.options, job.notebook.name)
-    if mode is Mode.DIFF:
-        conversion, text = difference(*arguments)
+        conversion, text = rewrites(decode(found), job.name, job.script.name, job.options, job.notebook.name)
         return Result(job.notebook, job.script, Status.UNCHANGED, conversion.diagnostics, text=text)
-    conversion = convert_source(*arguments)
+    conversion = converted(job, found, job.options)
     text = conversion.files[job.script.name]
     return Result(job.notebook, job.script, Status.CONVERTED, conversion.diagnostics, text=text)
-
-
-def _name(job: Job) -> str:
-    return "notebook" if job.notebook == STDIN else job.notebook.stem
-
-
-def _key(found: bytes, job: Job) -> str:
-    return key(found, job.notebook.name, job.script.name, job.options)
-
-
-def _failure(error: NotebookError) -> Failure:
-    return Failure(error.code, error.message, error.location, error.file_line, error.line_text, error.file_column)
 
 
 def _remembered(job: Job, cache: Cache | None) -> str | None:
@@ -151,7 +165,7 @@ def _remembered(job: Job, cache: Cache | None) -> str | None:
     if cache is None or not job.is_file:
         return None
     try:
-        entry = _key(read(job.notebook), job)
+        entry = key(read(job.notebook), job)
     except (NotebookError, OSError):
         return ""  # its result is an error
     return entry if cache.get(entry) else None
@@ -186,7 +200,7 @@ def _alone(job: Job, convert: Callable[[Job], Result]) -> Result:
         try:
             return pool.submit(convert, job).result()
         except BrokenProcessPool:
-            return _failed(job, Failure(INTERNAL.code, "internal error: the converting process died"))
+            return _failed(job, INTERNAL.found("internal error: the converting process died"))
 
 
 def _start_worker() -> None:
@@ -204,8 +218,10 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
-def _failed(job: Job, failure: Failure) -> Result:
-    return Result(job.notebook, job.script, Status.FAILED, failure=failure)
+def _failed(job: Job, failure: Diagnostic) -> Result:
+    if failure.code == NO_TRAINING and not job.is_named:
+        return Result(job.notebook, job.script, Status.SKIPPED, (replace(failure, severity=Severity.NOTE),))
+    return Result(job.notebook, job.script, Status.FAILED, (failure,))
 
 
 def _reason(error: OSError) -> str:

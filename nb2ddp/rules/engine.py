@@ -42,7 +42,7 @@ def rewrite(program: Program, rules: Iterable[Rule], suppressions: Suppressions 
     cells = {cell.number: _cell(program, changes, cell.number) for cell in program.code_cells}
     diagnostics = sorted(
         (_diagnostic(program, rule, finding) for rule, finding in found),
-        key=lambda d: (d.location.cell, d.location.line, d.location.column, d.code),
+        key=lambda each: each.order,
     )
     needs = frozenset(need for _, finding in found for need in finding.needs)
     return Rewrite(cells, tuple(diagnostics), needs)
@@ -57,7 +57,7 @@ def refuse(diagnostics: Iterable[Diagnostic]) -> None:
     errors = [diagnostic for diagnostic in diagnostics if diagnostic.severity is Severity.ERROR]
     if errors:
         first = min(errors, key=lambda error: error.code == "DDP002")  # any other reason tells more
-        raise NotebookError(first.message, first.location, first.code)
+        raise NotebookError(first.message, first.location, first.code, first.name)
 
 
 def _edits(program: Program, rule: Rule, finding: Finding) -> list[Edit]:
@@ -85,5 +85,5 @@ def _diagnostic(program: Program, rule: Rule, finding: Finding) -> Diagnostic:
         message=finding.message,
         location=location,
         line_text=program.line_text(location),
-        fixed=fixed and not finding.todo,
+        fixed=fixed and not finding.todo and (finding.severity or rule.severity) is Severity.NOTE,
     )

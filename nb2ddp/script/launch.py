@@ -39,7 +39,7 @@ def launch_files(launch: Launch, script_name: str) -> dict[str, str]:
     Raises:
         LaunchError: `script_name` is not a plain file name, or one of the files would overwrite the script.
     """
-    _check_script(script_name)
+    check_script(script_name)
     port = launch.main_process_port
     if port is None and launch.main_process_ip is not None:
         port = DEFAULT_PORT
@@ -75,16 +75,17 @@ def launch_command(launch: Launch, script_name: str, machine_rank: int = 0) -> s
     Raises:
         LaunchError: `script_name` is not a plain file name, or there is no such machine.
     """
-    _check_script(script_name)
+    check_script(script_name)
     if not 0 <= machine_rank < launch.machines:
         raise LaunchError(f"machine_rank must be between 0 and {launch.machines - 1}, not {machine_rank}.")
     if launch.launcher == "slurm":
-        return shlex.join(["sbatch", _path_word(_side_file(script_name))])
+        return shlex.join(["sbatch", path_word(_side_file(script_name))])
     if launch.launcher == "torchrun":
         rank = f"NODE_RANK={machine_rank} " if launch.machines > 1 else ""
-        return rank + shlex.join(["bash", _path_word(_side_file(script_name, "torchrun.sh"))])
+        return rank + shlex.join(["bash", path_word(_side_file(script_name, "torchrun.sh"))])
+    count = ["--num_processes", str(launch.processes)] if launch.processes > 1 else []
     ranks = ["--machine_rank", str(machine_rank)] if launch.machines > 1 else []
-    return shlex.join(["accelerate", "launch", "--config_file", CONFIG_NAME, *ranks, _path_word(script_name)])
+    return shlex.join(["accelerate", "launch", "--config_file", CONFIG_NAME, *count, *ranks, path_word(script_name)])
 
 
 def _sbatch(launch: Launch, script: str, script_name: str) -> str:
@@ -110,7 +111,7 @@ def _job_name(script_name: str) -> str:
     return re.sub(r"[^A-Za-z0-9.-]+", "_", PurePath(script_name).stem).strip("_") or "train"
 
 
-def _check_script(name: str) -> None:
+def check_script(name: str) -> None:
     check_text("The script's name", name)
     if name in ("", "..") or PurePath(name).name != name or "\\" in name:
         raise LaunchError(f"{name!r} is not the name of a file: the launch files stand beside the script.")
@@ -136,13 +137,13 @@ def _double_quoted(text: str) -> str:
     return re.sub(r'([\\"`$])', r"\\\1", text)
 
 
-def _path_word(name: str) -> str:
+def path_word(name: str) -> str:
     """Keep a file name from being read as an option: `-x.py` -> `./-x.py`."""
     return f"./{name}" if name.startswith("-") else name
 
 
 def _script_word(name: str) -> str:
-    return shlex.quote(_path_word(name))
+    return shlex.quote(path_word(name))
 
 
 def _side_file(script_name: str, suffix: str = "sbatch") -> str:

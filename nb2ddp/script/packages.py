@@ -140,12 +140,10 @@ class Requirements:
         """The text of each file, by its name beside the script; none where the notebook installs nothing."""
         if not self:
             return {}
-        stem = PurePosixPath(script_name).stem
         groups = [(), *(group for group in self.groups if group)]
-        names = {group: f"{stem}.requirements{''.join(option[1:] for option in group)}.txt" for group in groups}
-        commands = [f"pip install {' '.join([*group, '-r', shlex.quote(names[group])])}" for group in groups]
+        commands = [install_command(script_name, group) for group in groups]
         return {
-            names[group]: render(
+            file_name(script_name, group): render(
                 "requirements.txt.j2",
                 title=title,
                 group=group,
@@ -157,6 +155,20 @@ class Requirements:
             )
             for number, group in enumerate(groups)
         }
+
+
+#: The options that packages of one file share, in the order in which the files are installed.
+GROUPS = ((), ("--no-build-isolation",), ("--no-deps",), _COMMAND_OPTIONS)
+
+
+def file_name(script_name: str, group: tuple[str, ...]) -> str:
+    """The name of a group's file, beside the script."""
+    return f"{PurePosixPath(script_name).stem}.requirements{''.join(option[1:] for option in group)}.txt"
+
+
+def install_command(script_name: str, group: tuple[str, ...]) -> str:
+    """What installs a group's file, in its folder."""
+    return f"pip install {' '.join([*group, '-r', shlex.quote(file_name(script_name, group))])}"
 
 
 def requirements(program: Program) -> Requirements:

@@ -188,7 +188,7 @@ class TestSuppression:
         result = command("a.ipynb", "t.py")
         assert "device_map" not in (tmp_path / "t.py").read_text()
         assert result.stdout.splitlines()[0] == (
-            "a.ipynb:cell 1:2:1: DDP902 unused suppression: no rule has the code 'DDP999'"
+            "a.ipynb:cell 1:2:1: DDP902 warning: unused suppression: no rule has the code 'DDP999'"
         )
 
     def test_of_a_refusal(self, command: Command, tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ class TestSuppression:
         write(tmp_path / "a.ipynb", *CELLS, f"x = 1  {comment}")
         result = command("a.ipynb", "t.py", "--fail-on", "warning")
         assert result.exit_code == 1
-        assert result.stdout.splitlines()[0] == f"a.ipynb:cell 5:1:8: DDP902 unused suppression: {message}"
+        assert result.stdout.splitlines()[0] == f"a.ipynb:cell 5:1:8: DDP902 warning: unused suppression: {message}"
 
     def test_a_string_is_no_comment(self, command: Command, tmp_path: Path) -> None:
         write(tmp_path / "a.ipynb", *CELLS, "x = '# nb2ddp: ignore[DDP101]'")
@@ -227,4 +227,4 @@ class TestSuppression:
         write(tmp_path / "a.ipynb", *CELLS, "%env A=1 # nb2ddp: ignore[DDP301]")
         result = command("a.ipynb", "t.py")
         assert result.exit_code == 2
-        assert result.stdout.startswith("a.ipynb:cell 5:1:1: DDP001 without the rules that were left out")
+        assert result.stdout.startswith("a.ipynb:cell 5:1:1: DDP001 error: without the rules that were left out")

@@ -51,7 +51,7 @@ class TestOne:
         script = (notebooks.parent / "train.py").read_text()
         assert "split_batch(" in script
         assert command(f"nb/{name}", "train.py", "--check").exit_code == 0
-        shown = command(f"nb/{name}", "--diff").stdout
+        shown = command(f"nb/{name}", "--rewrites").stdout
         assert f"--- {Path(name).name}\n+++ train.py\n" in shown
         assert command(f"nb/{name}", "-").stdout == script
 
@@ -95,11 +95,19 @@ class TestHook:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("x.py", HEAD + "@app.cell\ndef _():\n    x = = 1\n    return\n", "x.py:8: DDP001 not a marimo notebook"),
-        ("x.py", "import marimo\nif True:\n    app = marimo.App()\n", "x.py:2: DDP001 this stands outside of every"),
-        ("x.py", "import torch\n", "x.py: DDP001 a Python file without cells"),
-        ("x.qmd", "# Title\n", "x.qmd: DDP001 not a notebook that is read here: a Quarto notebook"),
-        ("x.py", "# %%\nx = = 1\n", "x.py:2:5: DDP001 the cell is not Python"),
+        (
+            "x.py",
+            HEAD + "@app.cell\ndef _():\n    x = = 1\n    return\n",
+            "x.py:8: DDP001 error: not a marimo notebook",
+        ),
+        (
+            "x.py",
+            "import marimo\nif True:\n    app = marimo.App()\n",
+            "x.py:2: DDP001 error: this stands outside of every",
+        ),
+        ("x.py", "import torch\n", "x.py: DDP001 error: a Python file without cells"),
+        ("x.qmd", "# Title\n", "x.qmd: DDP001 error: not a notebook that is read here: a Quarto notebook"),
+        ("x.py", "# %%\nx = = 1\n", "x.py:2:5: DDP001 error: the cell is not Python"),
     ],
 )
 def test_bad_input_gets_one_line_and_nothing_is_written(

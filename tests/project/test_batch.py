@@ -121,9 +121,9 @@ class TestFaults:
         result = command("nb", "-o", "out", "-j", "2")
         assert result.exit_code == 2
         assert [line for line in result.stdout.splitlines() if "DDP" in line] == [
-            "nb/3.ipynb:cell 1:1:5: DDP001 the cell is not Python: "
+            "nb/3.ipynb:cell 1:1:5: DDP001 error: the cell is not Python: "
             "invalid syntax; correct it, or make it a Markdown cell",
-            "nb/5.ipynb: DDP001 not a notebook: not valid JSON "
+            "nb/5.ipynb: DDP001 error: not a notebook: not valid JSON "
             "(Expecting property name enclosed in double quotes: line 1 column 2 (char 1))",
         ]
         assert "9 notebooks: 7 converted, 2 failed; " in result.stderr
@@ -171,25 +171,31 @@ class TestCache:
 
     @pytest.mark.parametrize(
         "change",
-        [{"source": "y"}, {"stem": "other"}, {"script": "other"}, {"options": Options(ignore=frozenset({"DDP1"}))}],
+        [
+            {"source": "y"},
+            {"notebook": "other"},
+            {"notebook": "in/a"},
+            {"script": "other"},
+            {"options": Options(ignore=frozenset({"DDP1"}))},
+        ],
     )
     def test_whatever_shapes_the_output_is_part_of_the_key(self, tmp_path: Path, change: dict[str, object]) -> None:
         from nb2ddp.project.cache import key
 
-        plain = key(b"x", "a", "a.py", Options())
+        plain = key(b"x", Job(Path("a.ipynb"), Path("a.py"), Options()))
         content = b"y" if "source" in change else b"x"
         options = change.get("options", Options())
         assert isinstance(options, Options)
-        name, script = str(change.get("stem", "a")), f"{change.get('script', 'a')}.py"
-        assert key(content, name, script, options) != plain
-        assert key(b"x", "a", "a.py", Options(ignore=frozenset())) == plain
+        notebook, script = f"{change.get('notebook', 'a')}.ipynb", f"{change.get('script', 'a')}.py"
+        assert key(content, Job(Path(notebook), Path(script), options)) != plain
+        assert key(b"x", Job(Path("a.ipynb"), Path("a.py"), Options(ignore=frozenset()))) == plain
 
     def test_damage_is_noticed(self, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("NB2DDP_CACHE_DIR", str(tmp_path / "cache"))
         write(tmp_path / "a.ipynb")
         command("a.ipynb", "t.py")
         good = (tmp_path / "t.py").read_bytes()
-        (entry,) = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+        (entry,) = [path for path in (tmp_path / "cache").glob("??/*") if path.is_file()]
         for damaged in (b"", b"{}", entry.read_bytes()[:-9], entry.read_bytes().replace(b"local_rank", b"evil_rank_")):
             entry.write_bytes(damaged)
             assert command("a.ipynb", "t.py").exit_code == 0

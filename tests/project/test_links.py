@@ -227,7 +227,10 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("link", "message"),
         [
-            ("http://example.com/x.ipynb", "x.ipynb: DDP001 http://example.com/x.ipynb: only https links are fetched"),
+            (
+                "http://example.com/x.ipynb",
+                "x.ipynb: DDP001 error: http://example.com/x.ipynb: only https links are fetched",
+            ),
             ("https://127.0.0.1/x.ipynb", "127.0.0.1 is 127.0.0.1, which is not a public address"),
             ("https://localhost:1/x.ipynb", ", which is not a public address"),
         ],

@@ -1,0 +1,114 @@
+"""What nb2ddp wrote before, which edits are merged against.
+
+It is kept in the user's cache folder; where that is gone, converting the notebook, or a version of it that git has,
+with the same options and the same version of nb2ddp gives the same bytes again.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from nb2ddp import __version__
+from nb2ddp.options import LaunchError, Options, OptionsError
+from nb2ddp.project import files
+from nb2ddp.project.cache import default_folder
+from nb2ddp.project.config import ConfigError, options_of
+from nb2ddp.project.files import STDIN, read
+from nb2ddp.results import Conversion, NotebookError
+from nb2ddp.script import stamp
+from nb2ddp.script.stamp import Stamp
+
+Convert = Callable[[bytes, Options], Conversion]
+#: What nobody asked for in this time, in seconds, is forgotten.
+LIFETIME: Final = 400 * 24 * 3600
+#: How many versions of a notebook are tried, from the newest.
+_VERSIONS: Final = 30
+
+
+def remember(texts: Iterable[str]) -> None:
+    """Keep files as they are written; a folder that cannot be written keeps none."""
+    for text in texts:
+        line = stamp.read(text)
+        if line is not None:
+            with suppress(OSError):
+                path = _path(line)
+                if path.exists():
+                    os.utime(path)
+                else:
+                    files.replace({path: text.encode()})
+
+
+def recall(notebook: Path, convert: Convert, line: Stamp) -> str | None:
+    """A file as it was written, whole.
+
+    Args:
+        notebook: what it was made of.
+        convert: converts a notebook's content for the same script, with other options.
+        line: what the file says of itself.
+
+    Returns:
+        Its text; None where neither the cache nor git knows it any more.
+    """
+    with suppress(OSError, UnicodeDecodeError):
+        text = _path(line).read_bytes().decode()
+        if stamp.read(text) == Stamp(line.command, line.version, line.digest, is_intact=True):
+            return text
+    return next(_made_again(notebook, convert, line), None) if line.version == __version__ else None
+
+
+def prune() -> None:
+    """Forget what nobody asked for in `LIFETIME`."""
+    with suppress(OSError):
+        for path in _folder().glob("*/*"):
+            with suppress(OSError):
+                if time.time() - path.stat().st_mtime > LIFETIME:
+                    path.unlink()
+
+
+def _folder() -> Path:
+    return default_folder() / "written"
+
+
+def _path(line: Stamp) -> Path:
+    return _folder() / line.digest[:2] / line.digest[2:]
+
+
+def _made_again(notebook: Path, convert: Convert, line: Stamp) -> Iterator[str]:
+    try:
+        options = options_of(shlex.split(line.command))
+    except (ConfigError, LaunchError, OptionsError, ValueError):
+        return
+    for content in _versions(notebook):
+        with suppress(NotebookError, LaunchError, OptionsError):
+            for text in convert(content, options).files.values():
+                found = stamp.read(text)
+                if found is not None and found.digest == line.digest:
+                    yield text
+
+
+def _versions(notebook: Path) -> Iterator[bytes]:
+    """The notebook as it is, then as git has it, from the newest."""
+    if notebook == STDIN:
+        return
+    with suppress(OSError, NotebookError):
+        yield read(notebook)
+    log = _git(notebook, "log", "--format=%H", f"--max-count={_VERSIONS}", "--", notebook.name)
+    for revision in (log or b"").decode().split():
+        content = _git(notebook, "show", f"{revision}:./{notebook.name}")
+        if content is not None:
+            yield content
+
+
+def _git(notebook: Path, *arguments: str) -> bytes | None:
+    try:
+        done = subprocess.run(["git", *arguments], cwd=notebook.parent, capture_output=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout

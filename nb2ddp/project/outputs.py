@@ -1,0 +1,199 @@
+"""Decide what becomes of each file of a conversion, and write them: no edit of a person is lost.
+
+A file that is as nb2ddp wrote it is replaced. One that was edited since is merged; one that nb2ddp did not write, or
+whose edits stand where the notebook changed too, is left alone, and with it all files of that conversion.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from nb2ddp.codes import CONFLICT, EDITED, FOREIGN, OTHER_SETTINGS, STALE
+from nb2ddp.project import files
+from nb2ddp.project.files import Job
+from nb2ddp.project.merge import Conflict, MergeError, merge
+from nb2ddp.results import Conversion, Diagnostic, Result, Severity, Status
+from nb2ddp.script import stamp
+from nb2ddp.script.launch import CONFIG_NAME
+from nb2ddp.script.stamp import Stamp
+
+#: What gives back a file as nb2ddp wrote it, from what its line says; None where nobody knows.
+Recall = Callable[[Stamp], str | None]
+
+
+@dataclass(frozen=True)
+class Output:
+    """One file: what is there, and what is to be there."""
+
+    path: Path
+    before: str  #: empty where there is none
+    after: str
+    is_edited: bool = False
+    refusal: Diagnostic | None = None  #: why it is left alone
+    conflicts: tuple[Conflict, ...] = ()
+
+    @property
+    def differs(self) -> bool:
+        """True where something is to be written."""
+        return self.before != self.after
+
+
+def settle(path: Path, converted: str, recall: Recall, *, force: bool = False) -> Output:
+    """Decide what becomes of one file.
+
+    Args:
+        path: where it lies.
+        converted: what the notebook converts to.
+        recall: gives back what nb2ddp wrote there.
+        force: replace what was edited, or is not nb2ddp's.
+
+    Raises:
+        OSError: what is there cannot be read.
+    """
+    before = _content(path)
+    line = stamp.read(before)
+    if not before.strip() or force or before == converted or (line and line.is_intact):
+        return Output(path, before, converted)
+    if line is None:
+        return Output(path, before, before, refusal=FOREIGN.found(_FOREIGN.format(path)))
+    now = stamp.read(converted)
+    if now and now.digest == line.digest:  # nothing is new but the person's edits
+        return Output(path, before, before, is_edited=True)
+    return _merged(path, before, converted, recall(line))
+
+
+_FOREIGN = "{} is not a file of nb2ddp's (no line `convert again:`): name another, or --force replaces it"
+_UNKNOWN = "{} was edited by hand, and what nb2ddp wrote there is not known any more: --force replaces it"
+_CONFLICT = (
+    "{}: the notebook changed where the file was edited by hand ({}). Take the notebook's lines there, convert again "
+    "and edit them anew; --force replaces the whole file"
+)
+
+
+def _merged(path: Path, before: str, converted: str, base: str | None) -> Output:
+    if base is None:
+        return Output(path, before, before, is_edited=True, refusal=CONFLICT.found(_UNKNOWN.format(path)))
+    try:
+        merged = merge(base, before, converted)
+    except MergeError as error:
+        refusal = CONFLICT.found(f"{path} was edited by hand, and cannot be merged ({error}): --force replaces it")
+        return Output(path, before, before, is_edited=True, refusal=refusal)
+    if merged.conflicts:
+        cells = dict.fromkeys(f"cell {each.cell}" if each.cell else "its first lines" for each in merged.conflicts)
+        refusal = CONFLICT.found(_CONFLICT.format(path, ", ".join(cells)))
+        return Output(path, before, before, is_edited=True, refusal=refusal, conflicts=merged.conflicts)
+    return Output(path, before, merged.text, is_edited=merged.text != converted)
+
+
+def _content(path: Path) -> str:
+    """A file's text with `\\n` as line end; empty where there is none."""
+    try:
+        return path.read_bytes().decode("utf-8", "surrogateescape").replace("\r\n", "\n")
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+
+
+def outputs_of(job: Job, conversion: Conversion, recall: Recall) -> list[Output]:
+    """What becomes of the files of a conversion, the script last."""
+    folder = job.script.parent
+    # The launch files first: a script that is in place has all that its first lines name.
+    wanted = {folder / name: text for name, text in reversed(conversion.files.items())}
+    return [settle(path, text, recall, force=job.force) for path, text in wanted.items()]
+
+
+def write(job: Job, conversion: Conversion, recall: Recall) -> Result:
+    """Write a conversion's files where they differ.
+
+    Raises:
+        OSError: a file cannot be read or written; none has changed.
+    """
+    for name in conversion.files:
+        files.check_target(job.script.parent / name)
+    outputs = outputs_of(job, conversion, recall)
+    if refused := _refused(job, outputs):
+        return refused
+    differing = {each.path: each.after.encode("utf-8", "surrogateescape") for each in outputs if each.differs}
+    notes = [*_settings_of_others(job, outputs), *_edited(outputs, Severity.NOTE)]
+    if differing:
+        files.replace(differing)
+    merged = tuple(each.path for each in outputs if each.differs and each.is_edited)
+    status = Status.CONVERTED if differing else Status.UNCHANGED
+    diagnostics = (*notes, *conversion.diagnostics)
+    return Result(job.notebook, job.script, status, diagnostics, tuple(reversed(differing)), merged)
+
+
+def check(job: Job, conversion: Conversion, recall: Recall) -> Result:
+    """Say which files `write` would change.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    outputs = outputs_of(job, conversion, recall)
+    if refused := _refused(job, outputs):
+        return refused
+    stale = [each.path for each in reversed(outputs) if each.differs]
+    found = [*_settings_of_others(job, outputs), *_edited(outputs, Severity.WARNING)]
+    if stale:
+        names = " and ".join(str(path) for path in stale)
+        found.insert(0, STALE.found(f"{names} {'are' if len(stale) > 1 else 'is'} out of date: convert again"))
+    status = Status.STALE if stale else Status.UNCHANGED
+    return Result(job.notebook, job.script, status, (*found, *conversion.diagnostics), tuple(stale))
+
+
+def difference(job: Job, conversion: Conversion, recall: Recall) -> Result:
+    """Show what `write` would change, as a unified diff of each file.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    outputs = outputs_of(job, conversion, recall)
+    if refused := _refused(job, outputs):
+        return refused
+    changed = [each for each in reversed(outputs) if each.differs]
+    text = "".join(line for each in changed for line in _unified(each))
+    status = Status.STALE if changed else Status.UNCHANGED
+    written = tuple(each.path for each in changed)
+    return Result(job.notebook, job.script, status, conversion.diagnostics, written, text=text)
+
+
+def _unified(output: Output) -> Iterator[str]:
+    name = output.path.as_posix()
+    old, new = output.before.splitlines(), output.after.splitlines()
+    for line in difflib.unified_diff(old, new, name if old else "/dev/null", name, lineterm=""):
+        yield f"{line}\n"
+
+
+def _refused(job: Job, outputs: list[Output]) -> Result | None:
+    refusals = tuple(each.refusal for each in reversed(outputs) if each.refusal)
+    shown = "".join(f"{conflict.text}\n" for each in reversed(outputs) for conflict in each.conflicts)
+    return Result(job.notebook, job.script, Status.FAILED, refusals, text=shown) if refusals else None
+
+
+def _edited(outputs: list[Output], severity: Severity) -> Iterator[Diagnostic]:
+    for each in reversed(outputs):
+        if each.is_edited:
+            yield EDITED.found(f"{each.path} was edited by hand; converting again keeps the edits", severity)
+
+
+def _settings_of_others(job: Job, outputs: list[Output]) -> Iterator[Diagnostic]:
+    """A warning where a launch file gets other settings, and other scripts in its folder start with it too."""
+    for each in outputs:
+        if each.path.name != CONFIG_NAME or not each.before or not each.differs:
+            continue
+        others = [path.name for path in sorted(each.path.parent.glob("*.py")) if path.name != job.script.name]
+        others = [name for name in others if stamp.read(_content(each.path.with_name(name)))]
+        old, new = _keys(each.before), _keys(each.after)
+        changes = [
+            f"{key} is {new.get(key, 'unset')}, was {value}" for key, value in old.items() if new.get(key) != value
+        ]
+        if others and changes:
+            message = f"{each.path}: now {', '.join(changes)}, for {', '.join(others)} too; options set it back"
+            yield OTHER_SETTINGS.found(message, Severity.WARNING)
+
+
+def _keys(text: str) -> dict[str, str]:
+    lines = (line.partition(": ") for line in text.splitlines() if not line.startswith("#"))
+    return {key: value for key, _, value in lines}

@@ -1,0 +1,99 @@
+"""The line by which nb2ddp knows a file that it wrote: with what, from what, and whether it was edited since.
+
+    #   convert again: nb2ddp ../finetune.ipynb train.py  (nb2ddp 0.1.0, sha256:0123456789abcdef)
+
+It holds no time and no absolute path: the same conversion gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
+
+from nb2ddp import __version__
+from nb2ddp.options import Options, arguments
+from nb2ddp.script.launch import CONFIG_NAME, path_word
+
+#: What stands for a notebook that has no name for a comment, or in a file of several.
+_SOME_NOTEBOOK: Final = "NOTEBOOK.ipynb"
+_DIGITS: Final = 16
+_LINE: Final = re.compile(
+    rf"^#   convert again: (?P<command>.*)  \(nb2ddp (?P<version>\S+), sha256:(?P<digest>[0-9a-f]{{{_DIGITS}}})\)\n",
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What a file's line says."""
+
+    command: str  #: that makes the file again
+    version: str  #: of nb2ddp
+    digest: str  #: of the file as it was written
+    is_intact: bool  #: the file is still as it was written
+
+
+def sign_all(files: Mapping[str, str], reference: str, script_name: str, options: Options) -> dict[str, str]:
+    """Add the line to the files of a conversion.
+
+    Args:
+        files: the script and what stands beside it, by name.
+        reference: the notebook, as seen from the script's folder.
+        script_name: the script's file name.
+        options: what the conversion was asked for. The file that scripts of one folder share names only those that
+            shape it, and no notebook.
+    """
+    notebook = reference if reference.isprintable() else _SOME_NOTEBOOK
+    words = ["nb2ddp", path_word(notebook) if notebook != "-" else notebook, path_word(script_name)]
+    own = shlex.join([*words, *arguments(options)])
+    shared = shlex.join(["nb2ddp", _SOME_NOTEBOOK, *arguments(options.launch, leave_out=("launcher", "slurm"))])
+    return {name: sign(text, shared if name == CONFIG_NAME else own) for name, text in files.items()}
+
+
+def sign(text: str, command: str) -> str:
+    """Add the line to a file, below the comments that it begins with.
+
+    Args:
+        text: the file, in a language whose comments begin with `#`.
+        command: what makes it again, on one line.
+    """
+
+    def signed(digest: str) -> str:
+        return _insert(text, f"#   convert again: {command}  (nb2ddp {__version__}, sha256:{digest})\n")
+
+    return signed(_digest(signed("0" * _DIGITS)))
+
+
+def read(text: str) -> Stamp | None:
+    """What the line of a file says; None for a file without one."""
+    found = _LINE.search(text)
+    if found is None:
+        return None
+    start, end = found.span("digest")
+    digest = _digest(text[:start] + "0" * _DIGITS + text[end:])
+    return Stamp(found["command"], found["version"], found["digest"], digest == found["digest"])
+
+
+def unsigned(text: str) -> str:
+    """A file without its line."""
+    return _LINE.sub("", text, count=1)
+
+
+def copy(signed: str, text: str) -> str:
+    """A file with the line of another one."""
+    found = _LINE.search(signed)
+    return _insert(text, found[0]) if found else text
+
+
+def _insert(text: str, line: str) -> str:
+    comments = re.match(r"(?:#[^\n]*\n)*", text)
+    end = comments.end() if comments else 0
+    return text[:end] + line + text[end:]
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:_DIGITS]

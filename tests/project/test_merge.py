@@ -1,0 +1,369 @@
+"""What a person edits in a script stays there: merges, refusals, and what is known of earlier conversions."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nb2ddp import __version__, convert_file
+from nb2ddp.project.merge import merge
+from nb2ddp.script import stamp
+from tests.checkout import git
+from tests.command import Command, files
+from tests.notebooks import CELLS, markdown, write
+
+#: How many random pairs of an edit and a change are merged; the full measurement takes 1,000.
+PAIRS = int(os.environ.get("NB2DDP_TEST_MERGES", "60"))
+#: How often a merging run is killed.
+KILLS = int(os.environ.get("NB2DDP_TEST_KILLS", "6"))
+EDIT = ("per_device_train_batch_size = per_device_batch", "per_device_train_batch_size = 1  # mine")
+
+
+def edit(script: Path, old: str = EDIT[0], new: str = EDIT[1]) -> str:
+    """Edit a script as a person does; what it is then."""
+    text = script.read_text()
+    assert old in text
+    script.write_text(text.replace(old, new))
+    return script.read_text()
+
+
+class TestStamp:
+    def test_says_how_and_from_what(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "note books/a.ipynb")
+        command("note books/a.ipynb", "scripts/a.py", "--num-processes", "4", "--ignore", "DDP2,DDP101")
+        line = stamp.read((tmp_path / "scripts/a.py").read_text())
+        assert line is not None
+        assert line.command == "nb2ddp '../note books/a.ipynb' a.py --num-processes 4 --ignore DDP101,DDP2"
+        assert (line.version, line.is_intact) == (__version__, True)
+        config = stamp.read((tmp_path / "scripts/accelerate_config.yaml").read_text())
+        assert config is not None
+        assert config.command == "nb2ddp NOTEBOOK.ipynb --num-processes 4"
+
+    @pytest.mark.parametrize("arguments", [
+        "--num-processes 8 --mixed-precision bf16 --requirements",
+        "--launcher slurm --slurm time=2:00:00 --slurm modules=cuda --slurm modules=gcc --slurm environment=A=$B"
+        " --slurm cpus-per-gpu=4",
+        "--launcher torchrun --num-processes 4 --num-machines 2 --ignore DDP1,DDP2 --per-device-batch-size 3",
+    ])  # fmt: skip
+    def test_the_command_makes_the_same_files_again(
+        self, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str
+    ) -> None:
+        write(tmp_path / "nb/a.ipynb")
+        assert command("nb/a.ipynb", "out/a.py", *arguments.split()).exit_code == 0
+        made = {name: (tmp_path / "out" / name).read_bytes() for name in files(tmp_path / "out")}
+        line = stamp.read(made["a.py"].decode())
+        assert line is not None
+        for name in made:
+            (tmp_path / "out" / name).unlink()
+        monkeypatch.chdir(tmp_path / "out")
+        words = subprocess.run(
+            ["bash", "-c", f"printf '%s\\0' {line.command}"], capture_output=True, text=True, check=True
+        ).stdout.split("\0")[1:-1]
+        assert command(*words).exit_code == 0
+        assert {name: (tmp_path / "out" / name).read_bytes() for name in files(tmp_path / "out")} == made
+
+    def test_any_change_of_the_file_shows(self) -> None:
+        text = stamp.sign("#!/bin/sh\n# first\n\nx\n", "nb2ddp a.ipynb")
+        assert text.startswith("#!/bin/sh\n# first\n#   convert again: nb2ddp a.ipynb  (nb2ddp ")
+        line = stamp.read(text)
+        assert line is not None
+        assert line.is_intact
+        for changed in (text + "\n", text.replace("x", "y"), text.replace("a.ipynb", "b.ipynb")):
+            line = stamp.read(changed)
+            assert line is not None
+            assert not line.is_intact
+        assert stamp.read("x\n") is None
+
+
+class TestCommand:
+    def test_an_unedited_script_is_replaced(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "a.ipynb")
+        command("a.ipynb")
+        write(tmp_path / "a.ipynb", *CELLS, "x = 1")
+        result = command("a.ipynb")
+        assert "kept" not in result.stderr
+        assert "x = 1" in (tmp_path / "a.py").read_text()
+
+    def test_an_edit_survives_a_changed_notebook(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "a.ipynb")
+        command("a.ipynb")
+        edit(tmp_path / "a.py")
+        write(tmp_path / "a.ipynb", markdown("new"), *CELLS, "print('new')")
+        result = command("a.ipynb")
+        assert result.exit_code == 0
+        assert "wrote a.py\nkept what was edited by hand in a.py\n" in result.stderr
+        text = (tmp_path / "a.py").read_text()
+        assert EDIT[1] in text
+        assert "print('new')" in text
+        assert "# %% Cell 5\nmodel.save_pretrained" in text
+        assert command("a.ipynb", "--check").exit_code == 0
+        assert (tmp_path / "a.py").read_text() == text
+        write(tmp_path / "a.ipynb", *CELLS)
+        command("a.ipynb")
+        assert EDIT[1] in (tmp_path / "a.py").read_text()
+        assert "print('new')" not in (tmp_path / "a.py").read_text()
+
+    def test_other_options_keep_edits_of_launch_files(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "a.ipynb")
+        command("a.ipynb")
+        edit(tmp_path / "accelerate_config.yaml", "debug: false", "debug: true")
+        assert command("a.ipynb", "--num-processes", "8").exit_code == 0
+        lines = (tmp_path / "accelerate_config.yaml").read_text().splitlines()
+        assert {"debug: true", "num_processes: 8"} <= set(lines)
+
+    def test_a_conflict_is_shown_and_nothing_is_written(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "a.ipynb")
+        command("a.ipynb")
+        edited = edit(tmp_path / "a.py", '.save_pretrained("lora")', '.save_pretrained("mine")')
+        write(tmp_path / "a.ipynb", *CELLS[:-1], 'model.save_pretrained("theirs")')
+        for mode in ((), ("--check",), ("--diff",)):
+            result = command("a.ipynb", "--num-processes", "8", *mode)
+            assert result.exit_code == 2
+            shown = result.stdout + result.stderr
+            assert (
+                "a.ipynb: DDP905 error: a.py: the notebook changed where the file was edited by hand (cell 4)" in shown
+            )
+            assert '\nmodel.save_pretrained("mine")\n' in result.stdout
+            assert '\nmodel.save_pretrained("theirs")\n' in result.stdout
+            assert (tmp_path / "a.py").read_text() == edited
+            assert "num_processes: 2" in (tmp_path / "accelerate_config.yaml").read_text()
+        assert command("a.ipynb", "--force").exit_code == 0
+        assert 'model.save_pretrained("theirs")' in (tmp_path / "a.py").read_text()
+
+    def test_a_conflict_ends_where_the_notebooks_lines_are_taken(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "a.ipynb")
+        command("a.ipynb")
+        edit(tmp_path / "a.py")
+        edit(tmp_path / "a.py", '.save_pretrained("lora")', '.save_pretrained("theirs")')
+        write(tmp_path / "a.ipynb", *CELLS[:-1], 'model.save_pretrained("theirs")')
+        assert command("a.ipynb").exit_code == 0
+        assert EDIT[1] in (tmp_path / "a.py").read_text()
+
+    @pytest.mark.parametrize("name", ["mine.py", "accelerate_config.yaml"])
+    def test_a_file_of_somebody_else_is_refused(self, command: Command, tmp_path: Path, name: str) -> None:
+        write(tmp_path / "a.ipynb")
+        (tmp_path / name).write_text("distributed_type: DEEPSPEED\n")
+        for mode in ((), ("--check",), ("--diff",)):
+            result = command("a.ipynb", "mine.py", *mode)
+            assert result.exit_code == 2
+            assert f"a.ipynb: DDP906 error: {name} is not a file of nb2ddp's" in result.stdout + result.stderr
+            assert files(tmp_path) == {"a.ipynb", name}
+            assert (tmp_path / name).read_text() == "distributed_type: DEEPSPEED\n"
+        assert command("a.ipynb", "mine.py", "--force").exit_code == 0
+        assert files(tmp_path) == {"a.ipynb", "mine.py", "accelerate_config.yaml"}
+
+    def test_an_empty_file_is_nobodys(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "a.ipynb")
+        (tmp_path / "a.py").touch()
+        assert command("a.ipynb").exit_code == 0
+
+    def test_check_tells_edited_from_out_of_date(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "a.ipynb")
+        command("a.ipynb")
+        edit(tmp_path / "a.py")
+        result = command("a.ipynb", "--check")
+        assert (result.exit_code, result.stdout) == (
+            0,
+            "a.ipynb: DDP904 warning: a.py was edited by hand; converting again keeps the edits\n",
+        )
+        assert command("a.ipynb", "--check", "--fail-on", "warning").exit_code == 1
+        write(tmp_path / "a.ipynb", *CELLS, "x = 1")
+        result = command("a.ipynb", "--check")
+        assert result.exit_code == 1
+        assert [line.split()[1] for line in result.stdout.splitlines()] == ["DDP901", "DDP904"]
+
+    def test_diff_is_what_would_change_on_disk(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "a.ipynb")
+        new = command("a.ipynb", "--diff")
+        assert new.exit_code == 0
+        assert new.stdout.startswith("--- /dev/null\n+++ a.py\n@@ ")
+        assert files(tmp_path) == {"a.ipynb"}
+        command("a.ipynb")
+        edit(tmp_path / "a.py")
+        assert command("a.ipynb", "--diff").stdout == ""
+        write(tmp_path / "a.ipynb", *CELLS, "x = 1")
+        diff = command("a.ipynb", "--diff").stdout
+        assert "+x = 1\n" in diff
+        assert "mine" not in diff
+        subprocess.run(["patch", "a.py"], input=diff, text=True, check=True, cwd=tmp_path, capture_output=True)
+        patched = (tmp_path / "a.py").read_text()
+        command("a.ipynb")
+        assert (tmp_path / "a.py").read_text() == patched
+
+    def test_line_ends_of_windows_are_no_edit(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "a.ipynb")
+        command("a.ipynb")
+        (tmp_path / "a.py").write_bytes((tmp_path / "a.py").read_bytes().replace(b"\n", b"\r\n"))
+        assert command("a.ipynb", "--check").stdout == ""
+
+    def test_a_second_notebook_that_sets_numbers_back_says_so(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "a.ipynb")
+        write(tmp_path / "b.ipynb")
+        command("a.ipynb", "--num-processes", "8")
+        result = command("b.ipynb")
+        message = "accelerate_config.yaml: now num_processes is 2, was 8, for a.py too; options set it back"
+        assert f"b.ipynb: DDP907 warning: {message}\n" in result.stdout
+        assert command("b.ipynb", "--num-processes", "8").exit_code == 0
+        assert "--num_processes 8 a.py" in (tmp_path / "a.py").read_text()
+
+    def test_the_hook_keeps_edits_and_stops_at_conflicts(self, command: Command, tmp_path: Path) -> None:
+        git(tmp_path, "init", "--quiet")
+        write(tmp_path / "a.ipynb")
+        command("a.ipynb", "--hook")
+        git(tmp_path, "add", ".")
+        edit(tmp_path / "a.py")
+        assert command("a.ipynb", "--hook").exit_code == 0
+        write(tmp_path / "a.ipynb", *CELLS, "x = 1")
+        result = command("a.ipynb", "--hook")
+        assert result.exit_code == 1
+        assert "git add -- a.py" in result.stdout
+        assert EDIT[1] in (tmp_path / "a.py").read_text()
+
+    def test_without_git_nothing_is_lost(
+        self, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write(tmp_path / "a.ipynb")
+        command("a.ipynb")
+        edited = edit(tmp_path / "a.py")
+        write(tmp_path / "a.ipynb", *CELLS, "x = 1")
+        monkeypatch.setenv("PATH", str(tmp_path))
+        result = command("a.ipynb")
+        assert result.exit_code == 2
+        assert "cannot be merged (git, which merges, is not installed)" in result.stdout
+        assert (tmp_path / "a.py").read_text() == edited
+
+
+class TestHistory:
+    def test_git_knows_the_notebook_that_the_cache_forgot(self, command: Command, tmp_path: Path) -> None:
+        git(tmp_path, "init", "--quiet")
+        write(tmp_path / "nb/a.ipynb")
+        git(tmp_path, "add", ".")
+        git(tmp_path, "commit", "--quiet", "--message", "first")
+        command("nb/a.ipynb", "out/a.py", "--num-processes", "4", "--ignore", "DDP101")
+        edit(tmp_path / "out/a.py")
+        write(tmp_path / "nb/a.ipynb", *CELLS, "x = 1")
+        git(tmp_path, "commit", "--quiet", "--all", "--message", "second")
+        shutil.rmtree(os.environ["NB2DDP_CACHE_DIR"])
+        assert command("nb/a.ipynb", "out/a.py").exit_code == 0
+        text = (tmp_path / "out/a.py").read_text()
+        assert EDIT[1] in text
+        assert "x = 1" in text
+        assert "device_map" in text
+
+    def test_the_notebook_itself_is_enough_where_only_options_changed(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "a.ipynb")
+        command("a.ipynb")
+        edit(tmp_path / "a.py")
+        shutil.rmtree(os.environ["NB2DDP_CACHE_DIR"])
+        assert command("a.ipynb", "--ignore", "DDP101").exit_code == 0
+        assert EDIT[1] in (tmp_path / "a.py").read_text()
+
+    def test_what_nobody_knows_is_refused(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "a.ipynb")
+        command("a.ipynb", "--no-cache")
+        edited = edit(tmp_path / "a.py")
+        write(tmp_path / "a.ipynb", *CELLS, "x = 1")
+        shutil.rmtree(os.environ["NB2DDP_CACHE_DIR"])
+        result = command("a.ipynb")
+        assert result.exit_code == 2
+        assert (
+            "DDP905 error: a.py was edited by hand, and what nb2ddp wrote there is not known any more" in result.stdout
+        )
+        assert (tmp_path / "a.py").read_text() == edited
+
+
+def test_from_python(tmp_path: Path) -> None:
+    notebook = write(tmp_path / "a.ipynb")
+    (tmp_path / "a.py").write_text("x\n")
+    with pytest.raises(FileExistsError, match="is not a file of nb2ddp's"):
+        convert_file(str(notebook), str(tmp_path / "a.py"))
+    assert convert_file(notebook, tmp_path / "a.py", force=True).written
+    edit(tmp_path / "a.py")
+    write(notebook, *CELLS, "x = 1")
+    assert convert_file(notebook, tmp_path / "a.py").merged == (tmp_path / "a.py",)
+
+
+LINE = st.sampled_from(["x = 1", "", "    y = 2", ")", "trainer.train()", "# a comment"]) | st.integers(0, 99).map(
+    lambda number: f"print({number})"
+)
+CELL = st.lists(LINE, min_size=1, max_size=6)
+
+
+def script(cells: list[list[str]], setup: str = "import os") -> str:
+    """A script of cells, laid out and signed as those of nb2ddp."""
+    blocks = ["#!/usr/bin/env python\n# a as a script\n\n# %% Setup\n" + setup + "\n"]
+    for number, cell in enumerate(cells, 1):
+        title = "[markdown]" if cell[0].startswith("# text") else f"Cell {number}"
+        blocks.append(f"# %% {title}\n" + "".join(f"{line}\n" for line in cell))
+    return stamp.sign("\n".join(blocks), "nb2ddp a.ipynb")
+
+
+@settings(max_examples=PAIRS, deadline=None, database=None)
+@given(data=st.data(), cells=st.lists(CELL, min_size=2, max_size=6))
+def test_an_edit_survives_any_change_of_another_cell(data: st.DataObject, cells: list[list[str]]) -> None:
+    """The merge is the new script with the same edit in it, wherever both stand."""
+    cells = [[f"# cell {name}", *cell] for name, cell in zip("abcdef", cells, strict=False)]
+    mine = data.draw(st.integers(0, len(cells) - 1), "edited cell")
+    edited_cell, at = list(cells[mine]), data.draw(st.integers(0, len(cells[mine])), "line")
+    if at == len(edited_cell) or data.draw(st.booleans(), "insert"):
+        edited_cell.insert(at, "mine = 1")
+    else:
+        edited_cell[at] = "mine = 2"
+    changed, followed = [list(cell) for cell in cells], mine
+    for _ in range(data.draw(st.integers(1, 3), "changes")):
+        others = [number for number in range(len(changed)) if number != followed]
+        kind = data.draw(st.sampled_from(["change", "insert", "remove"]), "change")
+        if kind == "insert":
+            place = data.draw(st.integers(0, len(changed)), "place")
+            changed.insert(place, data.draw(CELL | st.just(["# text"]), "new"))
+            followed += place <= followed
+        elif others:
+            place = data.draw(st.sampled_from(others), "place")
+            if kind == "change":
+                changed[place] = [changed[place][0], *data.draw(CELL, "changed")]
+            else:
+                del changed[place]
+                followed -= place < followed
+    setup = data.draw(st.sampled_from(["import os", "import sys\nimport os"]), "setup")
+    both = [edited_cell if number == followed else cell for number, cell in enumerate(changed)]
+    edited = [edited_cell if number == mine else cell for number, cell in enumerate(cells)]
+    converted = script(changed, setup)
+    merged = merge(script(cells), stamp.copy(script(cells), stamp.unsigned(script(edited))), converted)
+    assert not merged.conflicts
+    assert stamp.unsigned(merged.text) == stamp.unsigned(script(both, setup))
+    assert stamp.read(merged.text) is not None
+    assert stamp.copy(converted, "") in merged.text
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals are those of POSIX")
+def test_a_kill_during_a_merge_loses_no_edit(command: Command, tmp_path: Path) -> None:
+    write(tmp_path / "a.ipynb")
+    command("a.ipynb")
+    before = edit(tmp_path / "a.py")
+    write(tmp_path / "a.ipynb", *CELLS, "x = 1")
+    run = [sys.executable, "-m", "nb2ddp", "a.ipynb", "--num-processes", "4"]
+    subprocess.run(run, cwd=tmp_path, check=True, capture_output=True)
+    after = (tmp_path / "a.py").read_text()
+    assert EDIT[1] in after
+    config = (tmp_path / "accelerate_config.yaml").read_text()
+    for attempt in range(KILLS):
+        (tmp_path / "a.py").write_text(before)
+        process = subprocess.Popen(run, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(random.Random(attempt).uniform(0.2, 2.5))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert (tmp_path / "a.py").read_text() in (before, after)
+        assert (tmp_path / "accelerate_config.yaml").read_text() == config
+        assert files(tmp_path) == {"a.ipynb", "a.py", "accelerate_config.yaml"}
+    subprocess.run(run, cwd=tmp_path, check=True, capture_output=True)
+    assert (tmp_path / "a.py").read_text() == after

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import re
 import tokenize
+import warnings
 from dataclasses import dataclass, replace
 from io import BytesIO
 
@@ -197,7 +199,7 @@ def _check_cells(cells: dict[int, str], *, all_rules: bool) -> None:
 def _check_script(text: str, notebook: Notebook, cells: dict[int, str], *, all_rules: bool) -> None:
     """Refuse to hand out a script that is not Python, or that still holds a stand-in."""
     try:
-        cst.parse_module(text)
+        _parse(text)
         encoding, _ = tokenize.detect_encoding(BytesIO(text.encode()).readline)
     except (cst.ParserSyntaxError, SyntaxError) as error:
         _check_cells(cells, all_rules=all_rules)
@@ -206,6 +208,20 @@ def _check_script(text: str, notebook: Notebook, cells: dict[int, str], *, all_r
         raise NotebookError("internal error: the script would declare another encoding", code=INTERNAL.code)
     if text.count(PLACEHOLDER) > sum(cell.source.count(PLACEHOLDER) for cell in notebook.cells):
         raise NotebookError("internal error: IPython syntax is left in the script", code=INTERNAL.code)
+
+
+def _parse(text: str) -> None:
+    """Parse a script, with Python's own parser first, which is ten times as fast.
+
+    Raises:
+        libcst.ParserSyntaxError: it is not Python, nor that of a newer version than this one.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of escapes in the notebook's strings
+            ast.parse(text)
+    except (SyntaxError, ValueError, MemoryError):
+        cst.parse_module(text)
 
 
 def _diff(before: str, after: str, name: str, script_name: str) -> str:

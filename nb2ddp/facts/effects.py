@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from enum import Flag, auto
+from functools import lru_cache
 from typing import Final
 
 import libcst as cst
@@ -128,10 +129,16 @@ def does(source: Source, call: cst.Call) -> Does:
         return Does.RUN if form.kind is Kind.SHELL and not only_shows(form.command) else Does(0)
     tree = source.tree
     name = tree.qualified(call.func)
-    found = next((what for pattern, what in _FUNCTIONS if pattern.fullmatch(name or tree.text(call.func))), Does(0))
+    found = _of_function(name or tree.text(call.func))
     if not found or found is Does.TELL:
         found = _opens(tree, call, name) or _method(tree, call, name) or found
     return Does(0) if found & Does.ACT and _is_own(tree, call, name) else found
+
+
+@lru_cache(maxsize=4096)
+def _of_function(name: str) -> Does:
+    """What a function does, by its full name."""
+    return next((what for pattern, what in _FUNCTIONS if pattern.fullmatch(name)), Does(0))
 
 
 def gives_an_object(tree: Tree, call: cst.Call) -> bool:

@@ -84,10 +84,9 @@ def unknown_loads(tree: Tree) -> list[cst.Call]:
 
 def loaders_handed_on(tree: Tree) -> list[cst.BaseExpression]:
     """Live mentions of a loading function other than to call it, to name it, or to prepare a call of it."""
-    mentions: list[cst.BaseExpression] = [
-        node for kind in (cst.Attribute, cst.Name, cst.Call) for node in tree.of(kind) if is_loader(tree, node)
-    ]
-    return [node for node in mentions if tree.is_live(node) and not _is_followed(tree, node)]
+    mentions: list[cst.BaseExpression] = [*tree.attributes("from_pretrained"), *tree.of(cst.Call)]
+    mentions += [name for name in tree.of(cst.Name) if tree.value(name) is not name]
+    return [node for node in mentions if is_loader(tree, node) and tree.is_live(node) and not _is_followed(tree, node)]
 
 
 def _is_followed(tree: Tree, node: cst.BaseExpression) -> bool:

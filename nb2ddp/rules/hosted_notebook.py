@@ -11,8 +11,9 @@ from nb2ddp.facts.environment import environ_key
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.bindings import dotted
 from nb2ddp.syntax.edits import Edit, Remove, Replace
-from nb2ddp.syntax.tree import Tree, dotted
+from nb2ddp.syntax.tree import Tree
 
 _HOSTED = ("google.colab", "kaggle_secrets", "kaggle_web_client")
 _SECRET = re.compile(r"google\.colab\.userdata\.get|.*\.get_secret|kaggle_secrets\.UserSecretsClient\.get_secret")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.syntax.edits import Edit
+
+if TYPE_CHECKING:
+    from nb2ddp.facts.program import Program
 
 #: The parts of the setup block that waiting for each other relies on, and that a shared value does.
 WAIT = frozenset({"wait"})
@@ -40,7 +43,7 @@ class Finding:
 
 
 #: Yields the places in a notebook that have a rule's problem.
-Find = Callable[[Program], Iterator[Finding]]
+Find = Callable[["Program"], Iterator[Finding]]
 
 
 @dataclass(frozen=True)

@@ -29,22 +29,20 @@ def script(program: Program, cells: dict[int, str], needs: frozenset[str], scrip
         needs: the parts of the setup block that the rewritten code relies on.
         script_name: the file name the script's first lines tell how to start.
     """
-    from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_raw_cell
+    from nbformat import from_dict
 
-    make = {"markdown": new_markdown_cell, "raw": new_raw_cell}
     nodes = []
     for cell in program.notebook.cells:
-        if cell.kind != "code":
-            nodes.append(make[cell.kind](cell.source))
-        elif source := cells[cell.number].strip("\n"):
-            nodes.append(new_code_cell(source, metadata={"number": cell.number}))
+        source = cell.source if cell.kind != "code" else cells[cell.number].strip("\n")
+        if source or cell.kind != "code":
+            nodes.append({"cell_type": cell.kind, "source": source, "metadata": {"number": cell.number}})
     resources = {
         "title": " ".join(program.notebook.name.split()),
         "script": shlex.quote(script_name),
         "launch": launch_command(program.options.launch, script_name),
         "setup": setup(program, needs, program.options),
     }
-    text, _ = _exporter().from_notebook_node(new_notebook(cells=nodes), resources=resources)
+    text, _ = _exporter().from_notebook_node(from_dict({"cells": nodes, "metadata": {}}), resources=resources)
     return str(text).rstrip("\n") + "\n"
 
 

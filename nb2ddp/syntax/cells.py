@@ -13,9 +13,9 @@ import libcst as cst
 
 from nb2ddp.notebook.ipynb import Cell, Notebook
 from nb2ddp.notebook.limits import excess
-from nb2ddp.notebook.magics import Kind, Syntax, mask
+from nb2ddp.notebook.magics import PLACEHOLDER, Kind, Syntax, mask
 from nb2ddp.results import Location, NotebookError
-from nb2ddp.syntax.tree import Tree, head, placeholder
+from nb2ddp.syntax.tree import Tree, head
 
 #: It joins the next line to itself for Python, but not for IPython.
 _LONE_BACKSLASH = re.compile(r"^[ \t]*\\\n", re.M)
@@ -148,8 +148,17 @@ class Source:
 
     def form(self, node: cst.CSTNode) -> Syntax | None:
         """The IPython form that a call stands for."""
-        number = placeholder(node)
-        return None if number is None else self.forms[number]
+        return self._form_of.get(id(node))
+
+    @cached_property
+    def _form_of(self) -> dict[int, Syntax]:
+        return {id(call): form for call, form in self._placed_forms}
+
+    @cached_property
+    def _placed_forms(self) -> list[tuple[cst.Call, Syntax]]:
+        """Every IPython form with the call that stands for it, in order."""
+        numbers = ((call, _number(call)) for call in self.tree.of(cst.Call))
+        return [(call, self.forms[number]) for call, number in numbers if number is not None]
 
     def is_shell(self, node: cst.CSTNode) -> bool:
         """True for a call that stands for a shell command."""
@@ -158,10 +167,7 @@ class Source:
 
     def forms_of(self, *kinds: Kind) -> Iterator[tuple[cst.Call, Syntax]]:
         """The IPython forms of some kinds, with the calls that stand for them, in order."""
-        for call in self.tree.of(cst.Call):
-            form = self.form(call)
-            if form is not None and form.kind in kinds:
-                yield call, form
+        return ((call, form) for call, form in self._placed_forms if form.kind in kinds)
 
     def alone(self, call: cst.Call) -> cst.Expr | None:
         """The statement that consists of a call and nothing else."""
@@ -194,3 +200,10 @@ def _not_python(cell: int, source: str, error: cst.ParserSyntaxError) -> Noteboo
         f"the cell is not Python: {reason}; correct it, or make it a Markdown cell",
         Location(cell, line, max(column, 1)),
     )
+
+
+def _number(node: cst.CSTNode) -> int | None:
+    """The number of the IPython form a call stands for."""
+    if isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value == PLACEHOLDER:
+        return int(cst.ensure_type(node.args[0].value, cst.Integer).value)
+    return None

@@ -8,39 +8,22 @@ from __future__ import annotations
 import bisect
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar, cast
 
 import libcst as cst
-from libcst.metadata import MetadataWrapper, PositionProvider
 
-from nb2ddp.notebook.magics import PLACEHOLDER
+from nb2ddp.syntax.bindings import SCOPES, Binding, Bindings
+from nb2ddp.syntax.walk import Walk
 
 Node = TypeVar("Node", bound=cst.CSTNode)
 Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
-
-_COMPREHENSIONS = (cst.ListComp, cst.SetComp, cst.GeneratorExp, cst.DictComp)
-#: What binds names to a value that it holds itself.
-_VALUES = (cst.Assign, cst.AnnAssign, cst.AugAssign, cst.NamedExpr, cst.WithItem)
-_SCOPES = (cst.Module, cst.FunctionDef, cst.ClassDef, cst.Lambda, *_COMPREHENSIONS)
-
-
-@dataclass(frozen=True)
-class Binding:
-    """A name that a scope binds.
-
-    Attributes:
-        offset: where it takes effect: behind the value that is bound, which still sees what the name was before.
-        node: the statement or element that binds it.
-        imported: the full dotted name, where an import binds it.
-        value: the bound value, where an assignment of a single name binds it.
-    """
-
-    offset: int
-    node: cst.CSTNode
-    imported: str | None = None
-    value: cst.BaseExpression | None = None
+#: The classes of `Statement`. LibCST's classes are abstract ones, for which `isinstance` is slow to say no.
+_STATEMENTS = frozenset(
+    {cst.SimpleStatementLine, cst.If, cst.For, cst.While, cst.With, cst.Try, cst.TryStar, cst.Match}
+)
+_STATEMENTS |= {cst.FunctionDef, cst.ClassDef}
+_IMPORTS = frozenset({cst.ImportAlias, cst.ImportFrom})
 
 
 class Tree:
@@ -55,38 +38,32 @@ class Tree:
 
     def __init__(self, source: str) -> None:
         self.source = source
-        wrapper = MetadataWrapper(cst.parse_module(source), unsafe_skip_copy=True)
-        self.module = wrapper.module
-        self._ranges = wrapper.resolve(PositionProvider)
+        self.module = cst.parse_module(source)
+        walk = Walk(self.module)
+        self.parents = walk.parents
+        self._spans = walk.spans
+        self._spans[id(self.module)] = 0, len(source)
+        self._by_type = walk.by_type
+        self._sorted_by_type: dict[type[cst.CSTNode], tuple[list[int], list[cst.CSTNode]]] = {}
+        bindings = Bindings(walk)
+        self._bindings = bindings.by_scope
+        self._star_imports = bindings.star_imports
+        self._stores = bindings.stores
+        self._found: dict[cst.Name, Binding | None] = {}  # asked for again and again
+        self._qualified: dict[cst.CSTNode, str] = {}
         self._line_starts = [0]
         for line in source.split("\n"):
             self._line_starts.append(self._line_starts[-1] + len(line) + 1)
-        index = _Index(self)
-        self.module.visit(index)
-        self.parents = index.parents
-        self._by_type = index.by_type
-        self._sorted_by_type: dict[type[cst.CSTNode], tuple[list[int], list[cst.CSTNode]]] = {}
-        self._bindings = index.bindings
-        self._found: dict[cst.Name, Binding | None] = {}  # asked for again and again
-        for names in self._bindings.values():
-            for bindings in names.values():
-                bindings.sort(key=lambda binding: binding.offset)
-        self._star_imports = index.star_imports
-        self._stores = index.stores
 
     # -- places ---------------------------------------------------------------------------------------------
 
     def span(self, node: cst.CSTNode) -> tuple[int, int]:
         """Start and end offset of a node's own text, without the space around it."""
-        place = self._ranges[node]
-        return (
-            self._line_starts[place.start.line - 1] + place.start.column,
-            self._line_starts[place.end.line - 1] + place.end.column,
-        )
+        return self._spans[id(node)]
 
     def start(self, node: cst.CSTNode) -> int:
         """Offset of a node's first character."""
-        return self.span(node)[0]
+        return self._spans[id(node)][0]
 
     def text(self, node: cst.CSTNode) -> str:
         """A node's own text, as written."""
@@ -140,8 +117,8 @@ class Tree:
     def statement(self, node: cst.CSTNode) -> Statement:
         """The innermost whole statement (line) that holds a node."""
         for candidate in (node, *self.ancestors(node)):
-            if isinstance(candidate, (cst.SimpleStatementLine, cst.BaseCompoundStatement)):
-                return candidate
+            if type(candidate) in _STATEMENTS:
+                return cast(Statement, candidate)
         raise LookupError("the node stands in no statement")
 
     def top_statement(self, node: cst.CSTNode) -> Statement:
@@ -151,11 +128,11 @@ class Tree:
 
     def scope(self, node: cst.CSTNode) -> cst.CSTNode:
         """The function, class, lambda, comprehension or module whose names a node sees first."""
-        return next((a for a in self.ancestors(node) if isinstance(a, _SCOPES)), self.module)
+        return next((a for a in self.ancestors(node) if type(a) in SCOPES), self.module)
 
     def function(self, node: cst.CSTNode) -> cst.FunctionDef | None:
         """The innermost function definition around a node."""
-        return next((a for a in self.ancestors(node) if isinstance(a, cst.FunctionDef)), None)
+        return next((a for a in self.ancestors(node) if type(a) is cst.FunctionDef), None)
 
     def is_live(self, node: cst.CSTNode) -> bool:
         """False inside `if False:` and the like: code that never runs as the notebook stands."""
@@ -215,14 +192,19 @@ class Tree:
             own = own and not isinstance(scope, (cst.FunctionDef, cst.Lambda))
             scope = self.scope(scope)
 
-    def qualified(self, node: cst.CSTNode, depth: int = 8) -> str:
+    def qualified(self, node: cst.CSTNode) -> str:
         """The full dotted name an expression stands for, through imports and plain aliases.
 
         `Cfg` is `trl.SFTConfig` after `from trl import SFTConfig as Cfg`. A name the notebook binds to
         anything else is `.name`; an unknown or builtin name is itself; no name at all is the empty string.
         """
+        if node not in self._qualified:
+            self._qualified[node] = self._qualify(node, 8)
+        return self._qualified[node]
+
+    def _qualify(self, node: cst.CSTNode, depth: int) -> str:
         if isinstance(node, cst.Attribute):
-            base = self.qualified(node.value, depth)
+            base = self._qualify(node.value, depth)
             return f"{base}.{node.attr.value}" if base else ""
         if not isinstance(node, cst.Name):
             return ""
@@ -232,7 +214,7 @@ class Tree:
         if binding.imported is not None:
             return binding.imported
         if isinstance(binding.value, (cst.Name, cst.Attribute)) and depth:
-            return self.qualified(binding.value, depth - 1) or f".{node.value}"
+            return self._qualify(binding.value, depth - 1) or f".{node.value}"
         return f".{node.value}"
 
     def family(self, node: cst.CSTNode, depth: int = 8) -> str:
@@ -328,9 +310,9 @@ class Tree:
         return loads
 
     def _is_imported(self, node: cst.CSTNode) -> bool:
-        while isinstance(node, cst.Attribute):
+        while type(node) is cst.Attribute:
             node = self.parents[node]
-        return isinstance(node, (cst.ImportAlias, cst.ImportFrom))
+        return type(node) in _IMPORTS
 
 
 def _is_label(node: cst.Name, parent: cst.CSTNode) -> bool:
@@ -368,115 +350,3 @@ def head(statement: cst.CSTNode) -> cst.CSTNode:
     """A statement's first node in the text: its first decorator, where it has one."""
     decorators = getattr(statement, "decorators", ())
     return decorators[0] if decorators else statement
-
-
-def placeholder(node: cst.CSTNode) -> int | None:
-    """The number of the IPython form a call stands for."""
-    if isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value == PLACEHOLDER:
-        return int(cst.ensure_type(node.args[0].value, cst.Integer).value)
-    return None
-
-
-def dotted(node: cst.CSTNode) -> str:
-    """`a.b.c` for a chain of plain names, else the empty string."""
-    if isinstance(node, cst.Name):
-        return node.value
-    if isinstance(node, cst.Attribute):
-        base = dotted(node.value)
-        return f"{base}.{node.attr.value}" if base else ""
-    return ""
-
-
-class _Index(cst.CSTVisitor):
-    """Collect parents, nodes by class, and bindings by scope, in one walk."""
-
-    def __init__(self, tree: Tree) -> None:
-        self.tree = tree
-        self.parents: dict[cst.CSTNode, cst.CSTNode] = {}
-        self.by_type: dict[type[cst.CSTNode], list[cst.CSTNode]] = defaultdict(list)
-        self.bindings: dict[cst.CSTNode, dict[str, list[Binding]]] = defaultdict(lambda: defaultdict(list))
-        self.star_imports: list[str] = []
-        self.stores: set[cst.CSTNode] = set()
-        self.stack: list[cst.CSTNode] = []
-        self.scopes: list[cst.CSTNode] = []
-        self.globals: dict[cst.CSTNode, set[str]] = defaultdict(set)
-
-    def on_visit(self, node: cst.CSTNode) -> bool:
-        if self.stack:
-            self.parents[node] = self.stack[-1]
-        self.stack.append(node)
-        self.by_type[type(node)].append(node)
-        self._bind(node)
-        if isinstance(node, _SCOPES):
-            self.scopes.append(node)
-        return True
-
-    def on_leave(self, original_node: cst.CSTNode) -> None:
-        self.stack.pop()
-        if self.scopes and self.scopes[-1] is original_node and self.stack:
-            self.scopes.pop()
-
-    def _add(self, name: str, at: cst.CSTNode, **binding: object) -> None:
-        scope = self.scopes[-1]
-        if name in self.globals[scope]:
-            scope = self.scopes[0]
-        offset = self._in_effect(at)
-        self.bindings[scope][name].append(Binding(offset, **binding))  # type: ignore[arg-type]
-
-    def _in_effect(self, node: cst.CSTNode) -> int:
-        """Where a name that a node binds begins to stand for what is bound."""
-        if isinstance(node, (cst.For, cst.FunctionDef, cst.ClassDef)):
-            return self.tree.start(node.body) - 1
-        start, end = self.tree.span(node)
-        return end - 1 if isinstance(node, _VALUES) else start
-
-    def _bind(self, node: cst.CSTNode) -> None:
-        if isinstance(node, cst.Import):
-            for alias in node.names:
-                full = dotted(alias.name)
-                if alias.asname is not None:
-                    self._add(dotted(alias.asname.name), alias, node=node, imported=full)
-                else:
-                    first = full.split(".")[0]
-                    self._add(first, alias, node=node, imported=first)
-        elif isinstance(node, cst.ImportFrom):
-            module = "." * len(node.relative) + (dotted(node.module) if node.module else "")
-            if isinstance(node.names, cst.ImportStar):
-                self.star_imports.append(module)
-                return
-            for alias in node.names:
-                name = dotted(alias.asname.name) if alias.asname else dotted(alias.name)
-                self._add(name, alias, node=node, imported=f"{module}.{dotted(alias.name)}")
-        elif isinstance(node, cst.Assign):
-            for target in node.targets:
-                value = node.value if isinstance(target.target, cst.Name) else None
-                self._target(target.target, node, value)
-        elif isinstance(node, cst.AnnAssign):
-            self._target(node.target, node, node.value)
-        elif isinstance(node, (cst.AugAssign, cst.For, cst.NamedExpr)):
-            self._target(node.target, node, node.value if isinstance(node, cst.NamedExpr) else None)
-        elif isinstance(node, cst.CompFor):
-            self._target(node.target, node, None)
-        elif isinstance(node, cst.WithItem) and node.asname is not None:
-            self._target(node.asname.name, node, None)
-        elif isinstance(node, cst.ExceptHandler) and node.name is not None:
-            self._target(node.name.name, node, None)
-        elif isinstance(node, (cst.FunctionDef, cst.ClassDef)):
-            self._add(node.name.value, node, node=node)
-        elif isinstance(node, cst.Param):
-            self._add(node.name.value, node, node=node)
-        elif isinstance(node, cst.Global):
-            self.globals[self.scopes[-1]].update(item.name.value for item in node.names)
-        elif isinstance(node, (cst.MatchAs, cst.MatchStar)) and node.name is not None:
-            self._target(node.name, node, None)
-
-    def _target(self, target: cst.CSTNode, node: cst.CSTNode, value: cst.BaseExpression | None) -> None:
-        if isinstance(target, cst.Name):
-            if not isinstance(node, cst.AugAssign):
-                self.stores.add(target)
-            self._add(target.value, node, node=node, value=value)
-        elif isinstance(target, (cst.Tuple, cst.List)):
-            for element in target.elements:
-                self._target(element.value, node, None)
-        elif isinstance(target, cst.StarredElement):
-            self._target(target.value, node, None)

@@ -6,17 +6,20 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from nb2ddp.facts.drawn import DISPLAY, drawings
 from nb2ddp.facts.effects import Does
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Edit, Remove, Replace
 
-_DISPLAY = frozenset(
+_DISPLAY = DISPLAY | {
     f"{module}.{name}"
     for module in ("IPython.display", "IPython.core.display", "IPython.core.display_functions")
-    for name in ("display", "clear_output", "display_html", "display_markdown", "display_png", "display_pretty")
-) | {"display"}
+    for name in ("clear_output", "display_html", "display_markdown", "display_png", "display_pretty")
+}
+#: IPython's classes of a text to read.
+_TEXTS = frozenset({"Code", "HTML", "JSON", "Latex", "Markdown", "Math", "Pretty", "TextDisplayObject"})
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -29,6 +32,9 @@ def find(program: Program) -> Iterator[Finding]:
         if any(start <= tree.start(call) < end for start, end in gone):
             continue
         statement = program.alone(call)
+        if statement in drawings(program):
+            gone.append(tree.span(call))
+            continue  # DDP312
         if statement is None and name not in _DISPLAY:
             if isinstance(tree.parents[call], cst.Arg):
                 continue  # an argument of a display call, or reported with its import
@@ -70,14 +76,36 @@ def find(program: Program) -> Iterator[Finding]:
 
 
 def _without(program: Program, call: cst.Call, statement: cst.Expr | None) -> Edit:
-    """Drop a display call; arguments that have an effect stay as a statement."""
+    """Print what is shown after training or by a function; else drop it, but for arguments that have an effect."""
     tree = program.tree
+    lasting = tree.function(call) is not None or program.execution.is_after_training(call)
+    if statement is not None and lasting and (texts := _texts(program, call)):
+        return Replace(call, f"print({', '.join(texts)})")
     working = [part for a in call.args for part in _working(program, a.value)]
     if not working:
         return Remove(statement) if statement is not None else Replace(call, "None")
     return Replace(
         call, ", ".join(f"({tree.text(p)})" if isinstance(p, cst.NamedExpr) else tree.text(p) for p in working)
     )
+
+
+def _texts(program: Program, call: cst.Call) -> list[str]:
+    """What a display shows that can be printed; none of `clear_output()`, or of a file that is there."""
+    name = program.tree.qualified(call.func)
+    shown = [each.value for each in call.args if each.keyword is None]
+    if name in _DISPLAY:
+        return [] if name.endswith("clear_output") else [text for each in shown for text in _printed(program, each)]
+    return _printed(program, call)
+
+
+def _printed(program: Program, value: cst.BaseExpression) -> list[str]:
+    """The text of a value; of an object of IPython's, that of the text that it holds."""
+    tree = program.tree
+    made = tree.qualified(value.func) if isinstance(value, cst.Call) else ""
+    if not isinstance(value, cst.Call) or not _is_ipython(made):
+        return [tree.text(value)]
+    is_text = made.rsplit(".", 1)[-1] in _TEXTS and value.args and value.args[0].keyword is None
+    return [tree.text(value.args[0].value)] if is_text else []
 
 
 def _is_shown(program: Program, node: cst.BaseExpression) -> bool:
@@ -138,7 +166,8 @@ def _widgets(program: Program) -> Iterator[tuple[str, cst.CSTNode]]:
 RULE = Rule(
     code="DDP308",
     name="display-call",
-    summary="`display(...)`, the classes of IPython.display and their imports go.",
+    summary="`display(...)`, the classes of IPython.display and their imports go; after the last training, and in"
+    " functions, what they show is printed.",
     why="They draw in a notebook; in a script they print an object's name, or fail. Names are resolved: `Audio` of "
     "datasets stays.",
     find=find,
@@ -158,6 +187,24 @@ dataset = dataset.cast_column("audio", Audio(sampling_rate = 16000))
 for text in texts:
     pass
 print("done")
+""",
+        ),
+        Example(
+            """\
+from IPython.display import HTML, Markdown, clear_output, display
+def show(row):
+    clear_output()
+    display(Markdown(row["text"]))
+show(rows[0])
+trainer.train()
+display(scores, HTML(scores.to_html()))
+""",
+            """\
+def show(row):
+    print(row["text"])
+show(rows[0])
+trainer.train()
+print(scores, scores.to_html())
 """,
         ),
         Example("def display(x):\n    return x\ny = display(1)\n"),

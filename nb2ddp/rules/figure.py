@@ -2,52 +2,157 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import libcst as cst
 
+from nb2ddp.facts.drawn import drawings
+from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
-from nb2ddp.syntax.edits import Edit, InsertAfter, Remove, Replace
-from nb2ddp.syntax.tree import small_statements
+from nb2ddp.syntax.edits import InsertAfter, Remove, Replace
+from nb2ddp.syntax.tree import Statement, Tree, small_statements
+
+_PYPLOT = re.compile(r"matplotlib\.pyplot\.\w+")
+_DRAWS = frozenset("bar barh boxplot contour errorbar fill_between hist imshow pie plot scatter semilogy step".split())
 
 
 def find(program: Program) -> Iterator[Finding]:
     tree = program.tree
-    shows = [
-        call
-        for call in tree.of(cst.Call)
-        if tree.qualified(call.func) in ("matplotlib.pyplot.show", "pylab.show") and tree.is_live(call)
-    ]
-    for number, call in enumerate(shows, start=1):
-        statement = program.alone(call)
-        if statement is None:
-            continue
+    for statement, drawing in drawings(program).items():
         line = tree.statement(statement)
-        if not isinstance(call.func, cst.Attribute) or len(small_statements(line)) != 1:
-            edit: Edit = Remove(statement)
-            if isinstance(call.func, cst.Attribute) and not program.execution.runs(call):
-                plt = tree.text(call.func.value)
-                edit = Replace(statement, f'{plt}.savefig("figure_{number}.png"); {plt}.close()')
-            yield Finding(call, "a script has no notebook to draw in", (edit,))
-            continue
-        pyplot = tree.text(call.func.value)
-        close = f"{pyplot}.close()"
-        guard = program.placement.on_main_process(statement)
-        edits = (Replace(statement, f'{pyplot}.savefig("figure_{number}.png")'), *guard, InsertAfter(line, close))
-        yield Finding(call, "a script has no notebook to draw in: the figure is saved", edits)
+        alone = len(small_statements(line)) == 1
+        after = not program.execution.runs(statement)
+        code, edits = drawing.code(program)
+        pyplot = tree.text(drawing.value) if drawing.library == "pyplot" else ""
+        if not code or (not after and (not alone or drawing.library in ("image", "audio"))):
+            yield Finding(statement, "a script has no notebook to draw in", (Remove(statement),))
+        elif not alone:
+            code = f"{code}; {pyplot}.close()" if pyplot else code
+            yield Finding(statement, "a script has no notebook to draw in", (Replace(statement, code), *edits))
+        elif pyplot and _is_saved(program, line, pyplot):
+            yield Finding(statement, "the notebook saves the figure itself", (Replace(statement, f"{pyplot}.close()"),))
+        else:
+            code = re.sub(r"\n(?!\n)", "\n" + _indentation(tree, line), code)
+            edits = (Replace(statement, code), *program.placement.on_main_process(statement), *edits)
+            close = (InsertAfter(line, f"{pyplot}.close()"),) if pyplot else ()
+            yield Finding(statement, "a script has no notebook to draw in: a file keeps it", (*edits, *close))
+    yield from _left_open(program)
+
+
+def _left_open(program: Program) -> Iterator[Finding]:
+    """Figures that a cell leaves to Jupyter, which shows them at the cell's end."""
+    tree = program.tree
+    number = sum(drawing.library in ("pyplot", "figure") for drawing in drawings(program).values())
+    drawn: dict[int, list[cst.Call]] = {}
+    for call in program.execution.calls(_PYPLOT, phase=Phase.AFTER):
+        if tree.function(call) is None and program.execution.is_after_training(call):
+            drawn.setdefault(program.cell_at(tree.start(call)).number, []).append(call)
+    for calls in drawn.values():
+        names = {tree.qualified(call.func).rsplit(".", 1)[-1] for call in calls}
+        owner = calls[0].func
+        if isinstance(owner, cst.Attribute) and names & _DRAWS and not names & {"show", "savefig", "close"}:
+            number += 1
+            pyplot = tree.text(owner.value)
+            keep = f'{pyplot}.savefig("figure_{number}.png")\n{pyplot}.close()'
+            said = "the notebook shows this figure at the cell's end: a file keeps it"
+            yield Finding(calls[-1], said, (InsertAfter(tree.top_statement(calls[-1]), keep),))
+
+
+def _indentation(tree: Tree, line: Statement) -> str:
+    return tree.source[tree.line_start(tree.start(line)) : tree.start(line)]
+
+
+def _is_saved(program: Program, line: Statement, pyplot: str) -> bool:
+    """True where the statement above saves the figure."""
+    tree = program.tree
+    suite = list(getattr(tree.parents[line], "body", ()))
+    above = suite[suite.index(line) - 1] if line in suite and suite.index(line) else None
+    return above is not None and tree.text(above).startswith((f"{pyplot}.savefig(", "fig.savefig("))
 
 
 RULE = Rule(
     code="DDP312",
     name="figure-shown",
-    summary='`plt.show()` becomes `plt.savefig("figure_1.png")`, on the main process.',
-    why="A job on a server has no screen.",
+    summary='`plt.show()` becomes `plt.savefig("figure_1.png")`, on the main process; after the last training images'
+    " and sounds are kept in files too.",
+    why="A job on a server has no screen. What a notebook draws or plays after training is what it was run for.",
     find=find,
     examples=(
         Example(
             "import matplotlib.pyplot as plt\nplt.plot(losses)\nplt.show()\n",
             'import matplotlib.pyplot as plt\nplt.plot(losses)\nplt.savefig("figure_1.png")\nplt.close()\n',
+        ),
+        Example(
+            "import matplotlib.pyplot as plt\nfor rows in parts:\n    plt.plot(rows)\n    plt.show()\n",
+            """\
+import matplotlib.pyplot as plt
+import itertools
+
+figure_1_files = itertools.count(1)
+for rows in parts:
+    plt.plot(rows)
+    plt.savefig(f"figure_1_{next(figure_1_files)}.png")
+    plt.close()
+""",
+        ),
+        Example(
+            """\
+import matplotlib.pyplot as plt
+import plotly.express as px
+from PIL import Image
+from IPython.display import Audio, display
+trainer.train()
+figure, axes = plt.subplots()
+figure.show()
+px.line(losses).show()
+# %%
+scan = Image.open("scan.png").convert("L")
+scan
+# %%
+display(row["image"])
+# %%
+for text in texts:
+    display(Audio(speak(text), rate = 24000))
+""",
+            """\
+import matplotlib.pyplot as plt
+import plotly.express as px
+from PIL import Image
+from IPython.display import Audio, display
+trainer.train()
+figure, axes = plt.subplots()
+figure.savefig("figure_1.png")
+px.line(losses).write_html("plot_1.html")
+# %%
+scan = Image.open("scan.png").convert("L")
+scan.save("image_1.png")
+# %%
+row["image"].save("image_2.png")
+# %%
+import itertools
+
+audio_1_files = itertools.count(1)
+for text in texts:
+    import wave
+
+    import numpy as np
+
+    waveform = np.asarray(speak(text), dtype=float)
+    with wave.open(f"audio_1_{next(audio_1_files)}.wav", "wb") as file:
+        file.setparams((1, 2, 24000, 0, "NONE", ""))
+        file.writeframes((waveform / abs(waveform).max() * 32767).astype("<i2").tobytes())
+""",
+        ),
+        Example(
+            "import matplotlib.pyplot as plt\nplt.savefig(path)\nplt.show()\n",
+            "import matplotlib.pyplot as plt\nplt.savefig(path)\nplt.close()\n",
+        ),
+        Example(
+            "import matplotlib.pyplot as plt\ntrainer.train()\n# %%\nplt.plot(losses)\nplt.title('Loss')\n",
+            "import matplotlib.pyplot as plt\ntrainer.train()\n# %%\nplt.plot(losses)\nplt.title('Loss')\n"
+            'plt.savefig("figure_1.png")\nplt.close()\n',
         ),
         Example("window.show()\n"),
     ),

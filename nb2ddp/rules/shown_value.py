@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from nb2ddp.facts.drawn import drawings
 from nb2ddp.facts.looking import gives_a_value, only_looks
 from nb2ddp.facts.names import is_stop
 from nb2ddp.facts.program import Program
@@ -20,6 +21,7 @@ def find(program: Program) -> Iterator[Finding]:
             not isinstance(last, cst.Expr)
             or isinstance(last.value, (cst.SimpleString, cst.ConcatenatedString, cst.Ellipsis))
             or is_stop(program, last)
+            or last in drawings(program)
         ):
             continue
         after = program.execution.is_after_training(last)

@@ -1,0 +1,166 @@
+"""What a notebook draws or plays: figures, images and sounds, each with the file that keeps it in a script."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import libcst as cst
+
+from nb2ddp.facts.effects import Does
+from nb2ddp.facts.program import Program
+from nb2ddp.syntax.edits import Edit, InsertBefore
+from nb2ddp.syntax.tree import argument, small_statements
+
+#: IPython's own function, under each of its full names.
+DISPLAY = frozenset(
+    {"display", "IPython.display.display", "IPython.core.display.display", "IPython.core.display_functions.display"}
+)
+_PYPLOT_SHOW = frozenset({"matplotlib.pyplot.show", "pylab.show"})
+_SOUND = re.compile(r"IPython\.(core|lib)?\.?display\.Audio")
+_IMAGE_NAME = re.compile(r"(\w*_)?(image|img|picture|photo)(_?\d+)?")
+#: By library: how files are named, their suffix, and the method that writes one.
+_FILES: Final = {
+    "pyplot": ("figure", "png", "savefig"),
+    "figure": ("figure", "png", "savefig"),
+    "plotly": ("plot", "html", "write_html"),
+    "image": ("image", "png", "save"),
+    "audio": ("audio", "wav", ""),
+}
+#: Methods that give the like of what they are called on.
+_KEEPING = frozenset("convert copy crop resize rotate update_layout update_traces".split())
+_FIGURE_CALL = re.compile(r"matplotlib\.(pyplot\.(figure|subplots|gcf)|figure\.Figure)")
+_IMAGE_CALL = re.compile(r"PIL\.Image\.\w+")
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """One place where a notebook draws or plays something.
+
+    Attributes:
+        statement: what draws it, and does nothing else.
+        library: pyplot itself, a figure of matplotlib's or plotly's, an image, or a sound.
+        value: what is drawn; for pyplot, the name that it goes by.
+        number: its number among those of its kind.
+    """
+
+    statement: cst.Expr
+    library: str
+    value: cst.BaseExpression
+    number: int
+
+    def code(self, program: Program) -> tuple[str, tuple[Edit, ...]]:
+        """The statements that keep it in a file (none for a file that is there), and an edit that they rely on."""
+        tree = program.tree
+        stem, suffix, method = _FILES[self.library]
+        stem, edits, file = f"{stem}_{self.number}", tuple[Edit, ...](), f'"{stem}_{self.number}.{suffix}"'
+        if any(isinstance(above, (cst.For, cst.While, cst.FunctionDef)) for above in tree.ancestors(self.statement)):
+            counter = program.name(f"{stem}_files")
+            file = f'f"{stem}_{{next({counter})}}.{suffix}"'
+            counts = f"import itertools\n\n{counter} = itertools.count(1)"
+            edits = (InsertBefore(tree.top_statement(self.statement), counts),)
+        if self.library == "audio":
+            code = _sound(program, self.value, file)
+            return code, edits if code else ()
+        return f"{tree.text(self.value)}.{method}({file})", edits
+
+
+@lru_cache(maxsize=1)
+def drawings(program: Program) -> dict[cst.Expr, Drawing]:
+    """Every live place that draws, by its statement, in order."""
+    found: dict[cst.Expr, Drawing] = {}
+    numbers: dict[str, int] = {}
+    lasts = {program.last_statement(cell) for cell in program.code_cells}
+    for statement in program.tree.of(cst.Expr):
+        drawn = _drawn(program, statement, statement in lasts)
+        if drawn is None or not program.tree.is_live(statement):
+            continue
+        library, value = drawn
+        stem = _FILES[library][0]
+        numbers[stem] = numbers.get(stem, 0) + 1
+        found[statement] = Drawing(statement, library, value, numbers[stem])
+    return found
+
+
+def _drawn(program: Program, statement: cst.Expr, is_last: bool) -> tuple[str, cst.BaseExpression] | None:
+    """What a statement draws, and with what; None where it draws nothing that can be kept."""
+    tree, value = program.tree, statement.value
+    if isinstance(value, cst.Call):
+        name = tree.qualified(value.func)
+        if name in _PYPLOT_SHOW:
+            return ("pyplot", value.func.value) if isinstance(value.func, cst.Attribute) else None
+        if name in DISPLAY and len(value.args) == 1:
+            return _shown(program, value.args[0].value, named=True)
+        if isinstance(value.func, cst.Attribute) and value.func.attr.value == "show":
+            return _shown(program, value.func.value, named=False)
+    if is_last and program.execution.is_after_training(statement):
+        return _shown(program, value, named=False)
+    return None
+
+
+def _shown(program: Program, value: cst.BaseExpression, *, named: bool) -> tuple[str, cst.BaseExpression] | None:
+    """The library of a value that is drawn: by what made it or, where `named`, by a name that says so."""
+    tree = program.tree
+    made = _made_by(program, value)
+    if _SOUND.fullmatch(made):
+        return ("audio", value) if isinstance(value, cst.Call) else None
+    if _FIGURE_CALL.fullmatch(made):
+        return "figure", value
+    if made.startswith("plotly."):
+        return "plotly", value
+    key = value.slice[0].slice if isinstance(value, cst.Subscript) and len(value.slice) == 1 else None
+    last = tree.literal(key.value) if isinstance(key, cst.Index) else getattr(value, "value", None)
+    says = named and isinstance(last, str) and isinstance(value, (cst.Name, cst.Subscript))
+    return ("image", value) if _IMAGE_CALL.fullmatch(made) or (says and _IMAGE_NAME.fullmatch(str(last))) else None
+
+
+def _made_by(program: Program, value: cst.BaseExpression) -> str:
+    """The full name of the call that made a value, through a name: of `figure, axes = plt.subplots()` too."""
+    tree = program.tree
+    made: cst.CSTNode = tree.value(value)
+    if isinstance(value, cst.Name) and (binding := tree.binding(value)) is not None:
+        node = binding.node
+        first = node.targets[0].target if isinstance(node, cst.Assign) else None
+        names = tree.text(first).strip("( ").split(",") if isinstance(first, cst.Tuple) else []
+        if isinstance(node, cst.Assign) and names[:1] == [value.value]:
+            made = node.value
+    while isinstance(made, cst.Call) and isinstance(made.func, cst.Attribute) and made.func.attr.value in _KEEPING:
+        made = made.func.value
+    return tree.qualified(made.func) if isinstance(made, cst.Call) else ""
+
+
+def _sound(program: Program, player: cst.BaseExpression, file: str) -> str:
+    """Write what `Audio(samples, rate = 24000)` plays, as it does: scaled to the loudest sample."""
+    tree = program.tree
+    call = cst.ensure_type(player, cst.Call)
+    samples, rate = argument(call, "data", 0), argument(call, "rate", 4)
+    if samples is None or rate is None or isinstance(tree.value(samples.value), cst.SimpleString):
+        return ""  # it plays a file that is there
+    if _is_written(program, player, tree.text(samples.value)) or len(small_statements(tree.statement(player))) != 1:
+        return ""
+    numpy = next((name for name in ("np", "numpy") if _is_numpy(program, name, player)), "")
+    imports = "import wave\n" + ("" if numpy else "\nimport numpy as np\n")
+    waveform, opened = program.name("waveform"), program.name("file")
+    return (
+        f"{imports}\n{waveform} = {numpy or 'np'}.asarray({tree.text(samples.value)}, dtype=float)\n"
+        f'with wave.open({file}, "wb") as {opened}:\n'
+        f'    {opened}.setparams((1, 2, {tree.text(rate.value)}, 0, "NONE", ""))\n'
+        f'    {opened}.writeframes(({waveform} / abs({waveform}).max() * 32767).astype("<i2").tobytes())'
+    )
+
+
+def _is_numpy(program: Program, name: str, place: cst.CSTNode) -> bool:
+    binding = program.tree.bound(name, place)
+    return binding is not None and binding.imported == "numpy"
+
+
+def _is_written(program: Program, place: cst.CSTNode, text: str) -> bool:
+    """True where the same cell writes the same to a file of its own."""
+    cell = program.cell_at(program.tree.start(place)).number
+    return any(
+        text in [program.tree.text(each.value) for each in call.args]
+        for call in program.execution.calls(does=Does.WRITE)
+        if program.cell_at(program.tree.start(call)).number == cell
+    )

@@ -1,0 +1,197 @@
+"""What differs: between a notebook and its script, and between the processes of the script."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import IO, Any
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing that differs: a kind (see `KINDS`), the script's line (0: none), and what it is."""
+
+    kind: str
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} line {self.line}: {self.text}"
+
+
+@cache
+def server() -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.imitation.server"]
+    return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def execute(cells: list[str], world: int) -> dict[str, Any]:
+    """Execute cells, or one script, in `world` processes: their joint calls and their ends."""
+    asked, answered = server().stdin, server().stdout
+    assert isinstance(asked, IO | object)
+    asked.write(json.dumps({"cells": cells, "world": world}) + "\n")  # type: ignore[union-attr]
+    asked.flush()  # type: ignore[union-attr]
+    return dict(json.loads(answered.readline()))  # type: ignore[union-attr]
+
+
+def differences(script: str, cells: list[str] | None = None) -> list[Difference]:
+    """Execute a script on one process and on two, and its notebook's cells where they are given."""
+    try:
+        found = signatures(script)
+    except SyntaxError as error:  # this Python does not read it: nor the notebook then
+        own = [cell for cell in cells or () if not parses(cell)]
+        return [] if own else [Difference("syntax", error.lineno or 0, str(error))]
+    alone, both = execute([script], 1), execute([script], 2)
+    notebook = execute([*cells, ""], 1) if cells is not None else None
+    found += ends(script, alone, both, notebook)
+    found += parted(both)
+    found += [
+        Difference("untrained", 0, f"{len(run['ends'])} processes end without training")
+        for run in (alone, both)
+        if run["ends"][0]["end"][0] in ("end", "exit")
+        and not any(calls[0]["joint"] == "train" for calls in run["joint"])
+    ]
+    found += shared(both)
+    found += values(script, both)
+    told = said(script)
+    return [difference for difference in found if difference.line not in told]
+
+
+def said(script: str) -> set[int]:
+    """The lines of statements that a `TODO` above them speaks of."""
+    lines = script.split("\n")
+    told: set[int] = set()
+    for node in ast.walk(ast.parse(script)):
+        if isinstance(node, ast.stmt):
+            above = node.lineno - 1
+            while above and lines[above - 1].lstrip().startswith("#"):
+                if "# TODO[nb2ddp]" in lines[above - 1]:
+                    told.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+                above -= 1
+    return told
+
+
+def parses(source: str) -> bool:
+    try:
+        compile(source, "cell", "exec", flags=ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    except SyntaxError:
+        return False
+    return True
+
+
+def signatures(script: str) -> list[Difference]:
+    """Calls of functions of the setup block that do not meet their signature."""
+    tree = ast.parse(script)
+    names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.lineno < first_cell(script)}
+    forms = {}
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name in names:
+            stand_in = f"def {node.name}({ast.unparse(node.args)}): pass"
+            space: dict[str, Any] = {}
+            exec(stand_in, space)
+            forms[node.name] = inspect.signature(space[node.name])
+    found = []
+    for call in ast.walk(tree):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in forms:
+            named = {keyword.arg: 0 for keyword in call.keywords if keyword.arg}
+            if any(isinstance(arg, ast.Starred) for arg in call.args) or len(named) < len(call.keywords):
+                continue
+            try:
+                forms[call.func.id].bind(*call.args, **named)
+            except TypeError as error:
+                found.append(Difference("signature", call.lineno, f"{ast.unparse(call)}: {error}"))
+    return found
+
+
+def first_cell(script: str) -> int:
+    """The line where the setup block of a script ends."""
+    lines = script.split("\n")
+    starts = [n for n, line in enumerate(lines, start=1) if line.startswith("# %% ")]
+    return starts[1] if len(starts) > 1 else len(lines) + 1
+
+
+def ends(script: str, alone: dict[str, Any], both: dict[str, Any], notebook: dict[str, Any] | None) -> list[Difference]:
+    """Runs that stop where the notebook goes on, or go on where it stops."""
+    own = notebook["ends"][0]["end"] if notebook else ["end", "", 0, 0]
+    found = []
+    for title, run in (
+        ("one process", alone["ends"][0]),
+        ("rank 0 of 2", both["ends"][0]),
+        ("rank 1 of 2", both["ends"][1]),
+    ):
+        kind, text, line, _ = run["end"]
+        if kind in ("end", "exit") and text in ("", "0"):
+            if own[0] not in ("end", "exit") and title == "one process":
+                found.append(Difference("goes on", line, f"the notebook stops in cell {own[3]}: {own[0]}: {own[1]}"))
+        elif [kind, text] != own[:2]:
+            found.append(Difference("stops", line, f"{title}: {kind}: {text}"))
+    return found
+
+
+def parted(both: dict[str, Any]) -> list[Difference]:
+    """Joint calls that one process makes and the other does not."""
+    if any(end["end"][0] not in ("end", "exit") for end in both["ends"]):
+        return []
+    for calls in both["joint"]:
+        if len(calls) < 2:
+            call = calls[0]
+            return [Difference("parted", call["line"], f"only rank {call['rank']} calls {call['joint']}")]
+        if len({(call["joint"], call["line"]) for call in calls}) > 1:
+            text = " and ".join(f"rank {call['rank']} calls {call['joint']} at line {call['line']}" for call in calls)
+            return [Difference("parted", calls[0]["line"], text)]
+    return []
+
+
+def shared(both: dict[str, Any]) -> list[Difference]:
+    """What both processes do to others in one place."""
+    notes = [Counter((kind, what, line) for kind, what, line in end["notes"]) for end in both["ends"]]
+    found = []
+    for kind, what, line in sorted(notes[0].keys() & notes[1].keys()):
+        if kind in ("writes", "starts", "asks"):
+            found.append(Difference(f"both {kind.rstrip('s')}", line, what))
+    made = {what for note in notes for kind, what, _ in note if kind == "writes"}
+    found += [
+        Difference("early", line, f"rank {rank} reads {what} before it is written")
+        for rank, note in enumerate(notes)
+        for kind, what, line in note
+        if kind == "misses" and what in made
+    ]
+    found += [
+        Difference("draws", line, f"{what.split()[0]}, other numbers in each process")
+        for kind, what, line in sorted(notes[0].keys() - notes[1].keys())
+        if kind == "draws"
+    ]
+    return found
+
+
+def values(script: str, both: dict[str, Any]) -> list[Difference]:
+    """Names that have another value in the other process when they train."""
+    tree = ast.parse(script)
+    own = {
+        node.id
+        for statement in tree.body
+        if statement.lineno < first_cell(script)
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Name)
+    }
+    found: dict[str, Difference] = {}
+    for calls in both["joint"]:
+        if len(calls) == 2:
+            first, second = (call["names"] for call in calls)
+            for name in sorted(first.keys() & second.keys() - own):
+                one, two = first[name], second[name]
+                if one != two.replace("cuda:1", "cuda:0"):
+                    start = max(len(os.path.commonprefix((one, two))) - 30, 0)  # noqa: RUF071 # of texts
+                    text = f"{name} is {one[start:][:80]!r} and {two[start:][:80]!r}"
+                    found.setdefault(name, Difference("differs", calls[0]["line"], text))
+    return list(found.values())

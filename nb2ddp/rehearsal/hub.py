@@ -6,6 +6,7 @@ datasets use, and takes uploads without keeping them. The processes of a rehears
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
@@ -62,6 +63,7 @@ class Hub:
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
+        self.is_building = False
         self._builder: subprocess.Popen[str] | None = None
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
@@ -104,12 +106,15 @@ class Hub:
         request: dict[str, Any] = {"type": kind, "name": name, "folder": str(folder)}
         if kind == "datasets":
             request |= vars(self.hints.get(name, DataHints()))
+        self.is_building = True
         try:
             self._builder.stdin.write(json.dumps(request) + "\n")
             self._builder.stdin.flush()
             return self._builder.stdout.readline().strip()
         except OSError as error:
             return f"the program that builds stand-ins has ended: {error}"
+        finally:
+            self.is_building = False
 
 
 def _is_offered(kind: str, name: str, hints: Mapping[str, DataHints]) -> bool:
@@ -138,6 +143,11 @@ def _tag(path: Path) -> str:
 def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+
+        def handle(self) -> None:
+            """Answer until the other side leaves, in whatever way."""
+            with contextlib.suppress(ConnectionError):
+                super().handle()
 
         def log_message(self, format: str, *args: Any) -> None:
             """Say nothing: the processes say what they load."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,6 +44,7 @@ class Plan:
     unsloth: str  #: "real", "stand-in", or "" where it is not used
     data: dict[str, DataHints]
     files: tuple[Path, ...]  #: files beside the script that it names
+    packages: tuple[str, ...] = ()
     spread: tuple[tuple[int, str], ...] = ()  #: lines that load a model over all GPUs, or on a fixed one
     cells: dict[int, int] = field(default_factory=dict)  #: first line of a cell -> its number in the notebook
 
@@ -91,6 +93,7 @@ def read(path: Path, folder: Path | None = None) -> Plan:
         _unsloth(tree, text, trainers),
         dict(_data(tree)),
         tuple(_files(tree, folder or path.resolve().parent)),
+        tuple(sorted({module.split(".")[0] for module, _ in _imported(tree)} - set(sys.stdlib_module_names))),
         tuple(_spread(tree)),
         {
             number: int(mark[1] or 0)

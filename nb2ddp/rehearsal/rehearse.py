@@ -67,13 +67,15 @@ def rehearse(plan: Plan, options: Options, tell: Callable[[str], None] = lambda 
                         environ=environ,
                         limit=options.limit,
                         tell=partial(_tell, tell, name),
+                        is_served=lambda: hub.is_building,
                     )
                 )
                 if runs[0].stopped or runs[0].ranks[0].code:
                     break
         finally:
             hub.close()
-        return judge(plan, runs[0], runs[-1], trust=options.trust)
+        loads = [each for each, problem in hub.offered.items() if not problem]
+        return judge(plan, runs[0], runs[-1], loads, trust=options.trust)
 
 
 def _tell(tell: Callable[[str], None], name: str, text: str) -> None:

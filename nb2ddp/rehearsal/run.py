@@ -108,7 +108,14 @@ def launched(rank: int, processes: int, port: int) -> dict[str, str]:
 
 
 def run(
-    plan: Plan, folder: Path, processes: int, *, environ: Mapping[str, str], limit: float, tell: Callable[[str], None]
+    plan: Plan,
+    folder: Path,
+    processes: int,
+    *,
+    environ: Mapping[str, str],
+    limit: float,
+    tell: Callable[[str], None],
+    is_served: Callable[[], bool] = lambda: False,
 ) -> Run:
     """Run the script.
 
@@ -119,6 +126,7 @@ def run(
         environ: of the processes, from `environment`.
         limit: seconds after which they are stopped.
         tell: called with what happens, now and then.
+        is_served: whether something is made that a process waits for.
     """
     work, logs = folder / "work", folder / "logs"
     for path in (work, logs):
@@ -134,7 +142,7 @@ def run(
     try:
         for rank in range(processes):
             jobs.append(_started(script, logs, {**environ, **launched(rank, processes, port)}, rank))
-        stopped = _watch(jobs, logs, start + limit, tell)
+        stopped = _watch(jobs, logs, start + limit, tell, is_served)
         seconds = time.monotonic() - start
         ended = [job.poll() for job in jobs]
         if stopped:
@@ -158,13 +166,19 @@ def _started(script: Path, logs: Path, environ: Mapping[str, str], rank: int) ->
         )
 
 
-def _watch(jobs: list[subprocess.Popen[bytes]], logs: Path, end: float, tell: Callable[[str], None]) -> str:
+def _watch(
+    jobs: list[subprocess.Popen[bytes]],
+    logs: Path,
+    end: float,
+    tell: Callable[[str], None],
+    is_served: Callable[[], bool],
+) -> str:
     """Wait until every process has ended, or until that has become hopeless; say why in that case."""
     used, still, failed = -1.0, time.monotonic(), None
     while any(job.poll() is None for job in jobs):
         now = time.monotonic()
         computed = sum(_computed(job.pid) for job in jobs if job.poll() is None)
-        if computed > used + 0.3 or computed < used:
+        if computed > used + 0.3 or computed < used or is_served():
             used, still = computed, now
         if failed is None and any(job.poll() for job in jobs):
             failed = now

@@ -25,6 +25,8 @@ _ENDLESS = re.compile(
     r"^\s*(top|htop|nvtop|yes)\b|^\s*ping\s+(?!.*-c\b)"
 )
 _NETWORK = ("ConnectionRefused", "ConnectionError", "URLError", "ConnectError", "MaxRetryError", "OfflineMode")
+#: What a process says, or ends with, once another one has failed.
+_AFTER_ANOTHER = re.compile(r"DistBackendError|Connection (closed|reset) by peer|ended with code -?\d+$")
 _NOT_OURS = ("NotImplementedError", "ModuleNotFoundError")
 
 
@@ -85,18 +87,19 @@ class Verdict:
         return 2 if self.obstacle else 1 if self.faults else 0
 
 
-def judge(plan: Plan, alone: Run, job: Run, *, trust: bool = False) -> Verdict:
+def judge(plan: Plan, alone: Run, job: Run, loads: Iterable[tuple[str, str]] = (), *, trust: bool = False) -> Verdict:
     """Compare the run of one process with that of several.
 
     Args:
         plan: the script.
         alone: its run as one process.
         job: its run as several; the same run where the first one did not end.
+        loads: what was asked of the hub: "models" or "datasets", and an id.
         trust: programs were started, so that what they cost is the script's own matter.
     """
     both = Both(plan, alone, job)
     rows = tuple(Row(asked, *answer(both)) for asked, answer in QUESTIONS)
-    return Verdict(plan, alone, job, rows, _obstacle(both), _needs(both), tuple(_notes(both, trust)))
+    return Verdict(plan, alone, job, rows, _obstacle(both), _needs(both, loads), tuple(_notes(both, trust)))
 
 
 @dataclass(frozen=True)
@@ -148,11 +151,12 @@ def reaches_its_end(both: Both) -> Answer:
         if end.get("error"):
             places.append(Place(end.get("inner"), f"{who}: {end['error']}: {end['message'][:300]}"))
         elif rank.code:
-            places.append(Place(end.get("line"), f"{who} ended with code {rank.code}"))
+            last = end or next((event for event in reversed(rank.events) if event["line"]), {})
+            places.append(Place(last.get("line"), f"{who} ended with code {rank.code}"))
         for training in _trainings(rank):
-            if training[-1]["kind"] != "trained" and end and not end.get("error"):
+            if training[-1]["kind"] != "trained" and end and end.get("line") != training[0]["line"]:
                 places.append(Place(training[0]["line"], f"{who}: this training did not end, and the script went on"))
-    places.sort(key=lambda place: "DistBackendError" in place.text or "Connection closed by peer" in place.text)
+    places.sort(key=lambda place: bool(_AFTER_ANOTHER.search(place.text)))
     if places:
         return State.FAULT, "no", tuple(places)
     if both.alone.stopped or both.job.stopped:
@@ -450,18 +454,22 @@ def _obstacle(both: Both) -> Place | None:
             if error == "ModuleNotFoundError" and "'" in message:
                 message += f": pip install {message.split(chr(39))[1].split('.')[0]}"
             return Place(end.get("inner"), f"{error}: {message[:300]}")
-        if rank.code and not end:
+        if rank.code and not end and rank is both.alone.ranks[0]:
             return Place(None, f"a process ended with code {rank.code} without a word: {rank.said[-300:]}")
     return None
 
 
-def _needs(both: Both) -> dict[str, tuple[str, ...]]:
-    """What the script asked for, by kind."""
-    wanted: dict[str, list[str]] = {}
+def _needs(both: Both, loads: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+    """What the script asks of its surroundings, by kind."""
+    wanted: dict[str, list[str]] = {"GPUs": ["one for each process"], "packages": list(both.plan.packages)}
+    for kind, name in loads:
+        wanted.setdefault({"models": "models", "datasets": "data sets"}[kind], []).append(name)
     for _, rank in both.everyone():
         for event in rank.seen("need"):
             wanted.setdefault(event["what"], []).append(str(event["name"]))
-    return {kind: tuple(dict.fromkeys(names)) for kind, names in wanted.items()}
+    if both.plan.files:
+        wanted["files"] = [str(file.relative_to(both.plan.folder)) for file in both.plan.files]
+    return {kind: tuple(dict.fromkeys(names)) for kind, names in wanted.items() if names}
 
 
 def _notes(both: Both, trust: bool) -> Iterator[str]:

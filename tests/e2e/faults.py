@@ -122,8 +122,9 @@ FAULTS = {
         (
             (
                 "\ntrainer = Trainer(",
-                "\nclass Own(Trainer):\n    def compute_loss(self, *args, **kwargs):\n"
-                "        return super().compute_loss(*args, **kwargs) / world_size\n\n\ntrainer = Own(",
+                "\nclass Own(Trainer):\n    def compute_loss(self, *args, return_outputs = False, **kwargs):\n"
+                "        found = super().compute_loss(*args, return_outputs = return_outputs, **kwargs)\n"
+                "        return found if return_outputs else found / world_size\n\n\ntrainer = Own(",
             ),
         ),
         (LOSSES,),

@@ -35,7 +35,7 @@ def _seeing(tokenizer: Any) -> Any:
         return base.__call__(self, "" if text is None else text, **kwargs)
 
     def apply(self: Any, conversation: Any, **kwargs: Any) -> Any:
-        return base.apply_chat_template(self, conversation, **kwargs)
+        return base.apply_chat_template(self, conversation, **{"tokenize": False, **kwargs})
 
     tokenizer.__class__ = type(base.__name__, (base,), {"__call__": call, "apply_chat_template": apply})
     tokenizer.tokenizer = tokenizer
@@ -64,7 +64,7 @@ class Fast:
         if num_labels is not None:
             loader, extra["num_labels"] = transformers.AutoModelForSequenceClassification, num_labels
         model = loader.from_pretrained(model_name, dtype="float32", **extra)
-        tokenizer = _seeing(transformers.AutoTokenizer.from_pretrained(model_name))
+        tokenizer = transformers.AutoTokenizer.from_pretrained(model_name)
         if given.get("max_seq_length"):
             tokenizer.model_max_length = int(given["max_seq_length"])
         return _equipped(model), tokenizer
@@ -95,6 +95,16 @@ class Fast:
     def for_training(model: Any, *_: Any, **__: Any) -> Any:
         """The model, ready to train."""
         return model.train()
+
+
+class FastSeeing(Fast):
+    """Stands for those whose models see and hear: a processor comes with them."""
+
+    @staticmethod
+    def from_pretrained(*args: Any, **given: Any) -> Any:
+        """The model, and a tokenizer in the place of its processor."""
+        model, tokenizer = Fast.from_pretrained(*args, **given)
+        return model, _seeing(tokenizer)
 
 
 class FastSentence(Fast):
@@ -212,8 +222,10 @@ def _extend(unsloth: ModuleType) -> None:
     for name in _CONFIGS:
         _lenient(getattr(trl, name))
         _older_keywords(getattr(trl, name.replace("Config", "Trainer")))
-    for name in ("FastLanguageModel", "FastModel", "FastTextModel", "FastVisionModel", "FastBaseModel"):
+    for name in ("FastLanguageModel", "FastTextModel"):
         setattr(unsloth, name, Fast)
+    for name in ("FastModel", "FastVisionModel", "FastBaseModel"):
+        setattr(unsloth, name, FastSeeing)
     helpers = {
         "FastSentenceTransformer": FastSentence,
         "PatchDPOTrainer": lambda: None,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import _collections_abc
 import functools
 import os
+import re
 import subprocess
 import sys
 from importlib.abc import Loader, MetaPathFinder
@@ -23,6 +25,8 @@ SERVICES = frozenset(
     "wandb trackio comet_ml mlflow neptune swanlab clearml google kaggle_secrets kaggle ollama openai vllm "
     "bitsandbytes gradio streamlit dotenv".split()
 )
+_SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|KEY|CREDENTIAL", re.IGNORECASE)
+_OF_LAUNCHER = frozenset("RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT".split())
 _SYSTEM = ("/dev/", "/proc/", "/sys/")
 
 
@@ -106,6 +110,7 @@ class Outside:
         """Watch from now on."""
         sys.addaudithook(self._audit)
         sys.meta_path.append(_Missing(self.log))
+        self._note_variables()
         if not self.is_trusted:
             self._replace_programs()
         for name, functions in (("torch", ("save",)), ("safetensors.torch", ("save_file", "save_model"))):
@@ -157,13 +162,28 @@ class Outside:
         if isinstance(address, tuple) and len(address) > 1 and address[1] and self.log.place():
             self.log.write("serve", port=address[1])
 
+    def _note_variables(self) -> None:
+        """Note the environment variables that the script itself reads; a secret that is missing has a stand-in."""
+        environ = type(os.environ)
+        original = environ.__getitem__
+
+        def getitem(self_: Any, name: str) -> str:
+            if not self._is_asked_by_script((os.__file__, _collections_abc.__file__)) or name in _OF_LAUNCHER:
+                return original(self_, name)
+            self.log.write("need", what="environment variables", name=name)
+            if name not in list(self_) and _SECRET.search(name):
+                return "rehearsal"
+            return original(self_, name)
+
+        environ.__getitem__ = getitem  # type: ignore[method-assign]
+
     def _replace_programs(self) -> None:
         """Let programs that the script itself starts do nothing, with success."""
         original = subprocess.Popen.__init__
         outside = self
 
         def init(self: Any, args: Any, *rest: Any, **kwargs: Any) -> None:
-            if outside._is_asked_by_script():
+            if outside._is_asked_by_script((subprocess.__file__,)):
                 outside.log.write("program", command=args if isinstance(args, str) else " ".join(map(str, args)))
                 args = [sys.executable, "-S", "-c", ""]
                 kwargs |= {"shell": False, "executable": None, "cwd": None}
@@ -176,10 +196,10 @@ class Outside:
         subprocess.Popen.__init__ = init  # type: ignore[method-assign]
         os.system = system
 
-    def _is_asked_by_script(self) -> bool:
-        """Whether the code that starts a program is the user's, not a library's."""
+    def _is_asked_by_script(self, between: Sequence[str]) -> bool:
+        """Whether the code above, but for that in the files `between`, is the user's, not a library's."""
         frame: Any = sys._getframe(2)
-        while frame and frame.f_code.co_filename == subprocess.__file__:
+        while frame and (frame.f_code.co_filename in between or frame.f_code.co_filename.startswith("<frozen")):
             frame = frame.f_back
         return frame is not None and (
             frame.f_code.co_filename == self.log.script or frame.f_code.co_filename.startswith(self.work)

@@ -297,6 +297,9 @@ class Settings:
     fail_on: Severity = setting(
         Severity.ERROR, "Exit with 1 on findings from this severity on (default error).", section="Findings"
     )
+    rehearse: bool = setting(
+        False, "Then train each script on the CPU: see `nb2ddp rehearse --help`.", section="What to do"
+    )
 
 
 #: What the command line and pyproject.toml both set.

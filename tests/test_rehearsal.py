@@ -179,7 +179,8 @@ def test_what_a_script_says_of_its_data(tmp_path: Path) -> None:
         'rows.map(lambda row: {"text": row["frage"] + row["antwort"]})\nTrainer(model).train()\n'
     )
     assert read(script).data == {
-        "me/rows": DataHints(("frage", "antwort"), ("dev", "train", "test", "validation"), ("deutsch",), 900)
+        "": DataHints(("frage", "antwort"), ("train", "test", "validation"), ("default",), 900),
+        "me/rows": DataHints(("frage", "antwort"), ("dev", "train", "test", "validation"), ("deutsch",), 900),
     }
 
 

@@ -95,6 +95,7 @@ def execute(request: Request) -> int:
         for line in next_steps(jobs, results):
             click.echo(report.printable(line), err=True)
     code = max((report.exit_code(r, p.fail_on) for r, p in zip(results, planned, strict=True)), default=0)
+    code = max(code, _rehearse(request, planned, results)) if mode in (Mode.WRITE, Mode.CHECK) else code
     return max(code, _hook(results, jobs)) if request.hook and mode is Mode.WRITE else code
 
 
@@ -244,6 +245,17 @@ def _diff_line(line: str) -> str:
         return click.style(text, bold=True)
     color = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1])
     return click.style(text, fg=color) if color else text
+
+
+def _rehearse(request: Request, planned: Sequence[Planned], results: Sequence[Result]) -> int:
+    """Rehearse the scripts of which that is asked and that are up to date now: the highest of the exit codes."""
+    from nb2ddp.cli import rehearse
+
+    codes = [0]
+    for each, result in zip(planned, results, strict=True):
+        if each.rehearse and result.status in (Status.CONVERTED, Status.UNCHANGED):
+            codes.append(rehearse.run(each.job.script, quiet=request.quiet, processes=each.processes))
+    return max(codes)
 
 
 def _hook(results: Sequence[Result], jobs: Sequence[Job]) -> int:

@@ -27,6 +27,12 @@ class Planned:
 
     job: Job
     fail_on: Severity
+    rehearse: bool = False
+
+    @property
+    def processes(self) -> int:
+        """Of a rehearsal: those of the job, from 2 up to what one machine trains on its CPU."""
+        return min(max(self.job.options.launch.processes, 2), 4)
 
 
 def plan(
@@ -54,7 +60,7 @@ def plan(
         settings = config.settings({**(found.values_for(each.path) if found else {}), **given})
         script = _script(each, settings, given)
         job = Job(each.path, script, settings.options, each.link, is_named=each.is_named)
-        planned.append(Planned(job, settings.fail_on))
+        planned.append(Planned(job, settings.fail_on, settings.rehearse))
     check_outputs([each.job for each in planned])
     return planned
 
@@ -66,7 +72,7 @@ def plan_one(argument: str | Path, script: Path, given: Mapping[str, Any], *, re
     settings = config.settings({**(found.values_for(notebook.path) if found else {}), **given})
     job = Job(notebook.path, script, settings.options, notebook.link)
     check_outputs([job])
-    return Planned(job, settings.fail_on)
+    return Planned(job, settings.fail_on, settings.rehearse)
 
 
 def _script(each: Input, settings: Settings, given: Mapping[str, Any]) -> Path:

@@ -53,7 +53,7 @@ class Hub:
     Args:
         folder: where they are built; what is there already is offered as it is.
         environment: of the program that builds them.
-        hints: what the script says about its data sets, by id.
+        hints: what the script says about its data sets, by id; under "" about any other.
     """
 
     folder: Path
@@ -105,7 +105,7 @@ class Hub:
         folder.parent.mkdir(parents=True, exist_ok=True)
         request: dict[str, Any] = {"type": kind, "name": name, "folder": str(folder)}
         if kind == "datasets":
-            request |= vars(self.hints.get(name, DataHints()))
+            request |= vars(self.hints.get(name) or self.hints.get("", DataHints()))
         self.is_building = True
         try:
             self._builder.stdin.write(json.dumps(request) + "\n")

@@ -146,9 +146,16 @@ def _constant(node: ast.AST | None) -> str | None:
 
 
 def _data(tree: ast.AST) -> Iterator[tuple[str, DataHints]]:
-    """Each data set that the script loads, with the columns, splits and configurations that it speaks of."""
+    """Each data set that the script loads, with the columns, splits and configurations that it speaks of.
+
+    "" is any other: one whose id a variable holds.
+    """
     used = tuple(dict.fromkeys(_columns(tree)))
+    spoken = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    usual = [text for text in spoken if re.fullmatch(r"(train|test|val|eval|dev)\w{0,12}", text)]
+    usual = [*dict.fromkeys([*usual, "train", "test", "validation"])]
     most = max([600, *(number for number in _sizes(tree) if number <= 20_000)])
+    yield "", DataHints(used, tuple(usual), ("default",), most)
     for node in ast.walk(tree):
         if not (isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "load_dataset" and node.args):
             continue
@@ -162,7 +169,7 @@ def _data(tree: ast.AST) -> Iterator[tuple[str, DataHints]]:
             name,
             DataHints(
                 used,
-                tuple(dict.fromkeys([*splits, "train", "test", "validation"])),
+                tuple(dict.fromkeys([*splits, *usual])),
                 (configuration or "default",),
                 most,
             ),
@@ -186,6 +193,8 @@ def _sizes(tree: ast.AST) -> Iterator[int]:
             yield from (
                 each.value for each in node.args if isinstance(each, ast.Constant) and isinstance(each.value, int)
             )
+        elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and type(node.slice.value) is int:
+            yield node.slice.value + 1
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield from map(int, re.findall(r"^\w+\[:(\d{1,6})\]$", node.value))
 

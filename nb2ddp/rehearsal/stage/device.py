@@ -90,7 +90,26 @@ def _give_kernel(utils: ModuleType) -> None:
         setattr(utils, "_ChunkedLogProbFunction", LogProbabilities)  # noqa: B010
 
 
+def _hear(audio: ModuleType) -> None:
+    """Decode sounds without torchcodec, which needs ffmpeg."""
+
+    def decode(self: Any, value: Any, **_: Any) -> Any:
+        import io
+
+        import numpy
+        import soundfile
+
+        array, rate = soundfile.read(io.BytesIO(value["bytes"]) if value.get("bytes") else value["path"])
+        if self.sampling_rate and self.sampling_rate != rate:
+            moments = numpy.linspace(0, len(array) - 1, int(len(array) * self.sampling_rate / rate))
+            array, rate = numpy.interp(moments, numpy.arange(len(array)), array), self.sampling_rate
+        return {"array": array.astype("float32"), "sampling_rate": rate, "path": value.get("path")}
+
+    audio.Audio.decode_example = decode
+
+
 def lay() -> None:
     """Do so once torch has been imported."""
     after_import("torch", _answer)
     after_import("trl.trainer.utils", _give_kernel)
+    after_import("datasets.features.audio", _hear)

@@ -186,7 +186,7 @@ class VisionCollator:
 def _lenient(config: Any) -> None:
     """Let a configuration take the fields that Unsloth adds to it, or that older versions of TRL had."""
     original = config.__init__
-    known = set(inspect.signature(original).parameters)
+    known = set(config.__dataclass_fields__)
 
     @functools.wraps(original)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -198,7 +198,7 @@ def _lenient(config: Any) -> None:
 def _older_keywords(trainer: Any) -> None:
     """Let a trainer take the keywords that Unsloth still takes: fields of its configuration, and `tokenizer`."""
     original = trainer.__init__
-    known = set(inspect.signature(original).parameters)
+    known = {name for each in trainer.__mro__ for name in inspect.signature(each.__init__).parameters}
 
     @functools.wraps(original)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:

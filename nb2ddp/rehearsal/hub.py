@@ -180,8 +180,19 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
 
         do_HEAD = do_GET
 
+        def body(self) -> bytes:
+            """What was sent, of a known length or in chunks."""
+            if "chunked" not in self.headers.get("Transfer-Encoding", ""):
+                return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            chunks = []
+            while size := int(self.rfile.readline().split(b";")[0], 16):
+                chunks.append(self.rfile.read(size))
+                self.rfile.readline()
+            self.rfile.readline()
+            return b"".join(chunks)
+
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            body = self.body()
             path = unquote(urlsplit(self.path).path)
             if path == "/api/validate-yaml":
                 self.say({"warnings": [], "errors": []})

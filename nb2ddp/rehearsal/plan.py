@@ -22,6 +22,7 @@ _CPU_TRAINERS = frozenset({"SFTTrainer", "UnslothTrainer", "Trainer"})
 _NEEDED = ("torch", "transformers", "accelerate", "datasets", "psutil")
 _SPREAD = ("auto", "balanced", "balanced_low_0", "sequential")
 _FIELDS = ("dataset_text_field", "text_column", "label_column")
+_SPLIT = r"(?!.*(runtime|loss|second|dataset|size|step|batch))(train|test|val|eval|dev)\w{0,12}"
 _NO_COLUMN = frozenset("input_ids attention_mask role content from value type user assistant system human gpt".split())
 
 
@@ -152,7 +153,7 @@ def _data(tree: ast.AST) -> Iterator[tuple[str, DataHints]]:
     """
     used = tuple(dict.fromkeys(_columns(tree)))
     spoken = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
-    usual = [text for text in spoken if re.fullmatch(r"(train|test|val|eval|dev)\w{0,12}", text)]
+    usual = [text for text in spoken if re.fullmatch(_SPLIT, text)]
     usual = [*dict.fromkeys([*usual, "train", "test", "validation"])]
     most = max([600, *(number for number in _sizes(tree) if number <= 20_000)])
     yield "", DataHints(used, tuple(usual), ("default",), most)
@@ -195,8 +196,20 @@ def _sizes(tree: ast.AST) -> Iterator[int]:
             )
         elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and type(node.slice.value) is int:
             yield node.slice.value + 1
+        elif isinstance(node, ast.keyword) and node.arg in ("train_size", "test_size"):
+            yield from _of_share(node.value)
+        elif isinstance(node, ast.Dict):
+            for key, value in zip(node.keys, node.values, strict=True):
+                if "/" in (_constant(key) or ""):
+                    yield from _of_share(value)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield from map(int, re.findall(r"^\w+\[:(\d{1,6})\]$", node.value))
+
+
+def _of_share(node: ast.AST) -> Iterator[int]:
+    """How many rows leave 64 where the script keeps this share of them."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, float) and 0 < node.value < 0.5:
+        yield int(64 / node.value)
 
 
 def _files(tree: ast.AST, folder: Path) -> Iterator[Path]:

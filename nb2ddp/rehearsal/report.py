@@ -9,6 +9,7 @@ from typing import Any
 
 from nb2ddp.rehearsal.verdict import Place, Row, State, Verdict
 
+_MOST = 6  # lines that are shown of one fault
 _MARKS = {State.GOOD: "✓", State.NOTE: "·", State.FAULT: "✗", State.UNKNOWN: "?"}
 
 
@@ -42,13 +43,17 @@ def text_lines(verdict: Verdict) -> Iterator[str]:
 
 
 def _where(verdict: Verdict, row: Row) -> Iterator[str]:
-    for place in row.places[:8]:
-        yield f"      {verdict.plan.place(place.line)}: {place.text.splitlines()[0]}"
-        source = verdict.plan.source(place.line)
-        if source:
+    """The lines that a fault is at, each once, with what is said of it."""
+    by_line: dict[int | None, list[str]] = {}
+    for place in row.places:
+        by_line.setdefault(place.line, []).append(place.text.splitlines()[0])
+    for line, texts in list(by_line.items())[:_MOST]:
+        more = f" (and {len(texts) - 1} more)" if len(texts) > 1 else ""
+        yield f"      {verdict.plan.place(line)}: {texts[0]}{more}"
+        if source := verdict.plan.source(line):
             yield f"          {source[:110]}"
-    if len(row.places) > 8:
-        yield f"      and {len(row.places) - 8} more"
+    if len(by_line) > _MOST:
+        yield f"      and {len(by_line) - _MOST} more lines"
 
 
 def as_data(verdict: Verdict) -> dict[str, Any]:

@@ -189,8 +189,10 @@ def _waiting(plan: Plan, run: Run) -> Iterator[Place]:
         elif open_calls:
             yield Place(open_calls[-1]["line"], f"rank {number} waits in {open_calls[-1]['name']}")
         else:
-            lines = re.findall(rf'{re.escape(plan.name)}", line (\d+)', rank.stack)
-            calls = re.findall(r'File ".*", line \d+ in (\w+)', rank.stack.partition("(most recent call first)")[2])
+            threads = rank.stack.split("\n\n")
+            main = next((each for each in threads if f'{plan.name}"' in each), "")
+            lines = re.findall(rf'{re.escape(plan.name)}", line (\d+)', main)
+            calls = re.findall(r'File ".*", line \d+ in (\w+)', main)
             yield Place(
                 int(lines[0]) if lines else None, f"rank {number} is in {calls[0] if calls else 'an unknown call'}"
             )
@@ -291,7 +293,8 @@ def same_losses(both: Both) -> Answer:
                 return _different_losses(both, number, a, b)
     if not seen:
         return State.UNKNOWN, "no loss was logged", ()
-    return State.GOOD, f"losses to {worst[0]:.0e}, gradient norms to {worst[1]:.1%}, {seen} steps", ()
+    state = State.NOTE if same_rows(both)[0] is State.FAULT else State.GOOD
+    return state, f"losses to {worst[0]:.0e}, gradient norms to {worst[1]:.1%}, {seen} steps", ()
 
 
 def _losses(training: list[Event]) -> list[dict[str, float]]:

@@ -208,12 +208,27 @@ def _older_keywords(trainer: Any) -> None:
             value = kwargs.pop(name)
             if hasattr(kwargs.get("args"), name):
                 setattr(kwargs["args"], name, value)
+        for name in ("train_dataset", "eval_dataset"):
+            if isinstance(kwargs.get(name), list):
+                kwargs[name] = _as_dataset(kwargs[name])
         data: Any = kwargs.get("train_dataset")
         if trainer.__name__ == "GRPOTrainer" and hasattr(data, "column_names"):
             kwargs["train_dataset"] = data.remove_columns([name for name in _SEEN if name in data.column_names])
         original(self, *args, **kwargs)
 
     trainer.__init__ = init
+
+
+def _as_dataset(rows: list[Any]) -> Any:
+    """A data set of conversations that a script holds in a list, without what is seen or heard in them."""
+    from datasets import Dataset
+
+    def text(message: Any) -> str:
+        content = message["content"]
+        return content if isinstance(content, str) else "".join(part.get("text") or "" for part in content)
+
+    turns = [[{"role": each["role"], "content": text(each)} for each in row["messages"]] for row in rows]
+    return Dataset.from_list([{"messages": each} for each in turns])
 
 
 def _extend(unsloth: ModuleType) -> None:

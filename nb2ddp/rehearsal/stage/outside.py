@@ -168,7 +168,8 @@ class Outside:
         original = environ.__getitem__
 
         def getitem(self_: Any, name: str) -> str:
-            if not self._is_asked_by_script((os.__file__, _collections_abc.__file__)) or name in _OF_LAUNCHER:
+            is_own = name in _OF_LAUNCHER or sys._getframe(1).f_code.co_name == "setdefault"
+            if is_own or not self._is_asked_by_script((os.__file__, _collections_abc.__file__)):
                 return original(self_, name)
             self.log.write("need", what="environment variables", name=name)
             if name not in list(self_) and _SECRET.search(name):

@@ -39,7 +39,7 @@ PUBLIC: dict[str, dict[str, str]] = {
     "mathvista": {"pid": "text", "question": "text", "decoded_image": IMAGE, "answer": "digits", "image": "text"},
     "kaira": {"audio": AUDIO, "text": "text"},
     "elise": {"audio": AUDIO, "text": "text"},
-    "emilia": {"mp3": AUDIO, "json": "transcript"},
+    "emilia": {"audio": AUDIO, "text": "text"},
     "codeforces-cots": {"messages": "messages", "prompt": "text", "generation": "text"},
     "dolphin-sft": {"system": "text", "question": "text", "accepted": "text", "rejected": "text"},
     "ultrafeedback": {"prompt": "text", "chosen": "messages", "rejected": "messages", "messages": "messages"},
@@ -119,10 +119,9 @@ def value(kind: str, rng: random.Random) -> Any:
         "digits": lambda: str(rng.randrange(100)),
         "sum": lambda: f"{sentences(rng)} #### {rng.randrange(100)}",
         "moves": lambda: json.dumps({"moves": ["e4"]}),
-        "transcript": lambda: {"text": sentences(rng), "duration": 0.5},
-        IMAGE: lambda: {"bytes": png(rng), "path": None},
-        "images": lambda: [{"bytes": png(rng), "path": None}],
-        AUDIO: lambda: {"bytes": wav(rng), "path": None},
+        IMAGE: lambda: {"bytes": png(rng), "path": "picture.png"},
+        "images": lambda: [{"bytes": png(rng), "path": "picture.png"}],
+        AUDIO: lambda: {"bytes": wav(rng), "path": "sound.wav"},
     }
     return makers.get(kind, lambda: sentences(rng))()
 

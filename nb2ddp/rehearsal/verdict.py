@@ -156,6 +156,9 @@ def reaches_its_end(both: Both) -> Answer:
         for training in _trainings(rank):
             if training[-1]["kind"] != "trained" and end and end.get("line") != training[0]["line"]:
                 places.append(Place(training[0]["line"], f"{who}: this training did not end, and the script went on"))
+    if places and all(_AFTER_ANOTHER.search(place.text) for place in places):
+        gone = ((number, rank) for number, rank in enumerate(both.job.ranks) if rank.code == 0)
+        places += [Place(_end(rank).get("line"), f"rank {number} has left, with code 0") for number, rank in gone]
     places.sort(key=lambda place: bool(_AFTER_ANOTHER.search(place.text)))
     if places:
         return State.FAULT, "no", tuple(places)

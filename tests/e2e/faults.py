@@ -242,7 +242,7 @@ FAULTS = {
         (ENDS,),
         "raise ValueError",
     ),
-    "leaves_before_training": Fault("train", before_training(MAIN_GOES_ON), (CALLS, WAITS), "trainer.train()"),
+    "leaves_before_training": Fault("train", before_training(MAIN_GOES_ON), (ENDS, CALLS, WAITS), "sys.exit(0)"),
     "calls_in_another_order": Fault(
         "train",
         before_training(

@@ -38,7 +38,6 @@ def _seeing(tokenizer: Any) -> Any:
         return base.apply_chat_template(self, conversation, **{"tokenize": False, **kwargs})
 
     tokenizer.__class__ = type(base.__name__, (base,), {"__call__": call, "apply_chat_template": apply})
-    tokenizer.tokenizer = tokenizer
     tokenizer.image_processor = types.SimpleNamespace(size={"height": 32, "width": 32}, patch_size=14, merge_size=2)
     tokenizer.feature_extractor = types.SimpleNamespace(sampling_rate=16000)
     tokenizer.image_token = tokenizer.audio_token = tokenizer.unk_token
@@ -67,6 +66,7 @@ class Fast:
         tokenizer = transformers.AutoTokenizer.from_pretrained(model_name)
         if given.get("max_seq_length"):
             tokenizer.model_max_length = int(given["max_seq_length"])
+        tokenizer.tokenizer = tokenizer  # asked of a processor, where a real one would come
         return _equipped(model), tokenizer
 
     @staticmethod

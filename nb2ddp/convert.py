@@ -13,6 +13,7 @@ from io import BytesIO
 import libcst as cst
 
 from nb2ddp.codes import INTERNAL
+from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
 from nb2ddp.notebook.ipynb import Cell, Notebook
 from nb2ddp.notebook.magics import PLACEHOLDER
@@ -113,7 +114,7 @@ def check_codes(options: Options) -> None:
 @dataclass(frozen=True)
 class _Done:
     program: Program
-    needs: frozenset[str]
+    needs: frozenset[Part]
     conversion: Conversion
 
 

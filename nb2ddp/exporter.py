@@ -9,7 +9,7 @@ from typing import Any
 
 from nbconvert.exporters import Exporter
 from nbconvert.utils.exceptions import ConversionException
-from traitlets import Bool, Dict, Enum, Int, Unicode
+from traitlets import Bool, Dict, Enum, Int, Unicode, Union
 
 from nb2ddp.convert import convert_notebook
 from nb2ddp.notebook.ipynb import from_node
@@ -26,6 +26,8 @@ def _trait(each: Setting) -> Any:
     """The trait of one setting."""
     if each.choices:
         return Enum(each.choices, None, allow_none=True, help=each.help).tag(config=True)
+    if each.words:
+        return Union([Int(), Enum(each.words)], default_value=None, allow_none=True, help=each.help).tag(config=True)
     kind = _TRAITS.get(each.kind, Unicode)
     return kind(None, allow_none=True, help=each.help).tag(config=True)
 

@@ -248,8 +248,12 @@ class Options:
     """
 
     launch: Launch = field(default_factory=Launch)
-    per_device_batch_size: int | None = setting(
-        None, "Fix it; the default keeps the notebook's global batch with the largest split.", metavar="N", least=1
+    per_device_batch_size: int | Literal["notebook"] | None = setting(
+        None,
+        "Fix it, or leave it at the notebook's. The default is as large as the GPU's memory allows; the notebook's "
+        "global batch stays.",
+        metavar="N|notebook",
+        least=1,
     )
     requirements: bool = setting(False, "Write the packages of the install cells to SCRIPT.requirements.txt.")
     #: Codes, or beginnings of codes; None applies all.
@@ -264,8 +268,9 @@ class Options:
     )
 
     def __post_init__(self) -> None:
-        if self.per_device_batch_size is not None and self.per_device_batch_size < 1:
-            raise OptionsError(f"The per-device batch size must be at least 1, not {self.per_device_batch_size}.")
+        size = self.per_device_batch_size
+        if size not in (None, "notebook") and not (isinstance(size, int) and size >= 1):
+            raise OptionsError(f"The per-device batch size must be at least 1, not {size}.")
 
     def applies(self, code: str) -> bool:
         """True for a rule that is selected and not ignored."""

@@ -35,6 +35,7 @@ class Setting:
     #: `int`, `str`, `bool` or `Path`; `frozenset` or `tuple`, for several strings; a `Literal` or an `Enum`, for one of
     #: some; a dataclass, for a table.
     kind: Any = None
+    words: tuple[str, ...] = ()  #: that a number's option takes too
 
     @property
     def option(self) -> str:
@@ -73,7 +74,9 @@ def _declared(kind: Any) -> Iterator[Setting]:
         declared, hint = each.metadata.get("setting"), _without_none(hints[each.name])
         if declared is not None:
             key = declared.key or each.name.replace("_", "-")
-            yield replace(declared, key=key, field=each.name, kind=_several(hint) or hint)
+            words = tuple(word for kind in get_args(hint) if get_origin(kind) is Literal for word in get_args(kind))
+            kind = int if words else _several(hint) or hint
+            yield replace(declared, key=key, field=each.name, kind=kind, words=words)
         elif is_dataclass(hint):
             yield from _declared(hint)
 

@@ -201,6 +201,7 @@ def picture(rng: random.Random) -> Row:
 DATASETS: dict[str, tuple[int, Callable[[random.Random], Row]]] = {
     "books": (1200, lambda rng: {"text": text(rng, 2100, 2400)}),
     "essays": (1200, lambda rng: {"text": text(rng, 1800, 2040)}),
+    "letters": (1200, lambda rng: {"text": text(rng, 400, 500)}),
     "notes": (130, lambda rng: {"text": text(rng, 100, 400)}),
     "preferences": (400, preference),
     "questions": (200, lambda rng: {"question": text(rng, 30, 80)}),

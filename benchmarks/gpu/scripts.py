@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,18 +34,27 @@ def notebook(job: Job) -> Any:
         ValueError: a setting is not in the notebook.
     """
     kind = KINDS[job.kind]
-    book = nbformat.read(NOTEBOOKS / f"{kind.notebook}.ipynb", as_version=4)
     settings = dict(kind.settings)
     if job.variant in kind.shorter:
         settings["max_steps"] = str(kind.shorter[job.variant])
-    for name, value in settings.items():
+    return changed(kind.notebook, settings)
+
+
+def changed(name: str, settings: Mapping[str, str]) -> Any:
+    """The notebook of this name with these settings.
+
+    Raises:
+        ValueError: a setting is not in the notebook.
+    """
+    book = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
+    for setting_name, value in settings.items():
         for cell in book.cells:
-            changed = replace(cell.source, name, value)
-            if changed != cell.source or re.search(f"(?m){setting(name)}{re.escape(value)}", changed):
-                cell.source = changed
+            source = replace(cell.source, setting_name, value)
+            if source != cell.source or re.search(f"(?m){setting(setting_name)}{re.escape(value)}", source):
+                cell.source = source
                 break
         else:
-            raise ValueError(f"{kind.notebook}.ipynb does not set {name}")
+            raise ValueError(f"{name}.ipynb does not set {setting_name}")
     return book
 
 

@@ -74,6 +74,18 @@ class _Command(click.Command):
                     formatter.write_dl(rows)
 
 
+class _Number(click.IntRange):
+    """A whole number, or one of a setting's words."""
+
+    def __init__(self, each: Setting) -> None:
+        super().__init__(each.least, each.most)
+        self.words = each.words
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Take a word as it is, and anything else for a number."""
+        return value if value in self.words else super().convert(value, param, ctx)
+
+
 def _option(section: str, *names: str, **attributes: Any) -> Callable[[_Function], _Function]:
     return click.option(*names, cls=_Option, section=section, **attributes)
 
@@ -108,7 +120,7 @@ def _declared(each: Setting) -> Callable[[_Function], _Function]:
     if each.choices:
         more |= {"type": click.Choice(each.choices), "metavar": None}
     elif each.kind is int:
-        more["type"] = click.IntRange(each.least, each.most)
+        more["type"] = _Number(each)
     elif each.kind is Path:
         more["type"] = click.Path(path_type=Path, file_okay=False)
     elif each.kind in _CALLBACKS:

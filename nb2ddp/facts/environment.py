@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 import libcst as cst
 
@@ -17,6 +18,34 @@ LAUNCHER_VARIABLES = frozenset(
     "CUDA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT RANK "
     "WORLD_SIZE".split()
 )
+#: The GPUs that Colab and Kaggle lend: gigabytes that torch reports as `total_memory`, rounded down.
+_GPUS = {"T4": 15, "P100": 16, "V100": 16, "L4": 23, "A100": 40, "H100": 80, "G4": 95}
+_GPU = re.compile(rf"({'|'.join(_GPUS)})(?!\d)")
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A kind of GPU, with its memory in GB (10**9 bytes)."""
+
+    name: str
+    gigabytes: int
+
+
+def gpu(program: Program) -> Gpu:
+    """The GPU that the notebook's metadata names; where none is known a T4, which Colab lends for nothing."""
+    known = _GPU.search(program.notebook.gpu)
+    name = known[1] if known else "T4"
+    return Gpu(name, _GPUS[name])
+
+
+def uses_unsloth(program: Program) -> bool:
+    """True where live code imports Unsloth, whatever for."""
+    return any(map(program.tree.is_live, _imports_of_unsloth(program.tree)))
+
+
+def _imports_of_unsloth(tree: Tree) -> list[cst.Import | cst.ImportFrom]:
+    statements: list[cst.Import | cst.ImportFrom] = [*tree.of(cst.Import), *tree.of(cst.ImportFrom)]
+    return [each for each in statements if "unsloth" in tree.text(each).split() or "unsloth." in tree.text(each)]
 
 
 def assignment(text: str) -> tuple[str, str, str] | None:
@@ -42,13 +71,7 @@ def settings(program: Program) -> dict[str, str]:
 def early_settings(program: Program) -> list[tuple[cst.CSTNode, str, str]]:
     """Statements that set a variable to a plain value before the import of Unsloth, with its name and value."""
     tree = program.tree
-    imports = [
-        tree.start(statement)
-        for kind in (cst.Import, cst.ImportFrom)
-        for statement in tree.of(kind)
-        if "unsloth" in tree.text(statement).split() or "unsloth." in tree.text(statement)
-    ]
-    first = min(imports, default=0)
+    first = min(map(tree.start, _imports_of_unsloth(tree)), default=0)
     found: list[tuple[cst.CSTNode, str, str]] = []
     for statement in tree.of(cst.Assign):
         name = environ_key(tree, statement.targets[0].target)

@@ -59,11 +59,15 @@ class Metadata:
 
 @dataclass(frozen=True)
 class Notebook:
-    """A notebook's name (without folder and ending), its cells in the order in which they run, and its header."""
+    """A notebook's name (without folder and ending), its cells in the order in which they run, and its header.
+
+    `gpu` is what Colab or Kaggle ran it on, by their name; empty where neither names one.
+    """
 
     name: str
     cells: tuple[Cell, ...]
     metadata: Metadata = field(default_factory=Metadata)
+    gpu: str = ""
 
     def cell(self, number: int) -> Cell:
         """The cell of a number."""
@@ -108,7 +112,17 @@ def from_node(node: Any, name: str) -> Notebook:
             Cell(number, cast(CellKind, cell.cell_type), _LINE_END.sub("\n", cell.source.removeprefix("\ufeff")))
             for number, cell in enumerate(node.cells, start=1)
         ),
+        gpu=_gpu(node.metadata),
     )
+
+
+def _gpu(metadata: Any) -> str:
+    """The GPU that Colab (`gpuType`) or Kaggle (`accelerator`) ran the notebook on; empty where none is named."""
+    for section, key in (("colab", "gpuType"), ("kaggle", "accelerator")):
+        value = metadata.get(section)
+        if isinstance(value, dict) and isinstance(value.get(key), str) and value[key] != "none":
+            return str(value[key])
+    return ""
 
 
 def _language(node: Any) -> str:

@@ -47,7 +47,10 @@ _KINDS: Final = {int: _NUMBER, bool: _TRUTH, frozenset: _STRINGS, tuple: _STRING
 
 
 def _kind(each: Setting) -> _Kind:
-    return _KINDS.get(each.kind, _STRING)
+    fits, name = _KINDS.get(each.kind, _STRING)
+    if not each.words:
+        return fits, name
+    return lambda v: v in each.words or fits(v), f"{name} or {' or '.join(map(repr, each.words))}"
 
 
 #: The keys of the file.

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from nb2ddp.facts.micro_batch import depends_on_shape
+from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.in_batch_negatives import shares_batches
@@ -50,7 +52,11 @@ def _split(program: Program, call: cst.Call) -> Iterator[Finding]:
     defaults = _defaults(program, call) or _DEFAULTS
     values = [tree.text(g.value) if g else d for g, d in zip(given, defaults, strict=True)]
     generations = _generations(program, call, family)
-    split = f"{program.name('split_batch')}({', '.join([*values, *([generations] if generations else [])])})"
+    needs = _needs(program, call, family)
+    others = [_needs(program, other, tree.family(other.func)) for other in program.training.arguments]
+    kept = ["grows=False"] if Part.KEPT_BATCH in needs and any(Part.GPU_MEMORY in other for other in others) else []
+    more = [generations] if generations else kept
+    split = f"{program.name('split_batch')}({', '.join([*values, *more])})"
     edits: list[Edit] = []
     holder = next((g.holder for g in given if g is not None), call)
     at_call = not all(_is_held_by(program, other, holder, values) for other in _sharers(program, call, holder))
@@ -71,7 +77,7 @@ def _split(program: Program, call: cst.Call) -> Iterator[Finding]:
         call,
         "the global batch would grow with the number of processes",
         edits=tuple(edits),
-        needs=frozenset({"split_batch", "completions"} if generations else {"split_batch"}),
+        needs=needs,
     )
     if family.endswith("KTOConfig"):
         yield Finding(
@@ -115,6 +121,15 @@ def _groups_by_length(tree: Tree, call: cst.Call) -> bool:
     """True for training arguments that sort rows by length: `group_by_length`, in transformers 5 a strategy."""
     given = [passed(tree, call, name) for name in ("group_by_length", "train_sampling_strategy")]
     return any(each is not None and tree.literal(each.value) in (True, "group_by_length") for each in given)
+
+
+def _needs(program: Program, call: cst.Call, family: str) -> frozenset[Part]:
+    """What the split of a config relies on."""
+    if family.endswith(_COMPLETION_CONFIGS):
+        return frozenset({Part.SPLIT_BATCH, Part.COMPLETIONS})
+    if program.options.per_device_batch_size is not None:
+        return frozenset({Part.SPLIT_BATCH})
+    return frozenset({Part.SPLIT_BATCH, Part.KEPT_BATCH if depends_on_shape(program, call) else Part.GPU_MEMORY})
 
 
 def _unknown(program: Program, call: cst.Call, given: list[Passed | None]) -> str:

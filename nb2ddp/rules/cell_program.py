@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.shell import is_install, parse, quoted
 from nb2ddp.notebook.magics import Kind, Syntax, without_comment
@@ -71,7 +72,7 @@ def _commented(form: Syntax) -> str:
     return "\n".join(f"# {line}".rstrip() for line in (form.body or "").split("\n"))
 
 
-def _code(program: Program, call: cst.Call, form: Syntax) -> tuple[str | None, frozenset[str]]:
+def _code(program: Program, call: cst.Call, form: Syntax) -> tuple[str | None, frozenset[Part]]:
     """The statement that does what a cell magic does, and what it needs of the setup block."""
     body = form.body or ""
     if form.name in _FILES and (words := _words(form.text)):
@@ -82,7 +83,7 @@ def _code(program: Program, call: cst.Call, form: Syntax) -> tuple[str | None, f
             frozenset(),
         )
     if form.name in _PROGRAMS:
-        return _run(program, call, form), frozenset({"subprocess"})
+        return _run(program, call, form), frozenset({Part.SUBPROCESS})
     return None, frozenset()
 
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.checkpoints import keeps_engine
+from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
+from nb2ddp.facts.waiting import keeps_engine
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.script.templates import render
@@ -28,6 +29,7 @@ def find(program: Program) -> Iterator[Finding]:
             event,
             "every process would run the rest of the notebook: print, generate, save",
             (InsertAfter(last, render("end_of_training.py.j2", **names).rstrip("\n")),),
+            needs=frozenset({Part.PARTIAL_STATE}),
         )
         return
     yield Finding(
@@ -35,7 +37,7 @@ def find(program: Program) -> Iterator[Finding]:
         "every process would run the rest of the notebook; with a vLLM engine in the process the group is closed"
         " when the script ends, a path that has not been measured",
         (InsertAfter(last, render("main_process_goes_on.py.j2", **names).rstrip("\n")),),
-        needs=frozenset({"engine"}),
+        needs=frozenset({Part.ENGINE, Part.PARTIAL_STATE}),
         severity=Severity.WARNING,
     )
 
@@ -64,8 +66,6 @@ trainer = SFTTrainer(model)
 trainer.train()
 
 # %% Training is over: the main process runs the rest of the notebook alone
-from accelerate import PartialState
-
 PartialState().wait_for_everyone()
 PartialState().destroy_process_group()
 if not is_main_process:
@@ -88,8 +88,6 @@ accelerator = Accelerator()
 accelerator.wait_for_everyone()
 
 # %% Training is over: the main process runs the rest of the notebook alone
-from accelerate import PartialState
-
 PartialState().wait_for_everyone()
 PartialState().destroy_process_group()
 if not is_main_process:
@@ -115,8 +113,6 @@ trainer.train()
 
 # %% Training is over: the main process runs the rest of the notebook, the others wait for its end
 import atexit
-
-from accelerate import PartialState
 
 PartialState().wait_for_everyone()
 atexit.register(PartialState().destroy_process_group)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.results import Diagnostic, NotebookError, Severity
@@ -19,7 +20,7 @@ class Rewrite:
 
     cells: dict[int, str]
     diagnostics: tuple[Diagnostic, ...]
-    needs: frozenset[str]
+    needs: frozenset[Part]
 
 
 def rewrite(program: Program, rules: Iterable[Rule], suppressions: Suppressions | None = None) -> Rewrite:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import WAIT, Example, Finding, Rule
@@ -50,7 +51,7 @@ def find(program: Program) -> Iterator[Finding]:
 def _run(program: Program, call: cst.Call, command: str) -> Finding:
     """Run a command that is worked out when the script runs."""
     statement = program.alone(call)
-    needs = frozenset({"subprocess"})
+    needs = frozenset({Part.SUBPROCESS})
     if statement is None:
         lines = f"subprocess.run({command}, shell=True, capture_output=True, text=True).stdout.splitlines()"
         return Finding(call, "get_ipython() is None in a script", (Replace(call, lines),), needs)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.facts.calls import Function
+from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.randomness import generator
 from nb2ddp.results import Severity
@@ -18,6 +19,7 @@ HELPER = "same_draws"
 #: What takes its numbers from the operating system, where it is given no seed or takes none.
 _UNSEEDED = re.compile(r"numpy\.random\.(default_rng|RandomState|seed)|random\.(Random|seed)")
 _NEVER_SEEDED = re.compile(r"secrets\.\w+|uuid\.uuid[14]|os\.urandom|random\.SystemRandom(\.\w+)?")
+_DRAWS = {"random": Part.DRAWS_RANDOM, "numpy": Part.DRAWS_NUMPY, "torch": Part.DRAWS_TORCH}
 _SEEDING = {"random": "random.seed", "numpy": "numpy.random.seed", "torch": "torch.manual_seed"}
 
 
@@ -29,7 +31,7 @@ def find(program: Program) -> Iterator[Finding]:
         drawing = {call: library for call in calls if (library := generator(tree, call)) is not None}
         unseeded = {call: library for call, library in drawing.items() if _SEEDING[library] not in names}
         if unseeded and not _is_async(entry) and not _is_drawn_alike(program, entry):
-            needs = {"same_draws", *(f"draws_{library}" for library in unseeded.values())}
+            needs = {Part.SAME_DRAWS, *(_DRAWS[library] for library in unseeded.values())}
             message = f"draws other numbers in each process ({tree.text(next(iter(unseeded)).func)})"
             yield Finding(entry, message, edits=(_drawn_alike(program, entry),), needs=frozenset(needs))
         own = [call for call in calls if _is_unseeded(program, call)] + (list(unseeded) if _is_async(entry) else [])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from nb2ddp.facts.parts import Part
 from nb2ddp.results import Severity
 from nb2ddp.syntax.edits import Edit
 
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
     from nb2ddp.facts.program import Program
 
 #: The parts of the setup block that waiting for each other relies on, and that a shared value does.
-WAIT = frozenset({"wait"})
-SHARE = frozenset({"wait", "run_once"})
+WAIT = frozenset({Part.WAIT})
+SHARE = frozenset({Part.WAIT, Part.RUN_ONCE})
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Finding:
     node: cst.CSTNode
     message: str
     edits: tuple[Edit, ...] = ()
-    needs: frozenset[str] = frozenset()
+    needs: frozenset[Part] = frozenset()
     severity: Severity | None = None
     todo: bool = False
     fixed: bool | None = None

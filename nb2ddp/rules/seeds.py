@@ -9,6 +9,7 @@ import libcst as cst
 
 from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.loading import has_new_head, is_load
+from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.randomness import seed
 from nb2ddp.results import Severity
@@ -47,7 +48,7 @@ def find(program: Program) -> Iterator[Finding]:
     before = [call for call in together if not program.rewards.is_only_here(call)]
     drawing = [call for call in before if _draws(program, call)]
     for call in drawing:
-        yield Finding(call, _message(program, call), needs=frozenset({"seed"}), fixed=True)
+        yield Finding(call, _message(program, call), needs=frozenset({Part.SEED}), fixed=True)
     for call in before:
         streams = _streams(program.tree, call) and not _is_given_seed(program.tree, call)
         if streams or _makes_generator(program.tree, call):
@@ -57,7 +58,7 @@ def find(program: Program) -> Iterator[Finding]:
             yield Finding(call, message, edits=(edit,))
     for node in _in_set_order(program):
         message = f"{program.tree.text(node)} has another order in each process"
-        yield Finding(node, message, needs=frozenset({"hash_seed"}), fixed=True)
+        yield Finding(node, message, needs=frozenset({Part.HASH_SEED}), fixed=True)
     yield from _own_order(program)
     for call in program.execution.calls(_STUDY):
         if not _is_seeded(call):
@@ -90,7 +91,7 @@ def _own_order(program: Program) -> Iterator[Finding]:
         name = tree.qualified(call.func)
         if name == "hash" and not tree.bindings("hash"):
             yield Finding(
-                call, "hash() of a string differs between processes", needs=frozenset({"hash_seed"}), fixed=True
+                call, "hash() of a string differs between processes", needs=frozenset({Part.HASH_SEED}), fixed=True
             )
         elif _AS_READY.fullmatch(name) and _collects_in_order(tree, call) and not program.placement.runs_alone(call):
             yield Finding(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.shell import only_shows, parse, trailing_comment, without_installs
 from nb2ddp.notebook.magics import Kind
@@ -26,7 +27,7 @@ def shell_findings(program: Program, call: cst.Call, command: str) -> Iterator[F
         return
     text = without_installs(command)
     message = f"!{textwrap.shorten(text, 60, placeholder='...')} is IPython's"
-    needs = frozenset({"subprocess"})
+    needs = frozenset({Part.SUBPROCESS})
     statement = program.alone(call)
     if statement is None:
         yield _assigned(program, call, text, message)
@@ -44,7 +45,7 @@ def shell_findings(program: Program, call: cst.Call, command: str) -> Iterator[F
 
 def _assigned(program: Program, call: cst.Call, text: str, message: str) -> Finding:
     """A command whose output the notebook takes: where it may do more than show something, it runs once."""
-    lines, needs = parse(text, program.tree, call).lines, frozenset({"subprocess"})
+    lines, needs = parse(text, program.tree, call).lines, frozenset({Part.SUBPROCESS})
     if only_shows(text) or not program.execution.runs(call) or program.placement.runs_alone(call):
         return Finding(call, message, edits=(Replace(call, lines),), needs=needs)
     share = program.placement.shared(call)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
@@ -30,7 +31,7 @@ def find(program: Program) -> Iterator[Finding]:
             node,
             "await outside a function works in a notebook only",
             (*edits, Replace(node, code)),
-            needs=frozenset({"asyncio"}),
+            needs=frozenset({Part.ASYNCIO}),
         )
     for keyword in tree.of(cst.Asynchronous):
         owner = tree.parents[keyword]

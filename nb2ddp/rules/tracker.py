@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from nb2ddp.facts.execution import Phase
+from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.tree import small_statements
@@ -18,7 +19,7 @@ _ARTIFACT = re.compile(r".*\.use_artifact")
 def find(program: Program) -> Iterator[Finding]:
     tree, execution = program.tree, program.execution
     for call in execution.calls(_WANDB, phase=Phase.TOGETHER)[:1]:
-        yield Finding(call, f"{tree.qualified(call.func)} in every process", needs=frozenset({"wandb"}), fixed=True)
+        yield Finding(call, f"{tree.qualified(call.func)} in every process", needs=frozenset({Part.WANDB}), fixed=True)
     for call in execution.calls(_ARTIFACT, phase=Phase.TOGETHER):
         if not program.placement.runs_alone(call):
             said = "only the main process has a run, and this gives the others None: fetch it before the job"

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import glob
 import shlex
 from functools import cache
 from typing import Any
 
-from nb2ddp.facts.checkpoints import fresh_folders, wait_seconds
-from nb2ddp.facts.environment import settings
+from nb2ddp.facts.environment import gpu, settings, uses_unsloth
+from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.randomness import seed
 from nb2ddp.facts.shell import quoted
+from nb2ddp.facts.waiting import wait_seconds
 from nb2ddp.options import Options
 from nb2ddp.script.launch import launch_command
 from nb2ddp.script.templates import FOLDERS, render
-from nb2ddp.script.versions import LARGER_BATCH, guards, tries_kernels
+from nb2ddp.script.versions import floors, tries_kernels
 
-_NAMES = ("local_rank", "world_size", "is_main_process", "split_batch", "run_once", "same_draws", "is_older", "stop")
+_NAMES = ("local_rank", "world_size", "is_main_process", "split_batch", "run_once", "same_draws")
 
 
-def script(program: Program, cells: dict[int, str], needs: frozenset[str], script_name: str) -> str:
+def script(program: Program, cells: dict[int, str], needs: frozenset[Part], script_name: str) -> str:
     """The whole script.
 
     Args:
@@ -46,26 +46,24 @@ def script(program: Program, cells: dict[int, str], needs: frozenset[str], scrip
     return str(text).rstrip("\n") + "\n"
 
 
-def setup(program: Program, needs: frozenset[str], options: Options) -> str:
+def setup(program: Program, needs: frozenset[Part], options: Options) -> str:
     """The setup block: only the parts that this notebook needs."""
-    names = {name: program.name(name) for name in _NAMES}
-    parts = needs | ({"machines", "wait"} if options.launch.machines > 1 else set())
+    with_unsloth = uses_unsloth(program)
     seconds = wait_seconds(program)
     return render(
         "setup.py.j2",
-        parts=parts,
+        Part=Part,
+        parts=needs | ({Part.MACHINES, Part.WAIT} if options.launch.machines > 1 else set()),
         seed=seed(program),
         settings={quoted(name): quoted(value) for name, value in settings(program).items()},
-        per_device_batch_size=options.per_device_batch_size,
-        guards=guards(program),
-        tries_kernels=tries_kernels(program),
-        quoted=quoted,
-        fresh_folders=[
-            (quoted(f), quoted(f"{glob.escape(f.rstrip('/'))}/checkpoint-*")) for f in fresh_folders(program)
-        ],
+        uses_unsloth=with_unsloth,
+        floors=floors(program) if with_unsloth else [],
+        tries_kernels=with_unsloth and tries_kernels(program),
         timeout=f"seconds={seconds}" if seconds % 3600 else f"hours={seconds // 3600}",
-        larger_batch=LARGER_BATCH,
-        **names,
+        grows=Part.GPU_MEMORY in needs and options.per_device_batch_size is None,
+        fixed_batch=None if options.per_device_batch_size == "notebook" else options.per_device_batch_size,
+        gpu=gpu(program),
+        **{name: program.name(name) for name in _NAMES},
     ).strip("\n")
 
 

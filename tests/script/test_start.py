@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import sys
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from nb2ddp.convert import convert_source
 from nb2ddp.options import Launch, Options
-from nb2ddp.script.versions import GUARDS
 from tests.notebooks import CELLS, text
-
-PAGE = Path(__file__).parents[2] / "docs" / "launch.md"
 
 
 def script(arguments: str = "", training: str = "trainer.train()", first: str = "", machines: int = 1) -> str:
@@ -30,91 +30,7 @@ def script(arguments: str = "", training: str = "trainer.train()", first: str = 
 def execute(source: str, begin: str, end: str, **names: Any) -> None:
     start = source.index(begin)
     block = source[start : source.index(end, start)]
-    exec(f"import glob, os, socket, sys, time\n{block}", names)
-
-
-class TestFewerGpusThanProcesses:
-    def start(self, monkeypatch: pytest.MonkeyPatch, processes: int | None, gpus: int, rank: int = 0) -> list[int]:
-        """Execute the check on a machine with so many GPUs; returns what was set as this process's GPU."""
-        chosen: list[int] = []
-        cuda = SimpleNamespace(is_available=lambda: gpus > 0, device_count=lambda: gpus, set_device=chosen.append)
-        if processes is None:
-            monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
-        else:
-            monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
-        monkeypatch.setattr("time.sleep", lambda seconds: chosen.append(-seconds))
-        source = script()
-        stop: dict[str, Any] = {}
-        exec("import sys, time\n" + source[source.index("def stop") : source.index("if world_size > 1:")], stop)
-        torch = SimpleNamespace(cuda=cuda)
-        execute(source, "if torch.cuda", "# Unsloth's compiled", torch=torch, local_rank=rank, stop=stop["stop"])
-        return chosen
-
-    def test_the_first_process_of_the_machine_says_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        with pytest.raises(SystemExit, match=r"^\S+: 4 processes, but 2 GPU\(s\) to be seen$"):
-            self.start(monkeypatch, 4, 2)
-
-    def test_the_others_end_without_a_word_and_after_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        slept: list[float] = []
-        source = script()
-        names: dict[str, Any] = {}
-        exec("import sys, time\n" + source[source.index("def stop") : source.index("if world_size > 1:")], names)
-        monkeypatch.setattr("time.sleep", slept.append)
-        with pytest.raises(SystemExit) as ended:
-            names["stop"]("the reason", False)
-        assert ended.value.code == 1
-        assert 5 <= slept[0] <= 30
-
-    @pytest.mark.parametrize(("processes", "gpus"), [(2, 2), (1, 4), (None, 1)])
-    def test_enough(self, monkeypatch: pytest.MonkeyPatch, processes: int | None, gpus: int) -> None:
-        assert self.start(monkeypatch, processes, gpus) == [0]
-
-    def test_without_cuda(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        assert self.start(monkeypatch, 4, 0) == []
-
-
-class TestCheckpointsOfAnotherRun:
-    def warn(self, source: str, **names: Any) -> None:
-        if "glob.glob" in source:
-            names = {"world_size": 2, "is_main_process": True, "is_older": lambda *_: False, **names}
-            execute(source, "if world_size > 1 and is_main_process and glob", "if torch.cuda", **names)
-
-    @pytest.fixture(autouse=True)
-    def _folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.chdir(tmp_path)
-
-    @pytest.mark.parametrize("name", ["outputs", "out [1]/", "a/b", 'it"s'])
-    def test_said_once_there_are_some(self, name: str, capsys: pytest.CaptureFixture[str]) -> None:
-        source = script(f"output_dir = {name!r}")
-        Path(name).mkdir(parents=True)
-        self.warn(source)
-        assert capsys.readouterr() == ("", "")
-        (Path(name) / "checkpoint-60").mkdir()
-        self.warn(source, world_size=1)
-        self.warn(source, is_main_process=False)
-        assert capsys.readouterr() == ("", "")
-        self.warn(source)
-        assert capsys.readouterr() == ("", f"{name} holds checkpoints of another run; this one adds its own\n")
-
-    @pytest.mark.parametrize(
-        "source",
-        [
-            script(),
-            script("output_dir = folder"),
-            script('output_dir = "o", save_strategy = "no"'),
-            script('output_dir = "o", resume_from_checkpoint = "o/checkpoint-60"'),
-            script('output_dir = "o"', training="trainer.train(resume_from_checkpoint = True)"),
-            script('output_dir = "o"', training="trainer.train(resume_from_checkpoint = last)"),
-            script('output_dir = "o"', first="%cd elsewhere"),
-            script('output_dir = "o"', first='import os\nos.chdir("elsewhere")'),
-        ],
-    )
-    def test_not_asked(self, source: str) -> None:
-        assert "glob.glob" not in source
-
-    @pytest.mark.parametrize("training", ["trainer.train(resume_from_checkpoint = False)", "trainer.train()"])
-    def test_asked(self, training: str) -> None:
-        assert 'glob.glob("o/checkpoint-*")' in script('output_dir = "o"', training=training)
+    exec(f"import os, sys\n{block}", names)
 
 
 class TestFoldersOfTheMachines:
@@ -127,7 +43,7 @@ class TestFoldersOfTheMachines:
     ) -> None:
         source = script(machines=2)
         assert source.index("timeout=timedelta(hours=2))") < source.index("folders =")
-        execute(source, "folders =", "\nif world_size", gather_object=lambda _: folders, is_main_process=True)
+        execute(source, "folders =", "\ntorch.cuda.OutOf", gather_object=lambda _: folders, is_main_process=True)
         expected = f"The machines work in different folders: {said}\n" if said else ""
         assert capsys.readouterr() == ("", expected)
 
@@ -172,14 +88,6 @@ def test_a_later_timeout_has_no_effect(tmp_path: Path) -> None:
     assert done.stdout.count("2:00:00") == 2
 
 
-def test_the_page_names_every_guard() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    for guard in GUARDS:
-        assert (
-            f"| `{guard.package}` {guard.minimum} | {guard.problem} | {'stops' if guard.stops else 'says so'} |" in page
-        )
-
-
 @pytest.mark.parametrize(("world_size", "supervised", "rewarded"), [(1, (2, 2), (4, 1)), (2, (2, 1), (2, 1))])
 def test_one_script_splits_samples_and_completions(
     world_size: int, supervised: tuple[int, int], rewarded: tuple[int, int]
@@ -193,7 +101,112 @@ def test_one_script_splits_samples_and_completions(
     ]
     assert "split_batch(2, 2)" in source
     assert "split_batch(1, 1, 4)" in source
-    names: dict[str, Any] = {"world_size": world_size, "is_main_process": True, "is_older": lambda *_: False}
-    exec(source[source.index("def split_batch") : source.index("# %% Cell")], names)
-    assert names["split_batch"](2, 2) == supervised
-    assert names["split_batch"](1, 1, 4) == rewarded
+    split = split_batch(source, world_size)
+    assert split(2, 2) == supervised
+    assert split(1, 1, 4) == rewarded
+
+
+def split_batch(source: str, world_size: int, *gigabytes: float, **names: Any) -> Callable[..., tuple[int, int]]:
+    """The function of a script's setup block, for so many processes that see GPUs with so much memory."""
+    gpus = [SimpleNamespace(total_memory=each * 10**9) for each in gigabytes]
+    cuda = SimpleNamespace(device_count=lambda: len(gpus), get_device_properties=gpus.__getitem__)
+    names |= {"torch": SimpleNamespace(cuda=cuda), "world_size": world_size, "is_main_process": True}
+    exec("import sys\n" + source[source.index("def split_batch") : source.index("# %% Cell")], names)
+    return cast("Callable[..., tuple[int, int]]", names["split_batch"])
+
+
+class TestSplitForTheGpu:
+    """The per-device batch grows with the memory of the GPU at hand, and the global batch stays."""
+
+    @pytest.mark.parametrize(
+        ("world_size", "gigabytes", "expected"),
+        [
+            (1, [], (2, 4)),  # no GPU
+            (1, [15.8], (2, 4)),  # a T4 too
+            (1, [23.8], (2, 4)),
+            (1, [42.5], (4, 2)),
+            (1, [85.0], (8, 1)),
+            (2, [150.1, 150.1], (4, 1)),
+            (2, [15.8, 150.1], (2, 2)),  # all take what the smallest has room for
+            (4, [150.1] * 4, (2, 1)),
+            (8, [150.1] * 8, (1, 1)),
+            (1, [8.0], (1, 8)),  # less memory than the notebook's
+        ],
+    )
+    def test_split(self, world_size: int, gigabytes: list[float], expected: tuple[int, int]) -> None:
+        assert split_batch(script(), world_size, *gigabytes)(2, 4) == expected
+
+    @pytest.mark.parametrize("gigabytes", [6.0, 15.8, 42.5, 85.0, 150.1])
+    @pytest.mark.parametrize("world_size", [1, 2, 3, 4, 8])
+    def test_the_global_batch_stays_where_it_can_be_shared(self, world_size: int, gigabytes: float) -> None:
+        split = split_batch(script(), world_size, *[gigabytes] * world_size)
+        for per_device in range(1, 9):
+            for accumulation in range(1, 9):
+                size, steps = split(per_device, accumulation)
+                total, made = per_device * accumulation, size * steps * world_size
+                assert total <= made < total + world_size
+                assert size <= max(1, per_device * gigabytes / 15)
+
+    def test_the_gpu_of_the_notebook(self) -> None:
+        on = {"colab": {"gpuType": "A100"}}, {"kaggle": {"accelerator": "nvidiaTeslaT4"}}, {"colab": {"gpuType": "X9"}}
+        said = ["(A100) has 40 GB", "(T4) has 15 GB", "(T4) has 15 GB"]
+        for metadata, comment in zip(on, said, strict=True):
+            book = json.loads(text(*CELLS[1:]))
+            book["metadata"] = metadata
+            assert f"# the notebook's GPU {comment}" in convert_source(json.dumps(book)).files["train.py"]
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            "group_by_length = True",
+            'train_sampling_strategy = "group_by_length"',
+            "dataloader_drop_last = True",
+        ],
+    )
+    def test_left_as_it_is(self, arguments: str) -> None:
+        assert split_batch(script(arguments), 1, 150.1)(2, 4) == (2, 4)
+        assert "total_memory" not in script(arguments)
+
+    def test_left_as_it_is_beside_one_that_grows(self) -> None:
+        one = CELLS[2].replace("gradient_accumulation_steps = 4", "gradient_accumulation_steps = 4, {}")
+        source = convert_source(text(CELLS[1], one.format(""), one.format("group_by_length = True"))).files["train.py"]
+        assert "split_batch(2, 4, grows=False)" in source
+        split = split_batch(source, 1, 150.1)
+        assert split(2, 4) == (8, 1)
+        assert split(2, 4, grows=False) == (2, 4)
+
+    def test_completions_beside_samples(self) -> None:
+        trains = "from trl import {0}Config, {0}Trainer\n{0}Trainer(model = model, args = {0}Config({1})).train()"
+        sizes = "per_device_train_batch_size = 2, gradient_accumulation_steps = 4"
+        rewards = f"{sizes}, num_generations = 4"
+        source = convert_source(text(CELLS[1], trains.format("SFT", sizes), trains.format("GRPO", rewards))).files
+        split = split_batch(source["train.py"], 1, 150.1)
+        assert split(2, 4) == (8, 1)
+        assert split(2, 4, 4) == (2, 4)
+
+    def test_machines_compare_their_memory(self) -> None:
+        split = split_batch(script(machines=2), 4, 150.1, gather_object=lambda mine: [*mine, 15.8e9])
+        assert split(2, 16) == (2, 4)
+
+    def test_one_line_says_it(self, capsys: pytest.CaptureFixture[str]) -> None:
+        split_batch(script(), 2, 150.1)(2, 4)
+        assert capsys.readouterr() == ("Samples a step: 8 (4 x 1 in each of 2 processes)\n", "")
+        split_batch(script(), 3, 150.1)(2, 4)
+        assert capsys.readouterr().err == "Global batch: 9, not the notebook's 8; fewer steps an epoch\n"
+
+    def test_out_of_memory_names_the_setting(self) -> None:
+        import torch
+
+        line = next(line for line in script().splitlines() if "__notes__" in line)
+        exec(line, {"torch": torch})
+        try:
+            said = traceback.format_exception(torch.cuda.OutOfMemoryError("CUDA out of memory"))
+        finally:
+            del torch.cuda.OutOfMemoryError.__notes__
+        assert said[-1] == "Smaller per-device batches: nb2ddp --per-device-batch-size notebook (or 1)\n"
+
+    @pytest.mark.parametrize(("size", "expected"), [("notebook", (2, 4)), (1, (1, 8)), (4, (4, 2))])
+    def test_the_option(self, size: Any, expected: tuple[int, int]) -> None:
+        source = convert_source(text(*CELLS[1:]), options=Options(per_device_batch_size=size)).files["train.py"]
+        assert split_batch(source, 1, 150.1)(2, 4) == expected
+        assert "OutOfMemory" not in source

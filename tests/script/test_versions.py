@@ -1,20 +1,19 @@
-"""The version guards of the setup block, each executed as a script has it, against installed versions."""
+"""The versions that the setup block asks for, executed as a script has it, against installed versions."""
 
 from __future__ import annotations
 
-import importlib.metadata
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.version import Version
 
 from nb2ddp.convert import convert_source
 from nb2ddp.facts.program import Program
-from nb2ddp.facts.shell import quoted
 from nb2ddp.notebook.ipynb import parse_notebook
 from nb2ddp.options import Options
-from nb2ddp.script.versions import GUARDS, LARGER_BATCH, Guard, guards
+from nb2ddp.script.versions import GUARDS, Guard, floors
 from tests.notebooks import text
 
 LOAD = (
@@ -28,7 +27,6 @@ SFT = (
 GRPO = SFT.format("").replace("SFT", "GRPO")
 
 TEXT = text(LOAD.format(""), SFT.format(""))
-SGD = text(LOAD.format(""), SFT.format('optim = "sgd"'))
 REWARDED = text(LOAD.format(""), GRPO)
 REWARDED_WITH_ENGINE = text(LOAD.format(", fast_inference = True"), GRPO)
 REWARDED_WITHOUT_ENGINE = text(LOAD.format(", fast_inference = False"), GRPO)
@@ -48,15 +46,14 @@ SET = text(
 NEEDED: list[tuple[list[str], list[str]]] = [
     ([REWARDED_WITH_ENGINE], [REWARDED, REWARDED_WITHOUT_ENGINE, TEXT]),
     ([REWARDED, REWARDED_WITH_ENGINE], [TEXT]),
-    ([SGD], [TEXT, REWARDED]),
-    ([TEXT, VISION], [REWARDED]),
+    ([TEXT, VISION, REWARDED, UNKNOWN], []),
     ([TEXT, VISION, REWARDED, UNKNOWN], []),
     ([TEXT, REWARDED], [VISION, UNKNOWN]),
     ([VISION], [TEXT, UNKNOWN]),
     ([UNKNOWN], [TEXT, SET, VISION]),
 ]
 ROWS = [pytest.param(guard, *cases, id=guard.minimum) for guard, cases in zip(GUARDS, NEEDED, strict=True)]
-ROWS_OF_NOTEBOOKS = [(guard, needing) for guard, (needing, _) in zip(GUARDS, NEEDED, strict=True)]
+NOTEBOOKS = [TEXT, VISION, REWARDED, REWARDED_WITH_ENGINE, UNKNOWN]
 
 
 def script(notebook: str, **options: Any) -> str:
@@ -72,16 +69,12 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch, **versions: str) -> N
     monkeypatch.syspath_prepend(folder)
 
 
-def start(notebook: str, world_size: int = 2, **options: Any) -> dict[str, Any]:
-    """Execute the guards of a notebook's script, as the main process; returns what they bind."""
-    source = script(notebook, **options)
-    guards = source[source.index("def is_older") : source.index("if torch.cuda.is_available()")]
-    imports = (
-        "import glob, sys, time\nfrom importlib.metadata import distributions\nfrom packaging.version import Version\n"
-    )
-    names: dict[str, Any] = {"world_size": world_size, "is_main_process": True}
-    exec(imports + guards, names)
-    return names
+def start(notebook: str, world_size: int = 2) -> None:
+    """Execute the check of a notebook's script, as one of so many processes."""
+    source = script(notebook)
+    check = source[source.index("for package, floor") : source.index("if torch.cuda.is_available()")]
+    imports = "import sys\nfrom importlib.metadata import version\nfrom packaging.version import Version\n"
+    exec(imports + check, {"world_size": world_size})
 
 
 def before(version: str) -> str:
@@ -94,125 +87,102 @@ def parse(notebook: str) -> Program:
     return Program(parse_notebook(notebook, "notebook"), Options())
 
 
-def row(guard: Guard) -> str:
-    return f'("{guard.package}", "{guard.minimum}", {quoted(guard.problem)}'
-
-
-def says(guard: Guard) -> str:
-    return f"{guard.package} {guard.minimum} or newer is needed on several GPUs: before it, {guard.problem}"
-
-
 @pytest.mark.parametrize(("guard", "needing", "other"), ROWS)
-def test_older(
-    guard: Guard,
-    needing: list[str],
-    other: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    versions = {"unsloth": "9999.1.1", "unsloth_zoo": "9999.1.1", guard.package: before(guard.minimum)}
-    install(tmp_path, monkeypatch, **versions)
+def test_a_row_concerns_its_notebooks(guard: Guard, needing: list[str], other: list[str]) -> None:
     for notebook in needing:
-        stopping = [g for g in guards(parse(notebook)) if g.stops and g.package == guard.package]
-        if stopping:
-            with pytest.raises(SystemExit) as ended:
-                start(notebook)
-            assert str(ended.value.code) == says(stopping[0])
-        else:
-            start(notebook)
-            assert says(guard) in capsys.readouterr().err.splitlines()
-        start(notebook, world_size=1)
-        assert capsys.readouterr() == ("", "")
+        program = parse(notebook)
+        assert guard.concerns(program)
+        assert Version(dict(floors(program))[guard.package]) >= Version(guard.minimum)
     for notebook in other:
-        assert row(guard) not in script(notebook)
+        assert not guard.concerns(parse(notebook))
 
 
-@pytest.mark.parametrize(("guard", "needing"), ROWS_OF_NOTEBOOKS, ids=[guard.minimum for guard in GUARDS])
+@pytest.mark.parametrize("notebook", NOTEBOOKS)
+@pytest.mark.parametrize("package", ["unsloth", "unsloth_zoo"])
+def test_an_older_package_ends_every_process(
+    package: str, notebook: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    floor = dict(floors(parse(notebook)))[package]
+    install(tmp_path, monkeypatch, **{"unsloth": "9999.1.1", "unsloth_zoo": "9999.1.1", package: before(floor)})
+    with pytest.raises(SystemExit) as ended:
+        start(notebook)
+    assert ended.value.code == f"{package} {floor} or newer is needed on several GPUs"
+    start(notebook, world_size=1)
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS)
 @pytest.mark.parametrize("local", ["", "+local", ".post1"])
-def test_new_enough(
-    local: str,
-    guard: Guard,
-    needing: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    versions = {"unsloth": "9999.1.1", "unsloth_zoo": "9999.1.1", guard.package: guard.minimum + local}
-    install(tmp_path, monkeypatch, **versions)
-    for notebook in needing:
-        assert row(guard) in script(notebook)
-        with suppress(SystemExit):  # another row may want a newer version of the same package
-            start(notebook)
-        assert says(guard) not in capsys.readouterr().err
-
-
-def test_first_fatal_line_is_the_one_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    install(tmp_path, monkeypatch, unsloth="2025.1.1", unsloth_zoo="2025.1.1")
-    with pytest.raises(SystemExit, match=r"unsloth_zoo 2026\.10\.9 or newer") as ended:
-        start(REWARDED_WITH_ENGINE)
-    assert "\n" not in str(ended.value.code)
-
-
-@pytest.mark.parametrize("notebook", [TEXT, VISION, REWARDED, REWARDED_WITH_ENGINE, UNKNOWN])
-def test_nothing_is_said_where_nothing_is_known(
-    notebook: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A clone of Unsloth on the path has no version."""
-    start(notebook)  # imports what converting needs
-    monkeypatch.setattr("sys.path", [str(tmp_path)])
-    names = start(notebook)
-    assert names["is_older"]("unsloth", "9999.1.1") is False
-    assert capsys.readouterr() == ("", "")
-
-
-@pytest.mark.parametrize("notebook", [TEXT, SGD, VISION, REWARDED, REWARDED_WITH_ENGINE, UNKNOWN])
-def test_installed_version(notebook: str, capsys: pytest.CaptureFixture[str]) -> None:
-    try:
-        importlib.metadata.version("unsloth")
-    except importlib.metadata.PackageNotFoundError:
-        pytest.skip("Unsloth is not installed")
+def test_new_enough(local: str, notebook: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, monkeypatch, **{package: floor + local for package, floor in floors(parse(notebook))})
     start(notebook)
-    assert capsys.readouterr() == ("", "")
 
 
-def test_without_the_rule_that_sets_the_field(tmp_path: Path) -> None:
-    assert row(GUARDS[-1]) not in script(TEXT)
-    assert row(GUARDS[-1]) in script(TEXT, ignore=frozenset({"DDP202"}))
+def test_versions_are_compared_as_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, monkeypatch, unsloth="2026.10.1", unsloth_zoo="2026.10.1")
+    assert dict(floors(parse(TEXT))) == {"unsloth": "2026.7.1", "unsloth_zoo": "2026.9.9"}
+    start(TEXT)
 
 
-@pytest.mark.parametrize(("version", "expected"), [("2025.10.4", (1, 4)), (LARGER_BATCH.minimum, (2, 2))])
-def test_batch_of_one(version: str, expected: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    install(tmp_path, monkeypatch, unsloth=version)
-    source = script(TEXT)
-    names = {**start(TEXT), "world_size": 2}
-    function = source[source.index("def split_batch") : source.index("# %% Cell")]
-    exec(function, names)
-    assert names["split_batch"](2, 4) == expected
-    assert {**names, "world_size": 1}["split_batch"](2, 4)[0] in (1, 2)
+def test_one_process_asks_for_no_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clone of Unsloth on the path has none."""
+    monkeypatch.setattr("importlib.metadata.version", lambda package: 1 / 0)
+    start(TEXT, world_size=1)
 
 
-def test_every_row_says_where_it_is_from() -> None:
-    for guard in (*GUARDS, LARGER_BATCH):
-        assert guard.source
-        assert guard.problem == guard.problem.strip(". ")
-        assert "\n" not in guard.problem
-        assert '"' not in guard.problem
-    stops = [guard.stops for guard in GUARDS]
-    assert stops == sorted(stops, reverse=True), "what stops the script comes first"
+def test_a_notebook_without_unsloth_asks_for_nothing_of_it() -> None:
+    trains = "from transformers import Trainer, TrainingArguments\nTrainer(m, TrainingArguments('o')).train()"
+    setup, _, _ = script(text(trains)).partition("# %% Cell")
+    assert "nsloth" not in setup.replace("UNSLOTH", "unsloth")
+    assert "psutil" not in setup
+    assert "Version" not in setup
 
 
-def test_no_row_makes_a_long_line() -> None:
-    for needing, _ in NEEDED:
-        for notebook in needing:
-            block, _, _ = script(notebook).partition("# %% Cell")
-            assert [line for line in block.splitlines() if len(line) > 120] == []
+def test_without_the_rule_that_sets_the_field() -> None:
+    options = Options(ignore=frozenset({"DDP202"}))
+    assert dict(floors(Program(parse_notebook(TEXT, "notebook"), options)))["unsloth"] == GUARDS[-1].minimum
 
 
-@pytest.mark.parametrize(("training", "tries"), [(SFT.format(""), True), (GRPO, False)])
-def test_kernel_trial_is_kept_apart_where_rows_are_packed(training: str, tries: bool) -> None:
+@pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: guard.minimum)
+def test_every_row_is_on_the_page_and_says_where_it_is_from(guard: Guard) -> None:
+    assert guard.source
+    page = (Path(__file__).parents[2] / "docs" / "setup-block.md").read_text(encoding="utf-8")
+    assert f"| `{guard.package}` {guard.minimum} | {guard.problem} |" in page
+
+
+def setup_of(notebook: str) -> list[str]:
+    """The lines of a script's setup block that are not blank."""
+    block, _, _ = script(notebook)[script(notebook).index("# %% Distributed setup") :].partition("# %% Cell")
+    return [line for line in block.splitlines() if line.strip()]
+
+
+def test_the_block_is_taken_in_at_a_glance() -> None:
+    assert len(setup_of(TEXT)) <= 40
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS)
+def test_no_long_line(notebook: str) -> None:
+    assert [line for line in setup_of(notebook) if len(line) > 120] == []
+
+
+FULL = LOAD.format(", full_finetuning = True")
+MIXTURE = LOAD.format("").replace("Llama-3.2-1B", "Qwen3-30B-A3B")
+WHOLE = LOAD.format("").replace("model = FastLanguageModel.get_peft_model(model)", "")
+
+
+@pytest.mark.parametrize(
+    ("load", "training", "tries"),
+    [
+        (FULL, SFT.format(""), True),
+        (WHOLE, SFT.format(""), True),
+        (MIXTURE, SFT.format(""), True),
+        (LOAD.format(""), SFT.format(""), False),
+        (LOAD.format(", full_finetuning = False"), SFT.format(""), False),
+        (FULL, GRPO, False),
+    ],
+)
+def test_kernel_trial_is_kept_apart_where_it_hangs(load: str, training: str, tries: bool) -> None:
     """Before everything that may compile a block, and only under the trainers that pack rows."""
-    setup, _, rest = script(text(LOAD.format(""), training)).partition("# %% Cell")
+    setup, _, rest = script(text(load, training)).partition("# %% Cell")
     assert ("hf_packed_attention._varlen_in_graph_probe = try_kernel" in setup) is tries
     assert "_varlen_in_graph_probe" not in rest
 

@@ -20,6 +20,7 @@ parser.add_argument("--full", action="store_true", help="train every weight inst
 parser.add_argument("--packing", action="store_true")
 parser.add_argument("--per-device", type=int, default=2)
 parser.add_argument("--accumulation", type=int, required=True)
+parser.add_argument("--max-length", type=int, default=2048)
 parser.add_argument("--learning-rate", type=float, default=2e-4)
 parser.add_argument("--steps", type=int, default=30)
 options = parser.parse_args()
@@ -58,7 +59,7 @@ trainer = SFTTrainer(
     peft_config=None if options.full else lora,
     args=SFTConfig(
         dataset_text_field="text",
-        max_length=2048,
+        max_length=options.max_length,
         packing=options.packing,
         per_device_train_batch_size=options.per_device,
         gradient_accumulation_steps=options.accumulation,

@@ -1,0 +1,48 @@
+"""Which trainings come out otherwise when the same samples of a step are cut into other micro-batches."""
+
+from __future__ import annotations
+
+import re
+
+import libcst as cst
+
+from nb2ddp.facts.loading import ModelKind
+from nb2ddp.facts.program import Program
+from nb2ddp.syntax.arguments import passed
+from nb2ddp.syntax.tree import Tree, keyword
+
+#: Configs of trainers whose loss compares the samples of a micro-batch with each other, or that generate (TRL).
+_COMPARING_CONFIGS = ("KTOConfig", "BCOConfig", "OnlineDPOConfig", "NashMDConfig", "XPOConfig", "PPOConfig")
+#: What adds a mixture of experts' balance over the tokens of a micro-batch to the loss (transformers).
+_BALANCE = re.compile(r"\b(output_router_logits|router_aux_loss_coef|aux_loss_coef)\b")
+#: Fields that sort or drop rows by the per-device batch ...
+_SHAPED_FIELDS = ("group_by_length", "train_sampling_strategy", "dataloader_drop_last")
+#: ... unless they are set to one of these.
+_UNSHAPED_VALUES = (False, None, "random", "sequential")
+#: Kinds whose trainer takes the mean of a micro-batch: their heads do not take `num_items_in_batch`.
+_MEANS = (ModelKind.ENCODER, ModelKind.ENCODER_DECODER, ModelKind.AUDIO)
+
+
+def depends_on_shape(program: Program, config: cst.Call) -> bool:
+    """True for training arguments whose per-device batch means more than how many samples a GPU takes at a time.
+
+    Sentence encoders draw their negatives from it and classifiers pad within it; KTO compares its samples; rows that
+    are grouped by length are sorted in multiples of it; a mean over a micro-batch weighs its tokens by their number.
+    """
+    tree = program.tree
+    family = tree.family(config.func)
+    fields = [given for name in _SHAPED_FIELDS if (given := passed(tree, config, name)) is not None]
+    return (
+        family.endswith(_COMPARING_CONFIGS)
+        or not family.startswith(("trl.", "unsloth.", "transformers."))
+        or any(tree.literal(given.value) not in _UNSHAPED_VALUES for given in fields)
+        or _has_own_loss(tree)
+        or bool(_BALANCE.search(tree.source))
+        or (program.model_kind in _MEANS and not family.endswith("SFTConfig"))
+    )
+
+
+def _has_own_loss(tree: Tree) -> bool:
+    methods = [each for each in tree.of(cst.FunctionDef) if each.name.value == "compute_loss"]
+    calls = [call for call in tree.of(cst.Call) if keyword(call, "compute_loss_func") is not None]
+    return any(map(tree.is_live, [*methods, *calls]))

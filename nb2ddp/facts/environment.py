@@ -13,6 +13,10 @@ from nb2ddp.syntax.tree import Tree
 
 _ASSIGNMENT = re.compile(r"(?P<name>\w+)(?:\s*=\s*|\s+)(?P<value>.*)")
 _COMMENT = re.compile(r"(?:^|\s+)(#.*)$")
+#: What is read when it is needed, not by an import: settings of trackers, keys and tokens.
+_READ_LATER = re.compile(
+    r"(WANDB|COMET|MLFLOW|NEPTUNE|CLEARML|TRACKIO|OPENAI)_\w+|\w+_(KEY|TOKEN)|HUGGING_FACE_HUB_TOKEN"
+)
 #: What torchrun and accelerate set for each process, and what hides GPUs from them.
 LAUNCHER_VARIABLES = frozenset(
     "CUDA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT RANK "
@@ -88,6 +92,7 @@ def early_settings(program: Program) -> list[tuple[cst.CSTNode, str, str]]:
             for node, name, value in found
             if tree.start(node) < first
             and name not in LAUNCHER_VARIABLES
+            and not _READ_LATER.fullmatch(name)
             and tree.parents[tree.statement(node)] is tree.module
             and not program.installs.covers(node)
         ),

@@ -9,6 +9,16 @@ import libcst as cst
 from nb2ddp.facts.program import Program
 from nb2ddp.syntax.tree import Tree, keyword
 
+#: Functions that seed, and the generators that each seeds.
+_SEEDING = (
+    (re.compile(r"random\.seed"), frozenset({"random"})),
+    (re.compile(r"numpy\.random\.seed"), frozenset({"numpy"})),
+    (re.compile(r"torch(\.random)?\.manual_seed"), frozenset({"torch"})),
+    (
+        re.compile(r"(transformers|accelerate)(\.\w+)*\.(enable_full_determinism|set_seed)|.*\bseed_everything"),
+        frozenset({"random", "numpy", "torch"}),
+    ),
+)
 _SEED_KEYWORDS = ("random_state", "seed")
 #: What draws from the one generator that Python's `random`, NumPy or PyTorch keeps for the whole process.
 _DRAWING = {
@@ -39,3 +49,62 @@ def generator(tree: Tree, call: cst.Call) -> str | None:
     """The library from whose common generator a call draws: `random`, `numpy` or `torch`; None where it draws not."""
     name = tree.qualified(call.func)
     return next((library for library, functions in _DRAWING.items() if functions.fullmatch(name)), None)
+
+
+class Seeding:
+    """What a notebook seeds itself, at its top level and unconditionally, before it draws.
+
+    Args:
+        program: the notebook.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._tree = program.tree
+        found = [(call, _seeded_by(program, call)) for call in program.execution.calls()]
+        self._seeds = [(call, generators) for call, generators in found if generators]
+
+    def covers(self, draw: cst.Call, generator: str) -> bool:
+        """True where a generator (`random`, `numpy` or `torch`) is seeded above a draw, wherever that is called from.
+
+        Above in the function of the draw itself counts too.
+        """
+        offset, function = self._first_run(draw), self._tree.function(draw)
+        for call, generators in self._seeds:
+            if generator not in generators or self._program.placement.runs_alone(call):
+                continue
+            above = self._tree.start(call) < self._tree.start(draw)
+            at_top = self._tree.parents[self._tree.statement(call)] is self._tree.module
+            beside = function is not None and self._tree.parents[self._tree.statement(call)] is function.body
+            if (at_top and self._tree.start(call) < offset) or (beside and above):
+                return True
+        return False
+
+    def _first_run(self, node: cst.CSTNode) -> int:
+        """The offset of the first code outside of functions that runs a node, or uses a function which does."""
+        pending, seen, found = [node], set[cst.FunctionDef](), list[int]()
+        while pending:
+            place = pending.pop()
+            function = self._tree.function(place)
+            if function is None:
+                found.append(self._tree.start(place))
+            elif function not in seen:
+                seen.add(function)
+                pending += self._program.execution.graph.uses(function)
+        return min(found, default=-1)
+
+
+def _seeded_by(program: Program, call: cst.Call) -> frozenset[str]:
+    """The generators that a call seeds with a given number; of a function of the notebook, those that it seeds."""
+    tree = program.tree
+    binding = tree.binding(call.func) if isinstance(call.func, cst.Name) else None
+    if binding is not None and isinstance(binding.node, cst.FunctionDef):
+        return frozenset[str]().union(*(_seeds(tree, each) for each in tree.within(binding.node.body, cst.Call)))
+    return _seeds(tree, call)
+
+
+def _seeds(tree: Tree, call: cst.Call) -> frozenset[str]:
+    if not call.args or tree.literal(call.args[0].value) is None:
+        return frozenset()
+    name = tree.qualified(call.func)
+    return next((made for pattern, made in _SEEDING if pattern.fullmatch(name)), frozenset())

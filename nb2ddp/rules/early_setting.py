@@ -23,6 +23,7 @@ RULE = Rule(
     find=find,
     examples=(
         Example('import os\nos.environ["UNSLOTH_VLLM_STANDBY"] = "1"\nfrom unsloth import FastModel\n', reported=True),
+        Example('import os\nos.environ["WANDB_LOG_MODEL"] = "checkpoint"\nfrom unsloth import FastModel\n'),
         Example('from unsloth import FastLanguageModel\nimport os\nos.environ["TOKENIZERS_PARALLELISM"] = "false"\n'),
     ),
 )

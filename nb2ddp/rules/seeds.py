@@ -11,7 +11,7 @@ from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.loading import has_new_head, is_load
 from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
-from nb2ddp.facts.randomness import seed
+from nb2ddp.facts.randomness import Seeding, generator, seed
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Guard, Replace, SetKeyword
@@ -47,7 +47,10 @@ def find(program: Program) -> Iterator[Finding]:
     together = program.execution.calls(phase=Phase.TOGETHER)
     before = [call for call in together if not program.rewards.is_only_here(call)]
     drawing = [call for call in before if _draws(program, call)]
+    seeding = Seeding(program)
     for call in drawing:
+        if seeding.covers(call, _source(program.tree, call)):
+            continue
         yield Finding(call, _message(program, call), needs=frozenset({Part.SEED}), fixed=True)
     for call in before:
         streams = _streams(program.tree, call) and not _is_given_seed(program.tree, call)
@@ -166,6 +169,12 @@ def _draws(program: Program, call: cst.Call) -> bool:
     return bool(drawing)
 
 
+def _source(tree: Tree, call: cst.Call) -> str:
+    """The generator that a call draws from; datasets and scikit-learn take NumPy's."""
+    is_of_torch = _makes_weights(tree, call) or tree.qualified(call.func).startswith("torch.")
+    return generator(tree, call) or ("torch" if is_of_torch else "numpy")
+
+
 def _makes_weights(tree: Tree, call: cst.Call) -> bool:
     """True for a call that loads a model with a new head, or makes adapters or a whole model, of drawn weights."""
     if is_load(tree, call):
@@ -242,6 +251,21 @@ RULE = Rule(
     "in each process its own way: the script starts itself again with PYTHONHASHSEED.",
     find=find,
     examples=(
+        Example(
+            """\
+import random
+from transformers import set_seed
+random.seed(7)
+rows = random.sample(rows, 100)
+def draw():
+    return random.random()
+set_seed(7)
+rows = [row for row in rows.shuffle() if draw() < 0.5]
+trainer.train()
+"""
+        ),
+        Example("import random\nrandom.shuffle(rows)\nrandom.seed(7)\ntrainer.train()\n", reported=True),
+        Example("import numpy, torch\nnumpy.random.seed(7)\nx = torch.randn(3)\ntrainer.train()\n", reported=True),
         Example("kept = rows.filter(lambda row: hash(row) % 10)\ntrainer.train()\n", reported=True),
         Example(
             """\

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Replace
@@ -25,7 +26,7 @@ def find(program: Program) -> Iterator[Finding]:
     tree, local_rank = program.tree, program.name("local_rank")
     for string in tree.of(cst.SimpleString):
         value = string.evaluated_value
-        if isinstance(value, str) and _INDEXED.fullmatch(value) and tree.is_live(string):
+        if isinstance(value, str) and _INDEXED.fullmatch(value) and program.execution.runs(string):
             parent = tree.parents[string]
             if isinstance(parent, cst.Arg) and parent.keyword and parent.keyword.value == "device_map":
                 continue  # DDP101
@@ -34,9 +35,7 @@ def find(program: Program) -> Iterator[Finding]:
                 f'"{value}" names one fixed GPU',
                 edits=(Replace(string, f'f"cuda:{{{local_rank}}}"'),),
             )
-    for call in tree.of(cst.Call):
-        if not tree.is_live(call):
-            continue
+    for call in program.execution.calls(phase=Phase.TOGETHER):
         name = tree.qualified(call.func)
         if number := _numbered(tree, call, name):
             yield Finding(call, f"{tree.text(call)} names one fixed GPU", edits=(Replace(number, local_rank),))
@@ -72,7 +71,7 @@ def _numbered(tree: Tree, call: cst.Call, name: str) -> cst.BaseExpression | Non
 RULE = Rule(
     code="DDP102",
     name="fixed-gpu",
-    summary="GPU 0 by number becomes this process's GPU.",
+    summary="GPU 0 by number becomes this process's GPU, as long as there are several processes.",
     why="A notebook has one GPU, number 0. Under DDP, number 0 is the first process's: others that use it run out of "
     "memory there or compare tensors on two devices.",
     find=find,
@@ -85,6 +84,7 @@ batch = batch.to("cuda:0")
 model.cuda(0)
 device = torch.device("cuda", 0)
 mask = torch.ones(3, device = 0)
+trainer.train()
 """,
             """\
 import torch
@@ -93,8 +93,10 @@ batch = batch.to(f"cuda:{local_rank}")
 model.cuda(local_rank)
 device = torch.device("cuda", local_rank)
 mask = torch.ones(3, device = local_rank)
+trainer.train()
 """,
         ),
         Example('batch = batch.to("cuda")\nmodel.cuda()\n'),
+        Example('trainer.train()\nmodel.to("cuda:0")\n'),
     ),
 )

@@ -9,15 +9,22 @@ import libcst as cst
 
 from nb2ddp.facts.environment import environ_key
 from nb2ddp.facts.program import Program
+from nb2ddp.notebook.magics import Kind
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.bindings import dotted
 from nb2ddp.syntax.edits import Edit, Remove, Replace
-from nb2ddp.syntax.tree import Tree
+from nb2ddp.syntax.tree import Tree, argument
 
 _HOSTED = ("google.colab", "kaggle_secrets", "kaggle_web_client")
+#: What a handler may be for that a missing package comes to.
+_CATCHES = frozenset({"", "ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
 _SECRET = re.compile(r"google\.colab\.userdata\.get|.*\.get_secret|kaggle_secrets\.UserSecretsClient\.get_secret")
-_PATH = re.compile(r"/(content|kaggle)(/|$)")
+#: A folder of theirs with the folder or data set in it.
+_PATH = re.compile(r"/(content|kaggle)(?![^/])(/input)?(/[^/]+)?")
+#: Functions and methods that ask for a path or make one, and keywords for what is written.
+_MAKES = re.compile(r"exists|is_?file|is_?dir|makedirs|mkdir|rmtree|extractall|to_\w+|save\w*|savefig|imsave|write_\w+")
+_WRITTEN = re.compile(r"(output|save|logging|log|cache|local|export|extract)_(dir|folder|path|directory|file)")
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -64,21 +71,63 @@ def find(program: Program) -> Iterator[Finding]:
         if "google.colab" in tree.text(comparison) and not program.installs.covers(comparison):
             answer = "True" if " not in " in tree.text(comparison) else "False"
             yield Finding(comparison, "asks whether this is Colab: it is not", (Replace(comparison, answer),))
+    yield from _folders(program, handled)
+
+
+def _folders(program: Program, handled: list[tuple[int, int]]) -> Iterator[Finding]:
+    """Folders of the hosted notebook, each where it is named first; none that the notebook asks for, or makes."""
+    tree = program.tree
+    found: dict[str, list[cst.SimpleString]] = {}
     for string in tree.of(cst.SimpleString):
         value = string.evaluated_value
-        if (
-            isinstance(value, str)
-            and _PATH.match(value)
-            and tree.is_live(string)
-            and not program.installs.covers(string)
-            and not any(start <= tree.start(string) < end for start, end in handled)
-        ):
-            yield Finding(
-                string,
-                f"{value!r} is a folder of the hosted notebook: name one that this machine has",
-                severity=Severity.WARNING,
-                todo=True,
-            )
+        folder = _PATH.match(value) if isinstance(value, str) else None
+        covered = program.installs.covers(string) or any(a <= tree.start(string) < b for a, b in handled)
+        if folder is not None and tree.is_live(string) and not covered:
+            found.setdefault(folder[0], []).append(string)
+    for name, strings in found.items():
+        if any(_is_made_or_tested(tree, each) for each in strings) or _is_made_by_shell(program, name):
+            continue
+        places = f" ({len(strings)} places)" if len(strings) > 1 else ""
+        yield Finding(
+            strings[0],
+            f"{strings[0].evaluated_value!r} is a folder of the hosted notebook{places}: name one that this machine"
+            " has",
+            severity=Severity.WARNING,
+            todo=True,
+        )
+
+
+def _is_made_or_tested(tree: Tree, path: cst.SimpleString) -> bool:
+    """True for a path that is asked for, made or written to, in place or by its name."""
+    owner = tree.parents[path]
+    target = owner.targets[0].target if isinstance(owner, cst.Assign) else None
+    uses: list[cst.CSTNode] = [path, *(tree.loads(target.value) if isinstance(target, cst.Name) else [])]
+    return any(_makes_or_tests(tree, above) for use in uses for above in _within_statement(tree, use))
+
+
+def _within_statement(tree: Tree, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    for above in tree.ancestors(node):
+        if isinstance(above, (cst.BaseSmallStatement, cst.BaseCompoundStatement)):
+            return
+        yield above
+
+
+def _makes_or_tests(tree: Tree, above: cst.CSTNode) -> bool:
+    """True for a call that makes, writes or asks for the path it is given, and for an argument that names one."""
+    if isinstance(above, cst.Arg):
+        return above.keyword is not None and bool(_WRITTEN.fullmatch(above.keyword.value))
+    if not isinstance(above, cst.Call):
+        return False
+    mode = argument(above, "mode", 1) if tree.qualified(above.func) == "open" else None
+    writes = mode is not None and str(tree.literal(mode.value))[:1] in ("w", "a", "x")
+    return writes or bool(_MAKES.fullmatch(tree.text(above.func).rpartition(".")[2]))
+
+
+def _is_made_by_shell(program: Program, folder: str) -> bool:
+    """True where a shell command makes a folder, or fetches something into it."""
+    lines = [form.body or form.text for _, form in program.forms_of(Kind.SHELL, Kind.CELL_MAGIC)]
+    made = re.compile(rf"(\bmkdir\b|\bclone\b|\s-[dOo]\b|>|--local-dir\b)[^\n]*{re.escape(folder)}(?![\w-])")
+    return any(made.search(line) for line in lines)
 
 
 def _hosted_name(tree: Tree, call: cst.Call) -> str | None:
@@ -110,9 +159,27 @@ def _imports(program: Program) -> Iterator[Finding]:
         if not colab or program.installs.covers(statement):
             continue
         edit: Edit = Remove(statement)
-        if any(isinstance(above, cst.Try) for above in tree.ancestors(statement)):
-            edit = Replace(statement, 'raise ImportError("not a hosted notebook")')
+        tried = next((above for above in tree.ancestors(statement) if isinstance(above, cst.Try)), None)
+        if tried is not None:
+            edit = _handled(tree, tried, statement) or Replace(statement, 'raise ImportError("not a hosted notebook")')
         yield Finding(statement, f"{module} is the hosted notebook's", (edit,))
+
+
+def _handled(tree: Tree, tried: cst.Try, statement: cst.Import | cst.ImportFrom) -> Edit | None:
+    """Put what handles a failed import in its place, where that is all there is and does not call anything."""
+    handler = tried.handlers[0] if len(tried.handlers) == 1 else None
+    if handler is None or tried.orelse or tried.finalbody or handler.name is not None:
+        return None
+    caught = "" if handler.type is None else tree.text(handler.type)
+    lines = [*handler.body.body]
+    first = next(iter(tried.body.body), None)
+    plain = all(isinstance(line, cst.SimpleStatementLine) for line in lines) and not tree.within(handler, cst.Call)
+    if not plain or caught not in _CATCHES or tree.parents[statement] is not first:
+        return None
+    kept = [tree.text(line) for line in lines if tree.text(line) != "pass"]
+    start = tree.start(tried)
+    indent = tree.source[tree.line_start(start) : start]
+    return Replace(tried, f"\n{indent}".join(kept)) if kept else Remove(tried)
 
 
 RULE = Rule(
@@ -148,14 +215,39 @@ try:
 except ImportError:
     in_colab = False
 """,
+            "in_colab = False\n",
+        ),
+        Example(
+            """\
+try:
+    from google.colab import output
+    done()
+except ImportError:
+    print("elsewhere")
+""",
             """\
 try:
     raise ImportError("not a hosted notebook")
-    in_colab = True
+    done()
 except ImportError:
-    in_colab = False
+    print("elsewhere")
 """,
         ),
+        Example(
+            """\
+rows = load("/content/drive/MyDrive/rows.csv")
+more = load("/content/drive/MyDrive/more.csv")
+""",
+            """\
+# TODO[nb2ddp] DDP310: '/content/drive/MyDrive/rows.csv' is a folder of the hosted notebook (2 places): name one that \
+this machine has
+rows = load("/content/drive/MyDrive/rows.csv")
+more = load("/content/drive/MyDrive/more.csv")
+""",
+        ),
+        Example('import os\nroot = "/content/rows"\nif os.path.exists(root):\n    rows = load(root)\n'),
+        Example('!mkdir -p /content/rows\nrows = load("/content/rows/a.csv")\n'),
+        Example('args = SFTConfig(output_dir = "/content/outputs")\nlog = open("/content/log.txt", "w")\n'),
         Example('import google.auth\nname = settings.get("name")\n'),
     ),
 )

@@ -13,8 +13,8 @@ from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.tree import Tree, keyword
 
-#: Encoders whose heads read the first token, or whose positions count from it.
-_READS_FIRST_TOKEN = re.compile(r"bert|electra|mpnet|ernie|longformer|big-?bird", re.IGNORECASE)
+#: Encoders whose heads read the first token, or whose positions count from it (ModernBERT's takes a mean of all).
+_READS_FIRST_TOKEN = re.compile(r"(?<!modern)bert|electra|mpnet|ernie|longformer|big-?bird", re.IGNORECASE)
 _MESSAGE = (
     "Unsloth's tokenizer pads on the left, and this kind of model reads the first token: losses depend on which rows"
     ' share a micro-batch, and so on the number of processes; set tokenizer.padding_side = "right" after loading'
@@ -51,7 +51,7 @@ _LOAD = """\
 from unsloth import FastModel
 from transformers import AutoModelForSequenceClassification
 model, tokenizer = FastModel.from_pretrained(
-    "unsloth/ModernBERT-large", auto_model = AutoModelForSequenceClassification, num_labels = 6)
+    "google-bert/bert-base-uncased", auto_model = AutoModelForSequenceClassification, num_labels = 6)
 """
 
 RULE = Rule(
@@ -69,6 +69,7 @@ RULE = Rule(
         Example(_LOAD, reported=True),
         Example(_LOAD + 'tokenizer.padding_side = "right"\n'),
         Example(_LOAD + 'dataset = dataset.map(lambda rows: tokenizer(rows["text"], padding = "max_length"))\n'),
-        Example(_LOAD.replace("ModernBERT-large", "Llama-3.2-1B")),
+        Example(_LOAD.replace("google-bert/bert-base-uncased", "unsloth/Llama-3.2-1B")),
+        Example(_LOAD.replace("google-bert/bert-base-uncased", "answerdotai/ModernBERT-base")),
     ),
 )

@@ -57,14 +57,6 @@ class SetUnpacked:
 
 
 @dataclass(frozen=True)
-class DropArgument:
-    """Take one argument out of a call."""
-
-    call: cst.Call
-    argument: cst.Arg
-
-
-@dataclass(frozen=True)
 class InsertBefore:
     """Put lines above a statement, at its indentation, below the comments that stand above it."""
 
@@ -106,7 +98,7 @@ class Guard:
     after: str = ""
 
 
-Edit = Replace | Wrap | SetKeyword | SetUnpacked | DropArgument | InsertBefore | InsertAfter | Remove | Guard
+Edit = Replace | Wrap | SetKeyword | SetUnpacked | InsertBefore | InsertAfter | Remove | Guard
 
 
 class Shape(Enum):
@@ -170,8 +162,6 @@ def resolve(tree: Tree, edits: Iterable[Edit], cells: Sequence[int] = ()) -> lis
                 keywords[edit.call].append(edit)
         elif isinstance(edit, SetUnpacked):
             unpacked[edit.argument].append(edit)
-        elif isinstance(edit, DropArgument):
-            change(*_argument_span(tree, edit.call, edit.argument), "", tree.span(edit.call))
         elif isinstance(edit, InsertBefore):
             start, indent = _line_of(tree, edit.statement)
             change(start, start, _block(edit.text, indent), tree.span(edit.statement), Shape.ABOVE)
@@ -196,7 +186,7 @@ def resolve(tree: Tree, edits: Iterable[Edit], cells: Sequence[int] = ()) -> lis
     for call, sets in keywords.items():
         for start, end, text in _set_keywords(tree, call, sets):
             change(start, end, text, tree.span(call))
-    for start, end, text in _remove(tree, removals):
+    for start, end, text in _remove(tree, removals, [c.start for c in changes if c.shape is not Shape.INLINE]):
         change(start, end, text, (start, end), Shape.GONE)
     gone = {_whole(tree, removal.statement) for removal in removals}
     guards = [guard for guard in guards if guard.first not in gone or guard.first is not guard.last]
@@ -263,7 +253,8 @@ def _set_keywords(tree: Tree, call: cst.Call, sets: list[SetKeyword]) -> Iterato
         return
     named = [a for a in call.args if a.keyword is not None]
     equal = " = " if named and tree.source[tree.span(named[-1].keyword)[1]] == " " else "="  # type: ignore[arg-type]
-    written = [f"{item.name}{equal}{item.value}" for item in new]
+    width = _table_width(tree, named) if equal != "=" else 0
+    written = [f"{item.name:<{width}}{equal}{item.value}" for item in new]
     if not call.args:
         at = tree.span(call)[1] - 1
         yield at, at, ", ".join(written)
@@ -289,25 +280,23 @@ def _set_keywords(tree: Tree, call: cst.Call, sets: list[SetKeyword]) -> Iterato
     yield at, at, below if comma else below[:-1]
 
 
-def _argument_span(tree: Tree, call: cst.Call, argument: cst.Arg) -> tuple[int, int]:
-    """An argument with its comma and, where it has a line to itself, that line."""
-    start, end = tree.span(argument)
-    if isinstance(argument.comma, cst.Comma):
-        end = tree.span(argument.comma)[1]
-        line_start, line_end = tree.line_start(start), tree.line_end(end)
-        if not tree.source[line_start:start].strip() and not tree.source[end:line_end].strip():
-            return line_start, line_end + 1
-        while tree.source[end : end + 1] == " ":
-            end += 1
-        return start, end
-    position = call.args.index(argument)
-    if position:
-        start = tree.span(call.args[position - 1])[1]
-    return start, end
+def _table_width(tree: Tree, named: list[cst.Arg]) -> int:
+    """How wide names are written in arguments whose equal signs stand below each other; 0 where they do not."""
+    widths = set()
+    for argument in named:
+        start, end = tree.span(cst.ensure_type(argument.keyword, cst.Name))
+        if tree.source[tree.line_start(start) : start].strip():
+            return 0
+        widths.add((tree.source.index("=", end) - start - 1, end - start))
+    columns = {column for column, _ in widths}
+    return columns.pop() if len(columns) == 1 and len(widths) > 1 else 0
 
 
-def _remove(tree: Tree, removals: list[Remove]) -> Iterator[tuple[int, int, str]]:
-    """Removals line by line; a suite that loses all its statements keeps a `pass`."""
+def _remove(tree: Tree, removals: list[Remove], added: list[int]) -> Iterator[tuple[int, int, str]]:
+    """Removals line by line; a suite that loses all its statements keeps a `pass`, but an `else` goes with them.
+
+    It stays where other edits add text to it, at some offsets.
+    """
     gone = {_whole(tree, r.statement): r for r in removals}
     partly: dict[cst.CSTNode, list[Remove]] = defaultdict(list)
     for removal in removals:
@@ -322,22 +311,45 @@ def _remove(tree: Tree, removals: list[Remove]) -> Iterator[tuple[int, int, str]
     for owner, group in partly.items():
         if owner not in gone:
             yield from _remove_small(tree, owner, group)
+    branches = _empty_branches(tree, {node for node, each in gone.items() if not _comment(tree, node, each)}, added)
+    for start, end in branches:
+        yield start, end, ""
     for statement, removal in gone.items():
         suite = tree.parents.get(statement)
+        if any(start <= tree.start(statement) < end for start, end in branches):
+            continue
         if isinstance(statement, cst.SimpleStatementSuite):
             yield *tree.span(statement), "pass"
             continue
         emptied = isinstance(suite, cst.IndentedBlock) and all(s in gone for s in suite.body)
         start, indent = _line_of(tree, statement)
         end = tree.line_end(_code_end(tree, statement))
-        comment = removal.comment or tree.source[_code_end(tree, statement) : end].strip().lstrip(";").strip()
-        kept = f"{indent}{comment}\n" if comment.startswith("#") and removal.keep_comment else ""
+        comment = _comment(tree, statement, removal)
+        kept = f"{indent}{comment}\n" if comment else ""
         if emptied and suite.body[0] is statement:  # type: ignore[union-attr]
             yield start, end, f"{kept}{indent}pass"
             continue
         if not kept:
             end = _blank_run(tree, start, end)
         yield start, min(end + 1, len(tree.source)), kept
+
+
+def _comment(tree: Tree, statement: cst.CSTNode, removal: Remove) -> str:
+    """The comment that stays where a statement goes; empty where there is none."""
+    end = _code_end(tree, statement)
+    comment = removal.comment or tree.source[end : tree.line_end(end)].strip().lstrip(";").strip()
+    return comment if comment.startswith("#") and removal.keep_comment else ""
+
+
+def _empty_branches(tree: Tree, gone: set[cst.CSTNode], added: list[int]) -> list[tuple[int, int]]:
+    """The lines of each `else` all of whose statements are gone."""
+    found = []
+    for branch in tree.of(cst.Else):
+        if isinstance(branch.body, cst.IndentedBlock) and all(statement in gone for statement in branch.body.body):
+            start = tree.line_start(tree.start(branch))
+            end = min(tree.line_end(_code_end(tree, branch)) + 1, len(tree.source))
+            found += [(start, end)] if not any(start <= offset < end for offset in added) else []
+    return found
 
 
 def _whole(tree: Tree, statement: cst.CSTNode) -> cst.CSTNode:

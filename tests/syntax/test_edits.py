@@ -8,7 +8,6 @@ import libcst as cst
 import pytest
 
 from nb2ddp.syntax.edits import (
-    DropArgument,
     Edit,
     Guard,
     InsertAfter,
@@ -85,25 +84,6 @@ def test_set_unpacked() -> None:
         return [SetUnpacked(argument, "n", "v"), SetUnpacked(argument, "m", "w")]
 
     assert edited("f(a=1, **k)", edits) == 'f(a=1, **{**k, "n": v, "m": w})'
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("f(x=1)", "f()"),
-        ("f(a, x=1)", "f(a)"),
-        ("f(x=1, b=2)", "f(b=2)"),
-        ("f(a, x=1, b=2)", "f(a, b=2)"),
-        ("f(\n    a=1,\n    x=1,\n    b=2,\n)", "f(\n    a=1,\n    b=2,\n)"),
-        ("f(\n    a=1,\n    x=1\n)", "f(\n    a=1\n)"),
-    ],
-)
-def test_drop_argument(before: str, after: str) -> None:
-    def edits(tree: Tree) -> list[Edit]:
-        (call,) = calls(tree, "f")
-        return [DropArgument(call, next(a for a in call.args if a.keyword and a.keyword.value == "x"))]
-
-    assert edited(before, edits) == after
 
 
 REMOVE = [
@@ -305,3 +285,37 @@ def test_apply_to_a_part() -> None:
     assert apply(source, changes, 4, 8) == "y()\n"
     assert apply(source, changes, 4) == "y()\nz()\n"
     assert apply(source, []) == source
+
+
+def test_an_else_goes_with_its_statements() -> None:
+    source = (
+        "if a:\n    x\nelse:\n    x\n    # both\n    x\nif b:\n    x  # why\nelse:\n    x  # why\n"
+        "for c in d:\n    y\nelse:\n    x\nz\n"
+    )
+    tree = Tree(source)
+    gone = [Remove(tree.statement(name)) for name in tree.of(cst.Name) if name.value == "x"]
+    assert apply(source, resolve(tree, gone)) == (
+        "if a:\n    pass\nif b:\n    # why\n    pass\nelse:\n    # why\n    pass\nfor c in d:\n    y\nz\n"
+    )
+
+
+def test_an_else_stays_where_something_is_added_to_it() -> None:
+    source = "if a:\n    y\nelse:\n    x\n"
+    tree = Tree(source)
+    statement = tree.statement(next(name for name in tree.of(cst.Name) if name.value == "x"))
+    edits = [Remove(statement), InsertBefore(statement, "# TODO")]
+    assert apply(source, resolve(tree, edits)) == "if a:\n    y\nelse:\n    # TODO\n    pass\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "after"),
+    [
+        ("f(\n    ab   = 1,\n    long = 2,\n)\n", "f(\n    ab   = 1,\n    long = 2,\n    x    = 3,\n)\n"),
+        ("f(\n    ab = 1,\n    long = 2,\n)\n", "f(\n    ab = 1,\n    long = 2,\n    x = 3,\n)\n"),
+        ("f(\n    ab = 1,\n    cd = 2,\n)\n", "f(\n    ab = 1,\n    cd = 2,\n    x = 3,\n)\n"),
+        ("f(a    = 1, long = 2)\n", "f(a    = 1, long = 2, x = 3)\n"),
+    ],
+)
+def test_a_new_argument_stands_in_the_table_of_the_others(source: str, after: str) -> None:
+    tree = Tree(source)
+    assert apply(source, resolve(tree, [SetKeyword(tree.of(cst.Call)[0], "x", "3")])) == after

@@ -2,7 +2,8 @@
 # What the GitHub Action runs: annotations on standard output, a table in the job's summary, SARIF on request.
 #
 # Reads NB2DDP_PATHS and NB2DDP_ARGUMENTS (one a line), NB2DDP_MODE (check or convert), NB2DDP_OUTPUT_DIR,
-# NB2DDP_SARIF_FILE, and GitHub's own GITHUB_STEP_SUMMARY and GITHUB_OUTPUT. Ends with nb2ddp's exit code.
+# NB2DDP_SARIF_FILE, NB2DDP_REPORT_FILE, and GitHub's own GITHUB_STEP_SUMMARY and GITHUB_OUTPUT. Ends with nb2ddp's exit
+# code.
 set -euo pipefail
 
 arguments=()
@@ -16,6 +17,9 @@ case "${NB2DDP_MODE:-check}" in
 esac
 if [[ -n "${NB2DDP_OUTPUT_DIR:-}" ]]; then
   arguments+=("--output-dir=$NB2DDP_OUTPUT_DIR")
+fi
+if [[ -n "${NB2DDP_REPORT_FILE:-}" ]]; then
+  arguments+=("--report=$NB2DDP_REPORT_FILE")
 fi
 while IFS= read -r line; do
   if [[ -n "$line" ]]; then arguments+=("$line"); fi

@@ -9,6 +9,7 @@ import tokenize
 import warnings
 from dataclasses import dataclass, replace
 from io import BytesIO
+from pathlib import PurePath
 
 import libcst as cst
 
@@ -23,7 +24,8 @@ from nb2ddp.results import Conversion, Location, NotebookError
 from nb2ddp.rules.engine import refuse, rewrite
 from nb2ddp.rules.index import RULES
 from nb2ddp.rules.suppress import Suppressions
-from nb2ddp.script.launch import launch_files
+from nb2ddp.script.hosted import launching_notebook
+from nb2ddp.script.launch import LAUNCHING, launch_files
 from nb2ddp.script.packages import requirements
 from nb2ddp.script.render import script, setup
 from nb2ddp.script.stamp import sign_all
@@ -153,9 +155,21 @@ def _convert(notebook: Notebook, script_name: str, options: Options, reference: 
     except NotebookError as error:
         error.line_text = _line_text(notebook, error.location)
         raise
-    packages = requirements(program).files(script_name, notebook.name) if options.requirements else {}
-    files = sign_all({script_name: text, **launch, **packages}, reference, script_name, options)
+    files = sign_all(
+        {script_name: text, **launch, **_more_files(program, text, script_name)}, reference, script_name, options
+    )
     return _Done(program, result.needs, Conversion(files, diagnostics))
+
+
+def _more_files(program: Program, text: str, script_name: str) -> dict[str, str]:
+    """The files beside a script that depend on its notebook."""
+    files: dict[str, str] = {}
+    if program.options.requirements:
+        files |= requirements(program).files(script_name, program.notebook.name)
+    if program.options.launch.launcher == "notebook":
+        name = f"{PurePath(script_name).stem}{LAUNCHING}"
+        files[name] = launching_notebook(program, text, script_name, requirements(program))
+    return files
 
 
 def _title(name: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, get_args
 from nb2ddp.results import Severity
 from nb2ddp.settings import Setting, given, setting, settings_of
 
-Launcher = Literal["accelerate", "slurm", "torchrun"]
+Launcher = Literal["accelerate", "notebook", "slurm", "torchrun", "uv"]
 #: `accelerate launch` takes fp8 too, but only with a section about its backend, which no notebook asks for.
 Precision = Literal["no", "fp16", "bf16"]
 
@@ -199,6 +199,8 @@ class Launch:
                 f"{self.processes} processes cannot be spread evenly over {self.machines} machines: "
                 "the number of processes counts those of all machines together."
             )
+        if self.machines > 1 and self.launcher in ("notebook", "uv"):
+            raise LaunchError(f"The launcher {self.launcher!r} is for one machine, not {self.machines}.")
         self._check_port()
         self._check_address()
         if self.slurm is not None and self.launcher != "slurm":

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from tests.command import files
+from tests.notebook.test_marimo import TRAINING
 from tests.notebooks import CELLS, write
 
 ROOT = Path(__file__).parent.parent
@@ -118,9 +119,19 @@ def test_arguments_and_sarif(runner: Runner) -> None:
     assert "DDP902" in {result["ruleId"] for result in log["runs"][0]["results"]}
 
 
+def test_scripts_with_cells_and_a_page(runner: Runner) -> None:
+    (runner.workspace / "m.py").write_text(TRAINING)
+    (runner.workspace / "module.py").write_text("x = 1\n")
+    done = runner.step(1, paths=".", output_dir="o", mode="convert", report_file="page.html")
+    assert done.returncode == 0, done.stderr
+    assert (runner.workspace / "o" / "m.py").is_file()
+    assert "device_map" in (runner.workspace / "page.html").read_text()
+
+
 @pytest.mark.parametrize(
     "inputs",
     [
+        {"report_file": "x; touch evil"},
         {"mode": "check; touch evil"},
         {"mode": "$(touch evil)"},
         {"paths": "$(touch evil)"},

@@ -19,6 +19,7 @@ from nb2ddp import __version__
 from nb2ddp.cli import report
 from nb2ddp.cli.steps import next_steps
 from nb2ddp.options import LaunchError, OptionsError
+from nb2ddp.project import files
 from nb2ddp.project.cache import Cache
 from nb2ddp.project.config import ConfigError
 from nb2ddp.project.config import find as find_config
@@ -47,6 +48,7 @@ class Request:
     hook: bool = False
     form: str = "text"
     summary_file: Path | None = None
+    report: Path | None = None
     quiet: bool = False
     verbose: bool = False
     jobs: int | None = None
@@ -90,7 +92,7 @@ def execute(request: Request) -> int:
     if shows_progress:
         for result in results:
             printer.show(result)
-    printer.end(results)
+    printer.end(jobs, results, cache)
     if mode is Mode.WRITE and not request.quiet:
         for line in next_steps(jobs, results):
             click.echo(report.printable(line), err=True)
@@ -104,6 +106,8 @@ def _mode(request: Request) -> Mode:
     mode = next((mode for mode, is_chosen in chosen.items() if is_chosen), Mode.WRITE)
     if mode in (Mode.DIFF, Mode.REWRITES) and request.form != "text":
         raise InputError(f"--{mode.value} prints text; it does not go with --format")
+    if mode in (Mode.DIFF, Mode.REWRITES) and request.report is not None:
+        raise InputError(f"--{mode.value} prints text; a page comes with --check --report")
     return mode
 
 
@@ -222,8 +226,8 @@ class _Printer:
                 for line in report.done_lines(result):
                     click.echo(line, err=True)
 
-    def end(self, results: Sequence[Result]) -> None:
-        """Print what is printed once."""
+    def end(self, jobs: Sequence[Job], results: Sequence[Result], cache: Cache | None) -> None:
+        """Print and write what is said once."""
         if self.request.form == "json":
             click.echo(report.as_json(results))
         elif self.request.form == "sarif":
@@ -233,6 +237,10 @@ class _Printer:
         if self.request.summary_file is not None:
             with self.request.summary_file.open("a", encoding="utf-8") as file:
                 file.write(report.markdown(results))
+        if self.request.report is not None:
+            from nb2ddp.cli.page import page
+
+            files.replace({self.request.report: page(list(zip(jobs, results, strict=True)), cache).encode()})
         if not self.request.quiet:
             click.echo(report.Counts(results).summary(), err=True)
 

@@ -213,6 +213,13 @@ def _list_rules(ctx: click.Context, param: click.Parameter, value: bool) -> None
     metavar="FILE",
     help="Append a Markdown table, as for $GITHUB_STEP_SUMMARY.",
 )
+@_option(
+    "Findings",
+    "--report",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="PAGE.html",
+    help="Write a page that shows cells beside the script, with what was done and why.",
+)
 @_option("Findings", "-q", "--quiet", is_flag=True, help="Print errors only.")
 @_option("Findings", "-v", "--verbose", is_flag=True, help="Print notes too: everything that was rewritten.")
 @_option(

@@ -13,6 +13,7 @@ from pathspec import GitIgnoreSpec
 from nb2ddp.notebook.reader import OTHER_FORMATS, is_python_notebook
 from nb2ddp.project.links import file_name, is_link
 from nb2ddp.script import stamp
+from nb2ddp.script.launch import LAUNCHING
 
 #: Folders that hold copies of notebooks, or other people's.
 SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", "site-packages"})
@@ -53,9 +54,9 @@ def is_notebook_name(name: str) -> bool:
 
 
 def is_notebook(path: Path) -> bool:
-    """True for an .ipynb file, and for a Python file that is a notebook, and not a script made of one."""
+    """True for a notebook, in any form: not for one that launches a script, and not for a script made of one."""
     if is_notebook_name(path.name):
-        return True
+        return not path.name.lower().endswith(LAUNCHING)
     if path.suffix.lower() != ".py" or path.with_suffix(".ipynb").exists():
         return False
     try:

@@ -131,6 +131,17 @@ def converted(job: Job, found: bytes, options: Options) -> Conversion:
     return convert_source(decode(found), job.name, job.script.name, options, job.notebook.name, job.reference)
 
 
+def conversion(job: Job, cache: Cache | None) -> Conversion:
+    """A job's conversion, as it is remembered, or anew.
+
+    Raises:
+        NotebookError, OptionsError, LaunchError, OSError: there is none.
+    """
+    found = content(job)
+    outcome = cache.get(key(found, job)) if cache else None
+    return outcome if isinstance(outcome, Conversion) else converted(job, found, job.options)
+
+
 def recalling(job: Job) -> outputs.Recall:
     """What gives back the files that earlier conversions of a job wrote."""
     return partial(history.recall, job.notebook, partial(converted, job))

@@ -16,6 +16,10 @@ from nb2ddp.options import Launch, LaunchError, Slurm, check_text, words
 from nb2ddp.script.templates import render
 
 CONFIG_NAME: Final = "accelerate_config.yaml"
+#: How the names of notebooks end that launch a script.
+LAUNCHING: Final = ".launch.ipynb"
+#: Machines of Hugging Face's jobs, by their GPUs.
+_FLAVORS: Final = {1: "l4x1", 2: "a10g-largex2", 4: "l4x4", 8: "l40sx8"}
 #: accelerate's own default (accelerate/utils/launch.py, prepare_multi_gpu_env).
 DEFAULT_PORT: Final = 29500
 
@@ -85,7 +89,27 @@ def launch_command(launch: Launch, script_name: str, machine_rank: int = 0) -> s
         return rank + shlex.join(["bash", path_word(_side_file(script_name, "torchrun.sh"))])
     count = ["--num_processes", str(launch.processes)] if launch.processes > 1 else []
     ranks = ["--machine_rank", str(machine_rank)] if launch.machines > 1 else []
-    return shlex.join(["accelerate", "launch", "--config_file", CONFIG_NAME, *count, *ranks, path_word(script_name)])
+    command = ["accelerate", "launch", "--config_file", CONFIG_NAME, *count, *ranks, path_word(script_name)]
+    if launch.launcher == "uv":
+        # uv reads the header of a script that it runs itself; behind a launcher it must be named.
+        command = ["uv", "run", "--no-project", "--with-requirements", path_word(script_name), *command]
+    return shlex.join(command)
+
+
+def single_command(launch: Launch, script_name: str) -> str:
+    """Say what to type to start the script on one GPU."""
+    return shlex.join(["uv", "run", script_name] if launch.launcher == "uv" else ["python", script_name])
+
+
+def jobs_command(launch: Launch, script_name: str) -> str:
+    """Say what starts the script as a job of Hugging Face; for several GPUs the job starts uv anew, for the launcher.
+
+    https://huggingface.co/docs/huggingface_hub/guides/jobs
+    """
+    job = ["hf", "jobs", "uv", "run", "--flavor", _FLAVORS.get(launch.processes, "FLAVOR"), "--secrets", "HF_TOKEN"]
+    if launch.processes == 1:
+        return shlex.join([*job, script_name])
+    return f"{shlex.join(job)} {launch_command(launch, script_name)}"
 
 
 def _sbatch(launch: Launch, script: str, script_name: str) -> str:

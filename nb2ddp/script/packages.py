@@ -7,6 +7,7 @@ them. What is no Python package, or known only when the notebook runs, is kept a
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Iterable, Iterator
@@ -57,6 +58,10 @@ _IDLE_OPTIONS = frozenset(
     " --refresh-package --reinstall-package --upgrade-package -P --color --directory --project --config-file"
     " --allow-insecure-host --no-build-isolation-package --no-build-package --build-constraint -b".split()
 )
+#: What starts a script, and what its setup block imports.
+_NEEDED = ("accelerate", "unsloth")
+#: The versions of Python that Unsloth supports.
+_PYTHON = ">=3.10,<3.14"
 #: Packages that only serve to install others, or to show a notebook.
 _INSTALLERS = frozenset({"marimo", "pip", "uv"})
 #: Stands for the number of a cell where a notebook's own header names a package.
@@ -138,23 +143,59 @@ class Requirements:
 
     def files(self, script_name: str, title: str = "the notebook") -> dict[str, str]:
         """The text of each file, by its name beside the script; none where the notebook installs nothing."""
-        if not self:
-            return {}
-        groups = [(), *(group for group in self.groups if group)]
-        commands = [install_command(script_name, group) for group in groups]
+        commands = self.commands(script_name)
         return {
-            file_name(script_name, group): render(
+            name: render(
                 "requirements.txt.j2",
                 title=title,
                 group=group,
-                commands=commands,
-                command=commands[number],
+                commands=list(commands.values()),
+                command=commands[name],
                 notes=[] if group else self.notes,
                 options=self.options.get(group, ()),
                 lines=[package.text for package in self.groups.get(group, ())],
             )
-            for number, group in enumerate(groups)
+            for name, group in self._names(script_name).items()
         }
+
+    def commands(self, script_name: str) -> dict[str, str]:
+        """What installs the packages of each file, by its name and in the order in which they are installed."""
+        return {name: install_command(script_name, group) for name, group in self._names(script_name).items()}
+
+    def _names(self, script_name: str) -> dict[str, tuple[str, ...]]:
+        groups = [(), *(group for group in self.groups if group)] if self else []
+        return {file_name(script_name, group): group for group in groups}
+
+    def header(self, requires_python: str = "") -> str:
+        """The packages as inline script metadata, which uv reads.
+
+        What pip installs without dependencies overrides what the others ask for, as it does when pip comes to it.
+
+        Args:
+            requires_python: the versions of Python that do; empty takes those that Unsloth supports.
+        """
+        lines: dict[str, str] = {}
+        overrides = []
+        for group, packages in self.groups.items():
+            for package in packages:
+                own = package.requirement
+                if own is None and "://" in package.line and not package.line.startswith("-"):
+                    lines.setdefault(package.name, f"{package.name} @ {package.line}")
+                elif own is not None:
+                    lines.setdefault(canonicalize_name(own.name), package.text)
+                    overrides += [package.text] if "--no-deps" in group and not package.is_open else []
+        missing = [name for name in _NEEDED if name not in lines]
+        options = [
+            option.split(" ", 1)[1] for each in self.options.values() for option in each if "index-url" in option
+        ]
+        return render(
+            "metadata.py.j2",
+            requires_python=requires_python or _PYTHON,
+            dependencies=sorted([*lines.values(), *missing], key=str.lower),
+            overrides=overrides,
+            indexes=list(dict.fromkeys(options)),
+            quoted=json.dumps,
+        ).strip("\n")
 
 
 #: The options that packages of one file share, in the order in which the files are installed.

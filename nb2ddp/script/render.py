@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from functools import cache
 from typing import Any
 
@@ -13,7 +12,8 @@ from nb2ddp.facts.randomness import seed
 from nb2ddp.facts.shell import quoted
 from nb2ddp.facts.waiting import wait_seconds
 from nb2ddp.options import Options
-from nb2ddp.script.launch import launch_command
+from nb2ddp.script.launch import jobs_command, launch_command, single_command
+from nb2ddp.script.packages import requirements
 from nb2ddp.script.templates import FOLDERS, render
 from nb2ddp.script.versions import floors, tries_kernels
 
@@ -38,10 +38,13 @@ def script(program: Program, cells: dict[int, str], needs: frozenset[Part], scri
             nodes.append({"cell_type": cell.kind, "source": source, "metadata": {"number": cell.number}})
     resources = {
         "title": " ".join(program.notebook.name.split()),
-        "script": shlex.quote(script_name),
+        "one": single_command(program.options.launch, script_name),
         "launch": launch_command(program.options.launch, script_name),
         "setup": setup(program, needs, program.options),
     }
+    if program.options.launch.launcher == "uv":
+        resources["jobs"] = jobs_command(program.options.launch, script_name)
+        resources["metadata_header"] = requirements(program).header(program.notebook.metadata.requires_python)
     text, _ = _exporter().from_notebook_node(from_dict({"cells": nodes, "metadata": {}}), resources=resources)
     return str(text).rstrip("\n") + "\n"
 

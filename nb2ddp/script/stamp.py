@@ -2,11 +2,13 @@
 
     #   convert again: nb2ddp ../finetune.ipynb train.py  (nb2ddp 0.1.0, sha256:0123456789abcdef)
 
-It holds no time and no absolute path: the same conversion gives the same bytes.
+It holds no time and no absolute path: the same conversion gives the same bytes. In a notebook, which has no comments, it
+is a line of the metadata.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Mapping
@@ -22,7 +24,8 @@ from nb2ddp.script.launch import CONFIG_NAME, path_word
 _SOME_NOTEBOOK: Final = "NOTEBOOK.ipynb"
 _DIGITS: Final = 16
 _LINE: Final = re.compile(
-    rf"^#   convert again: (?P<command>.*)  \(nb2ddp (?P<version>\S+), sha256:(?P<digest>[0-9a-f]{{{_DIGITS}}})\)\n",
+    rf'^(?:#   |  "nb2ddp": ")convert again: (?P<command>.*)'
+    rf'  \(nb2ddp (?P<version>\S+), sha256:(?P<digest>[0-9a-f]{{{_DIGITS}}})\)(?:",)?\n',
     re.MULTILINE,
 )
 
@@ -58,12 +61,13 @@ def sign(text: str, command: str) -> str:
     """Add the line to a file, below the comments that it begins with.
 
     Args:
-        text: the file, in a language whose comments begin with `#`.
+        text: the file: a notebook, or in a language whose comments begin with `#`.
         command: what makes it again, on one line.
     """
 
     def signed(digest: str) -> str:
-        return _insert(text, f"#   convert again: {command}  (nb2ddp {__version__}, sha256:{digest})\n")
+        line = f"convert again: {command}  (nb2ddp {__version__}, sha256:{digest})"
+        return _insert(text, f'  "nb2ddp": {json.dumps(line)},\n' if text.startswith("{") else f"#   {line}\n")
 
     return signed(_digest(signed("0" * _DIGITS)))
 
@@ -75,7 +79,8 @@ def read(text: str) -> Stamp | None:
         return None
     start, end = found.span("digest")
     digest = _digest(text[:start] + "0" * _DIGITS + text[end:])
-    return Stamp(found["command"], found["version"], found["digest"], digest == found["digest"])
+    command = json.loads(f'"{found["command"]}"') if text.startswith("{") else found["command"]
+    return Stamp(command, found["version"], found["digest"], digest == found["digest"])
 
 
 def unsigned(text: str) -> str:
@@ -90,8 +95,8 @@ def copy(signed: str, text: str) -> str:
 
 
 def _insert(text: str, line: str) -> str:
-    comments = re.match(r"(?:#[^\n]*\n)*", text)
-    end = comments.end() if comments else 0
+    head = re.search(r'\n "metadata": \{\n', text) if text.startswith("{") else re.match(r"(?:#[^\n]*\n)*", text)
+    end = head.end() if head else 0
     return text[:end] + line + text[end:]
 
 

@@ -1,8 +1,9 @@
 """Public notebooks, converted and run for real: as one process, and as two.
 
-They are looked for in the folder that the environment variable NB2DDP_CORPUS names. A few of different constructs are
-run (2 minutes); with NB2DDP_CORPUS_TRAIN=all every one that Unsloth's CPU backend trains (15 minutes). Why it does not
-train the others is said in docs/measurements.md. `pytest -rP` shows the differences of the losses.
+They are looked for, as .ipynb or as marimo's .py, in the folder that the environment variable NB2DDP_CORPUS names. A
+few of different constructs are run (2 minutes); with NB2DDP_CORPUS_TRAIN=all every one that Unsloth's CPU backend
+trains (15 minutes). Why it does not train the others is said in docs/measurements.md. `pytest -rP` shows the
+differences of the losses.
 
 The notebook is converted as it is, and the script then made shorter: see `shortened`.
 """
@@ -94,8 +95,9 @@ def problems(name: str, result: Run) -> list[str]:
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_two_processes_train_as_one_does(name: str, hub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    notebook = Path(os.environ["NB2DDP_CORPUS"], f"{name}.ipynb")
-    if not notebook.is_file():
+    folder = Path(os.environ["NB2DDP_CORPUS"])
+    notebook = next((path for path in (folder / f"{name}.ipynb", folder / f"{name}.py") if path.is_file()), None)
+    if notebook is None:
         pytest.skip("not among the public notebooks of NB2DDP_CORPUS")
     for protocol in ("http", "https"):
         monkeypatch.setenv(f"{protocol}_proxy", "http://127.0.0.1:9")  # nothing is fetched, and nothing waits for it

@@ -1,0 +1,178 @@
+"""Show what became of notebooks as one HTML page that needs nothing but itself: cells, script, and why they differ."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import zip_longest
+
+from jinja2 import Environment, FileSystemLoader
+from markupsafe import Markup
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import PythonLexer
+
+from nb2ddp.cli.report import Counts, posix, printable
+from nb2ddp.codes import OWN_CODES
+from nb2ddp.notebook.ipynb import Cell
+from nb2ddp.notebook.reader import read_notebook
+from nb2ddp.options import LaunchError, OptionsError
+from nb2ddp.project.cache import Cache
+from nb2ddp.project.files import Job, content, decode
+from nb2ddp.project.pool import conversion
+from nb2ddp.results import Diagnostic, NotebookError, Result, Severity
+from nb2ddp.rules.index import RULES
+from nb2ddp.script.templates import FOLDERS
+
+_TITLE = re.compile(r"# %% (?:Cell (?P<number>\d+)|(?P<title>.+))")
+_STYLES = {"light": "default", "dark": "github-dark"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A cell beside what it became.
+
+    Attributes:
+        title: what the row is called.
+        number: the cell's number; None for what the script has of its own.
+        kind: `code`, `markdown` or `raw`.
+        left: the cell's lines, highlighted, each with whether it stays.
+        right: the script's lines, likewise.
+        findings: what was found in the cell.
+    """
+
+    title: str
+    number: int | None
+    kind: str
+    left: list[tuple[Markup, bool]]
+    right: list[tuple[Markup, bool]]
+    findings: list[Diagnostic]
+
+    @property
+    def is_changed(self) -> bool:
+        """True where the script differs from the cell, or there is something to say."""
+        return bool(self.findings) or any(not stays for _, stays in [*self.left, *self.right])
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A notebook on the page: warnings and errors first, then its rows."""
+
+    result: Result
+    serious: list[Diagnostic]
+    rows: list[Row]
+    counts: Counts
+
+
+def page(pairs: Sequence[tuple[Job, Result]], cache: Cache | None = None) -> str:
+    """The page of several notebooks.
+
+    Args:
+        pairs: each job with what became of it; the notebooks are read again.
+        cache: where the conversions are remembered; None for nowhere.
+    """
+    shown = [_shown(job, result, cache) for job, result in pairs]
+    used = sorted({each.code for _, result in pairs for each in result.diagnostics})
+    environment = Environment(
+        loader=FileSystemLoader(FOLDERS),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {"posix": posix, "printable": printable}
+    script = _text(environment, "page.js").strip()
+    styles = {mode: HtmlFormatter(style=style).get_style_defs(".code") for mode, style in _STYLES.items()}
+    return environment.get_template("page.html.j2").render(
+        notebooks=shown,
+        summary=Counts([result for _, result in pairs]).summary(),
+        explained=[_explained(code) for code in used],
+        codes=used,
+        style=Markup(_text(environment, "page.css")),
+        styles={mode: Markup(text) for mode, text in styles.items()},
+        script=Markup(script),
+        digest=b64encode(sha256(script.encode()).digest()).decode(),
+    )
+
+
+def _text(environment: Environment, name: str) -> str:
+    assert environment.loader is not None
+    return environment.loader.get_source(environment, name)[0]
+
+
+def _explained(code: str) -> dict[str, object]:
+    """What a code means, for the page's own explanations."""
+    rule = next((rule for rule in RULES if rule.code == code), None)
+    if rule is None:
+        own = OWN_CODES[code]
+        return {"code": code, "name": own.name, "summary": own.summary, "why": own.why, "examples": []}
+    examples = [
+        {"before": [line for line, _ in _lines(each.before, [])], "after": [line for line, _ in _lines(each.after, [])]}
+        for each in rule.examples
+        if each.after is not None
+    ]
+    return {"code": code, "name": rule.name, "summary": rule.summary, "why": rule.why, "examples": examples}
+
+
+def _shown(job: Job, result: Result, cache: Cache | None) -> Shown:
+    serious = [each for each in result.diagnostics if each.severity is not Severity.NOTE]
+    cells: tuple[Cell, ...] = ()
+    script = ""
+    with suppress(NotebookError, LaunchError, OptionsError, OSError):
+        cells = read_notebook(decode(content(job)), job.notebook.stem, job.notebook.name).cells
+        script = conversion(job, cache).files[job.script.name]
+    return Shown(result, serious, list(_rows(cells, script, result.diagnostics)), Counts([result]))
+
+
+def _rows(cells: Sequence[Cell], script: str, every: Sequence[Diagnostic]) -> Iterator[Row]:
+    """The notebook's cells beside the parts of the script, in the script's order."""
+    became: dict[int, str] = {}
+    below: dict[int, list[tuple[str, str]]] = {0: []}
+    number = 0
+    for name, text in _parts(script):
+        if isinstance(name, int):
+            number, became[name] = name, text
+        else:
+            below.setdefault(number, []).append((name, text))
+    yield from (_row(title, None, "code", "", text, []) for title, text in below[0])
+    for cell in cells:
+        found = [each for each in every if each.location is not None and each.location.cell == cell.number]
+        right = became.get(cell.number, "") if script and cell.kind == "code" else cell.source
+        yield _row(f"Cell {cell.number}", cell.number, cell.kind, cell.source, right, found)
+        yield from (_row(title, None, "code", "", text, []) for title, text in below.get(cell.number, []))
+
+
+def _parts(script: str) -> Iterator[tuple[int | str, str]]:
+    """The parts of a script by the cell that they come from, or by their title."""
+    name: int | str | None = None
+    lines: list[str] = []
+    for line in [*script.split("\n"), "# %% the end"]:
+        match = _TITLE.fullmatch(line)
+        if match is None:
+            lines.append(line)
+            continue
+        if name is not None and not str(name).startswith("["):
+            yield name, "\n".join(lines).strip("\n")
+        name, lines = int(match["number"]) if match["number"] else match["title"], []
+
+
+def _row(title: str, number: int | None, kind: str, left: str, right: str, found: list[Diagnostic]) -> Row:
+    return Row(title, number, kind, _lines(left, right.split("\n")), _lines(right, left.split("\n")), found)
+
+
+def _lines(text: str, other: Sequence[str]) -> list[tuple[Markup, bool]]:
+    """The lines of a text as highlighted HTML, each with whether the other text has it too."""
+    if not text:
+        return []
+    lines = text.split("\n")
+    matcher = difflib.SequenceMatcher(None, lines, other, autojunk=False)
+    same = {block.a + n for block in matcher.get_matching_blocks() for n in range(block.size)}
+    shown = "\n".join(map(printable, lines))
+    marked = highlight(shown, PythonLexer(stripnl=False, ensurenl=False), HtmlFormatter(nowrap=True)).split("\n")
+    pairs = zip_longest(marked[: len(lines)], range(len(lines)), fillvalue="")
+    return [(Markup(line), n in same or not lines[int(n)].strip()) for line, n in pairs]

@@ -1,0 +1,89 @@
+"""Write a notebook that launches the script: for Kaggle, Colab, and Jupyter on a machine with several GPUs.
+
+The script is started by `accelerate launch` in processes of its own. `accelerate.notebook_launcher` would fork the
+notebook's process, which must then never have touched CUDA (accelerate issue 3833).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+
+import libcst as cst
+from nbformat import writes
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from nb2ddp.facts.program import Program
+from nb2ddp.script.packages import Requirements
+from nb2ddp.script.templates import render
+
+_SECRET = re.compile(r"(google\.colab\.userdata\.get|.*\bget_secret)")
+
+
+def launching_notebook(program: Program, script: str, script_name: str, packages: Requirements) -> str:
+    """The text of an .ipynb file that installs, writes the script, and starts it on all GPUs.
+
+    Args:
+        program: the notebook that was converted.
+        script: the converted script.
+        script_name: its file name.
+        packages: what the notebook installs.
+    """
+    cells = list(_cells(program, script, script_name, packages))
+    nodes = [
+        (new_markdown_cell if kind == "markdown" else new_code_cell)(source.strip("\n"), id=f"cell-{number}")
+        for number, (kind, source) in enumerate(cells, start=1)
+    ]
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    # what Colab and Kaggle choose a machine by
+    metadata = {"kernelspec": kernel, "language_info": {"name": "python"}, "accelerator": "GPU"}
+    metadata |= {"kaggle": {"accelerator": "nvidiaTeslaT4", "isGpuEnabled": True, "isInternetEnabled": True}}
+    return str(writes(new_notebook(cells=nodes, metadata=metadata), version=4)) + "\n"
+
+
+def _cells(program: Program, script: str, script_name: str, packages: Requirements) -> Iterator[tuple[str, str]]:
+    """The kinds and sources of the cells."""
+    title = " ".join(program.notebook.name.split())
+    yield (
+        "markdown",
+        f"# {title} on all GPUs of this machine\n\n"
+        + ("On Kaggle, choose *GPU T4 x2* as accelerator and turn *Internet* on."),
+    )
+    for name, text in packages.files(script_name, title).items():
+        yield "code", f"%%writefile {shlex.quote(name)}\n{text}"
+    if commands := packages.commands(script_name):
+        yield "code", "\n".join(f"!{command.replace('install', 'install --quiet', 1)}" for command in commands.values())
+    yield "code", render("launch_secrets.py.j2", names=json.dumps(secrets(program)))
+    yield "code", f"%%writefile {shlex.quote(script_name)}\n{script}"
+    yield (
+        "code",
+        render(
+            "launch_cell.py.j2",
+            script=shlex.quote(script_name),
+            launch=program.options.launch,
+        ),
+    )
+    yield (
+        "markdown",
+        (
+            f"The main process of `{script_name}` has run the rest of the notebook, and what it printed stands above. "
+            "What it saved as pictures and sound:"
+        ),
+    )
+    yield "code", render("launch_results.py.j2")
+
+
+def secrets(program: Program) -> list[str]:
+    """The names of the secrets that the notebook asks Colab or Kaggle for, and the token for gated models."""
+    names = ["HF_TOKEN"]
+    for call in program.tree.of(cst.Call):
+        if call.args and isinstance(call.func, cst.Attribute) and _SECRET.fullmatch(_name(program, call.func)):
+            name = program.tree.literal(call.args[0].value)
+            names += [name] if isinstance(name, str) and name not in names else []
+    return names
+
+
+def _name(program: Program, function: cst.Attribute) -> str:
+    return program.tree.qualified(function) or function.attr.value

@@ -155,21 +155,13 @@ def _convert(notebook: Notebook, script_name: str, options: Options, reference: 
     except NotebookError as error:
         error.line_text = _line_text(notebook, error.location)
         raise
-    files = sign_all(
-        {script_name: text, **launch, **_more_files(program, text, script_name)}, reference, script_name, options
-    )
-    return _Done(program, result.needs, Conversion(files, diagnostics))
-
-
-def _more_files(program: Program, text: str, script_name: str) -> dict[str, str]:
-    """The files beside a script that depend on its notebook."""
-    files: dict[str, str] = {}
-    if program.options.requirements:
-        files |= requirements(program).files(script_name, program.notebook.name)
-    if program.options.launch.launcher == "notebook":
+    packages = requirements(program).files(script_name, notebook.name) if options.requirements else {}
+    files = sign_all({script_name: text, **launch, **packages}, reference, script_name, options)
+    if options.launch.launcher == "notebook":  # it holds the script as it is signed
+        launching = launching_notebook(program, files[script_name], script_name, requirements(program))
         name = f"{PurePath(script_name).stem}{LAUNCHING}"
-        files[name] = launching_notebook(program, text, script_name, requirements(program))
-    return files
+        files |= sign_all({name: launching}, reference, script_name, options)
+    return _Done(program, result.needs, Conversion(files, diagnostics))
 
 
 def _title(name: str) -> str:

@@ -26,7 +26,7 @@ from nb2ddp.project.config import find as find_config
 from nb2ddp.project.files import STDIN, Job
 from nb2ddp.project.inputs import InputError, find, is_notebook_name, named
 from nb2ddp.project.plan import NoOutputError, Planned, from_here, plan, plan_one
-from nb2ddp.project.pool import Mode, run
+from nb2ddp.project.pool import Mode, run, script_of
 from nb2ddp.results import Result, Severity, Status
 from nb2ddp.script.launch import launch_files
 
@@ -240,7 +240,8 @@ class _Printer:
         if self.request.report is not None:
             from nb2ddp.cli.page import page
 
-            files.replace({self.request.report: page(list(zip(jobs, results, strict=True)), cache).encode()})
+            scripts = [script_of(job, cache) for job in jobs]
+            files.replace({self.request.report: page(jobs, results, scripts).encode()})
         if not self.request.quiet:
             click.echo(report.Counts(results).summary(), err=True)
 

@@ -21,10 +21,7 @@ from nb2ddp.cli.report import Counts, posix, printable
 from nb2ddp.codes import OWN_CODES
 from nb2ddp.notebook.ipynb import Cell
 from nb2ddp.notebook.reader import read_notebook
-from nb2ddp.options import LaunchError, OptionsError
-from nb2ddp.project.cache import Cache
 from nb2ddp.project.files import Job, content, decode
-from nb2ddp.project.pool import conversion
 from nb2ddp.results import Diagnostic, NotebookError, Result, Severity
 from nb2ddp.rules.index import RULES
 from nb2ddp.script.templates import FOLDERS
@@ -69,15 +66,16 @@ class Shown:
     counts: Counts
 
 
-def page(pairs: Sequence[tuple[Job, Result]], cache: Cache | None = None) -> str:
+def page(jobs: Sequence[Job], results: Sequence[Result], scripts: Sequence[str]) -> str:
     """The page of several notebooks.
 
     Args:
-        pairs: each job with what became of it; the notebooks are read again.
-        cache: where the conversions are remembered; None for nowhere.
+        jobs: what was converted; the notebooks are read again.
+        results: what became of each.
+        scripts: what each converts to; empty where there is nothing.
     """
-    shown = [_shown(job, result, cache) for job, result in pairs]
-    used = sorted({each.code for _, result in pairs for each in result.diagnostics})
+    shown = [_shown(*each) for each in zip(jobs, results, scripts, strict=True)]
+    used = sorted({each.code for result in results for each in result.diagnostics})
     environment = Environment(
         loader=FileSystemLoader(FOLDERS),
         autoescape=True,
@@ -90,7 +88,7 @@ def page(pairs: Sequence[tuple[Job, Result]], cache: Cache | None = None) -> str
     styles = {mode: HtmlFormatter(style=style).get_style_defs(".code") for mode, style in _STYLES.items()}
     return environment.get_template("page.html.j2").render(
         notebooks=shown,
-        summary=Counts([result for _, result in pairs]).summary(),
+        summary=Counts(results).summary(),
         explained=[_explained(code) for code in used],
         codes=used,
         style=Markup(_text(environment, "page.css")),
@@ -119,13 +117,11 @@ def _explained(code: str) -> dict[str, object]:
     return {"code": code, "name": rule.name, "summary": rule.summary, "why": rule.why, "examples": examples}
 
 
-def _shown(job: Job, result: Result, cache: Cache | None) -> Shown:
+def _shown(job: Job, result: Result, script: str) -> Shown:
     serious = [each for each in result.diagnostics if each.severity is not Severity.NOTE]
     cells: tuple[Cell, ...] = ()
-    script = ""
-    with suppress(NotebookError, LaunchError, OptionsError, OSError):
+    with suppress(NotebookError, OSError):
         cells = read_notebook(decode(content(job)), job.notebook.stem, job.notebook.name).cells
-        script = conversion(job, cache).files[job.script.name]
     return Shown(result, serious, list(_rows(cells, script, result.diagnostics)), Counts([result]))
 
 

@@ -131,15 +131,15 @@ def converted(job: Job, found: bytes, options: Options) -> Conversion:
     return convert_source(decode(found), job.name, job.script.name, options, job.notebook.name, job.reference)
 
 
-def conversion(job: Job, cache: Cache | None) -> Conversion:
-    """A job's conversion, as it is remembered, or anew.
-
-    Raises:
-        NotebookError, OptionsError, LaunchError, OSError: there is none.
-    """
-    found = content(job)
-    outcome = cache.get(key(found, job)) if cache else None
-    return outcome if isinstance(outcome, Conversion) else converted(job, found, job.options)
+def script_of(job: Job, cache: Cache | None) -> str:
+    """What a job's notebook converts to, as it is remembered, or anew; empty where it converts to nothing."""
+    try:
+        found = content(job)
+        outcome = cache.get(key(found, job)) if cache else None
+        done = outcome if isinstance(outcome, Conversion) else converted(job, found, job.options)
+    except (NotebookError, LaunchError, OptionsError, OSError):
+        return ""
+    return done.files[job.script.name]
 
 
 def recalling(job: Job) -> outputs.Recall:

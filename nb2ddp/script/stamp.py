@@ -2,8 +2,8 @@
 
     #   convert again: nb2ddp ../finetune.ipynb train.py  (nb2ddp 0.1.0, sha256:0123456789abcdef)
 
-It holds no time and no absolute path: the same conversion gives the same bytes. In a notebook, which has no comments, it
-is a line of the metadata.
+It holds no time and no absolute path: the same conversion gives the same bytes. A notebook has no comments: there it is
+a line of the metadata.
 """
 
 from __future__ import annotations

@@ -56,7 +56,8 @@ class TestUv:
         one, several, job = (shlex.split(line[1:].split(":", 1)[1]) for line in lines[2:5])
         assert one == ["uv", "run", "my train.py"]
         assert several[:5] == ["uv", "run", "--no-project", "--with-requirements", "my train.py"]
-        assert several[5:] == ["accelerate", "launch", "--config_file", "accelerate_config.yaml", "my train.py"]
+        assert several[5:9] == ["accelerate", "launch", "--config_file", "accelerate_config.yaml"]
+        assert several[-1] == "my train.py"
         assert job[:8] == ["hf", "jobs", "uv", "run", "--flavor", flavor, "--secrets", "HF_TOKEN"]
         assert job[8:] == (["my train.py"] if processes == 1 else several)
 

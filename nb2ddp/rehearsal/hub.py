@@ -82,13 +82,15 @@ class Hub:
         """The folder of a repository, built if it is missing; None where there is no such repository."""
         if kind not in ("models", "datasets") or not _is_offered(kind, name, self.hints):
             return None
-        folder = self.folder / kind / name.replace("/", "--")
+        hints = self.hints.get(name) or self.hints.get("", DataHints())
+        made = hashlib.sha1(repr(hints).encode()).hexdigest()[:8] if kind == "datasets" else ""
+        folder = self.folder / kind / f"{name.replace('/', '--')}{made and '--'}{made}"
         with self._lock:
             if (kind, name) not in self.offered:
-                self.offered[kind, name] = "" if folder.is_dir() else self._build(kind, name, folder)
+                self.offered[kind, name] = "" if folder.is_dir() else self._build(kind, name, folder, hints)
         return folder if folder.is_dir() else None
 
-    def _build(self, kind: str, name: str, folder: Path) -> str:
+    def _build(self, kind: str, name: str, folder: Path, hints: DataHints) -> str:
         if self._builder is None:
             command = [sys.executable, str(START), "build"]
             self._builder = subprocess.Popen(
@@ -105,7 +107,7 @@ class Hub:
         folder.parent.mkdir(parents=True, exist_ok=True)
         request: dict[str, Any] = {"type": kind, "name": name, "folder": str(folder)}
         if kind == "datasets":
-            request |= vars(self.hints.get(name) or self.hints.get("", DataHints()))
+            request |= vars(hints)
         self.is_building = True
         try:
             self._builder.stdin.write(json.dumps(request) + "\n")

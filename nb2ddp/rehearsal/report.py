@@ -15,11 +15,15 @@ _MARKS = {State.GOOD: "✓", State.NOTE: "·", State.FAULT: "✗", State.UNKNOWN
 
 def headline(verdict: Verdict) -> str:
     """The verdict in one line."""
-    many = f"{len(verdict.job.ranks)} processes"
+    count = len(verdict.job.ranks)
+    many = f"{count} processes" if count > 1 else "one process"
     if verdict.obstacle:
         return f"could not be rehearsed: {verdict.obstacle.text.splitlines()[0]}"
     if verdict.faults:
         return f"{len(verdict.faults)} of {len(verdict.rows)} questions show a fault with {many}"
+    open_ones = sum(row.state is State.UNKNOWN for row in verdict.rows)
+    if open_ones:
+        return f"no fault seen, but {open_ones} of {len(verdict.rows)} questions have no answer"
     return f"ready: {many} train as one does"
 
 

@@ -310,7 +310,7 @@ def _different_losses(both: Both, number: int, a: dict[str, float], b: dict[str,
         text += f"; gradient norm {a['grad_norm']:.3f} and {b['grad_norm']:.3f}"
     line = _line(both.alone.ranks[0], number)
     state = same_rows(both)[0]
-    if state is not State.GOOD:
+    if state in (State.FAULT, State.NOTE):
         return State.NOTE, text + ": it had other rows", ()
     if _keys(both.alone.ranks) != _keys(both.job.ranks):
         return State.NOTE, text + ": other completions were sampled", ()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
 import sys
 import types
 from typing import TYPE_CHECKING, Any
@@ -16,8 +15,6 @@ from .hooks import after_import
 
 if TYPE_CHECKING:
     from types import ModuleType
-
-    from .log import Log
 
 _CONFIGS = ("SFTConfig", "GRPOConfig", "DPOConfig", "RewardConfig")
 _SEEN = ("image", "images", "video", "videos")
@@ -58,6 +55,7 @@ class Fast:
         """The model in float32 on the CPU, and its tokenizer."""
         import transformers
 
+        transformers.set_seed(given.get("random_state", 3407))  # as Unsloth does
         loader = auto_model or transformers.AutoModelForCausalLM
         extra: dict[str, Any] = {name: given[name] for name in ("id2label", "label2id", "revision") if name in given}
         if num_labels is not None:
@@ -73,7 +71,9 @@ class Fast:
     def get_peft_model(model: Any, r: int = 16, target_modules: Any = None, **given: Any) -> Any:
         """The model with LoRA on the named modules that it has, else on all linear ones."""
         import peft
+        import transformers
 
+        transformers.set_seed(given.get("random_state", 3407))
         names = {name.split(".")[-1] for name, _ in model.named_modules()}
         asked = [target_modules] if isinstance(target_modules, str) else list(target_modules or ())
         settings = {name: given[name] for name in ("lora_alpha", "bias", "use_rslora", "task_type") if name in given}
@@ -122,9 +122,10 @@ class FastSentence(Fast):
     @staticmethod
     def get_peft_model(model: Any, *args: Any, **given: Any) -> Any:
         """The encoder with LoRA."""
-        given.pop("task_type", None)
         import peft
+        import transformers
 
+        transformers.set_seed(given.get("random_state", 3407))
         names = {name.split(".")[-1] for name, _ in model[0].named_modules()}
         found = [name for name in given.get("target_modules") or () if name in names]
         model.add_adapter(
@@ -184,7 +185,11 @@ class VisionCollator:
 
 
 def _lenient(config: Any) -> None:
-    """Let a configuration take the fields that Unsloth adds to it, or that older versions of TRL had."""
+    """Let a configuration pass over the fields that it does not have.
+
+    So do Unsloth's own on a GPU (`unsloth.models.rl_config_compat`), for fields of other versions, and for those that
+    Unsloth adds.
+    """
     original = config.__init__
     known = set(config.__dataclass_fields__)
 
@@ -235,7 +240,6 @@ def _extend(unsloth: ModuleType) -> None:
     import trl
 
     for name in _CONFIGS:
-        _lenient(getattr(trl, name))
         _older_keywords(getattr(trl, name.replace("Config", "Trainer")))
     for name in ("FastLanguageModel", "FastTextModel"):
         setattr(unsloth, name, Fast)
@@ -276,7 +280,17 @@ def _borrow(unsloth: ModuleType) -> None:
                 setattr(unsloth, name, getattr(module, name))
 
 
-def lay(log: Log) -> None:
-    """Extend Unsloth once it has been imported."""
-    os.environ.setdefault("UNSLOTH_IS_PRESENT", "1")
-    after_import("unsloth", _extend)
+def _pass_over(_: ModuleType) -> None:
+    import trl
+
+    for name in _CONFIGS:
+        _lenient(getattr(trl, name))
+
+
+def lay(kind: str) -> None:
+    """Extend Unsloth once it has been imported: with everything ("stand-in"), or only where its CPU backend is stricter
+    than it is on a GPU ("real").
+    """
+    after_import("unsloth", _pass_over)
+    if kind == "stand-in":
+        after_import("unsloth", _extend)

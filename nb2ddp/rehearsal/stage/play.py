@@ -12,7 +12,7 @@ import traceback
 from types import ModuleType
 from typing import Any
 
-from . import device, outside, ranks, sampling, training
+from . import device, fast, outside, ranks, sampling, training
 from .log import Log
 
 
@@ -31,10 +31,8 @@ def main() -> int:
     ranks.lay(log)
     training.lay(log, plan["steps"])
     sampling.lay()
-    if plan["unsloth"] == "stand-in":
-        from . import fast
-
-        fast.lay(log)
+    if plan["unsloth"]:
+        fast.lay(plan["unsloth"])
     outside.Outside(log, plan["root"], os.getcwd(), is_trusted=plan["trust"]).lay()
     code = _run(script, log)
     _say_what_is_left(log)

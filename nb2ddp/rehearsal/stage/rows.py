@@ -41,7 +41,7 @@ PUBLIC: dict[str, dict[str, str]] = {
     "elise": {"audio": AUDIO, "text": "text"},
     "emilia": {"audio": AUDIO, "text": "text"},
     "codeforces-cots": {"messages": "messages", "prompt": "text", "generation": "text"},
-    "dolphin-sft": {"system": "text", "question": "text", "accepted": "text", "rejected": "text"},
+    "dolphin-sft": dict.fromkeys(("system", "instruction", "input", "question", "accepted", "rejected"), "text"),
     "ultrafeedback": {"prompt": "text", "chosen": "messages", "rejected": "messages", "messages": "messages"},
     "emotion": {"text": "text", "label": "label"},
     "imdb": {"text": "text", "label": "label"},

@@ -104,6 +104,8 @@ def _follow(callbacks: ModuleType, log: Log) -> None:
         for module in self.model.modules():
             if type(module).__name__.startswith("Dropout"):
                 module.p = 0.0
+        if getattr(self, "train_dataloader", None) is not None:
+            self.train_dataloader.rehearsed = True
         log.write("train", weights=weights(self.model), random=_random())
 
     wrap("on_train_begin", begin)
@@ -150,18 +152,6 @@ def _follow_rows(loaders: ModuleType, log: Log) -> None:
     wrap(loaders.DataLoaderDispatcher)
 
 
-def _mark_loaders(trainers: ModuleType) -> None:
-    original = trainers.Trainer.get_train_dataloader
-
-    @functools.wraps(original)
-    def marked(self: Any) -> Any:
-        loader = original(self)
-        loader.rehearsed = True
-        return loader
-
-    trainers.Trainer.get_train_dataloader = marked
-
-
 def _follow_rewards(grpo: ModuleType, log: Log) -> None:
     """Record what rewards return for which completions."""
     original = grpo.GRPOTrainer.__init__
@@ -202,6 +192,5 @@ def lay(log: Log, steps: int) -> None:
     """Do so once the libraries have been imported."""
     after_import("transformers.training_args", lambda module: _shorten(module, steps, log))
     after_import("transformers.trainer_callback", lambda module: _follow(module, log))
-    after_import("transformers.trainer", _mark_loaders)
     after_import("accelerate.data_loader", lambda module: _follow_rows(module, log))
     after_import("trl.trainer.grpo_trainer", lambda module: _follow_rewards(module, log))

@@ -211,15 +211,9 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
             elif "/paths-info/" in path:
                 self.api(path, _form(body))
             else:
-                self.say(
-                    {
-                        "success": True,
-                        "commitUrl": f"{hub.address}/commit/{_COMMIT}",
-                        "commitOid": _COMMIT,
-                        "hookOutput": "",
-                        "url": hub.address,
-                    }
-                )
+                name = re.sub(r"^/api/(models/)?|/(commit|branch|tag|settings)\b.*", "", path)
+                url = f"{hub.address}/{name}/commit/{_COMMIT}"
+                self.say({"success": True, "commitUrl": url, "commitOid": _COMMIT, "hookOutput": "", "url": url})
 
         do_PUT = do_DELETE = do_POST
 

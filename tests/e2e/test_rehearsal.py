@@ -6,11 +6,18 @@ A few of the faults are rehearsed; with NB2DDP_FAULTS=all every one (half an hou
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
+import time
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
+from huggingface_hub import HfApi
 
 from nb2ddp.rehearsal import report
+from nb2ddp.rehearsal.hub import Hub
 from nb2ddp.rehearsal.plan import read
 from nb2ddp.rehearsal.rehearse import Options, rehearse
 
@@ -47,3 +54,32 @@ def test_fault_is_named_at_its_line(name: str, stand_ins: Path, tmp_path: Path) 
     named = [plan.source(place.line) for row in verdict.faults if row.asked in fault.asked for place in row.places]
     assert verdict.code == 1
     assert any(fault.line in line for line in named), "\n".join(report.text_lines(verdict))
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+def test_nothing_is_left_behind(end: signal.Signals, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "nb2ddp", "rehearse", str(FOLDER / "train.py")]
+    job = subprocess.Popen(command, env={**os.environ, "TMPDIR": str(tmp_path)}, start_new_session=True)
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob("nb2ddp-rehearsal-*/one/logs/0.jsonl")):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    started = psutil.Process(job.pid).children(recursive=True)
+    assert started
+    job.send_signal(end)
+    assert job.wait(60) == {signal.SIGINT: 130, signal.SIGTERM: 143}[end]
+    assert psutil.wait_procs(started, timeout=10)[1] == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_uploads_are_taken_and_dropped(tmp_path: Path) -> None:
+    hub = Hub(tmp_path, os.environ)
+    try:
+        api = HfApi(endpoint=hub.address, token="hf_rehearsal")
+        assert api.create_repo("me/model").repo_id == "me/model"
+        done = api.upload_file(path_or_fileobj=b"x", path_in_repo="a.txt", repo_id="me/model")
+        assert done.repo_url.repo_id == "me/model"
+        assert api.whoami()["name"] == "rehearsal"
+    finally:
+        hub.close()
+    assert list(tmp_path.rglob("*.txt")) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import json
 import os
@@ -22,6 +23,7 @@ def main() -> int:
     Returns:
         Its exit code: 1 where it ended with an exception.
     """
+    _end_with_parent()
     script = sys.argv[1]
     plan = json.loads(os.environ.pop("NB2DDP_REHEARSAL"))
     rank = os.environ.get("RANK", "0")
@@ -37,6 +39,12 @@ def main() -> int:
     code = _run(script, log)
     _say_what_is_left(log)
     return code
+
+
+def _end_with_parent() -> None:
+    """Be killed where the rehearsal itself is killed (Linux, `man 2 PR_SET_PDEATHSIG`)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 def _show_stacks(file: str) -> None:

@@ -73,15 +73,9 @@ def run(path: Path, *, form: str = "text", report: Path | None = None, quiet: bo
         except PlanError as error:
             click.echo(f"{path}{f':{error.line}' if error.line else ''}: {error}", err=True)
             return 2
-        chosen = Options(
-            options.get("processes", 2),
-            options.get("steps", 3),
-            options.get("timeout", 300),
-            options.get("trust", False),
-            keep,
-            options.get("hub"),
-        )
         progress = _Progress(is_shown=not quiet and sys.stderr.isatty())
+        names = {"timeout": "limit"}
+        chosen = Options(**{names.get(name, name): value for name, value in options.items()})
         try:
             verdict = rehearse(plan, chosen, progress)
         except KeyboardInterrupt:

@@ -65,7 +65,7 @@ class Hub:
         self._lock = threading.Lock()
         self.is_building = False
         self._builder: subprocess.Popen[str] | None = None
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": self}))
         self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         self.address = f"http://127.0.0.1:{self._server.server_address[1]}"
@@ -142,125 +142,125 @@ def _tag(path: Path) -> str:
     return hashlib.sha1(f"{path}{path.stat().st_size}".encode()).hexdigest()
 
 
-def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+class _Handler(BaseHTTPRequestHandler):
+    """Answers one connection."""
 
-        def handle(self) -> None:
-            """Answer until the other side leaves, in whatever way."""
-            with contextlib.suppress(ConnectionError):
-                super().handle()
+    hub: Hub
+    protocol_version = "HTTP/1.1"
 
-        def log_message(self, format: str, *args: Any) -> None:
-            """Say nothing: the processes say what they load."""
+    def handle(self) -> None:
+        """Answer until the other side leaves, in whatever way."""
+        with contextlib.suppress(ConnectionError):
+            super().handle()
 
-        def say(self, about: Any, status: int = 200, /, **headers: str) -> None:
-            body = about if isinstance(about, bytes) else json.dumps(about).encode()
-            self.send_response(status)
-            for name, value in headers.items():
-                self.send_header(name.replace("_", "-"), value)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(body)
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing: the processes say what they load."""
 
-        def lacks(self, code: str) -> None:
-            self.say({"error": code}, 404, X_Error_Code=code, X_Error_Message=f"{code}: no such thing in a rehearsal")
+    def say(self, about: Any, status: int = 200, /, **headers: str) -> None:
+        body = about if isinstance(about, bytes) else json.dumps(about).encode()
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
-        def do_GET(self) -> None:
-            address = urlsplit(self.path)
-            path = unquote(address.path)
-            resolve = re.match(r"/(datasets/|spaces/)?(.+?)/(?:resolve|raw)/[^/]+/(.+)", path)
-            if path == "/api/whoami-v2":
-                self.say(_USER | {"auth": _TOKEN})
-            elif path.startswith("/api/"):
-                self.api(path, {key: values[-1] for key, values in parse_qs(address.query).items()})
-            elif resolve:
-                self.file((resolve[1] or "models/").rstrip("/"), resolve[2], resolve[3])
-            else:
-                self.lacks("EntryNotFound")
+    def lacks(self, code: str) -> None:
+        self.say({"error": code}, 404, X_Error_Code=code, X_Error_Message=f"{code}: no such thing in a rehearsal")
 
-        do_HEAD = do_GET
+    def do_GET(self) -> None:
+        address = urlsplit(self.path)
+        path = unquote(address.path)
+        resolve = re.match(r"/(datasets/|spaces/)?(.+?)/(?:resolve|raw)/[^/]+/(.+)", path)
+        if path == "/api/whoami-v2":
+            self.say(_USER | {"auth": _TOKEN})
+        elif path.startswith("/api/"):
+            self.api(path, {key: values[-1] for key, values in parse_qs(address.query).items()})
+        elif resolve:
+            self.file((resolve[1] or "models/").rstrip("/"), resolve[2], resolve[3])
+        else:
+            self.lacks("EntryNotFound")
 
-        def body(self) -> bytes:
-            """What was sent, of a known length or in chunks."""
-            if "chunked" not in self.headers.get("Transfer-Encoding", ""):
-                return self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            chunks = []
-            while size := int(self.rfile.readline().split(b";")[0], 16):
-                chunks.append(self.rfile.read(size))
-                self.rfile.readline()
+    do_HEAD = do_GET
+
+    def body(self) -> bytes:
+        """What was sent, of a known length or in chunks."""
+        if "chunked" not in self.headers.get("Transfer-Encoding", ""):
+            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        chunks = []
+        while size := int(self.rfile.readline().split(b";")[0], 16):
+            chunks.append(self.rfile.read(size))
             self.rfile.readline()
-            return b"".join(chunks)
+        self.rfile.readline()
+        return b"".join(chunks)
 
-        def do_POST(self) -> None:
-            body = self.body()
-            path = unquote(urlsplit(self.path).path)
-            if path == "/api/validate-yaml":
-                self.say({"warnings": [], "errors": []})
-            elif path == "/api/repos/create":
-                name = json.loads(body)
-                full = f"{name.get('organization') or _USER['name']}/{name['name']}"
-                self.say({"url": f"{hub.address}/{full}", "name": full, "id": full})
-            elif "/preupload/" in path:
-                files = [
-                    {"path": file["path"], "uploadMode": "regular", "shouldIgnore": False}
-                    for file in json.loads(body)["files"]
-                ]
-                self.say({"files": files})
-            elif "/paths-info/" in path:
-                self.api(path, _form(body))
+    def do_POST(self) -> None:
+        body = self.body()
+        path = unquote(urlsplit(self.path).path)
+        if path == "/api/validate-yaml":
+            self.say({"warnings": [], "errors": []})
+        elif path == "/api/repos/create":
+            name = json.loads(body)
+            full = f"{name.get('organization') or _USER['name']}/{name['name']}"
+            self.say({"url": f"{self.hub.address}/{full}", "name": full, "id": full})
+        elif "/preupload/" in path:
+            files = [
+                {"path": file["path"], "uploadMode": "regular", "shouldIgnore": False}
+                for file in json.loads(body)["files"]
+            ]
+            self.say({"files": files})
+        elif "/paths-info/" in path:
+            self.api(path, _form(body))
+        else:
+            name = re.sub(r"^/api/(models/)?|/(commit|branch|tag|settings)\b.*", "", path)
+            url = f"{self.hub.address}/{name}/commit/{_COMMIT}"
+            self.say({"success": True, "commitUrl": url, "commitOid": _COMMIT, "hookOutput": "", "url": url})
+
+    do_PUT = do_DELETE = do_POST
+
+    def api(self, path: str, asked: Mapping[str, Any]) -> None:
+        _, kind, *rest = path.strip("/").split("/")
+        at = next((i for i, part in enumerate(rest) if i and part in _ACTIONS), len(rest))
+        name, action = "/".join(rest[:at]), rest[at] if at < len(rest) else "info"
+        folder = self.hub.repository(kind, name) if name else None
+        if folder is None:
+            self.lacks("RepoNotFound")
+        elif action == "tree":
+            below = "/".join(rest[at + 2 :])
+            exists = (folder / below).is_dir()
+            self.say(
+                _entries(folder, below, recursive=bool(asked.get("recursive", "").lower() == "true"))
+            ) if exists else self.lacks("EntryNotFound")
+        elif action == "paths-info":
+            self.say([entry for entry in _entries(folder) if entry["path"] in asked.get("paths", ())])
+        elif action == "refs":
+            self.say(
+                {
+                    "branches": [{"name": "main", "ref": "refs/heads/main", "targetCommit": _COMMIT}],
+                    "converts": [],
+                    "tags": [],
+                }
+            )
+        else:
+            self.say(_information(kind, name, folder))
+
+    def file(self, kind: str, name: str, path: str) -> None:
+        folder = self.hub.repository(kind, name)
+        if folder is None:
+            self.lacks("RepoNotFound")
+        elif not (folder / path).is_file():
+            self.lacks("EntryNotFound")
+        else:
+            about = {"ETag": f'"{_tag(folder / path)}"', "X_Repo_Commit": _COMMIT, "Accept_Ranges": "bytes"}
+            data = (folder / path).read_bytes()
+            part = re.match(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
+            if part:
+                end = min(int(part[2] or len(data)), len(data) - 1)
+                span = f"bytes {part[1]}-{end}/{len(data)}"
+                self.say(data[int(part[1]) : end + 1], 206, Content_Range=span, **about)
             else:
-                name = re.sub(r"^/api/(models/)?|/(commit|branch|tag|settings)\b.*", "", path)
-                url = f"{hub.address}/{name}/commit/{_COMMIT}"
-                self.say({"success": True, "commitUrl": url, "commitOid": _COMMIT, "hookOutput": "", "url": url})
-
-        do_PUT = do_DELETE = do_POST
-
-        def api(self, path: str, asked: Mapping[str, Any]) -> None:
-            _, kind, *rest = path.strip("/").split("/")
-            at = next((i for i, part in enumerate(rest) if i and part in _ACTIONS), len(rest))
-            name, action = "/".join(rest[:at]), rest[at] if at < len(rest) else "info"
-            folder = hub.repository(kind, name) if name else None
-            if folder is None:
-                self.lacks("RepoNotFound")
-            elif action == "tree":
-                below = "/".join(rest[at + 2 :])
-                exists = (folder / below).is_dir()
-                self.say(
-                    _entries(folder, below, recursive=bool(asked.get("recursive", "").lower() == "true"))
-                ) if exists else self.lacks("EntryNotFound")
-            elif action == "paths-info":
-                self.say([entry for entry in _entries(folder) if entry["path"] in asked.get("paths", ())])
-            elif action == "refs":
-                self.say(
-                    {
-                        "branches": [{"name": "main", "ref": "refs/heads/main", "targetCommit": _COMMIT}],
-                        "converts": [],
-                        "tags": [],
-                    }
-                )
-            else:
-                self.say(_information(kind, name, folder))
-
-        def file(self, kind: str, name: str, path: str) -> None:
-            folder = hub.repository(kind, name)
-            if folder is None:
-                self.lacks("RepoNotFound")
-            elif not (folder / path).is_file():
-                self.lacks("EntryNotFound")
-            else:
-                about = {"ETag": f'"{_tag(folder / path)}"', "X_Repo_Commit": _COMMIT, "Accept_Ranges": "bytes"}
-                data = (folder / path).read_bytes()
-                part = re.match(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
-                if part:
-                    end = min(int(part[2] or len(data)), len(data) - 1)
-                    span = f"bytes {part[1]}-{end}/{len(data)}"
-                    self.say(data[int(part[1]) : end + 1], 206, Content_Range=span, **about)
-                else:
-                    self.say(data, **about)
-
-    return Handler
+                self.say(data, **about)
 
 
 def _information(kind: str, name: str, folder: Path) -> dict[str, Any]:

@@ -73,19 +73,11 @@ def read(path: Path, folder: Path | None = None) -> Plan:
     Raises:
         PlanError: it cannot be read, is not Python, or trains nothing that a rehearsal could follow.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-        tree = ast.parse(text)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
-        raise PlanError(f"it cannot be read: {reason}") from None
-    except (SyntaxError, ValueError) as error:
-        raise PlanError(f"it is not Python: {error}", getattr(error, "lineno", None)) from None
+    text, tree = _parsed(path)
     trainers = tuple(dict.fromkeys(name for name in _called(tree) if re.search(r"Trainer$", name)))
     if not trainers or not re.search(r"\.\s*train\s*\(", text):
         raise PlanError("it trains nothing: a rehearsal follows train() of a Trainer (transformers, TRL, ...)")
     _require(tree)
-    marks = enumerate(text.splitlines(), start=1)
     return Plan(
         path.name,
         text,
@@ -96,12 +88,27 @@ def read(path: Path, folder: Path | None = None) -> Plan:
         tuple(_files(tree, folder or path.resolve().parent)),
         tuple(sorted({module.split(".")[0] for module, _ in _imported(tree)} - set(sys.stdlib_module_names))),
         tuple(_spread(tree)),
-        {
-            number: int(mark[1] or 0)
-            for number, line in marks
-            if (mark := re.match(r"# %% (?:Cell (\d+))?", line)) and mark[1]
-        },
+        dict(_cells(text)),
     )
+
+
+def _parsed(path: Path) -> tuple[str, ast.Module]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        tree = ast.parse(text)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
+        raise PlanError(f"it cannot be read: {reason}") from None
+    except (SyntaxError, ValueError) as error:
+        raise PlanError(f"it is not Python: {error}", getattr(error, "lineno", None)) from None
+    return text, tree
+
+
+def _cells(text: str) -> Iterator[tuple[int, int]]:
+    """The first line and the number of each of the notebook's cells."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if mark := re.match(r"# %% Cell (\d+)", line):
+            yield number, int(mark[1])
 
 
 def _called(tree: ast.AST) -> Iterator[str]:

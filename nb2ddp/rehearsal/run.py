@@ -128,15 +128,7 @@ def run(
         tell: called with what happens, now and then.
         is_served: whether something is made that a process waits for.
     """
-    work, logs = folder / "work", folder / "logs"
-    for path in (work, logs):
-        path.mkdir(parents=True, exist_ok=True)
-    script = work / plan.name
-    script.write_text(plan.text, encoding="utf-8")
-    for file in plan.files:
-        copy = work / file.relative_to(plan.folder)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(file, copy)
+    script, logs = _laid_out(plan, folder)
     port, jobs = _free_port(), []
     start = time.monotonic()
     try:
@@ -151,6 +143,20 @@ def run(
     finally:
         _stop(jobs)
     return Run(tuple(_rank(logs, rank, code) for rank, code in enumerate(ended)), seconds, stopped, left)
+
+
+def _laid_out(plan: Plan, folder: Path) -> tuple[Path, Path]:
+    """The script in a working folder with the files that it reads, and a folder for logs."""
+    work, logs = folder / "work", folder / "logs"
+    for path in (work, logs):
+        path.mkdir(parents=True, exist_ok=True)
+    script = work / plan.name
+    script.write_text(plan.text, encoding="utf-8")
+    for file in plan.files:
+        copy = work / file.relative_to(plan.folder)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(file, copy)
+    return script, logs
 
 
 def _started(script: Path, logs: Path, environ: Mapping[str, str], rank: int) -> subprocess.Popen[bytes]:

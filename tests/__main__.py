@@ -1,9 +1,9 @@
-"""Set everything up on a fresh machine and run every check: `python3 -m tests`.
+"""Set everything up on a fresh machine and run the checks: `python3 -m tests`, or every one with `--all`.
 
 Needs Python 3.11 and a C compiler. Makes `.venv`, installs the project with what its tests need, then runs the linter,
-the type checker, the documentation check, the fast tests, and those that train on this machine and on clusters. Where
-it may install system packages (root, on Debian), it installs those of the cluster tests; elsewhere these tests skip and
-say what is missing.
+the type checker, the documentation check, the fast tests, and of those that train on this machine and on clusters one
+of each kind (the marker `short`); with `--all` all of them. Where it may install system packages (root, on Debian), it
+installs those of the cluster tests; elsewhere these tests skip and say what is missing.
 """
 
 from __future__ import annotations
@@ -49,16 +49,22 @@ def install() -> None:
         run("system packages", "apt-get", "install", "-y", "-qq", "--no-install-recommends", *SYSTEM_PACKAGES)
 
 
-def main() -> None:
+def main(arguments: list[str]) -> int:
+    """Run the checks; `--all` leaves out none."""
+    if arguments not in ([], ["--all"]):
+        print("usage: python3 -m tests [--all]", file=sys.stderr)
+        return 2
+    kind = "" if arguments else " and short"
     install()
     run("lint", PYTHON, "-m", "ruff", "check", ".")
     run("format", PYTHON, "-m", "ruff", "format", "--check", ".")
     run("types", PYTHON, "-m", "mypy")
     run("documentation", PYTHON, "-m", "nb2ddp.cli.docs", "--check")
     run("fast tests", PYTHON, "-m", "pytest", "-q", "-n", "auto", "-m", "not e2e and not cluster")
-    run("tests that train", PYTHON, "-m", "pytest", "-q", "-n", "auto", "-m", "e2e")
-    run("tests on clusters", PYTHON, "-m", "pytest", "-q", "-m", "cluster")
+    run("tests that train", PYTHON, "-m", "pytest", "-q", "-n", "auto", "-m", f"e2e{kind}")
+    run("tests on clusters", PYTHON, "-m", "pytest", "-q", "-m", f"cluster{kind}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

@@ -207,9 +207,11 @@ class Placement:
 
     def runs_alone_as_placed(self, node: cst.CSTNode) -> bool:
         """True for what one process runs in the notebook or in the script."""
-        start = self.tree.start(node)
-        spans = [(self.tree.start(guard.first), self.tree.span(guard.last)[1]) for guard in self.guards]
-        return self.runs_alone(node) or any(first <= start < end for first, end in spans)
+        return self.runs_alone(node) or any(above in self._guarded for above in self.tree.ancestors(node))
+
+    @cached_property
+    def _guarded(self) -> frozenset[cst.CSTNode]:
+        return frozenset(guard.first for guard in self.guards)
 
     def _is_shared_work(self, node: cst.CSTNode) -> bool:
         """True for what every process would run while all are there."""

@@ -142,7 +142,7 @@ class Source:
 
     def line_text(self, location: Location) -> str:
         """The notebook's own line at a place."""
-        cell = next(cell for cell in self._cells if cell.number == location.cell)
+        cell = self._cells[bisect.bisect_left(self._cells, location.cell, key=lambda cell: cell.number)]
         lines = cell.source.split("\n")
         return lines[location.line - 1] if location.line <= len(lines) else ""
 

@@ -198,14 +198,14 @@ def _rank(tree: Tree, statement: cst.CSTNode) -> int:
     return 1000 - sum(1 for _ in tree.ancestors(statement))
 
 
-def apply(source: str, changes: Iterable[Change], start: int = 0, end: int | None = None) -> str:
-    """Carry out the changes that lie in `source[start:end]` and return that part."""
+def apply(source: str, changes: Sequence[Change], start: int = 0, end: int | None = None) -> str:
+    """Carry out those changes, of all in their order, that lie in `source[start:end]` and return that part."""
     end = len(source) if end is None else end
+    low, high = (bisect.bisect_left(changes, at, key=lambda change: change.start) for at in (start, end))
     parts, at = [], start
-    for change in changes:
-        if start <= change.start < end:
-            parts += [source[at : change.start], change.text]
-            at = change.end
+    for change in changes[low:high]:
+        parts += [source[at : change.start], change.text]
+        at = change.end
     return "".join([*parts, source[at:end]])
 
 
@@ -381,9 +381,12 @@ def _blank_run(tree: Tree, start: int, end: int) -> int:
 def _outermost(changes: list[Change]) -> list[Change]:
     """Drop changes that lie inside the text another one replaces."""
     kept: list[Change] = []
+    widest: Change | None = None  # of those that replace text, the one that reaches furthest
     for change in sorted(changes, key=lambda c: (c.start, -c.end, c.order)):
-        if not any(_covers(other, change) for other in kept):
+        if widest is None or not _covers(widest, change):
             kept.append(change)
+            if change.end > change.start and (widest is None or change.end > widest.end):
+                widest = change
     return sorted(kept)
 
 
@@ -417,34 +420,51 @@ def _follows(tree: Tree, before: Guard, after: Guard, cells: Sequence[int]) -> b
 
 def _guarded(tree: Tree, changes: list[Change], guards: list[Guard]) -> list[Change]:
     """Add the guards, inner ones first: a header above, deeper lines, a line below."""
-    strings = [tree.span(n) for kind in (cst.SimpleString, cst.FormattedString) for n in tree.of(kind)]
-    for guard in sorted(guards, key=lambda g: tree.span(g.last)[1] - tree.start(g.first)):
+    spans = (tree.span(node) for kind in (cst.SimpleString, cst.FormattedString) for node in tree.of(kind))
+    strings = sorted((start, end) for start, end in spans if "\n" in tree.source[start:end])
+    for number, guard in enumerate(sorted(guards, key=lambda g: tree.span(g.last)[1] - tree.start(g.first))):
         start, indent = _line_of(tree, guard.first)
         end = tree.line_end(_code_end(tree, guard.last))
-        first, last = tree.start(head(guard.first)), tree.span(guard.last)[1]
-        within = [c for c in changes if first <= c.owner[0] and c.owner[1] <= max(last, end + 1)]
-        above = [c for c in within if c.shape is Shape.ABOVE and c.start == start]
-        tabs = [at.start() for at in re.compile(r"(?m)^\t").finditer(tree.source, start, end)]
-        step = "\t" if any(not any(a < at < b for a, b in strings) for at in tabs) else INDENT
-        inner = [_deeper(c, step) if c in within and c not in above else c for c in changes]
-        gone = [(c.start, c.end) for c in changes if c.shape is Shape.GONE]
-        replaced = [(c.start, c.end) for c in changes if c.end > c.start]
-        order = (0, len(changes))  # the header stands below what is inserted above the first statement
-        inner.append(Change(start, start, order, f"{indent}{guard.header}:\n", (start, end), Shape.HEADER))
-        line = start
-        while line <= end:
-            text = tree.source[line : tree.line_end(line)]
-            hidden = any(a < line < b for a, b in [*strings, *replaced]) or any(a <= line < b for a, b in gone)
-            if text.strip() and not hidden:
-                at = line + len(text) - len(text.lstrip())
-                inner.append(Change(at, at, (0, order[1] + 1), step, (line, line)))
-            line = tree.line_end(line) + 1
+        low, high = (bisect.bisect_left(changes, at, key=lambda c: c.start) for at in (start, end + 1))
+        inside = [span for span in strings if start <= span[0] <= end]
+        order = len(changes) + 3 * number  # the header stands below what is inserted above the first statement
+        made = _deeper_lines(tree, guard, (start, end), changes[low:high], inside, order)
+        made.append(Change(start, start, (0, order), f"{indent}{guard.header}:\n", (start, end), Shape.HEADER))
         if guard.after:
             text = "\n" + _block(guard.after, indent)[:-1]
-            rank = (_rank(tree, guard.last), order[1] + 2)
-            inner.append(Change(end, end, rank, text, tree.span(guard.last), Shape.BELOW))
-        changes = sorted(inner)
+            rank = (_rank(tree, guard.last), order + 2)
+            made.append(Change(end, end, rank, text, tree.span(guard.last), Shape.BELOW))
+        changes[low:high] = sorted(made)
     return changes
+
+
+def _deeper_lines(
+    tree: Tree, guard: Guard, place: tuple[int, int], changes: list[Change], strings: list[tuple[int, int]], order: int
+) -> list[Change]:
+    """The changes of a guard's lines, indented with them, and one more for each line that is the notebook's own."""
+    start, end = place
+    first, last = tree.start(head(guard.first)), tree.span(guard.last)[1]
+    tabs = [at.start() for at in re.compile(r"(?m)^\t").finditer(tree.source, start, end)]
+    step = "\t" if any(not any(a < at < b for a, b in strings) for at in tabs) else INDENT
+    made = [
+        _deeper(change, step)
+        if first <= change.owner[0]
+        and change.owner[1] <= max(last, end + 1)
+        and not (change.shape is Shape.ABOVE and change.start == start)
+        else change
+        for change in changes
+    ]
+    gone = [(c.start, c.end) for c in changes if c.shape is Shape.GONE]
+    replaced = [(c.start, c.end) for c in changes if c.end > c.start]
+    line = start
+    while line <= end:
+        text = tree.source[line : tree.line_end(line)]
+        hidden = any(a < line < b for a, b in [*strings, *replaced]) or any(a <= line < b for a, b in gone)
+        if text.strip() and not hidden:
+            at = line + len(text) - len(text.lstrip())
+            made.append(Change(at, at, (0, order + 1), step, (line, line)))
+        line = tree.line_end(line) + 1
+    return made
 
 
 def _deeper(change: Change, step: str) -> Change:

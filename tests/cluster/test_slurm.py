@@ -74,6 +74,7 @@ def said(job: Job) -> str:
     return "\n".join(f"{log.name}:\n{log.read_text()[-3000:]}" for log in sorted(job.work.glob("*.log")))
 
 
+@pytest.mark.short
 def test_losses_are_those_of_one_process(cluster: Cluster, hub: Path, alone: Run, tmp_path: Path) -> None:
     settings = Slurm(
         job_name="alpaca",

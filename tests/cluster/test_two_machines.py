@@ -77,7 +77,7 @@ def two_by_two(launcher: Launcher, pair: tuple[Machine, Machine]) -> Launch:
     return Launch(processes=4, machines=2, main_process_ip=pair[0].address, launcher=launcher)
 
 
-@pytest.mark.parametrize("launcher", ["accelerate", "torchrun"])
+@pytest.mark.parametrize("launcher", [pytest.param("accelerate", marks=pytest.mark.short), "torchrun"])
 def test_losses_are_those_of_one_process(
     launcher: Launcher, pair: tuple[Machine, Machine], hub: Path, alone: Run, tmp_path: Path
 ) -> None:

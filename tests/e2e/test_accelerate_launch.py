@@ -20,7 +20,9 @@ pytestmark = pytest.mark.e2e
 NOTEBOOK = Path(__file__).resolve().parents[2] / "fixtures" / "notebooks" / "install_state.ipynb"
 
 
-@pytest.mark.parametrize(("options", "processes"), [((), 2), (("--num_processes", "1"), 1)])
+@pytest.mark.parametrize(
+    ("options", "processes"), [pytest.param((), 2, marks=pytest.mark.short), (("--num_processes", "1"), 1)]
+)
 def test_accelerate_launches_the_script(options: Sequence[str], processes: int, hub: Path, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     convert_file(NOTEBOOK, script)

@@ -27,7 +27,11 @@ SAVED = {
 }
 
 
-@pytest.mark.parametrize("name", SAVED)
+#: One of each kind: text, with two trainings; a classifier.
+SHORT = ("two_trainings", "classification")
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.short if n in SHORT else ()) for n in SAVED])
 def test_two_processes_train_as_one_does(name: str, hub: Path, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     convert_file(NOTEBOOKS / f"{name}.ipynb", script)

@@ -44,7 +44,11 @@ def test_no_false_alarm(name: str, stand_ins: Path) -> None:
     assert verdict.code == 0, "\n".join(report.text_lines(verdict))
 
 
-@pytest.mark.parametrize("name", SOME)
+#: The one that is rehearsed in a short run of all checks too.
+SHORT = "batch_not_split"
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.short if n == SHORT else ()) for n in SOME])
 def test_fault_is_named_at_its_line(name: str, stand_ins: Path, tmp_path: Path) -> None:
     fault = FAULTS[name]
     script = tmp_path / f"{name}.py"

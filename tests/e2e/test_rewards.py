@@ -37,6 +37,7 @@ def test_one_process_draws_as_the_notebook_does(hub: Path, tmp_path: Path) -> No
     assert (result.folder / "drawn_0").read_text().splitlines() == expected
 
 
+@pytest.mark.short
 def test_two_processes_draw_the_same_at_each_call_and_other_numbers_at_the_next(hub: Path, tmp_path: Path) -> None:
     result = run(logging_script(tmp_path / "train.py"), hub, tmp_path / "two", 2, cuda_is_cpu=True)
     assert list(result.problems()) == []

@@ -84,7 +84,7 @@ def test_ctrl_c(launcher: str, hub: Path, tmp_path: Path) -> None:
     assert re.search(r"SIGINT|KeyboardInterrupt|got signal: 2", screen(job)), screen(job)[-3000:]
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.short)])
 def test_killed_process(rank: int, hub: Path, tmp_path: Path) -> None:
     job = prepare(hub, tmp_path / "job", Launch(processes=2), steps=10_000)
     with started(job) as process:

@@ -135,6 +135,10 @@ def does(source: Source, call: cst.Call) -> Does:
     return Does(0) if found & Does.ACT and _is_own(tree, call, name) else found
 
 
+#: What opens a zip or tar file.
+_ARCHIVES: Final = re.compile(r"zipfile\.(Py)?ZipFile|tarfile\.(TarFile\.)?open|tarfile\.TarFile")
+
+
 @lru_cache(maxsize=4096)
 def _of_function(name: str) -> Does:
     """What a function does, by its full name."""
@@ -150,7 +154,7 @@ def _opens(tree: Tree, call: cst.Call, name: str) -> Does:
     """Of what opens a file: whether it is for writing."""
     if name == "numpy.memmap":
         position = 2
-    elif name == "open" or re.fullmatch(r"(io|codecs|gzip|bz2|lzma)\.open", name):
+    elif name == "open" or re.fullmatch(r"(io|codecs|gzip|bz2|lzma)\.open", name) or opens_archive(tree, call):
         position = 1
     elif isinstance(call.func, cst.Attribute) and call.func.attr.value == "open":
         position = 0
@@ -158,13 +162,32 @@ def _opens(tree: Tree, call: cst.Call, name: str) -> Does:
         return Does(0)
     mode = argument(call, "mode", position)
     value = tree.literal(mode.value) if mode is not None else "r"
-    is_mode = isinstance(value, str) and re.fullmatch(r"[rwaxbt+]+", value)  # not the path of `Image.open("a.png")`
+    is_mode = isinstance(value, str) and re.fullmatch(
+        r"[rwaxbt+]+([:|]\w*)?", value
+    )  # not the path of `Image.open("a.png")`
     return Does.WRITE if is_mode and any(letter in str(value) for letter in "wax+") else Does(0)
+
+
+def opens_archive(tree: Tree, node: cst.CSTNode) -> bool:
+    """True for a call that opens a zip or tar file."""
+    return isinstance(node, cst.Call) and bool(_ARCHIVES.fullmatch(tree.qualified(node.func)))
+
+
+def _unpacks(tree: Tree, call: cst.Call) -> bool:
+    """True for `archive.extract(...)`."""
+    if not isinstance(call.func, cst.Attribute) or call.func.attr.value != "extract":
+        return False
+    owner = call.func.value
+    binding = tree.binding(owner) if isinstance(owner, cst.Name) else None
+    opened = binding.node.item if binding and isinstance(binding.node, cst.WithItem) else tree.value(owner)
+    return opens_archive(tree, opened)
 
 
 def _method(tree: Tree, call: cst.Call, name: str) -> Does:
     if not isinstance(call.func, cst.Attribute):
         return Does(0)
+    if _unpacks(tree, call):
+        return Does.WRITE
     method, made_by = call.func.attr.value, tree.value(call.func.value)
     if method in _SAVING_METHODS:
         return Does.SAVE

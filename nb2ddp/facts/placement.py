@@ -12,7 +12,7 @@ from functools import cached_property
 
 import libcst as cst
 
-from nb2ddp.facts.effects import Does, gives_an_object
+from nb2ddp.facts.effects import Does, gives_an_object, opens_archive
 from nb2ddp.facts.execution import Execution, Phase, Who
 from nb2ddp.facts.traces import Traces
 from nb2ddp.syntax.edits import Edit, Guard, InsertAfter, Wrap
@@ -103,13 +103,20 @@ class Placement:
         return Decision(call, unit)
 
     def _unit(self, call: cst.Call) -> Statement:
-        """The statement to run once: a `with open(...)` as a whole, else the call's own."""
+        """The statement to run once: a `with open(...)` as a whole, else the call's own.
+
+        An archive's is as a whole where nothing in it is needed outside.
+        """
         statement = self.tree.statement(call)
         around = (statement, *self.tree.ancestors(statement))
         owner = next((above for above in around if isinstance(above, cst.With)), None)
         opened = [item.item for item in owner.items] if owner is not None else []
-        opens = any(isinstance(i, cst.Call) and self.tree.qualified(i.func).endswith("open") for i in opened)
-        return owner if owner is not None and opens else statement
+        calls = [each for each in opened if isinstance(each, cst.Call)]
+        opens = any(self.tree.qualified(each.func).endswith("open") for each in calls)
+        archive = any(opens_archive(self.tree, each) for each in calls)
+        if owner is None or not (opens or archive) or (archive and self.traces.leaves(owner)):
+            return statement
+        return owner
 
     def _edits(self, call: cst.Call, unit: Statement) -> tuple[Edit, ...]:
         """Run a whole statement once, where it leaves no trace; else hand the value of the call to all."""

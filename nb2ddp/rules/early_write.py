@@ -119,6 +119,34 @@ RULE = Rule(
     examples=(
         Example(
             """\
+import zipfile
+with zipfile.ZipFile("rows.zip") as archive:
+    for name in archive.namelist():
+        archive.extract(name, "rows")
+with zipfile.ZipFile("more.zip") as archive:
+    names = archive.namelist()
+    archive.extractall("more")
+print(names)
+trainer.train()
+""",
+            """\
+import zipfile
+if local_rank == 0:
+    with zipfile.ZipFile("rows.zip") as archive:
+        for name in archive.namelist():
+            archive.extract(name, "rows")
+PartialState().wait_for_everyone()
+with zipfile.ZipFile("more.zip") as archive:
+    names = archive.namelist()
+    if local_rank == 0:
+        archive.extractall("more")
+    PartialState().wait_for_everyone()
+print(names)
+trainer.train()
+""",
+        ),
+        Example(
+            """\
 import json, os
 from trl import SFTTrainer
 os.makedirs("data", exist_ok = True)

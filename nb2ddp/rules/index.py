@@ -34,6 +34,7 @@ from nb2ddp.rules import (
     rank_variables,
     resumed_training,
     reward_draws,
+    reward_state,
     sampling_seed,
     seeds,
     server,
@@ -99,4 +100,5 @@ RULES: tuple[Rule, ...] = (
     server.RULE,
     tracker.RULE,
     reward_draws.RULE,
+    reward_state.RULE,
 )

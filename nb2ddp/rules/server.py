@@ -17,9 +17,7 @@ from nb2ddp.rules.rule import Example, Finding, Rule
 _COMMAND = re.compile(
     r"\b(vllm serve|ollama serve|uvicorn|gunicorn|sglang|llama-server|text-generation-launcher|http\.server)\b|--port\b"
 )
-_CALLS = re.compile(
-    r"uvicorn\.run|(http\.server|socketserver)\.\w*Server|.*\bSyntheticDataKit\.from_pretrained|.*\.launch_openenv"
-)
+_CALLS = re.compile(r"uvicorn\.run|(http\.server|socketserver)\.\w*Server|.*\bSyntheticDataKit\.from_pretrained")
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -35,7 +33,7 @@ def find(program: Program) -> Iterator[Finding]:
                 " before the job",
                 todo=True,
             )
-        elif execution.does(call) & Does.ASK:
+        elif execution.does(call) & Does.ASK and not program.rewards.is_only_here(call):
             yield Finding(
                 call,
                 f"{name} is asked by every process: each may get other data, and pay for it; fetch it once, into a"
@@ -90,5 +88,14 @@ trainer.train()
 """,
         ),
         Example("import requests\ntrainer.train()\nrequests.post(url, json = {})\n"),
+        Example(
+            """\
+import requests
+def judged(completions, **kwargs):  # each process has its own completions judged
+    return [requests.post(url, json = {"text": text}).json()["score"] for text in completions]
+trainer = GRPOTrainer(model = model, reward_funcs = [judged])
+trainer.train()
+"""
+        ),
     ),
 )

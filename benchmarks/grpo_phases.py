@@ -1,0 +1,92 @@
+"""Time the parts of each GRPO step of one process, into "$BENCH_FOLDER/RANK.phases.json": `attach(trainer)`.
+
+Each part is timed to the end of what it asked of the GPU. `generating` holds the hand-over of the adapter to an engine;
+`waiting` is the time until the slowest process has its completions; `scoring` is what follows up to the advantages
+(rewards, log-probabilities of the old and the reference policy); `learning` is forward, backward and the optimizer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import TrainerCallback
+
+
+def digest(thing: Any) -> str:
+    """A short hash of what prints alike."""
+    return hashlib.sha256(repr(thing).encode()).hexdigest()[:8]
+
+
+def now() -> float:
+    """The time after the GPU has done what it was asked."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+class Phases(TrainerCallback):  # type: ignore[misc]
+    """Sums of seconds by part, for each step, and hashes of what was generated."""
+
+    def __init__(self) -> None:
+        self.steps: list[dict[str, Any]] = []
+        self.current: dict[str, Any] = {}
+
+    def add(self, part: str, seconds: float) -> None:
+        self.current[part] = self.current.get(part, 0.0) + seconds
+
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
+        self.began = now()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.current["whole"] = now() - self.began
+        self.steps.append({"step": state.global_step, **self.current})
+        self.current = {}
+
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        file = Path(os.environ["BENCH_FOLDER"], f"{os.environ.get('RANK', 0)}.phases.json")
+        file.write_text(json.dumps(self.steps))
+
+
+def attach(trainer: Any) -> None:
+    """Follow a trainer from its next step on."""
+    phases = Phases()
+    trainer.add_callback(phases)
+    generate, score, learn = (
+        trainer._generate_single_turn,
+        trainer._generate_and_score_completions,
+        trainer.training_step,
+    )
+
+    def generating(prompts: Any, *args: Any, **kwargs: Any) -> Any:
+        start = now()
+        given = generate(prompts, *args, **kwargs)
+        phases.add("generating", (done := now()) - start)
+        if torch.distributed.is_initialized():
+            torch.distributed.barrier()
+        phases.add("waiting", now() - done)
+        made = given[0] if isinstance(given, tuple) else given
+        phases.current.setdefault("prompts", []).extend(digest(p) for p in prompts)
+        phases.current.setdefault("completions", []).extend(digest(list(c)) for c in made)
+        phases.add("tokens", sum(len(c) for c in made))
+        return given
+
+    trainer._generate_single_turn = generating
+    trainer._generate_and_score_completions = _timed(score, phases, "generating_and_scoring")
+    trainer.training_step = _timed(learn, phases, "training_step")
+
+
+def _timed(method: Callable[..., Any], phases: Phases, part: str) -> Callable[..., Any]:
+    def timed(*args: Any, **kwargs: Any) -> Any:
+        start = now()
+        result = method(*args, **kwargs)
+        phases.add(part, now() - start)
+        return result
+
+    return timed

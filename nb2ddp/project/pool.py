@@ -21,8 +21,8 @@ from nb2ddp.project.cache import Cache, key
 from nb2ddp.project.files import Job, content, decode, read
 from nb2ddp.results import Conversion, Diagnostic, NotebookError, Result, Severity, Status
 
-#: The rule that refuses a notebook that trains nothing.
-NO_TRAINING = "DDP002"
+#: What refuses a notebook in which no Trainer trains, and how much that asks of a reader where a folder holds it.
+NO_TRAINER = {"DDP002": Severity.NOTE, "DDP003": Severity.WARNING}
 #: Fewer notebooks than this for each process do not repay starting it (about one second).
 JOBS_A_PROCESS = 4
 
@@ -230,8 +230,9 @@ def _cores() -> int:
 
 
 def _failed(job: Job, failure: Diagnostic) -> Result:
-    if failure.code == NO_TRAINING and not job.is_named:
-        return Result(job.notebook, job.script, Status.SKIPPED, (replace(failure, severity=Severity.NOTE),))
+    if failure.code in NO_TRAINER and not job.is_named:
+        found = replace(failure, severity=NO_TRAINER[failure.code])
+        return Result(job.notebook, job.script, Status.SKIPPED, (found,))
     return Result(job.notebook, job.script, Status.FAILED, (failure,))
 
 

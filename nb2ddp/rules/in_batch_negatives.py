@@ -20,7 +20,7 @@ _DEFAULT_BATCH = "8"
 _WHOLE = """\
 {name} = {whole}  # the next multiple of the processes, which share each batch
 if {name} != {size} and {is_main_process}:
-    print(f"Batch: {{{name}}}, not the notebook's {shown}", file=sys.stderr)"""
+    print(f"Batch: {{{name}}}, not the notebook's {shown}; fewer steps an epoch", file=sys.stderr)"""
 _PACKAGE = r"sentence_transformers\.(\w+\.)*"
 #: Losses with this field (sentence-transformers 5.1 and newer; those of cross encoders have none).
 _GATHERING = re.compile(rf"(?!.*cross_encoder){_PACKAGE}\w*(MultipleNegatives(Symmetric)?RankingLoss|GISTEmbedLoss)")
@@ -130,7 +130,7 @@ args = SentenceTransformerTrainingArguments(
 {_ARGUMENTS}loss = MultipleNegativesRankingLoss(model, gather_across_devices=world_size > 1)
 per_device_batch = -(-256 // world_size) * world_size  # the next multiple of the processes, which share each batch
 if per_device_batch != 256 and is_main_process:
-    print(f"Batch: {{per_device_batch}}, not the notebook's 256", file=sys.stderr)
+    print(f"Batch: {{per_device_batch}}, not the notebook's 256; fewer steps an epoch", file=sys.stderr)
 args = SentenceTransformerTrainingArguments(
     per_device_train_batch_size = per_device_batch,
     gradient_accumulation_steps = 2,

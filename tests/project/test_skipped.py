@@ -1,0 +1,35 @@
+"""Notebooks in which no Trainer trains: skipped where a folder or a pattern finds them, refused where named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.command import Command
+from tests.notebooks import write
+
+LOOP = "for batch in loader:\n    loss = model(**batch).loss\n    loss.backward()"
+
+
+@pytest.mark.parametrize(("cell", "code"), [("print(model.generate())", "DDP002"), (LOOP, "DDP003")])
+@pytest.mark.parametrize("argument", ["in", "in/*.ipynb"])
+def test_a_folder_converts_without_it(command: Command, tmp_path: Path, argument: str, cell: str, code: str) -> None:
+    write(tmp_path / "in/train.ipynb")
+    write(tmp_path / "in/other.ipynb", cell)
+    result = command(argument, "-o", "out")
+    assert result.exit_code == 0
+    assert "1 converted, 1 skipped; 0 errors" in result.stderr
+    assert sorted(path.name for path in (tmp_path / "out").glob("*.py")) == ["train.py"]
+    assert "other.ipynb" in result.output
+    assert code in result.output
+
+
+@pytest.mark.parametrize(("cell", "code"), [("print(model.generate())", "DDP002"), (LOOP, "DDP003")])
+def test_it_is_refused_where_it_is_named(command: Command, tmp_path: Path, cell: str, code: str) -> None:
+    write(tmp_path / "other.ipynb", cell)
+    result = command("other.ipynb", "out.py")
+    assert result.exit_code == 2
+    assert code in result.stdout
+    assert "1 failed; 1 error" in result.stderr
+    assert not (tmp_path / "out.py").exists()

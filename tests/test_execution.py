@@ -1,7 +1,7 @@
 """Every converted script is executed, on one process and on two, with every library imitated (`tests.imitation`).
 
 The notebooks are the project's fixtures and, where the environment variable NB2DDP_CORPUS names a folder, all of its
-and of the folder `variants` beside it.
+and of the folders `variants` and `molab` beside it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 FOLDERS = [ROOT / "fixtures" / "notebooks"]
 if "NB2DDP_CORPUS" in os.environ:
     CORPUS = Path(os.environ["NB2DDP_CORPUS"])
-    FOLDERS += [CORPUS, CORPUS.parent / "variants"]
+    FOLDERS += [CORPUS, CORPUS.parent / "variants", CORPUS.parent / "molab"]
 #: What scripts still do wrong: notebooks, and the kind of each difference. Mended: take the line away.
 KNOWN = {
     "*Openenv_wordle_grpo": {"both ask"},  # one server with a state, met by every process
@@ -29,7 +29,13 @@ KNOWN = {
 
 
 @pytest.mark.parametrize(
-    "path", [pytest.param(path, id=path.stem) for folder in FOLDERS for path in sorted(folder.glob("*.ipynb"))]
+    "path",
+    [
+        pytest.param(path, id=f"{path.parent.name}-{path.stem}")
+        for folder in FOLDERS
+        for path in sorted(folder.glob("*"))
+        if path.suffix in (".ipynb", ".py")
+    ],
 )
 def test_every_process_does_what_it_should(path: Path) -> None:
     text = path.read_text(encoding="utf-8")

@@ -36,7 +36,15 @@ TRAIN = """
 from trl import SFTConfig, SFTTrainer
 
 per_device_batch, accumulation = split_batch(2, 4)
-trainer = SFTTrainer(args = SFTConfig(per_device_train_batch_size = per_device_batch))
+trainer = SFTTrainer(args = SFTConfig(
+    per_device_train_batch_size = per_device_batch, gradient_accumulation_steps = accumulation
+))
+trainer.train()
+"""
+OWN = """
+from trl import SFTConfig, SFTTrainer
+
+trainer = SFTTrainer(args = SFTConfig(per_device_train_batch_size = 2, gradient_accumulation_steps = 4))
 trainer.train()
 """
 END = """
@@ -166,6 +174,23 @@ def test_a_script_may_stop_where_its_notebook_does() -> None:
 def test_a_script_stops_where_its_notebook_does() -> None:
     [text] = found(TRAIN, "1 / 0")
     assert text.startswith("goes on: the notebook stops in cell 0: ZeroDivisionError")
+
+
+@pytest.mark.parametrize(
+    ("cell", "own", "expected"),
+    [
+        pytest.param("n = 1" + TRAIN, "n = 2" + OWN, "changed: n is '1', in the notebook '2'", id="value"),
+        pytest.param(TRAIN + END, OWN + "trainer.state", "unshown: Trainer.state", id="shown"),
+        pytest.param(TRAIN + END, OWN + "print('a')", "unshown: a", id="printed"),
+        pytest.param(
+            TRAIN.replace("split_batch(2, 4)", "2, 4"), OWN, "batch: 16 samples a step on two processes", id="batch"
+        ),
+        pytest.param(TRAIN.replace("trainer.train()", ""), OWN, "untrained", id="no training"),
+    ],
+)
+def test_finds_what_is_lost(cell: str, own: str, expected: str) -> None:
+    assert any(text.startswith(expected) for text in found(cell, own)), found(cell, own)
+    assert found(TRAIN + END + "print(trainer.state)", OWN + "trainer.state") == []
 
 
 def test_a_stop_in_an_install_cell_is_the_installs_own() -> None:

@@ -1,4 +1,4 @@
-"""Print what differs between the processes of scripts (.py) and notebooks: `python -m tests.imitation FILE...`."""
+"""Print what differs between the processes of scripts and notebooks: `python -m tests.imitation FILE...`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.imitation.notebook import cells
 
 def check(path: Path) -> list[Difference]:
     text = path.read_text(encoding="utf-8")
-    if path.suffix == ".py":
+    if "\n# %% Distributed setup\n" in text:
         return differences(text)
     return differences(convert_source(text, path.stem, "train.py").files["train.py"], cells(text))
 

@@ -6,6 +6,7 @@ import ast
 import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -63,6 +64,8 @@ def differences(script: str, cells: list[str] | None = None) -> list[Difference]
     ]
     found += shared(both)
     found += values(script, both)
+    if notebook:
+        found += lost(alone, both, notebook)
     told = said(script)
     return [difference for difference in found if difference.line not in told]
 
@@ -195,3 +198,38 @@ def values(script: str, both: dict[str, Any]) -> list[Difference]:
                     text = f"{name} is {one[start:][:80]!r} and {two[start:][:80]!r}"
                     found.setdefault(name, Difference("differs", calls[0]["line"], text))
     return list(found.values())
+
+
+#: Values of steps that a notebook's cells show and that tell nothing; 0 is the exit code of a program.
+UNSEEN = re.compile(r"|0|trained|.*\b(for_inference|quantize_)\(\.\.\.\)")
+#: What is split between processes (and looked at together).
+SPLIT = ("args.per_device_train_batch_size", "args.gradient_accumulation_steps")
+
+
+def lost(alone: dict[str, Any], both: dict[str, Any], notebook: dict[str, Any]) -> list[Difference]:
+    """What a script, on one process, trains with or shows and its notebook does not, and a batch of another size."""
+    runs = [[calls[0] for calls in run["joint"] if calls[0]["joint"] == "train"] for run in (notebook, alone, both)]
+    found: dict[str, Difference] = {}
+    for own, one, two in zip(*runs, strict=False):
+        names, here, there = own["names"], one["names"], two["names"]
+        for name in sorted(names.keys() & here.keys() - {"(random numbers)"}):
+            if names[name] != here[name] and not names[name].startswith("IPython") and name not in SPLIT:
+                text = f"{name} is {here[name][:80]!r}, in the notebook {names[name][:80]!r}"
+                found.setdefault(name, Difference("changed", one["line"], text))
+        wanted = -(-samples(names, 1) // 2) * 2
+        if samples(there, 2) != wanted:
+            text = f"{samples(there, 2)} samples a step on two processes, in the notebook {samples(names, 1)}"
+            found.setdefault("batch", Difference("batch", one["line"], text))
+    if notebook["ends"][0]["end"][0] == "end":
+        shown = Counter(notebook["ends"][0]["shown"].split("\n")) - Counter(alone["ends"][0]["shown"].split("\n"))
+        found |= {line: Difference("unshown", 0, line[:120]) for line in shown if not UNSEEN.fullmatch(line)}
+    return list(found.values())
+
+
+def samples(arguments: dict[str, str], world: int) -> int:
+    """Samples, or completions, of a step of all processes."""
+    size = int(arguments.get("args.per_device_train_batch_size", "8"))
+    steps = int(arguments.get("args.gradient_accumulation_steps", "1"))
+    completions = int(arguments.get("args.num_generations", "1"))
+    world = 1 if "split_batches" in arguments.get("args.accelerator_config", "") else world
+    return (completions if size * steps * world % completions else size) * steps * world

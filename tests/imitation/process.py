@@ -10,6 +10,7 @@ import asyncio
 import atexit
 import builtins
 import contextlib
+import gc
 import getpass
 import io
 import json
@@ -48,6 +49,8 @@ class Process:
         self.rank, self.world, self.folder, self.line = rank, world, folder, line
         self.notes: list[tuple[str, str, int]] = []
         self.seeded = False
+        self.shown = io.StringIO()
+        self.shown_before = 0  # how much of it when training ended
         self.globals: dict[str, Any] = {}
 
     # -- what the others learn ---------------------------------------------------------------------------------
@@ -72,19 +75,22 @@ class Process:
             frame = frame.f_back
         return frame.f_lineno if Path(frame.f_code.co_filename).name == SCRIPT else 0
 
-    def joint(self, name: str, value: Any = None, names: bool = False, data: Any = None) -> list[Any]:
+    def joint(self, name: str, value: Any = None, trainer: dict[str, Any] | None = None) -> list[Any]:
         """Meet the other processes at a call that all must make; returns each one's value."""
-        known = {**self.values(data)} if names else {}
+        known = {} if trainer is None else self.values(trainer)
         self.line.send({"joint": name, "line": self.place(), "value": value, "names": known})
         return list(self.line.recv())
 
-    def values(self, data: Any) -> dict[str, str]:
-        """The plain values of the script's names, and of a trainer's rows, as text."""
+    def values(self, trainer: dict[str, Any]) -> dict[str, str]:
+        """The plain values of the script's names, and of a trainer's rows and arguments, as text."""
         values = {name: show(value) for name, value in self.globals.items() if not name.startswith("__")}
-        values["(rows of the trainer)"] = show(data)
+        values["(rows of the trainer)"] = show(trainer.get("train_dataset"))
+        arguments = getattr(trainer.get("args"), "__dict__", {})
+        values |= {f"args.{name}": show(value) for name, value in arguments.items() if not name.startswith("_")}
         if self.seeded:
             values["(random numbers)"] = show([random.random(), float(np.random.rand())], draw=True)
-        return {name: value for name, value in values.items() if value is not None}
+        here = str(self.folder)
+        return {name: value.replace(here, ".") for name, value in values.items() if value is not None}
 
     # -- random numbers ----------------------------------------------------------------------------------------
 
@@ -126,8 +132,12 @@ class Process:
             exec(compile(cell, SCRIPT, "exec", dont_inherit=True), self.globals)
             return
         installs = "pip" in cell and "install" in cell
-        for statement in ast.parse(cell).body:
-            part = ast.Module([statement], [])
+        body = ast.parse(cell).body
+        for statement in body:
+            if isinstance(statement, ast.Expr) and statement is body[-1] and not cell.rstrip().endswith(";"):
+                shown = ast.Call(ast.Name("display", ast.Load()), [statement.value], [])
+                statement.value = ast.copy_location(shown, statement.value)
+            part = ast.fix_missing_locations(ast.Module([statement], []))
             code = compile(part, SCRIPT, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
             with contextlib.suppress(*[Exception] * installs):
                 if code.co_flags & 0x80:  # awaits
@@ -190,6 +200,7 @@ def confine(process: Process) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(null, stream)
+    sys.stdout = process.shown
     random.seed(f"rank {process.rank}")
     np.random.seed(process.rank)
     imitate_system(process)
@@ -245,7 +256,8 @@ def replace(module: Any, **parts: Any) -> None:
 
 def imitate_system(process: Process) -> None:
     """Programs, the clock, questions and other machines, imitated."""
-    from tests.imitation.things import Imitation, Row, made
+    from tests.imitation.data import Row
+    from tests.imitation.things import Imitation, made
 
     loads = json.loads
     replace(json, loads=lambda text, **kwargs: Row() if isinstance(text, Imitation) else loads(text, **kwargs))
@@ -271,6 +283,7 @@ def imitate_system(process: Process) -> None:
     for allocate in ("zeros", "ones", "empty"):
         setattr(np, allocate, small(getattr(np, allocate)))
     replace(os, system=system)
+    replace(gc, collect=lambda *args: None)
     replace(builtins, input=ask)
     replace(getpass, getpass=ask)
 
@@ -357,6 +370,10 @@ def audit(process: Process, event: str, args: tuple[Any, ...]) -> None:
 # -- the notebook itself -----------------------------------------------------------------------------------------
 
 
+def display(*values: Any, **kwargs: Any) -> None:
+    print(*[value for value in values if value is not None], sep="\n")
+
+
 class Shell:
     """What IPython gives a notebook's code."""
 
@@ -367,10 +384,20 @@ class Shell:
         if name in ("capture", "time", "timeit", "prun"):
             exec(compile(body, SCRIPT, "exec"), self.process.globals)
 
-    def __getattr__(self, name: str) -> Any:
+    def run_line_magic(self, name: str, line: str, *args: Any) -> None:
+        if name == "cd":
+            os.chdir(line.strip())
+        elif name == "env" and "=" in line:
+            name, value = line.split("=", 1)
+            os.environ[name.strip()] = value.strip()
+
+    def system(self, command: str) -> None:
+        pass
+
+    def getoutput(self, command: str, *args: Any) -> Any:
         from tests.imitation.things import made
 
-        return lambda *args, **kwargs: made("get_ipython")
+        return made("getoutput")
 
 
 def run(rank: int, world: int, folder: Path, cells: list[str], line: Connection) -> None:
@@ -384,8 +411,8 @@ def run(rank: int, world: int, folder: Path, cells: list[str], line: Connection)
     confine(process)
     if len(cells) > 1:
         shell = Shell(process)
-        replace(builtins, get_ipython=lambda: shell, display=lambda *args, **kwargs: None)
+        replace(builtins, get_ipython=lambda: shell, display=display)
     end = process.execute(cells)
     atexit._run_exitfuncs()
-    line.send({"end": end, "notes": process.notes})
+    line.send({"end": end, "notes": process.notes, "shown": process.shown.getvalue()[process.shown_before :]})
     os._exit(0)

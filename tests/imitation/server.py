@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from tests.imitation import things  # noqa: F401  # so that each process has it
+from tests.imitation import training  # noqa: F401 # so that each process has it
 from tests.imitation.process import SCRIPT, SECONDS, run
 
 
@@ -33,7 +33,7 @@ def start(rank: int, world: int, folder: Path, cells: list[str]) -> tuple[int, C
         here.close()
         run(rank, world, folder, cells, there)
     except BaseException as error:
-        there.send({"end": ("Imitation", f"{type(error).__name__}: {error}", 0, 0), "notes": []})
+        there.send({"end": ("Imitation", f"{type(error).__name__}: {error}", 0, 0), "notes": [], "shown": ""})
     os._exit(1)
 
 
@@ -82,9 +82,9 @@ def receive(line: Connection) -> dict[str, Any]:
         while time.monotonic() < deadline:
             if line.poll(1):
                 return dict(line.recv())
-        return {"end": ("TimeLimit", "waits for ever", 0, 0), "notes": []}
+        return {"end": ("TimeLimit", "waits for ever", 0, 0), "notes": [], "shown": ""}
     except EOFError:
-        return {"end": ("Died", "the process died", 0, 0), "notes": []}
+        return {"end": ("Died", "the process died", 0, 0), "notes": [], "shown": ""}
 
 
 def main() -> None:

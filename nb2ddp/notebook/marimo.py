@@ -12,14 +12,13 @@ import heapq
 import inspect
 import io
 import re
-import symtable
 import tokenize
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from nb2ddp.notebook.ipynb import Cell, CellKind, Notebook
 from nb2ddp.notebook.metadata import read_metadata
-from nb2ddp.notebook.python import parse_python
+from nb2ddp.notebook.python import names, parse_python
 from nb2ddp.results import NotebookError
 
 _APP = re.compile(r"^[ \t]*app\s*(?::[^=\n]*)?=\s*marimo\.App\(", re.MULTILINE)
@@ -232,30 +231,14 @@ def _part(cell: Cell, is_disabled: bool) -> _Part:
     """A cell with the names that it defines for others, and those of other cells that it reads and deletes."""
     if cell.kind != "code":
         return _Part(cell)
-    try:
-        tree, table = ast.parse(cell.source), symtable.symtable(cell.source, "cell", "exec")
-    except SyntaxError:  # said with its place when the cell is read
-        return _Part(cell, is_disabled=is_disabled)
-    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
-    stored = {name.id for name in names if isinstance(name.ctx, ast.Store)}
-    deleted = {name.id for name in names if isinstance(name.ctx, ast.Del)} - stored
-    caught = {node.name for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler) and node.name} - stored
-    bound = {s.get_name() for s in table.get_symbols() if s.is_assigned() or s.is_imported() or s.is_namespace()}
-    own = bound - deleted - caught
-    defines = frozenset(name for name in own if not _is_local(name))
-    return _Part(cell, defines, (_reads(table) | deleted) - own - caught, frozenset(deleted), is_disabled)
+    found = names(cell.source)
+    defines = frozenset(name for name in found.defines if not _is_local(name))
+    return _Part(cell, defines, found.reads, found.deletes, is_disabled)
 
 
 def _is_local(name: str) -> bool:
     """True for a name that marimo keeps within its cell."""
     return name.startswith("_") and not name.startswith("__")
-
-
-def _reads(table: symtable.SymbolTable) -> frozenset[str]:
-    """The names that code, or a function in it, looks up among those of the notebook."""
-    is_top = table.get_type() == "module"
-    own = {s.get_name() for s in table.get_symbols() if s.is_referenced() and (is_top or s.is_global())}
-    return frozenset(own).union(*map(_reads, table.get_children()))
 
 
 def _in_order(parts: list[_Part]) -> list[Cell]:

@@ -1,9 +1,11 @@
-"""Parse a Python file that is a notebook."""
+"""Parse Python, and say which names it defines, reads and deletes, without running it."""
 
 from __future__ import annotations
 
 import ast
+import symtable
 import warnings
+from dataclasses import dataclass
 
 from nb2ddp.results import NotebookError
 
@@ -29,3 +31,40 @@ def parse_python(text: str, what: str) -> ast.Module:
     except (ValueError, RecursionError) as fault:
         error = NotebookError(f"not a {what}: not Python ({fault})")
     raise error
+
+
+@dataclass(frozen=True)
+class Names:
+    """What a piece of a notebook's code binds at its top level, and what it takes from elsewhere.
+
+    Attributes:
+        defines: names that it binds and leaves bound.
+        reads: names of elsewhere that it, or a function in it, looks up or deletes.
+        deletes: names of elsewhere that it deletes.
+    """
+
+    defines: frozenset[str] = frozenset()
+    reads: frozenset[str] = frozenset()
+    deletes: frozenset[str] = frozenset()
+
+
+def names(source: str) -> Names:
+    """The names of some code; none for what is not Python."""
+    try:
+        tree, table = ast.parse(source), symtable.symtable(source, "cell", "exec")
+    except SyntaxError:
+        return Names()
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    stored = {name.id for name in found if isinstance(name.ctx, ast.Store)}
+    deleted = {name.id for name in found if isinstance(name.ctx, ast.Del)} - stored
+    caught = {node.name for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler) and node.name} - stored
+    bound = {s.get_name() for s in table.get_symbols() if s.is_assigned() or s.is_imported() or s.is_namespace()}
+    own = bound - deleted - caught
+    return Names(frozenset(own), (_reads(table) | deleted) - own - caught, frozenset(deleted))
+
+
+def _reads(table: symtable.SymbolTable) -> frozenset[str]:
+    """The names that code, or a function in it, looks up among those of the notebook."""
+    is_top = table.get_type() == "module"
+    own = {s.get_name() for s in table.get_symbols() if s.is_referenced() and (is_top or s.is_global())}
+    return frozenset(own).union(*map(_reads, table.get_children()))

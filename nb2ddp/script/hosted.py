@@ -16,6 +16,7 @@ from nbformat import writes
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from nb2ddp.facts.program import Program
+from nb2ddp.script.looking_back import looking_cells
 from nb2ddp.script.packages import Requirements
 from nb2ddp.script.templates import render
 
@@ -73,6 +74,9 @@ def _cells(program: Program, script: str, script_name: str, packages: Requiremen
         ),
     )
     yield "code", render("launch_results.py.j2")
+    if looking := looking_cells(program):
+        yield "markdown", "The notebook's cells that only look at the result, with the model that the script saved."
+        yield from (("code", source) for source in looking)
 
 
 def secrets(program: Program) -> list[str]:

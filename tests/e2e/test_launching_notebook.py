@@ -44,6 +44,9 @@ def test_trains_in_two_processes_and_shows_what_was_saved(
     assert said.count("'train_runtime':") == 1, "one process prints"
     assert (work / "alpaca_lora" / "adapter_model.safetensors").is_file()
     assert len(list((work.parent / "steps").glob("*.jsonl"))) == 2
+    looking = [cell for cell in notebook.cells[notebook.cells.index(launch) + 1 :] if cell.cell_type == "code"]
+    assert any('"alpaca_lora"' in cell.source for cell in looking), "what was saved is loaded"
+    assert any("model.generate(" in cell.source and cell.outputs for cell in looking)
 
 
 def test_failure_of_the_training_stops_the_notebook(tmp_path: Path) -> None:

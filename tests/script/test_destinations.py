@@ -88,3 +88,41 @@ class TestNotebook:
 def test_is_for_one_machine(launcher: str) -> None:
     with pytest.raises(LaunchError, match="is for one machine, not 2"):
         Launch(processes=4, machines=2, launcher=launcher, main_process_ip="gpu-1")  # type: ignore[arg-type]
+
+
+class TestLookingBack:
+    BEFORE = (
+        CELLS[0],
+        "from unsloth import FastLanguageModel\nlength = 1024\n"
+        "model, tokenizer = FastLanguageModel.from_pretrained(\n"
+        '    model_name = "unsloth/Llama-3.2-1B", # the base\n    max_seq_length = length,\n)\n'
+        "model = FastLanguageModel.get_peft_model(model)",
+        "from unsloth.chat_templates import get_chat_template\n"
+        'tokenizer = get_chat_template(tokenizer, chat_template = "llama-3")\n'
+        'prompt = "Hello {}"\nrows = read_rows()\ndef ask(text):\n    return prompt.format(text)',
+        CELLS[2],
+    )
+    LOOK = 'inputs = tokenizer(ask("you"))\nprint(model.generate(**inputs))'
+
+    def cells(self, *after: str) -> list[str]:
+        files = converted(text(*self.BEFORE, *after), "notebook")
+        nodes = nbformat.reads(files["my train.launch.ipynb"], as_version=4).cells
+        at = next((n for n, cell in enumerate(nodes) if "only look" in cell.source), len(nodes))
+        return [cell.source for cell in nodes[at + 1 :]]
+
+    def test_cells_that_look_get_what_they_need(self) -> None:
+        save = 'model.save_pretrained("lora")\ntokenizer.save_pretrained("lora")'
+        off = "if False:\n    model.push_to_hub('x')"
+        assert self.cells(self.LOOK, save, off, "print(rows[0])", 'print(inputs["input_ids"])') == [
+            "from unsloth import FastLanguageModel\nlength = 1024\n"
+            "model, tokenizer = FastLanguageModel.from_pretrained(\n"
+            '    model_name = "lora", # the base\n    max_seq_length = length,\n)\n'
+            "from unsloth.chat_templates import get_chat_template\n"
+            'tokenizer = get_chat_template(tokenizer, chat_template = "llama-3")\n'
+            'prompt = "Hello {}"\ndef ask(text):\n    return prompt.format(text)',
+            self.LOOK,
+            'print(inputs["input_ids"])',
+        ]
+
+    def test_nothing_is_loaded_where_nothing_was_saved(self) -> None:
+        assert self.cells(self.LOOK) == []

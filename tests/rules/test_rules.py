@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pkgutil
 import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,3 +67,13 @@ def test_codes_and_names() -> None:
 
 def test_page_is_up_to_date() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), "run python -m nb2ddp.cli.docs"
+
+
+def test_the_rule_of_the_architecture_page_works() -> None:
+    """The example that shows how to add a rule, as a reader would add it."""
+    text = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {}
+    exec(text.split("```python\n", 1)[1].split("```", 1)[0], names)
+    rule: Rule = names["RULE"]
+    for example in rule.examples:
+        assert apply_rule(rule, example.before) == (example.before if example.after is None else example.after)

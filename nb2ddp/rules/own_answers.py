@@ -1,0 +1,112 @@
+"""DDP411: rows made of what answers each process differently: a folder's order, an environment's beginning."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from nb2ddp.facts.effects import Does
+from nb2ddp.facts.execution import Phase
+from nb2ddp.facts.program import Program
+from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.edits import Wrap
+from nb2ddp.syntax.tree import Tree, keyword
+
+#: What gives a list; the others give an iterator, which only a loop or another list takes as well sorted.
+_LISTS = re.compile(r"glob\.glob|os\.listdir")
+_SORTABLE = re.compile(r"glob\.i?glob|os\.listdir|.*\.(glob|iterdir|rglob)")
+_TAKES_ALL = frozenset("enumerate list map tuple zip".split())
+_LOSES_ORDER = frozenset("all any bool frozenset len max min set sorted sum".split())
+_MESSAGE = (
+    "an environment may begin otherwise in each process, which then trains on rows of its own: pass reset() a seed, or"
+    " make the rows once, into a file, before the job"
+)
+
+
+def find(program: Program) -> Iterator[Finding]:
+    tree, execution = program.tree, program.execution
+    for call in execution.calls(does=Does.LIST, phase=Phase.BEFORE | Phase.BETWEEN):
+        if _SORTABLE.fullmatch(tree.qualified(call.func) or tree.text(call.func)) and _is_gone_through(tree, call):
+            message = f"{tree.text(call.func)}(...) lists in whatever order the file system of a machine has"
+            yield Finding(call, message, (Wrap(call, "sorted(", ")"),))
+    for call in execution.calls(re.compile(r".*\.reset"), phase=Phase.BEFORE | Phase.BETWEEN):
+        collected = any(
+            isinstance(above, (cst.For, cst.While, cst.CompFor, cst.ListComp)) for above in tree.ancestors(call)
+        )
+        alone = isinstance(tree.parents[call], cst.Expr) or program.placement.runs_alone_as_placed(call)
+        if collected and not alone and keyword(call, "seed") is None:
+            yield Finding(call, _MESSAGE, todo=True)
+
+
+def _is_gone_through(tree: Tree, call: cst.Call) -> bool:
+    """True where the order of a listing is kept by what takes it."""
+    for above in tree.ancestors(call):
+        if isinstance(above, (cst.SetComp, cst.DictComp)):
+            return False
+        if isinstance(above, cst.Call) and tree.qualified(above.func) in _LOSES_ORDER:
+            return False
+        if isinstance(above, (cst.BaseSmallStatement, cst.BaseCompoundStatement)):
+            break
+    if _LISTS.fullmatch(tree.qualified(call.func)):
+        return not isinstance(tree.parents[call], cst.Attribute)
+    taken = tree.parents[call]
+    if isinstance(taken, cst.Arg):
+        outer = tree.parents[taken]
+        return isinstance(outer, cst.Call) and tree.qualified(outer.func) in _TAKES_ALL
+    return isinstance(taken, (cst.For, cst.CompFor)) and taken.iter is call and _keeps(tree, taken)
+
+
+def _keeps(tree: Tree, loop: cst.For | cst.CompFor) -> bool:
+    """True for a loop that collects in its order."""
+    if isinstance(loop, cst.CompFor):
+        return True
+    added = {call.func.attr.value for call in tree.within(loop, cst.Call) if isinstance(call.func, cst.Attribute)}
+    return bool(
+        added & {"append", "extend", "insert"} or tree.within(loop, cst.AugAssign) or tree.within(loop, cst.Yield)
+    )
+
+
+RULE = Rule(
+    code="DDP411",
+    name="rows-of-its-own",
+    summary="A folder's files are gone through sorted; rows that an environment's `reset()` begins get a `TODO`.",
+    why="`glob`, `listdir` and `iterdir` give names in the order of the file system (`os.listdir`: in arbitrary order),"
+    " which two machines need not share, and an environment draws where it begins. Processes that make their"
+    " rows of it train on different data, or in different order: rows are then trained twice or never.",
+    find=find,
+    examples=(
+        Example(
+            """\
+import os
+from pathlib import Path
+texts = [path.read_text() for path in Path("data").rglob("*.txt")]
+names = os.listdir("data")
+first = next(Path("data").glob("*.json"))
+count = len(os.listdir("data"))
+for path in Path("data").iterdir():
+    rows.append(path.name)
+trainer.train()
+""",
+            """\
+import os
+from pathlib import Path
+texts = [path.read_text() for path in sorted(Path("data").rglob("*.txt"))]
+names = sorted(os.listdir("data"))
+first = next(Path("data").glob("*.json"))
+count = len(os.listdir("data"))
+for path in sorted(Path("data").iterdir()):
+    rows.append(path.name)
+trainer.train()
+""",
+        ),
+        Example(
+            "rows = [{'prompt': env.reset().text} for _ in range(100)]\ntrainer.train()\n",
+            f"# TODO[nb2ddp] DDP411: {_MESSAGE}\n"
+            "rows = [{'prompt': env.reset().text} for _ in range(100)]\ntrainer.train()\n",
+        ),
+        Example("env.reset()\nrows = [env.reset(seed = n) for n in range(100)]\ntrainer.train()\n"),
+        Example("names = sorted(os.listdir('data'))\ntrainer.train()\nnames = os.listdir('data')\n"),
+    ),
+)

@@ -39,7 +39,7 @@ def text_lines(result: Result, level: Severity) -> Iterator[str]:
 def done_lines(result: Result) -> Iterator[str]:
     """What was done with the files of a notebook."""
     if result.status is Status.SKIPPED:
-        yield f"skipped {printable(str(result.notebook))}: it trains nothing"
+        yield f"skipped {printable(str(result.notebook))}: no Trainer trains in it"
     if result.status is Status.CONVERTED and result.written:
         yield f"wrote {_names(result.written)}"
     if result.merged:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -17,6 +18,9 @@ from nb2ddp.rehearsal import report
 from nb2ddp.rehearsal.hub import DataHints, Hub
 from nb2ddp.rehearsal.plan import Plan, PlanError, read
 from nb2ddp.rehearsal.run import Rank, Run, environment, launched
+from nb2ddp.rehearsal.stage import rows
+from nb2ddp.rehearsal.stage.files import Tables
+from nb2ddp.rehearsal.stage.log import Log
 from nb2ddp.rehearsal.verdict import Row, State, judge
 
 from .e2e.faults import FAULTS, FOLDER, GOOD
@@ -226,3 +230,23 @@ def test_faults_are_changes_to_scripts_that_are_read(tmp_path: Path) -> None:
     for name, fault in FAULTS.items():
         (tmp_path / f"{name}.py").write_text(fault.text())
         assert fault.line in read(tmp_path / f"{name}.py").text
+
+
+@pytest.mark.parametrize("kind", ["csv", "json", "jsonl"])
+def test_a_table_that_is_not_there_gets_a_stand_in(kind: str, tmp_path: Path) -> None:
+    tables = Tables(Log(str(tmp_path / "log"), "train.py"), str(tmp_path), ["frage", "label"])
+    made = Path(tables({"train": f"https://example.com/data.{kind}?x=1"})["train"])
+    first = made.read_text().lstrip("[").splitlines()[0]
+    assert all(column in first for column in ("frage", "label"))
+    assert tables(made) == made
+    assert json.loads((tmp_path / "log").read_text())["name"] == f"https://example.com/data.{kind}?x=1"
+
+
+def test_rows_are_of_the_kinds_that_their_columns_say(tmp_path: Path) -> None:
+    rng = random.Random(0)
+    assert {message["role"] for message in rows.value(rows.kind_of("messages"), rng)} == {"user", "assistant"}
+    assert rows.value(rows.kind_of("image"), rng)["bytes"].startswith(b"\x89PNG")
+    assert rows.value(rows.kind_of("audio"), rng)["bytes"].startswith(b"RIFF")
+    assert rows.columns_of("someone/Alpaca-like", []) == rows.PUBLIC["alpaca"]
+    assert rows.columns_of("someone/alpaca-gpt4-korean", []) == rows.PUBLIC["alpaca-gpt4-korean"]
+    assert rows.columns_of("someone/else", ["prompt", "label"]) == {"prompt": "text", "label": "label"}

@@ -49,6 +49,11 @@ class Plan:
     spread: tuple[tuple[int, str], ...] = ()  #: lines that load a model over all GPUs, or on a fixed one
     cells: dict[int, int] = field(default_factory=dict)  #: first line of a cell -> its number in the notebook
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What the script calls the columns of its data."""
+        return self.data[""].used if "" in self.data else ()
+
     def place(self, line: int | None) -> str:
         """A line as a person reads it: `train.py:120 (cell 14)`."""
         cell = max((start for start in self.cells if line is not None and start <= line), default=None)

@@ -61,7 +61,7 @@ def environment(plan: Plan, folder: Path, *, hub: str, settings: Mapping[str, An
     own = {"HOME": home, "XDG_CACHE_HOME": home / ".cache", "HF_HOME": home / "hf", "TMPDIR": folder / "tmp"}
     for path in (home, folder / "tmp"):
         path.mkdir(parents=True, exist_ok=True)
-    about = {"logs": str(folder / "logs"), "unsloth": plan.unsloth, **settings}
+    about = {"logs": str(folder / "logs"), "unsloth": plan.unsloth, "columns": plan.columns, **settings}
     return (
         kept
         | {name: str(path) for name, path in own.items()}

@@ -13,7 +13,7 @@ import traceback
 from types import ModuleType
 from typing import Any
 
-from . import device, fast, outside, ranks, sampling, training
+from . import device, fast, files, outside, ranks, sampling, training
 from .log import Log
 
 
@@ -33,6 +33,7 @@ def main() -> int:
     ranks.lay(log)
     training.lay(log, plan["steps"])
     sampling.lay()
+    files.lay(log, plan["columns"])
     if plan["unsloth"]:
         fast.lay(plan["unsloth"])
     outside.Outside(log, plan["root"], os.getcwd(), is_trusted=plan["trust"]).lay()

@@ -129,8 +129,8 @@ def value(kind: str, rng: random.Random) -> Any:
 def columns_of(name: str, used: list[str]) -> dict[str, str]:
     """The columns of a data set: from the table of public ones, else those that the script names, by their names."""
     bare = name.lower().split("/")[-1]
-    known = next((columns for key, columns in PUBLIC.items() if key in bare), None)
-    return known or {column: kind_of(column) for column in used or ["text"]}
+    known = max((key for key in PUBLIC if key in bare), key=len, default=None)
+    return PUBLIC[known] if known else {column: kind_of(column) for column in used or ["text"]}
 
 
 def kind_of(column: str) -> str:

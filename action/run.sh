@@ -2,8 +2,8 @@
 # What the GitHub Action runs: annotations on standard output, a table in the job's summary, SARIF on request.
 #
 # Reads NB2DDP_PATHS and NB2DDP_ARGUMENTS (one a line), NB2DDP_MODE (check or convert), NB2DDP_OUTPUT_DIR,
-# NB2DDP_SARIF_FILE, NB2DDP_REPORT_FILE, and GitHub's own GITHUB_STEP_SUMMARY and GITHUB_OUTPUT. Ends with nb2ddp's exit
-# code.
+# NB2DDP_SARIF_FILE, NB2DDP_REPORT_FILE, NB2DDP_REHEARSE (true or not), and GitHub's own GITHUB_STEP_SUMMARY and
+# GITHUB_OUTPUT. Ends with nb2ddp's exit code.
 set -euo pipefail
 
 arguments=()
@@ -21,6 +21,9 @@ fi
 if [[ -n "${NB2DDP_REPORT_FILE:-}" ]]; then
   arguments+=("--report=$NB2DDP_REPORT_FILE")
 fi
+if [[ "${NB2DDP_REHEARSE:-false}" == true ]]; then
+  arguments+=(--rehearse)
+fi
 while IFS= read -r line; do
   if [[ -n "$line" ]]; then arguments+=("$line"); fi
 done <<< "${NB2DDP_ARGUMENTS:-}"
@@ -33,7 +36,7 @@ code=0
 nb2ddp --format=github --summary-file="${GITHUB_STEP_SUMMARY:-/dev/null}" "${arguments[@]}" || code=$?
 if [[ -n "${NB2DDP_SARIF_FILE:-}" ]]; then
   # The conversions are remembered: this costs next to nothing.
-  nb2ddp --format=sarif --quiet "${arguments[@]}" > "$NB2DDP_SARIF_FILE" || true
+  nb2ddp --format=sarif --quiet "${arguments[@]/#--rehearse/--no-rehearse}" > "$NB2DDP_SARIF_FILE" || true
 fi
 if [[ -n "${GITHUB_OUTPUT:-}" ]]; then
   echo "exit-code=$code" >> "$GITHUB_OUTPUT"

@@ -21,7 +21,7 @@ from nb2ddp.rehearsal.run import Rank, Run, environment, launched
 from nb2ddp.rehearsal.stage import rows
 from nb2ddp.rehearsal.stage.files import Tables
 from nb2ddp.rehearsal.stage.log import Log
-from nb2ddp.rehearsal.verdict import Row, State, judge
+from nb2ddp.rehearsal.verdict import Place, Row, State, judge
 
 from .e2e.faults import FAULTS, FOLDER, GOOD
 
@@ -130,6 +130,12 @@ def test_shared_files_and_early_reads() -> None:
     assert verdict_of(rank(), rank(writes), rank(writes))[asked].state is State.FAULT
     assert verdict_of(rank(), rank(writes), rank(reads))[asked].state is State.FAULT
     assert verdict_of(rank(), rank(writes, *wait), rank(*wait, reads))[asked].state is State.GOOD
+
+
+def test_a_thread_that_stays_is_named_where_it_was_started() -> None:
+    left = Rank(None, (event("left", threads=[["poller", 3]], programs=[], group=False),), "", "")
+    found = verdict_of(left, rank(), rank())["after training only the main process goes on"]
+    assert found.places == (Place(3, "one process leaves poller running"),)
 
 
 def test_rewards_of_one_completion() -> None:

@@ -263,7 +263,9 @@ def _rehearse(request: Request, planned: Sequence[Planned], results: Sequence[Re
     codes = [0]
     for each, result in zip(planned, results, strict=True):
         if each.rehearse and result.status in (Status.CONVERTED, Status.UNCHANGED):
-            codes.append(rehearse.run(each.job.script, quiet=request.quiet, processes=each.processes))
+            codes.append(
+                rehearse.run(each.job.script, quiet=request.quiet, err=request.form != "text", processes=each.processes)
+            )
     return max(codes)
 
 

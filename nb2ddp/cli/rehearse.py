@@ -47,14 +47,23 @@ def rehearse(ctx: click.Context, /, path: Path, **options: Any) -> None:
     ctx.exit(run(path, **options))
 
 
-def run(path: Path, *, form: str = "text", report: Path | None = None, quiet: bool = False, **options: Any) -> int:
+def run(
+    path: Path,
+    *,
+    form: str = "text",
+    report: Path | None = None,
+    quiet: bool = False,
+    err: bool = False,
+    **options: Any,
+) -> int:
     """Rehearse one script or notebook, and tell the verdict.
 
     Args:
         path: a Python file or a notebook.
-        form: "text" or "json", on standard output.
+        form: "text" or "json".
         report: where a page is written, or None.
         quiet: show no progress.
+        err: tell it on standard error.
         options: those of the command line, by name.
 
     Returns:
@@ -85,7 +94,7 @@ def run(path: Path, *, form: str = "text", report: Path | None = None, quiet: bo
             progress("")
     if report is not None:
         report.write_text(telling.as_page(verdict), encoding="utf-8")
-    click.echo(telling.as_json(verdict) if form == "json" else "\n".join(telling.text_lines(verdict)))
+    click.echo(telling.as_json(verdict) if form == "json" else "\n".join(telling.text_lines(verdict)), err=err)
     return verdict.code
 
 

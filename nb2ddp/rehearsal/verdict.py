@@ -414,9 +414,8 @@ def main_process_goes_on(both: Both) -> Answer:
                 places.append(Place(event["line"], f"rank {number}: {what[1]} is {what[0]} after training"))
     for who, rank in both.everyone():
         left = next(rank.seen("left"), {})
-        things = [*left.get("threads", ()), *left.get("programs", ())]
-        if things:
-            places.append(Place(_end(rank).get("line"), f"{who} leaves {', '.join(map(str, things))} running"))
+        things = [*left.get("threads", ()), *((name, _end(rank).get("line")) for name in left.get("programs", ()))]
+        places += [Place(line, f"{who} leaves {name} running") for name, line in things]
     places += [Place(None, f"{name} outlives the job") for name in (*both.alone.left, *both.job.left)]
     if places:
         return State.FAULT, "no", _distinct(places)

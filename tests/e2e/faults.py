@@ -234,7 +234,7 @@ FAULTS = {
             ),
         ),
         (AFTER,),
-        "",
+        "threading.Thread(target = time.sleep",
     ),
     "error_on_one_rank": Fault(
         "train",

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -111,6 +112,7 @@ class Outside:
         sys.addaudithook(self._audit)
         sys.meta_path.append(_Missing(self.log))
         self._note_variables()
+        self._note_threads()
         if not self.is_trusted:
             self._replace_programs()
         for name, functions in (("torch", ("save",)), ("safetensors.torch", ("save_file", "save_model"))):
@@ -161,6 +163,16 @@ class Outside:
     def _binds(self, _: Any, address: Any) -> None:
         if isinstance(address, tuple) and len(address) > 1 and address[1] and self.log.place():
             self.log.write("serve", port=address[1])
+
+    def _note_threads(self) -> None:
+        """Remember the line at which a thread was started."""
+        original = threading.Thread.start
+
+        def start(thread: threading.Thread) -> None:
+            vars(thread)["started_at"] = self.log.place()
+            original(thread)
+
+        threading.Thread.start = start  # type: ignore[assignment,method-assign]
 
     def _note_variables(self) -> None:
         """Note the environment variables that the script itself reads; a secret that is missing has a stand-in."""

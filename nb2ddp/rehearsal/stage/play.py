@@ -90,7 +90,12 @@ def _run(script: str, log: Log) -> int:
 
 def _say_what_is_left(log: Log) -> None:
     """What would outlive the script: threads that keep the process, programs, and the process group."""
-    threads = [each.name for each in threading.enumerate() if not each.daemon and each is not threading.main_thread()]
+    own = threading.main_thread()
+    threads = [
+        (each.name, vars(each).get("started_at"))
+        for each in threading.enumerate()
+        if not each.daemon and each is not own
+    ]
     programs: list[Any] = []
     if "psutil" in sys.modules:
         programs = [child.name() for child in sys.modules["psutil"].Process().children()]

@@ -170,22 +170,25 @@ def build(hub: Path) -> None:
     words.save_pretrained(hub / "model")
 
 
-def compare(one: dict[str, Any], other: dict[str, Any]) -> None:
-    """Print the largest difference of each figure between two results, by case."""
-    for name in one:
-        first, second = one[name]["steps"], other[name]["steps"]
-        apart = {
-            figure: max(abs((a[figure] or 0) - (b[figure] or 0)) for a, b in zip(first, second, strict=True))
-            for figure in first[0]
+def apart(one: dict[str, Any], other: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """The largest difference of each figure between two results, for each case that both have."""
+    found = {}
+    for name in [name for name in one if name in other]:
+        steps = list(zip(one[name]["steps"], other[name]["steps"], strict=True))
+        found[name] = {
+            figure: max(abs((a[figure] or 0) - (b[figure] or 0)) for a, b in steps)
+            for figure in ("loss", "grad_norm", "reward", "reward_std")
         }
-        pairs = zip(one[name]["advantages"], other[name]["advantages"], strict=True)
-        apart["advantages"] = max(abs(a - b) for x, y in pairs for a, b in zip(x, y, strict=True))
-        print(f"{name:42}", "  ".join(f"{figure} {value:.1e}" for figure, value in apart.items()))
+        calls = zip(one[name]["advantages"], other[name]["advantages"], strict=True)
+        found[name]["advantages"] = max(abs(a - b) for x, y in calls for a, b in zip(x, y, strict=True))
+    return found
 
 
 def main(words: list[str]) -> None:
     if words[0] == "--compare":
-        compare(*(json.loads(Path(word).read_text()) for word in words[1:]))
+        first, second = (json.loads(Path(word).read_text()) for word in words[1:])
+        for name, figures in apart(first, second).items():
+            print(f"{name:42}", "  ".join(f"{figure} {value:.1e}" for figure, value in figures.items()))
         return
     library, out = words[0], Path(words[1])
     if library == "unsloth":

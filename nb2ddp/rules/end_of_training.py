@@ -35,7 +35,7 @@ def find(program: Program) -> Iterator[Finding]:
     yield Finding(
         event,
         "every process would run the rest of the notebook; with a vLLM engine in the process the group is closed"
-        " when the script ends, a path that has not been measured",
+        " when the script ends",
         (InsertAfter(last, render("main_process_goes_on.py.j2", **names).rstrip("\n")),),
         needs=frozenset({Part.ENGINE, Part.PARTIAL_STATE}),
         severity=Severity.WARNING,

@@ -95,14 +95,15 @@ def parses(source: str) -> bool:
 def signatures(script: str) -> list[Difference]:
     """Calls of functions of the setup block that do not meet their signature."""
     tree = ast.parse(script)
-    names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.lineno < first_cell(script)}
-    forms = {}
+    forms: dict[str, inspect.Signature] = {}
     for node in tree.body:
-        if isinstance(node, ast.FunctionDef) and node.name in names:
-            stand_in = f"def {node.name}({ast.unparse(node.args)}): pass"
-            space: dict[str, Any] = {}
-            exec(stand_in, space)
-            forms[node.name] = inspect.signature(space[node.name])
+        if isinstance(node, ast.FunctionDef) and node.lineno < first_cell(script):
+            form = ast.parse(f"lambda {ast.unparse(node.args)}: 0", mode="eval")
+            nothing: list[ast.expr] = [ast.Constant(None)]
+            arguments = form.body.args  # type: ignore[attr-defined]
+            arguments.defaults = nothing * len(arguments.defaults)
+            arguments.kw_defaults = [default and nothing[0] for default in arguments.kw_defaults]
+            forms[node.name] = inspect.signature(eval(ast.unparse(form)))
     found = []
     for call in ast.walk(tree):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in forms:

@@ -171,7 +171,7 @@ def shared(both: dict[str, Any]) -> list[Difference]:
         if kind == "misses" and what in made
     ]
     found += [
-        Difference("draws", line, f"{what.split()[0]}, other numbers in each process")
+        Difference("draws", line, f"{what.rpartition(' ')[0]} draws other numbers in each process")
         for kind, what, line in sorted(notes[0].keys() - notes[1].keys())
         if kind == "draws"
     ]

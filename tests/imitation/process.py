@@ -101,10 +101,11 @@ class Process:
 
     def draws_alike(self, name: str, line: int, call: Callable[[], Any]) -> None:
         """Note a reward whose random numbers are not those of the other processes."""
-        before = state()
+        before = generators()
         call()
-        if state() != before:
-            self.notes.append(("draws", f"{name} {hash(state())}", line))
+        for generator, after in generators().items():
+            if after != before[generator]:
+                self.notes.append(("draws", f"{name}: {generator} {hash(after)}", line))
 
     # -- the script --------------------------------------------------------------------------------------------
 
@@ -154,8 +155,9 @@ def last_line(error: BaseException) -> int:
     return lines[-1] if lines else 0
 
 
-def state() -> tuple[Any, ...]:
-    return (random.getstate(), str(np.random.get_state()))
+def generators() -> dict[str, str]:
+    """The states of the random number generators that libraries share."""
+    return {"random": str(random.getstate()), "numpy": str(np.random.get_state())}
 
 
 def show(value: Any, draw: bool = False, depth: int = 0) -> Any:

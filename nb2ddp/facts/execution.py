@@ -11,15 +11,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, Flag, auto
 from functools import cached_property
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import libcst as cst
 
 from nb2ddp.facts.calls import CallGraph, Function
 from nb2ddp.facts.effects import Does, does
-from nb2ddp.facts.installs import Installs
 from nb2ddp.facts.training import Training
 from nb2ddp.syntax.cells import Source
+
+if TYPE_CHECKING:
+    from nb2ddp.facts.installs import Installs
 
 
 class Phase(Flag):

@@ -2,164 +2,278 @@
 
 from __future__ import annotations
 
-import bisect
 import re
+from collections.abc import Iterator
 from functools import cached_property
 
 import libcst as cst
 
-from nb2ddp.facts.loading import is_load
-from nb2ddp.facts.shell import is_install
+from nb2ddp.facts.effects import Does, does
+from nb2ddp.facts.looking import only_looks
+from nb2ddp.facts.shell import is_install, is_install_script
+from nb2ddp.facts.training import Training
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.syntax.cells import Source
-from nb2ddp.syntax.tree import Tree, small_statements
+from nb2ddp.syntax.tree import small_statements
 
 _INSTALL_MAGICS = frozenset({"pip", "conda", "mamba", "micromamba", "uv"})
+_RUNS = frozenset({"os.system", "subprocess.run", "subprocess.call", "subprocess.check_call", "subprocess.Popen"})
+#: What makes a running notebook take up other packages: a script starts with the right ones.
+_RELOADS = re.compile(
+    r"sys\.modules\.(pop|clear)|importlib\.(reload|invalidate_caches)|os\._exit|IPython\..*\.do_shutdown"
+    r"|site\.main|pkg_resources\..*reload"
+)
 #: Tests that are true in Colab alone, or false there alone; a script does not run in Colab.
 _COLAB = re.compile(r"""["']COLAB_["']\s+in\b|["']google\.colab["']\s+in\b|\b(IN_COLAB|is_colab)\b""")
 _NOT_COLAB = re.compile(
     r"""["']COLAB_["']\s+not\s+in\b|["']google\.colab["']\s+not\s+in\b|\bnot\s+(IN_COLAB|is_colab)\b"""
 )
-#: Calls without an effect beyond their value, besides those of a class's or module's own name.
-_READING = re.compile(
-    r"(re|importlib|platform|sys|shutil\.which|torch|numpy|packaging|os\.environ\.(get|keys)|os\.getenv|os\.path"
-    r"|json\.loads?|urllib\.request\.(urlopen|Request)|requests\.get"
-    r"|subprocess\.(check_output|getoutput)|str|int|float|bool|len|tuple|list|dict|set|sorted|next|any|all|min|max|map"
-    r"|zip|filter|range|enumerate|isinstance|hasattr|getattr|print|type|repr)(\.\w+)*"
-)
-
-_READING_METHODS = frozenset(
-    "count decode encode endswith find findall format get group groupdict groups index items join keys lower lstrip"
-    " match partition read removeprefix removesuffix replace rsplit rstrip search split splitlines startswith strip"
-    " sub title upper values version".split()
-)
+#: Modules that the setup block imports.
+_IN_SETUP = frozenset({"os", "sys", "torch"})
+_BODY = (cst.SimpleStatementLine, cst.SimpleStatementSuite)
 
 
 class Installs:
-    """The installs of a notebook, and what nothing but them needs."""
+    """The installs of a notebook, and what nothing but them needs.
 
-    def __init__(self, source: Source) -> None:
+    Args:
+        source: the notebook's code.
+        training: where it trains.
+    """
+
+    def __init__(self, source: Source, training: Training) -> None:
         self._source = source
+        self._tree = source.tree
+        self._training = training
 
     def is_install(self, call: cst.Call) -> bool:
         """True for an IPython form or a Python call that installs packages."""
-        return _installs(self._source, call)
+        form = self._source.form(call)
+        if form is not None:
+            if form.kind is Kind.SHELL:
+                return is_install(form.text)
+            if form.kind is Kind.LINE_MAGIC:
+                return form.name in _INSTALL_MAGICS
+            is_script = form.kind is Kind.CELL_MAGIC and form.name in ("bash", "sh", "script", "!", "sx", "system")
+            return is_script and is_install_script(form.body or "")
+        if self._tree.qualified(call.func) not in _RUNS:
+            return False
+        words = " ".join(str(string.evaluated_value) for string in self._tree.within(call, cst.SimpleString))
+        return is_install(words.removeprefix("-m "))
 
     @cached_property
     def statements(self) -> frozenset[cst.CSTNode]:
         """Statements to leave out of the script: the installs, and in their cells what nothing else needs."""
-        return frozenset(_removed(self._source))
+        return frozenset(self._certain | self._unneeded)
+
+    @cached_property
+    def cells(self) -> frozenset[int]:
+        """The cells of which nothing is left but comments."""
+        lines = self._tree.module.body
+        left = [line for line in lines if line not in self.statements and not self._is_capture(line)]
+        return frozenset(self._cells - {self._source.cell_at(self._tree.start(line)).number for line in left})
+
+    def _is_capture(self, line: cst.CSTNode) -> bool:
+        """True for the line that stands for a `%%capture` or the like above code."""
+        smalls = small_statements(line)
+        form = self._source.form(smalls[0].value) if len(smalls) == 1 and isinstance(smalls[0], cst.Expr) else None
+        return form is not None and form.kind is Kind.CELL_MAGIC and form.body is None
+
+    def is_install_cell(self, number: int) -> bool:
+        """True for a cell that does nothing but install, look, and set up what stays."""
+        return number in self._cells - self._working
 
     def covers(self, node: cst.CSTNode) -> bool:
         """True for a node inside one of these statements."""
-        start = self._source.tree.start(node)
-        at = bisect.bisect_right(self._spans, start, key=lambda span: span[0]) - 1
-        return at >= 0 and start < self._spans[at][1]
+        return node in self.statements or any(above in self.statements for above in self._tree.ancestors(node))
+
+    # -- what installs --------------------------------------------------------------------------------------
 
     @cached_property
-    def _spans(self) -> list[tuple[int, int]]:
-        """Where these statements stand, the outermost of those inside one another."""
-        found: list[tuple[int, int]] = []
-        for start, end in sorted(map(self._source.tree.span, self.statements), key=lambda span: (span[0], -span[1])):
-            if not found or start >= found[-1][1]:
-                found.append((start, end))
+    def _certain(self) -> set[cst.CSTNode]:
+        """Statements that install, or make the running notebook take up what was installed."""
+        tree = self._tree
+        calls = [call for call in tree.of(cst.Call) if self.is_install(call) or self._reloads(call)]
+        found: set[cst.CSTNode] = set()
+        for call in calls:
+            owner = tree.parents[call]
+            found.add(owner if isinstance(owner, cst.Expr) else tree.statement(call))
+        found.update(node for node in tree.of(cst.Del) if tree.text(node.target).startswith("sys.modules["))
+        for line in [tree.parents[node] for node in found]:
+            if isinstance(line, _BODY) and all(small in found for small in small_statements(line)):
+                found.add(line)
         return found
 
+    def _reloads(self, call: cst.Call) -> bool:
+        name = self._tree.qualified(call.func)
+        restarts = name == "os.kill" and "os.getpid()" in self._tree.text(call)
+        return restarts or bool(_RELOADS.fullmatch(name)) or self._tree.text(call.func).endswith("kernel.do_shutdown")
 
-def _removed(source: Source) -> set[cst.CSTNode]:
-    tree = source.tree
-    calls = [call for call in tree.of(cst.Call) if _installs(source, call)]
-    cells = {source.cell_at(tree.start(call)).number for call in calls if tree.is_live(call)}
-    removed: set[cst.CSTNode] = {
-        owner for call in calls if isinstance(owner := tree.parents[call], cst.Expr) or (owner := tree.statement(call))
-    }
-    busy = {source.cell_at(tree.start(call)).number for call in tree.of(cst.Call) if _is_work(tree, call)}
-    candidates = [
-        statement
-        for statement in tree.module.body
-        if (cell := source.cell_at(tree.start(statement)).number) in cells
-        and (cell not in busy or (isinstance(statement, cst.If) and _local_branch(source, statement)))
-    ]
-    changed = True
-    while changed:
-        before = len(removed)
-        for statement in reversed(candidates):
-            _visit(source, statement, removed)
-        changed = len(removed) > before
-    return removed
+    # -- what nothing else needs ----------------------------------------------------------------------------
 
+    @cached_property
+    def _unneeded(self) -> set[cst.CSTNode]:
+        """What can go with the installs: found by putting back, again and again, what the rest of the code reads."""
+        gone: set[cst.CSTNode] = set()
+        for statement in self._tree.module.body:
+            if self._source.cell_at(self._tree.start(statement)).number in self._cells:
+                self._collect(statement, gone)
+        while needed := {node for node in gone if self._is_needed(node, gone)}:
+            gone -= needed
+        return gone
 
-def _is_work(tree: Tree, call: cst.Call) -> bool:
-    """True for what no cell does that is there to install packages: it loads a model, or trains."""
-    return is_load(tree, call) or (isinstance(call.func, cst.Attribute) and call.func.attr.value == "train")
+    @cached_property
+    def imports(self) -> dict[cst.Import, list[cst.ImportAlias]]:
+        """Imports of install cells that the script needs in part, with that part."""
+        found: dict[cst.Import, list[cst.ImportAlias]] = {}
+        for node in self._tree.of(cst.Import):
+            cell = self._source.cell_at(self._tree.start(node)).number
+            if cell in self._cells - self._working and not self.covers(node) and not self._in_try(node):
+                kept = [alias for alias in node.names if self._stays(_imported(alias), self.statements)]
+                if 0 < len(kept) < len(node.names):
+                    found[node] = kept
+        return found
 
+    @cached_property
+    def _cells(self) -> set[int]:
+        tree = self._tree
+        return {self._source.cell_at(tree.start(node)).number for node in self._certain if tree.is_live(node)}
 
-def _visit(source: Source, statement: cst.CSTNode, removed: set[cst.CSTNode]) -> None:
-    """Mark a statement, or the parts of it, that nothing outside the removed ones needs."""
-    if statement in removed:
-        return
-    if isinstance(statement, (cst.SimpleStatementLine, cst.SimpleStatementSuite)):
-        for small in reversed(small_statements(statement)):
-            if small not in removed and _is_idle(source, small, removed):
-                removed.add(small)
-        if all(small in removed for small in small_statements(statement)):
-            removed.add(statement)
-        return
-    if isinstance(statement, cst.If):
-        branch = _local_branch(source, statement)
-        if branch is not None:
-            taken, dropped = branch
-            if dropped is not None and not isinstance(dropped, cst.If):
-                _drop(dropped, removed)
-            if taken is None or _all_idle(source, taken, removed):
-                removed.add(statement)
-            return
-    bodies = _bodies(statement)
-    if bodies is None:
-        if isinstance(statement, (cst.FunctionDef, cst.ClassDef)) and not _is_used(
-            source, statement.name.value, removed
-        ):
-            removed.add(statement)
-        return
-    if isinstance(statement, cst.Try):
-        handled = [_all_idle(source, body, removed) for body in bodies[1:]]
-        if not all(handled):
-            return  # what is tried decides whether they run
-    idle = [_all_idle(source, body, removed) for body in bodies]  # each one, for what it marks
-    if all(idle):
-        removed.add(statement)
+    @cached_property
+    def _working(self) -> set[int]:
+        """Cells that do more than install and look, and those after training: these lose their installs alone."""
+        tree = self._tree
+        end = self._training.end if self._training.last is not None else len(tree.source)
+        lines = [line for line in tree.module.body if tree.start(line) >= end]
+        nodes = [*lines, *(call for call in tree.of(cst.Call) if self._works(call))]
+        return {self._source.cell_at(tree.start(node)).number for node in nodes}
 
+    def _works(self, call: cst.Call) -> bool:
+        """True for what no install cell does: a call that may act on more than files, packages and settings."""
+        tree = self._tree
+        name = tree.qualified(call.func)
+        return not (
+            self._source.form(call) is not None
+            or tree.function(call) is not None  # it counts where the function is called
+            or self._is_certain(call)
+            or does(self._source, call) & (Does.ACT | Does.TELL)
+            or name.startswith(("sys.path.", "os.", "site.", "warnings.", "logging."))
+            or only_looks(self._source, call)
+        )
 
-def _drop(node: cst.CSTNode, removed: set[cst.CSTNode]) -> None:
-    body = getattr(node, "body", None)
-    if isinstance(body, cst.IndentedBlock):
-        removed.update(body.body)
+    def _is_certain(self, node: cst.CSTNode) -> bool:
+        return any(above in self._certain for above in (node, *self._tree.ancestors(node)))
 
+    def _collect(self, statement: cst.CSTNode, gone: set[cst.CSTNode]) -> bool:
+        """Add a statement, or those in it, that do nothing but look and bind names; True where that is all of it."""
+        if statement in self._certain:
+            return True
+        if isinstance(statement, _BODY):
+            smalls = [small for small in small_statements(statement) if small not in self._certain]
+            idle = [small for small in smalls if self._is_idle(small)]
+            whole = len(idle) == len(smalls)
+            gone.update([*idle, statement] if whole else idle)
+            return whole
+        if isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
+            gone.add(statement)
+            return True
+        if not isinstance(statement, (cst.If, cst.Try, cst.For)):
+            return False
+        head = {cst.If: "test", cst.For: "iter"}.get(type(statement))
+        whole = head is None or only_looks(self._source, getattr(statement, head))
+        for suite in _suites(statement):
+            lines = [suite] if isinstance(suite, cst.SimpleStatementSuite) else suite.body
+            if self._is_for_colab(statement, suite):
+                gone.update(lines)
+                self._dropped.update(lines)
+            else:
+                done = [self._collect(line, gone) for line in lines]
+                whole = whole and all(done)
+        if whole:
+            gone.add(statement)
+        return whole
 
-def _all_idle(source: Source, body: cst.CSTNode, removed: set[cst.CSTNode]) -> bool:
-    if isinstance(body, cst.SimpleStatementSuite):
-        _visit(source, body, removed)
-        return body in removed
-    statements = cst.ensure_type(body, cst.IndentedBlock).body
-    for statement in reversed(statements):
-        _visit(source, statement, removed)
-    return all(statement in removed for statement in statements)
+    @cached_property
+    def _dropped(self) -> set[cst.CSTNode]:
+        """Lines for Colab alone, which go whatever they do."""
+        return set()
 
+    def _is_for_colab(self, statement: cst.CSTNode, suite: cst.CSTNode) -> bool:
+        """True for the suite of a test that only Colab takes."""
+        if not isinstance(statement, cst.If):
+            return False
+        test = self._tree.text(statement.test)
+        if " or " in test or " and " in test or is_colab(test) is None:
+            return False
+        return is_colab(test) is not (suite is statement.body)
 
-def _bodies(statement: cst.CSTNode) -> list[cst.CSTNode] | None:
-    """The suites of a compound statement whose own line has no effect; None for any other."""
-    if isinstance(statement, cst.If):
-        rest = statement.orelse
-        if rest is None:
-            return [statement.body]
-        return [statement.body, *(_bodies(rest) or [])] if isinstance(rest, cst.If) else [statement.body, rest.body]
-    if isinstance(statement, cst.Try):
-        suites: list[cst.CSTNode] = [statement.body, *(handler.body for handler in statement.handlers)]
-        suites += [part.body for part in (statement.orelse, statement.finalbody) if part is not None]
-        return suites
-    if isinstance(statement, (cst.For, cst.While)):
-        return [statement.body]
-    return None
+    def _is_idle(self, statement: cst.BaseSmallStatement) -> bool:
+        """True for a statement that only binds names, tells something, or checks what is installed."""
+        if isinstance(statement, (cst.Pass, cst.Raise, cst.Assert)):
+            calls = self._tree.within(statement, cst.Call)
+            return isinstance(statement, cst.Raise) or all(only_looks(self._source, call) for call in calls)
+        if isinstance(statement, cst.Expr):
+            value = statement.value
+            if isinstance(value, cst.Call) and self._tree.qualified(value.func) == "print":
+                return all(only_looks(self._source, each.value) for each in value.args)
+            return isinstance(value, cst.BaseString) or only_looks(self._source, value)
+        if isinstance(statement, (cst.Import, cst.ImportFrom)):
+            names = () if isinstance(statement.names, cst.ImportStar) else statement.names
+            return bool(names) and "unsloth" not in self._tree.text(statement)
+        if isinstance(statement, cst.Assign):
+            return _bound(statement) is not None and only_looks(self._source, statement.value)
+        return False
+
+    def _is_needed(self, node: cst.CSTNode, gone: set[cst.CSTNode]) -> bool:
+        """True where code that stays reads what a statement binds, or where a part of the statement stays."""
+        if node in self._dropped:
+            return False
+        goes = gone | self._certain
+        if isinstance(node, _BODY):
+            return any(small not in goes for small in small_statements(node))
+        if isinstance(node, (cst.If, cst.Try, cst.For)):
+            suites = list(_suites(node))
+            lines = [
+                line for suite in suites for line in (suite.body if isinstance(suite, cst.IndentedBlock) else [suite])
+            ]
+            return any(line not in goes for line in lines)
+        if isinstance(node, cst.Pass):
+            return False
+        if (tried := self._in_try(node)) is not None and tried not in gone:
+            return True  # whether it fails decides what runs
+        names = _bound(node) or []
+        names += [
+            each.target.value for each in self._tree.within(node, cst.NamedExpr) if isinstance(each.target, cst.Name)
+        ]
+        if any(self._stays(name, goes) and not self._is_bound_before(node, name, gone) for name in names):
+            return True
+        works = self._source.cell_at(self._tree.start(node)).number in self._working
+        return works and not any(self._tree.loads(name) for name in names)
+
+    def _in_try(self, node: cst.CSTNode) -> cst.Try | None:
+        return next((above for above in self._tree.ancestors(node) if isinstance(above, cst.Try)), None)
+
+    def _stays(self, name: str, goes: set[cst.CSTNode] | frozenset[cst.CSTNode]) -> bool:
+        """True where code that stays reads a name."""
+        tree = self._tree
+        return any(not any(above in goes for above in tree.ancestors(use)) for use in tree.loads(name)) or any(
+            "{" + name in form.text or "$" + name in form.text
+            for call, form in self._source.forms_of(Kind.SHELL, Kind.LINE_MAGIC)
+            if not any(above in goes for above in tree.ancestors(call))
+        )
+
+    def _is_bound_before(self, node: cst.CSTNode, name: str, gone: set[cst.CSTNode]) -> bool:
+        """True for an import of what an earlier line that stays imports too, or the setup block does."""
+        if name in _IN_SETUP and self._in_try(node) is not None:
+            return True
+        own = [each for each in self._tree.bindings(name) if each.node is node]
+        return bool(own and own[0].imported) and any(
+            each.imported == own[0].imported
+            and not isinstance(self._tree.parents[self._tree.parents[each.node]], cst.IndentedBlock)
+            and not any(above in gone for above in (each.node, *self._tree.ancestors(each.node)))
+            for each in self._tree.bindings(name)
+            if each.offset < own[0].offset
+        )
 
 
 def is_colab(test: str) -> bool | None:
@@ -167,118 +281,36 @@ def is_colab(test: str) -> bool | None:
     return True if _NOT_COLAB.search(test) else False if _COLAB.search(test) else None
 
 
-def _local_branch(source: Source, statement: cst.If) -> tuple[cst.CSTNode | None, cst.CSTNode | None] | None:
-    """The suite that runs outside Colab and the part that does not, where the test asks for Colab alone."""
-    test = source.tree.text(statement.test)
-    rest = statement.orelse
-    if " or " in test or " and " in test:
-        return None
-    if _NOT_COLAB.search(test):
-        return statement.body, rest
-    if _COLAB.search(test):
-        return (rest.body if isinstance(rest, cst.Else) else None), statement
-    return None
+def _suites(statement: cst.CSTNode) -> Iterator[cst.IndentedBlock | cst.SimpleStatementSuite]:
+    """The suites of a compound statement, those of `elif` and handlers too."""
+    parts = [statement, *getattr(statement, "handlers", ())]
+    parts += [getattr(statement, name, None) for name in ("orelse", "finalbody")]
+    for part in parts:
+        if isinstance(part, cst.If) and part is not statement:
+            yield from _suites(part)
+        elif part is not None:
+            yield part.body
 
 
-def _is_idle(source: Source, statement: cst.BaseSmallStatement, removed: set[cst.CSTNode]) -> bool:
-    """True for a statement whose only effect is to bind names that nothing else needs."""
-    tree = source.tree
-    if isinstance(statement, cst.Pass):
-        return True
-    if isinstance(statement, cst.Assert):
-        return _is_reading(source, statement.test)
-    if isinstance(statement, cst.Expr):
-        return isinstance(statement.value, cst.BaseString) or (
-            isinstance(statement.value, cst.Call)
-            and tree.qualified(statement.value.func) == "print"
-            and _is_reading(source, statement.value)
-        )
-    if isinstance(statement, (cst.Import, cst.ImportFrom)):
-        if isinstance(statement.names, cst.ImportStar):
-            return False
-        names = [(alias.evaluated_alias or alias.evaluated_name.split(".")[0]) for alias in statement.names]
-        heavy = any(alias.evaluated_name.startswith("unsloth") for alias in statement.names)
-        return not heavy and not any(_is_used(source, name, removed) for name in names)
-    if isinstance(statement, cst.Assign):
-        targets = [target.target for target in statement.targets]
-        bound = _plain_names(targets)
-        return (
-            bound is not None
-            and _is_reading(source, statement.value)
-            and not any(_is_used(source, name, removed) for name in bound)
-        )
-    return False
+def _imported(alias: cst.ImportAlias) -> str:
+    """The name that an import binds."""
+    return alias.evaluated_alias or alias.evaluated_name.split(".")[0]
 
 
-def _plain_names(targets: list[cst.BaseAssignTargetExpression]) -> list[str] | None:
+def _bound(node: cst.CSTNode) -> list[str] | None:
+    """The names that a statement binds; None for one that binds anything else."""
+    if isinstance(node, (cst.FunctionDef, cst.ClassDef)):
+        return [node.name.value]
+    if isinstance(node, (cst.Import, cst.ImportFrom)):
+        return [] if isinstance(node.names, cst.ImportStar) else [_imported(alias) for alias in node.names]
+    if not isinstance(node, cst.Assign):
+        return []
     names: list[str] = []
-    for target in targets:
-        if isinstance(target, cst.Name):
-            names.append(target.value)
-        elif isinstance(target, (cst.Tuple, cst.List)) and all(isinstance(e.value, cst.Name) for e in target.elements):
-            names += [cst.ensure_type(e.value, cst.Name).value for e in target.elements]
-        else:
-            return None
+    for each in node.targets:
+        listed = isinstance(each.target, (cst.Tuple, cst.List))
+        for target in each.target.elements if listed else [each]:  # type: ignore[attr-defined]
+            name = target.target if isinstance(target, cst.AssignTarget) else target.value
+            if not isinstance(name, cst.Name):
+                return None
+            names.append(name.value)
     return names
-
-
-def _is_reading(source: Source, node: cst.CSTNode) -> bool:
-    """True for an expression that calls nothing with an effect, as far as its names tell."""
-    return all(_only_reads(source, call, ()) for call in source.tree.within(node, cst.Call))
-
-
-def _only_reads(source: Source, call: cst.Call, inside: tuple[cst.CSTNode, ...]) -> bool:
-    """True for a call without an effect: one that is known, or of a function of the notebook that makes only such."""
-    tree = source.tree
-    name = tree.qualified(call.func)
-    if source.form(call) is not None:
-        return False
-    if _READING.fullmatch(name) or "subprocess.run" in name:
-        return True
-    if isinstance(call.func, cst.Attribute):
-        return call.func.attr.value in _READING_METHODS
-    binding = tree.binding(call.func) if isinstance(call.func, cst.Name) else None
-    made = (binding.value or binding.node) if binding is not None else None
-    if isinstance(made, cst.Param):
-        return True  # given where the function is called
-    if not isinstance(made, (cst.FunctionDef, cst.Lambda)) or made in inside:
-        return False
-    return all(_only_reads(source, each, (*inside, made)) for each in tree.within(made, cst.Call))
-
-
-def _is_used(source: Source, name: str, removed: set[cst.CSTNode]) -> bool:
-    """True where code that stays reads a name."""
-    tree = source.tree
-    return any(not any(a in removed for a in (use, *tree.ancestors(use))) for use in tree.loads(name)) or any(
-        "{" + name in form.text or "$" + name in form.text
-        for call, form in source.forms_of(Kind.SHELL, Kind.LINE_MAGIC)
-        if not any(a in removed for a in tree.ancestors(call))
-    )
-
-
-def _installs(source: Source, call: cst.Call) -> bool:
-    """True for an IPython form or a Python call that installs packages."""
-    form = source.form(call)
-    if form is not None:
-        if form.kind is Kind.SHELL:
-            return is_install(form.text)
-        if form.kind is Kind.LINE_MAGIC:
-            return form.name in _INSTALL_MAGICS
-        if form.kind is Kind.CELL_MAGIC and form.body is not None and form.name in ("bash", "sh", "script"):
-            lines = [line for line in _joined(form.body) if line and not line.startswith(("#", "set ", "echo "))]
-            return bool(lines) and all(is_install(line) for line in lines)
-        return False
-    tree = source.tree
-    name = tree.qualified(call.func)
-    if name in ("os.system", "subprocess.run", "subprocess.call", "subprocess.check_call", "subprocess.Popen"):
-        words = " ".join(
-            str(string.evaluated_value)
-            for string in tree.of(cst.SimpleString)
-            if tree.start(call) <= tree.start(string) < tree.span(call)[1]
-        )
-        return is_install(words.removeprefix("-m "))
-    return False
-
-
-def _joined(body: str) -> list[str]:
-    return [line.strip() for line in body.replace("\\\n", " ").split("\n")]

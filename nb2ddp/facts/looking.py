@@ -20,7 +20,7 @@ _FUNCTIONS = re.compile(
     r"|os\.(getcwd|getenv|cpu_count|listdir|environ\.(get|keys|items|copy)|path\.\w+)|sys\.(getsizeof|version_info)"
     r"|shutil\.(which|disk_usage)|urllib\.request\.(urlopen|Request)|urllib\.parse\.\w+|requests\.get"
     r"|numpy\.(?!(save|set|random|seterr|put|copyto|fill)\w*$)\w+|numpy\.(linalg|fft)\.\w+"
-    r"|pandas\.(?!(set|reset|eval)\w*$)\w+|PIL\.Image\.(open|fromarray)"
+    r"|transformers\.(\w+\.)*\w*Config\.from_pretrained|pandas\.(?!(set|reset|eval)\w*$)\w+|PIL\.Image\.(open|fromarray)"
     r"|torch\.((cuda\.|backends\.\w+\.)?(is_\w+|compiled_with_\w+)|cuda\.(device_count|get_device_\w+|current_device"
     r"|mem_get_info|memory_\w+|max_memory_\w+)|equal|allclose|finfo|iinfo)"
 )

@@ -30,7 +30,7 @@ class Program(Source):
         super().__init__(notebook)
         self.options = options
         self.training = Training(self.tree)
-        self.installs = Installs(self)
+        self.installs = Installs(self, self.training)
 
     @cached_property
     def model_kind(self) -> ModelKind:

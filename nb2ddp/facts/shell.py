@@ -18,13 +18,20 @@ _INSTALL = re.compile(
     rf"(?:sudo\s+(?:-\S+\s+)*)?(?:{_PIP}\s+(?:-\S+\s+)*(?:install|uninstall|download)\b"
     r"|uv\s+(?:add|sync|venv|python|self)\b|(?:conda|mamba|micromamba)\s+(?:install|update|create|env)\b"
     r"|(?:apt|apt-get|aptitude|dpkg|yum|dnf|brew|apk)\s+(?:\S+\s+)*?(?:install|update|upgrade|remove|-i)\b"
-    r"|npm\s+(?:install|i)\b|ldconfig\b)"
+    rf"|npm\s+(?:install|i)\b|ldconfig\b|{_PIP}\s+cache\b|kill\s+-9\s"
+    r"|(?:rm|find)\s[^|;&]*(?:(?:site|dist)-packages|__pycache__|\.cache/(?:pip|uv)|/usr/local|unsloth_compiled_cache))"
 )
 _SEPARATOR = re.compile(r"\s*(&&|\|\||;)\s*")
 #: Commands that only show something.
 _SHOWING = re.compile(
     r"(?:nvidia-smi|ls|pwd|cat|head|tail|df|du|free|lscpu|nproc|uname|which|whoami|date|wc|file|tree|echo|ps|top"
     rf"|printenv|nvcc|{_PIP}\s+(?:list|show|freeze|check|--version|-V)|\S*python[\d.]*\s+(?:--version|-V))\b"
+)
+_FILTER = re.compile(r"(?:[ef]?grep|sort|uniq|awk|sed(?!.*\s-i)|cut|tr|column|less|more)\b")
+#: Commands that watch something until a person stops them.
+_ENDLESS = re.compile(
+    r"nvidia-smi\s(?:.*\s)?(?:-l\b|-lms\b|--loop|dmon\b|pmon\b)|watch\s|tail\s+(?:-\S+\s+)*(?:-\w*[fF]\b|--follow)"
+    r"|(?:htop|nvtop|gpustat\s.*-i|top(?!\s+-\w*[bn]))\b|ping\s(?!.*-c)"
 )
 #: What bash understands and a plain sh does not.
 _BASH = re.compile(
@@ -74,6 +81,71 @@ def is_install(command: str) -> bool:
     )
 
 
+#: What a shell script does around its installs: it finds out, says, and decides.
+_AROUND = re.compile(
+    r"(?:set|export|echo|printf|exit|return|test|true|false|if|fi|elif|else|then|case|esac|for|while|do|done|command|local"
+    r"|trap|awk|grep|cut|sort|tr|sed\s(?!.*-i)|source|python[\d.]*\s+-c?(?=\s|Q)|wait|shift|read|:|\.)(?=\s|$)|\[|[A-Za-z_]\w*="
+)
+_HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1(.*)\n(?:.*\n)*?\s*\2[ \t]*(?=\n|\Z)")
+_CASE_LABEL = re.compile(r"(?m)^\s*\(?[^\s()=]+\)(?=\s)")
+_LEADING = re.compile(r"(?:[\s({})!]|(?:then|do|else|if|elif|while|sudo|time)\s|\w+\(\))+")
+
+
+def is_install_script(script: str) -> bool:
+    """True for a shell script that installs packages, and otherwise only asks and decides how."""
+    try:
+        text = _CASE_LABEL.sub("", _unquoted(_HEREDOC.sub(r"\3", script.replace("\\\n", " "))))
+    except (IndexError, ValueError):  # a quote that nothing closes
+        return False
+    found = False
+    for piece in re.split(r"\n|;|&&|\|\|?|&(?!>)", text):
+        words = _LEADING.sub("", piece + " ", count=1) if _LEADING.match(piece + " ") else piece
+        if _INSTALL.match(words):
+            found = True
+        elif words.strip() and not _AROUND.match(words) and not _SHOWING.match(words):
+            return False
+    return found
+
+
+def _unquoted(text: str) -> str:
+    """A script without its comments, and with Q for what it quotes or has a command say."""
+    parts, at = [], 0
+    while at < len(text):
+        end = _end_of_group(text, at)
+        if end > at + 1:
+            parts.append("Q")
+        elif text[at] == "#" and (at == 0 or text[at - 1].isspace()):
+            end = at + len(text[at:].split("\n", 1)[0])
+        else:
+            parts.append(text[at])
+        at = end
+    return "".join(parts)
+
+
+def _end_of_group(text: str, at: int) -> int:
+    """Where a quoted text or a substitution that begins at a place ends; else the next letter."""
+    if text[at] == "\\":
+        return at + 2
+    if text[at] in "'`":
+        return text.index(text[at], at + 1) + 1
+    closing = '"' if text[at] == '"' else ")" if text.startswith("$(", at) else "}" if text.startswith("${", at) else ""
+    if not closing:
+        return at + 1
+    at += 1 if closing == '"' else 2
+    depth = 0
+    while depth or text[at] != closing:
+        if closing == ")" and text[at] in "()":
+            depth += 1 if text[at] == "(" else -1
+        plain = closing == '"' and text[at] in "'"  # a single quote in double ones is a letter
+        at = at + 1 if plain else _end_of_group(text, at)
+    return at + 1
+
+
+def never_ends(command: str) -> bool:
+    """True for a command that goes on until a person stops it."""
+    return any(_ENDLESS.match(part) for part in parts(command.rstrip("& ")))
+
+
 def without_installs(command: str) -> str:
     """The rest of a command whose parts install packages among other things."""
     pieces = _SEPARATOR.split(without_comment(command))
@@ -89,8 +161,9 @@ def without_installs(command: str) -> str:
 
 def only_shows(command: str) -> bool:
     """True for a command that reads and prints: every process need not wait for it."""
-    pieces = [piece for part in parts(command) for piece in re.split(r"\s*\|\s*", part)]
-    return not re.search(r">|\$\(|`", command) and all(_SHOWING.match(piece) for piece in pieces)
+    pipes = [re.split(r"\s*\|\s*", part) for part in parts(command)]
+    filters = all(_FILTER.match(piece) or _SHOWING.match(piece) for first, *rest in pipes for piece in rest)
+    return not re.search(r">|\$\(|`", command) and filters and all(_SHOWING.match(pipe[0]) for pipe in pipes)
 
 
 def parse(command: str, tree: Tree, place: cst.CSTNode) -> Command:

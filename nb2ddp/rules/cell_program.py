@@ -23,6 +23,8 @@ _PROGRAMS = {
     "sh": '"sh"',
     "script": "",
 }
+#: Magics that go on where their program fails.
+_SILENT = frozenset({"!", "sx", "system"})
 #: Programs that do nothing with the body: `%%script false` switches a cell off.
 _OFF = re.compile(r"(--\S+\s+)*(false|true|echo)\b")
 _FILES = frozenset({"writefile", "file"})
@@ -93,14 +95,16 @@ def _run(program: Program, call: cst.Call, form: Syntax) -> str | None:
     if any(word.startswith(("--out", "--err", "--proc")) for word in words):
         return None
     function = "Popen" if "--bg" in words else "run"
+    raises = function == "run" and "--no-raise-error" not in words and form.name not in _SILENT
+    check = ", check=True" if raises else ""
     words = [word for word in words if word not in ("--bg", "--no-raise-error")]
     called = [_PROGRAMS[form.name]] if _PROGRAMS[form.name] else []
     arguments = [*called, *(parse(word, program.tree, call).expression for word in words)] or ['"sh"']
     if len(arguments) == 1:
-        return f'subprocess.{function}([{arguments[0]}, "-c", {quoted(body)}])'
+        return f'subprocess.{function}([{arguments[0]}, "-c", {quoted(body)}]{check})'
     if function == "Popen":
         return None
-    return f"subprocess.run([{', '.join(arguments)}], input={quoted(body + chr(10))}, text=True)"
+    return f"subprocess.run([{', '.join(arguments)}], input={quoted(body + chr(10))}, text=True{check})"
 
 
 def _words(text: str) -> list[str]:
@@ -113,8 +117,8 @@ def _words(text: str) -> list[str]:
 RULE = Rule(
     code="DDP309",
     name="cell-magic-with-own-body",
-    summary="`%%writefile` writes the file, `%%bash` and `%%sh` run the shell, `%%html` and its like go; the"
-    " body of any other stays as a comment.",
+    summary="`%%writefile` writes the file, `%%bash` and `%%sh` run the shell and end the script where it fails,"
+    " `%%html` and its like go; the body of any other stays as a comment.",
     why="A script has no magics. Before training each machine's first process does it and the others wait, so that no"
     " two processes write one file.",
     find=find,
@@ -131,7 +135,7 @@ PartialState().wait_for_everyone()
 # %%
 trainer.train()
 # %%
-subprocess.run(["bash", "-c", "ls out"])
+subprocess.run(["bash", "-c", "ls out"], check=True)
 """,
         ),
         Example(
@@ -145,7 +149,7 @@ folder = "rows"
 folder = "rows"
 # %%
 subprocess.run(["bash", "-s", f"{folder}", "3"], input=\"\"\"./prepare $1 $2
-\"\"\", text=True)
+\"\"\", text=True, check=True)
 """,
         ),
         Example(

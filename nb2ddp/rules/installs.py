@@ -4,21 +4,93 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import libcst as cst
+
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
-from nb2ddp.syntax.edits import Remove
+from nb2ddp.syntax.edits import Cut, Edit, Remove, Replace
+from nb2ddp.syntax.tree import Tree, small_statements
 
 
 def find(program: Program) -> Iterator[Finding]:
     tree, removed = program.tree, program.installs.statements
+    said = "serves only the installation of packages: install them once, before the job"
     for statement in sorted(removed, key=tree.start):
         if any(above in removed for above in tree.ancestors(statement)):
             continue
-        yield Finding(
-            statement,
-            "serves only the installation of packages: install them once, before the job",
-            edits=(Remove(statement, keep_comment=False),),  # type: ignore[arg-type]
-        )
+        edits: tuple[Edit, ...] = (Remove(statement, keep_comment=False),)  # type: ignore[arg-type]
+        cell = program.cell_at(tree.start(statement)).number
+        if cell in program.installs.cells:
+            edits = (*edits, Cut(*program.cell_span(cell)))
+        elif (
+            isinstance(statement, cst.SimpleStatementLine | cst.BaseCompoundStatement)
+            or len(small_statements(tree.parents[statement])) == 1
+        ):
+            edits = (*edits, Cut(_comments_above(tree, statement), tree.line_start(tree.start(statement))))
+        yield Finding(statement, said, edits)
+    yield from _hollow(program)
+    for number in (each.number for each in program.code_cells):
+        for start, end in _loose_comments(program, number):
+            yield Finding(program.tree.module.body[0], "a comment on the installation", (Cut(start, end),))
+    for statement, kept in program.installs.imports.items():
+        names = ", ".join(tree.text(alias).rstrip(", ") for alias in kept)
+        yield Finding(statement, "imports what only the installation needs", (Replace(statement, f"import {names}"),))
+
+
+def _hollow(program: Program) -> Iterator[Finding]:
+    """Tests of which one branch is left."""
+    tree, removed = program.tree, program.installs.statements
+    for test in tree.of(cst.If):
+        other = test.orelse
+        if test in removed or not isinstance(other, cst.Else) or not isinstance(other.body, cst.IndentedBlock):
+            continue
+        gone = [
+            isinstance(body, cst.IndentedBlock) and all(line in removed for line in body.body)
+            for body in (test.body, other.body)
+        ]
+        start = tree.line_start(tree.start(other))
+        if gone == [True, False]:
+            edits = (
+                Replace(test.test, f"not ({tree.text(test.test)})"),
+                Cut(tree.line_start(tree.start(test.body.body[0])), tree.line_end(tree.start(other)) + 1),
+            )
+            yield Finding(test, "nothing but an install stands under this test", edits)
+        elif gone == [False, True]:
+            yield Finding(
+                other, "nothing but an install stands here", (Cut(start, tree.line_end(tree.span(other)[1]) + 1),)
+            )
+
+
+def _loose_comments(program: Program, cell: int) -> Iterator[tuple[int, int]]:
+    """Comments of an install cell that stand above no line of code, and its title."""
+    tree = program.tree
+    if not program.installs.is_install_cell(cell) or cell in program.installs.cells:
+        return
+    start, end = program.cell_span(cell)
+    code = [tree.span(line) for line in tree.module.body if start <= tree.start(line) < end]
+    begin = at = start
+    while at < end:
+        line = tree.source[at : tree.line_end(at)]
+        after = tree.line_end(at) + 1
+        if not line.startswith("#") or any(a <= at < b for a, b in code):
+            begin = after
+        elif line.replace(" ", "").startswith("#@title"):
+            after += tree.source.startswith("\n", after)
+            yield at, after
+            begin = after
+        elif not tree.source[after : tree.line_end(after)].strip() or after >= end:
+            yield begin, after
+            begin = after
+        at = after
+
+
+def _comments_above(tree: Tree, statement: cst.CSTNode) -> int:
+    """Where the comments begin that stand right above a statement, at its indentation."""
+    start = tree.line_start(tree.start(statement))
+    indent = tree.source[start : tree.start(statement)]
+    while start and (above := tree.source[tree.line_start(start - 1) : start]).startswith(f"{indent}#"):
+        start -= len(above)
+    return start
 
 
 RULE = Rule(
@@ -48,7 +120,7 @@ set_seed(seed)
 """,
             """\
 %%capture
-import os, re
+import os
 os.environ["UNSLOTH_VLLM_STANDBY"] = "1" # longer contexts
 import torch; torch._dynamo.config.recompile_limit = 64;
 seed = 3407
@@ -75,6 +147,66 @@ except ImportError:
     attention = "sdpa"
 # %%
 load(attention)
+""",
+        ),
+        Example(
+            """\
+# @title Installation
+
+# transformers 5 needs these
+!pip install unsloth
+import sys, torch
+if torch.cuda.get_device_capability()[0] >= 8:
+    !pip install flash-attn
+else:
+    os.environ["FLA_TILELANG"] = "0"
+# the old ones are still in memory
+for m in list(sys.modules):
+    if "PIL" in m or "google" in m:
+        sys.modules.pop(m)
+try:
+    import numpy; kept = f"numpy=={numpy.__version__}"
+except ImportError:
+    kept = ""
+kept = kept or "numpy"
+!pip install {kept}
+# %%
+%%bash
+set -e
+# the GPU's own build
+TAG="$(nvidia-smi | awk '{print $1}')"
+[ -n "$TAG" ] || { echo "no GPU"; exit 1; }
+case "$TAG" in
+  a*) T=a ;;
+  *) T=b ;;
+esac
+python -m pip install -U torch \\
+    --index-url "https://example.com/${T}"
+""",
+            """\
+import torch
+if not (torch.cuda.get_device_capability()[0] >= 8):
+    os.environ["FLA_TILELANG"] = "0"
+# %%
+""",
+        ),
+        Example(
+            """\
+trainer.train()
+# %%
+!pip install rouge-score
+from rouge_score import rouge_scorer
+scorer = rouge_scorer.RougeScorer(["rougeL"])
+for row in rows:
+    print(scorer.score(row["answer"], ask(row["question"])))
+""",
+            """\
+trainer.train()
+# %%
+from rouge_score import rouge_scorer
+scorer = rouge_scorer.RougeScorer(["rougeL"])
+for row in rows:
+    print(scorer.score(row["answer"], ask(row["question"])))
 """,
         ),
         Example('print("pip install unsloth")\n'),

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
-from nb2ddp.facts.shell import only_shows, parse, trailing_comment, without_installs
+from nb2ddp.facts.shell import never_ends, only_shows, parse, trailing_comment, without_installs
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import SHARE, WAIT, Example, Finding, Rule
@@ -33,6 +34,10 @@ def shell_findings(program: Program, call: cst.Call, command: str) -> Iterator[F
         yield _assigned(program, call, text, message)
     elif not text or text.startswith("#"):
         yield Finding(call, message, edits=(Remove(statement),))
+    elif never_ends(text):
+        yield Finding(call, f"{message}, and watches until a person stops it", edits=(Remove(statement, False),))
+    elif only_shows(text) and program.training.last is not None and not program.execution.runs(call, Phase.AFTER):
+        yield Finding(call, f"{message}, and only shows something", edits=(Remove(statement, False),))
     else:
         comment = trailing_comment(command)
         run = Replace(statement, f"{parse(text, program.tree, call).run}  {comment}".rstrip())
@@ -65,7 +70,8 @@ RULE = Rule(
     code="DDP305",
     name="shell-command",
     summary="`!command` becomes `subprocess.run`. Before training it runs on each machine's first process and the "
-    "others wait; after training the main process is alone.",
+    "others wait; after training the main process is alone. Commands that only look go, but after training; those that"
+    " watch without an end always go.",
     why="`!` is IPython's. Two processes that clone or download into one folder at once break each other's files. "
     "`{name}` and `$name` are filled in where the notebook binds the name; others are the shell's.",
     find=find,
@@ -94,6 +100,24 @@ log = run_once(lambda: subprocess.run("git clone u", shell=True, capture_output=
 trainer = SFTTrainer(model)
 trainer.train()
 subprocess.run("ls out", shell=True)
+""",
+        ),
+        Example(
+            """\
+!nvidia-smi  # which GPU
+!pip list | grep torch
+!nvidia-smi -l 1
+trainer = SFTTrainer(model)
+trainer.train()
+# %%
+!nvidia-smi -l 1
+!ls -lh model.gguf
+""",
+            """\
+trainer = SFTTrainer(model)
+trainer.train()
+# %%
+subprocess.run("ls -lh model.gguf", shell=True)
 """,
         ),
         Example('x = "!ls"\ny = not x != 3\n'),

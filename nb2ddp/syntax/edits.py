@@ -85,6 +85,14 @@ class Remove:
 
 
 @dataclass(frozen=True)
+class Cut:
+    """Take whole lines out, by their offsets: comments that go with a statement, or all of a cell."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
 class Guard:
     """Put neighbouring statements under a header, then optionally a line below them.
 
@@ -98,7 +106,7 @@ class Guard:
     after: str = ""
 
 
-Edit = Replace | Wrap | SetKeyword | SetUnpacked | InsertBefore | InsertAfter | Remove | Guard
+Edit = Replace | Wrap | SetKeyword | SetUnpacked | InsertBefore | InsertAfter | Remove | Cut | Guard
 
 
 class Shape(Enum):
@@ -170,6 +178,9 @@ def resolve(tree: Tree, edits: Iterable[Edit], cells: Sequence[int] = ()) -> lis
             end = tree.line_end(_code_end(tree, edit.statement))
             text = "\n" + _block(edit.text, indent)[:-1]
             change(end, end, text, tree.span(edit.statement), Shape.BELOW, _rank(tree, edit.statement))
+        elif isinstance(edit, Cut):
+            if edit.start < edit.end:
+                change(edit.start, edit.end, "", (edit.start, edit.end), Shape.GONE)
         elif isinstance(edit, Remove):
             removals.append(edit)
         else:

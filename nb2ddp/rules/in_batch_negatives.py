@@ -114,8 +114,9 @@ RULE = Rule(
     " positive. With a batch for each process, gathered or not, the pool is another, and the sampler knows nothing of"
     " the other processes' rows. Measured on CPU (sentence-transformers 6.0.1, 16 rows x accumulation 2): losses and"
     " gradient norms of two processes that share the batches are those of one (2.9245, 2.9913); with smaller batches"
-    " that are gathered they are not (3.6365, 3.6905). sentence-transformers leaves the last batch of an epoch out in"
-    " a distributed run, where it is not full. Gathering needs 5.1 or newer, and warns where there is one process.",
+    " that are gathered they are not (3.6365, 3.6905). Three processes give those of one as well, and the loss of an"
+    " evaluation too. sentence-transformers leaves the last batch of an epoch, or of an evaluation, out in a"
+    " distributed run, where it is not full. Gathering needs 5.1 or newer, and warns where there is one process.",
     find=find,
     examples=(
         Example(

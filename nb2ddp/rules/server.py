@@ -33,13 +33,25 @@ def find(program: Program) -> Iterator[Finding]:
                 " before the job",
                 todo=True,
             )
-        elif execution.does(call) & Does.ASK and not program.rewards.is_only_here(call):
+        elif execution.does(call) & Does.ASK and not (
+            program.rewards.is_only_here(call) or _is_only_written(program, call)
+        ):
             yield Finding(
                 call,
                 f"{name} is asked by every process: each may get other data, and pay for it; fetch it once, into a"
                 " file, before the job",
                 todo=True,
             )
+
+
+def _is_only_written(program: Program, call: cst.Call) -> bool:
+    """True for an answer that only one process looks at, to write it into a file from which all read."""
+    tree = program.tree
+    assign = next((above for above in tree.ancestors(call) if isinstance(above, cst.Assign)), None)
+    target = assign.targets[0].target if assign is not None else None
+    uses = tree.loads(target.value) if isinstance(target, cst.Name) else []
+    taken = [use for use in uses if (binding := tree.binding(use)) is not None and binding.node is assign]
+    return bool(taken) and all(program.placement.runs_alone_as_placed(use) for use in taken)
 
 
 def _starts(program: Program, call: cst.Call) -> bool:
@@ -61,6 +73,16 @@ RULE = Rule(
     find=find,
     severity=Severity.WARNING,
     examples=(
+        Example(
+            """\
+import requests
+answer = requests.get(url)
+with open("rows.json", "w") as f:
+    f.write(answer.text)
+rows = load_dataset("json", data_files = "rows.json")
+trainer.train()
+"""
+        ),
         Example(
             "import requests\nrows = requests.get(url).json()\ntrainer.train()\n",
             "import requests\n# TODO[nb2ddp] DDP405: requests.get is asked by every process: each may get other"

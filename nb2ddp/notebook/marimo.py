@@ -34,6 +34,9 @@ class _Part:
     defines: frozenset[str] = frozenset()
     reads: frozenset[str] = frozenset()
     deletes: frozenset[str] = frozenset()
+    local: frozenset[str] = frozenset()
+    #: Those of its local names that its functions read.
+    kept: frozenset[str] = frozenset()
     is_disabled: bool = False
 
 
@@ -57,6 +60,7 @@ def parse_marimo(text: str, name: str) -> Notebook:
     """
     module = parse_python(text, "marimo notebook")
     parts = [_part(cell, is_disabled) for cell, is_disabled in _cells(module, text.split("\n"))]
+    _check_local_names(parts)
     return Notebook(name, tuple(_in_order(parts)), read_metadata(text))
 
 
@@ -232,13 +236,25 @@ def _part(cell: Cell, is_disabled: bool) -> _Part:
     if cell.kind != "code":
         return _Part(cell)
     found = names(cell.source)
-    defines = frozenset(name for name in found.defines if not _is_local(name))
-    return _Part(cell, defines, found.reads, found.deletes, is_disabled)
+    local = frozenset(filter(_is_local, found.defines))
+    return _Part(cell, found.defines - local, found.reads, found.deletes, local, local & found.late, is_disabled)
 
 
 def _is_local(name: str) -> bool:
     """True for a name that marimo keeps within its cell."""
     return name.startswith("_") and not name.startswith("__")
+
+
+def _check_local_names(parts: Sequence[_Part]) -> None:
+    """Refuse functions that would read another cell's `_name` in a script, where marimo keeps one for each cell."""
+    for part in parts:
+        for name in sorted(part.kept):
+            others = [other.cell.number for other in parts if name in other.local and other is not part]
+            if others:
+                message = (
+                    f"cells {part.cell.number} and {others[0]} have a `{name}` of their own, which a function reads"
+                )
+                raise _cell_error(f"{message}: a script has one; rename one of them", part.cell)
 
 
 def _in_order(parts: list[_Part]) -> list[Cell]:

@@ -41,11 +41,13 @@ class Names:
         defines: names that it binds and leaves bound.
         reads: names of elsewhere that it, or a function in it, looks up or deletes.
         deletes: names of elsewhere that it deletes.
+        late: names of its own that a function in it looks up whenever it is called.
     """
 
     defines: frozenset[str] = frozenset()
     reads: frozenset[str] = frozenset()
     deletes: frozenset[str] = frozenset()
+    late: frozenset[str] = frozenset()
 
 
 def names(source: str) -> Names:
@@ -60,7 +62,8 @@ def names(source: str) -> Names:
     caught = {node.name for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler) and node.name} - stored
     bound = {s.get_name() for s in table.get_symbols() if s.is_assigned() or s.is_imported() or s.is_namespace()}
     own = bound - deleted - caught
-    return Names(frozenset(own), (_reads(table) | deleted) - own - caught, frozenset(deleted))
+    late = frozenset[str]().union(*map(_reads, table.get_children())) & own
+    return Names(frozenset(own), (_reads(table) | deleted) - own - caught, frozenset(deleted), late)
 
 
 def _reads(table: symtable.SymbolTable) -> frozenset[str]:

@@ -166,6 +166,12 @@ class TestRefusal:
         assert str(error) == "marimo would not run this notebook: cells 1 and 2 both define `x`"
         assert error.file_line == 13
 
+    def test_of_a_name_of_two_cells_that_a_function_reads(self) -> None:
+        cell = "@app.cell\ndef _():\n    _x = 1\n    def {}():\n        return _x\n    return\n\n"
+        error = failure(HEAD + cell.format("f") + cell.format("g"))
+        assert str(error).startswith("cells 1 and 2 have a `_x` of their own, which a function reads")
+        assert len(cells(HEAD + cell.format("f"))) == 1
+
     def test_of_cells_that_wait_for_each_other(self) -> None:
         text = HEAD + "@app.cell\ndef _(y):\n    x = y\n    return\n\n@app.cell\ndef _(x):\n    y = x\n    return\n"
         assert "cells 1, 2 wait for each other's names" in str(failure(text))

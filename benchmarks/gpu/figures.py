@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from benchmarks.gpu.kinds import KINDS, Job
-from benchmarks.gpu.report import GIB, MACHINES, RESULTS, ROOT, Runs, good, rate, timed, trained
+from benchmarks.gpu.report import GIB, MACHINES, RESULTS, ROOT, Runs, beside, good, rate, timed, trained
 from benchmarks.gpu.results import read
 
 FOLDER = ROOT / "docs" / "figures"
@@ -111,9 +111,32 @@ def memory(runs: Runs) -> Figure:
     return figure
 
 
+def splits(_: Runs) -> Figure:
+    """Seconds a step with the notebook's split and with the one for the GPU, on machine F."""
+    chosen = {"8 a step": "3.2B, 8 rows of 450 tokens", "sft_8b": "8.0B, 8 rows of 2,048 tokens"}
+    labels = {"notebook": "the notebook's split", "gpu": "the split for the GPU", "hand": "by hand, its best split"}
+    found = {
+        (run["base"], run["split"], run["gpus"]): run["median"]
+        for run in beside()
+        if run["machine"] == "F" and not run["exit_code"] and "checkpointing" not in run["name"]
+    }
+    figure: Figure
+    figure, panels = plt.subplots(1, len(chosen), figsize=(9, 3.6), layout="constrained")
+    for ax, (base, title) in zip(panels, chosen.items(), strict=True):
+        for place, (split, label) in enumerate(labels.items()):
+            heights = [(gpus, found[base, split, gpus]) for gpus in (1, 2) if (base, split, gpus) in found]
+            if heights:
+                bars = ax.bar([gpus + 0.26 * (place - 1) for gpus, _ in heights], [h for _, h in heights], 0.25)
+                bars.set_label(label)
+                ax.bar_label(bars, [f"{found[base, 'notebook', 1] / h:.2f}x" for _, h in heights], fontsize=8)
+        ax.set(title=title, xlabel="GPUs (H200)", ylabel="seconds a step", xticks=(1, 2))
+    panels[0].legend(frameon=False, fontsize=8)
+    return figure
+
+
 def main(results: Path = RESULTS) -> None:
     runs = read(results)
-    for name, draw in {"throughput": throughput, "losses": losses, "memory": memory}.items():
+    for name, draw in {"throughput": throughput, "losses": losses, "memory": memory, "splits": splits}.items():
         save(draw(runs), name)
 
 

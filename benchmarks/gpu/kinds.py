@@ -14,7 +14,7 @@ VARIANTS = {
     "exported": "(b) that same script under plain `accelerate launch`",
     "exported_equal": "(b') the same with its accumulation set so that the global batch is the notebook's",
     "handwritten": "(c) transformers, PEFT and TRL by hand, with DDP",
-    "converted": "(d) what nb2ddp writes",
+    "converted": "(d) what nb2ddp writes, with the notebook's split of the batch",
     "nudged": "(d) on one GPU, its trained weights changed by 1e-7 of their value before the third step",
 }
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -18,6 +19,9 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "gpu.json"
 PAGE = ROOT / "docs" / "performance.md"
 GIB = 2**30
+SPLITS, MEMORY = (ROOT / "benchmarks" / "results" / f"{name}.json" for name in ("splits", "memory"))
+T4, H200 = 15.8e9, 150.1e9  # bytes that torch reports as `total_memory`
+PRECISIONS = {"4bit": "4-bit LoRA", "16bit": "16-bit LoRA", "full": "full fine-tuning"}
 MACHINES = "ABCD"  # one for each repetition
 Runs = dict[str, Facts]
 
@@ -183,12 +187,75 @@ def endings(runs: Runs) -> str:
     return table([*head, "files written by several ranks", "peak GiB a GPU"], rows)
 
 
+def splits(_: Runs) -> str:
+    """Each training with the notebook's split and with the one for the GPU at hand."""
+    rows = []
+    for run in beside():
+        if run["exit_code"] or run["profile_only"]:
+            continue
+        base = notebook_on_one(run)
+        seconds = f"{run['median']:.3f}"
+        rows.append(
+            [
+                run["title"],
+                run["machine"],
+                str(run["gpus"]),
+                f"{run['per_device']} x {run['accumulation']}",
+                f"{seconds} ({base['median'] / run['median']:.2f}x)" if base else seconds,
+                f"{max(run['peak']) / GIB:.1f}",
+                f"{run['losses'][12]:.4f}",
+            ]
+        )
+    head = ["training", "machine", "GPUs", "per device x accumulation", "seconds a step (against the notebook's split)"]
+    return table([*head, "peak GiB", "loss of step 13"], rows)
+
+
+def beside() -> list[Facts]:
+    """The runs of `side_by_side.py`, with titles for a reader."""
+    runs: list[Facts] = json.loads(SPLITS.read_text())["runs"]
+    for run in runs:
+        name = run["name"].removesuffix(", notebook's split").removesuffix(", notebook").removesuffix(", gpu")
+        run["base"] = name.removesuffix(", no checkpointing").removesuffix(", by hand")
+        tokens = "400 to 500" if "uneven" in name else "450"
+        short = f"4-bit LoRA, 3.2B, {tokens} tokens, {name.replace(', uneven', '')}"
+        run["title"] = KINDS[name].title if name in KINDS else short
+        run["profile_only"] = "kernel trial" in name
+    return runs
+
+
+def notebook_on_one(run: Facts) -> Facts | None:
+    """The run on one GPU of that machine with the notebook's own split; of a step of 32 samples there is none."""
+    found = [each for each in beside() if each["split"] == "notebook" and each["gpus"] == 1 and not each["exit_code"]]
+    return next((e for e in found if e["machine"] == run["machine"] and e["base"] == run["base"]), None)
+
+
+def room(_: Runs) -> str:
+    """How full a GPU is with the notebook's batch on a T4 and with the larger one on an H200."""
+    rows = []
+    for model in json.loads(MEMORY.read_text())["models"]:
+        peaks = {(run["rows"], run["tokens"]): run["peak"] for run in model["runs"] if "peak" in run}
+        for (count, tokens), peak in peaks.items() if model["checkpointing"] else ():
+            larger = peaks.get((16, tokens))
+            if count == 2 and larger:
+                rows.append(
+                    [
+                        f"{model['model'].removeprefix('bench/Llama-')}, {PRECISIONS[model['precision']]}",
+                        f"{tokens:,}",
+                        f"{peak / GIB:.1f} ({100 * peak / T4:.0f}%)",
+                        f"{larger / GIB:.1f} ({100 * larger / H200:.0f}%)",
+                    ]
+                )
+    return table(["model", "tokens a row", "2 rows: GiB (of a T4)", "16 rows: GiB (of an H200)"], rows)
+
+
 TABLES: dict[str, Callable[[Runs], str]] = {
     "speed": speed,
     "rivals": rivals,
     "agreement": agreement,
     "rounding": rounding,
     "endings": endings,
+    "splits": splits,
+    "room": room,
 }
 
 

@@ -13,6 +13,7 @@ from nbconvert import PythonExporter
 
 from benchmarks.gpu.kinds import KINDS, NOTEBOOKS, Job
 from nb2ddp.api import convert_file
+from nb2ddp.options import Options
 
 HANDWRITTEN = Path(__file__).parent / "handwritten" / "sft.py"
 
@@ -100,7 +101,7 @@ def write(job: Job, folder: Path) -> list[str]:
     if job.variant in ("converted", "nudged"):
         source = folder / "notebook.ipynb"
         nbformat.write(notebook(job), source)
-        convert_file(source, script)
+        convert_file(source, script, Options(per_device_batch_size="notebook"))
         config = ["--config_file", "accelerate_config.yaml"]
     elif job.variant == "handwritten":
         script.write_text(HANDWRITTEN.read_text())

@@ -23,6 +23,7 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
+from unittest.mock import patch
 
 HERE = Path(__file__).resolve().parent
 WARM_UP = 5
@@ -99,9 +100,8 @@ def write(root: Path, name: str) -> None:
     from benchmarks.gpu import kinds, scripts
     from nb2ddp.api import convert_file
     from nb2ddp.options import Options
-    from nb2ddp.script import render
+    from nb2ddp.script import render, versions
 
-    trial = render.tries_kernels
     for number, each in enumerate(SETS[name]):
         folder = folder_of(root / f"{number:02}", each)
         folder.mkdir(parents=True, exist_ok=True)
@@ -112,10 +112,11 @@ def write(root: Path, name: str) -> None:
             kind = kinds.KINDS[each.kind]
             settings = {**kind.settings, **each.settings, "max_steps": steps}
             book = scripts.changed(kind.notebook, settings)
-            nbformat.write(book, folder / "notebook.ipynb")
-            split = "notebook" if each.split == "notebook" else None
-            render.tries_kernels = trial if each.trial_apart else (lambda program: False)
-            convert_file(folder / "notebook.ipynb", folder / "train.py", Options(per_device_batch_size=split))
+            (folder / "notebook.ipynb").write_text(nbformat.writes(book))
+            options = Options(per_device_batch_size="notebook" if each.split == "notebook" else None)
+            with_trial = versions.tries_kernels if each.trial_apart else (lambda program: False)
+            with patch.object(render, "tries_kernels", with_trial):
+                convert_file(folder / "notebook.ipynb", folder / "train.py", options)
             (folder / "notebook.ipynb").unlink()
         (folder / "run.json").write_text(json.dumps({**asdict(each), "steps": steps}))
 
@@ -126,9 +127,9 @@ def start(folder: Path, number: int, hub: Path) -> subprocess.Popen[bytes]:
     gpus = about["gpus"]
     work = folder / "work"
     work.mkdir()
-    for entry in ("train.py", "accelerate_config.yaml"):
-        if (folder / entry).exists():
-            shutil.copy(folder / entry, work / entry)
+    for name in ("train.py", "accelerate_config.yaml"):
+        if (folder / name).exists():
+            shutil.copy(folder / name, work / name)
     for entry in hub.iterdir():
         (work / entry.name).symlink_to(entry)
     arguments = [*about["by_hand"], f"--steps={about['steps']}"] if about["by_hand"] else []

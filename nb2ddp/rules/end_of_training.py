@@ -13,6 +13,7 @@ from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.script.templates import render
 from nb2ddp.syntax.edits import InsertAfter
+from nb2ddp.syntax.tree import Statement, Tree
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -28,7 +29,7 @@ def find(program: Program) -> Iterator[Finding]:
         yield Finding(
             event,
             "every process would run the rest of the notebook: print, generate, save",
-            (InsertAfter(last, render("end_of_training.py.j2", **names).rstrip("\n")),),
+            (_below(tree, last, render("end_of_training.py.j2", **names)),),
             needs=frozenset({Part.PARTIAL_STATE}),
         )
         return
@@ -36,10 +37,17 @@ def find(program: Program) -> Iterator[Finding]:
         event,
         "every process would run the rest of the notebook; with a vLLM engine in the process the group is closed"
         " when the script ends",
-        (InsertAfter(last, render("main_process_goes_on.py.j2", **names).rstrip("\n")),),
+        (_below(tree, last, render("main_process_goes_on.py.j2", **names)),),
         needs=frozenset({Part.ENGINE, Part.PARTIAL_STATE}),
         severity=Severity.WARNING,
     )
+
+
+def _below(tree: Tree, last: Statement, text: str) -> InsertAfter:
+    """The lines below a statement, with a blank one between them and code that follows."""
+    end = tree.line_end(tree.span(last)[1])
+    follows = tree.source[end : tree.line_end(end + 1)].strip()
+    return InsertAfter(last, text.rstrip("\n") + ("\n" if follows else ""))
 
 
 RULE = Rule(
@@ -70,6 +78,7 @@ PartialState().wait_for_everyone()
 PartialState().destroy_process_group()
 if not is_main_process:
     sys.exit()
+
 model.save_pretrained("lora")
 """,
         ),
@@ -92,6 +101,7 @@ PartialState().wait_for_everyone()
 PartialState().destroy_process_group()
 if not is_main_process:
     sys.exit()
+
 print("done")
 """,
         ),
@@ -119,6 +129,7 @@ atexit.register(PartialState().destroy_process_group)
 atexit.register(PartialState().wait_for_everyone)  # comes first, however the script ends
 if not is_main_process:
     sys.exit()
+
 output = model.fast_generate("Hello")
 """,
         ),

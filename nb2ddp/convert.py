@@ -126,7 +126,7 @@ def _from_text(
     notebook = read_notebook(text, name, file_name)
     places = Places(notebook, text)
     try:
-        done = _convert(notebook, script_name, options, reference)
+        done = _convert(notebook, script_name, options, file_name or None if reference is None else reference)
     except NotebookError as error:
         if error.location is not None:
             error.file_line, error.file_column = places.of(error.location)

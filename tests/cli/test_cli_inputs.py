@@ -118,3 +118,7 @@ def test_bad_input_gets_one_line_and_nothing_is_written(
     assert result.exit_code == 2
     assert message in result.stdout
     assert files(tmp_path) == {name}
+
+
+def test_what_is_rewritten_names_the_notebook_by_its_file(command: Command, notebooks: Path) -> None:
+    assert "convert again: nb2ddp c.py train.py" in command("nb/c.py", "--rewrites").stdout

@@ -77,7 +77,7 @@ def test_a_name_may_be_made_of_itself(binding: str) -> None:
                 convert_source(text(code(HEAD + source)))
 
 
-def test_code_that_nests_deeply_is_refused_with_its_cell() -> None:
-    deep = "x = " + " or ".join(["a"] * 400)
+@pytest.mark.parametrize("deep", ["x = " + " or ".join(["a"] * 700), "if " + "not " * 700 + "a:\n    b"])
+def test_code_that_nests_deeply_is_refused_with_its_cell(deep: str) -> None:
     with pytest.raises(NotebookError, match=r"cell 2:1:1: the cell nests too deeply to be read"):
         convert_source(text(code("trainer.train()"), code(deep)))

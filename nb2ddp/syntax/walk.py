@@ -85,7 +85,9 @@ class _Recorded:
     def __enter__(self) -> None:
         self._start = self._walk.offset
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        if error is not None:  # code that nests too deeply; its end has not been reached
+            return
         spans = self._walk.spans
         start = self._start if self._start_node is None else spans[id(self._start_node)][0]
         end = self._walk.offset if self._end_node is None else spans[id(self._end_node)][1]

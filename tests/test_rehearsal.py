@@ -90,6 +90,13 @@ def test_a_batch_that_the_script_itself_announces_is_no_fault() -> None:
     assert verdict_of(rank(*trained([["a"]])), *ranks)["same global batch, same rows"].state is State.NOTE
 
 
+def test_the_end_of_an_epoch_is_no_fault() -> None:
+    ranks = [rank(*trained([["a"], ["c"]])), rank(*trained([["b"], ["a"]]))]
+    found = verdict_of(rank(*trained([["a", "b"], ["c"]])), *ranks)["same global batch, same rows"]
+    assert found.state is State.NOTE
+    assert found.measured.startswith("an epoch ends in step 2")
+
+
 def test_losses_are_compared_where_the_rows_are_the_same() -> None:
     name = "losses and gradient norms of one process"
     alone = rank(*trained([["a", "b"]], loss=1.0))
@@ -189,8 +196,8 @@ def test_what_a_script_says_of_its_data(tmp_path: Path) -> None:
         'rows.map(lambda row: {"text": row["frage"] + row["antwort"]})\nTrainer(model).train()\n'
     )
     assert read(script).data == {
-        "": DataHints(("frage", "antwort"), ("train", "test", "validation"), ("default",), 900),
-        "me/rows": DataHints(("frage", "antwort"), ("dev", "train", "test", "validation"), ("deutsch",), 900),
+        "": DataHints(("frage", "antwort"), ("train", "test", "validation"), ("default",), 1200),
+        "me/rows": DataHints(("frage", "antwort"), ("dev", "train", "test", "validation"), ("deutsch",), 1200),
     }
 
 

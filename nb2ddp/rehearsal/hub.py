@@ -43,7 +43,7 @@ class DataHints:
     used: tuple[str, ...] = ()  #: columns
     splits: tuple[str, ...] = ("train", "test", "validation")
     configs: tuple[str, ...] = ("default",)
-    rows: int = 600
+    rows: int = 1200
 
 
 @dataclass

@@ -167,7 +167,7 @@ def _data(tree: ast.AST) -> Iterator[tuple[str, DataHints]]:
     spoken = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
     usual = [text for text in spoken if re.fullmatch(_SPLIT, text)]
     usual = [*dict.fromkeys([*usual, "train", "test", "validation"])]
-    most = max([600, *(number for number in _sizes(tree) if number <= 20_000)])
+    most = max([1200, *(number for number in _sizes(tree) if number <= 20_000)])
     yield "", DataHints(used, tuple(usual), ("default",), most)
     for node in ast.walk(tree):
         if not (isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "load_dataset" and node.args):

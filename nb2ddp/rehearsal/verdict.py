@@ -250,11 +250,17 @@ def same_rows(both: Both) -> Answer:
     jobs = [_steps(rank) for rank in both.job.ranks]
     if not any(any(steps) for steps in alone) or not all(jobs):
         return State.UNKNOWN, "no step was seen", ()
-    sizes = []
+    sizes: list[int] = []
     for number, steps in enumerate(alone):
         line = _line(both.alone.ranks[0], number)
         for step, rows in enumerate(steps):
             parts = [job[number][step] if number < len(job) and step < len(job[number]) else [] for job in jobs]
+            if sizes and len(rows) < sizes[-1]:
+                return (
+                    State.NOTE,
+                    f"an epoch ends in step {step + 1}, with {len(rows)} samples: its rest is not compared",
+                    (),
+                )
             found = _compare_rows(both, rows, parts)
             if found:
                 state, text = found
@@ -313,12 +319,18 @@ def _different_losses(both: Both, number: int, a: dict[str, float], b: dict[str,
     if state in (State.FAULT, State.NOTE):
         return State.NOTE, text + ": it had other rows", ()
     if _keys(both.alone.ranks) != _keys(both.job.ranks):
-        return State.NOTE, text + ": other completions were sampled", ()
+        return State.NOTE, text + ": its completions or rewards were others", ()
     return State.FAULT, text, (Place(line, f"training {number + 1}: {text}"),)
 
 
 def _keys(ranks: Iterable[Rank]) -> Counter[str]:
-    return Counter(key for rank in ranks for event in rank.seen("reward") for key in event["keys"])
+    """How often each completion got which reward."""
+    return Counter(
+        f"{event['name']} {key} {value}"
+        for rank in ranks
+        for event in rank.seen("reward")
+        for key, value in zip(event["keys"], event["values"], strict=False)
+    )
 
 
 def same_weights(both: Both) -> Answer:
@@ -340,13 +352,15 @@ def same_weights(both: Both) -> Answer:
 
 def rewards_agree(both: Both) -> Answer:
     """The same completion of the same prompt gets the same reward in every process."""
-    seen: dict[tuple[str, str], tuple[str, Any]] = {}
+    seen: dict[tuple[str, str, str], tuple[str, Any]] = {}
     count = 0
     for who, rank in both.everyone():
         for event in rank.seen("reward"):
             for key, value in zip(event["keys"], event["values"], strict=False):
                 count += 1
-                before = seen.setdefault((event["name"], key), (who, value))
+                # A reward that the script wraps to draw alike in all processes draws as it likes in one.
+                group = "" if event.get("wrapped") and rank is both.alone.ranks[0] else "job"
+                before = seen.setdefault((event["name"], group, key), (who, value))
                 if before[1] != value:
                     text = f"{event['name']} gives the same completion {before[1]} in {before[0]} and {value} in {who}"
                     return State.FAULT, "no", (Place(event["at"] or event["line"], text),)

@@ -105,7 +105,18 @@ def _hear(audio: ModuleType) -> None:
             array, rate = numpy.interp(moments, numpy.arange(len(array)), array), self.sampling_rate
         return {"array": array.astype("float32"), "sampling_rate": rate, "path": value.get("path")}
 
-    audio.Audio.decode_example = decode
+    def encode(self: Any, value: Any) -> Any:
+        import io
+
+        import soundfile
+
+        if not isinstance(value, dict) or value.get("array") is None:
+            return {"bytes": None, "path": value} if isinstance(value, str) else value
+        with io.BytesIO() as file:
+            soundfile.write(file, value["array"], value["sampling_rate"], format="WAV")
+            return {"bytes": file.getvalue(), "path": None}
+
+    audio.Audio.decode_example, audio.Audio.encode_example = decode, encode
 
 
 def lay() -> None:

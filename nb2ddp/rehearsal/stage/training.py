@@ -95,17 +95,19 @@ def _follow(callbacks: ModuleType, log: Log) -> None:
 
         @functools.wraps(original)
         def noted(self: Any, args: Any, state: Any, control: Any, *rest: Any, **kwargs: Any) -> Any:
-            note(self, state, *rest, **kwargs)
+            note(self, state, *rest, **{**kwargs, "args": args})
             return original(self, args, state, control, *rest, **kwargs)
 
         setattr(handler, name, noted)
 
-    def begin(self: Any, state: Any, **_: Any) -> None:
+    def begin(self: Any, state: Any, *, args: Any, **_: Any) -> None:
         for module in self.model.modules():
             if type(module).__name__.startswith("Dropout"):
                 module.p = 0.0
         if getattr(self, "train_dataloader", None) is not None:
-            self.train_dataloader.rehearsed = True
+            # GRPO gets the rows of a generation again for each part of it that it trains on.
+            parts = getattr(args, "steps_per_generation", None) or 1
+            self.train_dataloader.rehearsed = parts * (getattr(args, "num_iterations", None) or 1)
         log.write("train", weights=weights(self.model), random=_random())
 
     wrap("on_train_begin", begin)
@@ -141,8 +143,9 @@ def _follow_rows(loaders: ModuleType, log: Log) -> None:
 
         @functools.wraps(original)
         def noted(self: Any) -> Any:
-            for batch in original(self):
-                if getattr(self, "rehearsed", False):
+            for number, batch in enumerate(original(self)):
+                every = getattr(self, "rehearsed", 0)
+                if every and number % every == 0:
                     log.write("rows", rows=rows_of(batch))
                 yield batch
 
@@ -171,6 +174,7 @@ def _follow_rewards(grpo: ModuleType, log: Log) -> None:
                 "reward",
                 name=call.__name__,
                 keys=keys,
+                wrapped=hasattr(reward, "__wrapped__"),
                 values=list(values or []),
                 at=code.co_firstlineno if code and code.co_filename == log.script else None,
             )

@@ -248,6 +248,26 @@ def room(_: Runs) -> str:
     return table(["model", "tokens a row", "2 rows: GiB (of a T4)", "16 rows: GiB (of an H200)"], rows)
 
 
+def kept(_: Runs) -> str:
+    """What a step of LoRA keeps without gradient checkpointing, beside the estimate for it."""
+    rows = []
+    for model in json.loads(MEMORY.read_text())["models"]:
+        config = model["config"]
+        width = 17 * config["hidden_size"] + 4.2 * config["intermediate_size"]
+        for run in model["runs"] if not model["checkpointing"] and model["precision"] != "full" else ():
+            measured = (run["peak"] - run["before"]) / GIB
+            estimate = run["rows"] * run["tokens"] * config["num_hidden_layers"] * width / GIB + 0.3
+            rows.append(
+                [
+                    f"{model['model'].removeprefix('bench/Llama-')}, {PRECISIONS[model['precision']]}",
+                    f"{run['rows']} x {run['tokens']:,}",
+                    f"{measured:.2f}",
+                    f"{estimate:.2f} ({estimate / measured:.2f}x)",
+                ]
+            )
+    return table(["model", "rows x tokens", "kept, GiB", "estimate, GiB"], rows)
+
+
 TABLES: dict[str, Callable[[Runs], str]] = {
     "speed": speed,
     "rivals": rivals,
@@ -256,6 +276,7 @@ TABLES: dict[str, Callable[[Runs], str]] = {
     "endings": endings,
     "splits": splits,
     "room": room,
+    "kept": kept,
 }
 
 

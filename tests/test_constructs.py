@@ -54,6 +54,7 @@ PHASES = {
     "training in a cell that installs": "one_cell",
     "training in a loop": "train_in_loop_with_saves",
     "resume_from_checkpoint": "resume_from_checkpoint",
+    "a vLLM engine in the process": "grpo_vllm",
     "evaluate and predict after training": "evaluate_after_training",
     "files written before training": "early_files",
     "a file written and read in a function": "written_and_read",
@@ -122,7 +123,6 @@ REPORTED = {
     ("training by the clock", "DDP407"): "time_limit",
     ("a data loader of its own", "DDP205"): "own_loader",
     ("questions", "DDP311"): "getpass",
-    ("vLLM engine in the process", "DDP401"): "grpo_vllm",
     ("widgets", "DDP308"): "widgets",
     ("samples compared within a device", "DDP201"): "kto",
 }

@@ -224,7 +224,8 @@ class Execution:
         given: list[cst.CSTNode] = []
         for call in self.training.trainers:
             for position, each in enumerate(call.args):
-                name = each.keyword.value if each.keyword else ("model", "args")[position] if position < 2 else ""
+                second = "reward_funcs" if "GRPO" in tree.class_name(call.func) else "args"
+                name = each.keyword.value if each.keyword else ("model", second)[position] if position < 2 else ""
                 if name not in _NOT_CALLED:
                     given.append(each.value)
                 elif isinstance(made := tree.value(each.value), cst.Call):

@@ -1,7 +1,8 @@
-"""What of the notebook's own code a GRPO trainer calls while it trains: rewards, rollouts, tools, environments.
+"""What of the notebook's own code a GRPO trainer calls once a generation: rewards and rollouts.
 
 Every process calls it on its own completions, and those of one prompt may lie on several processes (TRL gathers the
-rewards of all before it compares them: `GRPOTrainer._calculate_rewards`).
+rewards of all before it compares them: `GRPOTrainer._calculate_rewards`). Tools are not among it: how often they are
+called is the model's choice, in each process another.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from nb2ddp.syntax.arguments import passed
 from nb2ddp.syntax.tree import Tree, argument
 
 #: Arguments under which a GRPO trainer takes code to call; the first may come second without its name.
-_CALLED = ("reward_funcs", "rollout_func", "environment_factory", "tools")
+_CALLED = ("reward_funcs", "rollout_func")
 _FILLED_BY = frozenset({"append", "extend", "insert"})
 
 
@@ -39,10 +40,13 @@ class Rewards:
         for trainer in execution.training.trainers:
             for name in _CALLED:
                 found = passed(self.tree, trainer, name)
-                positional = argument(trainer, name, 1) if name == _CALLED[0] and _takes_rewards(trainer) else None
+                positional = argument(trainer, name, 1) if name == _CALLED[0] and self._takes_rewards(trainer) else None
                 value = found.value if found is not None else positional.value if positional is not None else None
                 if value is not None:
                     self._follow(value)
+
+    def _takes_rewards(self, trainer: cst.Call) -> bool:
+        return "GRPO" in self.tree.class_name(trainer.func)
 
     def _follow(self, node: cst.CSTNode) -> None:
         """Collect the functions that an expression is made of, through names, lists, `partial` and makers."""
@@ -121,10 +125,6 @@ class Rewards:
 
 def _owner(tree: Tree, node: cst.CSTNode) -> Function | None:
     return next((above for above in tree.ancestors(node) if isinstance(above, (cst.FunctionDef, cst.Lambda))), None)
-
-
-def _takes_rewards(trainer: cst.Call) -> bool:
-    return len(trainer.args) > 1 and "GRPO" in str(getattr(trainer.func, "value", ""))
 
 
 def _returned(tree: Tree, maker: cst.FunctionDef) -> list[Function]:

@@ -9,7 +9,6 @@ import libcst as cst
 from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.waiting import keeps_engine
-from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.script.templates import render
 from nb2ddp.syntax.edits import InsertAfter
@@ -39,7 +38,6 @@ def find(program: Program) -> Iterator[Finding]:
         " when the script ends",
         (_below(tree, last, render("main_process_goes_on.py.j2", **names)),),
         needs=frozenset({Part.ENGINE, Part.PARTIAL_STATE}),
-        severity=Severity.WARNING,
     )
 
 

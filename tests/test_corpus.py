@@ -173,8 +173,8 @@ def test_keeps_every_untouched_line_byte_for_byte(path: Path) -> None:
         section = result.sections.get(number, "")
         if not without_magics(source):  # a cell magic with a body of its own: one form
             continue
-        found = [d for d in result.diagnostics if d.location.cell == number]
-        touched = {line for d in found for line in statement_lines(source, d.location.line)}
+        found = [d for d in result.diagnostics if d.location and d.location.cell == number]
+        touched = {line for d in found if d.location for line in statement_lines(source, d.location.line)}
         left = iter(section.split("\n"))
         for line, text in enumerate(source.split("\n"), start=1):
             if line not in touched and text.strip():
@@ -312,7 +312,7 @@ def lines_of(result: Converted, number: int, code: str) -> set[int]:
     found = {
         line
         for d in result.diagnostics
-        if (d.location.cell, d.code) == (number, code)
+        if d.location and (d.location.cell, d.code) == (number, code)
         for line in statement_lines(source, d.location.line)
     }
     for line in sorted(found):

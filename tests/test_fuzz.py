@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from nb2ddp.codes import INTERNAL
-from nb2ddp.convert import difference
+from nb2ddp.convert import rewrites
 from nb2ddp.notebook.magics import mask
 from nb2ddp.options import Options
 from nb2ddp.project.files import Job
@@ -286,7 +286,7 @@ def test_names(name: str, launcher: str) -> None:
 
 def test_a_diff_of_anything_is_made() -> None:
     text = json.dumps(document(*CELLS, "x = '%s'\n" * 3, markdown("a\fb\x1cc\u2028d")))
-    _, lines = difference(text, "a", "t.py")
+    _, lines = rewrites(text, "a", "t.py")
     assert lines.startswith("--- a.ipynb\n+++ t.py\n@@ ")
 
 

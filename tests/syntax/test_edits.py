@@ -303,7 +303,7 @@ def test_an_else_stays_where_something_is_added_to_it() -> None:
     source = "if a:\n    y\nelse:\n    x\n"
     tree = Tree(source)
     statement = tree.statement(next(name for name in tree.of(cst.Name) if name.value == "x"))
-    edits = [Remove(statement), InsertBefore(statement, "# TODO")]
+    edits: list[Edit] = [Remove(statement), InsertBefore(statement, "# TODO")]
     assert apply(source, resolve(tree, edits)) == "if a:\n    y\nelse:\n    # TODO\n    pass\n"
 
 

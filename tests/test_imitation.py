@@ -121,7 +121,12 @@ def test_finds_nothing_in_what_is_right(cell: str) -> None:
         pytest.param("import glob\nfiles = os.listdir('/usr')" + TRAIN, "differs: files", id="order of files"),
         pytest.param("import time\nrows = [int(time.time())]" + TRAIN, "differs: rows", id="clock in rows"),
         pytest.param(
-            "import random\nif is_main_process:\n    random.random()" + TRAIN, "differs: (random numbers)", id="draw"
+            "import random\nif is_main_process:\n    random.random()" + TRAIN,
+            "differs: (random numbers of random)",
+            id="draw",
+        ),
+        pytest.param(
+            "import random\nrandom.seed(local_rank)" + TRAIN, "differs: (random numbers of random)", id="seed"
         ),
         pytest.param(TRAIN.replace("(2, 4)", "(2, 4, 8)"), "signature: split_batch(2, 4, 8)", id="signature"),
         pytest.param(TRAIN.replace("(2, 4)", "(2, 4, 8)"), "stops: one process: TypeError", id="call"),
@@ -173,7 +178,7 @@ def test_a_script_may_stop_where_its_notebook_does() -> None:
 
 def test_a_script_stops_where_its_notebook_does() -> None:
     [text] = found(TRAIN, "1 / 0")
-    assert text.startswith("goes on: the notebook stops in cell 0: ZeroDivisionError")
+    assert text.startswith("goes on: the notebook stops in cell 1: ZeroDivisionError")
 
 
 @pytest.mark.parametrize(

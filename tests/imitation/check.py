@@ -13,14 +13,14 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 ROOT = Path(__file__).parent.parent.parent
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing that differs: a kind (see `KINDS`), the script's line (0: none), and what it is."""
+    """One thing that differs: its kind, the line of the script (0: none), and what it is."""
 
     kind: str
     line: int
@@ -39,10 +39,11 @@ def server() -> subprocess.Popen[str]:
 def execute(cells: list[str], world: int) -> dict[str, Any]:
     """Execute cells, or one script, in `world` processes: their joint calls and their ends."""
     asked, answered = server().stdin, server().stdout
-    assert isinstance(asked, IO | object)
-    asked.write(json.dumps({"cells": cells, "world": world}) + "\n")  # type: ignore[union-attr]
-    asked.flush()  # type: ignore[union-attr]
-    return dict(json.loads(answered.readline()))  # type: ignore[union-attr]
+    assert asked is not None
+    assert answered is not None
+    asked.write(json.dumps({"cells": cells, "world": world}) + "\n")
+    asked.flush()
+    return dict(json.loads(answered.readline()))
 
 
 def differences(script: str, cells: list[str] | None = None) -> list[Difference]:
@@ -53,7 +54,9 @@ def differences(script: str, cells: list[str] | None = None) -> list[Difference]
         own = [cell for cell in cells or () if not parses(cell)]
         return [] if own else [Difference("syntax", error.lineno or 0, str(error))]
     alone, both = execute([script], 1), execute([script], 2)
-    notebook = execute([*cells, ""], 1) if cells is not None else None
+    seed = "".join(re.findall(r"^set_seed\(\d+\)", script, re.MULTILINE)[:1])  # of the script's setup block
+    first = f"from transformers import set_seed\n{seed}"
+    notebook = execute([first, *cells], 1) if cells is not None else None
     found += ends(script, alone, both, notebook)
     found += parted(both)
     found += [
@@ -144,11 +147,11 @@ def ends(script: str, alone: dict[str, Any], both: dict[str, Any], notebook: dic
 
 def parted(both: dict[str, Any]) -> list[Difference]:
     """Joint calls that one process makes and the other does not."""
-    if any(end["end"][0] not in ("end", "exit") for end in both["ends"]):
-        return []
     for calls in both["joint"]:
         if len(calls) < 2:
             call = calls[0]
+            if both["ends"][1 - call["rank"]]["end"][0] not in ("end", "exit"):
+                return []  # an error: `ends` looks at these
             return [Difference("parted", call["line"], f"only rank {call['rank']} calls {call['joint']}")]
         if len({(call["joint"], call["line"]) for call in calls}) > 1:
             text = " and ".join(f"rank {call['rank']} calls {call['joint']} at line {call['line']}" for call in calls)
@@ -213,9 +216,10 @@ def lost(alone: dict[str, Any], both: dict[str, Any], notebook: dict[str, Any]) 
     found: dict[str, Difference] = {}
     for own, one, two in zip(*runs, strict=False):
         names, here, there = own["names"], one["names"], two["names"]
-        for name in sorted(names.keys() & here.keys() - {"(random numbers)"}):
-            if names[name] != here[name] and not names[name].startswith("IPython") and name not in SPLIT:
-                text = f"{name} is {here[name][:80]!r}, in the notebook {names[name][:80]!r}"
+        for name in sorted(name for name in names.keys() & here.keys() if "(random" not in name):
+            own_value = names[name]
+            if name not in SPLIT and own_value != here[name] and not own_value.startswith("IPython"):
+                text = f"{name} is {here[name][:80]!r}, in the notebook {own_value[:80]!r}"
                 found.setdefault(name, Difference("changed", one["line"], text))
         wanted = -(-samples(names, 1) // 2) * 2
         if samples(there, 2) != wanted:

@@ -48,7 +48,7 @@ class Process:
     def __init__(self, rank: int, world: int, folder: Path, line: Connection) -> None:
         self.rank, self.world, self.folder, self.line = rank, world, folder, line
         self.notes: list[tuple[str, str, int]] = []
-        self.seeded = False
+        self.seeded: set[str] = set()  # generators of random numbers
         self.shown = io.StringIO()
         self.shown_before = 0  # how much of it when training ended
         self.globals: dict[str, Any] = {}
@@ -87,17 +87,27 @@ class Process:
         values["(rows of the trainer)"] = show(trainer.get("train_dataset"))
         arguments = getattr(trainer.get("args"), "__dict__", {})
         values |= {f"args.{name}": show(value) for name, value in arguments.items() if not name.startswith("_")}
-        if self.seeded:
-            values["(random numbers)"] = show([random.random(), float(np.random.rand())], draw=True)
+        for generator, state in generators().items():
+            if generator in self.seeded:
+                values[f"(random numbers of {generator})"] = str(hash(state))
         here = str(self.folder)
         return {name: value.replace(here, ".") for name, value in values.items() if value is not None}
 
     # -- random numbers ----------------------------------------------------------------------------------------
 
     def seed(self, number: Any) -> None:
-        self.seeded = True
+        """What `transformers.set_seed` does."""
         random.seed(int(number))
         np.random.seed(int(number))
+
+    def seeds(self, generator: str, seed: Callable[..., None]) -> Callable[..., None]:
+        """The function that seeds a generator, which is known to be seeded then."""
+
+        def known(*args: Any, **kwargs: Any) -> None:
+            self.seeded.add(generator)
+            seed(*args, **kwargs)
+
+        return known
 
     def draws_alike(self, name: str, line: int, call: Callable[[], Any]) -> None:
         """Note a reward whose random numbers are not those of the other processes."""
@@ -160,9 +170,9 @@ def generators() -> dict[str, str]:
     return {"random": str(random.getstate()), "numpy": str(np.random.get_state())}
 
 
-def show(value: Any, draw: bool = False, depth: int = 0) -> Any:
+def show(value: Any, depth: int = 0) -> Any:
     """A plain value as text: numbers, text, lists, dictionaries and sets of such; None for any other."""
-    if type(value) is float and value >= CLOCK and not draw:
+    if type(value) is float and value >= CLOCK:
         return "a time"
     value = getattr(value, "__dict__", {}).get("_rows", value)  # a data set's
     if value is None or isinstance(value, (bool, int, float, str, bytes, np.number)):
@@ -170,11 +180,11 @@ def show(value: Any, draw: bool = False, depth: int = 0) -> Any:
     if depth > 6:
         return "..."
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{show(k)}: {show(v, draw, depth + 1)}" for k, v in list(value.items())[:50]) + "}"
+        return "{" + ", ".join(f"{show(k)}: {show(v, depth + 1)}" for k, v in list(value.items())[:50]) + "}"
     if isinstance(value, (list, tuple)):
-        return f"{len(value)} [" + ", ".join(str(show(v, draw, depth + 1)) for v in value[:50]) + "]"
+        return f"{len(value)} [" + ", ".join(str(show(v, depth + 1)) for v in value[:50]) + "]"
     if isinstance(value, (set, frozenset)):
-        return f"{len(value)} {{" + ", ".join(sorted(str(show(v, draw, depth + 1)) for v in value)) + "}"
+        return f"{len(value)} {{" + ", ".join(sorted(str(show(v, depth + 1)) for v in value)) + "}"
     if isinstance(value, np.ndarray):
         return f"{value.shape} {value.ravel()[:50].tolist()}"
     return None
@@ -284,6 +294,8 @@ def imitate_system(process: Process) -> None:
     replace(signal, alarm=lambda wait: int(real_timer(signal.ITIMER_REAL, wait / 100)[0]))
     for allocate in ("zeros", "ones", "empty"):
         setattr(np, allocate, small(getattr(np, allocate)))
+    replace(random, seed=process.seeds("random", random.seed))
+    replace(np.random, seed=process.seeds("numpy", np.random.seed))
     replace(os, system=system)
     replace(gc, collect=lambda *args: None)
     replace(builtins, input=ask)

@@ -72,7 +72,7 @@ class Trainer(Imitation):
         self.__dict__.update(kwargs, _args=args, _callbacks=list(kwargs.get("callbacks") or ()))
         if hasattr(self, "reward_funcs") and "reward_funcs" in kwargs:
             self.process.seed(1000 + self.process.rank)  # as TRL: device_specific
-            self.process.seeded = False
+            self.process.seeded.clear()
 
     def add_callback(self, callback: Any) -> None:
         self._callbacks.append(callback)

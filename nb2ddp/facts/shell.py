@@ -28,6 +28,10 @@ _SHOWING = re.compile(
     rf"|printenv|nvcc|{_PIP}\s+(?:list|show|freeze|check|--version|-V)|\S*python[\d.]*\s+(?:--version|-V))\b"
 )
 _FILTER = re.compile(r"(?:[ef]?grep|sort|uniq|awk|sed(?!.*\s-i)|cut|tr|column|less|more)\b")
+_BRACED_NAME = re.compile(r"(?<![\w$@{])\{([A-Za-z_]\w*)\}(?!\})")
+#: Programs with braces of their own.
+_OWN_BRACES = re.compile(r"\b(awk|xargs|jq|parallel|fd)\b")
+_UNZIP = re.compile(r"\bunzip((?:\s+-\w+)*)(?=\s+[^-\s])")
 #: Commands that watch something until a person stops them.
 _ENDLESS = re.compile(
     r"nvidia-smi\s(?:.*\s)?(?:-l\b|-lms\b|--loop|dmon\b|pmon\b)|watch\s|tail\s+(?:-\S+\s+)*(?:-\w*[fF]\b|--follow)"
@@ -182,6 +186,19 @@ def parse(command: str, tree: Tree, place: cst.CSTNode) -> Command:
     if background:
         text = text[:-1].rstrip()
     return Command(_expression(text, tree, place), background, bool(_BASH.search(text)))
+
+
+def undefined(command: str, tree: Tree, place: cst.CSTNode) -> list[str]:
+    """Names in braces that nothing defines at a place, and that no shell reads there: `{HF_TOKEN}`."""
+    if _OWN_BRACES.search(command):
+        return []
+    names = dict.fromkeys(match[1] for match in _BRACED_NAME.finditer(without_comment(command)))
+    return [name for name in names if not tree.bound(name, place) and not hasattr(builtins, name)]
+
+
+def rerun(command: str) -> str:
+    """A command that asks nobody when it runs a second time: `unzip` would, before it replaces a file."""
+    return _UNZIP.sub(lambda match: match[0] if set("lnoptvzZ") & set(match[1]) else f"unzip -n{match[1]}", command)
 
 
 def trailing_comment(command: str) -> str:

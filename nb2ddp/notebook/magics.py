@@ -35,6 +35,7 @@ _WRITTEN_OUT = re.compile(
     r"(?P<before>\s*(?:\w+\s*=\s*)?)(?P<call>get_ipython\(\)\."
     r"(?P<method>system|getoutput|magic|run_line_magic|run_cell_magic)\((?P<arguments>.*)\))\s*"
 )
+_SINGLE_QUOTED = re.compile(r"'[^']*'?")
 #: Cell magics whose body is Python that runs in the notebook's own namespace.
 PYTHON_CELL_MAGICS = frozenset({"capture", "time", "timeit", "prun", "memit", "debug", "snakeviz"})
 #: Magics that run the Python on their own line, and their options that take a value.
@@ -88,9 +89,18 @@ class Syntax:
 
     @property
     def command(self) -> str:
-        """A shell command with its line breaks, where the shell reads them as IPython does: not in single quotes."""
-        continued = self.kind is Kind.SHELL and "\\\n" in self.source and "'" not in self.source
-        return textwrap.dedent(self.source.lstrip("!").strip()) if continued else self.text
+        """A shell command with its line breaks, where the shell reads them as IPython does.
+
+        Inside single quotes the shell would keep the backslash: there the break stays in JSON, whose blanks say nothing.
+        """
+        if self.kind is not Kind.SHELL or "\\\n" not in self.source:
+            return self.text
+        quoted = [(match.start(), match.end()) for match in _SINGLE_QUOTED.finditer(self.source)]
+        breaks = [at for a, b in quoted for at in range(a, b) if self.source.startswith("\\\n", at)]
+        if any(self.source[a + 1 : b].lstrip()[:1] not in ("{", "[") for a, b in quoted if "\\\n" in self.source[a:b]):
+            return self.text
+        kept = "".join(letter for at, letter in enumerate(self.source) if at not in breaks)
+        return "\n".join(line.rstrip() for line in textwrap.dedent(kept.lstrip("!").strip()).split("\n"))
 
 
 @dataclass(frozen=True)

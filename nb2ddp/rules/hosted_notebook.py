@@ -21,6 +21,7 @@ _HOSTED = ("google.colab", "kaggle_secrets", "kaggle_web_client")
 _CATCHES = frozenset({"", "ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
 _SECRET = re.compile(r"google\.colab\.userdata\.get|.*\.get_secret|kaggle_secrets\.UserSecretsClient\.get_secret")
 #: A folder of theirs with the folder or data set in it.
+_SHELL_PATH = re.compile(r"(?<![\w.:/-])/(?:content|kaggle)(?:/[^\s'\";|&)]*)?(?![\w-])")
 _PATH = re.compile(r"/(content|kaggle)(?![^/])(/input)?(/[^/]+)?")
 #: Functions and methods that ask for a path or make one, and keywords for what is written.
 _MAKES = re.compile(r"exists|is_?file|is_?dir|makedirs|mkdir|rmtree|extractall|to_\w+|save\w*|savefig|imsave|write_\w+")
@@ -77,27 +78,42 @@ def find(program: Program) -> Iterator[Finding]:
 def _folders(program: Program, handled: list[tuple[int, int]]) -> Iterator[Finding]:
     """Folders of the hosted notebook, each where it is named first; none that the notebook asks for, or makes."""
     tree = program.tree
-    found: dict[str, list[cst.SimpleString]] = {}
-    for string in tree.of(cst.SimpleString):
-        value = string.evaluated_value
-        folder = _PATH.match(value) if isinstance(value, str) else None
-        covered = program.installs.covers(string) or any(a <= tree.start(string) < b for a, b in handled)
-        if folder is not None and tree.is_live(string) and not covered:
-            found.setdefault(folder[0], []).append(string)
-    for name, strings in found.items():
-        if any(_is_made_or_tested(tree, each) for each in strings) or _is_made_by_shell(program, name):
+    found: dict[str, list[tuple[cst.BaseExpression, str]]] = {}
+    for node, value in _paths(program):
+        folder = _PATH.match(value)
+        covered = program.installs.covers(node) or any(a <= tree.start(node) < b for a, b in handled)
+        if folder is not None and tree.is_live(node) and not covered:
+            found.setdefault(folder[0], []).append((node, value))
+    for name, paths in found.items():
+        if any(_is_made_or_tested(tree, each) for each, _ in paths) or _is_made_by_shell(program, name):
             continue
-        places = f" ({len(strings)} places)" if len(strings) > 1 else ""
+        places = f" ({len(paths)} places)" if len(paths) > 1 else ""
         yield Finding(
-            strings[0],
-            f"{strings[0].evaluated_value!r} is a folder of the hosted notebook{places}: name one that this machine"
-            " has",
+            paths[0][0],
+            f"{paths[0][1]!r} is a folder of the hosted notebook{places}: name one that this machine has",
             severity=Severity.WARNING,
             todo=True,
         )
 
 
-def _is_made_or_tested(tree: Tree, path: cst.SimpleString) -> bool:
+def _paths(program: Program) -> Iterator[tuple[cst.BaseExpression, str]]:
+    """Texts that may be paths: strings, the beginnings of f-strings, words of shell commands."""
+    tree = program.tree
+    paths: list[tuple[cst.BaseExpression, str]] = []
+    for string in tree.of(cst.SimpleString):
+        if isinstance(string.evaluated_value, str):
+            paths.append((string, string.evaluated_value))
+    for filled in tree.of(cst.FormattedString):
+        first = filled.parts[0] if filled.parts else None
+        if isinstance(first, cst.FormattedStringText):
+            paths.append((filled, first.value))
+    for call, form in program.forms_of(Kind.SHELL, Kind.LINE_MAGIC, Kind.CELL_MAGIC):
+        if form.name not in ("writefile", "file"):
+            paths += [(call, word) for word in _SHELL_PATH.findall(f"{form.text}\n{form.body or ''}")]
+    yield from sorted(paths, key=lambda path: tree.start(path[0]))
+
+
+def _is_made_or_tested(tree: Tree, path: cst.BaseExpression) -> bool:
     """True for a path that is asked for, made or written to, in place or by its name."""
     owner = tree.parents[path]
     target = owner.targets[0].target if isinstance(owner, cst.Assign) else None
@@ -248,6 +264,15 @@ more = load("/content/drive/MyDrive/more.csv")
         Example('import os\nroot = "/content/rows"\nif os.path.exists(root):\n    rows = load(root)\n'),
         Example('!mkdir -p /content/rows\nrows = load("/content/rows/a.csv")\n'),
         Example('args = SFTConfig(output_dir = "/content/outputs")\nlog = open("/content/log.txt", "w")\n'),
+        Example(
+            '!unzip /content/rows.zip -d rows\nname = f"/kaggle/input/{folder}"\n',
+            "# TODO[nb2ddp] DDP310: '/content/rows.zip' is a folder of the hosted notebook: name one that this machine"
+            " has\n"
+            "!unzip /content/rows.zip -d rows\n"
+            "# TODO[nb2ddp] DDP310: '/kaggle/input/' is a folder of the hosted notebook: name one that this machine"
+            " has\n"
+            'name = f"/kaggle/input/{folder}"\n',
+        ),
         Example('import google.auth\nname = settings.get("name")\n'),
     ),
 )

@@ -10,7 +10,7 @@ import libcst as cst
 from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
-from nb2ddp.facts.shell import never_ends, only_shows, parse, trailing_comment, without_installs
+from nb2ddp.facts.shell import never_ends, only_shows, parse, rerun, trailing_comment, undefined, without_installs
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import SHARE, WAIT, Example, Finding, Rule
@@ -26,7 +26,10 @@ def shell_findings(program: Program, call: cst.Call, command: str) -> Iterator[F
     """What becomes of a shell command, however the notebook spells it."""
     if program.installs.covers(call):
         return
-    text = without_installs(command)
+    text = rerun(without_installs(command))
+    for name in undefined(text, program.tree, call):
+        said = f"{name!r} is never defined: the shell gets {{{name}}} as it stands"
+        yield Finding(call, said, severity=Severity.WARNING, todo=True)
     message = f"!{textwrap.shorten(text, 60, placeholder='...')} is IPython's"
     needs = frozenset({Part.SUBPROCESS})
     statement = program.alone(call)
@@ -119,6 +122,15 @@ trainer.train()
 # %%
 subprocess.run("ls -lh model.gguf", shell=True)
 """,
+        ),
+        Example(
+            "!huggingface-cli login --token {HF_TOKEN}\ntrainer.train()\n!unzip -q rows.zip\n",
+            "# TODO[nb2ddp] DDP305: 'HF_TOKEN' is never defined: the shell gets {HF_TOKEN} as it stands\n"
+            "if local_rank == 0:\n"
+            '    subprocess.run("huggingface-cli login --token {HF_TOKEN}", shell=True)\n'
+            "PartialState().wait_for_everyone()\n"
+            "trainer.train()\n"
+            'subprocess.run("unzip -n -q rows.zip", shell=True)\n',
         ),
         Example('x = "!ls"\ny = not x != 3\n'),
     ),

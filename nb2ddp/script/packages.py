@@ -494,6 +494,11 @@ class _Reading:
             self.notes.append((cell, f"not a requirement: {_shown(word)}"))
             return None
         pre, upgrade = "--pre" in flags, "--upgrade" in flags
+        if (
+            option == "-r" and "://" not in word and ("/" in word or self._changes_folder)
+        ):  # pip refuses the whole file where it is missing
+            self.notes.append((cell, f"a file that is there only later: -r {_shown(word)}"))
+            return None
         if option == "-r":
             return Package(f"-r {word}", f"-r {word}", cell)
         if is_url:
@@ -512,6 +517,12 @@ class _Reading:
             return None
         marker = f"; {own.marker}" if own.marker else ""
         return Package(word, name + marker, cell, pre, upgrade)
+
+    @cached_property
+    def _changes_folder(self) -> bool:
+        """True where the notebook goes into another folder, such as one that it clones."""
+        magics = any(form.name in ("cd", "pushd") for _, form in self.program.forms_of(Kind.LINE_MAGIC))
+        return magics or any(self.tree.qualified(call.func) == "os.chdir" for call in self.tree.of(cst.Call))
 
     # -- several commands -----------------------------------------------------------------------------------
 

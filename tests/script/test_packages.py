@@ -133,6 +133,17 @@ CASES = {
         ("!pip install -r requirements.txt\n!pip install -c https://x.org/constraints.txt unsloth",),
         "-c https://x.org/constraints.txt|-r requirements.txt|unsloth",
     ),
+    "files of a clone": Case(
+        (
+            "!git clone https://github.com/x/llama.cpp\n!pip install -r llama.cpp/requirements.txt unsloth\n"
+            "%cd y\n!pip install -r requirements.txt",
+        ),
+        "unsloth",
+        notes=(
+            "a file that is there only later: -r llama.cpp/requirements.txt",
+            "a file that is there only later: -r requirements.txt",
+        ),
+    ),
     "folders and wheels": Case(
         (
             "!git clone https://github.com/x/y && cd y && pip install -e .\n"

@@ -91,7 +91,7 @@ class Syntax:
     def command(self) -> str:
         """A shell command with its line breaks, where the shell reads them as IPython does.
 
-        Inside single quotes the shell would keep the backslash: there the break stays in JSON, whose blanks say nothing.
+        Inside single quotes the shell would keep the backslash: the break stays there in JSON, whose blanks are free.
         """
         if self.kind is not Kind.SHELL or "\\\n" not in self.source:
             return self.text

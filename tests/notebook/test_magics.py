@@ -142,6 +142,11 @@ def test_form(source: str, form: Syntax) -> None:
     [
         ("!wget a \\\n   -O b", "wget a     -O b", "wget a \\\n   -O b"),
         ("!echo 'a \\\nb'", "echo 'a  b'", "echo 'a  b'"),
+        (
+            "!curl -d '{ \\\n  \"a\": 1 \\\n}' \\\n  -s",
+            "curl -d '{    \"a\": 1  }'    -s",
+            "curl -d '{\n  \"a\": 1\n}' \\\n  -s",
+        ),
         ("!ls", "ls", "ls"),
     ],
 )

@@ -26,9 +26,10 @@ from nb2ddp.rules.index import RULES
 from nb2ddp.rules.suppress import Suppressions
 from nb2ddp.script.hosted import launching_notebook
 from nb2ddp.script.launch import LAUNCHING, launch_files
-from nb2ddp.script.packages import requirements
+from nb2ddp.script.packages import Requirements, requirements
 from nb2ddp.script.render import script, setup
 from nb2ddp.script.stamp import sign_all
+from nb2ddp.script.versions import floors
 
 #: NUL, and halves of characters, which JSON can spell and UTF-8 cannot.
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
@@ -155,13 +156,17 @@ def _convert(notebook: Notebook, script_name: str, options: Options, reference: 
     except NotebookError as error:
         error.line_text = _line_text(notebook, error.location)
         raise
-    packages = requirements(program).files(script_name, notebook.name) if options.requirements else {}
+    packages = _packages(program).files(script_name, notebook.name) if options.requirements else {}
     files = sign_all({script_name: text, **launch, **packages}, reference, script_name, options)
     if options.launch.launcher == "notebook":  # it holds the script as it is signed
-        launching = launching_notebook(program, files[script_name], script_name, requirements(program))
+        launching = launching_notebook(program, files[script_name], script_name, _packages(program))
         name = f"{PurePath(script_name).stem}{LAUNCHING}"
         files |= sign_all({name: launching}, reference, script_name, options)
     return _Done(program, result.needs, Conversion(files, diagnostics))
+
+
+def _packages(program: Program) -> Requirements:
+    return requirements(program, floors(program))
 
 
 def _title(name: str) -> str:

@@ -326,6 +326,19 @@ def arguments(options: Options | Launch, leave_out: Collection[str] = ()) -> lis
     return [word for each in SETTINGS if each.key in values for word in _words_of(each, values[each.key])]
 
 
+def as_typed(message: str) -> str:
+    """A message about fields of `Launch` and `Slurm` for a person who typed options.
+
+    For example, `main_process_ip has no effect` becomes `--main-process-ip has no effect`.
+    """
+    for each in SETTINGS:
+        if "_" in each.field:
+            message = re.sub(rf"\b{each.field}\b", each.option, message)
+    names = "|".join(each.name for each in fields(Slurm))
+    begin = re.match(rf"({names}|environment variable \w+) (must|holds)", message)
+    return f"--slurm {begin[1].replace('_', '-')}{message[begin.end(1) :]}" if begin else message
+
+
 def _words_of(each: Setting, value: Any) -> list[str]:
     if each.kind is bool:
         return [each.option]

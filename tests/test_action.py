@@ -97,6 +97,21 @@ def test_check_annotates_and_summarizes(runner: Runner) -> None:
     assert files(runner.workspace) == {"nb/a.ipynb", "nb/b.ipynb"}
 
 
+def test_the_summary_shows_what_is_out_of_date_and_says_what_was_edited(runner: Runner) -> None:
+    notebook = write(runner.workspace / "nb/a.ipynb")
+    runner.step(1, paths="nb", output_dir="scripts", mode="convert")
+    script = runner.workspace / "scripts/a.py"
+    script.write_text(script.read_text().replace("per_device_batch,", "1,  # mine\n    "))
+    edited = runner.step(1, paths="nb", output_dir="scripts")
+    assert edited.returncode == 0
+    assert "::warning file=nb/a.ipynb,line=1,title=DDP904 edited-by-hand::" in edited.stdout
+    write(notebook, *CELLS, "x = '```'")
+    assert runner.step(1, paths="nb", output_dir="scripts").returncode == 1
+    summary = runner.summary.read_text()
+    assert "\n````diff\n--- scripts/a.py\n+++ scripts/a.py\n" in summary
+    assert "\n+x = '```'\n````\n" in summary
+
+
 def test_convert_then_check_passes(runner: Runner) -> None:
     write(runner.workspace / "nb one/a.ipynb")
     write(runner.workspace / "two/b.ipynb")

@@ -220,7 +220,8 @@ class _Printer:
                 sys.stdout.flush()
                 sys.stdout.buffer.write(result.text.encode())
                 return
-            for line in result.text.splitlines():
+            is_shown = self.mode is not Mode.CHECK or result.status is Status.FAILED
+            for line in result.text.splitlines() if is_shown else ():
                 click.echo(_diff_line(line))
             if not self.request.quiet:
                 for line in report.done_lines(result):

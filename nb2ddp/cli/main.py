@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from nb2ddp import __version__
-from nb2ddp.options import SETTINGS, LaunchError, Slurm, slurm_table
+from nb2ddp.options import SETTINGS, LaunchError, OptionsError, Slurm, as_typed, slurm_table
 from nb2ddp.settings import Setting
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -142,24 +142,18 @@ def _complete_code(ctx: click.Context, param: click.Parameter, incomplete: str) 
     return [code for code in sorted([*OWN_CODES, *(r.code for r in RULES)]) if code.startswith(incomplete.upper())]
 
 
-def _explain(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    if value is None or ctx.resilient_parsing:
-        return
-    from nb2ddp.codes import OWN_CODES
+def _explain(ctx: click.Context, value: str, *, is_whole: bool) -> None:
+    from nb2ddp.cli.explain import explained
+    from nb2ddp.codes import OWN_CODES, Code
     from nb2ddp.rules.index import RULES
+    from nb2ddp.rules.rule import Rule
 
-    code = value.upper()
-    for rule in RULES:
-        if code == rule.code or value == rule.name:
-            from nb2ddp.cli.docs import explain
-
-            click.echo(explain(rule).rstrip("\n"))
-            ctx.exit()
-    for own in OWN_CODES.values():
-        if code == own.code or value == own.name:
-            click.echo(f"## {own.code}: {own.name}\n\n{own.summary}\n\n{own.why}")
-            ctx.exit()
-    raise click.BadParameter(f"there is no rule {value!r}; nb2ddp --list-rules lists them.", ctx, param)
+    known: list[Rule | Code] = [*RULES, *OWN_CODES.values()]
+    found = next((each for each in known if value.upper() == each.code or value == each.name), None)
+    if found is None:
+        raise click.BadParameter(f"there is no rule {value!r}; nb2ddp --list-rules lists them.", ctx)
+    for line in explained(found, is_whole=is_whole):
+        click.echo(line)
 
 
 def _list_rules(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -222,15 +216,13 @@ def _list_rules(ctx: click.Context, param: click.Parameter, value: bool) -> None
 )
 @_option("Findings", "-q", "--quiet", is_flag=True, help="Print errors only.")
 @_option("Findings", "-v", "--verbose", is_flag=True, help="Print notes too: everything that was rewritten.")
+@_option("Findings", "--all", "is_whole", is_flag=True, help="With --explain: all examples.")
 @_option(
     "Findings",
     "--explain",
     metavar="CODE",
-    callback=_explain,
-    is_eager=True,
-    expose_value=False,
     shell_complete=_complete_code,
-    help="Say what a code means, with examples.",
+    help="Say what a code means, with an example.",
 )
 @_option(
     "Findings",
@@ -247,7 +239,7 @@ def _list_rules(ctx: click.Context, param: click.Parameter, value: bool) -> None
 @_settings
 @click.version_option(__version__, prog_name="nb2ddp", message="%(prog)s %(version)s")
 @click.pass_context
-def main(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> None:
+def main(ctx: click.Context, /, paths: tuple[str, ...], explain: str | None, is_whole: bool, **options: Any) -> None:
     """Turn Unsloth fine-tuning notebooks into scripts that train on several GPUs with DDP.
 
     INPUT is a notebook, a folder, a pattern such as 'nb/**/*.ipynb', or - for standard input. A single notebook
@@ -257,6 +249,9 @@ def main(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> None:
     """
     if os.environ.get("NO_COLOR"):
         ctx.color = False
+    if explain is not None:
+        _explain(ctx, explain, is_whole=is_whole)
+        return
     from nb2ddp.cli.command import USAGE_ERRORS, Request, execute
     from nb2ddp.cli.report import printable
 
@@ -265,7 +260,8 @@ def main(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> None:
     try:
         code = execute(request)
     except USAGE_ERRORS as error:
-        raise click.UsageError(printable(str(error)), ctx) from None
+        is_of_fields = isinstance(error, (LaunchError, OptionsError))
+        raise click.UsageError(printable(as_typed(str(error)) if is_of_fields else str(error)), ctx) from None
     except KeyboardInterrupt:
         click.echo("Interrupted. Every file is as it was, or converted.", err=True)
         code = 130

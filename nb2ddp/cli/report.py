@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from click import style
 from nb2ddp.results import Diagnostic, Result, Severity, Status
 
 _ORDER: Final = (Severity.NOTE, Severity.WARNING, Severity.ERROR)
+#: How many lines of a diff stand in a summary, which GitHub cuts at 1 MiB.
+_DIFF_LINES: Final = 400
 _COLORS: Final = {Severity.NOTE: "cyan", Severity.WARNING: "yellow", Severity.ERROR: "red"}
 
 
@@ -116,7 +119,7 @@ def _json(each: Diagnostic) -> dict[str, Any]:
 
 
 def markdown(results: Sequence[Result]) -> str:
-    """A table for a job's summary: a line for each notebook, and its failures, warnings and errors below."""
+    """A page for a job's summary: a line for each notebook, what was found, and what is out of date."""
     lines = ["| Notebook | Script | Result | Errors | Warnings | Rewritten |", "|---|---|---|---:|---:|---:|"]
     for result in results:
         counts = Counts([result])
@@ -132,7 +135,29 @@ def markdown(results: Sequence[Result]) -> str:
         for result, each in serious:
             place = posix(result.notebook) + (f", {each.place}" if each.place else "")
             lines.append(f"| {_cell(place)} | {each.code} | {_cell(each.message)} |")
+    for result in results:
+        if result.status is Status.STALE and result.text:
+            lines += ["", *_folded(f"What converting {posix(result.notebook)} again changes", result.text)]
     return "\n".join(["## nb2ddp", "", Counts(results).summary(), "", *lines, ""])
+
+
+def _folded(title: str, diff: str) -> list[str]:
+    """A diff that a click unfolds; the fence is longer than any in it, so that nothing in it ends the block."""
+    lines = [printable(line.expandtabs()) for line in diff.splitlines()[:_DIFF_LINES]]
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", diff)), default=0))
+    return [
+        "<details><summary>",
+        "",
+        _cell(title),
+        "",
+        "</summary>",
+        "",
+        f"{fence}diff",
+        *lines,
+        fence,
+        "",
+        "</details>",
+    ]
 
 
 def _status(result: Result) -> str:

@@ -190,7 +190,8 @@ def options_of(command: Sequence[str]) -> Options:
             slurm.append(text)
             values[each.key] = slurm_table(slurm)
         else:
-            values[each.key] = text.split(",") if each.kind is frozenset else int(text) if each.kind is int else text
+            is_number = each.kind is not str and text.isdecimal()
+            values[each.key] = text.split(",") if each.kind is frozenset else int(text) if is_number else text
     return settings(values).options
 
 

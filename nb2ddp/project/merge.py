@@ -19,6 +19,10 @@ _CODE: Final = re.compile(r"^# %% Cell (\d+)$", re.MULTILINE)
 #: Ends each cell while texts are merged: what is added to the end of one never meets what is added before the next.
 _END: Final = "\x1eend of {}\x1e\n"
 _ENDS: Final = re.compile("\x1eend of [^\x1e]*\x1e\n")
+#: From this similarity on, of 0 to 1, two cells are versions of one.
+_SAME_CELL: Final = 0.4
+#: Number and code of a cell.
+_Cell = tuple[str, str]
 _START_OF_CONFLICT: Final = "<<<<<<< "
 _END_OF_CONFLICT: Final = ">>>>>>> "
 
@@ -69,16 +73,32 @@ def _renumbering(base: str, converted: str) -> dict[str, str]:
     numbers = {number: f"{number} (removed)" for number, _ in old}
     matcher = SequenceMatcher(None, [text for _, text in old], [text for _, text in new], autojunk=False)
     for tag, start, end, new_start, new_end in matcher.get_opcodes():
-        if tag in ("equal", "replace"):
-            pairs = zip(old[start:end], new[new_start:new_end], strict=False)
-            numbers.update({before[0]: after[0] for before, after in pairs})
+        before, after = old[start:end], new[new_start:new_end]
+        pairs = zip(before, after, strict=True) if tag == "equal" else _alike(before, after)
+        numbers.update({cell[0]: its_like[0] for cell, its_like in pairs})
     return numbers
 
 
-def _cells(text: str) -> list[tuple[str, str]]:
-    """Number and code of each cell."""
+def _cells(text: str) -> list[_Cell]:
     parts = _CODE.split(text)
-    return list(zip(parts[1::2], parts[2::2], strict=True))
+    codes = (_HEADER.split(part)[0].strip("\n") for part in parts[2::2])
+    return list(zip(parts[1::2], codes, strict=True))
+
+
+def _alike(old: list[_Cell], new: list[_Cell]) -> Iterator[tuple[_Cell, _Cell]]:
+    """Cells that were changed, with what they became: the most similar one behind the last that was found."""
+    start = 0
+    for cell in old:
+        ratios = [_similarity(cell[1], each[1]) for each in new[start:]]
+        best = max(ratios, default=0.0)
+        if best > _SAME_CELL:
+            place = start + ratios.index(best)
+            yield cell, new[place]
+            start = place + 1
+
+
+def _similarity(one: str, other: str) -> float:
+    return SequenceMatcher(None, one.split("\n"), other.split("\n"), autojunk=False).ratio()
 
 
 def _prepared(text: str, numbers: dict[str, str]) -> str:

@@ -140,7 +140,8 @@ def check(job: Job, conversion: Conversion, recall: Recall) -> Result:
         names = " and ".join(str(path) for path in stale)
         found.insert(0, STALE.found(f"{names} {'are' if len(stale) > 1 else 'is'} out of date: convert again"))
     status = Status.STALE if stale else Status.UNCHANGED
-    return Result(job.notebook, job.script, status, (*found, *conversion.diagnostics), tuple(stale))
+    text = "".join(line for each in reversed(outputs) if each.differs for line in _unified(each))
+    return Result(job.notebook, job.script, status, (*found, *conversion.diagnostics), tuple(stale), text=text)
 
 
 def difference(job: Job, conversion: Conversion, recall: Recall) -> Result:

@@ -212,16 +212,22 @@ def install_command(script_name: str, group: tuple[str, ...]) -> str:
     return f"pip install {' '.join([*group, '-r', shlex.quote(file_name(script_name, group))])}"
 
 
-def requirements(program: Program) -> Requirements:
-    """What a notebook installs: in its own order, on a machine that is not Colab's."""
-    return _Reading(program).result
+def requirements(program: Program, minimums: Iterable[tuple[str, str]] = ()) -> Requirements:
+    """What a notebook installs: in its own order, on a machine that is not Colab's.
+
+    Args:
+        program: the notebook.
+        minimums: packages, with the first version that the script takes; asked for where the notebook takes any.
+    """
+    return _Reading(program, dict(minimums)).result
 
 
 class _Reading:
     """Read a notebook's installs one after the other, as they would run."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, minimums: dict[str, str]) -> None:
         self.program = program
+        self.minimums = minimums
         self.tree = program.tree
         self.notes: list[tuple[int, str]] = []
         self.groups: dict[tuple[str, ...], dict[str, Package]] = {(): {}}
@@ -242,9 +248,19 @@ class _Reading:
             if why and (cell, why) not in self.notes:
                 self.notes.append((cell, why))
         self._settle()
+        self._raise_floors()
         order = [(), *(g for g in sorted(self.groups, key=_order) if g and self.groups[g])]
         groups = {group: tuple(self.groups[group].values()) for group in order}
         return Requirements(groups, {group: self._index_lines(group) for group in order}, tuple(self.notes))
+
+    def _raise_floors(self) -> None:
+        """Ask for the versions below which the script stops, where the notebook takes any."""
+        for packages in self.groups.values():
+            for name, package in packages.items():
+                if package.is_open and name in self.minimums:
+                    own = Requirement(package.line)
+                    own.specifier = SpecifierSet(f">={self.minimums[name]}")
+                    packages[name] = replace(package, line=str(own))
 
     # -- commands -------------------------------------------------------------------------------------------
 

@@ -44,7 +44,9 @@ def script(program: Program, cells: dict[int, str], needs: frozenset[Part], scri
     }
     if program.options.launch.launcher == "uv":
         resources["jobs"] = jobs_command(program.options.launch, script_name)
-        resources["metadata_header"] = requirements(program).header(program.notebook.metadata.requires_python)
+        resources["metadata_header"] = requirements(program, floors(program)).header(
+            program.notebook.metadata.requires_python
+        )
     text, _ = _exporter().from_notebook_node(from_dict({"cells": nodes, "metadata": {}}), resources=resources)
     return str(text).rstrip("\n") + "\n"
 

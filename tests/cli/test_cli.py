@@ -13,6 +13,7 @@ import pytest
 
 from nb2ddp import __version__
 from nb2ddp.rules.index import RULES
+from nb2ddp.rules.rule import Rule
 from tests.command import Command, files
 from tests.notebooks import CELLS, code, document, markdown, write
 
@@ -242,11 +243,25 @@ class TestAbout:
     def test_explain(self, command: Command, name: str) -> None:
         result = command("--explain", name)
         assert result.exit_code == 0
-        assert result.stdout.startswith("## DDP101: model-not-on-local-gpu\n")
-        assert "+    device_map = local_rank," in result.stdout
+        assert result.stdout.startswith("DDP101 model-not-on-local-gpu\n")
+        assert "  +    device_map = local_rank,\n" in result.stdout
+        assert "more examples: nb2ddp --explain DDP101 --all\n" in result.stdout
+        whole = command("--explain", name, "--all").stdout
+        assert len(whole) > len(result.stdout)
+        assert "Left alone:" in whole
+
+    @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
+    def test_explain_fits_a_screen(self, command: Command, rule: Rule) -> None:
+        lines = command("--explain", rule.code).stdout.splitlines()
+        assert len(lines) <= 40
+        assert lines[0] == f"{rule.code} {rule.name}"
+
+    def test_explain_is_coloured_on_a_terminal(self, command: Command) -> None:
+        assert "\x1b[32m" in command("--explain", "DDP101", color=True).stdout
+        assert "\x1b" not in command("--explain", "DDP101").stdout
 
     def test_explain_a_code_of_the_command(self, command: Command) -> None:
-        assert command("--explain", "DDP901").stdout.startswith("## DDP901: script-out-of-date\n")
+        assert command("--explain", "DDP901").stdout.startswith("DDP901 script-out-of-date\n")
 
     def test_explain_an_unknown_code(self, command: Command) -> None:
         result = command("--explain", "DDP999")
@@ -308,7 +323,9 @@ class TestWrongUsage:
             ("a.ipynb t.py --num-processes 0", "0 is not in the range x>=1"),
             ("a.ipynb t.py --num-processes two", "'two' is not a valid integer"),
             ("a.ipynb t.py --num-processes 3 --num-machines 2", "3 processes cannot be spread evenly over 2 machines"),
-            ("a.ipynb t.py --num-machines 2", "2 machines need the address of the one with rank 0"),
+            ("a.ipynb t.py --num-machines 2", "2 machines need the address of the one with rank 0 (--main-process-ip)"),
+            ("a.ipynb t.py --main-process-port 0 --num-processes 1", "--main-process-port has no effect on"),
+            ("a.ipynb t.py --launcher slurm --slurm time=x", "--slurm time must be minutes, H:MM:SS or D-HH:MM:SS"),
             ("a.ipynb t.py --mixed-precision fp32", "'fp32' is not one of 'no', 'fp16', 'bf16'"),
             ("a.ipynb t.py --per-device-batch-size 0", "0 is not in the range x>=1"),
             ("a.ipynb t.py --slurm time=1", "SLURM settings have no effect with the launcher 'accelerate'"),

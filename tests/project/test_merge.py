@@ -304,7 +304,7 @@ def script(cells: list[list[str]], setup: str = "import os") -> str:
     blocks = ["#!/usr/bin/env python\n# a as a script\n\n# %% Setup\n" + setup + "\n"]
     for number, cell in enumerate(cells, 1):
         title = "[markdown]" if cell[0].startswith("# text") else f"Cell {number}"
-        blocks.append(f"# %% {title}\n" + "".join(f"{line}\n" for line in cell))
+        blocks.append(f"# %% {title}\n" + "\n".join(cell).strip("\n") + "\n")
     return stamp.sign("\n".join(blocks), "nb2ddp a.ipynb")
 
 

@@ -322,7 +322,7 @@ def test_option() -> None:
     notebook = text(*CELLS)
     assert "train.requirements.txt" not in convert_source(notebook).files
     files = convert_source(notebook, "alpaca", options=Options(requirements=True)).files
-    assert lines(files["train.requirements.txt"]) == ["unsloth"]
+    assert lines(files["train.requirements.txt"]) == ["unsloth>=2026.7.1"]
 
 
 def test_nothing_is_written_for_a_notebook_that_installs_nothing() -> None:
@@ -336,9 +336,10 @@ def test_command(command: Command, tmp_path: Path) -> None:
     assert not (tmp_path / "t.requirements.txt").exists()
     assert command("a.ipynb", "t.py", "--check", "--requirements").exit_code == 1
     result = command("a.ipynb", "t.py", "--requirements")
-    assert "wrote t.requirements.txt" in result.stderr
+    assert "wrote t.py, t.requirements.txt" in result.stderr
+    assert "Install its packages with: pip install -r t.requirements.txt\n" in result.stderr
     assert "--requirements writes them" not in result.stderr
-    assert lines((tmp_path / "t.requirements.txt").read_text()) == ["unsloth"]
+    assert lines((tmp_path / "t.requirements.txt").read_text()) == ["unsloth>=2026.7.1"]
 
 
 def test_setting(command: Command, tmp_path: Path) -> None:

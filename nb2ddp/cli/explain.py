@@ -1,0 +1,55 @@
+"""Lay out what a code means for a terminal: the short form first, at most a screen of it."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+from collections.abc import Iterator
+from itertools import chain
+
+from click import style
+
+from nb2ddp.cli.docs import difference
+from nb2ddp.codes import Code
+from nb2ddp.rules.rule import Example, Rule
+
+#: How many lines the short form takes at most.
+LINES = 40
+_COLORS = {"+": "green", "-": "red"}
+
+
+def explained(each: Rule | Code, *, is_whole: bool = False) -> Iterator[str]:
+    """The lines about a rule, or a code of the command.
+
+    Args:
+        each: what to explain.
+        is_whole: all examples, however many lines they take.
+    """
+    width = min(shutil.get_terminal_size().columns, 100)
+    head = [style(f"{each.code} {each.name}", bold=True), ""]
+    for text in (each.summary, each.why):
+        head += [*textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False), ""]
+    examples = each.examples if isinstance(each, Rule) else ()
+    shown = [list(_example(example)) for example in sorted(examples, key=lambda example: example.after is None)]
+    if is_whole:
+        yield from chain(head, *shown)
+        return
+    yield from head
+    room, left = LINES - len(head) - 1, len(shown)
+    for lines in shown:
+        if len(lines) <= room:
+            yield from lines
+            room, left = room - len(lines), left - 1
+    if left:
+        more = "example" if left == 1 else "examples"
+        yield style(f"{left} more {more}: nb2ddp --explain {each.code} --all", dim=True)
+
+
+def _example(example: Example) -> Iterator[str]:
+    if example.after is not None:
+        for line in difference(example).split("\n"):
+            yield style(f"  {line}", fg=_COLORS.get(line[:1]))
+    else:
+        yield style("Reported:" if example.reported else "Left alone:", bold=True)
+        yield from (f"    {line}" for line in example.before.rstrip("\n").split("\n"))
+    yield ""

@@ -86,7 +86,10 @@ def _cells(text: str) -> list[_Cell]:
 
 
 def _alike(old: list[_Cell], new: list[_Cell]) -> Iterator[tuple[_Cell, _Cell]]:
-    """Cells that were changed, with what they became: the most similar one behind the last that was found."""
+    """Cells that were changed, with what they became: as many others, or the most similar one behind the last found."""
+    if len(old) == len(new):
+        yield from zip(old, new, strict=True)
+        return
     start = 0
     for cell in old:
         ratios = [_similarity(cell[1], each[1]) for each in new[start:]]

@@ -126,7 +126,10 @@ def test_two_settings_for_one_launch_file_are_refused(command: Command, tmp_path
         ("num-processes = 3\nnum-machines = 2", "tool.nb2ddp: 3 processes cannot be spread evenly over 2 machines"),
         ("per-device-batch-size = 0", "tool.nb2ddp: The per-device batch size must be at least 1, not 0."),
         ("mixed-precision = 'fp8'", "tool.nb2ddp: mixed_precision must be one of no, fp16, bf16, not 'fp8'."),
-        ("launcher = 'mpi'", "tool.nb2ddp: launcher must be one of accelerate, slurm, torchrun, not 'mpi'."),
+        (
+            "launcher = 'mpi'",
+            "tool.nb2ddp: launcher must be one of accelerate, notebook, slurm, torchrun, uv, not 'mpi'.",
+        ),
         ("fail-on = 'all'", "tool.nb2ddp: fail-on must be error, warning or note, not 'all'"),
         ("ignore = 'DDP101'", "tool.nb2ddp: ignore must be a list of strings, not 'DDP101'"),
         ("ignore = ['DDP999']", "There is no rule 'DDP999'"),

@@ -175,6 +175,7 @@ def test_keeps_every_untouched_line_byte_for_byte(path: Path) -> None:
             continue
         found = [d for d in result.diagnostics if d.location and d.location.cell == number]
         touched = {line for d in found if d.location for line in statement_lines(source, d.location.line)}
+        touched |= lines_of(result, number, "DDP306")
         left = iter(section.split("\n"))
         for line, text in enumerate(source.split("\n"), start=1):
             if line not in touched and text.strip():
@@ -307,17 +308,24 @@ def statement_lines(source: str, line: int) -> range:
 
 
 def lines_of(result: Converted, number: int, code: str) -> set[int]:
-    """The lines of the statements of a cell in which a rule found something, with the comments that lead to them."""
+    """The lines of the statements of a cell in which a rule found something, with the comments that speak of them.
+
+    These lead to them, or are the title of their cell's form; where nothing is left of a cell, they are all of it.
+    """
     source = result.cells[number]
+    lines = source.split("\n")
     found = {
         line
         for d in result.diagnostics
         if d.location and (d.location.cell, d.code) == (number, code)
         for line in statement_lines(source, d.location.line)
     }
+    if found and not result.sections.get(number, "").strip():
+        return set(range(1, len(lines) + 1))
     for line in sorted(found):
         above = line - 1
-        while above and source.split("\n")[above - 1].lstrip().startswith("#"):
+        while above and (not lines[above - 1].strip() or lines[above - 1].lstrip().startswith("#")):
             found.add(above)
             above -= 1
-    return found
+    titles = {line for line, text in enumerate(lines, start=1) if text.lstrip("# ").startswith("@title")}
+    return found | titles if found else found

@@ -206,7 +206,9 @@ def test_every_batch_is_split(path: Path) -> None:
             ast.unparse(keyword(call, "per_device_train_batch_size")),
             ast.unparse(keyword(call, "gradient_accumulation_steps")),
         }
-        assert names == {"per_device_batch", "accumulation"}, f"line {call.lineno}"
+        shared = "split_batches" in ast.unparse(keyword(call, "accelerator_config"))  # by accelerate, between processes
+        assert "per_device_batch" in names, f"line {call.lineno}"
+        assert shared or "accumulation" in names, f"line {call.lineno}"
 
 
 @every_script

@@ -49,37 +49,44 @@ def _split(program: Program, call: cst.Call) -> Iterator[Finding]:
     if unknown:
         yield Finding(call, unknown, severity=Severity.WARNING, todo=True)
         return
+    needs = _needs(program, call, family)
+    edits = tuple(_edits(program, call, given, needs))
+    yield Finding(call, "the global batch would grow with the number of processes", edits=edits, needs=needs)
+    yield from _doubts(program, call, given)
+
+
+def _edits(program: Program, call: cst.Call, given: list[Passed | None], needs: frozenset[Part]) -> Iterator[Edit]:
+    """Split the batch where it is written: on a line of its own above, or in place."""
+    tree = program.tree
+    family = tree.family(call.func)
     defaults = _defaults(program, call) or _DEFAULTS
     values = [tree.text(g.value) if g else d for g, d in zip(given, defaults, strict=True)]
     generations = _generations(program, call, family)
-    needs = _needs(program, call, family)
     others = [_needs(program, other, tree.family(other.func)) for other in program.training.arguments]
     kept = ["grows=False"] if Part.KEPT_BATCH in needs and any(Part.GPU_MEMORY in other for other in others) else []
     more = [generations] if generations else kept
     split = f"{program.name('split_batch')}({', '.join([*values, *more])})"
-    edits: list[Edit] = []
     holder = next((g.holder for g in given if g is not None), call)
     at_call = not all(_is_held_by(program, other, holder, values) for other in _sharers(program, call, holder))
     if _stands_alone(program, call):
         names = [program.name("per_device_batch"), program.name("accumulation")]
         holder = call if at_call else holder
         comment = _comment(program, values, "completions" if generations else "samples")
-        edits.append(InsertBefore(tree.statement(holder), f"{', '.join(names)} = {split}  # {comment}"))
+        yield InsertBefore(tree.statement(holder), f"{', '.join(names)} = {split}  # {comment}")
     else:
         names = [f"{split}[0]", f"{split}[1]"]
     for field, name in zip((PER_DEVICE, ACCUMULATION), names, strict=True):
-        edits.append(set_argument(tree, call, field, name, at_call))
+        yield set_argument(tree, call, field, name, at_call)
     steps = passed(tree, call, "steps_per_generation")
     if steps is not None and tree.literal(steps.value) is not None:
         scaled = f"{tree.text(steps.value)} * {names[1]} // {values[1]}"
-        edits.append(set_argument(tree, call, "steps_per_generation", scaled))
-    yield Finding(
-        call,
-        "the global batch would grow with the number of processes",
-        edits=tuple(edits),
-        needs=needs,
-    )
-    if family.endswith("KTOConfig"):
+        yield set_argument(tree, call, "steps_per_generation", scaled)
+
+
+def _doubts(program: Program, call: cst.Call, given: list[Passed | None]) -> Iterator[Finding]:
+    """What else in the arguments changes with the number of processes."""
+    tree = program.tree
+    if tree.family(call.func).endswith("KTOConfig"):
         yield Finding(
             call,
             "KTO compares the samples of one device with each other: use no more processes than leave 2 samples each",

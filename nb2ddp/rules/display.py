@@ -23,6 +23,13 @@ _TEXTS = frozenset({"Code", "HTML", "JSON", "Latex", "Markdown", "Math", "Pretty
 
 
 def find(program: Program) -> Iterator[Finding]:
+    yield from _calls(program)
+    yield from _imports(program)
+    yield from _uses(program)
+
+
+def _calls(program: Program) -> Iterator[Finding]:
+    """What is shown, and objects that are made to be shown."""
     tree = program.tree
     gone: list[tuple[int, int]] = []
     for call in tree.of(cst.Call):
@@ -52,7 +59,11 @@ def find(program: Program) -> Iterator[Finding]:
         message = f"{name.rsplit('.', 1)[-1]}(...) shows something in a notebook"
         used = statement is None and isinstance(tree.parents[call], cst.Assign)
         yield Finding(call, message, (edit,), severity=Severity.WARNING if used else None, todo=used)
-    yield from _imports(program)
+
+
+def _uses(program: Program) -> Iterator[Finding]:
+    """Names of IPython that stand for a value."""
+    tree = program.tree
     for name in tree.names_read:
         for use in tree.loads(name):
             owner = tree.parents[use]

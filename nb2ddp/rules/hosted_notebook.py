@@ -40,21 +40,7 @@ def find(program: Program) -> Iterator[Finding]:
         statement = program.alone(call)
         handled.append(tree.span(statement or call))
         if _SECRET.fullmatch(name) and call.args:
-            key = tree.literal(call.args[0].value)
-            owner = tree.parents[call]
-            if isinstance(owner, cst.Assign) and environ_key(tree, owner.targets[0].target) == key:
-                yield Finding(
-                    call,
-                    f"{name}(...) reads a secret of the hosted notebook: set it in the environment",
-                    (Remove(owner),),
-                )
-                continue
-            code = f'os.environ["{key}"]' if isinstance(key, str) else f"os.environ[{tree.text(call.args[0].value)}]"
-            yield Finding(
-                call,
-                f"{name}(...) reads a secret of the hosted notebook: set it in the environment",
-                (Replace(call, code),),
-            )
+            yield _secret(tree, call, name)
         elif statement is not None:
             yield Finding(call, f"{name}(...) is a service of the hosted notebook", (Remove(statement),))
         elif name == "kaggle_secrets.UserSecretsClient":
@@ -73,6 +59,17 @@ def find(program: Program) -> Iterator[Finding]:
             answer = "True" if " not in " in tree.text(comparison) else "False"
             yield Finding(comparison, "asks whether this is Colab: it is not", (Replace(comparison, answer),))
     yield from _folders(program, handled)
+
+
+def _secret(tree: Tree, call: cst.Call, name: str) -> Finding:
+    """Read a secret from the environment; where the notebook puts it there itself, that line goes."""
+    key, owner = tree.literal(call.args[0].value), tree.parents[call]
+    edit: Edit = Replace(
+        call, f'os.environ["{key}"]' if isinstance(key, str) else f"os.environ[{tree.text(call.args[0].value)}]"
+    )
+    if isinstance(owner, cst.Assign) and environ_key(tree, owner.targets[0].target) == key:
+        edit = Remove(owner)
+    return Finding(call, f"{name}(...) reads a secret of the hosted notebook: set it in the environment", (edit,))
 
 
 def _folders(program: Program, handled: list[tuple[int, int]]) -> Iterator[Finding]:

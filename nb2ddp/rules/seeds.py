@@ -63,6 +63,12 @@ def find(program: Program) -> Iterator[Finding]:
         message = f"{program.tree.text(node)} has another order in each process"
         yield Finding(node, message, needs=frozenset({Part.HASH_SEED}), fixed=True)
     yield from _own_order(program)
+    yield from _studies(program)
+    yield from _drawn_alone(program, drawing)
+
+
+def _studies(program: Program) -> Iterator[Finding]:
+    """Searches that each process would make on its own."""
     for call in program.execution.calls(_STUDY):
         if not _is_seeded(call):
             yield Finding(
@@ -72,6 +78,10 @@ def find(program: Program) -> Iterator[Finding]:
                 severity=Severity.WARNING,
                 todo=True,
             )
+
+
+def _drawn_alone(program: Program, drawing: list[cst.Call]) -> Iterator[Finding]:
+    """What moves the generators of one process alone, where something is drawn later."""
     chances = [call for call in program.execution.calls() if _draws(program, call) or _samples(program.tree, call)]
     for guard in program.placement.guards:
         inside = _run_in(program, guard, chances)

@@ -38,6 +38,22 @@ class Source:
         self._cells: list[Cell] = []
         #: The offsets in the source at which code cells begin.
         self.cell_starts: list[int] = []
+        masked = self._mask(notebook)
+        self._index = {cell.number: index for index, cell in enumerate(self._cells)}
+        for cell, source in zip(self._cells, masked, strict=True):
+            if beyond := excess(source):
+                raise NotebookError(
+                    f"the cell is too complex to be read: {beyond[1]}", Location(cell.number, beyond[0], 1)
+                )
+        try:
+            self.tree = Tree("".join(masked))
+        except (cst.ParserSyntaxError, cst.CSTValidationError, RecursionError):
+            raise self._syntax_error(masked) from None
+        if self._run_on(masked):
+            raise self._syntax_error(masked)
+
+    def _mask(self, notebook: Notebook) -> list[str]:
+        """The code cells with calls in the place of IPython's forms."""
         masked = []
         bound = frozenset(
             name
@@ -63,18 +79,7 @@ class Source:
             self.cell_starts.append(at)
             masked.append(result.source + "\n")
             at += len(masked[-1])
-        self._index = {cell.number: index for index, cell in enumerate(self._cells)}
-        for cell, source in zip(self._cells, masked, strict=True):
-            if beyond := excess(source):
-                raise NotebookError(
-                    f"the cell is too complex to be read: {beyond[1]}", Location(cell.number, beyond[0], 1)
-                )
-        try:
-            self.tree = Tree("".join(masked))
-        except (cst.ParserSyntaxError, cst.CSTValidationError, RecursionError):
-            raise self._syntax_error(masked) from None
-        if self._run_on(masked):
-            raise self._syntax_error(masked)
+        return masked
 
     def _run_on(self, masked: list[str]) -> bool:
         """True where a cell is Python only together with the next one, or with what follows its last backslash."""

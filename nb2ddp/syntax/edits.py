@@ -148,10 +148,6 @@ def resolve(tree: Tree, edits: Iterable[Edit], cells: Sequence[int] = ()) -> lis
     """
     edits = list(dict.fromkeys(edits))
     changes: list[Change] = []
-    keywords: dict[cst.Call, list[SetKeyword]] = defaultdict(list)
-    unpacked: dict[cst.Arg, list[SetUnpacked]] = defaultdict(list)
-    removals: list[Remove] = []
-    guards: list[Guard] = []
 
     def change(
         start: int, end: int, text: str, owner: tuple[int, int], shape: Shape = Shape.INLINE, rank: int = 0
@@ -159,49 +155,69 @@ def resolve(tree: Tree, edits: Iterable[Edit], cells: Sequence[int] = ()) -> lis
         changes.append(Change(start, end, (rank, len(changes)), text, owner, shape))
 
     for edit in edits:
-        if isinstance(edit, Replace):
-            change(*tree.span(edit.node), edit.text, tree.span(edit.node))
-        elif isinstance(edit, Wrap):
-            start, end = tree.span(edit.node)
-            change(start, start, edit.before, (start, end))
-            change(end, end, edit.after, (start, end))
-        elif isinstance(edit, SetKeyword):
-            if edit.name not in [other.name for other in keywords[edit.call]]:
-                keywords[edit.call].append(edit)
-        elif isinstance(edit, SetUnpacked):
+        for made in _changes(tree, edit):
+            change(*made)
+    for made in (*_unpack(tree, edits), *_keywords(tree, edits)):
+        change(*made)
+    removals = [edit for edit in edits if isinstance(edit, Remove)]
+    for start, end, text in _remove(tree, removals, [c.start for c in changes if c.shape is not Shape.INLINE]):
+        change(start, end, text, (start, end), Shape.GONE)
+    gone = {_whole(tree, removal.statement) for removal in removals}
+    guards = [edit for edit in edits if isinstance(edit, Guard)]
+    guards = [guard for guard in guards if guard.first not in gone or guard.first is not guard.last]
+    return _guarded(tree, _outermost(changes), _merged(tree, guards, cells))
+
+
+#: Start, end and text of a change, the span it belongs to, its shape and its rank.
+_Made = tuple[int, int, str, tuple[int, int], Shape, int]
+
+
+def _changes(tree: Tree, edit: Edit) -> Iterator[_Made]:
+    """The changes of an edit that concerns nothing but its own place."""
+    if isinstance(edit, Replace):
+        yield *tree.span(edit.node), edit.text, tree.span(edit.node), Shape.INLINE, 0
+    elif isinstance(edit, Wrap):
+        start, end = tree.span(edit.node)
+        yield start, start, edit.before, (start, end), Shape.INLINE, 0
+        yield end, end, edit.after, (start, end), Shape.INLINE, 0
+    elif isinstance(edit, InsertBefore):
+        start, indent = _line_of(tree, edit.statement)
+        yield start, start, _block(edit.text, indent), tree.span(edit.statement), Shape.ABOVE, 0
+    elif isinstance(edit, InsertAfter):
+        _, indent = _line_of(tree, edit.statement)
+        end = tree.line_end(_code_end(tree, edit.statement))
+        text = "\n" + _block(edit.text, indent)[:-1]
+        yield end, end, text, tree.span(edit.statement), Shape.BELOW, _rank(tree, edit.statement)
+    elif isinstance(edit, Cut) and edit.start < edit.end:
+        yield edit.start, edit.end, "", (edit.start, edit.end), Shape.GONE, 0
+
+
+def _unpack(tree: Tree, edits: list[Edit]) -> Iterator[_Made]:
+    """The changes that add to what calls unpack."""
+    unpacked: dict[cst.Arg, list[SetUnpacked]] = defaultdict(list)
+    for edit in edits:
+        if isinstance(edit, SetUnpacked):
             unpacked[edit.argument].append(edit)
-        elif isinstance(edit, InsertBefore):
-            start, indent = _line_of(tree, edit.statement)
-            change(start, start, _block(edit.text, indent), tree.span(edit.statement), Shape.ABOVE)
-        elif isinstance(edit, InsertAfter):
-            _, indent = _line_of(tree, edit.statement)
-            end = tree.line_end(_code_end(tree, edit.statement))
-            text = "\n" + _block(edit.text, indent)[:-1]
-            change(end, end, text, tree.span(edit.statement), Shape.BELOW, _rank(tree, edit.statement))
-        elif isinstance(edit, Cut):
-            if edit.start < edit.end:
-                change(edit.start, edit.end, "", (edit.start, edit.end), Shape.GONE)
-        elif isinstance(edit, Remove):
-            removals.append(edit)
-        else:
-            guards.append(edit)
     for argument, added in unpacked.items():
         items = "".join(f', "{item.name}": {item.value}' for item in added)
         start, end = tree.span(argument.value)
         if isinstance(argument.value, cst.Dict) and argument.value.elements:
             end = tree.span(argument.value.elements[-1])[1]
         else:
-            change(start, start, "{**", tree.span(argument))
+            yield start, start, "{**", tree.span(argument), Shape.INLINE, 0
             items += "}"
-        change(end, end, items, tree.span(argument))
+        yield end, end, items, tree.span(argument), Shape.INLINE, 0
+
+
+def _keywords(tree: Tree, edits: list[Edit]) -> Iterator[_Made]:
+    """The changes that pass keywords to calls, the first that is asked for under each name."""
+    keywords: dict[cst.Call, dict[str, SetKeyword]] = defaultdict(dict)
+    for edit in edits:
+        if isinstance(edit, SetKeyword):
+            keywords[edit.call].setdefault(edit.name, edit)
     for call, sets in keywords.items():
-        for start, end, text in _set_keywords(tree, call, sets):
-            change(start, end, text, tree.span(call))
-    for start, end, text in _remove(tree, removals, [c.start for c in changes if c.shape is not Shape.INLINE]):
-        change(start, end, text, (start, end), Shape.GONE)
-    gone = {_whole(tree, removal.statement) for removal in removals}
-    guards = [guard for guard in guards if guard.first not in gone or guard.first is not guard.last]
-    return _guarded(tree, _outermost(changes), _merged(tree, guards, cells))
+        for start, end, text in _set_keywords(tree, call, list(sets.values())):
+            yield start, end, text, tree.span(call), Shape.INLINE, 0
 
 
 def _rank(tree: Tree, statement: cst.CSTNode) -> int:

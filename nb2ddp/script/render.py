@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 from nb2ddp.facts.environment import gpu, settings, uses_unsloth
+from nb2ddp.facts.loading import ModelKind
 from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.randomness import seed
@@ -63,6 +64,7 @@ def setup(program: Program, needs: frozenset[Part], options: Options) -> str:
         settings={quoted(name): quoted(value) for name, value in settings(program).items()},
         uses_unsloth=with_unsloth,
         floors=floors(program) if with_unsloth else [],
+        warns_of_unused=program.model_kind is not ModelKind.DENSE_TEXT,
         tries_kernels=with_unsloth and tries_kernels(program),
         timeout=f"seconds={seconds}" if seconds % 3600 else f"hours={seconds // 3600}",
         grows=Part.GPU_MEMORY in needs and options.per_device_batch_size is None,

@@ -125,7 +125,7 @@ def test_failure_of_one_process_before_training(hub: Path, tmp_path: Path) -> No
 
 
 def test_wrong_version(tmp_path: Path, hub: Path) -> None:
-    """The guards of the setup block: every process ends, one line is said."""
+    """The floors of the setup block: every process ends, and says the same line."""
     job = prepare(hub, tmp_path / "job", Launch(processes=2))
     fixture = Path(__file__).resolve().parents[2] / "fixtures" / "constructs" / "grpo.ipynb"
     convert_file(fixture, job.work / "train.py")
@@ -137,5 +137,4 @@ def test_wrong_version(tmp_path: Path, hub: Path) -> None:
         wait_for(lambda: process.poll() is not None, START_SECONDS)
         assert ends(job, process, time.monotonic()) != 0
     said = [line for line in screen(job).splitlines() if "or newer is needed on several GPUs" in line]
-    assert len(said) == 1
-    assert "unsloth 2026.9.14" in said[0]
+    assert set(said) == {"unsloth 2026.9.14 or newer is needed on several GPUs"}

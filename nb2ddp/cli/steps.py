@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from nb2ddp.options import Launch
 from nb2ddp.project.files import Job
@@ -39,7 +40,8 @@ def _of_one(job: Job, result: Result) -> Iterator[str]:
     elif any(each.code == _INSTALLS for each in result.diagnostics):
         yield "The notebook installs packages: --requirements writes them beside the script."
     command = launch_command(job.options.launch, job.script.name)
-    yield f"Start it in {shlex.quote(str(job.script.parent))} with: {command}"
+    folder = "" if job.script.parent == Path() else f" in {shlex.quote(str(job.script.parent))}"
+    yield f"Start it{folder} with: {command}"
     if how_many := _processes(job.options.launch):
         yield how_many
 

@@ -27,7 +27,8 @@ def depends_on_shape(program: Program, config: cst.Call) -> bool:
     """True for training arguments whose per-device batch means more than how many samples a GPU takes at a time.
 
     Sentence encoders draw their negatives from it and classifiers pad within it; KTO compares its samples; rows that
-    are grouped by length are sorted in multiples of it; a mean over a micro-batch weighs its tokens by their number.
+    are grouped by length are sorted in multiples of it; a mean over a micro-batch weighs its tokens by their number; a
+    trainer with nothing to pad with takes rows of unequal length one by one alone.
     """
     tree = program.tree
     family = tree.family(config.func)
@@ -37,8 +38,20 @@ def depends_on_shape(program: Program, config: cst.Call) -> bool:
         or not family.startswith(("trl.", "unsloth.", "transformers."))
         or any(tree.literal(given.value) not in _UNSHAPED_VALUES for given in fields)
         or _has_own_loss(tree)
+        or _cannot_pad(program, config)
         or bool(_BALANCE.search(tree.source))
         or (program.model_kind in _MEANS and not family.endswith("SFTConfig"))
+    )
+
+
+def _cannot_pad(program: Program, config: cst.Call) -> bool:
+    """True for a batch of 1 of a plain trainer that has nothing to pad with: its default collator stacks rows."""
+    given = passed(program.tree, config, "per_device_train_batch_size")
+    alone = given is not None and program.tree.literal(given.value) in (1, "1")
+    padding = ("data_collator", "processing_class", "tokenizer")
+    return alone and any(
+        name in ("Trainer", "Seq2SeqTrainer") and not any(keyword(call, each) for each in padding)
+        for call, name in zip(program.training.trainers, program.training.trainer_classes, strict=True)
     )
 
 

@@ -86,7 +86,7 @@ def find(arguments: Sequence[str], *, any_file: bool = False) -> list[Input]:
             continue
         inputs = list(_of(argument))
         if not inputs:
-            raise InputError(f"{argument}: no notebook there")
+            raise InputError(f"{argument}: no notebook (.ipynb, marimo, percent or downloaded script) there")
         for each in inputs:
             found.setdefault(each.link or each.path.absolute(), each)
     return list(found.values())
@@ -102,7 +102,8 @@ def _of(argument: str) -> Iterator[Input]:
     elif path.exists() or path.is_symlink() or not _GLOB & set(argument):
         ending = path.suffix.lower()
         if ending not in (".ipynb", ".py") and not (ending in OTHER_FORMATS and path.exists()):
-            raise InputError(f"{argument}: not a notebook (.ipynb or .py) or a folder")
+            missing = "not a notebook (.ipynb or .py) or a folder" if path.exists() else "no such file or folder"
+            raise InputError(f"{argument}: {missing}")
         yield named(argument)
     else:
         root = _fixed_part(path)

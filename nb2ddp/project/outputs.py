@@ -66,9 +66,12 @@ def settle(path: Path, converted: str, recall: Recall, *, force: bool = False) -
 
 
 _FOREIGN = "{} is not a file of nb2ddp's (no line `convert again:`): name another, or --force replaces it"
-_UNKNOWN = "{} was edited by hand, and what nb2ddp wrote there is not known any more: --force replaces it"
+_UNKNOWN = (
+    "{} was edited by hand, and what nb2ddp wrote there is not known any more: convert to another name and carry the "
+    "edits over; --force replaces it"
+)
 _CONFLICT = (
-    "{}: the notebook changed where the file was edited by hand ({}). Take the notebook's lines there, convert again "
+    "{}: what is new stands where the file was edited by hand ({}). Take the new lines there, convert again "
     "and edit them anew; --force replaces the whole file"
 )
 

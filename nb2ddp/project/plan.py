@@ -78,8 +78,8 @@ def plan_one(argument: str | Path, script: Path, given: Mapping[str, Any], *, re
 def _script(each: Input, settings: Settings, given: Mapping[str, Any]) -> Path:
     if settings.output_dir is None:
         raise NoOutputError(
-            f"Say where the script of {each.path} goes: {shlex.join(['nb2ddp', str(each.path), 'train.py'])}, "
-            "or with --output-dir for several"
+            f"Say where the scripts go: {shlex.join(['nb2ddp', str(each.path.parent), '--output-dir', 'scripts'])} "
+            f"for a folder, {shlex.join(['nb2ddp', str(each.path), 'train.py'])} for one notebook"
         )
     # A root from the file belongs to an output folder from the file.
     root = settings.root if "output-dir" not in given or "root" in given else None

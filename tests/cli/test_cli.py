@@ -99,7 +99,7 @@ class TestOneNotebook:
         text = (tmp_path / "t.sbatch").read_text()
         assert "#SBATCH --time=2:00:00" in text
         assert "module load cuda" in text
-        assert result.stderr.endswith("Start it in . with: sbatch t.sbatch\n")
+        assert result.stderr.endswith("Start it with: sbatch t.sbatch\n")
 
     def test_ignore_and_select_leave_rules_out(self, command: Command, tmp_path: Path) -> None:
         write(tmp_path / "a.ipynb")
@@ -313,7 +313,7 @@ class TestWrongUsage:
         ("arguments", "message"),
         [
             ("", "Which notebook? For example: nb2ddp finetune.ipynb train.py"),
-            ("sub", "Say where the script of sub/a.ipynb goes: nb2ddp sub/a.ipynb train.py, or with"),
+            ("sub", "Say where the scripts go: nb2ddp sub --output-dir scripts for a folder, nb2ddp"),
             ("a.ipynb b.ipynb -o out.py", "out.py takes the script of one notebook; for several name a folder"),
             ("a.ipynb b.ipynb", "An output never ends in .ipynb, so b.ipynb is taken for an input"),
             ("a.ipynb a.ipynb", "An output never ends in .ipynb, so a.ipynb is taken for an input"),
@@ -335,9 +335,9 @@ class TestWrongUsage:
             ("a.ipynb t.py --ignore DDP109", "There is no rule 'DDP109'; did you mean DDP"),
             ("a.ipynb t.py --num-proceses 4", "No such option '--num-proceses'"),
             ("a.ipynb t.py --format xml", "'xml' is not one of"),
-            ("empty --output-dir out", "empty: no notebook there"),
-            ("none/*.ipynb --output-dir out", "none/*.ipynb: no notebook there"),
-            ("a.ipynb readme.md --output-dir out", "readme.md: not a notebook (.ipynb or .py) or a folder"),
+            ("empty --output-dir out", "empty: no notebook (.ipynb"),
+            ("none/*.ipynb --output-dir out", "none/*.ipynb: no notebook (.ipynb"),
+            ("a.ipynb readme.md --output-dir out", "readme.md: no such file or folder"),
             ("a.ipynb sub/a.ipynb --output-dir out", "a.ipynb and sub/a.ipynb would both become out/a.py"),
             ("a.ipynb sub --output-dir out", "a.ipynb and sub/a.ipynb would both become out/a.py"),
             ("a.ipynb --output-dir out --root sub", "a.ipynb: not below the root"),

@@ -130,9 +130,7 @@ class TestCommand:
             result = command("a.ipynb", "--num-processes", "8", *mode)
             assert result.exit_code == 2
             shown = result.stdout + result.stderr
-            assert (
-                "a.ipynb: DDP905 error: a.py: the notebook changed where the file was edited by hand (cell 4)" in shown
-            )
+            assert "a.ipynb: DDP905 error: a.py: what is new stands where the file was edited by hand (cell 4)" in shown
             assert '\nmodel.save_pretrained("mine")\n' in result.stdout
             assert '\nmodel.save_pretrained("theirs")\n' in result.stdout
             assert (tmp_path / "a.py").read_text() == edited

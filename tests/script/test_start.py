@@ -210,3 +210,20 @@ class TestSplitForTheGpu:
         source = convert_source(text(*CELLS[1:]), options=Options(per_device_batch_size=size)).files["train.py"]
         assert split_batch(source, 1, 150.1)(2, 4) == expected
         assert "OutOfMemory" not in source
+
+
+@pytest.mark.parametrize(
+    ("size", "arguments", "grows"),
+    [(1, "", False), (2, "", True), (1, ", data_collator = pad", True), (1, ", processing_class = tokenizer", True)],
+)
+def test_rows_that_nothing_pads_go_one_by_one_where_the_notebook_sends_them_so(
+    size: int, arguments: str, grows: bool
+) -> None:
+    """Without collator and tokenizer a Trainer stacks its rows, which fails where they are of unequal length."""
+    trains = (
+        "from transformers import Trainer, TrainingArguments\n"
+        f"args = TrainingArguments(per_device_train_batch_size = {size}, gradient_accumulation_steps = 4)\n"
+        f"Trainer(model = model, train_dataset = rows, args = args{arguments}).train()"
+    )
+    source = convert_source(text(*CELLS[:2], trains)).files["train.py"]
+    assert ("total_memory" in source) == grows

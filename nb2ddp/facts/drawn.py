@@ -157,10 +157,13 @@ def _is_numpy(program: Program, name: str, place: cst.CSTNode) -> bool:
 
 
 def _is_written(program: Program, place: cst.CSTNode, text: str) -> bool:
-    """True where the same cell writes the same to a file of its own."""
-    cell = program.cell_at(program.tree.start(place)).number
+    """True where the same cell writes the same to a file of its own, which nothing else writes over."""
+    tree = program.tree
+    cell = program.cell_at(tree.start(place)).number
+    writing = [call for call in program.execution.calls(does=Does.WRITE) if call.args]
+    files = [tree.text(call.args[0].value) for call in writing]
     return any(
-        text in [program.tree.text(each.value) for each in call.args]
-        for call in program.execution.calls(does=Does.WRITE)
-        if program.cell_at(program.tree.start(call)).number == cell
+        text in [tree.text(each.value) for each in call.args] and files.count(file) == 1
+        for call, file in zip(writing, files, strict=True)
+        if program.cell_at(tree.start(call)).number == cell
     )

@@ -146,6 +146,38 @@ for text in texts:
 """,
         ),
         Example(
+            """\
+import numpy as np
+import soundfile as sf
+from IPython.display import Audio, display
+trainer.train()
+sf.write("speech.wav", audio, 24000)
+display(Audio(audio, rate = 24000))
+# %%
+sf.write("speech.wav", audio, 24000)
+# %%
+sf.write("song.wav", song, 24000)
+display(Audio(song, rate = 24000))
+""",
+            """\
+import numpy as np
+import soundfile as sf
+from IPython.display import Audio, display
+trainer.train()
+sf.write("speech.wav", audio, 24000)
+import wave
+
+waveform = np.asarray(audio, dtype=float)
+with wave.open("audio_1.wav", "wb") as file:
+    file.setparams((1, 2, 24000, 0, "NONE", ""))
+    file.writeframes((waveform / abs(waveform).max() * 32767).astype("<i2").tobytes())
+# %%
+sf.write("speech.wav", audio, 24000)
+# %%
+sf.write("song.wav", song, 24000)
+""",
+        ),
+        Example(
             "import matplotlib.pyplot as plt\nplt.savefig(path)\nplt.show()\n",
             "import matplotlib.pyplot as plt\nplt.savefig(path)\nplt.close()\n",
         ),

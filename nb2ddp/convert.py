@@ -21,6 +21,7 @@ from nb2ddp.notebook.magics import PLACEHOLDER
 from nb2ddp.notebook.reader import Places, read_notebook
 from nb2ddp.options import Options, OptionsError
 from nb2ddp.results import Conversion, Location, NotebookError
+from nb2ddp.rules import no_training
 from nb2ddp.rules.engine import refuse, rewrite
 from nb2ddp.rules.index import RULES
 from nb2ddp.rules.suppress import Suppressions
@@ -31,6 +32,8 @@ from nb2ddp.script.render import script, setup
 from nb2ddp.script.stamp import sign_all
 from nb2ddp.script.versions import floors
 
+#: The rule that refuses a notebook which trains nothing.
+NO_TRAINING = no_training.RULE.code
 #: NUL, and halves of characters, which JSON can spell and UTF-8 cannot.
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
 
@@ -183,7 +186,9 @@ def _line_text(notebook: Notebook, location: Location | None) -> str:
 
 
 def _check_text(notebook: Notebook) -> None:
-    """Refuse characters that no Python file can hold, and the name that this program needs for itself."""
+    """Refuse a notebook without code, characters that no Python file can hold, and the name kept for this program."""
+    if not any(cell.kind == "code" and cell.source.strip() for cell in notebook.cells):
+        raise NotebookError("there is no code in it, and so no training", code=NO_TRAINING)
     for cell in notebook.cells:
         if found := _UNWRITABLE.search(cell.source):
             raise NotebookError(f"the character {found[0]!r} cannot stand in a script", _at(cell, found.start()))

@@ -38,7 +38,7 @@ _NOTHING = (
 
 def find(program: Program) -> Iterator[Finding]:
     training, module = program.training, program.tree.module
-    if training.events or not module.body or backward_calls(program):  # DDP003
+    if training.events or not module.body or backward_calls(program):  # nothing to point at; DDP003
         return
     if training.calls:
         yield Finding(training.calls[0], "this training stands in a function that the notebook never calls")

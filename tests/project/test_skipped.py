@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.command import Command
-from tests.notebooks import write
+from tests.notebooks import code, markdown, write
 
 LOOP = "for batch in loader:\n    loss = model(**batch).loss\n    loss.backward()"
 
@@ -32,3 +34,18 @@ def test_it_is_refused_where_it_is_named(command: Command, tmp_path: Path, cell:
     assert code in result.stdout
     assert "1 failed; 1 error" in result.stderr
     assert not (tmp_path / "out.py").exists()
+
+
+@pytest.mark.parametrize("cells", [[], [markdown("# Only words")], ["", "\n"]], ids=["none", "markdown", "blank"])
+def test_a_notebook_without_code_trains_nothing(cells: list[Any], command: Command, tmp_path: Path) -> None:
+    empty = {"nbformat": 4, "nbformat_minor": 4, "metadata": {}}
+    made = [code(cell) if isinstance(cell, str) else cell for cell in cells]
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.ipynb").write_text(json.dumps({**empty, "cells": made}))
+    refused = command("in/a.ipynb", "t.py")
+    assert refused.exit_code == 2
+    assert "DDP002 error: there is no code in it" in refused.stdout
+    assert not (tmp_path / "t.py").exists()
+    write(tmp_path / "in" / "b.ipynb")
+    assert command("in", "-o", "out").exit_code == 0
+    assert [path.name for path in (tmp_path / "out").glob("*.py")] == ["b.py"]

@@ -22,6 +22,7 @@ from nb2ddp.rehearsal.stage import rows
 from nb2ddp.rehearsal.stage.files import Tables
 from nb2ddp.rehearsal.stage.log import Log
 from nb2ddp.rehearsal.verdict import Place, Row, State, judge
+from tests.notebook.test_marimo import TRAINING
 
 from .e2e.faults import FAULTS, FOLDER, GOOD
 
@@ -263,3 +264,16 @@ def test_rows_are_of_the_kinds_that_their_columns_say(tmp_path: Path) -> None:
     assert rows.columns_of("someone/Alpaca-like", []) == rows.PUBLIC["alpaca"]
     assert rows.columns_of("someone/alpaca-gpt4-korean", []) == rows.PUBLIC["alpaca-gpt4-korean"]
     assert rows.columns_of("someone/else", ["prompt", "label"]) == {"prompt": "text", "label": "label"}
+
+
+def test_marimo_notebooks_are_converted_and_exported_scripts_are_not(tmp_path: Path) -> None:
+    from nb2ddp.cli.rehearse import _script
+
+    marimo, exported, scratch = tmp_path / "a.py", tmp_path / "b.py", tmp_path / "scratch"
+    scratch.mkdir()
+    marimo.write_text(TRAINING)
+    exported.write_text("# In[1]:\n\n\ntrainer.train()\n")
+    made = _script(marimo, scratch)
+    assert made == scratch / "a.py"
+    assert "# %% Distributed setup" in made.read_text()
+    assert _script(exported, scratch) == exported

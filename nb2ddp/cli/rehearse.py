@@ -99,17 +99,24 @@ def run(
 
 
 def _script(path: Path, scratch: Path) -> Path:
-    """The script to rehearse: `path`, or what its conversion writes."""
+    """The script to rehearse: `path`, or what the conversion of a notebook writes, marimo's included.
+
+    Another .py is a script as it stands, also one that was exported from a notebook.
+    """
     from nb2ddp.rehearsal.plan import PlanError
 
-    if path.suffix.lower() == ".py" or not path.exists():
+    if not path.exists():
         return path
     from nb2ddp.convert import convert_source
+    from nb2ddp.notebook.marimo import is_marimo
     from nb2ddp.results import NotebookError
 
     script = scratch / f"{path.stem}.py"
     try:
-        done = convert_source(path.read_text(encoding="utf-8"), path.stem, script.name)
+        text = path.read_text(encoding="utf-8")
+        if path.suffix.lower() == ".py" and not is_marimo(text):
+            return path
+        done = convert_source(text, path.stem, script.name, file_name=path.name)
     except (NotebookError, UnicodeDecodeError) as error:
         raise PlanError(str(error)) from None
     script.write_text(done.files[script.name], encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import re
 from collections.abc import Iterator
 from functools import cached_property
@@ -85,7 +86,18 @@ class Installs:
 
     def covers(self, node: cst.CSTNode) -> bool:
         """True for a node inside one of these statements."""
-        return node in self.statements or any(above in self.statements for above in self._tree.ancestors(node))
+        start = self._tree.start(node)
+        at = bisect.bisect_right(self._spans, start, key=lambda span: span[0]) - 1
+        return at >= 0 and start < self._spans[at][1]
+
+    @cached_property
+    def _spans(self) -> list[tuple[int, int]]:
+        """Where these statements stand, the outermost of those inside one another."""
+        found: list[tuple[int, int]] = []
+        for start, end in sorted(map(self._tree.span, self.statements), key=lambda span: (span[0], -span[1])):
+            if not found or start >= found[-1][1]:
+                found.append((start, end))
+        return found
 
     # -- what installs --------------------------------------------------------------------------------------
 

@@ -12,40 +12,9 @@ import csv
 import random
 from pathlib import Path
 
+from nb2ddp.rehearsal.stage.models import CHATML, ERNIE, GEMMA, GEMMA4, GRANITE, HARMONY, LLAMA3, MISTRAL, MUSE
+
 from .hub import WORDS, Data, Model, Row, build_datasets, build_models, conversation_row, instruction_row, sentences
-
-# The text of a message, whether it is given as a string or as a list of parts.
-CONTENT = (
-    "{% if message['content'] is string %}{{ message['content'] }}{% else %}"
-    "{% for part in message['content'] %}{{ part['text'] if 'text' in part else '' }}{% endfor %}{% endif %}"
-)
-
-
-def chat_template(before: str, after: str, answers: str = "assistant") -> str:
-    """Each message between `before` and `after`, with its role, or `answers` for the assistant's, in place of ROLE."""
-    role = f"{{{{ message['role'].replace('assistant', '{answers}') }}}}"
-    return (
-        "{% for message in messages %}" + before.replace("ROLE", role) + CONTENT + after + "{% endfor %}"
-        "{% if add_generation_prompt %}" + before.replace("ROLE", answers) + "{% endif %}"
-    )
-
-
-CHATML = chat_template("<|im_start|>ROLE\n", "<|im_end|>\n")
-LLAMA3 = chat_template("<|start_header_id|>ROLE<|end_header_id|>\n\n", "<|eot_id|>")
-GEMMA = chat_template("<start_of_turn>ROLE\n", "<end_of_turn>\n", "model")
-GEMMA4 = chat_template("<|turn>ROLE\n", "<turn|>\n", "model")
-GRANITE = chat_template("<|start_of_role|>ROLE<|end_of_role|>", "<|end_of_text|>\n")
-HARMONY = chat_template("<|start|>ROLE<|message|>", "<|end|>", "assistant<|channel|>final")
-MUSE = chat_template("<|start|>ROLE<|message|>", "<|end|>", "assistant to=user")
-MISTRAL = (
-    "{% for message in messages %}{% if message['role'] == 'user' %}[INST]" + CONTENT + "[/INST]"
-    "{% else %}" + CONTENT + "</s>{% endif %}{% endfor %}"
-)
-ERNIE = (
-    "{% for message in messages %}{% if message['role'] == 'user' %}User: {% else %}Assistant: {% endif %}"
-    + CONTENT
-    + "{{ '\\n' }}{% endfor %}{% if add_generation_prompt %}Assistant: {% endif %}"
-)
 
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
 MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 32, "mamba_d_state": 16, "mamba_chunk_size": 32}

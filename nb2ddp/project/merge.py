@@ -1,14 +1,14 @@
-"""Merge a person's edits of a script with what its notebook converts to now, by `git merge-file`."""
+"""Merge a person's edits of a script with what its notebook converts to now: a three-way merge, as git's.
+
+It is done here, so that it is the same on every machine, whether git is there or not.
+"""
 
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final
 
 from nb2ddp.script import stamp
@@ -23,12 +23,7 @@ _ENDS: Final = re.compile("\x1eend of [^\x1e]*\x1e\n")
 _SAME_CELL: Final = 0.4
 #: Number and code of a cell.
 _Cell = tuple[str, str]
-_START_OF_CONFLICT: Final = "<<<<<<< "
-_END_OF_CONFLICT: Final = ">>>>>>> "
-
-
-class MergeError(Exception):
-    """Texts that cannot be merged at all; the message says why."""
+_Lines = list[str]
 
 
 @dataclass(frozen=True)
@@ -56,15 +51,19 @@ def merge(base: str, edited: str, converted: str) -> Merged:
         base: the file as nb2ddp wrote it.
         edited: what a person made of it.
         converted: what the notebook converts to now.
-
-    Raises:
-        MergeError: git is not there, or cannot merge these texts.
     """
     numbers = _renumbering(base, converted)
-    texts = [_prepared(edited, numbers), _prepared(base, numbers), _prepared(converted, {})]
-    text = _ENDS.sub("", _merge_file(texts))
-    conflicts = tuple(_conflicts(text))
-    return Merged(text if conflicts else stamp.copy(converted, text), conflicts)
+    texts = (_prepared(base, numbers), _prepared(edited, numbers), _prepared(converted, {}))
+    merged: _Lines = []
+    conflicts: list[Conflict] = []
+    for was, mine, new in _regions(*(text.split("\n") for text in texts)):
+        if was == mine or mine == new:
+            merged += new
+        elif was == new:
+            merged += mine
+        else:
+            conflicts.append(Conflict(_cell_of(merged), _shown(was, mine, new)))
+    return Merged(stamp.copy(converted, _ENDS.sub("", "\n".join(merged))), tuple(conflicts))
 
 
 def _renumbering(base: str, converted: str) -> dict[str, str]:
@@ -116,30 +115,32 @@ def _prepared(text: str, numbers: dict[str, str]) -> str:
     return "".join(lines)
 
 
-def _merge_file(texts: list[str]) -> str:
-    with TemporaryDirectory(prefix="nb2ddp-") as folder:
-        names = ["edited", "as it was written", "converted now"]
-        for name, text in zip(names, texts, strict=True):
-            Path(folder, name).write_bytes(text.encode("utf-8", "surrogateescape"))
-        labels = [word for name in names for word in ("-L", name)]
-        command = ["git", "merge-file", "--stdout", "--diff3", *labels, *names]
-        try:
-            done = subprocess.run(command, cwd=folder, capture_output=True, check=False)
-        except OSError:
-            raise MergeError("git, which merges, is not installed") from None
-    if done.returncode > 127:  # below, it counts the conflicts
-        raise MergeError(done.stderr.decode("utf-8", "replace").strip() or "git cannot merge the file")
-    return done.stdout.decode("utf-8", "surrogateescape")
+def _regions(was: _Lines, mine: _Lines, new: _Lines) -> Iterator[tuple[_Lines, _Lines, _Lines]]:
+    """Three texts cut at the runs of lines that all of them hold: what lies before each run, then the run itself."""
+    ends = (0, 0, 0)
+    for start, size in _common(was, mine, new):
+        yield was[ends[0] : start[0]], mine[ends[1] : start[1]], new[ends[2] : start[2]]
+        ends = (start[0] + size, start[1] + size, start[2] + size)
+        yield (was[start[0] : ends[0]],) * 3
 
 
-def _conflicts(text: str) -> Iterator[Conflict]:
-    cell = ""
-    lines: list[str] = []
-    for line in text.split("\n"):
-        if match := _CODE.match(line):
-            cell = match[1]
-        if lines or line.startswith(_START_OF_CONFLICT):
-            lines.append(line)
-        if lines and line.startswith(_END_OF_CONFLICT):
-            yield Conflict(cell, "\n".join(lines))
-            lines = []
+def _common(was: _Lines, mine: _Lines, new: _Lines) -> Iterator[tuple[tuple[int, int, int], int]]:
+    """Where each run that all hold begins in each of them, and how long it is; last, the empty one at their ends."""
+    to_mine, to_new = (SequenceMatcher(None, was, other, autojunk=False).get_matching_blocks() for other in (mine, new))
+    for one in to_mine:
+        for other in to_new:
+            start = max(one.a, other.a)
+            size = min(one.a + one.size, other.a + other.size) - start
+            if size > 0:
+                yield (start, one.b + start - one.a, other.b + start - other.a), size
+    yield (len(was), len(mine), len(new)), 0
+
+
+def _cell_of(lines: _Lines) -> str:
+    """The number of the code cell that lines end in; empty before the first."""
+    return next((match[1] for line in reversed(lines) if (match := _CODE.match(line))), "")
+
+
+def _shown(was: _Lines, mine: _Lines, new: _Lines) -> str:
+    sides = ["<<<<<<< edited", *mine, "||||||| as it was written", *was, "=======", *new, ">>>>>>> converted now"]
+    return _ENDS.sub("", "\n".join(sides))

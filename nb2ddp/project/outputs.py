@@ -14,7 +14,7 @@ from pathlib import Path
 from nb2ddp.codes import CONFLICT, EDITED, FOREIGN, OTHER_SETTINGS, STALE
 from nb2ddp.project import files
 from nb2ddp.project.files import Job
-from nb2ddp.project.merge import Conflict, MergeError, merge
+from nb2ddp.project.merge import Conflict, merge
 from nb2ddp.results import Conversion, Diagnostic, Result, Severity, Status
 from nb2ddp.script import stamp
 from nb2ddp.script.launch import CONFIG_NAME
@@ -79,11 +79,7 @@ _CONFLICT = (
 def _merged(path: Path, before: str, converted: str, base: str | None) -> Output:
     if base is None:
         return Output(path, before, before, is_edited=True, refusal=CONFLICT.found(_UNKNOWN.format(path)))
-    try:
-        merged = merge(base, before, converted)
-    except MergeError as error:
-        refusal = CONFLICT.found(f"{path} was edited by hand, and cannot be merged ({error}): --force replaces it")
-        return Output(path, before, before, is_edited=True, refusal=refusal)
+    merged = merge(base, before, converted)
     if merged.conflicts:
         cells = dict.fromkeys(f"cell {each.cell}" if each.cell else "its first lines" for each in merged.conflicts)
         refusal = CONFLICT.found(_CONFLICT.format(path, ", ".join(cells)))

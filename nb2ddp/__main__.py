@@ -1,6 +1,272 @@
-"""`python -m nb2ddp` is the command."""
+"""The command. What takes long to import is imported when it is needed."""
 
-from nb2ddp.cli.main import main
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from nb2ddp import __version__
+from nb2ddp.options import SETTINGS, LaunchError, OptionsError, Slurm, as_typed, slurm_table
+from nb2ddp.settings import Setting
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_SECTIONS = ("Where to", "What to do", "Training job", "Findings", "Other")
+_EXAMPLES = """\
+\b
+Examples:
+  nb2ddp finetune.ipynb                           convert one notebook into finetune.py
+  nb2ddp finetune.ipynb train.py                  the same, into train.py
+  nb2ddp finetune.ipynb train.py --diff           show what would change in the files
+  nb2ddp finetune.ipynb train.py --rewrites       show what differs from the notebook's code
+  nb2ddp notebooks --output-dir scripts           convert a folder
+  nb2ddp notebooks --output-dir scripts --check   in CI: is every script up to date?
+  nb2ddp finetune.ipynb train.py --num-processes 8 --launcher slurm
+  nb2ddp --explain DDP101                         why a finding matters
+
+\b
+Exit code: 0 done; 1 a script is out of date, or findings of the --fail-on level;
+2 a notebook or a file failed, or wrong usage. Settings for a whole project go
+into [tool.nb2ddp] of pyproject.toml.
+"""
+
+
+class _Option(click.Option):
+    """An option with the section of the help that it belongs to."""
+
+    def __init__(self, *arguments: Any, section: str = "Other", **attributes: Any) -> None:
+        super().__init__(*arguments, **attributes)
+        self.section = section
+
+
+class _Command(click.Command):
+    """A command whose help lists its options by topic, and that hands `rehearse ...` on to the command of that name."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Take the words after `rehearse` for those of `nb2ddp rehearse`."""
+        if args[:1] != ["rehearse"]:
+            return super().make_context(info_name, args, parent, **extra)
+        from nb2ddp.cli.rehearse import rehearse
+
+        return rehearse.make_context(f"{info_name} rehearse", args[1:], parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Do what the context's own command does."""
+        return super().invoke(ctx) if ctx.command is self else ctx.command.invoke(ctx)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write one list of options for each section."""
+        for section in _SECTIONS:
+            rows = [
+                row
+                for option in self.get_params(ctx)
+                if isinstance(option, click.Option)
+                and getattr(option, "section", "Other") == section
+                and (row := option.get_help_record(ctx))
+            ]
+            if rows:
+                with formatter.section(section):
+                    formatter.write_dl(rows)
+
+
+class _Number(click.IntRange):
+    """A whole number, or one of a setting's words."""
+
+    def __init__(self, each: Setting) -> None:
+        super().__init__(each.least, each.most)
+        self.words = each.words
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Take a word as it is, and anything else for a number."""
+        return value if value in self.words else super().convert(value, param, ctx)
+
+
+def _option(section: str, *names: str, **attributes: Any) -> Callable[[_Function], _Function]:
+    return click.option(*names, cls=_Option, section=section, **attributes)
+
+
+def _codes(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> list[str] | None:
+    """Codes from an option that takes several, with commas or repeated."""
+    codes = [code.strip().upper() for value in values for code in value.split(",")]
+    for code in codes:
+        if not code.startswith("DDP"):
+            raise click.BadParameter(f"{code!r} is not a code such as DDP101 or DDP3.")
+    return codes or None
+
+
+def _slurm(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, Any] | None:
+    try:
+        return slurm_table(values) or None
+    except LaunchError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def _texts(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> list[str] | None:
+    return list(values) or None
+
+
+#: What makes one value of an option that may be repeated.
+_CALLBACKS = {frozenset: _codes, Slurm: _slurm, tuple: _texts}
+
+
+def _declared(each: Setting) -> Callable[[_Function], _Function]:
+    """The option of a setting that pyproject.toml has too. None means that it was not given."""
+    more: dict[str, Any] = {"metavar": each.metavar, "help": each.help, "default": None}
+    if each.choices:
+        more |= {"type": click.Choice(each.choices), "metavar": None}
+    elif each.kind is int:
+        more["type"] = _Number(each)
+    elif each.kind is Path:
+        more["type"] = click.Path(path_type=Path, file_okay=False)
+    elif each.kind in _CALLBACKS:
+        more |= {"multiple": True, "callback": _CALLBACKS[each.kind]}
+    flag = f"{each.option}/--no-{each.key}" if each.kind is bool else each.option
+    return _option(each.section, *([each.short] if each.short else []), flag, **more)
+
+
+def _settings(function: _Function) -> _Function:
+    for each in reversed(SETTINGS):
+        function = _declared(each)(function)
+    return function
+
+
+def _complete_code(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    from nb2ddp.codes import OWN_CODES
+    from nb2ddp.rules.index import RULES
+
+    return [code for code in sorted([*OWN_CODES, *(r.code for r in RULES)]) if code.startswith(incomplete.upper())]
+
+
+def _explain(ctx: click.Context, value: str, *, is_whole: bool) -> None:
+    from nb2ddp.cli.explain import explained
+    from nb2ddp.codes import OWN_CODES, Code
+    from nb2ddp.rules.index import RULES
+    from nb2ddp.rules.rule import Rule
+
+    known: list[Rule | Code] = [*RULES, *OWN_CODES.values()]
+    found = next((each for each in known if value.upper() == each.code or value == each.name), None)
+    if found is None:
+        raise click.BadParameter(f"there is no rule {value!r}; nb2ddp --list-rules lists them.", ctx)
+    for line in explained(found, is_whole=is_whole):
+        click.echo(line)
+
+
+def _list_rules(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if not value or ctx.resilient_parsing:
+        return
+    from nb2ddp.codes import OWN_CODES
+    from nb2ddp.rules.index import RULES
+
+    lines = [f"{own.code}  {own.name:<32} {own.summary}" for own in OWN_CODES.values()]
+    lines += [f"{rule.code}  {rule.name:<32} {rule.summary}" for rule in RULES]
+    for line in sorted(lines):
+        click.echo(line)
+    ctx.exit()
+
+
+@click.command(
+    cls=_Command,
+    epilog=_EXAMPLES,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.argument("paths", nargs=-1, metavar="INPUT... [OUTPUT.py]")
+@_option("What to do", "--check", is_flag=True, help="Write nothing; exit with 1 if a script is out of date.")
+@_option("What to do", "--diff", is_flag=True, help="Write nothing; show what would change in the files.")
+@_option(
+    "What to do",
+    "--rewrites",
+    is_flag=True,
+    help="Write nothing; show the script as a diff from the notebook's own code.",
+)
+@_option(
+    "What to do", "--force", is_flag=True, help="Replace files that were edited by hand, or are not nb2ddp's, too."
+)
+@_option(
+    "What to do",
+    "--hook",
+    is_flag=True,
+    help="For pre-commit: exit with 1 and the `git add` line where something was written.",
+)
+@_option(
+    "Findings",
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "github", "sarif"]),
+    default="text",
+    help="How to print findings (default text).",
+)
+@_option(
+    "Findings",
+    "--summary-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Append a Markdown table, as for $GITHUB_STEP_SUMMARY.",
+)
+@_option(
+    "Findings",
+    "--report",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="PAGE.html",
+    help="Write a page that shows cells beside the script, with what was done and why.",
+)
+@_option("Findings", "-q", "--quiet", is_flag=True, help="Print errors only.")
+@_option("Findings", "-v", "--verbose", is_flag=True, help="Print notes too: everything that was rewritten.")
+@_option("Findings", "--all", "is_whole", is_flag=True, help="With --explain: all examples.")
+@_option(
+    "Findings",
+    "--explain",
+    metavar="CODE",
+    shell_complete=_complete_code,
+    help="Say what a code means, with an example.",
+)
+@_option(
+    "Findings",
+    "--list-rules",
+    is_flag=True,
+    callback=_list_rules,
+    is_eager=True,
+    expose_value=False,
+    help="List all codes.",
+)
+@_option("Other", "-j", "--jobs", type=click.IntRange(1), metavar="N", help="Processes that convert (default: cores).")
+@_option("Other", "--no-cache", is_flag=True, help="Convert anew what was converted before.")
+@_option("Other", "--isolated", is_flag=True, help="Do not read pyproject.toml.")
+@_settings
+@click.version_option(__version__, prog_name="nb2ddp", message="%(prog)s %(version)s")
+@click.pass_context
+def main(ctx: click.Context, /, paths: tuple[str, ...], explain: str | None, is_whole: bool, **options: Any) -> None:
+    """Turn Unsloth fine-tuning notebooks into scripts that train on several GPUs with DDP.
+
+    INPUT is a notebook, a folder, a pattern such as 'nb/**/*.ipynb', or - for standard input. A single notebook
+    takes OUTPUT.py, or - for standard output, or becomes a script beside it; several take --output-dir. Beside each
+    script stands the accelerate_config.yaml that starts it. Notebooks are never changed, and nothing in them is
+    executed. What a person edits in a script stays there when its notebook is converted again.
+    """
+    if os.environ.get("NO_COLOR"):
+        ctx.color = False
+    if explain is not None:
+        _explain(ctx, explain, is_whole=is_whole)
+        return
+    from nb2ddp.cli.command import USAGE_ERRORS, Request, execute
+    from nb2ddp.cli.report import printable
+
+    given = {each.key: options.pop(each.key.replace("-", "_")) for each in SETTINGS}
+    request = Request(paths, {key: value for key, value in given.items() if value is not None}, **options)
+    try:
+        code = execute(request)
+    except USAGE_ERRORS as error:
+        is_of_fields = isinstance(error, (LaunchError, OptionsError))
+        raise click.UsageError(printable(as_typed(str(error)) if is_of_fields else str(error)), ctx) from None
+    except KeyboardInterrupt:
+        click.echo("Interrupted. Every file is as it was, or converted.", err=True)
+        code = 130
+    ctx.exit(code)
+
 
 if __name__ == "__main__":
     main(prog_name="nb2ddp")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from nb2ddp.cli.main import main
+from nb2ddp.__main__ import main
 from nb2ddp.rehearsal import report
 from nb2ddp.rehearsal.hub import DataHints, Hub
 from nb2ddp.rehearsal.plan import Plan, PlanError, read

@@ -333,7 +333,7 @@ class TestSizes:
         assert (tmp_path / "a.ipynb").stat().st_size > 200_000_000
         source = (
             "import resource, sys\n"
-            "from nb2ddp.cli.main import main\n"
+            "from nb2ddp.__main__ import main\n"
             "try: main(['a.ipynb', 'out/t.py', '--no-cache'], prog_name='nb2ddp')\n"
             "except SystemExit as e: print(e.code, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
         )

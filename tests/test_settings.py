@@ -10,7 +10,7 @@ from typing import Literal
 import click
 import pytest
 
-from nb2ddp.cli.main import main
+from nb2ddp.__main__ import main
 from nb2ddp.exporter import DDPExporter
 from nb2ddp.options import SETTINGS, Launch, LaunchError, Options
 from nb2ddp.project.config import KEYS, settings

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final
 
 import libcst as cst
 
 from nb2ddp.facts.effects import Does
-from nb2ddp.facts.program import Program
+from nb2ddp.facts.execution import Execution
 from nb2ddp.syntax.edits import Edit, InsertBefore
 from nb2ddp.syntax.tree import argument, small_statements
 
@@ -51,31 +50,30 @@ class Drawing:
     value: cst.BaseExpression
     number: int
 
-    def code(self, program: Program) -> tuple[str, tuple[Edit, ...]]:
+    def code(self, execution: Execution) -> tuple[str, tuple[Edit, ...]]:
         """The statements that keep it in a file (none for a file that is there), and an edit that they rely on."""
-        tree = program.tree
+        tree = execution.tree
         stem, suffix, method = _FILES[self.library]
         stem, edits, file = f"{stem}_{self.number}", tuple[Edit, ...](), f'"{stem}_{self.number}.{suffix}"'
         if any(isinstance(above, (cst.For, cst.While, cst.FunctionDef)) for above in tree.ancestors(self.statement)):
-            counter = program.name(f"{stem}_files")
+            counter = execution.source.name(f"{stem}_files")
             file = f'f"{stem}_{{next({counter})}}.{suffix}"'
             counts = f"import itertools\n\n{counter} = itertools.count(1)"
             edits = (InsertBefore(tree.top_statement(self.statement), counts),)
         if self.library == "audio":
-            code = _sound(program, self.value, file)
+            code = _sound(execution, self.value, file)
             return code, edits if code else ()
         return f"{tree.text(self.value)}.{method}({file})", edits
 
 
-@lru_cache(maxsize=1)
-def drawings(program: Program) -> dict[cst.Expr, Drawing]:
+def drawings(execution: Execution) -> dict[cst.Expr, Drawing]:
     """Every live place that draws, by its statement, in order."""
     found: dict[cst.Expr, Drawing] = {}
     numbers: dict[str, int] = {}
-    lasts = {program.last_statement(cell) for cell in program.code_cells}
-    for statement in program.tree.of(cst.Expr):
-        drawn = _drawn(program, statement, statement in lasts)
-        if drawn is None or not program.tree.is_live(statement):
+    lasts = {execution.source.last_statement(cell) for cell in execution.source.code_cells}
+    for statement in execution.tree.of(cst.Expr):
+        drawn = _drawn(execution, statement, statement in lasts)
+        if drawn is None or not execution.tree.is_live(statement):
             continue
         library, value = drawn
         stem = _FILES[library][0]
@@ -84,26 +82,26 @@ def drawings(program: Program) -> dict[cst.Expr, Drawing]:
     return found
 
 
-def _drawn(program: Program, statement: cst.Expr, is_last: bool) -> tuple[str, cst.BaseExpression] | None:
+def _drawn(execution: Execution, statement: cst.Expr, is_last: bool) -> tuple[str, cst.BaseExpression] | None:
     """What a statement draws, and with what; None where it draws nothing that can be kept."""
-    tree, value = program.tree, statement.value
+    tree, value = execution.tree, statement.value
     if isinstance(value, cst.Call):
         name = tree.qualified(value.func)
         if name in _PYPLOT_SHOW:
             return ("pyplot", value.func.value) if isinstance(value.func, cst.Attribute) else None
         if name in DISPLAY and len(value.args) == 1:
-            return _shown(program, value.args[0].value, named=True)
+            return _shown(execution, value.args[0].value, named=True)
         if isinstance(value.func, cst.Attribute) and value.func.attr.value == "show":
-            return _shown(program, value.func.value, named=False)
-    if is_last and program.execution.is_after_training(statement):
-        return _shown(program, value, named=False)
+            return _shown(execution, value.func.value, named=False)
+    if is_last and execution.is_after_training(statement):
+        return _shown(execution, value, named=False)
     return None
 
 
-def _shown(program: Program, value: cst.BaseExpression, *, named: bool) -> tuple[str, cst.BaseExpression] | None:
+def _shown(execution: Execution, value: cst.BaseExpression, *, named: bool) -> tuple[str, cst.BaseExpression] | None:
     """The library of a value that is drawn: by what made it or, where `named`, by a name that says so."""
-    tree = program.tree
-    made = _made_by(program, value)
+    tree = execution.tree
+    made = _made_by(execution, value)
     if _SOUND.fullmatch(made):
         return ("audio", value) if isinstance(value, cst.Call) else None
     if _FIGURE_CALL.fullmatch(made):
@@ -116,9 +114,9 @@ def _shown(program: Program, value: cst.BaseExpression, *, named: bool) -> tuple
     return ("image", value) if _IMAGE_CALL.fullmatch(made) or (says and _IMAGE_NAME.fullmatch(str(last))) else None
 
 
-def _made_by(program: Program, value: cst.BaseExpression) -> str:
+def _made_by(execution: Execution, value: cst.BaseExpression) -> str:
     """The full name of the call that made a value, through a name: of `figure, axes = plt.subplots()` too."""
-    tree = program.tree
+    tree = execution.tree
     made: cst.CSTNode = tree.value(value)
     if isinstance(value, cst.Name) and (binding := tree.binding(value)) is not None:
         node = binding.node
@@ -131,18 +129,18 @@ def _made_by(program: Program, value: cst.BaseExpression) -> str:
     return tree.qualified(made.func) if isinstance(made, cst.Call) else ""
 
 
-def _sound(program: Program, player: cst.BaseExpression, file: str) -> str:
+def _sound(execution: Execution, player: cst.BaseExpression, file: str) -> str:
     """Write what `Audio(samples, rate = 24000)` plays, as it does: scaled to the loudest sample."""
-    tree = program.tree
+    tree = execution.tree
     call = cst.ensure_type(player, cst.Call)
     samples, rate = argument(call, "data", 0), argument(call, "rate", 4)
     if samples is None or rate is None or isinstance(tree.value(samples.value), cst.SimpleString):
         return ""  # it plays a file that is there
-    if _is_written(program, player, tree.text(samples.value)) or len(small_statements(tree.statement(player))) != 1:
+    if _is_written(execution, player, tree.text(samples.value)) or len(small_statements(tree.statement(player))) != 1:
         return ""
-    numpy = next((name for name in ("np", "numpy") if _is_numpy(program, name, player)), "")
+    numpy = next((name for name in ("np", "numpy") if _is_numpy(execution, name, player)), "")
     imports = "import wave\n" + ("" if numpy else "\nimport numpy as np\n")
-    waveform, opened = program.name("waveform"), program.name("file")
+    waveform, opened = execution.source.name("waveform"), execution.source.name("file")
     return (
         f"{imports}\n{waveform} = {numpy or 'np'}.asarray({tree.text(samples.value)}, dtype=float)\n"
         f'with wave.open({file}, "wb") as {opened}:\n'
@@ -151,19 +149,19 @@ def _sound(program: Program, player: cst.BaseExpression, file: str) -> str:
     )
 
 
-def _is_numpy(program: Program, name: str, place: cst.CSTNode) -> bool:
-    binding = program.tree.bound(name, place)
+def _is_numpy(execution: Execution, name: str, place: cst.CSTNode) -> bool:
+    binding = execution.tree.bound(name, place)
     return binding is not None and binding.imported == "numpy"
 
 
-def _is_written(program: Program, place: cst.CSTNode, text: str) -> bool:
+def _is_written(execution: Execution, place: cst.CSTNode, text: str) -> bool:
     """True where the same cell writes the same to a file of its own, which nothing else writes over."""
-    tree = program.tree
-    cell = program.cell_at(tree.start(place)).number
-    writing = [call for call in program.execution.calls(does=Does.WRITE) if call.args]
+    tree = execution.tree
+    cell = execution.source.cell_at(tree.start(place)).number
+    writing = [call for call in execution.calls(does=Does.WRITE) if call.args]
     files = [tree.text(call.args[0].value) for call in writing]
     return any(
         text in [tree.text(each.value) for each in call.args] and files.count(file) == 1
         for call, file in zip(writing, files, strict=True)
-        if program.cell_at(tree.start(call)).number == cell
+        if execution.source.cell_at(tree.start(call)).number == cell
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from enum import Flag, auto
 from functools import lru_cache
 from typing import Final
@@ -10,8 +11,7 @@ from typing import Final
 import libcst as cst
 
 from nb2ddp.facts.shell import only_shows
-from nb2ddp.notebook.magics import Kind
-from nb2ddp.syntax.cells import Source
+from nb2ddp.notebook.magics import Kind, Syntax
 from nb2ddp.syntax.tree import Tree, argument, keyword
 
 
@@ -122,12 +122,34 @@ _OBJECTS = re.compile(
 )
 
 
-def does(source: Source, call: cst.Call) -> Does:
-    """What a call, or the IPython form that it stands for, does beyond giving a value."""
-    form = source.form(call)
-    if form is not None:
-        return Does.RUN if form.kind is Kind.SHELL and not only_shows(form.command) else Does(0)
-    tree = source.tree
+class Effects:
+    """What the calls of a notebook do beyond giving a value.
+
+    Args:
+        tree: the notebook's code.
+        form: gives the IPython form that a call stands for, if any.
+    """
+
+    def __init__(self, tree: Tree, form: Callable[[cst.CSTNode], Syntax | None]) -> None:
+        self.tree = tree
+        self.form = form
+        self._known: dict[cst.Call, Does] = {}
+
+    def of(self, call: cst.Call) -> Does:
+        """What a call, or the IPython form that it stands for, does."""
+        if call not in self._known:
+            form = self.form(call)
+            runs = form is not None and form.kind is Kind.SHELL and not only_shows(form.command)
+            self._known[call] = Does.RUN if runs else Does(0) if form is not None else _of_call(self.tree, call)
+        return self._known[call]
+
+    def is_shell(self, call: cst.Call) -> bool:
+        """True for a call that stands for a shell command."""
+        form = self.form(call)
+        return form is not None and form.kind is Kind.SHELL
+
+
+def _of_call(tree: Tree, call: cst.Call) -> Does:
     name = tree.qualified(call.func)
     found = _of_function(name or tree.text(call.func))
     if not found or found is Does.TELL:

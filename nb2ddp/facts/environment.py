@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from nb2ddp.facts.program import Program
+from nb2ddp.facts.installs import Installs
+from nb2ddp.notebook.ipynb import Notebook
 from nb2ddp.notebook.magics import Kind
+from nb2ddp.syntax.cells import Source
 from nb2ddp.syntax.tree import Tree
 
 _ASSIGNMENT = re.compile(r"(?P<name>\w+)(?:\s*=\s*|\s+)(?P<value>.*)")
@@ -35,16 +37,16 @@ class Gpu:
     gigabytes: int
 
 
-def gpu(program: Program) -> Gpu:
+def gpu(notebook: Notebook) -> Gpu:
     """The GPU that the notebook's metadata names; where none is known a T4, which Colab lends for nothing."""
-    known = _GPU.search(program.notebook.gpu)
+    known = _GPU.search(notebook.gpu)
     name = known[1] if known else "T4"
     return Gpu(name, _GPUS[name])
 
 
-def uses_unsloth(program: Program) -> bool:
+def uses_unsloth(tree: Tree) -> bool:
     """True where live code imports Unsloth, whatever for."""
-    return any(map(program.tree.is_live, _imports_of_unsloth(program.tree)))
+    return any(map(tree.is_live, _imports_of_unsloth(tree)))
 
 
 def _imports_of_unsloth(tree: Tree) -> list[cst.Import | cst.ImportFrom]:
@@ -67,14 +69,14 @@ def environ_key(tree: Tree, target: cst.BaseExpression) -> object:
     return tree.literal(index.value) if isinstance(index, cst.Index) else None
 
 
-def settings(program: Program) -> dict[str, str]:
+def settings(source: Source, installs: Installs) -> dict[str, str]:
     """Environment variables with plain values that the notebook sets before its own import of Unsloth."""
-    return {name: value for _, name, value in early_settings(program)}
+    return {name: value for _, name, value in early_settings(source, installs)}
 
 
-def early_settings(program: Program) -> list[tuple[cst.CSTNode, str, str]]:
+def early_settings(source: Source, installs: Installs) -> list[tuple[cst.CSTNode, str, str]]:
     """Statements that set a variable to a plain value before the import of Unsloth, with its name and value."""
-    tree = program.tree
+    tree = source.tree
     first = min(map(tree.start, _imports_of_unsloth(tree)), default=0)
     found: list[tuple[cst.CSTNode, str, str]] = []
     for statement in tree.of(cst.Assign):
@@ -82,7 +84,7 @@ def early_settings(program: Program) -> list[tuple[cst.CSTNode, str, str]]:
         value = tree.literal(statement.value)
         if isinstance(name, str) and isinstance(value, str):
             found.append((statement, name, value))
-    for call, form in program.forms_of(Kind.LINE_MAGIC):
+    for call, form in source.forms_of(Kind.LINE_MAGIC):
         pair = assignment(form.text) if form.name in ("env", "set_env") else None
         if pair is not None and not {"$", "{"} & set(pair[1]):
             found.append((call, pair[0], pair[1]))
@@ -94,7 +96,7 @@ def early_settings(program: Program) -> list[tuple[cst.CSTNode, str, str]]:
             and name not in LAUNCHER_VARIABLES
             and not _READ_LATER.fullmatch(name)
             and tree.parents[tree.statement(node)] is tree.module
-            and not program.installs.covers(node)
+            and not installs.covers(node)
         ),
         key=lambda item: tree.start(item[0]),
     )

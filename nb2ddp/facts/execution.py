@@ -7,21 +7,18 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum, Flag, auto
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import libcst as cst
 
-from nb2ddp.facts.calls import CallGraph, Function
-from nb2ddp.facts.effects import Does, does
+from nb2ddp.facts.effects import Does, Effects
 from nb2ddp.facts.training import Training
 from nb2ddp.syntax.cells import Source
-
-if TYPE_CHECKING:
-    from nb2ddp.facts.installs import Installs
+from nb2ddp.syntax.tree import Function
 
 
 class Phase(Flag):
@@ -89,16 +86,18 @@ class Execution:
     Args:
         source: the notebook's code.
         training: where it trains.
-        installs: what it installs.
+        effects: what its calls do.
+        is_install: true for a node of a statement that installs packages.
     """
 
-    def __init__(self, source: Source, training: Training, installs: Installs) -> None:
+    def __init__(
+        self, source: Source, training: Training, effects: Effects, is_install: Callable[[cst.CSTNode], bool]
+    ) -> None:
         self.source = source
         self.tree = source.tree
         self.training = training
-        self.installs = installs
-        self.graph: CallGraph = training.graph
-        self._does: dict[cst.Call, Does] = {}
+        self.effects = effects
+        self.is_install = is_install
         names = {name: source.name(name) for name in ("local_rank", "is_main_process", "run_once")}
         self._run_once = names["run_once"]
         self._local = re.compile(rf"{_LOCAL_RANK}|\b{names['local_rank']}\b")
@@ -145,9 +144,7 @@ class Execution:
 
     def does(self, call: cst.Call) -> Does:
         """What a call does beyond giving a value."""
-        if call not in self._does:
-            self._does[call] = does(self.source, call)
-        return self._does[call]
+        return self.effects.of(call)
 
     # -- when -----------------------------------------------------------------------------------------------
 
@@ -155,7 +152,7 @@ class Execution:
         """When a node runs; no phase in a function that nothing uses."""
         if not self.tree.is_live(node):
             return Phase.DEAD
-        if self.installs.covers(node):
+        if self.is_install(node):
             return Phase.INSTALL
         for above in self.tree.ancestors(node):
             if isinstance(above, cst.FunctionDef):
@@ -191,12 +188,12 @@ class Execution:
         found: dict[Function, Phase] = defaultdict(lambda: Phase(0))
         handed_on = self._called_by_trainers
         for function in self.tree.of(cst.FunctionDef):
-            for use in self.graph.uses(function):
-                if function in handed_on and self.graph.call_of(use) is None:
+            for use in self.tree.uses(function):
+                if function in handed_on and self.tree.call_of(use) is None:
                     continue  # named to be handed on
                 user = self.tree.function(use)
                 inside[user].append(function)
-                if user is None and not self.installs.covers(use):
+                if user is None and not self.is_install(use):
                     found[function] |= self._phase_at(self.tree.start(use))
         for handed in handed_on:
             found[handed] |= Phase.DURING
@@ -257,7 +254,7 @@ class Execution:
                 if isinstance(binding.node, cst.ClassDef):
                     found.update(self._methods(binding.node))
                 elif isinstance(binding.node, cst.FunctionDef):
-                    if self.graph.call_of(name) is None:
+                    if self.tree.call_of(name) is None:
                         found.add(binding.node)
                     else:
                         seen.add(binding.node)

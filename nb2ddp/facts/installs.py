@@ -9,7 +9,7 @@ from functools import cached_property
 
 import libcst as cst
 
-from nb2ddp.facts.effects import Does, does
+from nb2ddp.facts.effects import Does, Effects
 from nb2ddp.facts.looking import only_looks
 from nb2ddp.facts.shell import is_install, is_install_script
 from nb2ddp.facts.training import Training
@@ -40,10 +40,12 @@ class Installs:
     Args:
         source: the notebook's code.
         training: where it trains.
+        effects: what its calls do.
     """
 
-    def __init__(self, source: Source, training: Training) -> None:
+    def __init__(self, source: Source, training: Training, effects: Effects) -> None:
         self._source = source
+        self._effects = effects
         self._tree = source.tree
         self._training = training
 
@@ -168,9 +170,9 @@ class Installs:
             self._source.form(call) is not None
             or tree.function(call) is not None  # it counts where the function is called
             or self._is_certain(call)
-            or does(self._source, call) & (Does.ACT | Does.TELL)
+            or self._effects.of(call) & (Does.ACT | Does.TELL)
             or name.startswith(("sys.path.", "os.", "site.", "warnings.", "logging."))
-            or only_looks(self._source, call)
+            or only_looks(self._effects, call)
         )
 
     def _is_certain(self, node: cst.CSTNode) -> bool:
@@ -192,7 +194,7 @@ class Installs:
         if not isinstance(statement, (cst.If, cst.Try, cst.For)):
             return False
         head = {cst.If: "test", cst.For: "iter"}.get(type(statement))
-        whole = head is None or only_looks(self._source, getattr(statement, head))
+        whole = head is None or only_looks(self._effects, getattr(statement, head))
         for suite in _suites(statement):
             lines = [suite] if isinstance(suite, cst.SimpleStatementSuite) else suite.body
             if self._is_for_colab(statement, suite):
@@ -223,17 +225,17 @@ class Installs:
         """True for a statement that only binds names, tells something, or checks what is installed."""
         if isinstance(statement, (cst.Pass, cst.Raise, cst.Assert)):
             calls = self._tree.within(statement, cst.Call)
-            return isinstance(statement, cst.Raise) or all(only_looks(self._source, call) for call in calls)
+            return isinstance(statement, cst.Raise) or all(only_looks(self._effects, call) for call in calls)
         if isinstance(statement, cst.Expr):
             value = statement.value
             if isinstance(value, cst.Call) and self._tree.qualified(value.func) == "print":
-                return all(only_looks(self._source, each.value) for each in value.args)
-            return isinstance(value, cst.BaseString) or only_looks(self._source, value)
+                return all(only_looks(self._effects, each.value) for each in value.args)
+            return isinstance(value, cst.BaseString) or only_looks(self._effects, value)
         if isinstance(statement, (cst.Import, cst.ImportFrom)):
             names = () if isinstance(statement.names, cst.ImportStar) else statement.names
             return bool(names) and "unsloth" not in self._tree.text(statement)
         if isinstance(statement, cst.Assign):
-            return _bound(statement) is not None and only_looks(self._source, statement.value)
+            return _bound(statement) is not None and only_looks(self._effects, statement.value)
         return False
 
     def _is_needed(self, node: cst.CSTNode, gone: set[cst.CSTNode]) -> bool:

@@ -6,8 +6,7 @@ import re
 
 import libcst as cst
 
-from nb2ddp.facts.effects import Does, does
-from nb2ddp.syntax.cells import Source
+from nb2ddp.facts.effects import Does, Effects
 from nb2ddp.syntax.tree import Tree, keyword
 
 #: Functions that only give a value, by their full names.
@@ -43,19 +42,19 @@ _TOKENIZER = re.compile(r"\w*(tokenizer|processor)\w*")
 _ASKS = Does.ASK | Does.LIST | Does.CLOCK
 
 
-def only_looks(source: Source, node: cst.CSTNode) -> bool:
+def only_looks(effects: Effects, node: cst.CSTNode) -> bool:
     """True for an expression without an effect: each call in it is known to have none, as far as its name tells."""
-    tree = source.tree
+    tree = effects.tree
     acts = any(tree.within(node, kind) for kind in (cst.Await, cst.NamedExpr, cst.Yield))
-    return not acts and all(_only_gives(source, call, ()) for call in tree.within(node, cst.Call))
+    return not acts and all(_only_gives(effects, call, ()) for call in tree.within(node, cst.Call))
 
 
-def gives_a_value(source: Source, node: cst.BaseExpression) -> bool:
+def gives_a_value(effects: Effects, node: cst.BaseExpression) -> bool:
     """True for an expression whose value a notebook shows: no call, or one that is known to return something."""
     if not isinstance(node, cst.Call):
         return not isinstance(node, (cst.Await, cst.Yield))
-    tree = source.tree
-    if source.form(node) is not None or does(source, node) & (Does.ACT | Does.TELL) or keyword(node, "streamer"):
+    tree = effects.tree
+    if effects.form(node) is not None or effects.of(node) & (Does.ACT | Does.TELL) or keyword(node, "streamer"):
         return False
     binding = tree.binding(node.func) if isinstance(node.func, cst.Name) else None
     if binding is None:
@@ -66,37 +65,37 @@ def gives_a_value(source: Source, node: cst.BaseExpression) -> bool:
     return isinstance(binding.value, cst.Call)  # an object that is called: a pipeline, an evaluator
 
 
-def _only_gives(source: Source, call: cst.Call, inside: tuple[cst.CSTNode, ...]) -> bool:
+def _only_gives(effects: Effects, call: cst.Call, inside: tuple[cst.CSTNode, ...]) -> bool:
     """True for a call of what is known, or of a function of the notebook that makes only such calls."""
-    tree = source.tree
-    if source.form(call) is not None:
+    tree = effects.tree
+    if effects.form(call) is not None:
         return False
     name = tree.qualified(call.func)
     if name.startswith("subprocess."):
-        return not does(source, call)  # a command that only shows something
+        return not effects.of(call)  # a command that only shows something
     if _FUNCTIONS.fullmatch(name):
-        return not does(source, call) & ~_ASKS
+        return not effects.of(call) & ~_ASKS
     if isinstance(call.func, cst.Attribute):
         method = call.func.attr.value
         if method in _CALLING_METHODS:
-            return all(_gives_when_called(source, each.value, inside) for each in call.args if each.keyword is None)
+            return all(_gives_when_called(effects, each.value, inside) for each in call.args if each.keyword is None)
         return method in _METHODS
     if isinstance(call.func, cst.Name) and name.startswith("."):
-        return bool(_TOKENIZER.fullmatch(call.func.value)) or _function_gives(source, call.func, inside)
+        return bool(_TOKENIZER.fullmatch(call.func.value)) or _function_gives(effects, call.func, inside)
     return False
 
 
-def _gives_when_called(source: Source, value: cst.BaseExpression, inside: tuple[cst.CSTNode, ...]) -> bool:
+def _gives_when_called(effects: Effects, value: cst.BaseExpression, inside: tuple[cst.CSTNode, ...]) -> bool:
     """True for an argument that does nothing when a method calls it; calls in it are looked at by themselves."""
     return not isinstance(value, (cst.Name, cst.Attribute)) or (
         isinstance(value, cst.Name)
-        and (bool(_FUNCTIONS.fullmatch(source.tree.qualified(value))) or _function_gives(source, value, inside))
+        and (bool(_FUNCTIONS.fullmatch(effects.tree.qualified(value))) or _function_gives(effects, value, inside))
     )
 
 
-def _function_gives(source: Source, name: cst.Name, inside: tuple[cst.CSTNode, ...]) -> bool:
+def _function_gives(effects: Effects, name: cst.Name, inside: tuple[cst.CSTNode, ...]) -> bool:
     """True for a function of the notebook that only gives a value."""
-    tree = source.tree
+    tree = effects.tree
     binding = tree.binding(name)
     made = (binding.value or binding.node) if binding is not None else None
     if isinstance(made, cst.Param):
@@ -104,7 +103,7 @@ def _function_gives(source: Source, name: cst.Name, inside: tuple[cst.CSTNode, .
     if not isinstance(made, (cst.FunctionDef, cst.Lambda)) or made in inside:
         return False
     return _changes_nothing(tree, made) and all(
-        _only_gives(source, call, (*inside, made)) for call in tree.within(made, cst.Call)
+        _only_gives(effects, call, (*inside, made)) for call in tree.within(made, cst.Call)
     )
 
 

@@ -1,4 +1,4 @@
-"""Which trainings come out otherwise when the same samples of a step are cut into other micro-batches."""
+"""Which trainings come out otherwise when the same samples of a step are cut into other micro-batches, or shared."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import re
 
 import libcst as cst
 
+from nb2ddp.facts.execution import Execution
 from nb2ddp.facts.loading import ModelKind
-from nb2ddp.facts.program import Program
+from nb2ddp.facts.training import Training
 from nb2ddp.syntax.arguments import passed
 from nb2ddp.syntax.tree import Tree, keyword
 
@@ -19,18 +20,29 @@ _BALANCE = re.compile(r"\b(output_router_logits|router_aux_loss_coef|aux_loss_co
 _SHAPED_FIELDS = ("group_by_length", "train_sampling_strategy", "dataloader_drop_last")
 #: ... unless they are set to one of these.
 _UNSHAPED_VALUES = (False, None, "random", "sequential")
+#: Losses with in-batch negatives that can gather those of all devices (sentence-transformers 5.1 and newer; those of
+#: cross encoders cannot).
+GATHERING_LOSSES = re.compile(
+    r"(?!.*cross_encoder)sentence_transformers\.(\w+\.)*\w*(MultipleNegatives(Symmetric)?RankingLoss|GISTEmbedLoss)"
+)
 #: Kinds whose trainer takes the mean of a micro-batch: their heads do not take `num_items_in_batch`.
 _MEANS = (ModelKind.ENCODER, ModelKind.ENCODER_DECODER, ModelKind.AUDIO)
 
 
-def depends_on_shape(program: Program, config: cst.Call) -> bool:
+def shares_batches(execution: Execution, config: cst.Call) -> bool:
+    """True for training arguments whose batch is a pool of negatives: it stays whole, and the processes share it."""
+    name = execution.tree.family(config.func)
+    return name.startswith("sentence_transformers.") and bool(execution.calls(GATHERING_LOSSES))
+
+
+def depends_on_shape(training: Training, kind: ModelKind, config: cst.Call) -> bool:
     """True for training arguments whose per-device batch means more than how many samples a GPU takes at a time.
 
     Sentence encoders draw their negatives from it and classifiers pad within it; KTO compares its samples; rows that
     are grouped by length are sorted in multiples of it; a mean over a micro-batch weighs its tokens by their number; a
     trainer with nothing to pad with takes rows of unequal length one by one alone.
     """
-    tree = program.tree
+    tree = training.tree
     family = tree.family(config.func)
     fields = [given for name in _SHAPED_FIELDS if (given := passed(tree, config, name)) is not None]
     return (
@@ -38,20 +50,20 @@ def depends_on_shape(program: Program, config: cst.Call) -> bool:
         or not family.startswith(("trl.", "unsloth.", "transformers."))
         or any(tree.literal(given.value) not in _UNSHAPED_VALUES for given in fields)
         or _has_own_loss(tree)
-        or _cannot_pad(program, config)
+        or _cannot_pad(training, config)
         or bool(_BALANCE.search(tree.source))
-        or (program.model_kind in _MEANS and not family.endswith("SFTConfig"))
+        or (kind in _MEANS and not family.endswith("SFTConfig"))
     )
 
 
-def _cannot_pad(program: Program, config: cst.Call) -> bool:
+def _cannot_pad(training: Training, config: cst.Call) -> bool:
     """True for a batch of 1 of a plain trainer that has nothing to pad with: its default collator stacks rows."""
-    given = passed(program.tree, config, "per_device_train_batch_size")
-    alone = given is not None and program.tree.literal(given.value) in (1, "1")
+    given = passed(training.tree, config, "per_device_train_batch_size")
+    alone = given is not None and training.tree.literal(given.value) in (1, "1")
     padding = ("data_collator", "processing_class", "tokenizer")
     return alone and any(
         name in ("Trainer", "Seq2SeqTrainer") and not any(keyword(call, each) for each in padding)
-        for call, name in zip(program.training.trainers, program.training.trainer_classes, strict=True)
+        for call, name in zip(training.trainers, training.trainer_classes, strict=True)
     )
 
 

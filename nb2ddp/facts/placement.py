@@ -52,7 +52,7 @@ class Placement:
         self.execution = execution
         self.tree = execution.tree
         self.training = execution.training
-        self.traces = Traces(execution)
+        self.traces = Traces(execution.training, execution.effects)
         self._name = execution.source.name
         self._followed: set[cst.FunctionDef] = set()  # by `_called_alike`, which may come back to one
 
@@ -241,7 +241,7 @@ class Placement:
     def below_guards(self) -> frozenset[cst.FunctionDef]:
         """The functions of `writers`, and those that nothing else calls."""
         found = set(self.writers)
-        calls = {function: self.execution.graph.calls(function) for function in self.tree.of(cst.FunctionDef)}
+        calls = {function: self.tree.calls_of(function) for function in self.tree.of(cst.FunctionDef)}
         users = {function: {self.tree.function(call) for call in made} for function, made in calls.items() if made}
         while more := {function for function, by in users.items() if function not in found and by <= found}:
             found |= more
@@ -249,11 +249,11 @@ class Placement:
 
     def _callers(self, function: cst.FunctionDef) -> list[cst.Call]:
         """The calls before the end of training, where each stands alone at module level; none for one that trains."""
-        graph, tree = self.execution.graph, self.tree
-        callers = [call for call in graph.calls(function) if self.execution.runs(call)]
+        tree = self.tree
+        callers = [call for call in tree.calls_of(function) if self.execution.runs(call)]
         alone = all(isinstance(tree.parents[call], cst.Expr) and tree.function(call) is None for call in callers)
         trains = any(event in callers for event in self.training.events)
-        return callers if alone and not trains and len(callers) == len(graph.uses(function)) else []
+        return callers if alone and not trains and len(callers) == len(tree.uses(function)) else []
 
     # -- where all processes can wait -----------------------------------------------------------------------
 
@@ -292,11 +292,11 @@ class Placement:
         if function in self._followed:
             return False
         self._followed.add(function)
-        calls = self.execution.graph.calls(function)
+        calls = self.tree.calls_of(function)
         statements = [self.tree.statement(call) for call in calls]
         alike = (
             bool(calls)
-            and len(calls) == len(self.execution.graph.uses(function))
+            and len(calls) == len(self.tree.uses(function))
             and all(self.training.is_before_end(call) for call in calls)
             and all(self._conditional(each) is each for each in statements)
             and not any(_is_optional(self.tree, call) for call in calls)
@@ -310,7 +310,7 @@ class Placement:
         if function is None:
             return [self.tree.top_statement(node)]
         found: list[Statement] = []
-        for call in self.execution.graph.callers(function) if function not in below else ():
+        for call in self.tree.callers(function) if function not in below else ():
             called = self._run_by(call, (*below, function))
             found += [top for top in called if self.training.is_before_end(top) and top not in found]
         return found

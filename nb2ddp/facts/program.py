@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from functools import cached_property
 
+import libcst as cst
+
+from nb2ddp.facts.drawn import Drawing, drawings
+from nb2ddp.facts.effects import Effects
 from nb2ddp.facts.execution import Execution
 from nb2ddp.facts.installs import Installs
 from nb2ddp.facts.loading import ModelKind, model_kind
+from nb2ddp.facts.names import Names
 from nb2ddp.facts.placement import Placement
 from nb2ddp.facts.rewards import Rewards
 from nb2ddp.facts.training import Training
@@ -30,7 +35,9 @@ class Program(Source):
         super().__init__(notebook)
         self.options = options
         self.training = Training(self.tree)
-        self.installs = Installs(self, self.training)
+        self.effects = Effects(self.tree, self.form)
+        self.installs = Installs(self, self.training, self.effects)
+        self.names = Names(self, self.installs.covers)
 
     @cached_property
     def model_kind(self) -> ModelKind:
@@ -40,7 +47,7 @@ class Program(Source):
     @cached_property
     def execution(self) -> Execution:
         """Who runs what, when."""
-        return Execution(self, self.training, self.installs)
+        return Execution(self, self.training, self.effects, self.installs.covers)
 
     @cached_property
     def placement(self) -> Placement:
@@ -51,3 +58,8 @@ class Program(Source):
     def rewards(self) -> Rewards:
         """What a GRPO trainer calls of the notebook's own code."""
         return Rewards(self.execution)
+
+    @cached_property
+    def drawings(self) -> dict[cst.Expr, Drawing]:
+        """What the notebook draws or plays, by the statement that does, in order."""
+        return drawings(self.execution)

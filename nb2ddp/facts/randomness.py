@@ -6,7 +6,7 @@ import re
 
 import libcst as cst
 
-from nb2ddp.facts.program import Program
+from nb2ddp.facts.placement import Placement
 from nb2ddp.syntax.tree import Tree, keyword
 
 #: Functions that seed, and the generators that each seeds.
@@ -34,9 +34,8 @@ _DRAWING = {
 }
 
 
-def seed(program: Program) -> str:
+def seed(tree: Tree) -> str:
     """The seed the notebook itself names, or transformers' default."""
-    tree = program.tree
     for name in _SEED_KEYWORDS:
         for call in tree.of(cst.Call):
             passed = keyword(call, name)
@@ -55,13 +54,13 @@ class Seeding:
     """What a notebook seeds itself, at its top level and unconditionally, before it draws.
 
     Args:
-        program: the notebook.
+        placement: where its code is to run.
     """
 
-    def __init__(self, program: Program) -> None:
-        self._program = program
-        self._tree = program.tree
-        found = [(call, _seeded_by(program, call)) for call in program.execution.calls()]
+    def __init__(self, placement: Placement) -> None:
+        self._runs_alone = placement.runs_alone
+        self._tree = placement.tree
+        found = [(call, _seeded_by(self._tree, call)) for call in placement.execution.calls()]
         self._seeds = [(call, generators) for call, generators in found if generators]
 
     def covers(self, draw: cst.Call, generator: str) -> bool:
@@ -71,7 +70,7 @@ class Seeding:
         """
         offset, function = self._first_run(draw), self._tree.function(draw)
         for call, generators in self._seeds:
-            if generator not in generators or self._program.placement.runs_alone(call):
+            if generator not in generators or self._runs_alone(call):
                 continue
             above = self._tree.start(call) < self._tree.start(draw)
             at_top = self._tree.parents[self._tree.statement(call)] is self._tree.module
@@ -90,13 +89,12 @@ class Seeding:
                 found.append(self._tree.start(place))
             elif function not in seen:
                 seen.add(function)
-                pending += self._program.execution.graph.uses(function)
+                pending += self._tree.uses(function)
         return min(found, default=-1)
 
 
-def _seeded_by(program: Program, call: cst.Call) -> frozenset[str]:
+def _seeded_by(tree: Tree, call: cst.Call) -> frozenset[str]:
     """The generators that a call seeds with a given number; of a function of the notebook, those that it seeds."""
-    tree = program.tree
     binding = tree.binding(call.func) if isinstance(call.func, cst.Name) else None
     if binding is not None and isinstance(binding.node, cst.FunctionDef):
         return frozenset[str]().union(*(_seeds(tree, each) for each in tree.within(binding.node.body, cst.Call)))

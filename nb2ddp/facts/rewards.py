@@ -12,10 +12,9 @@ from functools import cached_property
 
 import libcst as cst
 
-from nb2ddp.facts.calls import Function
 from nb2ddp.facts.execution import Execution
 from nb2ddp.syntax.arguments import passed
-from nb2ddp.syntax.tree import Tree, argument
+from nb2ddp.syntax.tree import Function, Tree, argument
 
 #: Arguments under which a GRPO trainer takes code to call; the first may come second without its name.
 _CALLED = ("reward_funcs", "rollout_func")
@@ -89,7 +88,7 @@ class Rewards:
         """The functions of the notebook by the function that names them."""
         found: dict[cst.CSTNode | None, list[cst.FunctionDef]] = defaultdict(list)
         for function in self.tree.of(cst.FunctionDef):
-            for use in self.execution.graph.uses(function):
+            for use in self.tree.uses(function):
                 found[_owner(self.tree, use)].append(function)
         return found
 
@@ -118,7 +117,7 @@ class Rewards:
         owner = _owner(self.tree, node)
         if owner not in self.functions or not depth:
             return False
-        uses = self.execution.graph.uses(owner) if isinstance(owner, cst.FunctionDef) else []
+        uses = self.tree.uses(owner) if isinstance(owner, cst.FunctionDef) else []
         others = [use for use in uses if use not in self.names and self.execution.runs(use)]
         return all(self.is_only_here(use, depth - 1) for use in others)
 

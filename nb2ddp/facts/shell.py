@@ -5,13 +5,12 @@ from __future__ import annotations
 import builtins
 import keyword
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import libcst as cst
 
 from nb2ddp.notebook.magics import without_comment
-from nb2ddp.syntax.tree import Tree
 
 _PIP = r"(?:(?:\S*python[\d.]*|\{sys\.executable\})\s+-m\s+)?(?:uv\s+)?pip3?(?:\.\d+)?"
 _INSTALL = re.compile(
@@ -170,7 +169,7 @@ def only_shows(command: str) -> bool:
     return not re.search(r">|\$\(|`", command) and filters and all(_SHOWING.match(pipe[0]) for pipe in pipes)
 
 
-def parse(command: str, tree: Tree, place: cst.CSTNode) -> Command:
+def parse(command: str, is_bound: Callable[[str], bool]) -> Command:
     """Turn a command of the notebook into Python.
 
     `{name}` and `$name` are filled in where the notebook has bound the name, as IPython does; any other brace or
@@ -178,22 +177,21 @@ def parse(command: str, tree: Tree, place: cst.CSTNode) -> Command:
 
     Args:
         command: what the shell would be given.
-        tree: the notebook.
-        place: where the command stands.
+        is_bound: true for a name that the notebook binds where the command stands.
     """
     text = without_comment(command)
     background = text.endswith("&") and not text.endswith("&&")
     if background:
         text = text[:-1].rstrip()
-    return Command(_expression(text, tree, place), background, bool(_BASH.search(text)))
+    return Command(_expression(text, is_bound), background, bool(_BASH.search(text)))
 
 
-def undefined(command: str, tree: Tree, place: cst.CSTNode) -> list[str]:
+def undefined(command: str, is_bound: Callable[[str], bool]) -> list[str]:
     """Names in braces that nothing defines at a place, and that no shell reads there: `{HF_TOKEN}`."""
     if _OWN_BRACES.search(command):
         return []
     names = dict.fromkeys(match[1] for match in _BRACED_NAME.finditer(without_comment(command)))
-    return [name for name in names if not tree.bound(name, place) and not hasattr(builtins, name)]
+    return [name for name in names if not is_bound(name) and not hasattr(builtins, name)]
 
 
 def rerun(command: str) -> str:
@@ -206,9 +204,9 @@ def trailing_comment(command: str) -> str:
     return "" if "\n" in command else command[len(without_comment(command)) :].strip()
 
 
-def _expression(text: str, tree: Tree, place: cst.CSTNode) -> str:
+def _expression(text: str, is_bound: Callable[[str], bool]) -> str:
     filled = list(_groups(text))
-    if not all(inside is None or _is_bound(inside, tree, place) for _, _, inside in filled):
+    if not all(inside is None or _is_filled(inside, is_bound) for _, _, inside in filled):
         return quoted(text)  # as IPython: where one name is unknown, nothing is filled in
     pieces, at = [], 0
     for start, end, inside in filled:
@@ -249,18 +247,14 @@ def _groups(text: str) -> Iterator[tuple[int, int, str | None]]:
         yield match.start(), match.end(), inside
 
 
-def _is_bound(inside: str, tree: Tree, place: cst.CSTNode) -> bool:
+def _is_filled(inside: str, is_bound: Callable[[str], bool]) -> bool:
     """True for a Python expression all of whose names the notebook (or Python) binds."""
     try:
         expression = cst.parse_expression(_CONVERSION.sub("", inside).strip())
     except Exception:
         return False
     names = _names(expression)
-    return (
-        bool(names)
-        and all(tree.bound(n, place) or hasattr(builtins, n) for n in names)
-        and any(tree.bound(n, place) for n in names)
-    )
+    return bool(names) and all(is_bound(n) or hasattr(builtins, n) for n in names) and any(is_bound(n) for n in names)
 
 
 def _names(expression: cst.BaseExpression) -> list[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import libcst as cst
 
-from nb2ddp.facts.effects import Does
-from nb2ddp.facts.execution import Execution
+from nb2ddp.facts.effects import Does, Effects
+from nb2ddp.facts.training import Training
 from nb2ddp.syntax.tree import Statement
 
 
@@ -13,26 +13,27 @@ class Traces:
     """Whether statements and functions change what is read elsewhere.
 
     Args:
-        execution: the notebook's steps.
+        training: where it trains.
+        effects: what its calls do.
     """
 
-    def __init__(self, execution: Execution) -> None:
-        self.execution = execution
-        self.tree = execution.tree
+    def __init__(self, training: Training, effects: Effects) -> None:
+        self.tree = effects.tree
+        self.training = training
+        self._does = effects.of
+        self._is_shell = effects.is_shell
         self._callees = {
-            call: function for function in self.tree.of(cst.FunctionDef) for call in execution.graph.calls(function)
+            call: function for function in self.tree.of(cst.FunctionDef) for call in self.tree.calls_of(function)
         }
 
     def is_only_acting(self, line: cst.SimpleStatementLine) -> bool:
         """True for a line that writes, fetches or runs something, binds no name and needs no other process."""
-        if self.execution.training.is_joint(line):
+        if self.training.is_joint(line):
             return False
         for small in line.body:
             call = small.value if isinstance(small, cst.Expr) else None
-            acts = isinstance(call, cst.Call) and self.execution.does(call) & Does.ACT
-            tells = isinstance(call, cst.Call) and (
-                self.tree.qualified(call.func) == "print" or self.execution.source.is_shell(call)
-            )
+            acts = isinstance(call, cst.Call) and self._does(call) & Does.ACT
+            tells = isinstance(call, cst.Call) and (self.tree.qualified(call.func) == "print" or self._is_shell(call))
             if not (acts or tells or isinstance(small, cst.Pass)):
                 return False
         return True
@@ -42,7 +43,7 @@ class Traces:
         if self.tree.is_bound_for_later(statement):
             return True
         calls = [call for call in self.tree.within(statement, cst.Call) if self.tree.is_live(call)]
-        if any(self.execution.does(call) & (Does.DRAW | Does.SEED) for call in calls):
+        if any(self._does(call) & (Does.DRAW | Does.SEED) for call in calls):
             return True
         if any(not self._is_its_own(statement, owner) for owner in self._changed(statement, calls)):
             return True
@@ -54,7 +55,7 @@ class Traces:
         if any(tree.within(function, kind) for kind in (cst.Global, cst.Nonlocal, cst.Yield, cst.Del)):
             return False
         calls = [call for call in tree.within(function.body, cst.Call) if tree.is_live(call)]
-        if any(self.execution.does(call) & (Does.DRAW | Does.SEED) for call in calls):
+        if any(self._does(call) & (Does.DRAW | Does.SEED) for call in calls):
             return False
         given = {param.name.value for param in tree.within(function.params, cst.Param)}
         if any(not self._is_its_own(function, owner) for owner in self._changed(function, calls, given)):
@@ -63,8 +64,8 @@ class Traces:
             callee = self._callees.get(call)
             if callee is None or callee in below:
                 continue
-            alone = all(tree.function(other) in below for other in self.execution.graph.calls(callee))
-            writes_too = any(self.execution.does(each) & Does.ACT for each in tree.within(callee, cst.Call))
+            alone = all(tree.function(other) in below for other in self.tree.calls_of(callee))
+            writes_too = any(self._does(each) & Does.ACT for each in tree.within(callee, cst.Call))
             if (writes_too and not alone) or not self.only_writes(callee, below):
                 return False
         return all(self._is_harmless(function, call) for call in calls if isinstance(tree.parents[call], cst.Expr))
@@ -80,7 +81,7 @@ class Traces:
         changed = [target.value for target in targets if isinstance(target, (cst.Attribute, cst.Subscript))]
         changed += [name for name in grown if isinstance(name, cst.Name) and (given is None or name.value in given)]
         changed += [call.args[0].value for call in calls if tree.qualified(call.func) == "next" and call.args]
-        methods = [call.func for call in calls if self.execution.does(call) & Does.CHANGE]
+        methods = [call.func for call in calls if self._does(call) & Does.CHANGE]
         return changed + [method.value for method in methods if isinstance(method, cst.Attribute)]
 
     def _is_its_own(self, code: cst.CSTNode, node: cst.BaseExpression, depth: int = 8) -> bool:
@@ -107,7 +108,7 @@ class Traces:
         owner = call.func.value if isinstance(call.func, cst.Attribute) else None
         return (
             call in self._callees
-            or self.execution.source.is_shell(call)
-            or bool(self.execution.does(call) & (Does.ACT | Does.TELL))
+            or self._is_shell(call)
+            or bool(self._does(call) & (Does.ACT | Does.TELL))
             or (owner is not None and self._is_its_own(function, owner))
         )

@@ -9,7 +9,6 @@ from functools import cached_property
 
 import libcst as cst
 
-from nb2ddp.facts.calls import CallGraph
 from nb2ddp.syntax.tree import Statement, Tree, keyword
 
 #: Trainers whose loss is a mean over tokens.
@@ -48,7 +47,6 @@ class Training:
 
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
-        self.graph = CallGraph(tree)
 
     @cached_property
     def arguments(self) -> list[cst.Call]:
@@ -129,6 +127,12 @@ class Training:
         name = owner.attr.value if isinstance(owner, cst.Attribute) else tree.text(owner)
         return method == "train" and bool(self.trainers) and not _MODEL_NAME.search(name)
 
+    @cached_property
+    def backward_calls(self) -> list[cst.Call]:
+        """Live calls of `loss.backward()`."""
+        calls = [self.tree.call_of(attribute) for attribute in self.tree.attributes("backward")]
+        return [call for call in calls if call is not None and self.tree.is_live(call)]
+
     @property
     def events(self) -> list[cst.CSTNode]:
         """What trains at module level: calls, directly or through a function of the notebook, and what may call one."""
@@ -203,12 +207,12 @@ class Training:
 
     def _uses(self, function: cst.FunctionDef) -> list[cst.CSTNode]:
         """Where live code names a function of the notebook, or calls a method of this name."""
-        named = self.graph.named(function)
+        named = self.tree.named(function)
         if not isinstance(self.tree.scope(function), cst.ClassDef):
             return named
         if function.name.value.startswith("__"):
-            return [self.graph.call_of(use) or use for use in named]
-        return [use for use in named if self.graph.call_of(use) is not None]
+            return [self.tree.call_of(use) or use for use in named]
+        return [use for use in named if self.tree.call_of(use) is not None]
 
     def _users(self, value: cst.CSTNode) -> Iterator[cst.CSTNode]:
         """Where a value that trains when it is called may be called, as far as a person would follow it."""

@@ -40,6 +40,8 @@ _SINGLE_QUOTED = re.compile(r"'[^']*'?")
 PYTHON_CELL_MAGICS = frozenset({"capture", "time", "timeit", "prun", "memit", "debug", "snakeviz"})
 #: Magics that run the Python on their own line, and their options that take a value.
 _TIMERS = {"time": "", "timeit": "nrp", "prun": "lsTD", "memit": "rt", "lprun": "fmDTu", "mprun": "fT"}
+#: Line magics that are shell commands under their own names.
+_COMMANDS = frozenset("cat cp head ldir lf lk ll ls lx mkdir mv rm rmdir tail".split())
 #: Line magics that a single-line cell may spell without `%`, where no variable has the name.
 _AUTOMAGICS = frozenset(
     "alias cat cd clear conda cp history ldir less lf lk ll ls lx man matplotlib mkdir more mv pip popd pushd"
@@ -55,7 +57,7 @@ class Kind(Enum):
 
     LINE_MAGIC = "line magic"  #: `%name arguments`
     CELL_MAGIC = "cell magic"  #: `%%name arguments`, with or without a body of its own
-    SHELL = "shell command"  #: `!command`, `!!command`
+    SHELL = "shell command"  #: `!command`, `!!command`, `%ls` and the like
     HELP = "help"  #: `name?`, `?name`
     AUTOCALL = "autocall"  #: `/f x`, `,f x`, `;f x`
 
@@ -93,7 +95,7 @@ class Syntax:
 
         Inside single quotes the shell would keep the backslash: the break stays there in JSON, whose blanks are free.
         """
-        if self.kind is not Kind.SHELL or "\\\n" not in self.source:
+        if not self.source.startswith("!") or "\\\n" not in self.source:
             return self.text
         quoted = [(match.start(), match.end()) for match in _SINGLE_QUOTED.finditer(self.source)]
         breaks = [at for a, b in quoted for at in range(a, b) if self.source.startswith("\\\n", at)]
@@ -210,10 +212,20 @@ def _parse(line: str, source: str) -> Syntax:
         return Syntax(Kind.SHELL, "", line.lstrip("!").strip(), source)
     if line.startswith("%"):
         name, _, arguments = line.lstrip("%").strip().partition(" ")
-        return Syntax(Kind.LINE_MAGIC, name, arguments.strip(), source)
+        return _line_magic(name, arguments, source)
     if line.startswith("?"):
         return Syntax(Kind.HELP, "", line.strip("? "), source)
     return Syntax(Kind.AUTOCALL, line[0], line[1:].strip(), source)
+
+
+def _line_magic(name: str, arguments: str, source: str) -> Syntax:
+    """A line magic; one that is a shell command under another name is that command."""
+    text = arguments.strip()
+    if name in ("sx", "system"):
+        return Syntax(Kind.SHELL, "", text, source)
+    if name in _COMMANDS:
+        return Syntax(Kind.SHELL, "", f"{name} {text}".strip(), source)
+    return Syntax(Kind.LINE_MAGIC, name, text, source)
 
 
 def _read_back(match: re.Match[str]) -> Syntax | None:
@@ -229,7 +241,7 @@ def _read_back(match: re.Match[str]) -> Syntax | None:
         return Syntax(Kind.SHELL, "", arguments[0], source)
     if method in ("magic", "run_line_magic") and arguments:
         name, _, rest = " ".join(arguments).partition(" ")
-        return Syntax(Kind.LINE_MAGIC, name, rest.strip(), source)
+        return _line_magic(name, rest, source)
     if method == "run_cell_magic" and len(arguments) == 3 and arguments[0] not in PYTHON_CELL_MAGICS:
         return Syntax(Kind.CELL_MAGIC, arguments[0], arguments[1], source, arguments[2].removesuffix("\n"))
     return None
@@ -254,4 +266,4 @@ def _automagic(lines: list[str], bound: frozenset[str]) -> Syntax | None:
     known = match["name"] in _AUTOMAGICS or (match["arguments"] and match["name"] in _AUTOMAGICS_WITH_ARGUMENTS)
     if not known or (match["arguments"] or " ")[0] in "([":
         return None
-    return Syntax(Kind.LINE_MAGIC, match["name"], (match["arguments"] or "").strip(), code[0])
+    return _line_magic(match["name"], match["arguments"] or "", code[0])

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.micro_batch import depends_on_shape
+from nb2ddp.facts.micro_batch import depends_on_shape, shares_batches
 from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
-from nb2ddp.rules.in_batch_negatives import shares_batches
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.arguments import Passed, is_closed, passed, set_argument
 from nb2ddp.syntax.edits import Edit, InsertBefore, Wrap
@@ -40,7 +39,7 @@ def find(program: Program) -> Iterator[Finding]:
 def _split(program: Program, call: cst.Call) -> Iterator[Finding]:
     tree = program.tree
     family = tree.family(call.func)
-    if shares_batches(program, call):
+    if shares_batches(program.execution, call):
         return  # DDP204
     given = [_given(tree, call, field) for field in (PER_DEVICE, ACCUMULATION)]
     if given[0] is not None and _is_split(program, given[0].value):
@@ -136,7 +135,12 @@ def _needs(program: Program, call: cst.Call, family: str) -> frozenset[Part]:
         return frozenset({Part.SPLIT_BATCH, Part.COMPLETIONS})
     if program.options.per_device_batch_size is not None:
         return frozenset({Part.SPLIT_BATCH})
-    return frozenset({Part.SPLIT_BATCH, Part.KEPT_BATCH if depends_on_shape(program, call) else Part.GPU_MEMORY})
+    return frozenset(
+        {
+            Part.SPLIT_BATCH,
+            Part.KEPT_BATCH if depends_on_shape(program.training, program.model_kind, call) else Part.GPU_MEMORY,
+        }
+    )
 
 
 def _unknown(program: Program, call: cst.Call, given: list[Passed | None]) -> str:

@@ -79,7 +79,7 @@ def _code(program: Program, call: cst.Call, form: Syntax) -> tuple[str | None, f
     body = form.body or ""
     if form.name in _FILES and (words := _words(form.text)):
         mode = "a" if {"-a", "--append"} & set(words) else "w"
-        path = parse(words[-1], program.tree, call).expression
+        path = parse(words[-1], program.tree.bound_at(call)).expression
         return (
             f'with open({path}, "{mode}", encoding="utf-8") as file:\n    file.write({quoted(body + chr(10))})',
             frozenset(),
@@ -99,7 +99,7 @@ def _run(program: Program, call: cst.Call, form: Syntax) -> str | None:
     check = ", check=True" if raises else ""
     words = [word for word in words if word not in ("--bg", "--no-raise-error")]
     called = [_PROGRAMS[form.name]] if _PROGRAMS[form.name] else []
-    arguments = [*called, *(parse(word, program.tree, call).expression for word in words)] or ['"sh"']
+    arguments = [*called, *(parse(word, program.tree.bound_at(call)).expression for word in words)] or ['"sh"']
     if len(arguments) == 1:
         return f'subprocess.{function}([{arguments[0]}, "-c", {quoted(body)}]{check})'
     if function == "Popen":

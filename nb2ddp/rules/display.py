@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.drawn import DISPLAY, drawings
+from nb2ddp.facts.drawn import DISPLAY
 from nb2ddp.facts.effects import Does
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
@@ -39,7 +39,7 @@ def _calls(program: Program) -> Iterator[Finding]:
         if any(start <= tree.start(call) < end for start, end in gone):
             continue
         statement = program.alone(call)
-        if statement in drawings(program):
+        if statement in program.drawings:
             gone.append(tree.span(call))
             continue  # DDP312
         if statement is None and name not in _DISPLAY:

@@ -10,7 +10,7 @@ from nb2ddp.rules.rule import Example, Finding, Rule
 
 
 def find(program: Program) -> Iterator[Finding]:
-    for node, name, _ in early_settings(program):
+    for node, name, _ in early_settings(program, program.installs):
         yield Finding(node, f"{name} would be set after Unsloth is imported", fixed=True)
 
 

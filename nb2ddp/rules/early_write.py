@@ -86,7 +86,7 @@ def _scratch(program: Program, call: cst.Call) -> str | None:
     function = tree.function(call)
     if function is None:
         return None
-    if not program.execution.graph.calls(function) and not isinstance(tree.scope(function), cst.ClassDef):
+    if not program.tree.calls_of(function) and not isinstance(tree.scope(function), cst.ClassDef):
         opened = [
             c.args[0].value
             for c in tree.within(function, cst.Call)

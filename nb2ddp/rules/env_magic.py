@@ -24,7 +24,7 @@ def find(program: Program) -> Iterator[Finding]:
             yield Finding(call, f"%{form.name} {form.text}".rstrip() + " only shows the environment", edits=(edit,))
             continue
         name, value, comment = pair
-        code = f'os.environ["{name}"] = {parse(value, program.tree, call).expression}'
+        code = f'os.environ["{name}"] = {parse(value, program.tree.bound_at(call)).expression}'
         yield Finding(
             call,
             f"%{form.name} is IPython's",

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.drawn import drawings
 from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
@@ -20,11 +19,11 @@ _DRAWS = frozenset("bar barh boxplot contour errorbar fill_between hist imshow p
 
 def find(program: Program) -> Iterator[Finding]:
     tree = program.tree
-    for statement, drawing in drawings(program).items():
+    for statement, drawing in program.drawings.items():
         line = tree.statement(statement)
         alone = len(small_statements(line)) == 1
         after = not program.execution.runs(statement)
-        code, edits = drawing.code(program)
+        code, edits = drawing.code(program.execution)
         pyplot = tree.text(drawing.value) if drawing.library == "pyplot" else ""
         if not code or (not after and (not alone or drawing.library in ("image", "audio"))):
             yield Finding(statement, "a script has no notebook to draw in", (Remove(statement),))
@@ -44,7 +43,7 @@ def find(program: Program) -> Iterator[Finding]:
 def _left_open(program: Program) -> Iterator[Finding]:
     """Figures that a cell leaves to Jupyter, which shows them at the cell's end."""
     tree = program.tree
-    number = sum(drawing.library in ("pyplot", "figure") for drawing in drawings(program).values())
+    number = sum(drawing.library in ("pyplot", "figure") for drawing in program.drawings.values())
     drawn: dict[int, list[cst.Call]] = {}
     for call in program.execution.calls(_PYPLOT, phase=Phase.AFTER):
         if tree.function(call) is None and program.execution.is_after_training(call):

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
-from nb2ddp.rules.no_training import backward_calls
 from nb2ddp.rules.rule import Example, Finding, Rule
 
 
 def find(program: Program) -> Iterator[Finding]:
-    for call in backward_calls(program)[:1]:
+    for call in program.training.backward_calls[:1]:
         if not program.training.events:
             yield Finding(
                 call,

@@ -12,9 +12,9 @@ from nb2ddp.facts.program import Program
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
-from nb2ddp.syntax.bindings import dotted
 from nb2ddp.syntax.edits import Edit, Remove, Replace
 from nb2ddp.syntax.tree import Tree, argument
+from nb2ddp.syntax.walk import dotted
 
 _HOSTED = ("google.colab", "kaggle_secrets", "kaggle_web_client")
 #: What a handler may be for that a missing package comes to.

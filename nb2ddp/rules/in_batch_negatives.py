@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from nb2ddp.facts.micro_batch import GATHERING_LOSSES, shares_batches
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
@@ -22,8 +23,6 @@ _WHOLE = """\
 if {name} != {size} and {is_main_process}:
     print(f"Batch: {{{name}}}, not the notebook's {shown}; fewer steps an epoch", file=sys.stderr)"""
 _PACKAGE = r"sentence_transformers\.(\w+\.)*"
-#: Losses with this field (sentence-transformers 5.1 and newer; those of cross encoders have none).
-_GATHERING = re.compile(rf"(?!.*cross_encoder){_PACKAGE}\w*(MultipleNegatives(Symmetric)?RankingLoss|GISTEmbedLoss)")
 #: Losses that compare the samples of one device's batch and cannot gather.
 _LOCAL = re.compile(
     rf"{_PACKAGE}(Batch(All|Hard|SemiHard|HardSoftMargin)TripletLoss|MegaBatchMarginLoss|(Sparse)?(CoSENT|AnglE)Loss"
@@ -35,12 +34,12 @@ _EVALUATOR = re.compile(rf"{_PACKAGE}(?!Sequential|Sentence|Base|CE)\w+Evaluator
 
 def find(program: Program) -> Iterator[Finding]:
     tree, many = program.tree, f"{program.name('world_size')} > 1"
-    for call in program.execution.calls(_GATHERING):
+    for call in program.execution.calls(GATHERING_LOSSES):
         if keyword(call, GATHER) is None:
             message = f"{tree.class_name(call.func)} takes its negatives from one device's part of the batch"
             yield Finding(call, message, edits=(SetKeyword(call, GATHER, many),))
     for config in program.training.arguments:
-        if shares_batches(program, config):
+        if shares_batches(program.execution, config):
             yield from _share(program, config, many)
     for call in program.execution.calls(_LOCAL):
         yield Finding(
@@ -54,12 +53,6 @@ def find(program: Program) -> Iterator[Finding]:
             if keyword(call, "write_csv") is None and program.execution.runs(call):
                 edit = SetKeyword(call, "write_csv", program.name("is_main_process"))
                 yield Finding(call, "every process adds its line to the evaluator's CSV file", edits=(edit,))
-
-
-def shares_batches(program: Program, config: cst.Call) -> bool:
-    """True for training arguments whose batch is a pool of negatives: it stays whole, and the processes share it."""
-    name = program.tree.family(config.func)
-    return name.startswith("sentence_transformers.") and bool(program.execution.calls(_GATHERING))
 
 
 def _share(program: Program, config: cst.Call, many: str) -> Iterator[Finding]:

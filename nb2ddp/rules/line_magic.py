@@ -12,7 +12,6 @@ from nb2ddp.facts.shell import parse
 from nb2ddp.notebook.magics import Kind, Syntax
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
-from nb2ddp.rules.shell_command import shell_findings
 from nb2ddp.syntax.edits import Edit, Remove, Replace
 
 #: Magics that change or show the notebook only.
@@ -24,9 +23,6 @@ _NOTEBOOK_ONLY = frozenset(
     "reload_ext rehashx reset reset_selective save tb unload_ext who who_ls whos xdel "
     "xmode autoreload watermark tensorboard load_interactive".split()
 )
-#: Magics that are shell commands under another name.
-_SHELL = frozenset("cat cp head ldir lf lk ll ls lx mkdir mv rm rmdir sx system tail".split())
-_SHELL_CALLS = frozenset({"sx", "system"})
 #: Without Python to run they do nothing; with it they stand no more (ipython.py).
 _TIMERS = frozenset({"time", "timeit", "prun", "memit", "mprun", "lprun"})
 #: Handled by rules of their own.
@@ -38,9 +34,6 @@ def find(program: Program) -> Iterator[Finding]:
         if form.name in _ELSEWHERE:
             continue
         statement = program.alone(call)
-        if form.name in _SHELL:
-            yield from shell_findings(program, call, form.text if form.name in _SHELL_CALLS else str(form))
-            continue
         code = _code(program, call, form, shown=statement is not None)
         unknown = code is None
         if statement is None:
@@ -70,7 +63,7 @@ def _code(program: Program, call: cst.Call, form: Syntax, shown: bool) -> str | 
         name = re.fullmatch(r"\{(\w+)\}|\$(\w+)", folder)
         if name is not None and program.tree.bound(name[1] or name[2], call):
             return f"os.chdir({name[1] or name[2]})"
-        path = parse(folder, program.tree, call).expression
+        path = parse(folder, program.tree.bound_at(call)).expression
         return f"os.chdir(os.path.expanduser({path}))" if folder.startswith("~") else f"os.chdir({path})"
     if form.name == "pwd":
         return "" if shown else "os.getcwd()"
@@ -82,8 +75,7 @@ def _code(program: Program, call: cst.Call, form: Syntax, shown: bool) -> str | 
 RULE = Rule(
     code="DDP303",
     name="line-magic",
-    summary="`%cd` becomes `os.chdir`, `%time f()` becomes `f()`, `%ls` and its like run as shell "
-    "commands; magics that only steer the notebook go.",
+    summary="`%cd` becomes `os.chdir`, `%time f()` becomes `f()`; magics that only steer the notebook go.",
     why="A script has no magics. `%cd` changes the folder of each process, so every process runs it.",
     find=find,
     examples=(

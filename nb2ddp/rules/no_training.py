@@ -38,7 +38,7 @@ _NOTHING = (
 
 def find(program: Program) -> Iterator[Finding]:
     training, module = program.training, program.tree.module
-    if training.events or not module.body or backward_calls(program):  # nothing to point at; DDP003
+    if training.events or not module.body or program.training.backward_calls:  # nothing to point at; DDP003
         return
     if training.calls:
         yield Finding(training.calls[0], "this training stands in a function that the notebook never calls")
@@ -78,15 +78,6 @@ def _functions(program: Program) -> Iterator[cst.Call]:
         owner, _, last = name.rpartition(".")
         if owner and not name.startswith(".") and _FUNCTION.fullmatch(last):
             yield call
-
-
-def backward_calls(program: Program) -> list[cst.Call]:
-    """Live calls of `loss.backward()`."""
-    return [
-        call
-        for call in program.tree.of(cst.Call)
-        if isinstance(call.func, cst.Attribute) and call.func.attr.value == "backward" and program.tree.is_live(call)
-    ]
 
 
 RULE = Rule(

@@ -8,8 +8,8 @@ import libcst as cst
 
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
-from nb2ddp.syntax.bindings import dotted
 from nb2ddp.syntax.edits import Replace
+from nb2ddp.syntax.walk import dotted
 
 _MESSAGE = "tqdm.notebook draws in a notebook"
 

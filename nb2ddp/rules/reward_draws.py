@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.calls import Function
 from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.randomness import generator
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Edit, InsertBefore, Wrap
+from nb2ddp.syntax.tree import Function
 
 HELPER = "same_draws"
 #: What takes its numbers from the operating system, where it is given no seed or takes none.

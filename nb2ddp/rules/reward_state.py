@@ -76,7 +76,7 @@ def _made_by(program: Program, owner: cst.BaseExpression) -> Iterator[cst.BaseEx
         return
     name = binding.node.name.value
     position = next((at for at, param in enumerate(function.params.params) if param.name.value == name), None)
-    for call in program.execution.graph.calls(function):
+    for call in program.tree.calls_of(function):
         given = argument(call, name, position)
         if given is not None:
             yield tree.value(given.value)

@@ -47,7 +47,7 @@ def find(program: Program) -> Iterator[Finding]:
     together = program.execution.calls(phase=Phase.TOGETHER)
     before = [call for call in together if not program.rewards.is_only_here(call)]
     drawing = [call for call in before if _draws(program, call)]
-    seeding = Seeding(program)
+    seeding = Seeding(program.placement)
     for call in drawing:
         if seeding.covers(call, _source(program.tree, call)):
             continue
@@ -56,8 +56,8 @@ def find(program: Program) -> Iterator[Finding]:
         streams = _streams(program.tree, call) and not _is_given_seed(program.tree, call)
         if streams or _makes_generator(program.tree, call):
             message = f"{program.tree.text(call.func)} without a seed draws other numbers in each process"
-            text = f"{program.tree.text(call.func)}({seed(program)})"
-            edit = SetKeyword(call, "seed", seed(program)) if call.args or streams else Replace(call, text)
+            text = f"{program.tree.text(call.func)}({seed(program.tree)})"
+            edit = SetKeyword(call, "seed", seed(program.tree)) if call.args or streams else Replace(call, text)
             yield Finding(call, message, edits=(edit,))
     for node in _in_set_order(program):
         message = f"{program.tree.text(node)} has another order in each process"
@@ -247,7 +247,7 @@ def _samples(tree: Tree, call: cst.Call) -> bool:
 
 def _places(program: Program, call: cst.Call) -> list[cst.CSTNode]:
     function = program.tree.function(call)
-    return [call, *(program.execution.graph.calls(function) if function is not None else [])]
+    return [call, *(program.tree.calls_of(function) if function is not None else [])]
 
 
 RULE = Rule(

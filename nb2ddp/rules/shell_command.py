@@ -19,15 +19,14 @@ from nb2ddp.syntax.edits import Remove, Replace
 
 def find(program: Program) -> Iterator[Finding]:
     for call, form in program.forms_of(Kind.SHELL):
-        yield from shell_findings(program, call, form.command)
+        if not program.installs.covers(call):
+            yield from _found(program, call, form.command)
 
 
-def shell_findings(program: Program, call: cst.Call, command: str) -> Iterator[Finding]:
-    """What becomes of a shell command, however the notebook spells it."""
-    if program.installs.covers(call):
-        return
+def _found(program: Program, call: cst.Call, command: str) -> Iterator[Finding]:
+    """What becomes of a shell command."""
     text = rerun(without_installs(command))
-    for name in undefined(text, program.tree, call):
+    for name in undefined(text, program.tree.bound_at(call)):
         said = f"{name!r} is never defined: the shell gets {{{name}}} as it stands"
         yield Finding(call, said, severity=Severity.WARNING, todo=True)
     message = f"!{textwrap.shorten(text, 60, placeholder='...')} is IPython's"
@@ -43,7 +42,7 @@ def shell_findings(program: Program, call: cst.Call, command: str) -> Iterator[F
         yield Finding(call, f"{message}, and only shows something", edits=(Remove(statement, False),))
     else:
         comment = trailing_comment(command)
-        run = Replace(statement, f"{parse(text, program.tree, call).run}  {comment}".rstrip())
+        run = Replace(statement, f"{parse(text, program.tree.bound_at(call)).run}  {comment}".rstrip())
         if only_shows(text):
             yield Finding(call, message, edits=(run, *program.placement.on_main_process(statement)), needs=needs)
         else:
@@ -53,7 +52,7 @@ def shell_findings(program: Program, call: cst.Call, command: str) -> Iterator[F
 
 def _assigned(program: Program, call: cst.Call, text: str, message: str) -> Finding:
     """A command whose output the notebook takes: where it may do more than show something, it runs once."""
-    lines, needs = parse(text, program.tree, call).lines, frozenset({Part.SUBPROCESS})
+    lines, needs = parse(text, program.tree.bound_at(call)).lines, frozenset({Part.SUBPROCESS})
     if only_shows(text) or not program.execution.runs(call) or program.placement.runs_alone(call):
         return Finding(call, message, edits=(Replace(call, lines),), needs=needs)
     share = program.placement.shared(call)
@@ -72,13 +71,18 @@ def _assigned(program: Program, call: cst.Call, text: str, message: str) -> Find
 RULE = Rule(
     code="DDP305",
     name="shell-command",
-    summary="`!command` becomes `subprocess.run`. Before training it runs on each machine's first process and the "
-    "others wait; after training the main process is alone. Commands that only look go, but after training; those that"
-    " watch without an end always go.",
+    summary="`!command`, or `%mkdir` and its like, becomes `subprocess.run`. Before training it runs on each machine's"
+    " first process and the others wait; after training the main process is alone. Commands that only look go, but"
+    " after training; those that watch without an end always go.",
     why="`!` is IPython's. Two processes that clone or download into one folder at once break each other's files. "
     "`{name}` and `$name` are filled in where the notebook binds the name; others are the shell's.",
     find=find,
     examples=(
+        Example(
+            "%mkdir data\ntrainer.train()\n",
+            'if local_rank == 0:\n    subprocess.run("mkdir data", shell=True)\nPartialState().wait_for_everyone()\n'
+            "trainer.train()\n",
+        ),
         Example(
             """\
 from trl import SFTTrainer

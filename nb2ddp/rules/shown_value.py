@@ -6,9 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.drawn import drawings
 from nb2ddp.facts.looking import gives_a_value, only_looks
-from nb2ddp.facts.names import is_stop
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Remove, Replace
@@ -20,15 +18,15 @@ def find(program: Program) -> Iterator[Finding]:
         if (
             not isinstance(last, cst.Expr)
             or isinstance(last.value, (cst.SimpleString, cst.ConcatenatedString, cst.Ellipsis))
-            or is_stop(program, last)
-            or last in drawings(program)
+            or program.names.is_stop(last)
+            or last in program.drawings
         ):
             continue
         after = program.execution.is_after_training(last)
-        if after and gives_a_value(program, last.value):
+        if after and gives_a_value(program.effects, last.value):
             said = "the notebook shows the cell's last expression: the script prints it"
             yield Finding(last, said, edits=(Replace(last, f"print({program.tree.text(last.value)})"),))
-        elif not after and only_looks(program, last.value):
+        elif not after and only_looks(program.effects, last.value):
             yield Finding(last, "the cell's last expression is only shown", edits=(Remove(last),))
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.facts.execution import Phase
-from nb2ddp.facts.names import is_stop
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
@@ -16,7 +15,7 @@ from nb2ddp.syntax.edits import Replace
 
 def find(program: Program) -> Iterator[Finding]:
     for statement in program.tree.of(cst.Expr):
-        if not is_stop(program, statement) or not program.tree.is_live(statement):
+        if not program.names.is_stop(statement) or not program.tree.is_live(statement):
             continue
         early = program.execution.runs(statement, Phase.BEFORE | Phase.BETWEEN)
         yield Finding(

@@ -8,7 +8,6 @@ import libcst as cst
 
 from nb2ddp.facts.effects import Does
 from nb2ddp.facts.execution import Phase
-from nb2ddp.facts.names import is_unknown
 from nb2ddp.facts.program import Program
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.results import Severity
@@ -23,7 +22,7 @@ def find(program: Program) -> Iterator[Finding]:
     marked: set[cst.CSTNode] = set()
     for name in sorted(set(tree.names_read)):
         for use in tree.loads(name):
-            if name in seen or isinstance(tree.parents[use], cst.Expr) or not is_unknown(program, use):
+            if name in seen or isinstance(tree.parents[use], cst.Expr) or not program.names.is_unknown(use):
                 continue
             seen.add(name)
             fails = certain and not _is_caught(tree, use) and bool(program.execution.phase(use))

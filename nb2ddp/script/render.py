@@ -54,14 +54,14 @@ def script(program: Program, cells: dict[int, str], needs: frozenset[Part], scri
 
 def setup(program: Program, needs: frozenset[Part], options: Options) -> str:
     """The setup block: only the parts that this notebook needs."""
-    with_unsloth = uses_unsloth(program)
-    seconds = wait_seconds(program)
+    with_unsloth = uses_unsloth(program.tree)
+    seconds = wait_seconds(program.training)
     return render(
         "setup.py.j2",
         Part=Part,
         parts=needs | ({Part.MACHINES, Part.WAIT} if options.launch.machines > 1 else set()),
-        seed=seed(program),
-        settings={quoted(name): quoted(value) for name, value in settings(program).items()},
+        seed=seed(program.tree),
+        settings={quoted(name): quoted(value) for name, value in settings(program, program.installs).items()},
         uses_unsloth=with_unsloth,
         floors=floors(program) if with_unsloth else [],
         warns_of_unused=program.model_kind is not ModelKind.DENSE_TEXT,
@@ -69,7 +69,7 @@ def setup(program: Program, needs: frozenset[Part], options: Options) -> str:
         timeout=f"seconds={seconds}" if seconds % 3600 else f"hours={seconds // 3600}",
         grows=Part.GPU_MEMORY in needs and options.per_device_batch_size is None,
         fixed_batch=None if options.per_device_batch_size == "notebook" else options.per_device_batch_size,
-        gpu=gpu(program),
+        gpu=gpu(program.notebook),
         **{name: program.name(name) for name in _NAMES},
     ).strip("\n")
 

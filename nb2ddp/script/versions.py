@@ -43,7 +43,7 @@ def _is_grpo(program: Program) -> bool:
 
 
 def _is_grpo_with_engine(program: Program) -> bool:
-    return _is_grpo(program) and keeps_engine(program)
+    return _is_grpo(program) and keeps_engine(program.tree)
 
 
 def tries_kernels(program: Program) -> bool:

@@ -165,11 +165,6 @@ class Source:
         numbers = ((call, _number(call)) for call in self.tree.of(cst.Call))
         return [(call, self.forms[number]) for call, number in numbers if number is not None]
 
-    def is_shell(self, node: cst.CSTNode) -> bool:
-        """True for a call that stands for a shell command."""
-        form = self.form(node)
-        return form is not None and form.kind is Kind.SHELL
-
     def forms_of(self, *kinds: Kind) -> Iterator[tuple[cst.Call, Syntax]]:
         """The IPython forms of some kinds, with the calls that stand for them, in order."""
         return ((call, form) for call, form in self._placed_forms if form.kind in kinds)

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import bisect
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import TypeVar, cast
 
 import libcst as cst
 
-from nb2ddp.syntax.bindings import SCOPES, Binding, Bindings
-from nb2ddp.syntax.walk import Walk
+from nb2ddp.syntax.walk import SCOPES, Binding, Bindings, Walk
 
 Node = TypeVar("Node", bound=cst.CSTNode)
 Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
+#: What has a body that runs when it is called.
+Function = cst.FunctionDef | cst.Lambda
 #: The classes of `Statement`. LibCST's classes are abstract ones, for which `isinstance` is slow to say no.
 _STATEMENTS = frozenset(
     {cst.SimpleStatementLine, cst.If, cst.For, cst.While, cst.With, cst.Try, cst.TryStar, cst.Match}
@@ -51,6 +52,7 @@ class Tree:
         self._stores = bindings.stores
         self._found: dict[cst.Name, Binding | None] = {}  # asked for again and again
         self._qualified: dict[cst.CSTNode, str] = {}
+        self._uses: dict[cst.FunctionDef, list[cst.CSTNode]] = {}
         self._line_starts = [0]
         for line in source.split("\n"):
             self._line_starts.append(self._line_starts[-1] + len(line) + 1)
@@ -156,6 +158,46 @@ class Tree:
                 found.append((start, end))
         return found
 
+    # -- functions ------------------------------------------------------------------------------------------
+
+    def named(self, function: cst.FunctionDef) -> list[cst.CSTNode]:
+        """Where live code names a function; a method by its own name, `__init__` and the like by their class."""
+        owner, name = self.scope(function), function.name.value
+        if not isinstance(owner, cst.ClassDef):
+            nodes: list[cst.CSTNode] = list(self.loads(name))
+        elif name.startswith("__"):
+            nodes = list(self.loads(owner.name.value))
+        else:
+            nodes = list(self.attributes(name))
+        return [node for node in nodes if self.is_live(node)]
+
+    def uses(self, function: cst.FunctionDef) -> list[cst.CSTNode]:
+        """Where a function may come to be called from: where it is named, and of a method where its class is."""
+        if function not in self._uses:
+            owner = self.scope(function)
+            found = self.named(function)
+            if isinstance(owner, cst.ClassDef) and not function.name.value.startswith("__"):
+                found = [*found, *(node for node in self.loads(owner.name.value) if self.is_live(node))]
+            self._uses[function] = found
+        return self._uses[function]
+
+    def calls_of(self, function: cst.FunctionDef) -> list[cst.Call]:
+        """The live calls of a function by its name; none for a method, which its object's owner may call."""
+        if isinstance(self.scope(function), cst.ClassDef):
+            return []
+        return [call for use in self.uses(function) if (call := self.call_of(use)) is not None]
+
+    def call_of(self, node: cst.CSTNode) -> cst.Call | None:
+        """The call that a name or an attribute is the function of."""
+        parent = self.parents[node]
+        return parent if isinstance(parent, cst.Call) and parent.func is node else None
+
+    def callers(self, function: cst.FunctionDef) -> Iterator[cst.Call]:
+        """The live calls of a function, of a method by its name alone, and of a class for its `__init__`."""
+        for use in self.named(function):
+            if (call := self.call_of(use)) is not None:
+                yield call
+
     # -- names ----------------------------------------------------------------------------------------------
 
     def bindings(self, name: str, node: cst.CSTNode | None = None) -> list[Binding]:
@@ -191,6 +233,10 @@ class Tree:
                 return None
             own = own and not isinstance(scope, (cst.FunctionDef, cst.Lambda))
             scope = self.scope(scope)
+
+    def bound_at(self, place: cst.CSTNode) -> Callable[[str], bool]:
+        """A test of which names are bound at a node."""
+        return lambda name: self.bound(name, place) is not None
 
     def qualified(self, node: cst.CSTNode) -> str:
         """The full dotted name an expression stands for, through imports and plain aliases.

@@ -275,7 +275,7 @@ class TestAbout:
             "COMP_WORDS": "nb2ddp --exp",
             "COMP_CWORD": "1",
         }
-        source = "from nb2ddp.cli.main import main; main(prog_name='nb2ddp')"
+        source = "from nb2ddp.__main__ import main; main(prog_name='nb2ddp')"
         done = subprocess.run(
             [sys.executable, "-c", source], env=environment, capture_output=True, text=True, check=True
         )

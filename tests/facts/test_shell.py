@@ -23,7 +23,7 @@ VALUES = {"name": "abc", "table": {"k": 2}, "items": ["u"], "number": 7}
 def parsed(command: str) -> Command:
     """What becomes of a command that stands where the notebook calls `run()`."""
     tree = Tree(NOTEBOOK)
-    return parse(command, tree, tree.of(cst.Call)[0])
+    return parse(command, tree.bound_at(tree.of(cst.Call)[0]))
 
 
 def shell_text(command: str) -> str:

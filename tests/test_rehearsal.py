@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import urllib.error
 import urllib.request
@@ -26,7 +25,7 @@ from tests.notebook.test_marimo import TRAINING
 
 from .e2e.faults import FAULTS, FOLDER, GOOD
 
-PLAN = Plan("train.py", "import x\ntrainer.train()\nmodel.save()\n", Path(), ("Trainer",), "", {}, ())
+PLAN = Plan("train.py", "import x\ntrainer.train()\nmodel.save()\n", Path(), ("Trainer",), "", (), {}, ())
 
 
 @pytest.fixture(autouse=True)
@@ -177,7 +176,7 @@ def test_hub_offers_what_is_built(tmp_path: Path) -> None:
     folder = tmp_path / "models" / "me--small"
     folder.mkdir(parents=True)
     (folder / "config.json").write_text("{}")
-    hub = Hub(tmp_path, os.environ)
+    hub = Hub(tmp_path, lambda request: "nothing is built here")
     try:
         about = json.load(urllib.request.urlopen(f"{hub.address}/api/models/me/small"))
         assert [each["rfilename"] for each in about["siblings"]] == ["config.json"]
@@ -248,7 +247,9 @@ def test_faults_are_changes_to_scripts_that_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["csv", "json", "jsonl"])
 def test_a_table_that_is_not_there_gets_a_stand_in(kind: str, tmp_path: Path) -> None:
-    tables = Tables(Log(str(tmp_path / "log"), "train.py"), str(tmp_path), ["frage", "label"])
+    log = Log()
+    log.open(str(tmp_path / "log"), "train.py")
+    tables = Tables(log, str(tmp_path), ["frage", "label"])
     made = Path(tables({"train": f"https://example.com/data.{kind}?x=1"})["train"])
     first = made.read_text().lstrip("[").splitlines()[0]
     assert all(column in first for column in ("frage", "label"))

@@ -10,17 +10,14 @@ import contextlib
 import hashlib
 import json
 import re
-import subprocess
-import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-START = Path(__file__).resolve().parent / "stage" / "start.py"
 _COMMIT = "0123456789abcdef0123456789abcdef01234567"
 _DATE = "2025-01-01T00:00:00.000Z"
 _ACTIONS = "revision tree paths-info refs commits preupload commit branch tag settings xet-write-token treesize".split()
@@ -52,69 +49,64 @@ class Hub:
 
     Args:
         folder: where they are built; what is there already is offered as it is.
-        environment: of the program that builds them.
+        build: makes a repository, as `stage/build.py` is asked to; gives "", or what went wrong.
         hints: what the script says about its data sets, by id; under "" about any other.
     """
 
     folder: Path
-    environment: Mapping[str, str]
+    build: Callable[[dict[str, Any]], str]
     hints: Mapping[str, DataHints] = field(default_factory=dict)
     offered: dict[tuple[str, str], str] = field(default_factory=dict)  #: (type, id) -> what went wrong, or ""
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
+        self._problems: dict[Path, str] = {}  #: folder of a repository -> what went wrong, or ""
         self.is_building = False
-        self._builder: subprocess.Popen[str] | None = None
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": self}))
         self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         self.address = f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def close(self) -> None:
-        """Stop answering, and end the program that builds."""
+        """Stop answering."""
         self._server.shutdown()
         self._server.server_close()
-        if self._builder is not None:
-            self._builder.kill()
-            self._builder.wait()
+
+    def prepare(self, models: Sequence[str], datasets: Sequence[str]) -> None:
+        """Begin to build what will be asked for."""
+
+        def build() -> None:
+            for kind, names in (("models", models), ("datasets", datasets)):
+                for name in names:
+                    self._built(kind, name)
+
+        threading.Thread(target=build, daemon=True).start()
 
     def repository(self, kind: str, name: str) -> Path | None:
         """The folder of a repository, built if it is missing; None where there is no such repository."""
         if kind not in ("models", "datasets") or not _is_offered(kind, name, self.hints):
             return None
+        folder, self.offered[kind, name] = self._built(kind, name)
+        return folder if folder.is_dir() else None
+
+    def _built(self, kind: str, name: str) -> tuple[Path, str]:
+        """The folder of a repository, and what went wrong when it was built."""
         hints = self.hints.get(name) or self.hints.get("", DataHints())
         made = hashlib.sha1(repr(hints).encode()).hexdigest()[:8] if kind == "datasets" else ""
         folder = self.folder / kind / f"{name.replace('/', '--')}{made and '--'}{made}"
         with self._lock:
-            if (kind, name) not in self.offered:
-                self.offered[kind, name] = "" if folder.is_dir() else self._build(kind, name, folder, hints)
-        return folder if folder.is_dir() else None
+            if folder not in self._problems:
+                self._problems[folder] = "" if folder.is_dir() else self._build(kind, name, folder, hints)
+        return folder, self._problems[folder]
 
     def _build(self, kind: str, name: str, folder: Path, hints: DataHints) -> str:
-        if self._builder is None:
-            command = [sys.executable, str(START), "build"]
-            self._builder = subprocess.Popen(
-                command,
-                env=self.environment,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-                start_new_session=True,
-            )
-        assert self._builder.stdin is not None
-        assert self._builder.stdout is not None
         folder.parent.mkdir(parents=True, exist_ok=True)
         request: dict[str, Any] = {"type": kind, "name": name, "folder": str(folder)}
-        if kind == "datasets":
-            request |= vars(hints)
         self.is_building = True
         try:
-            self._builder.stdin.write(json.dumps(request) + "\n")
-            self._builder.stdin.flush()
-            return self._builder.stdout.readline().strip()
+            return self.build(request | (vars(hints) if kind == "datasets" else {}))
         except OSError as error:
-            return f"the program that builds stand-ins has ended: {error}"
+            return str(error)
         finally:
             self.is_building = False
 

@@ -43,6 +43,7 @@ class Plan:
     folder: Path  #: where it stands, and the files that it reads
     trainers: tuple[str, ...]
     unsloth: str  #: "real", "stand-in", or "" where it is not used
+    models: tuple[str, ...]  #: ids of the hub that it loads models and tokenizers from
     data: dict[str, DataHints]
     files: tuple[Path, ...]  #: files beside the script that it names
     packages: tuple[str, ...] = ()
@@ -89,6 +90,7 @@ def read(path: Path, folder: Path | None = None) -> Plan:
         folder or path.resolve().parent,
         trainers,
         _unsloth(tree, text, trainers),
+        tuple(dict.fromkeys(_models(tree))),
         dict(_data(tree)),
         tuple(_files(tree, folder or path.resolve().parent)),
         tuple(sorted({module.split(".")[0] for module, _ in _imported(tree)} - set(sys.stdlib_module_names))),
@@ -156,6 +158,13 @@ def _unsloth(tree: ast.AST, text: str, trainers: tuple[str, ...]) -> str:
 
 def _constant(node: ast.AST | None) -> str | None:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
+
+
+def _models(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".from_pretrained"):
+            given = [*node.args[:1], *(each.value for each in node.keywords if each.arg == "model_name")]
+            yield from (name for each in given if re.fullmatch(r"[\w.-]+/[\w.-]+", name := _constant(each) or ""))
 
 
 def _data(tree: ast.AST) -> Iterator[tuple[str, DataHints]]:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import json
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from nb2ddp.rehearsal.hub import Hub
 from nb2ddp.rehearsal.plan import Plan
+from nb2ddp.rehearsal.processes import Starter, starter
 from nb2ddp.rehearsal.run import Run, environment, run
 from nb2ddp.rehearsal.verdict import Verdict, judge
 
@@ -48,10 +50,10 @@ def rehearse(plan: Plan, options: Options, tell: Callable[[str], None] = lambda 
         options: how.
         tell: called with what happens, now and then.
     """
-    with _folder(options.keep) as root:
-        builder = {**os.environ, "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "HOME": str(root / "home")}
-        (root / "home").mkdir()
-        hub = Hub(options.hub or root / "hub", builder, plan.data)
+    with _folder(options.keep) as root, _starters(plan, root) as starters:
+        builder = environment(plan, root, hub="", settings={}) | {"HF_HUB_OFFLINE": "1"}
+        hub = Hub(options.hub or root / "hub", partial(_build, starters[-1], root / "tmp", builder), plan.data)
+        hub.prepare(plan.models, tuple(filter(None, plan.data)))
         try:
             runs: list[Run] = []
             for count in (1, options.processes):
@@ -65,6 +67,7 @@ def rehearse(plan: Plan, options: Options, tell: Callable[[str], None] = lambda 
                         folder,
                         count,
                         environ=environ,
+                        starters=starters,
                         limit=options.limit,
                         tell=partial(_tell, tell, name),
                         is_served=lambda: hub.is_building,
@@ -76,6 +79,30 @@ def rehearse(plan: Plan, options: Options, tell: Callable[[str], None] = lambda 
             hub.close()
         loads = [each for each, problem in hub.offered.items() if not problem]
         return judge(plan, runs[0], runs[-1], loads, trust=options.trust)
+
+
+@contextlib.contextmanager
+def _starters(plan: Plan, root: Path) -> Iterator[list[Starter]]:
+    """What starts the first process of a run, and what starts the others: their sets are not ordered alike."""
+    environ = environment(plan, root, hub="", settings={})
+    starters: list[Starter] = []
+    try:
+        for _ in range(2):
+            starters.append(starter(environ))
+        yield starters
+    finally:
+        for each in starters:
+            each.close()
+
+
+def _build(starter: Starter, folder: Path, environ: Mapping[str, str], request: dict[str, Any]) -> str:
+    """Let a process build a repository of the hub; say what went wrong."""
+    with tempfile.TemporaryDirectory(dir=folder) as own:
+        said = Path(own, "build")
+        process = starter.start("build", json.dumps(request), environment=environ, folder=folder, said=said)
+        if not process.wait():
+            return ""
+        return said.with_suffix(".err").read_text(encoding="utf-8", errors="replace").strip().split("\n")[-1] or "?"
 
 
 def _tell(tell: Callable[[str], None], name: str, text: str) -> None:

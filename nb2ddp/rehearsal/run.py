@@ -9,16 +9,14 @@ import re
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nb2ddp.rehearsal.hub import START
 from nb2ddp.rehearsal.plan import Plan
+from nb2ddp.rehearsal.processes import Process, Starter
 
 _LAUNCHED = re.compile(r"^(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)$|^MASTER_|^TORCHELASTIC|^ACCELERATE_")
 _SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|API_?KEY|CREDENTIAL", re.IGNORECASE)
@@ -75,6 +73,7 @@ def environment(plan: Plan, folder: Path, *, hub: str, settings: Mapping[str, An
             "CUDA_VISIBLE_DEVICES": "",
             "GLOO_SOCKET_IFNAME": "lo",
             "OMP_NUM_THREADS": "1",
+            "TORCHDYNAMO_DISABLE": "1",  # compiling takes longer than three steps
             "TOKENIZERS_PARALLELISM": "false",
             "MPLBACKEND": "Agg",
             "PYTHONDONTWRITEBYTECODE": "1",
@@ -113,6 +112,7 @@ def run(
     processes: int,
     *,
     environ: Mapping[str, str],
+    starters: Sequence[Starter],
     limit: float,
     tell: Callable[[str], None],
     is_served: Callable[[], bool] = lambda: False,
@@ -124,16 +124,20 @@ def run(
         folder: a new folder, below which everything happens.
         processes: how many.
         environ: of the processes, from `environment`.
+        starters: of the first process, of the second, ...; the last one starts the others too.
         limit: seconds after which they are stopped.
         tell: called with what happens, now and then.
         is_served: whether something is made that a process waits for.
     """
-    script, logs = _laid_out(plan, folder)
-    port, jobs = _free_port(), []
+    work, logs = _laid_out(plan, folder)
+    script, port = work / plan.name, _free_port()
+    jobs: list[Process] = []
     start = time.monotonic()
     try:
         for rank in range(processes):
-            jobs.append(_started(script, logs, {**environ, **launched(rank, processes, port)}, rank))
+            told = {**environ, **launched(rank, processes, port)}
+            start_process = starters[min(rank, len(starters) - 1)].start
+            jobs.append(start_process("play", str(script), environment=told, folder=work, said=logs / str(rank)))
         stopped = _watch(jobs, logs, start + limit, tell, is_served)
         seconds = time.monotonic() - start
         ended = [job.poll() for job in jobs]
@@ -146,34 +150,20 @@ def run(
 
 
 def _laid_out(plan: Plan, folder: Path) -> tuple[Path, Path]:
-    """The script in a working folder with the files that it reads, and a folder for logs."""
+    """A working folder with the script and the files that it reads, and a folder for logs."""
     work, logs = folder / "work", folder / "logs"
     for path in (work, logs):
         path.mkdir(parents=True, exist_ok=True)
-    script = work / plan.name
-    script.write_text(plan.text, encoding="utf-8")
+    (work / plan.name).write_text(plan.text, encoding="utf-8")
     for file in plan.files:
         copy = work / file.relative_to(plan.folder)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(file, copy)
-    return script, logs
-
-
-def _started(script: Path, logs: Path, environ: Mapping[str, str], rank: int) -> subprocess.Popen[bytes]:
-    with (logs / f"{rank}.out").open("wb") as stdout, (logs / f"{rank}.err").open("wb") as stderr:
-        return subprocess.Popen(
-            [sys.executable, str(START), str(script)],
-            cwd=script.parent,
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            stdout=stdout,
-            stderr=stderr,
-            start_new_session=True,
-        )
+    return work, logs
 
 
 def _watch(
-    jobs: list[subprocess.Popen[bytes]],
+    jobs: list[Process],
     logs: Path,
     end: float,
     tell: Callable[[str], None],
@@ -224,14 +214,14 @@ def _doing(logs: Path) -> str:
     return "starting"
 
 
-def _ask_for_stacks(jobs: list[subprocess.Popen[bytes]]) -> None:
+def _ask_for_stacks(jobs: list[Process]) -> None:
     for job in jobs:
         if job.poll() is None and hasattr(signal, "SIGUSR1"):
-            job.send_signal(signal.SIGUSR1)
+            os.kill(job.pid, signal.SIGUSR1)
     time.sleep(1)
 
 
-def _below(jobs: list[subprocess.Popen[bytes]]) -> Iterator[str]:
+def _below(jobs: list[Process]) -> Iterator[str]:
     """Programs of the sessions of processes that have ended."""
     import psutil
 
@@ -242,7 +232,7 @@ def _below(jobs: list[subprocess.Popen[bytes]]) -> Iterator[str]:
                 yield str(process.info["name"])
 
 
-def _stop(jobs: list[subprocess.Popen[bytes]]) -> None:
+def _stop(jobs: list[Process]) -> None:
     for job in jobs:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(job.pid, signal.SIGKILL)

@@ -1,9 +1,8 @@
-"""Build stand-ins for the hub: reads a request a line, and answers each with a line, "" or what went wrong."""
+"""Build one repository of the stand-in hub: `build REQUEST`, where the request is JSON."""
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 import tempfile
 from pathlib import Path
@@ -26,14 +25,16 @@ def build(request: dict[str, Any]) -> None:
         Path(made).mkdir()
 
 
-def main() -> None:
-    """Answer requests until there are no more."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print is no answer
-    for line in sys.stdin:
-        try:
-            build(json.loads(line))
-            answers.write("\n")
-        except Exception as error:
-            answers.write(f"{type(error).__name__}: {error}".replace("\n", " ") + "\n")
-        answers.flush()
+def main() -> int:
+    """Build what the command line asks for.
+
+    Returns:
+        0, or 1 where that is not possible; the last line on standard error says why.
+    """
+    request = json.loads(sys.argv[2])
+    try:
+        build(request)
+    except Exception as error:
+        print(f"{type(error).__name__}: {error}".replace("\n", " "), file=sys.stderr)
+        return 1
+    return 0

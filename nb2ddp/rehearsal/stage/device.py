@@ -54,11 +54,11 @@ def _answer(torch: ModuleType) -> None:
         "get_device_name": gpu.name,
         "get_device_capability": (8, 0),
         "mem_get_info": (MEMORY, MEMORY),
-        "current_device": int(os.environ.get("LOCAL_RANK", 0)),
         **dict.fromkeys(("reset_peak_memory_stats", "synchronize", "set_device", "manual_seed_all")),
     }
     for name, answer in answers.items():
         setattr(torch.cuda, name, lambda *_, answer=answer, **__: answer)
+    torch.cuda.current_device = lambda: int(os.environ.get("LOCAL_RANK", 0))
     _keep_on_cpu(torch)
 
 

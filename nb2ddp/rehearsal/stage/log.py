@@ -10,14 +10,18 @@ from typing import Any
 
 
 class Log:
-    """The log of one process.
+    """The log of one process."""
 
-    Args:
-        file: where the lines go.
-        script: the path of the script, whose lines are the places that events name.
-    """
+    def __init__(self) -> None:
+        self.script = ""
 
-    def __init__(self, file: str, script: str) -> None:
+    def open(self, file: str, script: str) -> None:
+        """Begin to write.
+
+        Args:
+            file: where the lines go.
+            script: the path of the script, whose lines are the places that events name.
+        """
         self.script = script
         self._pid = os.getpid()
         self._to = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import json
 import os
@@ -17,20 +16,29 @@ from . import device, fast, files, outside, ranks, sampling, training
 from .log import Log
 
 
-def main() -> int:
+def prepare(log: Log) -> None:
+    """Do what must be done before torch is imported; in a parent, for all its copies."""
+    device.lay()
+    ranks.lay(log)
+
+
+def main(log: Log | None = None) -> int:
     """Run the script that the command line names.
+
+    Args:
+        log: the log of a parent, which has prepared this process; None where there is no such parent.
 
     Returns:
         Its exit code: 1 where it ended with an exception.
     """
-    _end_with_parent()
-    script = sys.argv[1]
+    if log is None:
+        log = Log()
+        prepare(log)
+    script = sys.argv[2]
     plan = json.loads(os.environ.pop("NB2DDP_REHEARSAL"))
     rank = os.environ.get("RANK", "0")
-    log = Log(os.path.join(plan["logs"], f"{rank}.jsonl"), script)
+    log.open(os.path.join(plan["logs"], f"{rank}.jsonl"), script)
     _show_stacks(os.path.join(plan["logs"], f"{rank}.stack"))
-    device.lay()
-    ranks.lay(log)
     training.lay(log, plan["steps"])
     sampling.lay()
     files.lay(log, plan["columns"])
@@ -40,12 +48,6 @@ def main() -> int:
     code = _run(script, log)
     _say_what_is_left(log)
     return code
-
-
-def _end_with_parent() -> None:
-    """Be killed where the rehearsal itself is killed (Linux, `man 2 PR_SET_PDEATHSIG`)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 def _show_stacks(file: str) -> None:

@@ -1,8 +1,10 @@
-"""The program of every process of a rehearsal: `python start.py build` or `python start.py SCRIPT`."""
+"""The program of every process of a rehearsal: `python start.py parent`, `... play SCRIPT` or `... build REQUEST`."""
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
+import signal
 import sys
 from pathlib import Path
 
@@ -20,8 +22,14 @@ def load() -> None:
     spec.loader.exec_module(package)
 
 
+def end_with_parent() -> None:
+    """Be killed where the program that started this one is killed (Linux, `man 2 PR_SET_PDEATHSIG`)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
 if __name__ == "__main__":
+    end_with_parent()
     load()
     sys.path.pop(0)
-    program = "build" if sys.argv[1] == "build" else "play"
-    sys.exit(importlib.import_module(f"{PACKAGE}.{program}").main())
+    sys.exit(importlib.import_module(f"{PACKAGE}.{sys.argv[1]}").main())

@@ -1,0 +1,82 @@
+"""Import what is slow to import, then become each process of a rehearsal by a fork.
+
+Requests and answers are lines of JSON, on standard input and output. What Unsloth changes (transformers, PEFT, TRL),
+and what reads the folders of a run when it is imported (huggingface_hub, datasets), is left to each process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import signal
+import sys
+import tempfile
+from typing import Any
+
+from . import build, play
+from .log import Log
+from .start import end_with_parent
+
+_SLOW = (
+    "torch torch._dynamo torch._inductor.decomposition torch.utils.data torch.distributed.tensor numpy pandas "
+    "pyarrow.parquet pyarrow.dataset scipy.stats sklearn.metrics sympy aiohttp httpx requests fsspec dill multiprocess "
+    "xxhash PIL.Image psutil regex rich.console pydantic jinja2 yaml safetensors tokenizers"
+).split()
+
+
+def main() -> int:
+    """Answer requests until there are no more.
+
+    Returns:
+        In a copy, the exit code of what it has run; 0 in the parent.
+    """
+    answers = os.dup(1)
+    os.dup2(2, 1)  # what libraries print is no answer
+    log = Log()
+    play.prepare(log)
+    for name in _SLOW:
+        with contextlib.suppress(Exception):  # where the script imports it, it fails there
+            importlib.import_module(name)
+    gc.freeze()
+
+    def tell_ends(*_: object) -> None:
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                _tell(answers, ended=ended[0], code=os.waitstatus_to_exitcode(ended[1]))
+
+    signal.signal(signal.SIGCHLD, tell_ends)
+    while line := sys.stdin.readline():
+        pid = os.fork()
+        if not pid:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            os.close(answers)
+            request = json.loads(line)
+            _become(request)
+            return play.main(log) if request["program"] == "play" else build.main()
+        _tell(answers, started=pid)
+    return 0
+
+
+def _tell(answers: int, **about: int) -> None:
+    os.write(answers, (json.dumps(about) + "\n").encode())
+
+
+def _become(request: dict[str, Any]) -> None:
+    """Be a process of one's own: with its session, environment, folder, files and random numbers."""
+    end_with_parent()
+    os.setsid()
+    for number, name in enumerate((os.devnull, request["out"], request["err"])):
+        opened = os.open(name, os.O_RDWR | os.O_CREAT, 0o600)
+        os.dup2(opened, number)
+        os.close(opened)
+    sys.stdin = open(0, closefd=False, encoding="utf-8")  # noqa: SIM115
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    os.chdir(request["folder"])
+    sys.argv[1:] = [request["program"], *request["arguments"]]
+    tempfile.tempdir = None
+    if "numpy" in sys.modules:  # Python's own generator sees to that itself
+        sys.modules["numpy"].random.seed()

@@ -1,0 +1,78 @@
+"""Processes that are copies of a parent: each has its own environment, files, random numbers and end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from nb2ddp.rehearsal.processes import Parent, Process, Separate, Starter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.e2e
+
+SCRIPT = """
+import os, random, sys
+import numpy, torch
+print(os.environ["MINE"], os.getcwd(), os.getsid(0) == os.getpid(), sys.argv)
+print(random.random(), numpy.random.rand())
+print(torch.distributed.all_reduce.__module__, torch.zeros(1, device = "cuda").device, torch.cuda.current_device())
+print(hash("text"), [name for name in ("transformers", "trl", "datasets") if name in sys.modules])
+sys.exit(int(os.environ["RANK"]))
+"""
+
+
+@pytest.fixture(scope="module", params=[Parent, Separate])
+def starter(request: pytest.FixtureRequest) -> Iterator[Starter]:
+    made = request.param(os.environ) if request.param is Parent else request.param()
+    yield made
+    made.close()
+
+
+def play(starter: Starter, folder: Path, rank: int, text: str = SCRIPT) -> Process:
+    script = folder / "train.py"
+    script.write_text(text)
+    about: dict[str, Any] = {"logs": str(folder), "root": str(folder), "steps": 1, "trust": False, "columns": []}
+    environ = {**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "MINE": f"rank {rank}", "TMPDIR": str(folder)}
+    environ["NB2DDP_REHEARSAL"] = json.dumps(about | {"unsloth": ""})
+    return starter.start("play", str(script), environment=environ, folder=folder, said=folder / str(rank))
+
+
+def test_each_has_its_own(starter: Starter, tmp_path: Path) -> None:
+    processes = [play(starter, tmp_path, rank) for rank in range(2)]
+    assert [process.wait() for process in processes] == [0, 1]
+    assert [process.poll() for process in processes] == [0, 1]
+    said = [(tmp_path / f"{rank}.out").read_text().splitlines() for rank in range(2)]
+    for rank, (first, _, devices, loaded) in enumerate(said):
+        assert first == f"rank {rank} {tmp_path} True ['{tmp_path / 'train.py'}']"
+        assert devices == f"torch.distributed.distributed_c10d cpu {rank}"
+        assert loaded.endswith(" []")
+        assert '"kind": "end"' in (tmp_path / f"{rank}.jsonl").read_text()
+    assert not set(said[0][1].split()) & set(said[1][1].split())
+
+
+def test_one_that_is_killed(starter: Starter, tmp_path: Path) -> None:
+    process = play(starter, tmp_path, 0, "import time\ntime.sleep(100)\n")
+    while not (tmp_path / "0.jsonl").exists():
+        time.sleep(0.1)
+    assert process.poll() is None
+    os.killpg(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+
+
+def test_copies_end_with_their_parent(tmp_path: Path) -> None:
+    parent = Parent(os.environ)
+    process = play(parent, tmp_path, 0, "import time\ntime.sleep(100)\n")
+    while not (tmp_path / "0.jsonl").exists():
+        time.sleep(0.1)
+    parent.close()
+    assert process.wait() == -signal.SIGKILL
+    with pytest.raises(OSError, match="has ended"):
+        play(parent, tmp_path, 1)

@@ -28,6 +28,7 @@ _DEFAULT_GENERATIONS = "8"
 _SETTERS = {"set_training": "batch_size", "set_dataloader": "train_batch_size"}
 _COPIES = re.compile(r"copy\.(deep)?copy|dataclasses\.replace")
 _PROCESSES = re.compile(r"device_count\(|get_world_size\(|\bnum_processes\b|WORLD_SIZE|\bn_gpu\b")
+_GROWS = "each process would train on a whole batch, so that more GPUs change the training; the script splits it"
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -50,7 +51,7 @@ def _split(program: Program, call: cst.Call) -> Iterator[Finding]:
         return
     needs = _needs(program, call, family)
     edits = tuple(_edits(program, call, given, needs))
-    yield Finding(call, "the global batch would grow with the number of processes", edits=edits, needs=needs)
+    yield Finding(call, _GROWS, edits=edits, needs=needs)
     yield from _doubts(program, call, given)
 
 
@@ -88,13 +89,15 @@ def _doubts(program: Program, call: cst.Call, given: list[Passed | None]) -> Ite
     if tree.family(call.func).endswith("KTOConfig"):
         yield Finding(
             call,
-            "KTO compares the samples of one device with each other: use no more processes than leave 2 samples each",
+            "KTO compares the rows of one GPU with each other, which does not work with one row: start no more"
+            " processes than leave each 2 rows of a step",
             severity=Severity.WARNING,
         )
     if any(_counts_processes(tree, g.value) for g in given if g is not None):
         yield Finding(
             call,
-            "the batch is worked out from the number of GPUs already, and is split once more: write what one GPU takes",
+            "the notebook works its batch out from the number of GPUs, and the script divides it once more, so a"
+            " step is of another size: write the batch of one GPU as a number",
             severity=Severity.WARNING,
             todo=True,
         )
@@ -102,7 +105,8 @@ def _doubts(program: Program, call: cst.Call, given: list[Passed | None]) -> Ite
     if divided is not None and re.search(r"split_batches.*True|^True$", tree.text(tree.value(divided.value)), re.S):
         yield Finding(
             call,
-            "split_batches divides each batch over the processes once more: leave it out",
+            "split_batches shares each batch among the processes once more, so a step is smaller than the notebook's:"
+            " leave it out",
             severity=Severity.WARNING,
             todo=True,
         )
@@ -110,14 +114,16 @@ def _doubts(program: Program, call: cst.Call, given: list[Passed | None]) -> Ite
         yield Finding(
             call,
             "rows of like length are grouped within what one process takes in a step: with more processes their order"
-            " is another, and the losses differ a little",
+            " is another, and losses differ a little; nothing is to be done, unless runs must be compared: then leave"
+            " the grouping out",
             fixed=False,
         )
     automatic = passed(tree, call, "auto_find_batch_size")
     if automatic is not None and tree.literal(automatic.value) is not False:
         yield Finding(
             call,
-            "auto_find_batch_size: processes may settle on different batches, and then wait for each other for ever",
+            "with auto_find_batch_size processes may settle on different batches, and then wait for each other for"
+            " ever; the script sets it to False: choose a batch that fits, or --per-device-batch-size",
             edits=(set_argument(tree, call, "auto_find_batch_size", "False"),),
             severity=Severity.WARNING,
         )
@@ -245,20 +251,22 @@ def _unseen(program: Program) -> Iterator[Finding]:
         elif arguments is not None and not _is_seen(program, arguments.value):
             yield Finding(
                 call,
-                "nothing shows where this trainer's arguments are built, so its batch is not split",
+                "nothing shows where this trainer's arguments are built, so its batch is not split: each process"
+                " trains on a whole batch; build them in the notebook, in a call such as SFTConfig(...)",
                 severity=Severity.WARNING,
                 todo=True,
             )
     for product in tree.of(cst.BinaryOperation):
         share = _share(program, product)
         if share is not None:
-            message = f"{tree.text(product)} is what one process takes, not the notebook's batch"
+            message = f"{tree.text(product)} would count the rows of one process; the script counts those of all"
             yield Finding(product, message, edits=(Wrap(share, "", f" * {program.name('world_size')}"),))
     for node, owner, name in _set_later(tree):
         if name in (PER_DEVICE, ACCUMULATION) and tree.is_live(node) and not _is_settings(program, owner):
             yield Finding(
                 node,
-                f"{name} is set after the split, for each process: pass it where the arguments are built",
+                f"{name} is set where the script no longer splits the batch, so each process takes all of it: pass it"
+                " where the arguments are built",
                 severity=Severity.WARNING,
                 todo=True,
             )

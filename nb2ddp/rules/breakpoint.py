@@ -19,7 +19,11 @@ def find(program: Program) -> Iterator[Finding]:
         if _STOPPING.fullmatch(program.tree.qualified(call.func)):
             statement = program.alone(call)
             edit = Remove(statement) if statement is not None else Replace(call, "None")
-            yield Finding(call, f"{program.tree.text(call.func)}() waits for a person", edits=(edit,))
+            yield Finding(
+                call,
+                f"{program.tree.text(call.func)}() would wait for a person; the script leaves it out",
+                edits=(edit,),
+            )
 
 
 RULE = Rule(

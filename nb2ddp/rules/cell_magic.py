@@ -19,8 +19,16 @@ def find(program: Program) -> Iterator[Finding]:
         statement = program.alone(call)
         if form.body is None and form.name in PYTHON_CELL_MAGICS and statement is not None:
             assert len(small_statements(program.tree.parents[statement])) == 1
-            yield Finding(call, f"%%{form.name} is IPython's", edits=(Remove(statement, comment=form.comment),))
+            yield Finding(call, _said(form), edits=(Remove(statement, comment=form.comment),))
             yield from _captured(program, form)
+
+
+def _said(form: Syntax) -> str:
+    return f"%%{form.name} works in a notebook only; the script keeps the code below it"
+
+
+def _caught(name: str) -> str:
+    return f"{name} holds what %%capture caught; a script prints that at once, so there is nothing to show here"
 
 
 def _captured(program: Program, form: Syntax) -> Iterator[Finding]:
@@ -34,13 +42,11 @@ def _captured(program: Program, form: Syntax) -> Iterator[Finding]:
         called = tree.parents[shown] if isinstance(shown, cst.Attribute) else None
         statement = program.alone(called) if isinstance(called, cst.Call) else None
         if statement is not None:
-            yield Finding(
-                use, f"{words[0]} is what %%capture caught: the script prints it at once", (Remove(statement),)
-            )
+            yield Finding(use, _caught(words[0]), (Remove(statement),))
         elif isinstance(shown, cst.Attribute):
             yield Finding(
                 use,
-                f"{words[0]} is what %%capture caught: the script prints it at once",
+                _caught(words[0]),
                 (Replace(shown, '""'),),
                 severity=Severity.WARNING,
             )

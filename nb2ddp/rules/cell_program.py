@@ -40,15 +40,22 @@ def find(program: Program) -> Iterator[Finding]:
             continue
         code, needs = _code(program, call, form)
         if form.name in _DRAWN:
-            yield Finding(call, f"%%{form.name} draws in the notebook", edits=(Remove(statement),))
+            yield Finding(
+                call, f"%%{form.name} draws in a notebook; the script leaves it out", edits=(Remove(statement),)
+            )
             continue
         if form.name in _TEXT or (form.name == "script" and _OFF.match(form.text)):
-            yield Finding(call, f"%%{form} is no code that runs", edits=(Replace(statement, _commented(form)),))
+            yield Finding(
+                call,
+                f"%%{form} runs no code; the script keeps it as a comment",
+                edits=(Replace(statement, _commented(form)),),
+            )
             continue
         if code is None:
             yield Finding(
                 call,
-                f"%%{form} has no counterpart in a script: write what it does in Python",
+                f"%%{form} works in a notebook only, so the script does not run this cell: write what it does in"
+                " Python",
                 edits=(Replace(statement, _commented(form)),),
                 severity=Severity.WARNING,
                 todo=True,
@@ -57,14 +64,15 @@ def find(program: Program) -> Iterator[Finding]:
         if form.name in _PROGRAMS and any(is_install(line.strip()) for line in (form.body or "").split("\n")):
             yield Finding(
                 call,
-                "installs packages besides what else it does: do that once, before the job",
+                "this cell installs packages and does more, so the script runs all of it, installs too, while the"
+                " job is on: take the installs out, and install once, before the job",
                 severity=Severity.WARNING,
                 todo=True,
             )
         guard = program.placement.once(statement)
         yield Finding(
             call,
-            f"%%{form.name} is IPython's",
+            f"%%{form.name} works in a notebook only; the script does the same in Python",
             edits=(Replace(statement, code), *guard),
             needs=needs | (WAIT if guard else frozenset()),
         )
@@ -154,7 +162,8 @@ subprocess.run(["bash", "-s", f"{folder}", "3"], input=\"\"\"./prepare $1 $2
         ),
         Example(
             "%%sql\nselect *\nfrom rows\n",
-            "# TODO[nb2ddp] DDP309: %%sql has no counterpart in a script: write what it does in Python\n"
+            "# TODO[nb2ddp] DDP309: %%sql works in a notebook only, so the script does not run this cell: write"
+            " what it does in Python\n"
             "# select *\n# from rows\n",
         ),
         Example("%%capture\nx = 1\n"),

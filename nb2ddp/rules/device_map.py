@@ -13,6 +13,7 @@ from nb2ddp.syntax.arguments import Passed, entry, passed, set_argument
 from nb2ddp.syntax.edits import Replace
 
 _CPU = re.compile(r"""["']cpu["']""")
+_PLACED = "processes would load onto each other's GPUs; in the script each loads onto its own"
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -26,7 +27,7 @@ def find(program: Program) -> Iterator[Finding]:
         said = f"device_map = {tree.text(given.value)}" if given else "no device_map"
         yield Finding(
             call,
-            f"{said}: the model is not placed on this process's GPU",
+            f"{said}: {_PLACED}",
             edits=(set_argument(tree, call, "device_map", _place(program, given)),),
         )
     for call in program.training.arguments:
@@ -35,20 +36,21 @@ def find(program: Program) -> Iterator[Finding]:
         if given is not None and not tree.text(given.value).startswith(local_rank):
             yield Finding(
                 given.value,
-                f"device_map = {tree.text(given.value)}: the model is not placed on this process's GPU",
+                f"device_map = {tree.text(given.value)}: {_PLACED}",
                 edits=(Replace(given.value, _place(program, given)),),
             )
     for node in loaders_handed_on(tree):
         yield Finding(
             node,
-            f"this loads models where it is called: pass device_map = {local_rank} there",
+            f"this loads models where it is called, all processes onto one GPU: pass device_map = {local_rank} there",
             severity=Severity.WARNING,
             todo=True,
         )
     for call in unknown_loads(tree):
         yield Finding(
             call,
-            f"nothing shows which class loads here: if it is a model's, pass device_map = {local_rank}",
+            f"nothing shows which class loads here; all processes may load onto one GPU: if it is a model's, pass"
+            f" device_map = {local_rank}",
             severity=Severity.WARNING,
             todo=True,
         )
@@ -97,7 +99,8 @@ models = list(map(FastLanguageModel.from_pretrained, names))
 """,
             """\
 from unsloth import FastLanguageModel
-# TODO[nb2ddp] DDP101: this loads models where it is called: pass device_map = local_rank there
+# TODO[nb2ddp] DDP101: this loads models where it is called, all processes onto one GPU: pass \
+device_map = local_rank there
 models = list(map(FastLanguageModel.from_pretrained, names))
 """,
         ),

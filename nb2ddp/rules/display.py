@@ -20,6 +20,9 @@ _DISPLAY = DISPLAY | {
 }
 #: IPython's classes of a text to read.
 _TEXTS = frozenset({"Code", "HTML", "JSON", "Latex", "Markdown", "Math", "Pretty", "TextDisplayObject"})
+_STEERS = "steers a notebook; the script leaves it out"
+_IMPORTED = "works in a notebook only; the script leaves the import out"
+_DRAWS = "draws in a notebook, and shows nothing or fails in a script: write the values, and leave it out"
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -48,7 +51,7 @@ def _calls(program: Program) -> Iterator[Finding]:
             edit: Edit = Replace(call, "None")
             yield Finding(
                 call,
-                f"{name} is IPython's: its value is None in the script",
+                f"{name} works in a notebook only, so its value is None in the script: write what uses it without it",
                 (edit,),
                 severity=Severity.WARNING,
                 todo=True,
@@ -56,7 +59,8 @@ def _calls(program: Program) -> Iterator[Finding]:
             continue
         gone.append(tree.span(call))
         edit = _without(program, call, statement)
-        message = f"{name.rsplit('.', 1)[-1]}(...) shows something in a notebook"
+        does = "prints it" if isinstance(edit, Replace) and edit.text.startswith("print(") else "leaves it out"
+        message = f"{name.rsplit('.', 1)[-1]}(...) shows something in a notebook; the script {does}"
         used = statement is None and isinstance(tree.parents[call], cst.Assign)
         yield Finding(call, message, (edit,), severity=Severity.WARNING if used else None, todo=used)
 
@@ -75,11 +79,12 @@ def _uses(program: Program) -> Iterator[Finding]:
                 assigned = next((a for a in tree.ancestors(use) if isinstance(a, cst.AssignTarget)), None)
                 if assigned is not None:
                     owner = tree.parents[assigned]
-                    yield Finding(use, f"{tree.text(assigned.target)} steers a notebook", (Remove(owner),))  # type: ignore[arg-type]
+                    yield Finding(use, f"{tree.text(assigned.target)} {_STEERS}", (Remove(owner),))  # type: ignore[arg-type]
                     continue
                 yield Finding(
                     use,
-                    f"{tree.text(chain)} is IPython's: write what this does in Python",
+                    f"{tree.text(chain)} works in a notebook only, so it is None in the script: write what it does in"
+                    " Python",
                     (Replace(chain, "None"),),
                     severity=Severity.WARNING,
                     todo=True,
@@ -152,16 +157,16 @@ def _imports(program: Program) -> Iterator[Finding]:
             edit: Edit = Remove(statement)
             if any(isinstance(above, cst.Try) for above in tree.ancestors(statement)):
                 edit = Replace(statement, 'raise ImportError("not a notebook")')
-            yield Finding(statement, f"{module} is the notebook's", edits=(edit,))
+            yield Finding(statement, f"{module} {_IMPORTED}", edits=(edit,))
     for name, widgets in _widgets(program):
-        yield Finding(widgets, f"{name} draws in a notebook: leave it out", severity=Severity.WARNING, todo=True)
+        yield Finding(widgets, f"{name} {_DRAWS}", severity=Severity.WARNING, todo=True)
     for imported in tree.of(cst.Import):
         names = [alias for alias in imported.names if alias.evaluated_name.split(".")[0] == "IPython"]
         if len(names) == len(imported.names):
-            yield Finding(imported, "IPython is the notebook's", edits=(Remove(imported),))
+            yield Finding(imported, f"IPython {_IMPORTED}", edits=(Remove(imported),))
         elif names:
             kept = ", ".join(tree.text(a).rstrip(", ") for a in imported.names if a not in names)
-            yield Finding(imported, "IPython is the notebook's", edits=(Replace(imported, f"import {kept}"),))
+            yield Finding(imported, f"IPython {_IMPORTED}", edits=(Replace(imported, f"import {kept}"),))
 
 
 def _widgets(program: Program) -> Iterator[tuple[str, cst.CSTNode]]:

@@ -11,7 +11,9 @@ from nb2ddp.rules.rule import Example, Finding, Rule
 
 def find(program: Program) -> Iterator[Finding]:
     for node, name, _ in early_settings(program, program.installs):
-        yield Finding(node, f"{name} would be set after Unsloth is imported", fixed=True)
+        yield Finding(
+            node, f"{name} would be set too late, after the import of Unsloth; the script sets it before", fixed=True
+        )
 
 
 RULE = Rule(

@@ -16,10 +16,11 @@ from nb2ddp.syntax.edits import Wrap
 #: Fields of training arguments that must be the same in every process.
 _SAME_EVERYWHERE = ("output_dir", "logging_dir", "seed", "data_seed")
 _NEEDED = (
-    "in every process: every process needs the rest of this line, so it cannot run on one alone; put the writing on a"
-    " line of its own, or write before the job"
+    "in all processes at once, as each needs the rest of this line: put the writing on a line of its own, or write"
+    " before the job"
 )
-_SCRATCH = "{}(...) uses a scratch file of one name in every process: put {} into {}"
+_ONCE = ", which all processes would do at once; in the script one does it, and the others wait"
+_SCRATCH = "{}(...): all processes use one scratch file, and overwrite each other's: put {} into {}"
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -29,7 +30,7 @@ def find(program: Program) -> Iterator[Finding]:
         call, function = made.call, tree.function(made.call)
         said = SAID[execution.does(call) & Does.ACT]
         if made.unit is function and made.edits:
-            message = f"{function.name.value}() {said} ({tree.text(call.func)}), in every process"
+            message = f"{function.name.value}() {said} ({tree.text(call.func)}){_ONCE}"
             yield Finding(program.placement.writers[function][0], message, made.edits, needs=WAIT)
         elif (scratch := _scratch(program, call)) is not None:
             if function not in scratch_in:
@@ -39,10 +40,10 @@ def find(program: Program) -> Iterator[Finding]:
                 )
         elif made.edits:
             shares = any(isinstance(edit, Wrap) and "run_once" in edit.before for edit in made.edits)
-            message = f"{tree.text(call.func)}(...) {said}, in every process"
+            message = f"{tree.text(call.func)}(...) {said}{_ONCE}"
             yield Finding(call, message, made.edits, needs=SHARE if shares else WAIT)
         elif not made.stays:
-            yield Finding(call, f"{tree.text(call.func)}(...) {said}, {_NEEDED}", todo=True)
+            yield Finding(call, f"{tree.text(call.func)}(...) {said} {_NEEDED}", todo=True)
     yield from _tested_twice(program)
     yield from _own_values(program)
 
@@ -54,11 +55,11 @@ def _own_values(program: Program) -> Iterator[Finding]:
     first = [call.args[0] for call in program.training.arguments if call.args and not call.args[0].keyword]
     values = [each.value for each in (*given, *first) if each is not None]
     for node in dict.fromkeys(node for value in values for node in program.execution.unlike(value)):
-        message = f"{tree.text(node)} differs between processes, and a training's folder or seed is made of it"
+        message = f"{tree.text(node)} differs between processes, and with it the folder or seed of the training"
         if edits := program.placement.shared(node, in_whole_job=True):
-            yield Finding(node, message, edits, needs=SHARE)
+            yield Finding(node, f"{message}; in the script one process works it out for all", edits, needs=SHARE)
         elif not program.placement.runs_alone(node):
-            yield Finding(node, message, todo=True)
+            yield Finding(node, f"{message}: write a fixed value", todo=True)
 
 
 def _tested_twice(program: Program) -> Iterator[Finding]:
@@ -71,7 +72,7 @@ def _tested_twice(program: Program) -> Iterator[Finding]:
         edits = program.placement.ask_once(test)
         message = "a process that comes here late finds what another has made, and takes another branch"
         if edits:
-            yield Finding(test, message, edits, needs=SHARE)
+            yield Finding(test, f"{message}; in the script one process answers for all", edits, needs=SHARE)
         else:
             message += ": test once, before the job, or move what does not write out of it"
             yield Finding(test, message, todo=True)
@@ -456,7 +457,8 @@ trainer.train()
 """,
             """\
 def reward(completions, **kwargs):
-    # TODO[nb2ddp] DDP403: open(...) uses a scratch file of one name in every process: put local_rank into "answer.py"
+    # TODO[nb2ddp] DDP403: open(...): all processes use one scratch file, and overwrite each other's: put local_rank \
+into "answer.py"
     with open("answer.py", "w") as f:
         f.write(completions[0])
     return [subprocess.run(["python", "answer.py"]).returncode]

@@ -27,15 +27,16 @@ def find(program: Program) -> Iterator[Finding]:
     if not keeps_engine(program.tree):
         yield Finding(
             event,
-            "every process would run the rest of the notebook: print, generate, save",
+            "every process would run the rest of the notebook (print, generate, save); in the script the main"
+            " process does",
             (_below(tree, last, render("end_of_training.py.j2", **names)),),
             needs=frozenset({Part.PARTIAL_STATE}),
         )
         return
     yield Finding(
         event,
-        "every process would run the rest of the notebook; with a vLLM engine in the process the group is closed"
-        " when the script ends",
+        "every process would run the rest of the notebook (print, generate, save); in the script the main process does,"
+        " and the others wait, as its vLLM engine may need them, until it ends",
         (_below(tree, last, render("main_process_goes_on.py.j2", **names)),),
         needs=frozenset({Part.ENGINE, Part.PARTIAL_STATE}),
     )

@@ -15,6 +15,7 @@ from nb2ddp.syntax.tree import Statement, Tree, small_statements
 
 _PYPLOT = re.compile(r"matplotlib\.pyplot\.\w+")
 _DRAWS = frozenset("bar barh boxplot contour errorbar fill_between hist imshow pie plot scatter semilogy step".split())
+_KEPT = "a script has no notebook to draw in; it keeps this in a file"
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -26,17 +27,21 @@ def find(program: Program) -> Iterator[Finding]:
         code, edits = drawing.code(program.execution)
         pyplot = tree.text(drawing.value) if drawing.library == "pyplot" else ""
         if not code or (not after and (not alone or drawing.library in ("image", "audio"))):
-            yield Finding(statement, "a script has no notebook to draw in", (Remove(statement),))
+            yield Finding(statement, "a script has no notebook to draw in; it leaves this out", (Remove(statement),))
         elif not alone:
             code = f"{code}; {pyplot}.close()" if pyplot else code
-            yield Finding(statement, "a script has no notebook to draw in", (Replace(statement, code), *edits))
+            yield Finding(statement, _KEPT, (Replace(statement, code), *edits))
         elif pyplot and _is_saved(program, line, pyplot):
-            yield Finding(statement, "the notebook saves the figure itself", (Replace(statement, f"{pyplot}.close()"),))
+            yield Finding(
+                statement,
+                "a script has no notebook to draw in; it closes the figure, which the notebook saves",
+                (Replace(statement, f"{pyplot}.close()"),),
+            )
         else:
             code = re.sub(r"\n(?!\n)", "\n" + _indentation(tree, line), code)
             edits = (Replace(statement, code), *program.placement.on_main_process(statement), *edits)
             close = (InsertAfter(line, f"{pyplot}.close()"),) if pyplot else ()
-            yield Finding(statement, "a script has no notebook to draw in: a file keeps it", (*edits, *close))
+            yield Finding(statement, _KEPT, (*edits, *close))
     yield from _left_open(program)
 
 
@@ -55,7 +60,7 @@ def _left_open(program: Program) -> Iterator[Finding]:
             number += 1
             pyplot = tree.text(owner.value)
             keep = f'{pyplot}.savefig("figure_{number}.png")\n{pyplot}.close()'
-            said = "the notebook shows this figure at the cell's end: a file keeps it"
+            said = "the notebook shows this figure at the cell's end; the script keeps it in a file"
             yield Finding(calls[-1], said, (InsertAfter(tree.top_statement(calls[-1]), keep),))
 
 

@@ -20,6 +20,7 @@ _QUERIES = frozenset(
     "max_memory_allocated max_memory_reserved mem_get_info memory_allocated memory_reserved memory_stats "
     "memory_summary reset_peak_memory_stats set_device synchronize utilization".split()
 )
+_FIXED = "names one GPU for all processes; in the script each names its own"
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -32,13 +33,13 @@ def find(program: Program) -> Iterator[Finding]:
                 continue  # DDP101
             yield Finding(
                 string,
-                f'"{value}" names one fixed GPU',
+                f'"{value}" {_FIXED}',
                 edits=(Replace(string, f'f"cuda:{{{local_rank}}}"'),),
             )
     for call in program.execution.calls(phase=Phase.TOGETHER):
         name = tree.qualified(call.func)
         if number := _numbered(tree, call, name):
-            yield Finding(call, f"{tree.text(call)} names one fixed GPU", edits=(Replace(number, local_rank),))
+            yield Finding(call, f"{tree.text(call)} {_FIXED}", edits=(Replace(number, local_rank),))
             continue
         device = call.args[0] if call.args and not call.args[0].star else None
         if device is None or not isinstance(device.value, cst.Integer):
@@ -49,7 +50,7 @@ def find(program: Program) -> Iterator[Finding]:
         ):
             yield Finding(
                 call,
-                f"{tree.text(call)} names one fixed GPU",
+                f"{tree.text(call)} {_FIXED}",
                 edits=(Replace(device.value, local_rank),),
             )
 

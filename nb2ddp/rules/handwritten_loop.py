@@ -14,8 +14,8 @@ def find(program: Program) -> Iterator[Finding]:
         if not program.training.events:
             yield Finding(
                 call,
-                "a training loop written by hand: wrap the model with accelerate's Accelerator.prepare, or use a"
-                " Trainer",
+                "a training loop written by hand would train another model in each process, so there is no script:"
+                " use a Trainer, or wrap the model with accelerate's Accelerator.prepare yourself",
             )
 
 

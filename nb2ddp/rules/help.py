@@ -16,11 +16,12 @@ def find(program: Program) -> Iterator[Finding]:
         statement = program.alone(call)
         edit = Remove(statement, comment=form.comment) if statement is not None else Replace(call, "None")
         if form.kind is Kind.HELP:
-            yield Finding(call, f"{form.text}? shows help", edits=(edit,))
+            yield Finding(call, f"{form.text}? shows help; the script leaves it out", edits=(edit,))
         else:
             yield Finding(
                 call,
-                f"{form.name}{form.text} is IPython's automatic call: write it as a Python call",
+                f"{form.name}{form.text} is IPython's automatic call, which the script leaves out: write it as a"
+                " Python call",
                 edits=(edit,),
                 severity=Severity.WARNING,
                 todo=True,

@@ -26,6 +26,7 @@ _PATH = re.compile(r"/(content|kaggle)(?![^/])(/input)?(/[^/]+)?")
 #: Functions and methods that ask for a path or make one, and keywords for what is written.
 _MAKES = re.compile(r"exists|is_?file|is_?dir|makedirs|mkdir|rmtree|extractall|to_\w+|save\w*|savefig|imsave|write_\w+")
 _WRITTEN = re.compile(r"(output|save|logging|log|cache|local|export|extract)_(dir|folder|path|directory|file)")
+_SERVICE = "works on Colab or Kaggle only; the script leaves it out"
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -42,13 +43,13 @@ def find(program: Program) -> Iterator[Finding]:
         if _SECRET.fullmatch(name) and call.args:
             yield _secret(tree, call, name)
         elif statement is not None:
-            yield Finding(call, f"{name}(...) is a service of the hosted notebook", (Remove(statement),))
+            yield Finding(call, f"{name}(...) {_SERVICE}", (Remove(statement),))
         elif name == "kaggle_secrets.UserSecretsClient":
-            yield Finding(call, f"{name} is a service of the hosted notebook", (Remove(_small(tree, call)),))
+            yield Finding(call, f"{name} {_SERVICE}", (Remove(_small(tree, call)),))
         else:
             yield Finding(
                 call,
-                f"{name}(...) is a service of the hosted notebook: give its value by other means",
+                f"{name}(...) works on Colab or Kaggle only, so its value is None in the script: write the value",
                 (Replace(call, "None"),),
                 severity=Severity.WARNING,
                 todo=True,
@@ -57,7 +58,9 @@ def find(program: Program) -> Iterator[Finding]:
     for comparison in tree.of(cst.Comparison):
         if "google.colab" in tree.text(comparison) and not program.installs.covers(comparison):
             answer = "True" if " not in " in tree.text(comparison) else "False"
-            yield Finding(comparison, "asks whether this is Colab: it is not", (Replace(comparison, answer),))
+            yield Finding(
+                comparison, "asks whether this is Colab; in the script the answer is no", (Replace(comparison, answer),)
+            )
     yield from _folders(program, handled)
 
 
@@ -69,7 +72,11 @@ def _secret(tree: Tree, call: cst.Call, name: str) -> Finding:
     )
     if isinstance(owner, cst.Assign) and environ_key(tree, owner.targets[0].target) == key:
         edit = Remove(owner)
-    return Finding(call, f"{name}(...) reads a secret of the hosted notebook: set it in the environment", (edit,))
+    return Finding(
+        call,
+        f"{name}(...) reads a secret of Colab or Kaggle; the script reads it from the environment: set it there",
+        (edit,),
+    )
 
 
 def _folders(program: Program, handled: list[tuple[int, int]]) -> Iterator[Finding]:
@@ -87,7 +94,7 @@ def _folders(program: Program, handled: list[tuple[int, int]]) -> Iterator[Findi
         places = f" ({len(paths)} places)" if len(paths) > 1 else ""
         yield Finding(
             paths[0][0],
-            f"{paths[0][1]!r} is a folder of the hosted notebook{places}: name one that this machine has",
+            f"{paths[0][1]!r} is a folder that only Colab or Kaggle has{places}: name one of your machine",
             severity=Severity.WARNING,
             todo=True,
         )
@@ -175,7 +182,7 @@ def _imports(program: Program) -> Iterator[Finding]:
         tried = next((above for above in tree.ancestors(statement) if isinstance(above, cst.Try)), None)
         if tried is not None:
             edit = _handled(tree, tried, statement) or Replace(statement, 'raise ImportError("not a hosted notebook")')
-        yield Finding(statement, f"{module} is the hosted notebook's", (edit,))
+        yield Finding(statement, f"{module} works on Colab or Kaggle only; the script does without it", (edit,))
 
 
 def _handled(tree: Tree, tried: cst.Try, statement: cst.Import | cst.ImportFrom) -> Edit | None:
@@ -252,8 +259,8 @@ rows = load("/content/drive/MyDrive/rows.csv")
 more = load("/content/drive/MyDrive/more.csv")
 """,
             """\
-# TODO[nb2ddp] DDP310: '/content/drive/MyDrive/rows.csv' is a folder of the hosted notebook (2 places): name one that \
-this machine has
+# TODO[nb2ddp] DDP310: '/content/drive/MyDrive/rows.csv' is a folder that only Colab or Kaggle has (2 places): name \
+one of your machine
 rows = load("/content/drive/MyDrive/rows.csv")
 more = load("/content/drive/MyDrive/more.csv")
 """,
@@ -263,11 +270,11 @@ more = load("/content/drive/MyDrive/more.csv")
         Example('args = SFTConfig(output_dir = "/content/outputs")\nlog = open("/content/log.txt", "w")\n'),
         Example(
             '!unzip /content/rows.zip -d rows\nname = f"/kaggle/input/{folder}"\n',
-            "# TODO[nb2ddp] DDP310: '/content/rows.zip' is a folder of the hosted notebook: name one that this machine"
-            " has\n"
+            "# TODO[nb2ddp] DDP310: '/content/rows.zip' is a folder that only Colab or Kaggle has: name one of your"
+            " machine\n"
             "!unzip /content/rows.zip -d rows\n"
-            "# TODO[nb2ddp] DDP310: '/kaggle/input/' is a folder of the hosted notebook: name one that this machine"
-            " has\n"
+            "# TODO[nb2ddp] DDP310: '/kaggle/input/' is a folder that only Colab or Kaggle has: name one of your"
+            " machine\n"
             'name = f"/kaggle/input/{folder}"\n',
         ),
         Example('import google.auth\nname = settings.get("name")\n'),

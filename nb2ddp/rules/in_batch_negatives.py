@@ -36,7 +36,10 @@ def find(program: Program) -> Iterator[Finding]:
     tree, many = program.tree, f"{program.name('world_size')} > 1"
     for call in program.execution.calls(GATHERING_LOSSES):
         if keyword(call, GATHER) is None:
-            message = f"{tree.class_name(call.func)} takes its negatives from one device's part of the batch"
+            message = (
+                f"{tree.class_name(call.func)} would find negatives in one GPU's part of the batch; the script"
+                " gathers all"
+            )
             yield Finding(call, message, edits=(SetKeyword(call, GATHER, many),))
     for config in program.training.arguments:
         if shares_batches(program.execution, config):
@@ -45,14 +48,18 @@ def find(program: Program) -> Iterator[Finding]:
         yield Finding(
             call,
             f"{tree.class_name(call.func)} compares the samples of one device's part of the batch, and cannot gather"
-            " the others': more processes change the loss",
+            " the others': more processes change the loss; train on one GPU where it must be the notebook's",
             severity=Severity.WARNING,
         )
     if any(keyword(call, "evaluator") is not None for call in program.training.trainers):
         for call in program.execution.calls(_EVALUATOR):
             if keyword(call, "write_csv") is None and program.execution.runs(call):
                 edit = SetKeyword(call, "write_csv", program.name("is_main_process"))
-                yield Finding(call, "every process adds its line to the evaluator's CSV file", edits=(edit,))
+                yield Finding(
+                    call,
+                    "every process would add its line to the evaluator's CSV file; in the script one does",
+                    edits=(edit,),
+                )
 
 
 def _share(program: Program, config: cst.Call, many: str) -> Iterator[Finding]:
@@ -79,7 +86,11 @@ def _share(program: Program, config: cst.Call, many: str) -> Iterator[Finding]:
         evaluated = _whole(program, _size(program, config, _EVAL_BATCH))
         edits.append(set_argument(tree, config, _EVAL_BATCH, evaluated, at_call=True))
     edits.append(set_argument(tree, config, CONFIG, settings, at_call=True))
-    yield Finding(config, "the pool of negatives of a step would change with the number of processes", tuple(edits))
+    yield Finding(
+        config,
+        "more processes would change which rows of a step are compared; the script shares the notebook's own batches",
+        tuple(edits),
+    )
 
 
 def _size(program: Program, config: cst.Call, field: str) -> str:

@@ -11,10 +11,12 @@ from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Cut, Edit, Remove, Replace
 from nb2ddp.syntax.tree import Tree, small_statements
 
+_ONLY_INSTALLS = "nothing but an install stands here; the script leaves it out"
+
 
 def find(program: Program) -> Iterator[Finding]:
     tree, removed = program.tree, program.installs.statements
-    said = "serves only the installation of packages: install them once, before the job"
+    said = "installs packages; the script leaves it out: install them once, before the job"
     for statement in sorted(removed, key=tree.start):
         if any(above in removed for above in tree.ancestors(statement)):
             continue
@@ -31,10 +33,18 @@ def find(program: Program) -> Iterator[Finding]:
     yield from _hollow(program)
     for number in (each.number for each in program.code_cells):
         for start, end in _loose_comments(program, number):
-            yield Finding(program.tree.module.body[0], "a comment on the installation", (Cut(start, end),))
+            yield Finding(
+                program.tree.module.body[0],
+                "a comment on the installation; the script leaves it out",
+                (Cut(start, end),),
+            )
     for statement, kept in program.installs.imports.items():
         names = ", ".join(tree.text(alias).rstrip(", ") for alias in kept)
-        yield Finding(statement, "imports what only the installation needs", (Replace(statement, f"import {names}"),))
+        yield Finding(
+            statement,
+            "imports what only the installation needs; the script leaves it out",
+            (Replace(statement, f"import {names}"),),
+        )
 
 
 def _hollow(program: Program) -> Iterator[Finding]:
@@ -54,11 +64,9 @@ def _hollow(program: Program) -> Iterator[Finding]:
                 Replace(test.test, f"not ({tree.text(test.test)})"),
                 Cut(tree.line_start(tree.start(test.body.body[0])), tree.line_end(tree.start(other)) + 1),
             )
-            yield Finding(test, "nothing but an install stands under this test", edits)
+            yield Finding(test, _ONLY_INSTALLS, edits)
         elif gone == [False, True]:
-            yield Finding(
-                other, "nothing but an install stands here", (Cut(start, tree.line_end(tree.span(other)[1]) + 1),)
-            )
+            yield Finding(other, _ONLY_INSTALLS, (Cut(start, tree.line_end(tree.span(other)[1]) + 1),))
 
 
 def _loose_comments(program: Program, cell: int) -> Iterator[tuple[int, int]]:

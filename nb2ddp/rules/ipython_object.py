@@ -12,6 +12,8 @@ from nb2ddp.results import Severity
 from nb2ddp.rules.rule import WAIT, Example, Finding, Rule
 from nb2ddp.syntax.edits import Remove, Replace
 
+_RUN = "get_ipython() works in a notebook only; the script runs the command with subprocess"
+
 
 def find(program: Program) -> Iterator[Finding]:
     tree = program.tree
@@ -31,7 +33,8 @@ def find(program: Program) -> Iterator[Finding]:
             if statement is not None:
                 yield Finding(
                     call,
-                    f"get_ipython().{used.attr.value}(...) steers a notebook",
+                    f"get_ipython().{used.attr.value}(...) steers a notebook; the script leaves it out: look whether"
+                    " it matters",
                     (Remove(statement),),
                     severity=Severity.WARNING,
                 )
@@ -39,13 +42,13 @@ def find(program: Program) -> Iterator[Finding]:
         if isinstance(used, (cst.Attribute, cst.Subscript)):
             yield Finding(
                 call,
-                "get_ipython() is None in a script: write what this does in Python",
+                "get_ipython() is None in a script, so this fails: write what it does in Python",
                 (Replace(call, "None"),),
                 severity=Severity.WARNING,
                 todo=True,
             )
         else:
-            yield Finding(call, "get_ipython() is None in a script", (Replace(call, "None"),))
+            yield Finding(call, "get_ipython() works in a notebook only; the script has None", (Replace(call, "None"),))
 
 
 def _run(program: Program, call: cst.Call, command: str) -> Finding:
@@ -54,10 +57,10 @@ def _run(program: Program, call: cst.Call, command: str) -> Finding:
     needs = frozenset({Part.SUBPROCESS})
     if statement is None:
         lines = f"subprocess.run({command}, shell=True, capture_output=True, text=True).stdout.splitlines()"
-        return Finding(call, "get_ipython() is None in a script", (Replace(call, lines),), needs)
+        return Finding(call, _RUN, (Replace(call, lines),), needs)
     guard = program.placement.once(statement)
     edits = (Replace(statement, f"subprocess.run({command}, shell=True)"), *guard)
-    return Finding(call, "get_ipython() is None in a script", edits, needs | (WAIT if guard else frozenset()))
+    return Finding(call, _RUN, edits, needs | (WAIT if guard else frozenset()))
 
 
 RULE = Rule(

@@ -45,13 +45,18 @@ def find(program: Program) -> Iterator[Finding]:
         if unknown:
             yield Finding(
                 call,
-                f"%{form} has no counterpart in a script: write what it does in Python",
+                f"%{form} works in a notebook only, so the script leaves it out: write what it does in Python",
                 edits=(edit,),
                 severity=Severity.WARNING,
                 todo=True,
             )
         else:
-            yield Finding(call, f"%{form.name} is IPython's", edits=(edit,))
+            yield Finding(call, _said(form, code), edits=(edit,))
+
+
+def _said(form: Syntax, code: str | None) -> str:
+    does = "does the same in Python" if code else "leaves it out"
+    return f"%{form.name} works in a notebook only; the script {does}"
 
 
 def _code(program: Program, call: cst.Call, form: Syntax, shown: bool) -> str | None:

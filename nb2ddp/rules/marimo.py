@@ -44,16 +44,22 @@ def find(program: Program) -> Iterator[Finding]:
         if any(above in done for above in tree.ancestors(call)):
             continue
         if room == "marimo" and name in _SHOWN and statement is not None:
-            yield Finding(call, f"marimo's {name}(...) shows something on its page", (Remove(statement),))
+            yield Finding(
+                call,
+                f"marimo's {name}(...) shows something on its page; the script leaves it out",
+                (Remove(statement),),
+            )
         elif room == "marimo" and name == "stop" and statement is not None and call.args:
             yield _stop(program, call, statement)
         elif room == "marimo.ui":
             value = _value(program, call, name)
             if value is None or (statement is None and not isinstance(tree.parents[call], cst.Assign)):
-                message = f"marimo's {name}(...) waits for a person: write its value"
+                message = f"marimo's {name}(...) waits for a person, and a script has none: write its value"
                 yield Finding(call, message, severity=Severity.WARNING, todo=True)
                 continue
-            yield Finding(call, f"a widget that nobody moves: it is {value}", _edits(program, call, value))
+            yield Finding(
+                call, f"nobody moves a widget in a script; its value there is {value}", _edits(program, call, value)
+            )
         else:
             continue
         done.append(call)
@@ -71,7 +77,7 @@ def _stop(program: Program, call: cst.Call, statement: cst.Expr) -> Finding:
             if room == "marimo.ui" and _value(program, binding.value, name) is not None:
                 test = test.replace(program.tree.text(use), program.tree.text(use.value))
     edit = Replace(statement, f"if {test}:\n    raise SystemExit")
-    return Finding(call, "mo.stop(...) ends the script", (edit,))
+    return Finding(call, "mo.stop(...) ends cells of a page; in the script it ends the script", (edit,))
 
 
 def _value(program: Program, call: cst.Call, name: str) -> str | None:
@@ -115,7 +121,9 @@ def _imports(program: Program, done: list[cst.CSTNode]) -> Iterator[Finding]:
             continue
         name = imported.names[0].evaluated_alias or "marimo"
         if all(any(above in done for above in tree.ancestors(use)) for use in tree.loads(name)):
-            yield Finding(imported, "marimo is the notebook's", (Remove(imported),))
+            yield Finding(
+                imported, "marimo is what the page needs; the script leaves the import out", (Remove(imported),)
+            )
 
 
 RULE = Rule(
@@ -153,7 +161,7 @@ model = get_peft_model(model, r=rank)
         Example(
             "import marimo as mo\nrows = mo.ui.table(frame)\n",
             "import marimo as mo\n"
-            "# TODO[nb2ddp] DDP320: marimo's table(...) waits for a person: write its value\n"
+            "# TODO[nb2ddp] DDP320: marimo's table(...) waits for a person, and a script has none: write its value\n"
             "rows = mo.ui.table(frame)\n",
         ),
     ),

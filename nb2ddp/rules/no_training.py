@@ -23,16 +23,16 @@ _FUNCTION = re.compile(
     r"((run|start|launch|do)_)?(train|training|fine_?tune|fine_?tuning)(_(model|loop|lora|llm))?|sft"
 )
 _IN_A_PROGRAM = (
-    "trains in a program of its own, which a script cannot distribute: start that program with accelerate launch, or"
-    " bring its trainer into the notebook"
+    "trains in a program of its own, on one GPU whatever a script does, so there is no script: start that program with"
+    " accelerate launch, or bring its trainer into the notebook"
 )
 _IN_A_FUNCTION = (
-    "seems to train out of sight: only train() of a Trainer that the notebook itself calls can be distributed; call"
-    " it here, or start the function's own script with accelerate launch"
+    "seems to train out of sight, so there is no script: only a Trainer's train() that the notebook itself calls can"
+    " be distributed; call it here, or start the function's own script with accelerate launch"
 )
 _NOTHING = (
-    "no training was found: only train() of a Trainer (transformers, TRL, Unsloth, sentence-transformers) can be"
-    " distributed"
+    "no training was found, so there is no script: only train() of a Trainer (transformers, TRL, Unsloth,"
+    " sentence-transformers) can be distributed"
 )
 
 
@@ -41,9 +41,14 @@ def find(program: Program) -> Iterator[Finding]:
     if training.events or not module.body or program.training.backward_calls:  # nothing to point at; DDP003
         return
     if training.calls:
-        yield Finding(training.calls[0], "this training stands in a function that the notebook never calls")
+        yield Finding(
+            training.calls[0],
+            "this training stands in a function that the notebook never calls, so there is no script: call it",
+        )
     elif training.trainers:
-        yield Finding(training.trainers[0], "this trainer is built, but the notebook never calls its train()")
+        yield Finding(
+            training.trainers[0], "the notebook never calls train() of this trainer, so there is no script: call it"
+        )
     elif (started := next(_programs(program), None)) is not None:
         yield Finding(started, _IN_A_PROGRAM)
     elif (called := next(_functions(program), None)) is not None:

@@ -11,7 +11,7 @@ from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Replace
 from nb2ddp.syntax.walk import dotted
 
-_MESSAGE = "tqdm.notebook draws in a notebook"
+_MESSAGE = "tqdm.notebook draws in a notebook; the script takes the tqdm of terminals"
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -24,7 +24,7 @@ def find(program: Program) -> Iterator[Finding]:
             for alias in statement.names:
                 if alias.evaluated_name == "tqdm_notebook":
                     name = alias.evaluated_alias or "tqdm_notebook"
-                    yield Finding(alias, "tqdm_notebook draws in a notebook", (Replace(alias, f"tqdm as {name}"),))
+                    yield Finding(alias, _MESSAGE, (Replace(alias, f"tqdm as {name}"),))
                 elif alias.evaluated_name == "notebook" and len(statement.names) == 1:
                     name = alias.evaluated_alias or "notebook"
                     yield Finding(alias, _MESSAGE, (Replace(statement, f"import tqdm as {name}"),))

@@ -28,7 +28,8 @@ def find(program: Program) -> Iterator[Finding]:
         if passed(tree, call, "temporary_location") is None:
             yield Finding(
                 call,
-                "Unsloth sets embeddings that are trained aside on disk: every process into the same file",
+                "Unsloth sets embeddings that are trained aside on disk, all processes in one file; the script gives"
+                " each a folder of its own",
                 edits=(set_argument(tree, call, "temporary_location", OWN),),
             )
 

@@ -23,6 +23,9 @@ _WORKERS = re.compile(
 )
 _COMMAND = re.compile(r"(^|[;&|]\s*)(accelerate\s+launch|torchrun|deepspeed|python\S*\s+-m\s+torch\.distributed)\b")
 _OTHER_STRATEGIES = ("fsdp", "deepspeed")
+_APART = (
+    "trains in a thread or process apart, out of the job's hands, so there is no script: call the function directly"
+)
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -31,22 +34,30 @@ def find(program: Program) -> Iterator[Finding]:
         name = tree.qualified(call.func)
         if _LAUNCHERS.fullmatch(name) and tree.is_live(call):
             yield Finding(
-                call, f"{name.rsplit('.', 1)[-1]} starts trainings of its own: call the training function directly"
+                call,
+                f"{name.rsplit('.', 1)[-1]} starts processes of its own inside each of the job's, so there is no"
+                " script: call the training function directly",
             )
     for value in program.training.handed_on:
         if (starter := _starter(tree, value)) is not None:
-            yield Finding(starter, "trains in a thread or a process of its own: call the training function directly")
+            yield Finding(starter, _APART)
     for call, form in program.forms_of(Kind.SHELL, Kind.CELL_MAGIC):
         text = form.text if form.kind is Kind.SHELL else (form.body or "")
         if _COMMAND.search(text) and tree.is_live(call) and form.name not in ("writefile", "file"):
             yield Finding(
-                call, "starts a distributed job of its own: convert the notebook that holds its training instead"
+                call,
+                "starts a distributed job of its own inside each of the job's processes, so there is no script:"
+                " convert the notebook that holds its training",
             )
     for call in program.training.arguments:
         for strategy in _OTHER_STRATEGIES:
             passed = keyword(call, strategy)
             if passed is not None and tree.literal(passed.value) not in (None, "", False):
-                yield Finding(passed, f"{strategy} shards the model: DDP and it exclude each other")
+                yield Finding(
+                    passed,
+                    f"{strategy} shards the model, which excludes DDP, so there is no script: leave it out if the"
+                    " model fits one GPU",
+                )
 
 
 def _starter(tree: Tree, value: cst.CSTNode) -> cst.Call | None:

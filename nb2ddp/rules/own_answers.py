@@ -29,7 +29,9 @@ def find(program: Program) -> Iterator[Finding]:
     tree, execution = program.tree, program.execution
     for call in execution.calls(does=Does.LIST, phase=Phase.BEFORE | Phase.BETWEEN):
         if _SORTABLE.fullmatch(tree.qualified(call.func) or tree.text(call.func)) and _is_gone_through(tree, call):
-            message = f"{tree.text(call.func)}(...) lists in whatever order the file system of a machine has"
+            message = (
+                f"{tree.text(call.func)}(...) lists in another order on each machine; the script sorts what it lists"
+            )
             yield Finding(call, message, (Wrap(call, "sorted(", ")"),))
     for call in execution.calls(re.compile(r".*\.reset"), phase=Phase.BEFORE | Phase.BETWEEN):
         collected = any(

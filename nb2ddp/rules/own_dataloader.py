@@ -14,7 +14,8 @@ from nb2ddp.rules.rule import Example, Finding, Rule
 _METHOD = "get_train_dataloader"
 _SHARED_OUT = ("get_train_dataloader", "get_eval_dataloader", "get_test_dataloader")
 _MESSAGE = (
-    "each process would go through all of the data: return self.accelerator.prepare(...) of the loader, as Trainer does"
+    "each process goes through all of the data, not through its share: return self.accelerator.prepare(...) of the"
+    " loader, as Trainer does"
 )
 _AROUND = re.compile(r"enumerate|iter|(.*\.)?tqdm|tqdm(\.\w+)*")
 _PART = (

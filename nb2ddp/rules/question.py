@@ -28,7 +28,8 @@ def find(program: Program) -> Iterator[Finding]:
         elif _LOGIN.fullmatch(name) and not call.args and (statement := program.alone(call)) is not None:
             yield Finding(
                 call,
-                f"{name.rsplit('.', 1)[-1]}() asks for a token: set HF_TOKEN in the environment",
+                f"{name.rsplit('.', 1)[-1]}() asks a person for a token; the script leaves it out: set HF_TOKEN in the"
+                " environment",
                 (Remove(statement),),
                 severity=Severity.WARNING,
             )
@@ -37,9 +38,10 @@ def find(program: Program) -> Iterator[Finding]:
 def _asked(program: Program, call: cst.Call) -> Finding:
     """Read the variable that the answer is for; nobody answers a process of a job."""
     tree = program.tree
-    asked = f"{tree.text(call.func)}() asks a person"
+    asked = f"{tree.text(call.func)}() asks a person, and a job has none"
     if program.alone(call) is not None:
-        return Finding(call, asked, (Remove(tree.parents[call]),), severity=Severity.WARNING)  # type: ignore[arg-type]
+        told = f"{asked}; the script leaves it out"
+        return Finding(call, told, (Remove(tree.parents[call]),), severity=Severity.WARNING)  # type: ignore[arg-type]
     target = _target(tree, call)
     if isinstance(target, cst.Subscript) and tree.qualified(target.value) == "os.environ":
         index = target.slice[0].slice

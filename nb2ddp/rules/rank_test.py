@@ -12,13 +12,10 @@ from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 
 _MESSAGE = (
-    "all processes must come to what is trained, evaluated or waited for below: those that do are left waiting for the"
-    " others for ever; take it out of the test"
+    "only some processes come to what is trained, evaluated or waited for below, and wait for the others for ever: take"
+    " it out of the test"
 )
-_BEST = (
-    "the main process alone gets the best trial, the others None (transformers/integrations): train with it in a job of"
-    " its own"
-)
+_BEST = "the main process alone gets the best trial, and the others fail with None: train with it in a job of its own"
 
 
 def find(program: Program) -> Iterator[Finding]:

@@ -21,7 +21,8 @@ def find(program: Program) -> Iterator[Finding]:
         if name in LAUNCHER_VARIABLES and tree.is_live(statement):
             yield Finding(
                 statement,
-                f"{name} is set by the launcher for each process",
+                f"{name} is what the launcher sets for each process; the script leaves this out: say it where you"
+                " start it",
                 edits=(Remove(statement),),
                 severity=Severity.WARNING,
             )
@@ -31,7 +32,10 @@ def find(program: Program) -> Iterator[Finding]:
                 str(s.evaluated_value) for s in tree.within(call, cst.SimpleString)
             }
             if named := sorted(words & LAUNCHER_VARIABLES):
-                message = f"{', '.join(named)} is set by the launcher for each process: leave it out"
+                message = (
+                    f"{', '.join(named)} is what the launcher sets for each process, and breaks the job here: leave"
+                    " it out"
+                )
                 yield Finding(call, message, severity=Severity.WARNING, todo=True)
 
 

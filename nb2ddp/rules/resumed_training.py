@@ -12,8 +12,8 @@ from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.tree import Tree, argument
 
 _MESSAGE = (
-    "goes on from the last checkpoint of a training that has come to its end above: in a notebook it is there for one"
-    " that was cut off; keep one of the two"
+    "goes on from the last checkpoint of a training that ended above, so nothing is left to train: in a notebook it is"
+    " there for one that was cut off; keep one of the two"
 )
 
 

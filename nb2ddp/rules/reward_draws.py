@@ -32,7 +32,10 @@ def find(program: Program) -> Iterator[Finding]:
         unseeded = {call: library for call, library in drawing.items() if _SEEDING[library] not in names}
         if unseeded and not _is_async(entry) and not _is_drawn_alike(program, entry):
             needs = {Part.SAME_DRAWS, *(_DRAWS[library] for library in unseeded.values())}
-            message = f"draws other numbers in each process ({tree.text(next(iter(unseeded)).func)})"
+            message = (
+                f"draws other numbers in each process ({tree.text(next(iter(unseeded)).func)}) for completions of one"
+                " prompt; the script draws the same in all"
+            )
             yield Finding(entry, message, edits=(_drawn_alike(program, entry),), needs=frozenset(needs))
         own = [call for call in calls if _is_unseeded(program, call)] + (list(unseeded) if _is_async(entry) else [])
         for call in own:
@@ -40,7 +43,7 @@ def find(program: Program) -> Iterator[Finding]:
                 reported.add(call)
                 yield Finding(
                     call,
-                    f"{tree.text(call.func)} draws other numbers in each process, for completions of one prompt: make"
+                    f"{tree.text(call.func)} draws other numbers in each process for completions of one prompt: make"
                     " its seed of what all processes have, such as a column of the data or"
                     ' kwargs["trainer_state"].global_step',
                     severity=Severity.WARNING,
@@ -156,7 +159,7 @@ trainer.train()
             """\
 import numpy as np
 def plays(completions, **kwargs):
-    # TODO[nb2ddp] DDP409: np.random.default_rng draws other numbers in each process, for completions of one prompt: \
+    # TODO[nb2ddp] DDP409: np.random.default_rng draws other numbers in each process for completions of one prompt: \
 make its seed of what all processes have, such as a column of the data or kwargs["trainer_state"].global_step
     rng = np.random.default_rng()
     return [play(completion, rng) for completion in completions]

@@ -38,8 +38,8 @@ def find(program: Program) -> Iterator[Finding]:
         if timer is not None:
             yield Finding(
                 entry,
-                f"its reward is a time ({tree.text(timer.func)}), taken while the other processes load the machine, and"
-                " compared with theirs",
+                f"its reward is a time ({tree.text(timer.func)}), measured while other processes use the machine too,"
+                " so it says less: leave cores free, or reward what does not depend on the load",
                 severity=Severity.WARNING,
             )
         for counter in _counters(program, entry):
@@ -47,8 +47,8 @@ def find(program: Program) -> Iterator[Finding]:
                 seen.add(counter)
                 yield Finding(
                     counter,
-                    f"{tree.text(counter.target)} counts the completions of this process alone; in the whole job they"
-                    " are those from rank * len(completions) on in each call",
+                    f"{tree.text(counter.target)} counts the completions of this process alone: for all, count those"
+                    " of each call from rank * len(completions) on",
                     severity=Severity.WARNING,
                     todo=True,
                 )
@@ -186,8 +186,8 @@ def plays(completions, **kwargs):
     scores = []
     for completion in completions:
         board = Board(seed = calls[0] // num_generations)
-        # TODO[nb2ddp] DDP410: calls[0] counts the completions of this process alone; in the whole job they are those \
-from rank * len(completions) on in each call
+        # TODO[nb2ddp] DDP410: calls[0] counts the completions of this process alone: for all, count those of each \
+call from rank * len(completions) on
         calls[0] += 1
         scores.append(board.play(completion))
     return scores

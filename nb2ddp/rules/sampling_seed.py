@@ -26,7 +26,7 @@ def find(program: Program) -> Iterator[Finding]:
             text = tree.text(seed.value) if plain else f"({tree.text(seed.value)})"
             yield Finding(
                 call,
-                "one seed gives every process the same completions of a prompt",
+                "one seed would give every process the same completions of a prompt; the script gives each its own",
                 edits=(Replace(seed.value, f"{text} + {OWN}"),),
             )
 

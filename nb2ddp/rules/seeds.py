@@ -55,12 +55,15 @@ def find(program: Program) -> Iterator[Finding]:
     for call in before:
         streams = _streams(program.tree, call) and not _is_given_seed(program.tree, call)
         if streams or _makes_generator(program.tree, call):
-            message = f"{program.tree.text(call.func)} without a seed draws other numbers in each process"
+            message = (
+                f"{program.tree.text(call.func)} without a seed draws other numbers in each process; the script seeds"
+                " it"
+            )
             text = f"{program.tree.text(call.func)}({seed(program.tree)})"
             edit = SetKeyword(call, "seed", seed(program.tree)) if call.args or streams else Replace(call, text)
             yield Finding(call, message, edits=(edit,))
     for node in _in_set_order(program):
-        message = f"{program.tree.text(node)} has another order in each process"
+        message = f"{program.tree.text(node)} has another order in each process; the script gives all the same"
         yield Finding(node, message, needs=frozenset({Part.HASH_SEED}), fixed=True)
     yield from _own_order(program)
     yield from _studies(program)
@@ -73,8 +76,8 @@ def _studies(program: Program) -> Iterator[Finding]:
         if not _is_seeded(call):
             yield Finding(
                 call,
-                "each process's study tries other values: pass a sampler with a seed, or use the trainer's"
-                " hyperparameter_search",
+                "each process's study tries other values, so no two train alike: pass a sampler with a seed, or use"
+                " the trainer's hyperparameter_search",
                 severity=Severity.WARNING,
                 todo=True,
             )
@@ -104,7 +107,10 @@ def _own_order(program: Program) -> Iterator[Finding]:
         name = tree.qualified(call.func)
         if name == "hash" and not tree.bindings("hash"):
             yield Finding(
-                call, "hash() of a string differs between processes", needs=frozenset({Part.HASH_SEED}), fixed=True
+                call,
+                "hash() of a string differs between processes; the script gives all the same",
+                needs=frozenset({Part.HASH_SEED}),
+                fixed=True,
             )
         elif _AS_READY.fullmatch(name) and _collects_in_order(tree, call) and not program.placement.runs_alone(call):
             yield Finding(
@@ -227,10 +233,13 @@ def _streams(tree: Tree, call: cst.Call) -> bool:
 
 def _message(program: Program, call: cst.Call) -> str:
     if _divides(program.tree, call):
-        return f"{program.tree.text(call.func).rsplit('.', 1)[-1]} without a seed gives each process other data"
+        return (
+            f"{program.tree.text(call.func).rsplit('.', 1)[-1]} without a seed gives each process other data; the"
+            " script seeds it"
+        )
     if _makes_weights(program.tree, call):
-        return f"{program.tree.text(call.func)} draws new weights: other ones in each run"
-    return f"{program.tree.text(call.func)} draws other numbers in each process"
+        return f"{program.tree.text(call.func)} draws new weights, other ones in each run; the script seeds them"
+    return f"{program.tree.text(call.func)} draws other numbers in each process; the script seeds it"
 
 
 def _run_in(program: Program, guard: Guard, chances: list[cst.Call]) -> list[cst.Call]:

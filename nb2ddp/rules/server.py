@@ -29,8 +29,8 @@ def find(program: Program) -> Iterator[Finding]:
         if _starts(program, call):
             yield Finding(
                 call,
-                "starts a server before training: two processes of a machine cannot share its port; start it once,"
-                " before the job",
+                "starts a server in every process, and all but the first find its port taken: start it once, before"
+                " the job",
                 todo=True,
             )
         elif execution.does(call) & Does.ASK and not (

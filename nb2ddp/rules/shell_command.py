@@ -27,9 +27,10 @@ def _found(program: Program, call: cst.Call, command: str) -> Iterator[Finding]:
     """What becomes of a shell command."""
     text = rerun(without_installs(command))
     for name in undefined(text, program.tree.bound_at(call)):
-        said = f"{name!r} is never defined: the shell gets {{{name}}} as it stands"
+        said = f"{name!r} is never defined, so the shell gets {{{name}}} as it stands: define it above"
         yield Finding(call, said, severity=Severity.WARNING, todo=True)
-    message = f"!{textwrap.shorten(text, 60, placeholder='...')} is IPython's"
+    shown = f"!{textwrap.shorten(text, 60, placeholder='...')}"
+    message = f"{shown} works in a notebook only; the script runs it with subprocess"
     needs = frozenset({Part.SUBPROCESS})
     statement = program.alone(call)
     if statement is None:
@@ -37,9 +38,13 @@ def _found(program: Program, call: cst.Call, command: str) -> Iterator[Finding]:
     elif not text or text.startswith("#"):
         yield Finding(call, message, edits=(Remove(statement),))
     elif never_ends(text):
-        yield Finding(call, f"{message}, and watches until a person stops it", edits=(Remove(statement, False),))
+        yield Finding(
+            call, f"{shown} runs until a person stops it; the script leaves it out", edits=(Remove(statement, False),)
+        )
     elif only_shows(text) and program.training.last is not None and not program.execution.runs(call, Phase.AFTER):
-        yield Finding(call, f"{message}, and only shows something", edits=(Remove(statement, False),))
+        yield Finding(
+            call, f"{shown} only shows something; the script leaves it out", edits=(Remove(statement, False),)
+        )
     else:
         comment = trailing_comment(command)
         run = Replace(statement, f"{parse(text, program.tree.bound_at(call)).run}  {comment}".rstrip())
@@ -60,7 +65,7 @@ def _assigned(program: Program, call: cst.Call, text: str, message: str) -> Find
         return Finding(call, message, edits=(Replace(call, lines), *share), needs=needs | SHARE)
     return Finding(
         call,
-        f"{message}: it runs in every process here; put it on a line of its own",
+        f"{message}, in all processes at once: put it on a line of its own",
         edits=(Replace(call, lines),),
         needs=needs,
         severity=Severity.WARNING,
@@ -129,7 +134,8 @@ subprocess.run("ls -lh model.gguf", shell=True)
         ),
         Example(
             "!huggingface-cli login --token {HF_TOKEN}\ntrainer.train()\n!unzip -q rows.zip\n",
-            "# TODO[nb2ddp] DDP305: 'HF_TOKEN' is never defined: the shell gets {HF_TOKEN} as it stands\n"
+            "# TODO[nb2ddp] DDP305: 'HF_TOKEN' is never defined, so the shell gets {HF_TOKEN} as it stands: define it"
+            " above\n"
             "if local_rank == 0:\n"
             '    subprocess.run("huggingface-cli login --token {HF_TOKEN}", shell=True)\n'
             "PartialState().wait_for_everyone()\n"

@@ -24,10 +24,12 @@ def find(program: Program) -> Iterator[Finding]:
             continue
         after = program.execution.is_after_training(last)
         if after and gives_a_value(program.effects, last.value):
-            said = "the notebook shows the cell's last expression: the script prints it"
+            said = "the notebook shows the cell's last expression; the script prints it"
             yield Finding(last, said, edits=(Replace(last, f"print({program.tree.text(last.value)})"),))
         elif not after and only_looks(program.effects, last.value):
-            yield Finding(last, "the cell's last expression is only shown", edits=(Remove(last),))
+            yield Finding(
+                last, "the cell's last expression is only shown; the script leaves it out", edits=(Remove(last),)
+            )
 
 
 RULE = Rule(

@@ -26,8 +26,8 @@ def find(program: Program) -> Iterator[Finding]:
         if plans or (passed is not None and tree.literal(passed.value) in SPLITTING):
             yield Finding(
                 call,
-                "the notebook may split this model because one GPU cannot hold it: under DDP each GPU holds a"
-                " whole copy",
+                "the notebook splits this model over its GPUs; started on several, the script puts a whole copy on"
+                " each: if one GPU cannot hold it, start one process (python ...), which goes on to split it",
                 edits=edits,
                 severity=Severity.WARNING,
             )
@@ -37,7 +37,8 @@ def find(program: Program) -> Iterator[Finding]:
         ):
             yield Finding(
                 call,
-                "DataParallel spreads one process over all GPUs: leave it out, DDP does this",
+                "DataParallel spreads each process over all GPUs, which breaks the job: leave it out, DDP does the"
+                " same",
                 severity=Severity.WARNING,
                 todo=True,
             )

@@ -32,7 +32,10 @@ def find(program: Program) -> Iterator[Finding]:
                 continue
             matters = name in _EVERYWHERE or program.training.is_before_end(binding.node)
             if matters and not re.fullmatch(wanted, binding.imported or ""):
-                yield Finding(binding.node, f"{name!r} is a name that the script's own code needs: choose another one")
+                yield Finding(
+                    binding.node,
+                    f"{name!r} is a name that the script's own code needs, so there is no script: choose another",
+                )
 
 
 RULE = Rule(

@@ -32,7 +32,10 @@ def find(program: Program) -> Iterator[Finding]:
         config = tree.class_name(call.func)
         general = config == "TrainingArguments"
         if general and loader == "unsloth":
-            message = f"{FIELD} is not set: transformers 5 multiplies a classifier's evaluation loss by the processes"
+            message = (
+                f"{FIELD} is not set: transformers 5 would multiply a classifier's evaluation loss by the number of"
+                " processes; the script sets it to False"
+            )
             yield Finding(call, message, edits=(set_argument(tree, call, FIELD, "False"),))
         elif general and loader:
             yield Finding(
@@ -43,7 +46,10 @@ def find(program: Program) -> Iterator[Finding]:
                 severity=Severity.WARNING,
             )
         elif config.endswith(_TOKEN_CONFIGS) or (general and counts):
-            message = f"{FIELD} is not set: older transformers weigh each process alike, not each token"
+            message = (
+                f"{FIELD} is not set: older transformers would weigh each process alike, not each token; the script"
+                " sets it"
+            )
             yield Finding(call, message, edits=(set_argument(tree, call, FIELD, "True"),))
     fields = [passed(tree, call, FIELD) for call in training.arguments]
     if loader != "unsloth" and not any(field and tree.literal(field.value) is False for field in fields):
@@ -63,7 +69,10 @@ def _own_means(program: Program) -> Iterator[Finding]:
             continue
         for mean in tree.within(function, cst.BinaryOperation):
             if isinstance(mean.operator, cst.Divide) and tree.text(mean.right) == COUNT:
-                message = f"{COUNT} counts all processes' tokens, and gradients are averaged over the processes again"
+                message = (
+                    f"{COUNT} counts the tokens of all processes, whose gradients are averaged again; the script"
+                    " multiplies by them"
+                )
                 yield Finding(mean, message, edits=(Wrap(mean, "", f" * {world_size}"),))
 
 
@@ -82,8 +91,8 @@ def _left_out(program: Program) -> Iterator[Finding]:
         if COUNT in taken and not any(function is tree.function(use) for use in tree.loads(COUNT)):
             yield Finding(
                 function,
-                f"this loss leaves {COUNT} unused: Trainer then adds the losses of a step's micro-batches up, and how"
-                " many there are depends on the number of processes; divide a sum over tokens by it",
+                f"this loss leaves {COUNT} unused: Trainer then adds up the losses of a step's micro-batches, whose"
+                " number changes with that of processes; divide a sum over tokens by it",
                 severity=Severity.WARNING,
             )
 

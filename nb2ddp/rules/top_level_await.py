@@ -29,7 +29,7 @@ def find(program: Program) -> Iterator[Finding]:
             code, edits = f"asyncio.run({name}())", [InsertBefore(tree.statement(node), body)]
         yield Finding(
             node,
-            "await outside a function works in a notebook only",
+            "await outside a function works in a notebook only; the script runs it with asyncio.run",
             (*edits, Replace(node, code)),
             needs=frozenset({Part.ASYNCIO}),
         )
@@ -38,8 +38,8 @@ def find(program: Program) -> Iterator[Finding]:
         if not isinstance(owner, cst.FunctionDef) and tree.function(owner) is None:
             yield Finding(
                 owner,
-                "async for and async with outside a function work in a notebook only: move them into an async"
-                " function and run it with asyncio.run",
+                "async for and async with outside a function work in a notebook only, so there is no script: move them"
+                " into an async function and run it with asyncio.run",
                 severity=Severity.ERROR,
             )
 

@@ -19,20 +19,25 @@ _ARTIFACT = re.compile(r".*\.use_artifact")
 def find(program: Program) -> Iterator[Finding]:
     tree, execution = program.tree, program.execution
     for call in execution.calls(_WANDB, phase=Phase.TOGETHER)[:1]:
-        yield Finding(call, f"{tree.qualified(call.func)} in every process", needs=frozenset({Part.WANDB}), fixed=True)
+        yield Finding(
+            call,
+            f"{tree.qualified(call.func)} would begin a run in every process; in the script the main one does",
+            needs=frozenset({Part.WANDB}),
+            fixed=True,
+        )
     for call in execution.calls(_ARTIFACT, phase=Phase.TOGETHER):
         if not program.placement.runs_alone(call):
-            said = "only the main process has a run, and this gives the others None: fetch it before the job"
+            said = "only the main process has a run, so the others get None here: fetch it before the job"
             yield Finding(call, said, todo=True)
     for call in execution.calls(_OTHERS, phase=Phase.TOGETHER):
         if program.placement.runs_alone(call):
             continue
-        said = f"{tree.text(call.func)} in every process makes one run a process"
+        said = f"{tree.text(call.func)} would begin a run in every process"
         alone = program.alone(call) is not None
         if alone and not program.training.is_joint(call) and len(small_statements(tree.statement(call))) == 1:
-            yield Finding(call, said, edits=program.placement.on_main_process(call))
+            yield Finding(call, f"{said}; in the script the main one does", program.placement.on_main_process(call))
         else:
-            said += f": do this where {program.name('is_main_process')} alone"
+            said += f": put it under `if {program.name('is_main_process')}:`"
             yield Finding(call, said, todo=True)
 
 
@@ -52,8 +57,8 @@ RULE = Rule(
         ),
         Example(
             'import wandb\nrun = wandb.init()\nrows = run.use_artifact("rows:latest")\ntrainer.train()\n',
-            "import wandb\nrun = wandb.init()\n# TODO[nb2ddp] DDP406: only the main process has a run, and this gives"
-            ' the others None: fetch it before the job\nrows = run.use_artifact("rows:latest")\ntrainer.train()\n',
+            "import wandb\nrun = wandb.init()\n# TODO[nb2ddp] DDP406: only the main process has a run, so the others"
+            ' get None here: fetch it before the job\nrows = run.use_artifact("rows:latest")\ntrainer.train()\n',
         ),
         Example("import wandb\ntrainer.train()\nwandb.finish()\n"),
     ),

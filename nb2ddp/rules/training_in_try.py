@@ -11,7 +11,9 @@ from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 
-_MESSAGE = "an exception on one process leaves the others waiting for it until the job times out: let it end the script"
+_MESSAGE = (
+    "where this fails on one process, the others wait for it until the job times out: let the exception end the script"
+)
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -41,8 +43,9 @@ RULE = Rule(
     examples=(
         Example(
             "try:\n    trainer.train()\nexcept KeyboardInterrupt:\n    pass\n",
-            "try:\n    # TODO[nb2ddp] DDP404: an exception on one process leaves the others waiting for it until"
-            " the job times out: let it end the script\n    trainer.train()\nexcept KeyboardInterrupt:\n    pass\n",
+            "try:\n    # TODO[nb2ddp] DDP404: where this fails on one process, the others wait for it until"
+            " the job times out: let the exception end the script\n    trainer.train()\n"
+            "except KeyboardInterrupt:\n    pass\n",
         ),
         Example("try:\n    trainer.train()\nexcept Exception:\n    print('failed')\n    raise\n"),
     ),

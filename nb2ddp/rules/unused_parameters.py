@@ -20,14 +20,15 @@ def find(program: Program) -> Iterator[Finding]:
         if kind is ModelKind.DENSE_TEXT and has_lora(program.tree):
             yield Finding(
                 call,
-                f"{FIELD} is not set: transformers takes True for every adapter",
+                f"{FIELD} is not set: transformers would take True for an adapter, which fails or slows down; the"
+                " script sets False",
                 edits=(set_argument(program.tree, call, FIELD, "False"),),
             )
         elif kind is not ModelKind.DENSE_TEXT:
             yield Finding(
                 call,
-                f"{FIELD} is left to Unsloth (2026.10.6 or newer chooses it): False breaks some models of this kind "
-                f"({kind.value})",
+                f"{FIELD} is left to Unsloth, which chooses it from 2026.10.6 on: False makes some models of this"
+                f" kind fail ({kind.value})",
             )
 
 

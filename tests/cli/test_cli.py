@@ -61,8 +61,8 @@ class TestOneNotebook:
         write(tmp_path / "a.ipynb")
         lines = command("a.ipynb", "train.py", "--verbose").stdout.splitlines()
         assert (
-            "a.ipynb:cell 2:2:20: DDP101 note: no device_map: the model is not placed on this process's GPU [fixed]"
-            in lines
+            "a.ipynb:cell 2:2:20: DDP101 note: no device_map: processes would load onto each other's GPUs; in the"
+            " script each loads onto its own [fixed]" in lines
         )
 
     def test_findings_are_coloured_on_a_terminal(self, command: Command, tmp_path: Path) -> None:

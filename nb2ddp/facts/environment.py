@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import libcst as cst
 
-from nb2ddp.facts.installs import Installs
 from nb2ddp.notebook.ipynb import Notebook
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.syntax.cells import Source
@@ -15,9 +15,11 @@ from nb2ddp.syntax.tree import Tree
 
 _ASSIGNMENT = re.compile(r"(?P<name>\w+)(?:\s*=\s*|\s+)(?P<value>.*)")
 _COMMENT = re.compile(r"(?:^|\s+)(#.*)$")
-#: What is read when it is needed, not by an import: settings of trackers, keys and tokens.
+#: What is read when it is needed, not by an import: settings of trackers, keys and tokens, and what Unsloth 2026.10.9
+#: asks for when it loads a model or runs it (models/vision.py:4837, llama.py:2087, kernels/moe/autotune_cache.py:201).
 _READ_LATER = re.compile(
     r"(WANDB|COMET|MLFLOW|NEPTUNE|CLEARML|TRACKIO|OPENAI)_\w+|\w+_(KEY|TOKEN)|HUGGING_FACE_HUB_TOKEN"
+    r"|UNSLOTH_(RETURN_LOGITS|DISABLE_FAST_GENERATION|MOE_DISABLE_AUTOTUNE)"
 )
 #: What torchrun and accelerate set for each process, and what hides GPUs from them.
 LAUNCHER_VARIABLES = frozenset(
@@ -26,6 +28,8 @@ LAUNCHER_VARIABLES = frozenset(
 )
 #: The GPUs that Colab and Kaggle lend: gigabytes that torch reports as `total_memory`, rounded down.
 _GPUS = {"T4": 15, "P100": 16, "V100": 16, "L4": 23, "A100": 40, "H100": 80, "G4": 95}
+#: A statement that sets a variable, the variable, and its value.
+_Plain = tuple[cst.CSTNode, str, str]
 _GPU = re.compile(rf"({'|'.join(_GPUS)})(?!\d)")
 
 
@@ -69,34 +73,80 @@ def environ_key(tree: Tree, target: cst.BaseExpression) -> object:
     return tree.literal(index.value) if isinstance(index, cst.Index) else None
 
 
-def settings(source: Source, installs: Installs) -> dict[str, str]:
-    """Environment variables with plain values that the notebook sets before its own import of Unsloth."""
-    return {name: value for _, name, value in early_settings(source, installs)}
+@dataclass(frozen=True)
+class Setting:
+    """A statement that sets a variable to a plain value before Unsloth is imported.
+
+    Attributes:
+        node: the statement, or the call that stands for `%env`.
+        name, value: the variable and its value.
+        moves: the setup block's line does all that this one does.
+        above: where the comments begin that speak of it alone; where its line does if there are none.
+        comments: these comments, line by line.
+        beside: the comment on its own line; empty for none.
+    """
+
+    node: cst.CSTNode
+    name: str
+    value: str
+    moves: bool
+    above: int
+    comments: tuple[str, ...]
+    beside: str
 
 
-def early_settings(source: Source, installs: Installs) -> list[tuple[cst.CSTNode, str, str]]:
-    """Statements that set a variable to a plain value before the import of Unsloth, with its name and value."""
+def early_settings(source: Source) -> list[Setting]:
+    """What the notebook sets before its own import of Unsloth, for imports to read, in order."""
     tree = source.tree
     first = min(map(tree.start, _imports_of_unsloth(tree)), default=0)
-    found: list[tuple[cst.CSTNode, str, str]] = []
+    early = [
+        (node, name, value)
+        for node, name, value in _plain_settings(source)
+        if tree.start(node) < first
+        and name not in LAUNCHER_VARIABLES
+        and not _READ_LATER.fullmatch(name)
+        and tree.parents[tree.statement(node)] is tree.module
+    ]
+    early.sort(key=lambda item: tree.start(item[0]))
+    return [_setting(source, *each, early) for each in early]
+
+
+def _plain_settings(source: Source) -> Iterator[_Plain]:
+    """Statements that set a variable to a plain value."""
+    tree = source.tree
     for statement in tree.of(cst.Assign):
         name = environ_key(tree, statement.targets[0].target)
         value = tree.literal(statement.value)
         if isinstance(name, str) and isinstance(value, str):
-            found.append((statement, name, value))
+            yield statement, name, value
     for call, form in source.forms_of(Kind.LINE_MAGIC):
         pair = assignment(form.text) if form.name in ("env", "set_env") else None
         if pair is not None and not {"$", "{"} & set(pair[1]):
-            found.append((call, pair[0], pair[1]))
-    return sorted(
-        (
-            (node, name, value)
-            for node, name, value in found
-            if tree.start(node) < first
-            and name not in LAUNCHER_VARIABLES
-            and not _READ_LATER.fullmatch(name)
-            and tree.parents[tree.statement(node)] is tree.module
-            and not installs.covers(node)
-        ),
-        key=lambda item: tree.start(item[0]),
+            yield call, pair[0], pair[1]
+
+
+def _setting(source: Source, node: cst.CSTNode, name: str, value: str, early: list[_Plain]) -> Setting:
+    tree, statement, form = source.tree, source.tree.statement(node), source.form(node)
+    start, code_end = tree.line_start(tree.start(statement)), tree.span(statement)[1]
+    below = tree.line_end(code_end) + 1
+    is_last = below in (*source.cell_starts, len(tree.source)) or not tree.source[below : tree.line_end(below)].strip()
+    above = tree.comments_above(statement) if is_last else start
+    return Setting(
+        node,
+        name,
+        value,
+        moves=all(each[2] == value for each in early if each[1] == name) and not _is_touched(source, node, name, early),
+        above=above,
+        comments=tuple(tree.source[above:start].splitlines()),
+        beside=(assignment(form.text) or ("", "", ""))[2] if form else tree.source[code_end : below - 1].strip(" ;"),
+    )
+
+
+def _is_touched(source: Source, node: cst.CSTNode, name: str, early: list[_Plain]) -> bool:
+    """True where code above a statement names its variable, other than such statements; or it sets several."""
+    tree, own = source.tree, [each for each, *_ in early]
+    named: list[cst.CSTNode] = [each for each in tree.of(cst.SimpleString) if name in each.value]
+    named += [call for call, form in source.forms_of(*Kind) if name in form.source]
+    return (isinstance(node, cst.Assign) and len(node.targets) > 1) or any(
+        tree.start(each) < tree.start(node) and not {each, *tree.ancestors(each)} & set(own) for each in named
     )

@@ -10,6 +10,7 @@ from functools import cached_property
 import libcst as cst
 
 from nb2ddp.facts.effects import Does, Effects
+from nb2ddp.facts.environment import early_settings
 from nb2ddp.facts.looking import only_looks
 from nb2ddp.facts.shell import is_install, is_install_script
 from nb2ddp.facts.training import Training
@@ -132,8 +133,13 @@ class Installs:
         for statement in self._tree.module.body:
             if self._source.cell_at(self._tree.start(statement)).number in self._cells:
                 self._collect(statement, gone)
-        while needed := {node for node in gone if self._is_needed(node, gone)}:
-            gone -= needed
+        found: list[cst.CSTNode] | None = None
+        while found != []:
+            found = []
+            for node in sorted(gone, key=self._tree.start):  # the first import of a name stays, the second need not
+                if self._is_needed(node, gone):
+                    gone.remove(node)
+                    found.append(node)
         return gone
 
     @cached_property
@@ -143,7 +149,7 @@ class Installs:
         for node in self._tree.of(cst.Import):
             cell = self._source.cell_at(self._tree.start(node)).number
             if cell in self._cells - self._working and not self.covers(node) and not self._in_try(node):
-                kept = [alias for alias in node.names if self._stays(_imported(alias), self.statements)]
+                kept = [alias for alias in node.names if self._is_read(_imported(alias), alias, self.statements)]
                 if 0 < len(kept) < len(node.names):
                     found[node] = kept
         return found
@@ -259,7 +265,7 @@ class Installs:
         names += [
             each.target.value for each in self._tree.within(node, cst.NamedExpr) if isinstance(each.target, cst.Name)
         ]
-        if any(self._stays(name, goes) and not self._is_bound_before(node, name, gone) for name in names):
+        if any(self._is_read(name, node, goes) for name in names):
             return True
         works = self._source.cell_at(self._tree.start(node)).number in self._working
         return works and not any(self._tree.loads(name) for name in names)
@@ -267,25 +273,36 @@ class Installs:
     def _in_try(self, node: cst.CSTNode) -> cst.Try | None:
         return next((above for above in self._tree.ancestors(node) if isinstance(above, cst.Try)), None)
 
-    def _stays(self, name: str, goes: set[cst.CSTNode] | frozenset[cst.CSTNode]) -> bool:
-        """True where code that stays reads a name."""
+    def _is_read(self, name: str, node: cst.CSTNode, goes: set[cst.CSTNode] | frozenset[cst.CSTNode]) -> bool:
+        """True where code that stays needs what a statement binds a name to."""
+        return self._stays(name, node, goes) and not self._is_bound_before(node, name, goes)
+
+    def _stays(self, name: str, node: cst.CSTNode, goes: set[cst.CSTNode] | frozenset[cst.CSTNode]) -> bool:
+        """True where code that stays reads what a statement binds a name to."""
         tree = self._tree
-        return any(not any(above in goes for above in tree.ancestors(use)) for use in tree.loads(name)) or any(
+        leaves = goes | self._moved
+        return any(not leaves.intersection(tree.ancestors(use)) for use in tree.readers(name, node)) or any(
             "{" + name in form.text or "$" + name in form.text
             for call, form in self._source.forms_of(Kind.SHELL, Kind.LINE_MAGIC)
             if not any(above in goes for above in tree.ancestors(call))
         )
 
-    def _is_bound_before(self, node: cst.CSTNode, name: str, gone: set[cst.CSTNode]) -> bool:
+    @cached_property
+    def _moved(self) -> frozenset[cst.CSTNode]:
+        """Statements whose work the setup block does."""
+        return frozenset(each.node for each in early_settings(self._source) if each.moves)
+
+    def _is_bound_before(self, node: cst.CSTNode, name: str, goes: set[cst.CSTNode] | frozenset[cst.CSTNode]) -> bool:
         """True for an import of what an earlier line that stays imports too, or the setup block does."""
         if name in _IN_SETUP and self._in_try(node) is not None:
             return True
-        own = [each for each in self._tree.bindings(name) if each.node is node]
+        tree = self._tree
+        own = [each for each in tree.bindings(name) if each.node in (node, tree.parents[node])]
         return bool(own and own[0].imported) and any(
             each.imported == own[0].imported
-            and not isinstance(self._tree.parents[self._tree.parents[each.node]], cst.IndentedBlock)
-            and not any(above in gone for above in (each.node, *self._tree.ancestors(each.node)))
-            for each in self._tree.bindings(name)
+            and tree.is_certain(each.node)
+            and not goes.intersection((each.node, *tree.ancestors(each.node)))
+            for each in tree.bindings(name)
             if each.offset < own[0].offset
         )
 

@@ -4,27 +4,78 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nb2ddp.facts.environment import early_settings
+import libcst as cst
+
+from nb2ddp.facts.environment import Setting, early_settings
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.edits import Cut, Edit, Remove
+from nb2ddp.syntax.tree import Tree
 
 
 def find(program: Program) -> Iterator[Finding]:
-    for node, name, _ in early_settings(program, program.installs):
-        yield Finding(
-            node, f"{name} would be set too late, after the import of Unsloth; the script sets it before", fixed=True
-        )
+    tree, moved = program.tree, set[cst.CSTNode]()
+    for setting in early_settings(program):
+        small = program.alone(setting.node) if isinstance(setting.node, cst.Call) else setting.node
+        edits: tuple[Edit, ...] = ()
+        if setting.moves and small is not None:
+            moved.add(small)
+            edits = (Remove(small, keep_comment=False), *_comments(tree, setting))
+        said = f"{setting.name} would be set too late, after the import of Unsloth; the script sets it before"
+        yield Finding(setting.node, said, edits, fixed=True)
+    for statement in tree.of(cst.Import):
+        uses = tree.readers("os", statement) if tree.text(statement) == "import os" else []
+        if uses and all(moved.intersection(tree.ancestors(use)) for use in uses):
+            yield Finding(
+                statement, "os is imported for what the setup block sets; the import goes", (Remove(statement),)
+            )
+
+
+def _comments(tree: Tree, setting: Setting) -> Iterator[Cut]:
+    """The lines of the comments that move with a setting, and the blank one above them."""
+    if setting.comments:
+        is_apart = tree.source[: setting.above].endswith("\n\n")
+        yield Cut(setting.above - is_apart, tree.line_start(tree.start(setting.node)))
 
 
 RULE = Rule(
     code="DDP105",
     name="setting-after-import",
-    summary="Environment variables that the notebook sets before it imports Unsloth are set in the setup block too.",
+    summary="Environment variables that the notebook sets before it imports Unsloth move to the setup block. Where code"
+    " above them reads or changes them, they are set in both places.",
     why="Unsloth and torch read many of them when they are imported, such as UNSLOTH_VLLM_STANDBY, and the setup block "
     "imports Unsloth before the notebook does.",
     find=find,
     examples=(
-        Example('import os\nos.environ["UNSLOTH_VLLM_STANDBY"] = "1"\nfrom unsloth import FastModel\n', reported=True),
+        Example(
+            """\
+import os; os.environ["UNSLOTH_VLLM_STANDBY"] = "1"
+import torch
+
+# the kernels of an older Triton
+%env FLA_TILELANG=0
+
+from unsloth import FastModel
+""",
+            """\
+import torch
+
+from unsloth import FastModel
+""",
+        ),
+        Example(
+            """\
+import os
+if os.environ.get("UNSLOTH_VLLM_STANDBY", "0") == "0":
+    print("standby")
+os.environ["UNSLOTH_VLLM_STANDBY"] = "1"
+os.environ["FLA_TILELANG"] = "1"
+os.environ["FLA_TILELANG"] = "0"
+from unsloth import FastModel
+""",
+            reported=True,
+        ),
+        Example('import os\nos.environ["UNSLOTH_RETURN_LOGITS"] = "1"\nfrom unsloth import FastModel\n'),
         Example('import os\nos.environ["WANDB_LOG_MODEL"] = "checkpoint"\nfrom unsloth import FastModel\n'),
         Example('from unsloth import FastLanguageModel\nimport os\nos.environ["TOKENIZERS_PARALLELISM"] = "false"\n'),
     ),

@@ -9,7 +9,7 @@ import libcst as cst
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Cut, Edit, Remove, Replace
-from nb2ddp.syntax.tree import Tree, small_statements
+from nb2ddp.syntax.tree import small_statements
 
 _ONLY_INSTALLS = "nothing but an install stands here; the script leaves it out"
 
@@ -28,7 +28,7 @@ def find(program: Program) -> Iterator[Finding]:
             isinstance(statement, cst.SimpleStatementLine | cst.BaseCompoundStatement)
             or len(small_statements(tree.parents[statement])) == 1
         ):
-            edits = (*edits, Cut(_comments_above(tree, statement), tree.line_start(tree.start(statement))))
+            edits = (*edits, Cut(tree.comments_above(statement), tree.line_start(tree.start(statement))))
         yield Finding(statement, said, edits)
     yield from _hollow(program)
     for number in (each.number for each in program.code_cells):
@@ -90,15 +90,6 @@ def _loose_comments(program: Program, cell: int) -> Iterator[tuple[int, int]]:
             yield begin, after
             begin = after
         at = after
-
-
-def _comments_above(tree: Tree, statement: cst.CSTNode) -> int:
-    """Where the comments begin that stand right above a statement, at its indentation."""
-    start = tree.line_start(tree.start(statement))
-    indent = tree.source[start : tree.start(statement)]
-    while start and (above := tree.source[tree.line_start(start - 1) : start]).startswith(f"{indent}#"):
-        start -= len(above)
-    return start
 
 
 RULE = Rule(
@@ -215,6 +206,32 @@ from rouge_score import rouge_scorer
 scorer = rouge_scorer.RougeScorer(["rougeL"])
 for row in rows:
     print(scorer.score(row["answer"], ask(row["question"])))
+""",
+        ),
+        Example(
+            """\
+import os, re
+!pip install unsloth
+import torch; torch._dynamo.config.recompile_limit = 64
+def kind(path):
+    return re.sub("[.].*", "", os.path.basename(path))
+# %%
+!pip install trl
+import os, json
+# %%
+import os, torch
+print(kind(os.getcwd()), json.dumps(torch.__version__))
+""",
+            """\
+import os, re
+import torch; torch._dynamo.config.recompile_limit = 64
+def kind(path):
+    return re.sub("[.].*", "", os.path.basename(path))
+# %%
+import json
+# %%
+import os, torch
+print(kind(os.getcwd()), json.dumps(torch.__version__))
 """,
         ),
         Example('print("pip install unsloth")\n'),

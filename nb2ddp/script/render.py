@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from nb2ddp.facts.environment import gpu, settings, uses_unsloth
+from nb2ddp.facts.environment import Setting, early_settings, gpu, uses_unsloth
 from nb2ddp.facts.loading import ModelKind
 from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
@@ -61,7 +61,7 @@ def setup(program: Program, needs: frozenset[Part], options: Options) -> str:
         Part=Part,
         parts=needs | ({Part.MACHINES, Part.WAIT} if options.launch.machines > 1 else set()),
         seed=seed(program.tree),
-        settings={quoted(name): quoted(value) for name, value in settings(program, program.installs).items()},
+        settings=_settings(early_settings(program)),
         uses_unsloth=with_unsloth,
         floors=floors(program) if with_unsloth else [],
         warns_of_unused=program.model_kind is not ModelKind.DENSE_TEXT,
@@ -72,6 +72,20 @@ def setup(program: Program, needs: frozenset[Part], options: Options) -> str:
         gpu=gpu(program.notebook),
         **{name: program.name(name) for name in _NAMES},
     ).strip("\n")
+
+
+def _settings(early: list[Setting]) -> list[str]:
+    """The lines that set what the notebook sets before Unsloth is imported, with the comments of those that moved."""
+    lines: list[str] = []
+    for name in dict.fromkeys(each.name for each in early):
+        own = [each for each in early if each.name == name]
+        moved = [each for each in own if each.moves]
+        beside = next((each.beside for each in moved if each.beside), "")
+        if not beside and not lines:
+            beside = "# the notebook's settings, before the imports that read them"
+        lines += dict.fromkeys(comment for each in moved for comment in each.comments)
+        lines.append(f"os.environ[{quoted(name)}] = {quoted(own[-1].value)}  {beside}".rstrip())
+    return lines
 
 
 @cache

@@ -324,6 +324,7 @@ def _remove(tree: Tree, removals: list[Remove], added: list[int]) -> Iterator[tu
 
     It stays where other edits add text to it, at some offsets.
     """
+    removals = list({removal.statement: removal for removal in removals}.values())  # rules may ask for the same
     gone = {_whole(tree, r.statement): r for r in removals}
     partly: dict[cst.CSTNode, list[Remove]] = defaultdict(list)
     for removal in removals:

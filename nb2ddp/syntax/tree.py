@@ -91,6 +91,14 @@ class Tree:
         start = self.line_start(self.start(node))
         return self.source[self.line_start(start - 1) : start] if start else ""
 
+    def comments_above(self, statement: cst.CSTNode) -> int:
+        """Where the comments begin that stand right above a statement, at its indentation."""
+        start = self.line_start(self.start(statement))
+        indent = self.source[start : self.start(statement)]
+        while start and (above := self.source[self.line_start(start - 1) : start]).startswith(f"{indent}#"):
+            start -= len(above)
+        return start
+
     # -- structure ------------------------------------------------------------------------------------------
 
     def of(self, kind: type[Node]) -> Sequence[Node]:
@@ -320,6 +328,26 @@ class Tree:
                     found[binding.offset] = min(low, at), max(high, at)
         offsets = sorted(found)
         return offsets, [found[offset] for offset in offsets]
+
+    def readers(self, name: str, node: cst.CSTNode) -> list[cst.Name]:
+        """The uses of a name of the module that may see what a statement, or a part of one, binds it to.
+
+        These are none above it outside functions, none below another line of the module that binds the name too, and
+        none of a function's own name.
+        """
+        everywhere, start = self.bindings(name), self.start(node)
+        after = [each.offset for each in everywhere if each.offset >= self.span(node)[1] and self.is_certain(each.node)]
+        return [
+            use
+            for use in self.loads(name)
+            if (not after or self.start(use) < after[0])
+            and (self.start(use) > start or self.scope(use) is not self.module)
+            and ((found := self.binding(use)) is None or found in everywhere)
+        ]
+
+    def is_certain(self, node: cst.CSTNode) -> bool:
+        """True for what stands in no block and no function, and so runs once."""
+        return self.parents[self.statement(node)] is self.module
 
     @property
     def has_star_import(self) -> bool:

@@ -319,3 +319,10 @@ def test_an_else_stays_where_something_is_added_to_it() -> None:
 def test_a_new_argument_stands_in_the_table_of_the_others(source: str, after: str) -> None:
     tree = Tree(source)
     assert apply(source, resolve(tree, [SetKeyword(tree.of(cst.Call)[0], "x", "3")])) == after
+
+
+def test_removal_that_two_rules_ask_for() -> None:
+    def edits(tree: Tree) -> list[Edit]:
+        return [Remove(small, keep_comment=keep) for small in tree.of(cst.Expr) for keep in (True, False)]
+
+    assert edited("x(); y()\nz = 1\n", edits) == "z = 1\n"

@@ -160,6 +160,34 @@ def test_what_is_missing_is_an_obstacle_and_no_fault() -> None:
     assert "pip install x" in report.headline(judged)
 
 
+@pytest.mark.parametrize(
+    ("error", "code"), [("NameError", 1), ("UnboundLocalError", 1), ("KeyError", 2), ("TypeError", 2)]
+)
+def test_what_ends_one_process_may_lie_in_a_stand_in(error: str, code: int) -> None:
+    run = Run((Rank(1, (event("end", code=1, inner=1, error=error, message="x"),), "", ""),), 1.0, "")
+    assert judge(PLAN, run, run).code == code
+    job = Run((rank(*trained([["a"]])), *run.ranks), 1.0, "")
+    assert judge(PLAN, Run((rank(*trained([["a"], ["b"]])),), 1.0, ""), job).code == 1
+
+
+def test_what_the_stand_ins_raise_is_an_obstacle() -> None:
+    ended = event("end", code=1, inner=3, error="ValueError", message="x", ours=True)
+    job = Run((rank(*trained([["a"]])), Rank(1, (ended,), "", "")), 1.0, "")
+    judged = judge(PLAN, Run((rank(*trained([["a"], ["b"]])),), 1.0, ""), job)
+    assert (judged.code, judged.obstacle) == (2, Place(3, "ValueError: x"))
+
+
+def test_a_stand_in_that_could_not_be_made_is_named() -> None:
+    run = Run((Rank(1, (event("end", code=1, inner=1, error="OSError", message="x"),), "", ""),), 1.0, "")
+    judged = judge(PLAN, run, run, {("models", "me/odd"): "it is too odd", ("models", "me/good"): ""})
+    assert judged.obstacle == Place(1, "no stand-in for me/odd: it is too odd")
+
+
+def test_one_process_that_takes_too_long_is_an_obstacle() -> None:
+    run = Run((Rank(None, (event("call", 2, name="barrier"),), "", ""),), 300.0, "limit")
+    assert judge(PLAN, run, run).obstacle == Place(2, "it took longer than 300 s as one process")
+
+
 def test_json_and_page_tell_the_same() -> None:
     run = Run((rank(*trained([["a"]]), event("write", 3, path="<b>")),) * 2, 1.0, "")
     judged = judge(PLAN, Run(run.ranks[:1], 1.0, ""), run)

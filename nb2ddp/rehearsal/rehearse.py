@@ -77,8 +77,7 @@ def rehearse(plan: Plan, options: Options, tell: Callable[[str], None] = lambda 
                     break
         finally:
             hub.close()
-        loads = [each for each, problem in hub.offered.items() if not problem]
-        return judge(plan, runs[0], runs[-1], loads, trust=options.trust)
+        return judge(plan, runs[0], runs[-1], hub.offered, trust=options.trust)
 
 
 @contextlib.contextmanager

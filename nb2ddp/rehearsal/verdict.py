@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import zip_longest
@@ -28,6 +28,7 @@ _NETWORK = ("ConnectionRefused", "ConnectionError", "URLError", "ConnectError", 
 #: What a process says, or ends with, once another one has failed.
 _AFTER_ANOTHER = re.compile(r"DistBackendError|Connection (closed|reset) by peer|ended with code -?\d+$")
 _NOT_OURS = ("NotImplementedError", "ModuleNotFoundError")
+_OWN_ERRORS = ("NameError", "UnboundLocalError")
 
 
 class State(str, Enum):
@@ -87,19 +88,28 @@ class Verdict:
         return 2 if self.obstacle else 1 if self.faults else 0
 
 
-def judge(plan: Plan, alone: Run, job: Run, loads: Iterable[tuple[str, str]] = (), *, trust: bool = False) -> Verdict:
+def judge(
+    plan: Plan,
+    alone: Run,
+    job: Run,
+    loads: Mapping[tuple[str, str], str] | None = None,
+    *,
+    trust: bool = False,
+) -> Verdict:
     """Compare the run of one process with that of several.
 
     Args:
         plan: the script.
         alone: its run as one process.
         job: its run as several; the same run where the first one did not end.
-        loads: what was asked of the hub: "models" or "datasets", and an id.
+        loads: what was asked of the hub, "models" or "datasets" and an id, and why it could not be made, or "".
         trust: programs were started, so that what they cost is the script's own matter.
     """
     both = Both(plan, alone, job)
     rows = tuple(Row(asked, *answer(both)) for asked, answer in QUESTIONS)
-    return Verdict(plan, alone, job, rows, _obstacle(both), _needs(both, loads), tuple(_notes(both, trust)))
+    asked = loads or {}
+    obstacle = _obstacle(both, {name: why for (_, name), why in asked.items() if why})
+    return Verdict(plan, alone, job, rows, obstacle, _needs(both, asked), tuple(_notes(both, trust)))
 
 
 @dataclass(frozen=True)
@@ -464,18 +474,33 @@ def _distinct(places: Iterable[Place]) -> tuple[Place, ...]:
     return tuple(dict.fromkeys(places))
 
 
-def _obstacle(both: Both) -> Place | None:
-    """Why the script could not be rehearsed, where that is no fault of its own."""
+def _obstacle(both: Both, lacking: Mapping[str, str]) -> Place | None:
+    """Why the script could not be rehearsed, where that is no fault of its own.
+
+    What ends it as one process already may lie in a stand-in as well as in the script, unless it is a name that nothing
+    has bound.
+    """
+    alone = both.alone.ranks[0]
+    if both.alone.stopped == "limit":
+        place = next(_waiting(both.plan, both.alone))
+        return Place(place.line, f"it took longer than {both.alone.seconds:.0f} s as one process")
     for _, rank in both.everyone():
         end = _end(rank)
         error, message = end.get("error", ""), end.get("message", "")
-        if error in _NOT_OURS or "a rehearsal" in message or any(name in error for name in _NETWORK):
+        if error and lacking:
+            return Place(end.get("inner"), "; ".join(f"no stand-in for {name}: {why}" for name, why in lacking.items()))
+        is_first = rank is alone and error not in _OWN_ERRORS
+        if error and (is_first or end.get("ours") or error in _NOT_OURS or _is_cut_off(error, message)):
             if error == "ModuleNotFoundError" and "'" in message:
                 message += f": pip install {message.split(chr(39))[1].split('.')[0]}"
             return Place(end.get("inner"), f"{error}: {message[:300]}")
-        if rank.code and not end and rank is both.alone.ranks[0]:
-            return Place(None, f"a process ended with code {rank.code} without a word: {rank.said[-300:]}")
+        if rank.code and not error and rank is alone:
+            return Place(end.get("line"), f"as one process it ended with code {rank.code}. {rank.said[-300:]}".strip())
     return None
+
+
+def _is_cut_off(error: str, message: str) -> bool:
+    return "a rehearsal" in message or any(name in error for name in _NETWORK)
 
 
 def _needs(both: Both, loads: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:

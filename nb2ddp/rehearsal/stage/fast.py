@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _CONFIGS = ("SFTConfig", "GRPOConfig", "DPOConfig", "RewardConfig")
+#: What Unsloth's loader takes on a GPU, and its CPU backend gives to transformers, which does not know it.
+_FOR_GPU = frozenset(
+    "auto_model disable_log_stats device_map_planner_kwargs fast_inference float32_mixed_precision load_in_fp8 "
+    "on_model_resolved qat_scheme text_only unsloth_force_compile unsloth_vllm_standby use_exact_model_name".split()
+)
 _SEEN = ("image", "images", "video", "videos")
 
 
@@ -280,11 +285,21 @@ def _borrow(unsloth: ModuleType) -> None:
                 setattr(unsloth, name, getattr(module, name))
 
 
-def _pass_over(_: ModuleType) -> None:
+def _pass_over(unsloth: ModuleType) -> None:
     import trl
 
     for name in _CONFIGS:
         _lenient(getattr(trl, name))
+    for loader in {unsloth.FastLanguageModel, unsloth.FastModel}:
+        loader.from_pretrained = staticmethod(_without_gpu(loader.from_pretrained))
+
+
+def _without_gpu(load: Any) -> Any:
+    @functools.wraps(load)
+    def loaded(*args: Any, **given: Any) -> Any:
+        return load(*args, **{name: value for name, value in given.items() if name not in _FOR_GPU})
+
+    return loaded
 
 
 def lay(kind: str) -> None:

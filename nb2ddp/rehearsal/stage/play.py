@@ -76,12 +76,10 @@ def _run(script: str, log: Log) -> int:
     except BaseException as raised:
         error, code = raised, 1
         traceback.print_exc()
-    lines = (
-        [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == script]
-        if error
-        else []
-    )
+    frames = traceback.extract_tb(error.__traceback__)[1:] if error else []
+    lines = [frame.lineno for frame in frames if frame.filename == script]
     about: dict[str, Any] = {"line": lines[0] if lines else None, "inner": lines[-1] if lines else None}
+    about["ours"] = bool(frames) and frames[-1].filename.startswith(os.path.dirname(__file__))
     if error is not None and not isinstance(error, SystemExit):
         about |= {"error": type(error).__name__, "message": str(error)[:1500]}
     elif isinstance(error, SystemExit) and isinstance(error.code, str):

@@ -526,6 +526,8 @@ def _notes(both: Both, trust: bool) -> Iterator[str]:
                 seen.append(f"{event['name']}: a stand-in that does nothing ({place})")
             elif event["kind"] == "program" and not trust:
                 seen.append(f"not run: {event['command'][:100]} ({place})")
+            elif event["kind"] == "older":
+                seen.append(f"as in older versions: {event['what']} ({place})")
             elif event["kind"] == "upload":
                 seen.append(f"not uploaded: {event['to']} ({place})")
             elif event["kind"] == "connect" and event["line"]:

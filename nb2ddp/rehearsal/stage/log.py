@@ -35,6 +35,10 @@ class Log:
             frame = frame.f_back  # type: ignore[assignment]
         return None
 
+    def is_own(self, function: Any) -> bool:
+        """Whether a function is the script's own."""
+        return getattr(getattr(function, "__code__", None), "co_filename", None) == self.script
+
     def write(self, kind: str, *, line: int | None = None, **about: Any) -> None:
         """Append an event of this kind, at the script's running line where `line` is not given."""
         event = {"kind": kind, "time": time.time(), "line": line or self.place(), **about}

@@ -12,7 +12,7 @@ import traceback
 from types import ModuleType
 from typing import Any
 
-from . import device, fast, files, outside, ranks, sampling, training
+from . import device, fast, files, older, outside, ranks, sampling, training
 from .log import Log
 
 
@@ -41,6 +41,7 @@ def main(log: Log | None = None) -> int:
     _show_stacks(os.path.join(plan["logs"], f"{rank}.stack"))
     training.lay(log, plan["steps"])
     sampling.lay()
+    older.lay(log)
     files.lay(log, plan["columns"])
     if plan["unsloth"]:
         fast.lay(plan["unsloth"])

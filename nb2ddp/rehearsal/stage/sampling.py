@@ -1,4 +1,4 @@
-"""Draw the same completions however the prompts lie on the processes, so that rewards and losses compare."""
+"""Draw few tokens, and the same however the prompts lie on the processes, so that rewards and losses compare."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from .hooks import after_import
 if TYPE_CHECKING:
     from types import ModuleType
 
+MOST = 16  # tokens of an answer
 _calls = itertools.count()
 
 
@@ -38,12 +39,20 @@ class Draw:
         return chosen
 
 
+def _shorten(asked: dict[str, Any]) -> None:
+    for name in ("max_length", "min_length", "min_new_tokens"):
+        asked.pop(name, None)
+    asked["max_new_tokens"] = min(asked.get("max_new_tokens") or MOST, MOST)
+
+
 def _draw_alike(generation: ModuleType) -> None:
     original = generation.GenerationMixin.generate
 
     @functools.wraps(original)
     def generate(self: Any, *args: Any, **kwargs: Any) -> Any:
         settings = kwargs.get("generation_config")
+        if settings is None:  # else a trainer's
+            _shorten(kwargs)
         ids = kwargs.get("input_ids", args[0] if args and hasattr(args[0], "shape") else None)
         if getattr(settings, "do_sample", False) and ids is not None and self.training is not None:
             draw = Draw(next(_calls), int(os.environ.get("RANK", 0)) * len(ids))

@@ -1,0 +1,92 @@
+"""Let a script that was written for older versions of the libraries go on, where what it asks for has only moved.
+
+Each such place is noted: where the script runs with the newest versions, it ends there.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import re
+import sys
+from typing import TYPE_CHECKING, Any
+
+from .hooks import after_import
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from .log import Log
+
+
+def ids_of(value: Any) -> Any:
+    """The tokens of what `apply_chat_template` gives since transformers 5; anything else as it is."""
+    return value["input_ids"] if type(value).__name__ == "BatchEncoding" else value
+
+
+def _plain(made: Any) -> Any:
+    """A row with tokens as lists."""
+    if type(made) is not dict or all(ids_of(value) is value for value in made.values()):
+        return made
+    return {name: ids_of(value) for name, value in made.items()}
+
+
+def _plain_rows(rows: ModuleType, log: Log) -> None:
+    """Let functions of `Dataset.map` give tokens as transformers 4 did: not as `BatchEncoding` inside of a row."""
+    original = rows.Dataset.map
+
+    @functools.wraps(original)
+    def map_(self: Any, function: Any = None, *args: Any, **kwargs: Any) -> Any:
+        given = function
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return _plain(given(*args, **kwargs))
+
+        if log.is_own(function):
+            function = functools.update_wrapper(call, given)
+        return original(self, function, *args, **kwargs)
+
+    rows.Dataset.map = map_
+
+
+def _plain_prompts(generation: ModuleType, log: Log) -> None:
+    original = generation.GenerationMixin.generate
+
+    @functools.wraps(original)
+    def generate(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if (given := kwargs.get("input_ids")) is not None and ids_of(given) is not given:
+            log.write("older", what="generate(input_ids = ...) is given what apply_chat_template returns")
+            kwargs |= {name: kwargs.get(name, value) for name, value in given.items() if name != "input_ids"}
+            kwargs["input_ids"] = ids_of(given)
+        return original(self, *args, **kwargs)
+
+    generation.GenerationMixin.generate = generate
+
+
+def _bring_back(_: ModuleType, log: Log) -> None:
+    """Find in `trl.experimental` what has moved there."""
+    lazy: Any = type(sys.modules["trl"])
+    original = lazy.__getattr__
+
+    def found(self: Any, name: str) -> Any:
+        try:
+            return original(self, name)
+        except AttributeError:
+            kind = re.fullmatch(r"([A-Z]+)(Config|Trainer)", name)
+            if not kind or self.__name__ != "trl":
+                raise
+        try:
+            value = getattr(importlib.import_module(f"trl.experimental.{kind[1].lower()}"), name)
+        except ImportError:
+            raise AttributeError(name) from None
+        log.write("older", what=f"{name} is taken from trl.experimental")
+        return value
+
+    lazy.__getattr__ = found
+
+
+def lay(log: Log) -> None:
+    """Do so once the libraries have been imported."""
+    after_import("datasets.arrow_dataset", lambda module: _plain_rows(module, log))
+    after_import("transformers.generation.utils", lambda module: _plain_prompts(module, log))
+    after_import("trl", lambda module: _bring_back(module, log))

@@ -189,7 +189,7 @@ class VisionCollator:
         return batch
 
 
-def _lenient(config: Any) -> None:
+def lenient(config: Any) -> None:
     """Let a configuration pass over the fields that it does not have.
 
     So do Unsloth's own on a GPU (`unsloth.models.rl_config_compat`), for fields of other versions, and for those that
@@ -205,7 +205,7 @@ def _lenient(config: Any) -> None:
     config.__init__ = init
 
 
-def _older_keywords(trainer: Any) -> None:
+def older_keywords(trainer: Any) -> None:
     """Let a trainer take the keywords that Unsloth still takes: fields of its configuration, and `tokenizer`."""
     original = trainer.__init__
     known = {name for each in trainer.__mro__ for name in inspect.signature(each.__init__).parameters}
@@ -245,7 +245,7 @@ def _extend(unsloth: ModuleType) -> None:
     import trl
 
     for name in _CONFIGS:
-        _older_keywords(getattr(trl, name.replace("Config", "Trainer")))
+        older_keywords(getattr(trl, name.replace("Config", "Trainer")))
     for name in ("FastLanguageModel", "FastTextModel"):
         setattr(unsloth, name, Fast)
     for name in ("FastModel", "FastVisionModel", "FastBaseModel"):
@@ -289,7 +289,7 @@ def _pass_over(unsloth: ModuleType) -> None:
     import trl
 
     for name in _CONFIGS:
-        _lenient(getattr(trl, name))
+        lenient(getattr(trl, name))
     for loader in {unsloth.FastLanguageModel, unsloth.FastModel}:
         loader.from_pretrained = staticmethod(_without_gpu(loader.from_pretrained))
 

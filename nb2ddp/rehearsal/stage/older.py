@@ -11,6 +11,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
+from .fast import lenient, older_keywords
 from .hooks import after_import
 
 if TYPE_CHECKING:
@@ -54,10 +55,11 @@ def _plain_prompts(generation: ModuleType, log: Log) -> None:
 
     @functools.wraps(original)
     def generate(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if (given := kwargs.get("input_ids")) is not None and ids_of(given) is not given:
-            log.write("older", what="generate(input_ids = ...) is given what apply_chat_template returns")
-            kwargs |= {name: kwargs.get(name, value) for name, value in given.items() if name != "input_ids"}
-            kwargs["input_ids"] = ids_of(given)
+        given = args[0] if args else kwargs.get("input_ids", kwargs.get("inputs"))
+        if given is not None and ids_of(given) is not given:
+            log.write("older", what="generate() is given what apply_chat_template returns, for its tokens")
+            args = args[1:]
+            kwargs = {**given, **{name: value for name, value in kwargs.items() if name not in ("input_ids", "inputs")}}
         return original(self, *args, **kwargs)
 
     generation.GenerationMixin.generate = generate
@@ -79,7 +81,9 @@ def _bring_back(_: ModuleType, log: Log) -> None:
             value = getattr(importlib.import_module(f"trl.experimental.{kind[1].lower()}"), name)
         except ImportError:
             raise AttributeError(name) from None
+        (lenient if kind[2] == "Config" else older_keywords)(value)
         log.write("older", what=f"{name} is taken from trl.experimental")
+        setattr(self, name, value)
         return value
 
     lazy.__getattr__ = found

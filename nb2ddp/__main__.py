@@ -149,7 +149,8 @@ def _explain(ctx: click.Context, value: str, *, is_whole: bool) -> None:
     from nb2ddp.rules.rule import Rule
 
     known: list[Rule | Code] = [*RULES, *OWN_CODES.values()]
-    found = next((each for each in known if value.upper() == each.code or value == each.name), None)
+    code = f"DDP{value}" if value.isdecimal() else value.upper()
+    found = next((each for each in known if code == each.code or value == each.name), None)
     if found is None:
         raise click.BadParameter(f"there is no rule {value!r}; nb2ddp --list-rules lists them.", ctx)
     for line in explained(found, is_whole=is_whole):
@@ -176,7 +177,12 @@ def _list_rules(ctx: click.Context, param: click.Parameter, value: bool) -> None
 )
 @click.argument("paths", nargs=-1, metavar="INPUT... [OUTPUT.py]")
 @_option("What to do", "--check", is_flag=True, help="Write nothing; exit with 1 if a script is out of date.")
-@_option("What to do", "--diff", is_flag=True, help="Write nothing; show what would change in the files.")
+@_option(
+    "What to do",
+    "--diff",
+    is_flag=True,
+    help="Write nothing; show what would change in the files; with --check too, exit as it does.",
+)
 @_option(
     "What to do",
     "--rewrites",

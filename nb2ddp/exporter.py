@@ -5,17 +5,25 @@ https://nbconvert.readthedocs.io/en/latest/external_exporters.html
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from nbconvert.exporters import Exporter
 from nbconvert.utils.exceptions import ConversionException
+from nbconvert.writers.files import FilesWriter
 from traitlets import Bool, Dict, Enum, Int, Unicode, Union
 
 from nb2ddp.convert import convert_notebook
 from nb2ddp.notebook.ipynb import from_node
 from nb2ddp.options import LaunchError, Options, OptionsError, Slurm
+from nb2ddp.project import history
 from nb2ddp.project.config import ConfigError, settings
-from nb2ddp.results import NotebookError, Severity
+from nb2ddp.project.files import Job
+from nb2ddp.project.outputs import doubts, outputs_of, refused
+from nb2ddp.project.pool import recalling
+from nb2ddp.results import Conversion, Diagnostic, NotebookError, Severity
 from nb2ddp.settings import Setting, settings_of
 
 #: A setting's trait, by its type; one that takes several strings takes them with commas.
@@ -40,12 +48,14 @@ class DDPExporter(Exporter):
     """Export a notebook as the script that `nb2ddp notebook.ipynb` writes, with the launch files beside it.
 
     Settings are nbconvert's: `c.DDPExporter.num_processes = 4` in `jupyter_nbconvert_config.py`, or
-    `--DDPExporter.num_processes=4`. pyproject.toml is not read.
+    `--DDPExporter.num_processes=4`. pyproject.toml is not read. Where `jupyter nbconvert` is to write the files, they
+    keep what a person edited in them, and a file that is not nb2ddp's stops it, as with the command.
     """
 
     export_from_notebook = "Script for several GPUs (DDP)"
     output_mimetype = "text/x-python"
 
+    force = Bool(False, help="Replace files that were edited by hand, or are not nb2ddp's, too.").tag(config=True)
     locals().update(_NAMED_TRAITS)
 
     def _file_extension_default(self) -> str:
@@ -53,7 +63,7 @@ class DDPExporter(Exporter):
 
     def from_notebook_node(  # type: ignore[override]  # nbconvert types it for the base class, which returns no text
         self, nb: Any, resources: Any = None, **kw: Any
-    ) -> tuple[str, Any]:
+    ) -> tuple[str | bytes, Any]:
         """Convert a notebook that nbconvert has read.
 
         Args:
@@ -62,28 +72,65 @@ class DDPExporter(Exporter):
             kw: for preprocessors.
 
         Returns:
-            The script, and the resources with the launch files among their `outputs`.
+            The script, and the resources with the launch files among their `outputs`; as bytes, with a person's edits,
+            where nbconvert is to write them.
 
         Raises:
-            ConversionException: the notebook cannot be converted, or the settings do not fit together.
+            ConversionException: the notebook cannot be converted, the settings do not fit together, or a file is there
+                that is not nb2ddp's, or whose edits the notebook's changes meet.
         """
         nb, resources = super().from_notebook_node(nb, resources, **kw)
-        name = resources.get("metadata", {}).get("name") or "notebook"
-        script_name = f"{resources.get('unique_key') or name}.py"
+        metadata = resources.get("metadata", {})
+        name = metadata.get("name") or "notebook"
+        target = Path(f"{resources.get('unique_key') or name}.py")
+        folder = self._folder(resources)
         values = {each.key: value for name, each in _SETTINGS.items() if (value := self._given(name, each)) is not None}
         try:
-            conversion = convert_notebook(from_node(nb, name), script_name, settings(values).options)
+            notebook = Path(metadata.get("path", ""), f"{name}.ipynb")
+            script = target if folder is None else folder / target
+            job = Job(notebook, script, settings(values).options, force=self.force)
+            conversion = convert_notebook(from_node(nb, name), script.name, job.options, job.reference)
         except (NotebookError, ConfigError, LaunchError, OptionsError) as error:
             raise ConversionException(f"{name}.ipynb: {error}") from None
-        for each in conversion.diagnostics:
-            if each.severity is not Severity.NOTE:
-                self.log.warning("%s.ipynb:%s: %s %s", name, each.location, each.code, each.message)
+        self._warn(name, conversion.diagnostics)
+        files: Mapping[str, str | bytes] = conversion.files if folder is None else self._merged(job, conversion)
         # nbconvert makes each output's folder, and a bare name has none
-        outputs = {f"./{file}": text.encode() for file, text in conversion.files.items() if file != script_name}
+        beside = os.path.dirname(target) or "."  # noqa: PTH120 - Path drops the `./`
+        outputs = {f"{beside}/{file}": _bytes(text) for file, text in files.items() if file != script.name}
         resources["outputs"] = {**(resources.get("outputs") or {}), **outputs}
-        return conversion.files[script_name], resources
+        return files[script.name], resources
+
+    def _folder(self, resources: Any) -> Path | None:
+        """Where nbconvert's writer puts what it is given; None where it writes no files, or is not asked to write."""
+        writer = self.config.NbConvertApp.get("writer_class", FilesWriter.__name__)
+        if "unique_key" not in resources or writer.rpartition(".")[2].lower() != FilesWriter.__name__.lower():
+            return None
+        return Path(FilesWriter(config=self.config).build_directory or resources["metadata"].get("path", ""))
+
+    def _merged(self, job: Job, conversion: Conversion) -> dict[str, bytes]:
+        """What nbconvert is to write over what is there."""
+        outputs = outputs_of(job, conversion, recalling(job))
+        if failure := refused(job, outputs):
+            reasons = [f"{each.code} {each.message}" for each in failure.diagnostics]
+            raise ConversionException("\n".join([*reasons, failure.text]))
+        history.remember(conversion.files.values())
+        self._warn(job.name, tuple(doubts(job, outputs)))
+        for each in outputs:
+            if each.differs and each.is_edited:
+                self.log.info("kept what was edited by hand in %s", each.path)
+        return {each.path.name: _bytes(each.after) for each in outputs}
+
+    def _warn(self, name: str, diagnostics: tuple[Diagnostic, ...]) -> None:
+        for each in diagnostics:
+            if each.severity is not Severity.NOTE:
+                place = f":{each.location}" if each.location else ""
+                self.log.warning("%s.ipynb%s: %s %s", name, place, each.code, each.message)
 
     def _given(self, name: str, each: Setting) -> Any:
         """What a trait is set to, as pyproject.toml has it; None where it is not set."""
         value = getattr(self, name) or None
         return [code.strip() for code in value.split(",")] if value and each.kind is frozenset else value
+
+
+def _bytes(text: str | bytes) -> bytes:
+    return text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text

@@ -138,7 +138,7 @@ class TestNbconvert:
 
     def test_writes_what_the_command_writes(self, command: Command, tmp_path: Path) -> None:
         write(tmp_path / "a b.ipynb")
-        command("a b.ipynb", "a b.py", "--num-processes", "4", "--ignore", "DDP101")
+        command("a b.ipynb", "one/a b.py", "--num-processes", "4", "--ignore", "DDP101")
         arguments = [
             "--DDPExporter.num_processes=4",
             "--DDPExporter.ignore=DDP101",
@@ -148,7 +148,7 @@ class TestNbconvert:
         assert self.convert(tmp_path, str(tmp_path / "a b.ipynb"), *arguments) == 0
         assert files(tmp_path / "two") == {"a b.py", "accelerate_config.yaml"}
         for name in files(tmp_path / "two"):
-            assert (tmp_path / "two" / name).read_text() == (tmp_path / name).read_text()
+            assert (tmp_path / "two" / name).read_text() == (tmp_path / "one" / name).read_text()
 
     @pytest.mark.parametrize(
         ("notebook", "arguments", "written"),
@@ -159,6 +159,8 @@ class TestNbconvert:
             ("a.ipynb", ["--output", "b"], {"b.py", "accelerate_config.yaml"}),
             ("a.ipynb", ["--output", "b.py", "--output-dir", "c/d"], {"c/d/b.py", "c/d/accelerate_config.yaml"}),
             ("nb/a.ipynb", ["--output-dir", "."], {"a.py", "accelerate_config.yaml"}),
+            ("a.ipynb", ["--output", "c/b"], {"c/b.py", "c/accelerate_config.yaml"}),
+            ("a.ipynb", ["--output", "{here}/c/b"], {"c/b.py", "c/accelerate_config.yaml"}),
             ("a.ipynb", ["--stdout"], set()),
         ],
     )
@@ -174,10 +176,62 @@ class TestNbconvert:
         monkeypatch.chdir(tmp_path)
         write(tmp_path / "a.ipynb")
         write(tmp_path / "nb/a.ipynb")
-        assert self.convert(tmp_path, notebook.format(here=tmp_path), *arguments) == 0
+        typed = [notebook.format(here=tmp_path), *(each.format(here=tmp_path) for each in arguments)]
+        assert self.convert(tmp_path, *typed) == 0
         found = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
         assert found == written | {"a.ipynb", "nb/a.ipynb"}
         assert ("Distributed setup" in capsys.readouterr().out) == (not written)
+        self.edit_and_convert_again(tmp_path, typed, written)
+
+    def edit_and_convert_again(self, folder: Path, typed: list[str], written: set[str]) -> None:
+        """What a person edits stays, however the files were named; a file of somebody else stops it."""
+        for notebook in (folder / "a.ipynb", folder / "nb/a.ipynb"):
+            write(notebook, *CELLS, "x = 1")
+        for script in (folder / name for name in written if name.endswith(".py")):
+            made = script.read_text()
+            script.write_text(made.replace("= per_device_batch,", "= 1,  # mine"))
+            assert self.convert(folder, *typed) == 0
+            assert {"x = 1", "# mine"} <= {word for word in ("x = 1", "# mine") if word in script.read_text()}
+            script.write_text("mine\n")
+            assert self.convert(folder, *typed) == 1
+            assert script.read_text() == "mine\n"
+            assert self.convert(folder, *typed, "--DDPExporter.force=True") == 0
+            assert "x = 1" in script.read_text()
+
+    def test_shows_what_is_in_conflict(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        notebook = write(tmp_path / "a.ipynb")
+        assert self.convert(tmp_path, str(notebook)) == 0
+        edited = (tmp_path / "a.py").read_text().replace('save_pretrained("lora")', 'save_pretrained("mine")')
+        (tmp_path / "a.py").write_text(edited)
+        write(notebook, *CELLS[:-1], 'model.save_pretrained("theirs")')
+        assert self.convert(tmp_path, str(notebook)) == 1
+        shown = caplog.text + capfd.readouterr().err
+        assert "DDP905" in shown
+        assert '\nmodel.save_pretrained("mine")\n' in shown
+        assert '\nmodel.save_pretrained("theirs")\n' in shown
+        assert (tmp_path / "a.py").read_text() == edited
+
+    def test_loses_no_byte_that_is_no_text(self, tmp_path: Path) -> None:
+        notebook = write(tmp_path / "a.ipynb")
+        assert self.convert(tmp_path, str(notebook)) == 0
+        made = (tmp_path / "a.py").read_bytes()
+        (tmp_path / "a.py").write_bytes(made.replace(b"# %% Cell 4", b"# %% Cell 4\n# caf\xe9"))
+        write(notebook, *CELLS, "x = 1")
+        assert self.convert(tmp_path, str(notebook)) == 0
+        assert b"# caf\xe9\n" in (tmp_path / "a.py").read_bytes()
+        assert b"x = 1" in (tmp_path / "a.py").read_bytes()
+
+    def test_gives_text_to_those_who_write_it_themselves(self, tmp_path: Path) -> None:
+        from nb2ddp.exporter import DDPExporter
+
+        notebook = write(tmp_path / "a.ipynb")
+        (tmp_path / "a.py").write_text("mine\n")
+        exporter: Any = DDPExporter()
+        text, resources = exporter.from_filename(str(notebook))
+        assert "Distributed setup" in text
+        assert list(resources["outputs"]) == ["./accelerate_config.yaml"]
 
     def test_reads_nbconverts_configuration(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         write(tmp_path / "a.ipynb")

@@ -102,10 +102,12 @@ def execute(request: Request) -> int:
 
 
 def _mode(request: Request) -> Mode:
+    if request.rewrites and (request.check or request.diff):
+        raise InputError("--rewrites compares with the notebook, --check and --diff with the files: ask for one of them")
     chosen = {Mode.CHECK: request.check, Mode.DIFF: request.diff, Mode.REWRITES: request.rewrites}
     mode = next((mode for mode, is_chosen in chosen.items() if is_chosen), Mode.WRITE)
-    if mode in (Mode.DIFF, Mode.REWRITES) and request.form != "text":
-        raise InputError(f"--{mode.value} prints text; it does not go with --format")
+    if (request.diff or request.rewrites) and request.form != "text":
+        raise InputError(f"--{'diff' if request.diff else mode.value} prints text; it does not go with --format")
     if mode in (Mode.DIFF, Mode.REWRITES) and request.report is not None:
         raise InputError(f"--{mode.value} prints text; a page comes with --check --report")
     return mode
@@ -213,14 +215,14 @@ class _Printer:
             for line in report.github_lines(result, self.request.level):
                 click.echo(line)
         elif self.request.form == "text":
-            takes_stdout = self.mode in (Mode.DIFF, Mode.REWRITES, Mode.TEXT)
+            takes_stdout = self.request.diff or self.mode in (Mode.REWRITES, Mode.TEXT)
             for line in report.text_lines(result, self.request.level):
                 click.echo(line, err=takes_stdout)
             if self.mode is Mode.TEXT and result.status is not Status.FAILED:
                 sys.stdout.flush()
                 sys.stdout.buffer.write(result.text.encode())
                 return
-            is_shown = self.mode is not Mode.CHECK or result.status is Status.FAILED
+            is_shown = self.mode is not Mode.CHECK or self.request.diff or result.status is Status.FAILED
             for line in result.text.splitlines() if is_shown else ():
                 click.echo(_diff_line(line))
             if not self.request.quiet:

@@ -30,6 +30,7 @@ _Lines = list[str]
 class Conflict:
     """Lines that both sides changed."""
 
+    line: int  #: where it begins in the edited file, from 1
     cell: str  #: the number of the cell, in the script as it would be; empty before the first
     text: str  #: both sides and what was there before, between git's markers
 
@@ -55,6 +56,7 @@ def merge(base: str, edited: str, converted: str) -> Merged:
     numbers = _renumbering(base, converted)
     texts = (_prepared(base, numbers), _prepared(edited, numbers), _prepared(converted, {}))
     merged: _Lines = []
+    passed: _Lines = []
     conflicts: list[Conflict] = []
     for was, mine, new in _regions(*(text.split("\n") for text in texts)):
         if was == mine or mine == new:
@@ -62,7 +64,8 @@ def merge(base: str, edited: str, converted: str) -> Merged:
         elif was == new:
             merged += mine
         else:
-            conflicts.append(Conflict(_cell_of(merged), _shown(was, mine, new)))
+            conflicts.append(Conflict(_line_behind(passed, edited), _cell_of(merged), _shown(was, mine, new)))
+        passed += mine
     return Merged(stamp.copy(converted, _ENDS.sub("", "\n".join(merged))), tuple(conflicts))
 
 
@@ -134,6 +137,13 @@ def _common(was: _Lines, mine: _Lines, new: _Lines) -> Iterator[tuple[tuple[int,
             if size > 0:
                 yield (start, one.b + start - one.a, other.b + start - other.a), size
     yield (len(was), len(mine), len(new)), 0
+
+
+def _line_behind(passed: _Lines, edited: str) -> int:
+    """The number, in the edited file, of the line behind some that were prepared of it."""
+    number = len(_ENDS.sub("", "\n".join([*passed, ""])).split("\n"))
+    signed = edited[: edited.index(stamp.line(edited))].count("\n") + 1
+    return number + (number >= signed)
 
 
 def _cell_of(lines: _Lines) -> str:

@@ -71,8 +71,8 @@ _UNKNOWN = (
     "edits over; --force replaces it"
 )
 _CONFLICT = (
-    "{}: what is new stands where the file was edited by hand ({}). Take the new lines there, convert again "
-    "and edit them anew; --force replaces the whole file"
+    "{}: what is new stands where the file was edited by hand ({}), so nothing is written. Take the new lines there, "
+    "convert again and edit them anew; --force replaces the whole file"
 )
 
 
@@ -81,10 +81,13 @@ def _merged(path: Path, before: str, converted: str, base: str | None) -> Output
         return Output(path, before, before, is_edited=True, refusal=CONFLICT.found(_UNKNOWN.format(path)))
     merged = merge(base, before, converted)
     if merged.conflicts:
-        cells = dict.fromkeys(f"cell {each.cell}" if each.cell else "its first lines" for each in merged.conflicts)
-        refusal = CONFLICT.found(_CONFLICT.format(path, ", ".join(cells)))
+        refusal = CONFLICT.found(_CONFLICT.format(path, "; ".join(map(_place, merged.conflicts))))
         return Output(path, before, before, is_edited=True, refusal=refusal, conflicts=merged.conflicts)
     return Output(path, before, merged.text, is_edited=merged.text != converted)
+
+
+def _place(conflict: Conflict) -> str:
+    return f"line {conflict.line}" + (f", cell {conflict.cell}" if conflict.cell else "")
 
 
 def _content(path: Path) -> str:
@@ -112,15 +115,14 @@ def write(job: Job, conversion: Conversion, recall: Recall) -> Result:
     for name in conversion.files:
         files.check_target(job.script.parent / name)
     outputs = outputs_of(job, conversion, recall)
-    if refused := _refused(job, outputs):
-        return refused
+    if failure := refused(job, outputs):
+        return failure
     differing = {each.path: each.after.encode("utf-8", "surrogateescape") for each in outputs if each.differs}
-    notes = [*_settings_of_others(job, outputs), *_edited(outputs, Severity.NOTE)]
     if differing:
         files.replace(differing)
     merged = tuple(each.path for each in outputs if each.differs and each.is_edited)
     status = Status.CONVERTED if differing else Status.UNCHANGED
-    diagnostics = (*notes, *conversion.diagnostics)
+    diagnostics = (*doubts(job, outputs), *conversion.diagnostics)
     return Result(job.notebook, job.script, status, diagnostics, tuple(reversed(differing)), merged)
 
 
@@ -131,10 +133,10 @@ def check(job: Job, conversion: Conversion, recall: Recall) -> Result:
         OSError: a file cannot be read.
     """
     outputs = outputs_of(job, conversion, recall)
-    if refused := _refused(job, outputs):
-        return refused
+    if failure := refused(job, outputs):
+        return failure
     stale = [each.path for each in reversed(outputs) if each.differs]
-    found = [*_settings_of_others(job, outputs), *_edited(outputs, Severity.WARNING)]
+    found = [*doubts(job, outputs), *_edited(outputs)]
     if stale:
         names = " and ".join(str(path) for path in stale)
         found.insert(0, STALE.found(f"{names} {'are' if len(stale) > 1 else 'is'} out of date: convert again"))
@@ -150,8 +152,8 @@ def difference(job: Job, conversion: Conversion, recall: Recall) -> Result:
         OSError: a file cannot be read.
     """
     outputs = outputs_of(job, conversion, recall)
-    if refused := _refused(job, outputs):
-        return refused
+    if failure := refused(job, outputs):
+        return failure
     changed = [each for each in reversed(outputs) if each.differs]
     text = "".join(line for each in changed for line in _unified(each))
     status = Status.STALE if changed else Status.UNCHANGED
@@ -166,23 +168,42 @@ def _unified(output: Output) -> Iterator[str]:
         yield f"{line}\n"
 
 
-def _refused(job: Job, outputs: list[Output]) -> Result | None:
+def refused(job: Job, outputs: list[Output]) -> Result | None:
+    """Why nothing is written, with both sides of what is in conflict; None where all can be."""
     refusals = tuple(each.refusal for each in reversed(outputs) if each.refusal)
     shown = "".join(f"{conflict.text}\n" for each in reversed(outputs) for conflict in each.conflicts)
     return Result(job.notebook, job.script, Status.FAILED, refusals, text=shown) if refusals else None
 
 
-def _edited(outputs: list[Output], severity: Severity) -> Iterator[Diagnostic]:
+def _edited(outputs: list[Output]) -> Iterator[Diagnostic]:
     for each in reversed(outputs):
         if each.is_edited:
-            yield EDITED.found(f"{each.path} was edited by hand; converting again keeps the edits", severity)
+            message = f"{each.path} was edited by hand; converting again keeps the edits"
+            yield EDITED.found(message, Severity.WARNING)
 
 
-def _settings_of_others(job: Job, outputs: list[Output]) -> Iterator[Diagnostic]:
-    """A warning where a launch file gets other settings, and other scripts in its folder start with it too."""
+def doubts(job: Job, outputs: list[Output]) -> Iterator[Diagnostic]:
+    """Warnings of launch settings that count for other scripts too, or do not count."""
     for each in outputs:
-        if each.path.name != CONFIG_NAME or not each.before or not each.differs:
-            continue
+        if each.path.name == CONFIG_NAME:
+            yield from _settings_of_others(job, each)
+            yield from _overruled(job, each)
+
+
+def _overruled(job: Job, config: Output) -> Iterator[Diagnostic]:
+    """A warning where a person wrote another number of processes than the line that starts the script has."""
+    wanted, written = str(job.options.launch.processes), _keys(config.after).get("num_processes", "")
+    if config.is_edited and written != wanted and wanted != "1":
+        message = (
+            f"{config.path}: num_processes is {written}, but --num_processes {wanted} in the line that starts"
+            f" {job.script.name} is stronger: write {written} there, or convert with --num-processes {written}"
+        )
+        yield EDITED.found(message, Severity.WARNING)
+
+
+def _settings_of_others(job: Job, each: Output) -> Iterator[Diagnostic]:
+    """A warning where a launch file gets other settings, and other scripts in its folder start with it too."""
+    if each.before and each.differs:
         others = [path.name for path in sorted(each.path.parent.glob("*.py")) if path.name != job.script.name]
         others = [name for name in others if stamp.read(_content(each.path.with_name(name)))]
         old, new = _keys(each.before), _keys(each.after)
@@ -196,4 +217,4 @@ def _settings_of_others(job: Job, outputs: list[Output]) -> Iterator[Diagnostic]
 
 def _keys(text: str) -> dict[str, str]:
     lines = (line.partition(": ") for line in text.splitlines() if not line.startswith("#"))
-    return {key: value for key, _, value in lines}
+    return {key: value.partition(" #")[0].strip() for key, _, value in lines}

@@ -22,6 +22,8 @@ from nb2ddp.script.launch import CONFIG_NAME, path_word
 
 #: What stands for a notebook that has no name for a comment, or in a file of several.
 _SOME_NOTEBOOK: Final = "NOTEBOOK.ipynb"
+#: Stands in the file that scripts of one folder share.
+_NUMBER: Final = "# --num_processes in the line that starts a script is stronger than the number in this file.\n"
 _DIGITS: Final = 16
 _LINE: Final = re.compile(
     rf'^(?:#   |  "nb2ddp": ")convert again: (?P<command>.*)'
@@ -54,7 +56,10 @@ def sign_all(files: Mapping[str, str], reference: str, script_name: str, options
     words = ["nb2ddp", path_word(notebook) if notebook != "-" else notebook, path_word(script_name)]
     own = shlex.join([*words, *arguments(options)])
     shared = shlex.join(["nb2ddp", _SOME_NOTEBOOK, *arguments(options.launch, leave_out=("launcher", "slurm"))])
-    return {name: sign(text, shared if name == CONFIG_NAME else own) for name, text in files.items()}
+    above = _NUMBER if options.launch.processes > 1 else ""
+    return {
+        name: sign(above + text, shared) if name == CONFIG_NAME else sign(text, own) for name, text in files.items()
+    }
 
 
 def sign(text: str, command: str) -> str:
@@ -81,6 +86,12 @@ def read(text: str) -> Stamp | None:
     digest = _digest(text[:start] + "0" * _DIGITS + text[end:])
     command = json.loads(f'"{found["command"]}"') if text.startswith("{") else found["command"]
     return Stamp(command, found["version"], found["digest"], digest == found["digest"])
+
+
+def line(text: str) -> str:
+    """The line of a file, with its end; empty for a file without one."""
+    found = _LINE.search(text)
+    return found[0] if found else ""
 
 
 def unsigned(text: str) -> str:

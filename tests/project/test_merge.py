@@ -130,7 +130,9 @@ class TestCommand:
             result = command("a.ipynb", "--num-processes", "8", *mode)
             assert result.exit_code == 2
             shown = result.stdout + result.stderr
-            assert "a.ipynb: DDP905 error: a.py: what is new stands where the file was edited by hand (cell 4)" in shown
+            assert "a.ipynb: DDP905 error: a.py: what is new stands where the file was edited by hand (line " in shown
+            number = next(n for n, line in enumerate(edited.splitlines(), 1) if line == 'model.save_pretrained("mine")')
+            assert f" by hand (line {number}, cell 4), so nothing is written. Take the new lines there" in shown
             assert '\nmodel.save_pretrained("mine")\n' in result.stdout
             assert '\nmodel.save_pretrained("theirs")\n' in result.stdout
             assert (tmp_path / "a.py").read_text() == edited
@@ -197,6 +199,44 @@ class TestCommand:
         patched = (tmp_path / "a.py").read_text()
         command("a.ipynb")
         assert (tmp_path / "a.py").read_text() == patched
+
+    def test_check_with_diff_shows_both(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "a.ipynb")
+        command("a.ipynb")
+        edit(tmp_path / "a.py")
+        same = command("a.ipynb", "--check", "--diff")
+        assert (same.exit_code, same.stdout) == (0, "")
+        assert "DDP904 warning: a.py was edited by hand" in same.stderr
+        write(tmp_path / "a.ipynb", *CELLS, "x = 1")
+        stale = command("a.ipynb", "--diff", "--check")
+        assert stale.exit_code == 1
+        assert stale.stdout == command("a.ipynb", "--diff").stdout
+        assert "DDP901 error: a.py is out of date" in stale.stderr
+        assert command("a.ipynb", "--check", "--rewrites").exit_code == 2
+        assert command("a.ipynb", "--check", "--diff", "--format", "json").exit_code == 2
+
+    def test_a_conflict_of_the_first_lines_names_them(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "a.ipynb")
+        command("a.ipynb")
+        edit(tmp_path / "a.py", "# a as a script", "# my script")
+        (tmp_path / "a.ipynb").rename(tmp_path / "b.ipynb")
+        result = command("b.ipynb", "a.py")
+        assert "a.py: what is new stands where the file was edited by hand (line 2), so nothing" in result.stdout
+
+    def test_another_number_of_processes_in_the_file_alone_is_said(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "a.ipynb")
+        command("a.ipynb")
+        edit(tmp_path / "accelerate_config.yaml", "num_processes: 2", "num_processes: 4  # mine")
+        message = (
+            "a.ipynb: DDP904 warning: accelerate_config.yaml: num_processes is 4, but --num_processes 2 in the line"
+            " that starts a.py is stronger: write 4 there, or convert with --num-processes 4\n"
+        )
+        for mode in ((), ("--check",)):
+            assert message in command("a.ipynb", *mode).stdout
+        edit(tmp_path / "accelerate_config.yaml", "num_processes: 4  # mine", "num_processes: 4")
+        result = command("a.ipynb", "--num-processes", "4")
+        assert (result.exit_code, result.stdout) == (0, "")
+        assert "--num_processes 4 a.py" in (tmp_path / "a.py").read_text()
 
     def test_line_ends_of_windows_are_no_edit(self, command: Command, tmp_path: Path) -> None:
         write(tmp_path / "a.ipynb")

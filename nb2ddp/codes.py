@@ -28,6 +28,8 @@ INTERNAL: Final = Code(
     "nb2ddp failed on this notebook.",
     "A fault of nb2ddp, not of the notebook. Nothing was written for it. Please report it with the notebook.",
 )
+#: What its findings say.
+INTERNAL_SAID: Final = "internal error: {}; nothing is written: please report it with the notebook"
 UNREADABLE: Final = Code(
     "DDP001",
     "notebook-not-converted",

@@ -13,7 +13,7 @@ from pathlib import PurePath
 
 import libcst as cst
 
-from nb2ddp.codes import INTERNAL
+from nb2ddp.codes import INTERNAL, INTERNAL_SAID
 from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
 from nb2ddp.notebook.ipynb import Cell, Notebook
@@ -188,12 +188,14 @@ def _line_text(notebook: Notebook, location: Location | None) -> str:
 def _check_text(notebook: Notebook) -> None:
     """Refuse a notebook without code, characters that no Python file can hold, and the name kept for this program."""
     if not any(cell.kind == "code" and cell.source.strip() for cell in notebook.cells):
-        raise NotebookError("there is no code in it, and so no training", code=NO_TRAINING)
+        raise NotebookError("there is no code in it, so there is nothing to train and no script", code=NO_TRAINING)
     for cell in notebook.cells:
         if found := _UNWRITABLE.search(cell.source):
-            raise NotebookError(f"the character {found[0]!r} cannot stand in a script", _at(cell, found.start()))
+            raise NotebookError(
+                f"the character {found[0]!r} cannot stand in a script: take it out", _at(cell, found.start())
+            )
         if cell.kind == "code" and (start := cell.source.find(PLACEHOLDER)) >= 0:
-            raise NotebookError(f"the name {PLACEHOLDER} is reserved for nb2ddp", _at(cell, start))
+            raise NotebookError(f"the name {PLACEHOLDER} is nb2ddp's own: choose another", _at(cell, start))
 
 
 def _at(cell: Cell, offset: int) -> Location:
@@ -220,11 +222,15 @@ def _check_script(text: str, notebook: Notebook, cells: dict[int, str], *, all_r
         encoding, _ = tokenize.detect_encoding(BytesIO(text.encode()).readline)
     except (cst.ParserSyntaxError, SyntaxError) as error:
         _check_cells(cells, all_rules=all_rules)
-        raise NotebookError(f"internal error: the script would not be Python ({error})", code=INTERNAL.code) from None
+        raise _internal(f"the script would not be Python ({error})") from None
     if encoding != "utf-8":
-        raise NotebookError("internal error: the script would declare another encoding", code=INTERNAL.code)
+        raise _internal("the script would declare another encoding")
     if text.count(PLACEHOLDER) > sum(cell.source.count(PLACEHOLDER) for cell in notebook.cells):
-        raise NotebookError("internal error: IPython syntax is left in the script", code=INTERNAL.code)
+        raise _internal("IPython syntax is left in the script")
+
+
+def _internal(what: str) -> NotebookError:
+    return NotebookError(INTERNAL_SAID.format(what), code=INTERNAL.code)
 
 
 def _parse(text: str) -> None:

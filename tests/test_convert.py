@@ -228,7 +228,7 @@ class TestNbconvert:
 
         notebook = write(tmp_path / "a.ipynb")
         (tmp_path / "a.py").write_text("mine\n")
-        exporter: Any = DDPExporter()
+        exporter: Any = DDPExporter()  # type: ignore[no-untyped-call]  # nbconvert's
         text, resources = exporter.from_filename(str(notebook))
         assert "Distributed setup" in text
         assert list(resources["outputs"]) == ["./accelerate_config.yaml"]

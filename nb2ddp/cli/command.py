@@ -103,7 +103,9 @@ def execute(request: Request) -> int:
 
 def _mode(request: Request) -> Mode:
     if request.rewrites and (request.check or request.diff):
-        raise InputError("--rewrites compares with the notebook, --check and --diff with the files: ask for one of them")
+        raise InputError(
+            "--rewrites compares with the notebook, --check and --diff with the files: ask for one of them"
+        )
     chosen = {Mode.CHECK: request.check, Mode.DIFF: request.diff, Mode.REWRITES: request.rewrites}
     mode = next((mode for mode, is_chosen in chosen.items() if is_chosen), Mode.WRITE)
     if (request.diff or request.rewrites) and request.form != "text":
@@ -226,7 +228,7 @@ class _Printer:
             for line in result.text.splitlines() if is_shown else ():
                 click.echo(_diff_line(line))
             if not self.request.quiet:
-                for line in report.done_lines(result):
+                for line in report.done_lines(result, self.request.level):
                     click.echo(line, err=True)
 
     def end(self, jobs: Sequence[Job], results: Sequence[Result], cache: Cache | None) -> None:

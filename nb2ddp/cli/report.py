@@ -39,9 +39,10 @@ def text_lines(result: Result, level: Severity) -> Iterator[str]:
             yield style(f"    {printable(each.line_text.strip())}", dim=True)
 
 
-def done_lines(result: Result) -> Iterator[str]:
-    """What was done with the files of a notebook."""
-    if result.status is Status.SKIPPED:
+def done_lines(result: Result, level: Severity) -> Iterator[str]:
+    """What was done with the files of a notebook, but for what its findings say that are printed from a severity on."""
+    is_said = any(is_at_least(each.severity, level) for each in result.diagnostics)
+    if result.status is Status.SKIPPED and not is_said:
         yield f"skipped {printable(str(result.notebook))}: no Trainer trains in it"
     if result.status is Status.CONVERTED and result.written:
         yield f"wrote {_names(result.written)}"

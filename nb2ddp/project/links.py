@@ -143,7 +143,8 @@ class Fetcher:
                 answer = self._ask(address, until)
             except (OSError, HTTPException, ValueError) as error:
                 late = isinstance(error, TimeoutError) or time.monotonic() > until
-                reason = f"not done in {self.longest:g} seconds" if late else str(error) or type(error).__name__
+                said = getattr(error, "strerror", None) or str(error) or type(error).__name__
+                reason = f"not done in {self.longest:g} seconds" if late else said
                 raise NotebookError(f"cannot fetch {address}: {reason}") from None
             if isinstance(answer, bytes):
                 if _WEB_PAGE.match(answer):
@@ -179,7 +180,10 @@ class Fetcher:
 
     def _checked(self, host: str, port: int) -> str:
         """An address of a host, all of whose addresses lie in the public internet."""
-        found = list(self.resolve(host, port))
+        try:
+            found = list(self.resolve(host, port))
+        except socket.gaierror as error:
+            raise ValueError(f"{host} is not found ({error.strerror}): look at the link, and at the network") from None
         for each in found:
             if not ipaddress.ip_address(each).is_global or ipaddress.ip_address(each).is_multicast:
                 raise ValueError(f"{host} is {each}, which is not a public address")

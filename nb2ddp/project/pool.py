@@ -14,7 +14,7 @@ from enum import Enum
 from functools import partial
 from multiprocessing import connection, get_context, parent_process
 
-from nb2ddp.codes import INTERNAL, NOT_WRITTEN, UNREADABLE
+from nb2ddp.codes import INTERNAL, INTERNAL_SAID, NOT_WRITTEN, UNREADABLE
 from nb2ddp.options import LaunchError, Options, OptionsError
 from nb2ddp.project import history, outputs
 from nb2ddp.project.cache import Cache, key
@@ -116,7 +116,7 @@ def convert_job(job: Job, mode: Mode, cache: Cache | None, entry: str = "") -> R
     except OSError as error:
         failure = NOT_WRITTEN.found(_reason(error))
     except Exception as error:  # the one place: a fault of ours keeps no other notebook from being converted
-        failure = INTERNAL.found(f"internal error: {type(error).__name__}: {error}")
+        failure = INTERNAL.found(INTERNAL_SAID.format(f"{type(error).__name__}: {error}"))
     return _failed(job, failure)
 
 
@@ -211,7 +211,7 @@ def _alone(job: Job, convert: Callable[[Job], Result]) -> Result:
         try:
             return pool.submit(convert, job).result()
         except BrokenProcessPool:
-            return _failed(job, INTERNAL.found("internal error: the converting process died"))
+            return _failed(job, INTERNAL.found(INTERNAL_SAID.format("the converting process died")))
 
 
 def _start_worker() -> None:

@@ -28,6 +28,27 @@ _DEFAULT_GENERATIONS = "8"
 _SETTERS = {"set_training": "batch_size", "set_dataloader": "train_batch_size"}
 _COPIES = re.compile(r"copy\.(deep)?copy|dataclasses\.replace")
 _PROCESSES = re.compile(r"device_count\(|get_world_size\(|\bnum_processes\b|WORLD_SIZE|\bn_gpu\b")
+_KTO = (
+    "KTO compares the rows of one GPU with each other, which does not work with one row: start no more processes than"
+    " leave each 2 rows of a step"
+)
+_DIVIDED = (
+    "the notebook works its batch out from the number of GPUs, and the script divides it once more, so a step is of"
+    " another size: write the batch of one GPU as a number"
+)
+_SHARED = (
+    "split_batches shares each batch among the processes once more, so a step is smaller than the notebook's: leave it"
+    " out"
+)
+_GROUPED = (
+    "rows of like length are grouped within what one process takes in a step: with more processes their order is"
+    " another, and losses differ a little; nothing is to be done, unless runs must be compared: then leave the grouping"
+    " out"
+)
+_AUTOMATIC = (
+    "with auto_find_batch_size processes may settle on different batches, and then wait for each other for ever; the"
+    " script sets it to False: choose a batch that fits, or --per-device-batch-size"
+)
 _GROWS = "each process would train on a whole batch, so that more GPUs change the training; the script splits it"
 
 
@@ -87,46 +108,18 @@ def _doubts(program: Program, call: cst.Call, given: list[Passed | None]) -> Ite
     """What else in the arguments changes with the number of processes."""
     tree = program.tree
     if tree.family(call.func).endswith("KTOConfig"):
-        yield Finding(
-            call,
-            "KTO compares the rows of one GPU with each other, which does not work with one row: start no more"
-            " processes than leave each 2 rows of a step",
-            severity=Severity.WARNING,
-        )
+        yield Finding(call, _KTO, severity=Severity.WARNING)
     if any(_counts_processes(tree, g.value) for g in given if g is not None):
-        yield Finding(
-            call,
-            "the notebook works its batch out from the number of GPUs, and the script divides it once more, so a"
-            " step is of another size: write the batch of one GPU as a number",
-            severity=Severity.WARNING,
-            todo=True,
-        )
+        yield Finding(call, _DIVIDED, severity=Severity.WARNING, todo=True)
     divided = passed(tree, call, "split_batches") or passed(tree, call, "accelerator_config")
     if divided is not None and re.search(r"split_batches.*True|^True$", tree.text(tree.value(divided.value)), re.S):
-        yield Finding(
-            call,
-            "split_batches shares each batch among the processes once more, so a step is smaller than the notebook's:"
-            " leave it out",
-            severity=Severity.WARNING,
-            todo=True,
-        )
+        yield Finding(call, _SHARED, severity=Severity.WARNING, todo=True)
     if _groups_by_length(tree, call):
-        yield Finding(
-            call,
-            "rows of like length are grouped within what one process takes in a step: with more processes their order"
-            " is another, and losses differ a little; nothing is to be done, unless runs must be compared: then leave"
-            " the grouping out",
-            fixed=False,
-        )
+        yield Finding(call, _GROUPED, fixed=False)
     automatic = passed(tree, call, "auto_find_batch_size")
     if automatic is not None and tree.literal(automatic.value) is not False:
-        yield Finding(
-            call,
-            "with auto_find_batch_size processes may settle on different batches, and then wait for each other for"
-            " ever; the script sets it to False: choose a batch that fits, or --per-device-batch-size",
-            edits=(set_argument(tree, call, "auto_find_batch_size", "False"),),
-            severity=Severity.WARNING,
-        )
+        edit = set_argument(tree, call, "auto_find_batch_size", "False")
+        yield Finding(call, _AUTOMATIC, edits=(edit,), severity=Severity.WARNING)
 
 
 def _groups_by_length(tree: Tree, call: cst.Call) -> bool:

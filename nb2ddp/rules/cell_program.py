@@ -31,6 +31,10 @@ _FILES = frozenset({"writefile", "file"})
 #: Magics that draw in the notebook, and that show a text to read.
 _DRAWN = frozenset({"html", "HTML", "javascript", "js", "svg", "SVG"})
 _TEXT = frozenset({"latex", "markdown"})
+_INSTALLS_TOO = (
+    "this cell installs packages and does more, so the script runs all of it, installs too, while the job is on: take"
+    " the installs out, and install once, before the job"
+)
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -40,16 +44,12 @@ def find(program: Program) -> Iterator[Finding]:
             continue
         code, needs = _code(program, call, form)
         if form.name in _DRAWN:
-            yield Finding(
-                call, f"%%{form.name} draws in a notebook; the script leaves it out", edits=(Remove(statement),)
-            )
+            said = f"%%{form.name} draws in a notebook; the script leaves it out"
+            yield Finding(call, said, edits=(Remove(statement),))
             continue
         if form.name in _TEXT or (form.name == "script" and _OFF.match(form.text)):
-            yield Finding(
-                call,
-                f"%%{form} runs no code; the script keeps it as a comment",
-                edits=(Replace(statement, _commented(form)),),
-            )
+            said = f"%%{form} runs no code; the script keeps it as a comment"
+            yield Finding(call, said, edits=(Replace(statement, _commented(form)),))
             continue
         if code is None:
             yield Finding(
@@ -62,13 +62,7 @@ def find(program: Program) -> Iterator[Finding]:
             )
             continue
         if form.name in _PROGRAMS and any(is_install(line.strip()) for line in (form.body or "").split("\n")):
-            yield Finding(
-                call,
-                "this cell installs packages and does more, so the script runs all of it, installs too, while the"
-                " job is on: take the installs out, and install once, before the job",
-                severity=Severity.WARNING,
-                todo=True,
-            )
+            yield Finding(call, _INSTALLS_TOO, severity=Severity.WARNING, todo=True)
         guard = program.placement.once(statement)
         yield Finding(
             call,

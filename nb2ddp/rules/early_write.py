@@ -16,8 +16,7 @@ from nb2ddp.syntax.edits import Wrap
 #: Fields of training arguments that must be the same in every process.
 _SAME_EVERYWHERE = ("output_dir", "logging_dir", "seed", "data_seed")
 _NEEDED = (
-    "in all processes at once, as each needs the rest of this line: put the writing on a line of its own, or write"
-    " before the job"
+    "in all processes at once, as each needs the rest of this line: do that on a line of its own, or before the job"
 )
 _ONCE = ", which all processes would do at once; in the script one does it, and the others wait"
 _SCRATCH = "{}(...): all processes use one scratch file, and overwrite each other's: put {} into {}"

@@ -26,7 +26,7 @@ def find(program: Program) -> Iterator[Finding]:
                 continue
             seen.add(name)
             fails = certain and not _is_caught(tree, use) and bool(program.execution.phase(use))
-            said = f"{name!r} {_said(tree, use)}" + (f": {_lost(program, use)}" if fails else "")
+            said = f"{name!r} {_said(tree, use)}" + (f": {_lost(program, use)}; define it above" if fails else "")
             line = tree.statement(use)
             yield Finding(use, said, todo=fails and line not in marked)
             marked.add(line)
@@ -76,20 +76,22 @@ RULE = Rule(
         Example(
             "trainer = SFTTrainer(model)\ntrainer.train()\n# %%\nupload(trainer)\ntrainer.save_pretrained(folder)\n",
             """\
-# TODO[nb2ddp] DDP005: 'SFTTrainer' is never defined: the script stops here, before training
+# TODO[nb2ddp] DDP005: 'SFTTrainer' is never defined: the script stops here, before training; define it above
 trainer = SFTTrainer(model)
 trainer.train()
 # %%
-# TODO[nb2ddp] DDP005: 'upload' is never defined: the script stops here, after training and before it saves the model
+# TODO[nb2ddp] DDP005: 'upload' is never defined: the script stops here, after training and before it \
+saves the model; define it above
 upload(trainer)
-# TODO[nb2ddp] DDP005: 'folder' is never defined: the script stops here, after training
+# TODO[nb2ddp] DDP005: 'folder' is never defined: the script stops here, after training; define it above
 trainer.save_pretrained(folder)
 """,
         ),
         Example(
             "rows = rows.filter(len)\ntry:\n    settings\nexcept NameError:\n    settings = {}\n",
             "# TODO[nb2ddp] DDP005: 'rows' has no value yet where its first one is made of it: the script stops here,"
-            " before training\nrows = rows.filter(len)\ntry:\n    settings\nexcept NameError:\n    settings = {}\n",
+            " before training; define it above\n"
+            "rows = rows.filter(len)\ntry:\n    settings\nexcept NameError:\n    settings = {}\n",
         ),
         Example("import os\nrows = [row for row in os.listdir()]\nprint(len(rows))\n"),
         Example("def more(n):\n    return more(n - 1) + last\nlast = 1\nfor i in [1]:\n    last = last + i\n"),

@@ -70,10 +70,12 @@ class Source:
                 result = mask(cell.source, len(self.forms), bound)
             except SyntaxError as error:  # Python's own tokenizer, which IPython uses, can make nothing of it
                 place = Location(cell.number, min(error.lineno or 1, cell.source.count("\n") + 1), 1)
-                raise NotebookError(f"the cell is not Python: {error.msg}", place) from None
+                raise NotebookError(
+                    f"the cell is not Python: {error.msg}; correct it, or make it a Markdown cell", place
+                ) from None
             if result.forms and (lone := _LONE_BACKSLASH.search(cell.source)):
                 place = Location(cell.number, cell.source.count("\n", 0, lone.start()) + 1, 1)
-                raise NotebookError("a line that is only a backslash stands before IPython syntax", place)
+                raise NotebookError("a line that is only a backslash stands before IPython syntax: take it out", place)
             self.forms += result.forms
             self._cells.append(cell)
             self.cell_starts.append(at)

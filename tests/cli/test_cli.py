@@ -262,6 +262,7 @@ class TestAbout:
 
     def test_explain_a_code_of_the_command(self, command: Command) -> None:
         assert command("--explain", "DDP901").stdout.startswith("DDP901 script-out-of-date\n")
+        assert command("--explain", "901").stdout == command("--explain", "ddp901").stdout
 
     def test_explain_an_unknown_code(self, command: Command) -> None:
         result = command("--explain", "DDP999")
@@ -380,7 +381,7 @@ class TestBadNotebook:
             ),
             (
                 json.dumps(document("__ipython__(0)")),
-                "bad.ipynb:cell 1:1:1: DDP001 error: the name __ipython__ is reserved",
+                "bad.ipynb:cell 1:1:1: DDP001 error: the name __ipython__ is nb2ddp's own",
             ),
             (json.dumps(document("x = 1")), "bad.ipynb:cell 1:1:1: DDP002 error: no training was found"),
             (

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from nb2ddp import Options
+from nb2ddp.codes import INTERNAL_SAID
 from nb2ddp.project.cache import LIFETIME, Cache
 from nb2ddp.project.files import Job
 from nb2ddp.project.pool import Mode, run
@@ -151,7 +152,7 @@ class TestFaults:
             Status.FAILED if number == 4 else Status.CONVERTED for number in range(8)
         ]
         assert results[4].failure is not None
-        assert results[4].failure.message == "internal error: the converting process died"
+        assert results[4].failure.message == INTERNAL_SAID.format("the converting process died")
 
 
 class TestCache:

@@ -216,6 +216,21 @@ class TestFetch:
             server.fetcher().fetch(link)
         assert set(server.connected) <= {PUBLIC}
 
+    def test_says_where_a_name_leads_nowhere(self) -> None:
+        def resolve(host: str, port: int) -> list[str]:
+            raise socket.gaierror(-2, "Name or service not known")
+
+        said = r"nowhere\.example is not found \(Name or service not known\): look at the link, and at the network$"
+        with pytest.raises(NotebookError, match=said):
+            Fetcher(resolve).fetch("https://nowhere.example/x.ipynb")
+
+    def test_says_what_the_system_says_without_its_number(self) -> None:
+        def connect(address: str, port: int, timeout: float) -> socket.socket:
+            raise ConnectionRefusedError(111, "Connection refused")
+
+        with pytest.raises(NotebookError, match=r"cannot fetch https://example\.com/x\.ipynb: Connection refused$"):
+            Fetcher(lambda host, port: [PUBLIC], connect).fetch("https://example.com/x.ipynb")
+
     def test_ends_in_time(self, server: Server) -> None:
         start = time.monotonic()
         with pytest.raises(NotebookError, match=r"slow.ipynb: not done in 0.5 seconds"):

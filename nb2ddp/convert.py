@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import difflib
 import re
 import tokenize
@@ -234,7 +233,7 @@ def _internal(what: str) -> NotebookError:
 
 
 def _parse(text: str) -> None:
-    """Parse a script, with Python's own parser first, which is ten times as fast.
+    """Parse a script, with Python's own compiler first, which is ten times as fast.
 
     Raises:
         libcst.ParserSyntaxError: it is not Python, nor that of a newer version than this one.
@@ -242,7 +241,7 @@ def _parse(text: str) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of escapes in the notebook's strings
-            ast.parse(text)
+            compile(text, "script", "exec", dont_inherit=True)
     except (SyntaxError, ValueError, MemoryError):
         cst.parse_module(text)
 

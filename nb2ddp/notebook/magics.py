@@ -28,7 +28,8 @@ from IPython.core.inputtransformer2 import (
 PLACEHOLDER = "__ipython__"
 
 _FINDERS = (HelpEnd, MagicAssign, SystemAssign, EscapedCommand)
-_MAY_HOLD_SYNTAX = re.compile(r"[!%?]|^\s*[,;/]", re.MULTILINE)
+#: Lines in which IPython's finders may see a form: it begins the line, stands behind a `=`, or ends in a question mark.
+_MAY_HOLD_SYNTAX = re.compile(r"^\s*[!%?,;/]|=[\s\\]*[!%]|\?[\s\\]*(?:#.*)?$", re.MULTILINE)
 _CELL_MAGIC = re.compile(r"%%(?P<name>\w[\w.-]*)(?P<arguments>.*)")
 #: A form as nbconvert writes it out, on a line of its own.
 _WRITTEN_OUT = re.compile(

@@ -24,6 +24,7 @@ OTHER_FORMATS: Final = {
     ".zip": "an archive; unpack it and name the notebook in it",
 }
 _DATABRICKS = re.compile(r"\A\s*# Databricks notebook source")
+_JSON = re.compile(r"\ufeff?\s*\{\s*\"")
 _WEB_PAGE = re.compile(r"\s*<(!doctype|html|head|\?xml)", re.IGNORECASE)
 _PYTHON_ENDINGS = (".py", ".pyw", ".ipy")
 
@@ -42,7 +43,7 @@ def read_notebook(text: str, name: str, file_name: str = "") -> Notebook:
     ending = PurePath(file_name).suffix.lower()
     if ending in OTHER_FORMATS:
         raise NotebookError(f"not a notebook that is read here: {OTHER_FORMATS[ending].format(name=file_name)}")
-    if ending == ".ipynb":
+    if ending == ".ipynb" or _JSON.match(text):
         return parse_notebook(text, name)
     lines = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     if is_marimo(lines):

@@ -133,15 +133,16 @@ class Effects:
     def __init__(self, tree: Tree, form: Callable[[cst.CSTNode], Syntax | None]) -> None:
         self.tree = tree
         self.form = form
-        self._known: dict[cst.Call, Does] = {}
+        self._known: dict[int, Does] = {}
 
     def of(self, call: cst.Call) -> Does:
         """What a call, or the IPython form that it stands for, does."""
-        if call not in self._known:
+        if (known := self._known.get(id(call))) is None:
             form = self.form(call)
             runs = form is not None and form.kind is Kind.SHELL and not only_shows(form.command)
-            self._known[call] = Does.RUN if runs else Does(0) if form is not None else _of_call(self.tree, call)
-        return self._known[call]
+            known = Does.RUN if runs else Does(0) if form is not None else _of_call(self.tree, call)
+            self._known[id(call)] = known
+        return known
 
     def is_shell(self, call: cst.Call) -> bool:
         """True for a call that stands for a shell command."""

@@ -5,6 +5,7 @@ A query gives live calls that install nothing, so that no rule can forget to lea
 
 from __future__ import annotations
 
+import bisect
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -154,12 +155,24 @@ class Execution:
             return Phase.DEAD
         if self.is_install(node):
             return Phase.INSTALL
-        for above in self.tree.ancestors(node):
-            if isinstance(above, cst.FunctionDef):
-                return self._phases.get(above, Phase(0))
-            if isinstance(above, cst.Lambda) and above in self._phases:
-                return self._phases[above]
-        return self._phase_at(self.tree.start(node))
+        start = self.tree.start(node)
+        starts, owners = self._owners
+        owner = owners[bisect.bisect_right(starts, start) - 1]
+        return self._phase_at(start) if owner is None else self._phases.get(owner, Phase(0))
+
+    @cached_property
+    def _owners(self) -> tuple[list[int], list[Function | None]]:
+        """Offsets, in order, with the function, or the lambda that a trainer calls, in which the code from there is."""
+        functions: list[Function] = [*self.tree.of(cst.FunctionDef)]
+        functions += [each for each in self.tree.of(cst.Lambda) if each in self._phases]
+        spans = [(*self.tree.span(each), each) for each in functions]
+        borders = [(start + 1, 1, each) for start, _, each in spans] + [(end, 0, each) for _, end, each in spans]
+        offsets, owners, inside = [0], list[Function | None]([None]), list[Function]()
+        for offset, enters, function in sorted(borders, key=lambda border: border[:2]):
+            inside = [*inside, function] if enters else [each for each in inside if each is not function]
+            offsets.append(offset)
+            owners.append(inside[-1] if inside else None)
+        return offsets, owners
 
     def runs(self, node: cst.CSTNode, phase: Phase = Phase.TOGETHER) -> bool:
         """True for code that runs in some of these phases: as long as all processes are there."""

@@ -186,10 +186,9 @@ def has_lora(tree: Tree) -> bool:
     )
 
 
-def model_kind(tree: Tree, trainers: Sequence[cst.Call]) -> ModelKind:
+def model_kind(tree: Tree, trainers: Sequence[cst.Call], loads: Sequence[cst.Call]) -> ModelKind:
     """The kind of the model that trainers are given under its name; where none is, of the first that is loaded."""
-    calls = loads(tree)
-    calls = [call for call in calls if not is_partial(tree, call)] or calls
+    calls = [call for call in loads if not is_partial(tree, call)] or loads
     models = [argument(call, "model", 0) for call in trainers]
     names = {model.value.value for model in models if model is not None and isinstance(model.value, cst.Name)}
     for call in tree.of(cst.Call):  # `model = get_peft_model(base, ...)`

@@ -10,7 +10,7 @@ from nb2ddp.facts.drawn import Drawing, drawings
 from nb2ddp.facts.effects import Effects
 from nb2ddp.facts.execution import Execution
 from nb2ddp.facts.installs import Installs
-from nb2ddp.facts.loading import ModelKind, model_kind
+from nb2ddp.facts.loading import ModelKind, loads, model_kind
 from nb2ddp.facts.names import Names
 from nb2ddp.facts.placement import Placement
 from nb2ddp.facts.rewards import Rewards
@@ -42,7 +42,12 @@ class Program(Source):
     @cached_property
     def model_kind(self) -> ModelKind:
         """The kind of model the notebook trains."""
-        return model_kind(self.tree, self.training.trainers)
+        return model_kind(self.tree, self.training.trainers, self.loads)
+
+    @cached_property
+    def loads(self) -> list[cst.Call]:
+        """The calls that load a model's weights, or prepare to, in order."""
+        return loads(self.tree)
 
     @cached_property
     def execution(self) -> Execution:

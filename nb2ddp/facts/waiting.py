@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from nb2ddp.facts.loading import loads
+from collections.abc import Sequence
+
+import libcst as cst
+
 from nb2ddp.facts.training import Training
 from nb2ddp.syntax.arguments import passed
 from nb2ddp.syntax.tree import Tree
@@ -22,7 +25,7 @@ def wait_seconds(training: Training) -> int:
     return max([WAIT_SECONDS, *(value for value in values if isinstance(value, int))])
 
 
-def keeps_engine(tree: Tree) -> bool:
+def keeps_engine(tree: Tree, loads: Sequence[cst.Call]) -> bool:
     """True where an in-process vLLM engine may still need the process group after training."""
-    given = [passed(tree, call, "fast_inference") for call in loads(tree)]
+    given = [passed(tree, call, "fast_inference") for call in loads]
     return any(g is not None and tree.literal(g.value) is not False for g in given)

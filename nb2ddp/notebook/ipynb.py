@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, cast
 
 import nbformat
@@ -71,7 +72,11 @@ class Notebook:
 
     def cell(self, number: int) -> Cell:
         """The cell of a number."""
-        return next(cell for cell in self.cells if cell.number == number)
+        return self._by_number[number]
+
+    @cached_property
+    def _by_number(self) -> dict[int, Cell]:
+        return {cell.number: cell for cell in self.cells}
 
 
 def parse_notebook(text: str, name: str) -> Notebook:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from nb2ddp.facts.loading import SPLITTING, is_partial, loaders_handed_on, loads, unknown_loads
+from nb2ddp.facts.loading import SPLITTING, is_partial, loaders_handed_on, unknown_loads
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
@@ -18,7 +18,7 @@ _PLACED = "processes would load onto each other's GPUs; in the script each loads
 
 def find(program: Program) -> Iterator[Finding]:
     tree, local_rank = program.tree, program.name("local_rank")
-    for call in loads(tree):
+    for call in program.loads:
         given = passed(tree, call, "device_map")
         if given is not None and (tree.text(given.value).startswith(local_rank) or _CPU.search(tree.text(given.value))):
             continue

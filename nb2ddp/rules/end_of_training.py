@@ -24,7 +24,7 @@ def find(program: Program) -> Iterator[Finding]:
         return
     event = program.training.events[-1]
     names = {"is_main_process": program.name("is_main_process")}
-    if not keeps_engine(program.tree):
+    if not keeps_engine(program.tree, program.loads):
         yield Finding(
             event,
             "every process would run the rest of the notebook (print, generate, save); in the script the main"

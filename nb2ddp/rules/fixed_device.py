@@ -26,7 +26,7 @@ _FIXED = "names one GPU for all processes; in the script each names its own"
 def find(program: Program) -> Iterator[Finding]:
     tree, local_rank = program.tree, program.name("local_rank")
     for string in tree.of(cst.SimpleString):
-        value = string.evaluated_value
+        value = string.evaluated_value if "cuda:" in string.value else None
         if isinstance(value, str) and _INDEXED.fullmatch(value) and program.execution.runs(string):
             parent = tree.parents[string]
             if isinstance(parent, cst.Arg) and parent.keyword and parent.keyword.value == "device_map":

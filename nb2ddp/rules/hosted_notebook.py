@@ -105,8 +105,9 @@ def _paths(program: Program) -> Iterator[tuple[cst.BaseExpression, str]]:
     tree = program.tree
     paths: list[tuple[cst.BaseExpression, str]] = []
     for string in tree.of(cst.SimpleString):
-        if isinstance(string.evaluated_value, str):
-            paths.append((string, string.evaluated_value))
+        value = string.evaluated_value if "/" in string.value else None
+        if isinstance(value, str):
+            paths.append((string, value))
     for filled in tree.of(cst.FormattedString):
         first = filled.parts[0] if filled.parts else None
         if isinstance(first, cst.FormattedStringText):

@@ -41,7 +41,7 @@ def find(program: Program) -> Iterator[Finding]:
     for call in tree.of(cst.Call):
         room, _, name = tree.qualified(call.func).rpartition(".")
         statement = program.alone(call)
-        if any(above in done for above in tree.ancestors(call)):
+        if not room.startswith("marimo") or any(above in done for above in tree.ancestors(call)):
             continue
         if room == "marimo" and name in _SHOWN and statement is not None:
             yield Finding(

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.loading import loads
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
@@ -54,7 +53,7 @@ def find(program: Program) -> Iterator[Finding]:
     elif (called := next(_functions(program), None)) is not None:
         yield Finding(called, f"{program.tree.text(called.func)}() {_IN_A_FUNCTION}")
     else:
-        yield Finding(next(iter(loads(program.tree)), module.body[0]), _NOTHING)
+        yield Finding(next(iter(program.loads), module.body[0]), _NOTHING)
 
 
 def _programs(program: Program) -> Iterator[cst.Call]:

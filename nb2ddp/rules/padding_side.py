@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.loading import has_new_head, loads, model_name
+from nb2ddp.facts.loading import has_new_head, model_name
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
@@ -25,7 +25,7 @@ def find(program: Program) -> Iterator[Finding]:
     tree = program.tree
     if _padding_is_chosen(tree):
         return
-    for call in loads(tree):
+    for call in program.loads:
         by_unsloth = tree.qualified(call.func).startswith("unsloth.")
         if by_unsloth and has_new_head(tree, call) and _READS_FIRST_TOKEN.search(model_name(tree, call)):
             yield Finding(call, _MESSAGE)

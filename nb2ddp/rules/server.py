@@ -23,23 +23,21 @@ _CALLS = re.compile(r"uvicorn\.run|(http\.server|socketserver)\.\w*Server|.*\bSy
 def find(program: Program) -> Iterator[Finding]:
     tree, execution = program.tree, program.execution
     for call in execution.calls(phase=Phase.TOGETHER):
-        if program.placement.runs_alone_as_placed(call):
+        starts, asks = _starts(program, call), execution.does(call) & Does.ASK
+        if not (starts or asks) or program.placement.runs_alone_as_placed(call):
             continue
-        name = tree.qualified(call.func)
-        if _starts(program, call):
+        if starts:
             yield Finding(
                 call,
                 "starts a server in every process, and all but the first find its port taken: start it once, before"
                 " the job",
                 todo=True,
             )
-        elif execution.does(call) & Does.ASK and not (
-            program.rewards.is_only_here(call) or _is_only_written(program, call)
-        ):
+        elif not (program.rewards.is_only_here(call) or _is_only_written(program, call)):
             yield Finding(
                 call,
-                f"{name} is asked by every process: each may get other data, and pay for it; fetch it once, into a"
-                " file, before the job",
+                f"{tree.qualified(call.func)} is asked by every process: each may get other data, and pay for it; fetch"
+                " it once, into a file, before the job",
                 todo=True,
             )
 
@@ -59,9 +57,11 @@ def _starts(program: Program, call: cst.Call) -> bool:
     form = program.form(call)
     if form is not None:
         return form.kind is Kind.SHELL and bool(_COMMAND.search(form.text))
-    words = " ".join(str(s.evaluated_value) for s in program.tree.within(call, cst.SimpleString))
-    runs = bool(program.execution.does(call) & Does.RUN) and bool(_COMMAND.search(words))
-    return runs or bool(_CALLS.fullmatch(program.tree.qualified(call.func)))
+    if program.execution.does(call) & Does.RUN:
+        words = " ".join(str(s.evaluated_value) for s in program.tree.within(call, cst.SimpleString))
+        if _COMMAND.search(words):
+            return True
+    return bool(_CALLS.fullmatch(program.tree.qualified(call.func)))
 
 
 RULE = Rule(

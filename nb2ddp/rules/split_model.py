@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.loading import SPLITTING, loads
+from nb2ddp.facts.loading import SPLITTING
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
@@ -18,7 +18,7 @@ _PLANS = ("max_memory", "device_map_planner_kwargs")
 
 def find(program: Program) -> Iterator[Finding]:
     tree, many = program.tree, f"{program.name('world_size')} > 1"
-    for call in loads(tree):
+    for call in program.loads:
         passed = keyword(call, "device_map")
         given = [(name, plan) for name in _PLANS if (plan := keyword(call, name)) is not None]
         plans = [(name, tree.text(plan.value)) for name, plan in given if not tree.text(plan.value).startswith("None")]

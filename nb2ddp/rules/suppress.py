@@ -73,10 +73,13 @@ class Suppressions:
 
 def _find(program: Program) -> Iterator[_Suppression]:
     """Each code of each comment."""
-    texts = [(program.location(node), node.value) for node in program.tree.of(cst.Comment)]
-    texts += [(program.location(call), form.source) for call, form in program.forms_of(*Kind) if form.body is None]
+    texts: list[tuple[cst.CSTNode, str]] = [(node, node.value) for node in program.tree.of(cst.Comment)]
+    texts += [(call, form.source) for call, form in program.forms_of(*Kind) if form.body is None]
     sources = {cell.number: cell.source.split("\n") for cell in program.code_cells}
-    for start, text in texts:
+    for node, text in texts:
+        if not _COMMENT.search(text):
+            continue
+        start = program.location(node)
         for match in _COMMENT.finditer(text):
             line = start.line + text.count("\n", 0, match.start())
             column = match.start() - (text.rfind("\n", 0, match.start()) + 1) + 1

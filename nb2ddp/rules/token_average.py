@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.loading import ModelKind, has_new_head, loads
+from nb2ddp.facts.loading import ModelKind, has_new_head
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.training import TOKEN_TRAINERS
 from nb2ddp.results import Severity
@@ -106,7 +106,7 @@ def _loader_of_classifier(program: Program) -> str:
     own_loss = any(keyword(call, "compute_loss_func") is not None for call in program.training.trainers)
     if own_loss or any(node.attr.value == "accepts_loss_kwargs" for node in tree.of(cst.Attribute)):
         return ""
-    packages = [tree.qualified(call.func).partition(".")[0] for call in loads(tree) if has_new_head(tree, call)]
+    packages = [tree.qualified(call.func).partition(".")[0] for call in program.loads if has_new_head(tree, call)]
     return next(iter(packages), "")
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from nb2ddp.facts.loading import loads
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.shell import quoted
 from nb2ddp.notebook.magics import PLACEHOLDER
@@ -43,7 +42,7 @@ class _Statement:
 
 def looking_cells(program: Program) -> list[str]:
     """The sources of cells to run after the script: what they need first; none where nothing can be looked at."""
-    saved, load = _saved(program), next(iter(loads(program.tree)), None)
+    saved, load = _saved(program), next(iter(program.loads), None)
     statements = list(_statements(program))
     loading = next((s for s in statements if load is not None and s.holds(program.tree.start(load))), None)
     if saved is None or load is None or loading is None or not program.training.is_before_end(load):

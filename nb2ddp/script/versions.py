@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from packaging.version import Version
 
-from nb2ddp.facts.loading import ModelKind, has_lora, loads
+from nb2ddp.facts.loading import ModelKind, has_lora
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.waiting import keeps_engine
 from nb2ddp.syntax.arguments import passed
@@ -43,7 +43,7 @@ def _is_grpo(program: Program) -> bool:
 
 
 def _is_grpo_with_engine(program: Program) -> bool:
-    return _is_grpo(program) and keeps_engine(program.tree)
+    return _is_grpo(program) and keeps_engine(program.tree, program.loads)
 
 
 def tries_kernels(program: Program) -> bool:
@@ -56,7 +56,7 @@ def tries_kernels(program: Program) -> bool:
     `_varlen_in_graph_probe` in unsloth/utils/hf_packed_attention.py: not in the wheel 2026.10.8.
     """
     tree = program.tree
-    full = [given for call in loads(tree) if (given := passed(tree, call, "full_finetuning")) is not None]
+    full = [given for call in program.loads if (given := passed(tree, call, "full_finetuning")) is not None]
     trains_all = not has_lora(tree) or any(tree.literal(given.value) is not False for given in full)
     compiles_blocks = trains_all or program.model_kind is not ModelKind.DENSE_TEXT
     return compiles_blocks and program.training.has_trainer("SFTTrainer", "UnslothTrainer")

@@ -24,7 +24,24 @@ _STATEMENTS = frozenset(
     {cst.SimpleStatementLine, cst.If, cst.For, cst.While, cst.With, cst.Try, cst.TryStar, cst.Match}
 )
 _STATEMENTS |= {cst.FunctionDef, cst.ClassDef}
+#: The field in which a node of a class holds a name that is read from nowhere; empty where every name in it is one.
+_LABELS = {cst.Attribute: "attr", cst.Arg: "keyword", cst.AsName: "", cst.NameItem: ""}
+_LABELS |= dict.fromkeys((cst.Param, cst.FunctionDef, cst.ClassDef), "name")
 _IMPORTS = frozenset({cst.ImportAlias, cst.ImportFrom})
+
+
+class Parents:
+    """What each node of a tree stands in; the module stands in nothing."""
+
+    def __init__(self, by_id: dict[int, cst.CSTNode]) -> None:
+        self._by_id = by_id
+
+    def __getitem__(self, node: cst.CSTNode) -> cst.CSTNode:
+        return self._by_id[id(node)]
+
+    def get(self, node: cst.CSTNode) -> cst.CSTNode | None:
+        """What a node stands in; None for the module."""
+        return self._by_id.get(id(node))
 
 
 class Tree:
@@ -41,7 +58,8 @@ class Tree:
         self.source = source
         self.module = cst.parse_module(source)
         walk = Walk(self.module)
-        self.parents = walk.parents
+        self._parents = walk.parents
+        self.parents = Parents(walk.parents)
         self._spans = walk.spans
         self._spans[id(self.module)] = 0, len(source)
         self._by_type = walk.by_type
@@ -50,8 +68,8 @@ class Tree:
         self._bindings = bindings.by_scope
         self._star_imports = bindings.star_imports
         self._stores = bindings.stores
-        self._found: dict[cst.Name, Binding | None] = {}  # asked for again and again
-        self._qualified: dict[cst.CSTNode, str] = {}
+        self._found: dict[int, Binding | None] = {}  # asked for again and again; by `id`, as in `Walk`
+        self._qualified: dict[int, str] = {}
         self._uses: dict[cst.FunctionDef, list[cst.CSTNode]] = {}
         self._line_starts = [0]
         for line in source.split("\n"):
@@ -120,7 +138,8 @@ class Tree:
 
     def ancestors(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         """A node's parent, its parent's parent, and so on up to the module."""
-        while (parent := self.parents.get(node)) is not None:
+        parents = self._parents
+        while (parent := parents.get(id(node))) is not None:
             yield parent
             node = parent
 
@@ -138,7 +157,10 @@ class Tree:
 
     def scope(self, node: cst.CSTNode) -> cst.CSTNode:
         """The function, class, lambda, comprehension or module whose names a node sees first."""
-        return next((a for a in self.ancestors(node) if type(a) in SCOPES), self.module)
+        parents, above = self._parents, self._parents.get(id(node))
+        while above is not None and type(above) not in SCOPES:
+            above = parents.get(id(above))
+        return self.module if above is None else above
 
     def function(self, node: cst.CSTNode) -> cst.FunctionDef | None:
         """The innermost function definition around a node."""
@@ -219,9 +241,9 @@ class Tree:
 
     def binding(self, node: cst.Name) -> Binding | None:
         """What a name stands for where it is used: the binding in effect, or None for a builtin or unknown."""
-        if node not in self._found:
-            self._found[node] = self.bound(node.value, node)
-        return self._found[node]
+        if id(node) not in self._found:
+            self._found[id(node)] = self.bound(node.value, node)
+        return self._found[id(node)]
 
     def bound(self, name: str, place: cst.CSTNode) -> Binding | None:
         """What a name would stand for at a node; see `binding`."""
@@ -252,9 +274,9 @@ class Tree:
         `Cfg` is `trl.SFTConfig` after `from trl import SFTConfig as Cfg`. A name the notebook binds to
         anything else is `.name`; an unknown or builtin name is itself; no name at all is the empty string.
         """
-        if node not in self._qualified:
-            self._qualified[node] = self._qualify(node, 8)
-        return self._qualified[node]
+        if (name := self._qualified.get(id(node))) is None:
+            name = self._qualified[id(node)] = self._qualify(node, 8)
+        return name
 
     def _qualify(self, node: cst.CSTNode, depth: int) -> str:
         if isinstance(node, cst.Attribute):
@@ -288,10 +310,8 @@ class Tree:
 
     def value(self, node: cst.BaseExpression, depth: int = 8) -> cst.BaseExpression:
         """The expression a plain name was last bound to, followed through names; else the node itself."""
-        if isinstance(node, cst.Name) and depth:
-            binding = self.binding(node)
-            if binding and binding.value is not None:
-                return self.value(binding.value, depth - 1)
+        while type(node) is cst.Name and depth and (binding := self.binding(node)) and binding.value is not None:
+            node, depth = binding.value, depth - 1
         return node
 
     def literal(self, node: cst.BaseExpression) -> object:
@@ -391,13 +411,8 @@ class Tree:
 
 def _is_label(node: cst.Name, parent: cst.CSTNode) -> bool:
     """True for a name that is read from nowhere: an attribute, a keyword, an imported or defined name."""
-    if isinstance(parent, cst.Attribute):
-        return parent.attr is node
-    if isinstance(parent, cst.Arg):
-        return parent.keyword is node
-    if isinstance(parent, (cst.Param, cst.FunctionDef, cst.ClassDef)):
-        return parent.name is node
-    return isinstance(parent, (cst.AsName, cst.NameItem))
+    label = _LABELS.get(type(parent))
+    return label is not None and (not label or getattr(parent, label) is node)
 
 
 def keyword(call: cst.Call, name: str) -> cst.Arg | None:

@@ -33,14 +33,14 @@ class Walk(CodegenState):
     Attributes:
         spans: start and end of each node's own text, as `libcst.metadata.PositionProvider` has it, by the node's `id`,
             which is found faster than by its hash.
-        parents: what each node stands in; the module has no parent.
+        parents: what each node stands in, by `id` too; the module has no parent.
         by_type: the nodes of each class, in source order.
     """
 
     def __init__(self, module: cst.Module) -> None:
         super().__init__(module.default_indent, module.default_newline)
         self.spans: dict[int, Span] = {}
-        self.parents: dict[cst.CSTNode, cst.CSTNode] = {}
+        self.parents: dict[int, cst.CSTNode] = {}
         self.by_type: dict[type[cst.CSTNode], list[cst.CSTNode]] = defaultdict(list)
         self.offset = 0
         self._indent = 0
@@ -63,7 +63,7 @@ class Walk(CodegenState):
 
     def before_codegen(self, node: cst.CSTNode) -> None:
         if self._open:
-            self.parents[node] = self._open[-1]
+            self.parents[id(node)] = self._open[-1]
         self._open.append(node)
         self._starts.append(self.offset)
         self.by_type[type(node)].append(node)
@@ -177,9 +177,10 @@ class Bindings:
         self.by_scope[scope][name].append(Binding(self._in_effect(at), **fields))
 
     def _scope(self, node: cst.CSTNode) -> cst.CSTNode:
-        node = self._walk.parents[node]
+        parents = self._walk.parents
+        node = parents[id(node)]
         while type(node) not in SCOPES:
-            node = self._walk.parents[node]
+            node = parents[id(node)]
         return node
 
     def _in_effect(self, node: cst.CSTNode) -> int:

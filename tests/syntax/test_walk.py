@@ -65,7 +65,7 @@ def test_equals_libcsts_providers(source: str) -> None:
     assert {node: walk.spans[id(node)] for node in spans} == spans
     assert len(walk.spans) == len(spans) + 1
     parents = {node: parent for node, parent in wrapper.resolve(ParentNodeProvider).items() if node is not module}
-    assert {node: walk.parents[node] for node in parents} == parents
+    assert {node: walk.parents[id(node)] for node in parents} == parents
     by_type: dict[type[cst.CSTNode], list[cst.CSTNode]] = defaultdict(list)
     for node in sorted(spans, key=spans.__getitem__):
         by_type[type(node)].append(node)

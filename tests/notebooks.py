@@ -33,7 +33,8 @@ def markdown(source: str) -> dict[str, Any]:
 def document(*cells: str | dict[str, Any], **fields: Any) -> dict[str, Any]:
     """A notebook as JSON has it; strings are code cells."""
     made = [code(cell) if isinstance(cell, str) else cell for cell in cells or CELLS]
-    return {"nbformat": 4, "nbformat_minor": 4, "metadata": {}, "cells": made, **fields}
+    colab = {"colab": {"gpuType": "T4"}}
+    return {"nbformat": 4, "nbformat_minor": 4, "metadata": colab, "cells": made, **fields}
 
 
 def text(*cells: str | dict[str, Any], **fields: Any) -> str:

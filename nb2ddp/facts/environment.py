@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from nb2ddp.notebook.ipynb import Notebook
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.syntax.cells import Source
 from nb2ddp.syntax.tree import Tree
@@ -26,26 +25,8 @@ LAUNCHER_VARIABLES = frozenset(
     "CUDA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT RANK "
     "WORLD_SIZE".split()
 )
-#: The GPUs that Colab and Kaggle lend: gigabytes that torch reports as `total_memory`, rounded down.
-_GPUS = {"T4": 15, "P100": 16, "V100": 16, "L4": 23, "A100": 40, "H100": 80, "G4": 95}
 #: A statement that sets a variable, the variable, and its value.
 _Plain = tuple[cst.CSTNode, str, str]
-_GPU = re.compile(rf"({'|'.join(_GPUS)})(?!\d)")
-
-
-@dataclass(frozen=True)
-class Gpu:
-    """A kind of GPU, with its memory in GB (10**9 bytes)."""
-
-    name: str
-    gigabytes: int
-
-
-def gpu(notebook: Notebook) -> Gpu:
-    """The GPU that the notebook's metadata names; where none is known a T4, which Colab lends for nothing."""
-    known = _GPU.search(notebook.gpu)
-    name = known[1] if known else "T4"
-    return Gpu(name, _GPUS[name])
 
 
 def uses_unsloth(tree: Tree) -> bool:

@@ -7,7 +7,7 @@ import re
 import libcst as cst
 
 from nb2ddp.facts.execution import Execution
-from nb2ddp.facts.loading import ModelKind
+from nb2ddp.facts.loading import ModelKind, loads
 from nb2ddp.facts.training import Training
 from nb2ddp.syntax.arguments import passed
 from nb2ddp.syntax.tree import Tree, keyword
@@ -39,8 +39,9 @@ def depends_on_shape(training: Training, kind: ModelKind, config: cst.Call) -> b
     """True for training arguments whose per-device batch means more than how many samples a GPU takes at a time.
 
     Sentence encoders draw their negatives from it and classifiers pad within it; KTO compares its samples; rows that
-    are grouped by length are sorted in multiples of it; a mean over a micro-batch weighs its tokens by their number; a
-    trainer with nothing to pad with takes rows of unequal length one by one alone.
+    are grouped by length are sorted in multiples of it; a mean over a micro-batch weighs its tokens by their number
+    (code that comes with a model may take one); a trainer with nothing to pad with takes rows of unequal length one by
+    one alone.
     """
     tree = training.tree
     family = tree.family(config.func)
@@ -53,7 +54,14 @@ def depends_on_shape(training: Training, kind: ModelKind, config: cst.Call) -> b
         or _cannot_pad(training, config)
         or bool(_BALANCE.search(tree.source))
         or (kind in _MEANS and not family.endswith("SFTConfig"))
+        or any(_runs_code_of_its_own(tree, load) for load in loads(tree))
     )
+
+
+def _runs_code_of_its_own(tree: Tree, load: cst.Call) -> bool:
+    """True for a model whose code comes with its weights: often its forward does not take `num_items_in_batch`."""
+    trusted = keyword(load, "trust_remote_code")
+    return trusted is not None and tree.literal(trusted.value) is True
 
 
 def _cannot_pad(training: Training, config: cst.Call) -> bool:

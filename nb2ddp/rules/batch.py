@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from nb2ddp.facts.gpu import gpu
 from nb2ddp.facts.micro_batch import depends_on_shape, shares_batches
 from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
@@ -60,7 +61,6 @@ def find(program: Program) -> Iterator[Finding]:
 
 def _split(program: Program, call: cst.Call) -> Iterator[Finding]:
     tree = program.tree
-    family = tree.family(call.func)
     if shares_batches(program.execution, call):
         return  # DDP204
     given = [_given(tree, call, field) for field in (PER_DEVICE, ACCUMULATION)]
@@ -70,7 +70,7 @@ def _split(program: Program, call: cst.Call) -> Iterator[Finding]:
     if unknown:
         yield Finding(call, unknown, severity=Severity.WARNING, todo=True)
         return
-    needs = _needs(program, call, family)
+    needs = _needs(program, call)
     edits = tuple(_edits(program, call, given, needs))
     yield Finding(call, _GROWS, edits=edits, needs=needs)
     yield from _doubts(program, call, given)
@@ -83,7 +83,7 @@ def _edits(program: Program, call: cst.Call, given: list[Passed | None], needs: 
     defaults = _defaults(program, call) or _DEFAULTS
     values = [tree.text(g.value) if g else d for g, d in zip(given, defaults, strict=True)]
     generations = _generations(program, call, family)
-    others = [_needs(program, other, tree.family(other.func)) for other in program.training.arguments]
+    others = [_needs(program, other) for other in program.training.arguments]
     kept = ["grows=False"] if Part.KEPT_BATCH in needs and any(Part.GPU_MEMORY in other for other in others) else []
     more = [generations] if generations else kept
     split = f"{program.name('split_batch')}({', '.join([*values, *more])})"
@@ -128,18 +128,27 @@ def _groups_by_length(tree: Tree, call: cst.Call) -> bool:
     return any(each is not None and tree.literal(each.value) in (True, "group_by_length") for each in given)
 
 
-def _needs(program: Program, call: cst.Call, family: str) -> frozenset[Part]:
+def _needs(program: Program, call: cst.Call) -> frozenset[Part]:
     """What the split of a config relies on."""
-    if family.endswith(_COMPLETION_CONFIGS):
+    if program.tree.family(call.func).endswith(_COMPLETION_CONFIGS):
         return frozenset({Part.SPLIT_BATCH, Part.COMPLETIONS})
     if program.options.per_device_batch_size is not None:
         return frozenset({Part.SPLIT_BATCH})
-    return frozenset(
-        {
-            Part.SPLIT_BATCH,
-            Part.KEPT_BATCH if depends_on_shape(program.training, program.model_kind, call) else Part.GPU_MEMORY,
-        }
+    per_device = _given(program.tree, call, PER_DEVICE)
+    kept = (
+        gpu(program.notebook) is None
+        or (per_device is not None and not _is_one_number(program.tree, per_device.value))
+        or depends_on_shape(program.training, program.model_kind, call)
     )
+    return frozenset({Part.SPLIT_BATCH, Part.KEPT_BATCH if kept else Part.GPU_MEMORY})
+
+
+def _is_one_number(tree: Tree, value: cst.BaseExpression) -> bool:
+    """True for a number, and for a name of one; a name that is bound twice may already follow the GPU at hand."""
+    bound: list[object] = []
+    if isinstance(value, cst.Name) and (binding := tree.binding(value)) is not None:
+        bound += tree.bindings(value.value, binding.node)
+    return len(bound) <= 1 and tree.literal(value) is not ...
 
 
 def _unknown(program: Program, call: cst.Call, given: list[Passed | None]) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from nb2ddp.facts.environment import Setting, early_settings, gpu, uses_unsloth
+from nb2ddp.facts.environment import Setting, early_settings, uses_unsloth
+from nb2ddp.facts.gpu import gpu
 from nb2ddp.facts.loading import ModelKind
 from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import traceback
 from collections.abc import Callable
@@ -14,7 +13,7 @@ import pytest
 
 from nb2ddp.convert import convert_source
 from nb2ddp.options import Launch, Options
-from tests.notebooks import CELLS, text
+from tests.notebooks import CELLS, markdown, text
 
 
 def script(arguments: str = "", training: str = "trainer.train()", first: str = "", machines: int = 1) -> str:
@@ -147,13 +146,42 @@ class TestSplitForTheGpu:
                 assert total <= made < total + world_size
                 assert size <= max(1, per_device * gigabytes / 15)
 
-    def test_the_gpu_of_the_notebook(self) -> None:
-        on = {"colab": {"gpuType": "A100"}}, {"kaggle": {"accelerator": "nvidiaTeslaT4"}}, {"colab": {"gpuType": "X9"}}
-        said = ["(A100) has 40 GB", "(T4) has 15 GB", "(T4) has 15 GB"]
-        for metadata, comment in zip(on, said, strict=True):
-            book = json.loads(text(*CELLS[1:]))
-            book["metadata"] = metadata
-            assert f"# the notebook's GPU {comment}" in convert_source(json.dumps(book)).files["train.py"]
+    @pytest.mark.parametrize(
+        ("name", "metadata", "sentence", "said"),
+        [
+            ("sft", {"colab": {"gpuType": "A100"}}, "", "(A100) has 40 GB"),
+            ("sft", {"kaggle": {"accelerator": "nvidiaTeslaT4"}}, "", "(T4) has 15 GB"),
+            ("sft", {}, "To run this, press *Run all* on a **free** Tesla T4 Google Colab instance!", "(T4) has 15 GB"),
+            ("sft", {}, "To run this notebook on your L4 molab Pro instance, hit **Run all**", "(L4) has 23 GB"),
+            ("sft", {}, "To run this, press **Run** on a molab **A100** or **H100** instance.", "(A100) has 40 GB"),
+            ("sft", {}, "This notebook was developed on 1 H100 GPU.", "(H100) has 80 GB"),
+            ("sft", {"colab": {"gpuType": "T4"}}, "To run this, ... on a Google Colab L4 instance!", "(L4) has 23 GB"),
+            ("GLM_A100(80GB)", {"colab": {"gpuType": "A100"}}, "To run this ... on your A100!", "(A100) has 80 GB"),
+            ("Llama3.3_(70B)_A100-Conversational", {}, "", "(A100) has 40 GB"),
+        ],
+    )
+    def test_the_gpu_of_the_notebook(self, name: str, metadata: dict[str, Any], sentence: str, said: str) -> None:
+        source = convert_source(text(markdown(sentence), *CELLS[1:], metadata=metadata), name).files["train.py"]
+        assert f"# the notebook's GPU {said}" in source
+
+    @pytest.mark.parametrize("metadata", [{}, {"colab": {"gpuType": "X9"}}])
+    @pytest.mark.parametrize("sentence", ["A T4 takes 5 minutes, an H100 less.", "To run this, press *Run all*!"])
+    def test_no_growth_where_no_gpu_is_named(self, metadata: dict[str, Any], sentence: str) -> None:
+        notebook = text(markdown(sentence), CELLS[1], f"# for Tesla T4, V100\n{CELLS[2]}", metadata=metadata)
+        assert split_batch(convert_source(notebook, "SQL4-GT4").files["train.py"], 1, 150.1)(2, 4) == (2, 4)
+
+    @pytest.mark.parametrize(
+        ("lines", "grows"),
+        [
+            ("BATCH = 2", True),
+            ("if torch.cuda.get_device_properties(0).total_memory > 40e9:\n    BATCH = 2\nelse:\n    BATCH = 1", False),
+            ("BATCH = max(1, int(torch.cuda.mem_get_info()[0] // 8e9))", False),
+        ],
+    )
+    def test_a_batch_that_the_notebook_works_out(self, lines: str, grows: bool) -> None:
+        trainer = CELLS[2].replace("batch_size = 2", "batch_size = BATCH")
+        source = convert_source(text(CELLS[1], f"{lines}\n{trainer}")).files["train.py"]
+        assert split_batch(source, 1, 150.1)(2, 4) == ((8, 1) if grows else (2, 4))
 
     @pytest.mark.parametrize(
         "arguments",
@@ -166,6 +194,10 @@ class TestSplitForTheGpu:
     def test_left_as_it_is(self, arguments: str) -> None:
         assert split_batch(script(arguments), 1, 150.1)(2, 4) == (2, 4)
         assert "total_memory" not in script(arguments)
+
+    def test_left_as_it_is_for_code_that_comes_with_a_model(self) -> None:
+        load = CELLS[1].replace('1B")', '1B", trust_remote_code = True)')
+        assert split_batch(convert_source(text(load, CELLS[2])).files["train.py"], 1, 150.1)(2, 4) == (2, 4)
 
     def test_left_as_it_is_beside_one_that_grows(self) -> None:
         one = CELLS[2].replace("gradient_accumulation_steps = 4", "gradient_accumulation_steps = 4, {}")

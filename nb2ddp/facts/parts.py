@@ -15,7 +15,8 @@ class Part(Enum):
     WANDB = auto()  #: Weights & Biases has one run, not one a process
     PARTIAL_STATE = auto()  #: accelerate's `PartialState` is imported
     WAIT = auto()  #: the process group is there, and waits as long as one process may work alone
-    RUN_ONCE = auto()  #: `run_once`, which hands what one process found to all
+    RUN_ONCE = auto()  #: `run_once`, which hands what one process of a machine found to the others
+    WHOLE_JOB = auto()  #: ... or what the main process found to all
     SAME_DRAWS = auto()  #: `same_draws`, with which a reward draws alike in every process, from ...
     DRAWS_RANDOM = auto()  #: ... `random`,
     DRAWS_NUMPY = auto()  #: ... NumPy,

@@ -216,6 +216,13 @@ class Placement:
         """True for what one process runs in the notebook or in the script."""
         return self.runs_alone(node) or any(above in self._guarded for above in self.tree.ancestors(node))
 
+    def is_done_once(self, node: cst.CSTNode) -> bool:
+        """True for what one process runs as it is placed, also where it hands the value of it to the others."""
+        around = {node, *self.tree.ancestors(node)}
+        wraps = [edit for made in self.decisions for edit in made.edits if isinstance(edit, Wrap)]
+        handed = {wrap.node for wrap in wraps if wrap.before.startswith(self._name("run_once"))}
+        return self.runs_alone_as_placed(node) or bool(handed & around)
+
     @cached_property
     def _guarded(self) -> frozenset[cst.CSTNode]:
         return frozenset(guard.first for guard in self.guards)

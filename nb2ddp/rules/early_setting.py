@@ -16,13 +16,14 @@ from nb2ddp.syntax.tree import Tree
 def find(program: Program) -> Iterator[Finding]:
     tree, moved = program.tree, set[cst.CSTNode]()
     for setting in early_settings(program):
-        small = program.alone(setting.node) if isinstance(setting.node, cst.Call) else setting.node
+        node = setting.node
+        small = node if isinstance(node, cst.Assign) else program.alone(cst.ensure_type(node, cst.Call))
         edits: tuple[Edit, ...] = ()
         if setting.moves and small is not None:
             moved.add(small)
             edits = (Remove(small, keep_comment=False), *_comments(tree, setting))
         said = f"{setting.name} would be set too late, after the import of Unsloth; the script sets it before"
-        yield Finding(setting.node, said, edits, fixed=True)
+        yield Finding(node, said, edits, fixed=True)
     for statement in tree.of(cst.Import):
         uses = tree.readers("os", statement) if tree.text(statement) == "import os" else []
         if uses and all(moved.intersection(tree.ancestors(use)) for use in uses):

@@ -9,9 +9,8 @@ import libcst as cst
 
 from nb2ddp.facts.effects import SAID, Does
 from nb2ddp.facts.program import Program
-from nb2ddp.rules.rule import SHARE, WAIT, Example, Finding, Rule
+from nb2ddp.rules.rule import WAIT, Example, Finding, Rule, placed
 from nb2ddp.syntax.arguments import passed
-from nb2ddp.syntax.edits import Wrap
 
 #: Fields of training arguments that must be the same in every process.
 _SAME_EVERYWHERE = ("output_dir", "logging_dir", "seed", "data_seed")
@@ -38,9 +37,8 @@ def find(program: Program) -> Iterator[Finding]:
                     call, _SCRATCH.format(tree.text(call.func), program.name("local_rank"), scratch), todo=True
                 )
         elif made.edits:
-            shares = any(isinstance(edit, Wrap) and "run_once" in edit.before for edit in made.edits)
             message = f"{tree.text(call.func)}(...) {said}{_ONCE}"
-            yield Finding(call, message, made.edits, needs=SHARE if shares else WAIT)
+            yield Finding(call, message, made.edits, needs=placed(made.edits))
         elif not made.stays:
             yield Finding(call, f"{tree.text(call.func)}(...) {said} {_NEEDED}", todo=True)
     yield from _tested_twice(program)
@@ -56,7 +54,9 @@ def _own_values(program: Program) -> Iterator[Finding]:
     for node in dict.fromkeys(node for value in values for node in program.execution.unlike(value)):
         message = f"{tree.text(node)} differs between processes, and with it the folder or seed of the training"
         if edits := program.placement.shared(node, in_whole_job=True):
-            yield Finding(node, f"{message}; in the script one process works it out for all", edits, needs=SHARE)
+            yield Finding(
+                node, f"{message}; in the script one process works it out for all", edits, needs=placed(edits)
+            )
         elif not program.placement.runs_alone(node):
             yield Finding(node, f"{message}: write a fixed value", todo=True)
 
@@ -71,7 +71,7 @@ def _tested_twice(program: Program) -> Iterator[Finding]:
         edits = program.placement.ask_once(test)
         message = "a process that comes here late finds what another has made, and takes another branch"
         if edits:
-            yield Finding(test, f"{message}; in the script one process answers for all", edits, needs=SHARE)
+            yield Finding(test, f"{message}; in the script one process answers for all", edits, needs=placed(edits))
         else:
             message += ": test once, before the job, or move what does not write out of it"
             yield Finding(test, message, todo=True)

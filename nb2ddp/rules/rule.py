@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,14 +10,20 @@ import libcst as cst
 
 from nb2ddp.facts.parts import Part
 from nb2ddp.results import Severity
-from nb2ddp.syntax.edits import Edit
+from nb2ddp.syntax.edits import Edit, Wrap
 
 if TYPE_CHECKING:
     from nb2ddp.facts.program import Program
 
-#: The parts of the setup block that waiting for each other relies on, and that a shared value does.
+#: The parts of the setup block that waiting for each other relies on.
 WAIT = frozenset({Part.WAIT})
-SHARE = frozenset({Part.WAIT, Part.RUN_ONCE})
+
+
+def placed(edits: Iterable[Edit]) -> frozenset[Part]:
+    """The parts of the setup block that edits of `Placement` rely on."""
+    handed = [edit.after for edit in edits if isinstance(edit, Wrap) and "run_once" in edit.before]
+    needs = {Part.WAIT, Part.RUN_ONCE} if handed else {Part.WAIT}
+    return frozenset(needs | ({Part.WHOLE_JOB} if any("in_whole_job" in after for after in handed) else set()))
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,11 @@ import libcst as cst
 from nb2ddp.facts.effects import Does
 from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.program import Program
+from nb2ddp.facts.services import answer, called_on, questions
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.results import Severity
-from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.rules.rule import Example, Finding, Rule, placed
+from nb2ddp.syntax.edits import Edit
 
 _COMMAND = re.compile(
     r"\b(vllm serve|ollama serve|uvicorn|gunicorn|sglang|llama-server|text-generation-launcher|http\.server)\b|--port\b"
@@ -21,25 +23,63 @@ _CALLS = re.compile(r"uvicorn\.run|(http\.server|socketserver)\.\w*Server|.*\bSy
 
 
 def find(program: Program) -> Iterator[Finding]:
-    tree, execution = program.tree, program.execution
+    execution = program.execution
+    asked: set[cst.Call] = set()
     for call in execution.calls(phase=Phase.TOGETHER):
         starts, asks = _starts(program, call), execution.does(call) & Does.ASK
         if not (starts or asks) or program.placement.runs_alone_as_placed(call):
             continue
         if starts:
-            yield Finding(
-                call,
-                "starts a server in every process, and all but the first find its port taken: start it once, before"
-                " the job",
-                todo=True,
-            )
-        elif not (program.rewards.is_only_here(call) or _is_only_written(program, call)):
-            yield Finding(
-                call,
-                f"{tree.qualified(call.func)} is asked by every process: each may get other data, and pay for it; fetch"
-                " it once, into a file, before the job",
-                todo=True,
-            )
+            yield _started(program, call)
+        else:
+            asked.update(each for each in questions(program.tree, call) if execution.runs(each))
+    for call in sorted(asked, key=program.tree.start):
+        apart = program.placement.runs_alone_as_placed(call) or program.rewards.is_only_here(call)
+        if not apart and not _is_only_written(program, call):
+            yield _asked(program, call)
+
+
+def _asked(program: Program, call: cst.Call) -> Finding:
+    """A question that is asked once for all, or a `TODO` where its answer cannot be handed on."""
+    name = program.tree.text(call.func)
+    given = answer(program.tree, call)
+    if given is not None and (edits := program.placement.shared(given, in_whole_job=True)):
+        message = f"{name}(...) asks a service, which may answer each process otherwise; in the script one asks for all"
+        return Finding(call, message, edits, placed(edits), Severity.NOTE)
+    message = (
+        f"{name}(...) asks a service in every process, and each may get other data, and pay for it: fetch it once, into"
+        " a file, before the job"
+    )
+    return Finding(call, message, todo=True)
+
+
+def _started(program: Program, call: cst.Call) -> Finding:
+    """A server that one process of each machine starts, where no other needs what holds it; else a `TODO`."""
+    if edits := _alone(program, call):
+        message = (
+            "starts a server in every process; in the script one process of each machine does, and all that uses it"
+        )
+        return Finding(call, message, edits, placed(edits), Severity.NOTE)
+    message = (
+        "starts a server in every process, and all but the first find its port taken: start it once, before the job"
+    )
+    return Finding(call, message, todo=True)
+
+
+def _alone(program: Program, call: cst.Call) -> tuple[Edit, ...]:
+    """Let one process make an object that no other uses, and make those calls that stand alone on their lines."""
+    tree, placement = program.tree, program.placement
+    assign = tree.parents[call]
+    target = assign.targets[0].target if isinstance(assign, cst.Assign) and len(assign.targets) == 1 else None
+    if not isinstance(target, cst.Name) or not tree.is_certain(assign):
+        return ()
+    taken = [use for use in tree.loads(target.value) if (found := tree.binding(use)) and found.node is assign]
+    others = [use for use in taken if program.execution.runs(use) and not placement.is_done_once(use)]
+    lines = [tree.parents[called] for use in others if (called := called_on(tree, use)) is not None]
+    if len(lines) < len(others) or not all(isinstance(line, cst.Expr) for line in lines):
+        return ()
+    edits = [placement.once(each) for each in (call, *lines)]
+    return tuple(edit for each in edits for edit in each) if all(edits) else ()
 
 
 def _is_only_written(program: Program, call: cst.Call) -> bool:
@@ -67,7 +107,8 @@ def _starts(program: Program, call: cst.Call) -> bool:
 RULE = Rule(
     code="DDP405",
     name="server-or-remote-data",
-    summary="A server started, or a remote service asked for data, before training gets a `TODO` above it.",
+    summary="What a remote service answers before training is asked for once and handed to all processes, and a server"
+    " is started by one of each machine, where that can be done; else there is a `TODO` above it.",
     why="A port can be taken once a machine, and a remote answer may differ from process to process: the processes"
     " then train on different data, silently.",
     find=find,
@@ -84,10 +125,44 @@ trainer.train()
 """
         ),
         Example(
-            "import requests\nrows = requests.get(url).json()\ntrainer.train()\n",
-            "import requests\n# TODO[nb2ddp] DDP405: requests.get is asked by every process: each may get other"
-            " data, and pay for it; fetch it once, into a file, before the job\nrows = requests.get(url).json()\n"
-            "trainer.train()\n",
+            """\
+import requests
+book = {}
+book["text"] = requests.get(url).text.strip()
+requests.get(url, stream = True).raise_for_status()
+trainer.train()
+""",
+            """\
+import requests
+book = {}
+book["text"] = run_once(lambda: requests.get(url).text.strip(), in_whole_job=True)
+# TODO[nb2ddp] DDP405: requests.get(...) asks a service in every process, and each may get other data, and pay for it: \
+fetch it once, into a file, before the job
+requests.get(url, stream = True).raise_for_status()
+trainer.train()
+""",
+        ),
+        Example(
+            """\
+from llama_index.core import Settings
+from llama_index.llms.openai import OpenAI
+from llama_index.packs.raft_dataset import RAFTDatasetPack
+Settings.llm = OpenAI(model = "gpt-4o")
+pack = RAFTDatasetPack(file_path = "paper.pdf", llm = Settings.llm)
+dataset = pack.run()
+trainer.train()
+print(Settings.llm.complete("done?"))
+""",
+            """\
+from llama_index.core import Settings
+from llama_index.llms.openai import OpenAI
+from llama_index.packs.raft_dataset import RAFTDatasetPack
+Settings.llm = OpenAI(model = "gpt-4o")
+pack = RAFTDatasetPack(file_path = "paper.pdf", llm = Settings.llm)
+dataset = run_once(lambda: pack.run(), in_whole_job=True)
+trainer.train()
+print(Settings.llm.complete("done?"))
+""",
         ),
         Example(
             """\
@@ -101,11 +176,49 @@ trainer.train()
             """\
 import asyncio, httpx
 async def fetch():
-    # TODO[nb2ddp] DDP405: httpx.AsyncClient is asked by every process: each may get other data, and pay for it; \
-fetch it once, into a file, before the job
     async with httpx.AsyncClient() as client:
+        # TODO[nb2ddp] DDP405: client.get(...) asks a service in every process, and each may get other data, and pay \
+for it: fetch it once, into a file, before the job
         return (await client.get(url)).json()
 rows = asyncio.run(fetch())
+trainer.train()
+""",
+        ),
+        Example(
+            """\
+from unsloth.dataprep import SyntheticDataKit
+generator = SyntheticDataKit.from_pretrained("unsloth/Llama-3.2-3B-Instruct")
+generator.prepare_qa_generation(output_folder = "data")
+names = generator.chunk_data("data/output/paper.txt")
+generator.cleanup()
+trainer.train()
+""",
+            """\
+from unsloth.dataprep import SyntheticDataKit
+if local_rank == 0:
+    generator = SyntheticDataKit.from_pretrained("unsloth/Llama-3.2-3B-Instruct")
+PartialState().wait_for_everyone()
+generator.prepare_qa_generation(output_folder = "data")
+names = generator.chunk_data("data/output/paper.txt")
+if local_rank == 0:
+    generator.cleanup()
+PartialState().wait_for_everyone()
+trainer.train()
+""",
+        ),
+        Example(
+            """\
+from unsloth.dataprep import SyntheticDataKit
+generator = SyntheticDataKit.from_pretrained("unsloth/Llama-3.2-3B-Instruct")
+rows = Dataset.from_list(generator.rows)
+trainer.train()
+""",
+            """\
+from unsloth.dataprep import SyntheticDataKit
+# TODO[nb2ddp] DDP405: starts a server in every process, and all but the first find its port taken: start it once, \
+before the job
+generator = SyntheticDataKit.from_pretrained("unsloth/Llama-3.2-3B-Instruct")
+rows = Dataset.from_list(generator.rows)
 trainer.train()
 """,
         ),

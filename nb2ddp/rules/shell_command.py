@@ -13,7 +13,7 @@ from nb2ddp.facts.program import Program
 from nb2ddp.facts.shell import never_ends, only_shows, parse, rerun, trailing_comment, undefined, without_installs
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.results import Severity
-from nb2ddp.rules.rule import SHARE, WAIT, Example, Finding, Rule
+from nb2ddp.rules.rule import WAIT, Example, Finding, Rule, placed
 from nb2ddp.syntax.edits import Remove, Replace
 
 
@@ -62,7 +62,7 @@ def _assigned(program: Program, call: cst.Call, text: str, message: str) -> Find
         return Finding(call, message, edits=(Replace(call, lines),), needs=needs)
     share = program.placement.shared(call)
     if share:
-        return Finding(call, message, edits=(Replace(call, lines), *share), needs=needs | SHARE)
+        return Finding(call, message, edits=(Replace(call, lines), *share), needs=needs | placed(share))
     return Finding(
         call,
         f"{message}, in all processes at once: put it on a line of its own",

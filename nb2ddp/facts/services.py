@@ -1,0 +1,85 @@
+"""What is asked of services: through which call, and what of its answer other processes can be given."""
+
+from __future__ import annotations
+
+import re
+
+import libcst as cst
+
+from nb2ddp.syntax.tree import Tree, keyword
+
+#: A class: what it makes may ask later.
+_CLASS = re.compile(r"(.*\.)?[A-Z]\w*")
+#: What gives an open connection, which no other process can take.
+_CONNECTIONS = re.compile(r"urllib\.request\.urlopen|aiohttp\.(ClientSession|request)|(requests|httpx)\.stream")
+
+
+def questions(tree: Tree, call: cst.Call) -> list[cst.Call]:
+    """The calls that ask a service, where a call makes a client: through it, or through what it is handed to.
+
+    The call itself where it makes none, or where nothing is seen to ask through the client.
+    """
+    found: list[cst.Call] = []
+    pending: list[cst.CSTNode] = [call] if _CLASS.fullmatch(tree.qualified(call.func)) else []
+    seen: set[cst.CSTNode] = set()
+    while pending:
+        value = pending.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        owner, above = called_on(tree, value), tree.parents[value]
+        if owner is not None:
+            found.append(owner)
+        elif isinstance(above, cst.Arg) and isinstance(taker := tree.parents[above], cst.Call):
+            if _CLASS.fullmatch(tree.qualified(taker.func)):
+                pending.append(taker)
+        elif isinstance(above, (cst.Assign, cst.AnnAssign, cst.WithItem)):
+            pending += _uses(tree, above)
+    return sorted(found, key=tree.start) or [call]
+
+
+def called_on(tree: Tree, value: cst.CSTNode) -> cst.Call | None:
+    """The call of a method of a value, or of something in it: `value.chat.create(...)`."""
+    top = value
+    while isinstance(above := tree.parents[top], cst.Attribute) and above.value is top:
+        top = above
+    called = isinstance(above, cst.Call) and above.func is top and top is not value
+    return above if called and isinstance(above, cst.Call) else None
+
+
+def _uses(tree: Tree, binding: cst.Assign | cst.AnnAssign | cst.WithItem) -> list[cst.CSTNode]:
+    """Where what a statement binds is used, by a name or as an attribute: `Settings.llm`."""
+    target: cst.CSTNode | None
+    if isinstance(binding, cst.WithItem):
+        target = binding.asname.name if binding.asname else None
+    else:
+        target = binding.targets[0].target if isinstance(binding, cst.Assign) else binding.target
+    if isinstance(target, cst.Name):
+        loads = tree.loads(target.value)
+        return [use for use in loads if (found := tree.binding(use)) is not None and found.node is binding]
+    if isinstance(target, cst.Attribute):
+        same = [each for each in tree.attributes(target.attr.value) if tree.text(each) == tree.text(target)]
+        return [each for each in same if each is not target]
+    return []
+
+
+def answer(tree: Tree, call: cst.Call) -> cst.BaseExpression | None:
+    """What of a question's answer other processes can be given: `get(url).json()`; None where they can take nothing.
+
+    They cannot take an open connection, nor what is still awaited.
+    """
+    top: cst.BaseExpression = call
+    while True:
+        above = tree.parents[top]
+        if isinstance(above, (cst.Attribute, cst.Subscript)) and above.value is top:
+            top = above
+        elif isinstance(above, cst.Call) and above.func is top:
+            top = above
+        else:
+            break
+    streams = keyword(call, "stream") is not None or (
+        top is call and _CONNECTIONS.fullmatch(tree.qualified(call.func)) is not None
+    )
+    waits = isinstance(above, cst.Await) or bool(tree.within(top, cst.Await))
+    unused = isinstance(above, (cst.Expr, cst.WithItem))
+    return None if streams or waits or unused else top

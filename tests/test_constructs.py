@@ -62,6 +62,8 @@ PHASES = {
     "login and uploads": "tokens_and_uploads",
     "downloads and clones": "shell_in_suites",
     "what one process does and all need": "shared_results",
+    "a server": "server",
+    "remote data": "remote_data",
     "unseeded randomness": "seeds",
     "wandb": "wandb",
 }
@@ -111,8 +113,6 @@ REPORTED = {
     ("model split over GPUs", "DDP104"): "several_gpus",
     ("GPUs chosen by the notebook", "DDP103"): "several_gpus",
     ("train() in try", "DDP404"): "train_in_try",
-    ("server", "DDP405"): "server",
-    ("remote data", "DDP405"): "remote_data",
     ("unknown names", "DDP005"): "unknown_names",
     ("out-of-order cells", "DDP005"): "out_of_order",
     ("folders of a hosted notebook", "DDP310"): "colab_folder",

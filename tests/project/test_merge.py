@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import os
 import random
 import shutil
@@ -10,20 +12,24 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nb2ddp import __version__, convert_file
+from nb2ddp import __version__, convert_file, convert_source
 from nb2ddp.project.merge import merge
 from nb2ddp.script import stamp
 from tests.checkout import git
 from tests.command import Command, files
-from tests.notebooks import CELLS, markdown, write
+from tests.notebooks import CELLS, code, markdown, write
 
 #: How many random pairs of an edit and a change are merged; the full measurement takes 1,000.
 PAIRS = int(os.environ.get("NB2DDP_TEST_MERGES", "60"))
+#: How many of them with notebooks that are converted; the full measurement takes 1,000.
+CONVERSIONS = int(os.environ.get("NB2DDP_TEST_MERGED_CONVERSIONS", "10"))
+NOTEBOOKS = sorted((Path(__file__).parents[2] / "fixtures" / "notebooks").glob("*.ipynb"))
 #: How often a merging run is killed.
 KILLS = int(os.environ.get("NB2DDP_TEST_KILLS", "6"))
 EDIT = ("per_device_train_batch_size = per_device_batch", "per_device_train_batch_size = 1  # mine")
@@ -406,6 +412,48 @@ def test_merges_as_git_does(tmp_path: Path) -> None:
             assert stamp.unsigned(merged.text) == by_git.stdout
         apart += bool(merged.conflicts) != bool(by_git.returncode)
     assert apart <= PAIRS / 20
+
+
+def converted(notebook: dict[str, Any]) -> str:
+    return convert_source(json.dumps(notebook)).files["train.py"]
+
+
+def with_changes(notebook: dict[str, Any], choose: random.Random) -> dict[str, Any]:
+    """A notebook with up to three cells that are new, changed or gone."""
+    cells = copy.deepcopy(notebook["cells"])
+    for _ in range(choose.randint(1, 3)):
+        place, word = choose.randrange(len(cells)), f"new_{choose.randrange(10**9)}"
+        kind = choose.choice(["code", "text", "change", "remove"])
+        if kind == "code":
+            cells.insert(place, code(f"{word} = 1"))
+        elif kind == "text":
+            cells.insert(place, markdown(f"# {word}"))
+        elif kind == "remove" and cells[place]["cell_type"] == "markdown":
+            del cells[place]
+        else:
+            cells[place]["source"] = "".join(cells[place]["source"]) + f"\n# {word}"
+    return {**notebook, "cells": cells}
+
+
+def test_no_edit_is_lost_between_conversions() -> None:
+    """A line that a person adds anywhere in a script is in what becomes of it, or is shown as a conflict; so is all
+    that is new in the notebook."""
+    conflicts = 0
+    for number in range(CONVERSIONS):
+        choose = random.Random(number)
+        notebook = json.loads(choose.choice(NOTEBOOKS).read_text(encoding="utf-8"))
+        base, new = converted(notebook), converted(with_changes(notebook, choose))
+        lines = base.split("\n")
+        lines.insert(choose.randrange(1, len(lines)), "# mine")
+        merged = merge(base, "\n".join(lines), new)
+        if merged.conflicts:
+            conflicts += 1
+            assert any("\n# mine\n" in conflict.text for conflict in merged.conflicts)
+        else:
+            assert [line for line in merged.text.split("\n") if line != "# mine"] == new.split("\n")
+            assert merged.text.count("\n# mine\n") == 1
+    print(f"{CONVERSIONS} pairs, {conflicts} in conflict, no edit lost")
+    assert conflicts <= 1 + CONVERSIONS / 10
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals are those of POSIX")

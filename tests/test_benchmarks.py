@@ -130,8 +130,9 @@ def test_results_are_added_and_read_back(tmp_path: Path) -> None:
     assert "3.0000 to 2.0000" in results.summary(found["b/converted/1"])
 
 
-def test_the_page_shows_the_results() -> None:
-    page = report.PAGE.read_text(encoding="utf-8")
-    assert report.fill(page, results.read(report.RESULTS)) == page, "stale: python -m benchmarks.gpu.report"
-    with pytest.raises(ValueError, match="no place for the table speed"):
-        report.fill("", {})
+@pytest.mark.parametrize("page", report.PAGES, ids=lambda page: page.name)
+def test_a_page_shows_the_results(page: Path) -> None:
+    text, tables = page.read_text(encoding="utf-8"), report.PAGES[page]
+    assert report.fill(text, results.read(report.RESULTS), tables) == text, "stale: python -m benchmarks.gpu.report"
+    with pytest.raises(ValueError, match="no place for the table"):
+        report.fill("", {}, tables)

@@ -1,6 +1,6 @@
-"""Write the tables of docs/performance.md from the results: `python -m benchmarks.gpu.report [--check]`.
+"""Write the tables of docs/performance.md and README.md from the results: `python -m benchmarks.gpu.report [--check]`.
 
-Each table stands between `<!-- NAME -->` and `<!-- end -->`; all else on the page is left alone.
+Each table stands between `<!-- NAME -->` and `<!-- end -->`; all else on a page is left alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from benchmarks.gpu.results import Facts, difference, outside, read, step_time
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "gpu.json"
-PAGE = ROOT / "docs" / "performance.md"
+PAGE, README = ROOT / "docs" / "performance.md", ROOT / "README.md"
 GIB = 2**30
 SPLITS, MEMORY = (ROOT / "benchmarks" / "results" / f"{name}.json" for name in ("splits", "memory"))
 T4, H200 = 15.8e9, 150.1e9  # bytes that torch reports as `total_memory`
@@ -268,6 +268,57 @@ def kept(_: Runs) -> str:
     return table(["model", "rows x tokens", "kept, GiB", "estimate, GiB"], rows)
 
 
+def span(values: Iterable[float], form: str) -> str:
+    """The lowest and the highest of some values."""
+    shown = [format(value, form) for value in sorted(values)]
+    return " to ".join(dict.fromkeys([*shown[:1], *shown[-1:]])) or "not measured"
+
+
+def suited(title: str) -> Iterator[float]:
+    """How many times as fast one GPU is with the per-device batch that suits it as with the notebook's."""
+    for run in beside():
+        plain = run["split"] == "gpu" and run["gpus"] == 1 and not run["exit_code"] and not run["profile_only"]
+        base = notebook_on_one(run) if plain and run["title"].startswith(title) else None
+        if base and "checkpointing" not in run["title"]:
+            yield base["median"] / run["median"]
+
+
+def same_batch(one: Facts, four: Facts) -> str:
+    """The samples of a step on four GPUs, and whether they are those of one."""
+    samples = samples_a_step(four, 4)
+    return f"{samples}, {'as' if samples == samples_a_step(one, 1) else 'NOT as'} on one"
+
+
+def measured(runs: Runs) -> str:
+    """What a reader of the README is to know, of two sizes of model."""
+    columns = []
+    for name, size in (("sft_3b", "3.2B"), ("sft_8b", "8.0B")):
+        one, four, by_hand, exported = (
+            [trained(runs, Job(name, variant, gpus, again)) for again in range(len(MACHINES))]
+            for variant, gpus in (("converted", 1), ("converted", 4), ("handwritten", 4), ("exported", 4))
+        )
+        pairs = [(a, b) for a, b in zip(one, four, strict=True) if a and b]
+        rivals = [(a, b) for a, b in zip(four, by_hand, strict=True) if a and b]
+        multiplied = {str(samples_a_step(run, 4)) for run in exported if run}
+        columns.append(
+            [
+                f"{span((step_time(a) / step_time(b) for a, b in pairs), '.2f')} times as fast",
+                f"{span(suited(f'4-bit LoRA, {size}'), '.2f')} times as fast",
+                f"{span((rate(a, 4) / rate(b, 4) for a, b in rivals), '.2f')} times as fast",
+                f"{apart(pairs)} at most ({apart(itertools.combinations(one, 2))})",
+                ", ".join([*sorted({same_batch(a, b) for a, b in pairs}), *(f"exported {m}" for m in multiplied)]),
+            ]
+        )
+    subjects = [
+        "four GPUs, against one",
+        "one GPU with the per-device batch that suits it, against the notebook's (rows of 450 and 2,048 tokens)",
+        "four GPUs, against transformers, PEFT and TRL by hand",
+        "losses of 30 steps, four GPUs' against one's (one's against its own on another machine)",
+        "samples a step on four GPUs (beside the exported notebook's)",
+    ]
+    return table(["4-bit LoRA with Unsloth on H200s", "3.2B", "8.0B"], list(zip(subjects, *columns, strict=True)))
+
+
 TABLES: dict[str, Callable[[Runs], str]] = {
     "speed": speed,
     "rivals": rivals,
@@ -280,13 +331,16 @@ TABLES: dict[str, Callable[[Runs], str]] = {
 }
 
 
-def fill(page: str, runs: Runs) -> str:
-    """The page with its tables made anew.
+PAGES: dict[Path, dict[str, Callable[[Runs], str]]] = {PAGE: TABLES, README: {"measured": measured}}
+
+
+def fill(page: str, runs: Runs, tables: dict[str, Callable[[Runs], str]]) -> str:
+    """A page with its tables made anew.
 
     Raises:
         ValueError: the page has no place for a table.
     """
-    for name, make in TABLES.items():
+    for name, make in tables.items():
         before, found, rest = page.partition(f"<!-- {name} -->\n")
         _, end, after = rest.partition("<!-- end -->")
         if not found or not end:
@@ -299,14 +353,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.report", description="Write the tables.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 where a table is stale")
     options = parser.parse_args()
-    before = PAGE.read_text()
-    after = fill(before, read(RESULTS))
-    if not options.check:
-        PAGE.write_text(after)
-    elif before != after:
-        print(f"{PAGE.name} is stale: python -m benchmarks.gpu.report")
-        return 1
-    return 0
+    code = 0
+    for page, tables in PAGES.items():
+        before = page.read_text(encoding="utf-8")
+        after = fill(before, read(RESULTS), tables)
+        if not options.check:
+            page.write_text(after, encoding="utf-8")
+        elif before != after:
+            print(f"{page.name} is stale: python -m benchmarks.gpu.report")
+            code = 1
+    return code
 
 
 if __name__ == "__main__":

@@ -107,14 +107,15 @@ def _similarity(one: str, other: str) -> float:
 
 
 def _prepared(text: str, numbers: dict[str, str]) -> str:
-    """A text without its signed line, its cells renumbered, and with an end to each, before the blank line."""
+    """A text without its signed line, its cells renumbered, and with an end to each, before a blank line."""
     parts = _HEADER.split(stamp.unsigned(text))
     lines = []
-    for title, code in zip(["", *parts[1::2]], parts[::2], strict=True):
+    for place, (title, code) in enumerate(zip(["", *parts[1::2]], parts[::2], strict=True), start=1):
         kind, _, number = title.rpartition(" ")
         new = f"{kind} {numbers.get(number, number)}" if kind == "Cell" else title
         core = code.rstrip("\n")
-        lines += [f"# %% {new}" if title else "", core, "\n", _END.format(new), code[len(core) + 1 :]]
+        blank = code[len(core) + 1 :] or ("\n" if place < len(parts[::2]) else "")  # which a person may have used up
+        lines += [f"# %% {new}" if title else "", core, "\n", _END.format(new), blank]
     return "".join(lines)
 
 

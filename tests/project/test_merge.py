@@ -450,7 +450,9 @@ def test_no_edit_is_lost_between_conversions() -> None:
             conflicts += 1
             assert any("\n# mine\n" in conflict.text for conflict in merged.conflicts)
         else:
-            assert [line for line in merged.text.split("\n") if line != "# mine"] == new.split("\n")
+            assert [line for line in merged.text.split("\n") if line not in ("", "# mine")] == [
+                *filter(None, new.split("\n"))
+            ]
             assert merged.text.count("\n# mine\n") == 1
     print(f"{CONVERSIONS} pairs, {conflicts} in conflict, no edit lost")
     assert conflicts <= 1 + CONVERSIONS / 10

@@ -11,12 +11,14 @@ import libcst as cst
 from nb2ddp.facts.effects import Does
 from nb2ddp.facts.execution import Execution
 from nb2ddp.syntax.edits import Edit, InsertBefore
-from nb2ddp.syntax.tree import argument, small_statements
+from nb2ddp.syntax.tree import argument, keyword, small_statements
 
 #: IPython's own function, under each of its full names.
 DISPLAY = frozenset(
     {"display", "IPython.display.display", "IPython.core.display.display", "IPython.core.display_functions.display"}
 )
+#: What runs more than once.
+_REPEATED = (cst.For, cst.While, cst.FunctionDef)
 _PYPLOT_SHOW = frozenset({"matplotlib.pyplot.show", "pylab.show"})
 _SOUND = re.compile(r"IPython\.(core|lib)?\.?display\.Audio")
 _IMAGE_NAME = re.compile(r"(\w*_)?(image|img|picture|photo)(_?\d+)?")
@@ -51,19 +53,27 @@ class Drawing:
     number: int
 
     def code(self, execution: Execution) -> tuple[str, tuple[Edit, ...]]:
-        """The statements that keep it in a file (none for a file that is there), and an edit that they rely on."""
+        """The statements that keep it in a file (none for a file that is there), and edits that they rely on."""
         tree = execution.tree
         stem, suffix, method = _FILES[self.library]
-        stem, edits, file = f"{stem}_{self.number}", tuple[Edit, ...](), f'"{stem}_{self.number}.{suffix}"'
-        if any(isinstance(above, (cst.For, cst.While, cst.FunctionDef)) for above in tree.ancestors(self.statement)):
-            counter = execution.source.name(f"{stem}_files")
-            file = f'f"{stem}_{{next({counter})}}.{suffix}"'
-            counts = f"import itertools\n\n{counter} = itertools.count(1)"
-            edits = (InsertBefore(tree.top_statement(self.statement), counts),)
+        stem, standard, needs, file = f"{stem}_{self.number}", "", list[str](), f'"{stem}_{self.number}.{suffix}"'
+        if any(isinstance(above, _REPEATED) for above in tree.ancestors(self.statement)):
+            count = _counted(execution, self.statement)
+            if not count:
+                counter = execution.source.name(f"{stem}_files")
+                standard, needs, count = "import itertools\n", [f"{counter} = itertools.count(1)"], f"next({counter})"
+            file = f'f"{stem}_{{{count}}}.{suffix}"'
         if self.library == "audio":
-            code = _sound(execution, self.value, file)
-            return code, edits if code else ()
-        return f"{tree.text(self.value)}.{method}({file})", edits
+            imports, code = _sound(execution, self.value, file)
+            standard, needs = standard + "".join(imports[:1]), [*imports[1:], *needs]
+        else:
+            code = f"{tree.text(self.value)}.{method}({file})"
+        above, top = "\n\n".join(filter(None, [standard.rstrip(), *needs])), tree.top_statement(self.statement)
+        if not code or not above:
+            return code, ()
+        if tree.statement(self.statement) is top:
+            return f"{above}\n\n{code}", ()
+        return code, (InsertBefore(top, above if above.endswith(")") else f"{above}\n"),)
 
 
 def drawings(execution: Execution) -> dict[cst.Expr, Drawing]:
@@ -102,7 +112,7 @@ def _shown(execution: Execution, value: cst.BaseExpression, *, named: bool) -> t
     """The library of a value that is drawn: by what made it or, where `named`, by a name that says so."""
     tree = execution.tree
     made = _made_by(execution, value)
-    if _SOUND.fullmatch(made):
+    if _SOUND.fullmatch(made) or _is_player(value, made):
         return ("audio", value) if isinstance(value, cst.Call) else None
     if _FIGURE_CALL.fullmatch(made):
         return "figure", value
@@ -112,6 +122,11 @@ def _shown(execution: Execution, value: cst.BaseExpression, *, named: bool) -> t
     last = tree.literal(key.value) if isinstance(key, cst.Index) else getattr(value, "value", None)
     says = named and isinstance(last, str) and isinstance(value, (cst.Name, cst.Subscript))
     return ("image", value) if _IMAGE_CALL.fullmatch(made) or (says and _IMAGE_NAME.fullmatch(str(last))) else None
+
+
+def _is_player(value: cst.BaseExpression, made: str) -> bool:
+    """True for `Audio(samples, rate = 24000)` of an `Audio` that only IPython's can be, whatever is imported so."""
+    return isinstance(value, cst.Call) and made in ("Audio", "datasets.Audio") and keyword(value, "rate") is not None
 
 
 def _made_by(execution: Execution, value: cst.BaseExpression) -> str:
@@ -129,23 +144,44 @@ def _made_by(execution: Execution, value: cst.BaseExpression) -> str:
     return tree.qualified(made.func) if isinstance(made, cst.Call) else ""
 
 
-def _sound(execution: Execution, player: cst.BaseExpression, file: str) -> str:
-    """Write what `Audio(samples, rate = 24000)` plays, as it does: scaled to the loudest sample."""
+def _counted(execution: Execution, statement: cst.Expr) -> str:
+    """The name that counts the only loop around a statement; empty where none does."""
+    tree = execution.tree
+    loop, *more = (above for above in tree.ancestors(statement) if isinstance(above, _REPEATED))
+    if more or not isinstance(loop, cst.For) or not isinstance(loop.iter, cst.Call):
+        return ""
+    target: cst.CSTNode = loop.target
+    if tree.qualified(loop.iter.func) == "enumerate" and isinstance(target, cst.Tuple):
+        target = target.elements[0].value
+    elif tree.qualified(loop.iter.func) != "range":
+        return ""
+    if not isinstance(target, cst.Name):
+        return ""
+    start, end = tree.span(loop)
+    return target.value if sum(start <= each.offset < end for each in tree.bindings(target.value, loop)) == 1 else ""
+
+
+def _sound(execution: Execution, player: cst.BaseExpression, file: str) -> tuple[list[str], str]:
+    """Imports, and lines that write what `Audio(samples, rate = 24000)` plays: as the notebook writes it elsewhere,
+    else as IPython plays it, scaled to the loudest sample."""
     tree = execution.tree
     call = cst.ensure_type(player, cst.Call)
     samples, rate = argument(call, "data", 0), argument(call, "rate", 4)
     if samples is None or rate is None or isinstance(tree.value(samples.value), cst.SimpleString):
-        return ""  # it plays a file that is there
+        return [], ""  # it plays a file that is there
     if _is_written(execution, player, tree.text(samples.value)) or len(small_statements(tree.statement(player))) != 1:
-        return ""
+        return [], ""
+    for written in execution.calls("soundfile.write"):
+        if len(written.args) > 1 and tree.text(written.args[1].value) == tree.text(samples.value):
+            return [], f"{tree.text(written.func)}({file}, {tree.text(samples.value)}, {tree.text(rate.value)})"
     numpy = next((name for name in ("np", "numpy") if _is_numpy(execution, name, player)), "")
-    imports = "import wave\n" + ("" if numpy else "\nimport numpy as np\n")
     waveform, opened = execution.source.name("waveform"), execution.source.name("file")
     return (
-        f"{imports}\n{waveform} = {numpy or 'np'}.asarray({tree.text(samples.value)}, dtype=float)\n"
+        ["import wave\n", "" if numpy else "import numpy as np"],
+        f"{waveform} = {numpy or 'np'}.asarray({tree.text(samples.value)}, dtype=float)\n"
         f'with wave.open({file}, "wb") as {opened}:\n'
         f'    {opened}.setparams((1, 2, {tree.text(rate.value)}, 0, "NONE", ""))\n'
-        f'    {opened}.writeframes(({waveform} / abs({waveform}).max() * 32767).astype("<i2").tobytes())'
+        f'    {opened}.writeframes(({waveform} / abs({waveform}).max() * 32767).astype("<i2").tobytes())',
     )
 
 
@@ -155,13 +191,13 @@ def _is_numpy(execution: Execution, name: str, place: cst.CSTNode) -> bool:
 
 
 def _is_written(execution: Execution, place: cst.CSTNode, text: str) -> bool:
-    """True where the same cell writes the same to a file of its own, which nothing else writes over."""
+    """True where the same cell writes the same to a file of its own, which nothing writes over later."""
     tree = execution.tree
     cell = execution.source.cell_at(tree.start(place)).number
     writing = [call for call in execution.calls(does=Does.WRITE) if call.args]
     files = [tree.text(call.args[0].value) for call in writing]
     return any(
-        text in [tree.text(each.value) for each in call.args] and files.count(file) == 1
-        for call, file in zip(writing, files, strict=True)
+        text in [tree.text(each.value) for each in call.args] and file not in files[at:]
+        for at, (call, file) in enumerate(zip(writing, files, strict=True), start=1)
         if execution.source.cell_at(tree.start(call)).number == cell
     )

@@ -136,13 +136,12 @@ scan.save("image_1.png")
 row["image"].save("image_2.png")
 # %%
 import itertools
+import wave
+
+import numpy as np
 
 audio_1_files = itertools.count(1)
 for text in texts:
-    import wave
-
-    import numpy as np
-
     waveform = np.asarray(speak(text), dtype=float)
     with wave.open(f"audio_1_{next(audio_1_files)}.wav", "wb") as file:
         file.setparams((1, 2, 24000, 0, "NONE", ""))
@@ -159,8 +158,8 @@ sf.write("speech.wav", audio, 24000)
 display(Audio(audio, rate = 24000))
 # %%
 sf.write("speech.wav", audio, 24000)
+display(Audio(audio, rate = 24000))
 # %%
-sf.write("song.wav", song, 24000)
 display(Audio(song, rate = 24000))
 """,
             """\
@@ -169,16 +168,39 @@ import soundfile as sf
 from IPython.display import Audio, display
 trainer.train()
 sf.write("speech.wav", audio, 24000)
-import wave
-
-waveform = np.asarray(audio, dtype=float)
-with wave.open("audio_1.wav", "wb") as file:
-    file.setparams((1, 2, 24000, 0, "NONE", ""))
-    file.writeframes((waveform / abs(waveform).max() * 32767).astype("<i2").tobytes())
+sf.write("audio_1.wav", audio, 24000)
 # %%
 sf.write("speech.wav", audio, 24000)
 # %%
-sf.write("song.wav", song, 24000)
+import wave
+
+waveform = np.asarray(song, dtype=float)
+with wave.open("audio_3.wav", "wb") as file:
+    file.setparams((1, 2, 24000, 0, "NONE", ""))
+    file.writeframes((waveform / abs(waveform).max() * 32767).astype("<i2").tobytes())
+""",
+        ),
+        Example(
+            """\
+from datasets import Audio
+trainer.train()
+for n, text in enumerate(texts):
+    if text:
+        display(Audio(speak(text), rate = 24000))
+""",
+            """\
+from datasets import Audio
+trainer.train()
+import wave
+
+import numpy as np
+
+for n, text in enumerate(texts):
+    if text:
+        waveform = np.asarray(speak(text), dtype=float)
+        with wave.open(f"audio_1_{n}.wav", "wb") as file:
+            file.setparams((1, 2, 24000, 0, "NONE", ""))
+            file.writeframes((waveform / abs(waveform).max() * 32767).astype("<i2").tobytes())
 """,
         ),
         Example(

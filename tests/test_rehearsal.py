@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -16,6 +17,7 @@ from nb2ddp.__main__ import main
 from nb2ddp.rehearsal import report
 from nb2ddp.rehearsal.hub import DataHints, Hub
 from nb2ddp.rehearsal.plan import Plan, PlanError, read
+from nb2ddp.rehearsal.rehearse import _build
 from nb2ddp.rehearsal.run import Rank, Run, environment, launched
 from nb2ddp.rehearsal.stage import rows
 from nb2ddp.rehearsal.stage.files import Tables
@@ -271,6 +273,38 @@ def test_faults_are_changes_to_scripts_that_are_read(tmp_path: Path) -> None:
     for name, fault in FAULTS.items():
         (tmp_path / f"{name}.py").write_text(fault.text())
         assert fault.line in read(tmp_path / f"{name}.py").text
+
+
+def test_a_hub_that_is_slow_is_asked_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    class Slow:
+        """Builds as long as it may ask the hub."""
+
+        def start(self, *_: str, environment: dict[str, str], **__: Any) -> subprocess.Popen[bytes]:
+            asked.append(environment.get("HF_HUB_OFFLINE"))
+            return subprocess.Popen(["true"] if asked[-1] else ["sleep", "100"], start_new_session=True)
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr("nb2ddp.rehearsal.rehearse._SECONDS", 0.1)
+    environ: dict[str, str] = {}
+    assert _build(Slow(), tmp_path, environ, {}) == ""
+    assert _build(Slow(), tmp_path, environ, {}) == ""
+    assert asked == [None, "1", "1"]
+
+
+def test_what_is_real_is_said() -> None:
+    run = Run((rank(*trained([["a"]])),), 1.0, "")
+    loads = {("models", "me/a"): "", ("models", "me/b"): "", ("datasets", "me/c"): ""}
+    origins = {"me/a": "hub", "me/b": "cache", "me/c": "stand-in"}
+    judged = judge(PLAN, run, run, loads, origins)
+    told = "\n".join(report.text_lines(judged))
+    assert (
+        "  models: me/a (real, made small), me/b (real, from the cache, made small)\n  data sets: me/c (a stand-in)"
+        in told
+    )
+    assert json.loads(report.as_json(judged))["origins"] == origins
 
 
 @pytest.mark.parametrize("kind", ["csv", "json", "jsonl"])

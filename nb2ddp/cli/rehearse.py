@@ -35,14 +35,16 @@ It runs the script: see docs/rehearsal.md for what that is protected from.
 @click.option("--report", type=click.Path(path_type=Path, dir_okay=False), help="Also write it as a page of HTML.")
 @click.option("--keep", type=click.Path(path_type=Path), help="A new folder in which everything about the runs stays.")
 @click.option("--hub", type=click.Path(path_type=Path), help="A folder of stand-in models and data sets to use again.")
+@click.option("--offline", is_flag=True, help="Do not ask the hub: stand-ins only, and what the cache has.")
 @click.option("--trust", is_flag=True, help="Let the script start programs, reach the network and write anywhere.")
 @click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
 @click.pass_context
 def rehearse(ctx: click.Context, /, path: Path, **options: Any) -> None:
     """Train SCRIPT with small stand-ins on the CPU, as one process and as several, and compare.
 
-    SCRIPT is a Python file, or a notebook, which is converted first. Models and data sets are replaced by small random
-    ones; nothing is downloaded, pushed or logged in to.
+    SCRIPT is a Python file, or a notebook, which is converted first. Models are replaced by small random ones, with the
+    configuration and tokenizer of the real ones where the hub has them; data sets by their first rows, or by made-up
+    ones. No weights are downloaded, nothing is pushed or logged in to.
     """
     ctx.exit(run(path, **options))
 

@@ -89,6 +89,11 @@ class Hub:
         folder, self.offered[kind, name] = self._built(kind, name)
         return folder if folder.is_dir() else None
 
+    @property
+    def origins(self) -> dict[str, str]:
+        """Where the offered repositories come from, by id: "hub", "cache" (the real one, made small) or "stand-in"."""
+        return {name: origin_of(self._built(kind, name)[0]) for kind, name in self.offered}
+
     def _built(self, kind: str, name: str) -> tuple[Path, str]:
         """The folder of a repository, and what went wrong when it was built."""
         hints = self.hints.get(name) or self.hints.get("", DataHints())
@@ -109,6 +114,12 @@ class Hub:
             return str(error)
         finally:
             self.is_building = False
+
+
+def origin_of(folder: Path) -> str:
+    """What `stage/build.py` says of a repository that it has made."""
+    said = Path(f"{folder}.origin")
+    return said.read_text() if said.exists() else "stand-in"
 
 
 def _is_offered(kind: str, name: str, hints: Mapping[str, DataHints]) -> bool:

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
+import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from nb2ddp.rehearsal import upstream
 from nb2ddp.rehearsal.hub import Hub
 from nb2ddp.rehearsal.plan import Plan
 from nb2ddp.rehearsal.processes import Starter, starter
 from nb2ddp.rehearsal.run import Run, environment, run
 from nb2ddp.rehearsal.verdict import Verdict, judge
+
+_SECONDS = 60.0  # that the real hub and a process have for one repository
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,7 @@ class Options:
         trust: let the script start programs, reach the network and write where it wants.
         keep: a new folder in which everything stays, or None.
         hub: a folder of stand-ins that is used again, or None for a fresh one.
+        offline: do not ask the real hub for configurations, tokenizers and rows.
     """
 
     processes: int = 2
@@ -40,6 +47,7 @@ class Options:
     trust: bool = False
     keep: Path | None = None
     hub: Path | None = None
+    offline: bool = False
 
 
 def rehearse(plan: Plan, options: Options, tell: Callable[[str], None] = lambda _: None) -> Verdict:
@@ -51,7 +59,7 @@ def rehearse(plan: Plan, options: Options, tell: Callable[[str], None] = lambda 
         tell: called with what happens, now and then.
     """
     with _folder(options.keep) as root, _starters(plan, root) as starters:
-        builder = environment(plan, root, hub="", settings={}) | {"HF_HUB_OFFLINE": "1"}
+        builder = environment(plan, root, hub="", settings={}) | upstream.environment(offline=options.offline)
         hub = Hub(options.hub or root / "hub", partial(_build, starters[-1], root / "tmp", builder), plan.data)
         hub.prepare(plan.models, tuple(filter(None, plan.data)))
         try:
@@ -77,7 +85,7 @@ def rehearse(plan: Plan, options: Options, tell: Callable[[str], None] = lambda 
                     break
         finally:
             hub.close()
-        return judge(plan, runs[0], runs[-1], hub.offered, trust=options.trust)
+        return judge(plan, runs[0], runs[-1], hub.offered, hub.origins, trust=options.trust)
 
 
 @contextlib.contextmanager
@@ -94,11 +102,22 @@ def _starters(plan: Plan, root: Path) -> Iterator[list[Starter]]:
             each.close()
 
 
-def _build(starter: Starter, folder: Path, environ: Mapping[str, str], request: dict[str, Any]) -> str:
-    """Let a process build a repository of the hub; say what went wrong."""
+def _build(starter: Starter, folder: Path, environ: dict[str, str], request: dict[str, Any]) -> str:
+    """Let a process build a repository of the hub; say what went wrong.
+
+    The real hub is asked no more once that took too long.
+    """
     with tempfile.TemporaryDirectory(dir=folder) as own:
         said = Path(own, "build")
         process = starter.start("build", json.dumps(request), environment=environ, folder=folder, said=said)
+        end = time.monotonic() + (_SECONDS if "HF_HUB_OFFLINE" not in environ else math.inf)
+        while process.poll() is None:
+            if time.monotonic() > end:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                environ["HF_HUB_OFFLINE"] = "1"
+                return _build(starter, folder, environ, request)
+            time.sleep(0.05)
         if not process.wait():
             return ""
         return said.with_suffix(".err").read_text(encoding="utf-8", errors="replace").strip().split("\n")[-1] or "?"

@@ -10,6 +10,7 @@ from typing import Any
 from nb2ddp.rehearsal.verdict import Place, Row, State, Verdict
 
 _MOST = 6  # lines that are shown of one fault
+_ORIGINS = {"hub": "real, made small", "cache": "real, from the cache, made small", "stand-in": "a stand-in"}
 _MARKS = {State.GOOD: "✓", State.NOTE: "·", State.FAULT: "✗", State.UNKNOWN: "?"}
 
 
@@ -40,10 +41,17 @@ def text_lines(verdict: Verdict) -> Iterator[str]:
         if row.state is State.FAULT:
             yield from _where(verdict, row)
     yield ""
-    yield from (f"  {kind}: {', '.join(names)}" for kind, names in verdict.needs.items())
+    yield from (f"  {line}" for line in _needs(verdict))
     yield from (f"  {note}" for note in verdict.notes)
     if plan.unsloth:
         yield f"  Unsloth: {'its own CPU backend' if plan.unsloth == 'real' else 'a stand-in on transformers and PEFT'}"
+
+
+def _needs(verdict: Verdict) -> Iterator[str]:
+    """What the script needs, a line for each kind; of models and data sets, what of them was the real one's."""
+    for kind, names in verdict.needs.items():
+        told = (f"{name} ({_ORIGINS[verdict.origins[name]]})" if name in verdict.origins else name for name in names)
+        yield f"{kind}: {', '.join(told)}"
 
 
 def _where(verdict: Verdict, row: Row) -> Iterator[str]:
@@ -82,6 +90,7 @@ def as_data(verdict: Verdict) -> dict[str, Any]:
             }
             for row in verdict.rows
         ],
+        "origins": dict(verdict.origins),
         "needs": {kind: list(names) for kind, names in verdict.needs.items()},
         "notes": list(verdict.notes),
         "seconds": [round(verdict.alone.seconds, 1), round(verdict.job.seconds, 1)],
@@ -119,7 +128,7 @@ def as_page(verdict: Verdict) -> str:
         )
         mark = f'<td class="{row.state.value}">{_MARKS[row.state]}</td>'
         rows.append(f"<tr>{mark}<td>{escape(row.asked)}</td><td>{escape(row.measured)}{places}</td></tr>")
-    told = [*(f"{kind}: {', '.join(names)}" for kind, names in verdict.needs.items()), *verdict.notes]
+    told = [*_needs(verdict), *verdict.notes]
     return _PAGE.format(
         title=escape(f"{verdict.plan.name}, rehearsed"),
         kind="good" if verdict.code == 0 else "fault",

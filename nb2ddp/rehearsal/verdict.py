@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from itertools import zip_longest
 from typing import Any
@@ -67,6 +67,7 @@ class Verdict:
         obstacle: why it could not be rehearsed, or None.
         needs: what the script asked of its surroundings: a kind, and what.
         notes: what was not done, or done by a stand-in.
+        origins: of each model and data set: "hub" or "cache" (its own configuration, tokenizer or rows), or "stand-in".
     """
 
     plan: Plan
@@ -76,6 +77,7 @@ class Verdict:
     obstacle: Place | None
     needs: dict[str, tuple[str, ...]]
     notes: tuple[str, ...]
+    origins: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def faults(self) -> list[Row]:
@@ -93,6 +95,7 @@ def judge(
     alone: Run,
     job: Run,
     loads: Mapping[tuple[str, str], str] | None = None,
+    origins: Mapping[str, str] | None = None,
     *,
     trust: bool = False,
 ) -> Verdict:
@@ -103,13 +106,15 @@ def judge(
         alone: its run as one process.
         job: its run as several; the same run where the first one did not end.
         loads: what was asked of the hub, "models" or "datasets" and an id, and why it could not be made, or "".
+        origins: where what was made for them comes from, by id: "hub", "cache" or "stand-in".
         trust: programs were started, so that what they cost is the script's own matter.
     """
     both = Both(plan, alone, job)
     rows = tuple(Row(asked, *answer(both)) for asked, answer in QUESTIONS)
     asked = loads or {}
     obstacle = _obstacle(both, {name: why for (_, name), why in asked.items() if why})
-    return Verdict(plan, alone, job, rows, obstacle, _needs(both, asked), tuple(_notes(both, trust)))
+    needs, notes = _needs(both, asked), tuple(_notes(both, trust))
+    return Verdict(plan, alone, job, rows, obstacle, needs, notes, dict(origins or {}))
 
 
 @dataclass(frozen=True)

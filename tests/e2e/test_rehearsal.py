@@ -40,7 +40,7 @@ def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", GOOD)
 def test_no_false_alarm(name: str, stand_ins: Path) -> None:
-    verdict = rehearse(read(FOLDER / f"{name}.py"), Options(hub=stand_ins))
+    verdict = rehearse(read(FOLDER / f"{name}.py"), Options(hub=stand_ins, offline=True))
     assert verdict.code == 0, "\n".join(report.text_lines(verdict))
 
 
@@ -54,7 +54,7 @@ def test_fault_is_named_at_its_line(name: str, stand_ins: Path, tmp_path: Path) 
     script = tmp_path / f"{name}.py"
     script.write_text(fault.text())
     plan = read(script)
-    verdict = rehearse(plan, Options(hub=stand_ins, limit=150))
+    verdict = rehearse(plan, Options(hub=stand_ins, offline=True, limit=150))
     named = [plan.source(place.line) for row in verdict.faults if row.asked in fault.asked for place in row.places]
     assert verdict.code == 1
     assert any(fault.line in line for line in named), "\n".join(report.text_lines(verdict))
@@ -62,7 +62,7 @@ def test_fault_is_named_at_its_line(name: str, stand_ins: Path, tmp_path: Path) 
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
 def test_nothing_is_left_behind(end: signal.Signals, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "nb2ddp", "rehearse", str(FOLDER / "train.py")]
+    command = [sys.executable, "-m", "nb2ddp", "rehearse", "--offline", str(FOLDER / "train.py")]
     job = subprocess.Popen(command, env={**os.environ, "TMPDIR": str(tmp_path)}, start_new_session=True)
     deadline = time.monotonic() + 120
     while not list(tmp_path.glob("nb2ddp-rehearsal-*/one/logs/0.jsonl")):

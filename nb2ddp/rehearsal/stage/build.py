@@ -3,26 +3,47 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 
 def build(request: dict[str, Any]) -> None:
-    """Make the repository of a request in its folder, all of it or nothing."""
-    from . import models, rows
+    """Make the repository of a request in its folder, all of it or nothing; `FOLDER.origin` says what of it is real.
+
+    That is "hub" or "cache" where the real one was found there, else "stand-in".
+    """
+    from . import real
 
     folder = Path(request["folder"])
-    with tempfile.TemporaryDirectory(dir=folder.parent) as made:
-        if request["type"] == "models":
-            models.build_model(request["name"], Path(made))
-        else:
-            hints = {key: request[key] for key in ("used", "splits", "configs", "rows")}
-            rows.build_dataset(request["name"], Path(made), **hints)
-        Path(made).chmod(0o755)
-        Path(made).rename(folder)
-        Path(made).mkdir()
+    scratch = Path(f"{folder}.part")
+    shutil.rmtree(scratch, ignore_errors=True)  # of one that was stopped
+    made = scratch / "real"
+    made.mkdir(parents=True)
+    try:
+        origin = real.build(request["type"], request["name"], made, **_hints(request))
+    except Exception:  # whatever it is that is not to be had: a stand-in comes in its place
+        origin = "stand-in"
+        made = scratch / origin
+        made.mkdir()
+        _build_stand_in(request, made)
+    Path(f"{folder}.origin").write_text(origin)
+    made.rename(folder)
+    shutil.rmtree(scratch)
+
+
+def _build_stand_in(request: dict[str, Any], folder: Path) -> None:
+    from . import models, rows
+
+    if request["type"] == "models":
+        models.build_model(request["name"], folder)
+    else:
+        rows.build_dataset(request["name"], folder, **_hints(request))
+
+
+def _hints(request: dict[str, Any]) -> dict[str, Any]:
+    return {key: request[key] for key in ("used", "splits", "configs", "rows") if key in request}
 
 
 def main() -> int:

@@ -184,17 +184,17 @@ def build_model(name: str, folder: Path) -> None:
     settings = config(about, words)
     if about.family in ENCODERS:
         model = transformers.AutoModelForMaskedLM.from_config(settings)
-        _describe_encoder(folder)
+        describe_encoder(folder)
     else:
         model = transformers.AutoModelForCausalLM.from_config(settings, dtype=torch.bfloat16)
     model.save_pretrained(folder)
     words.save_pretrained(folder)
     if re.search("embed", name.lower()):
-        _describe_encoder(folder)
+        describe_encoder(folder)
 
 
-def _describe_encoder(folder: Path) -> None:
-    """What sentence-transformers reads: the transformer itself, and the mean of its tokens."""
+def describe_encoder(folder: Path) -> None:
+    """Write what sentence-transformers reads: the transformer itself, and the mean of its tokens."""
     import json
 
     (folder / "1_Pooling").mkdir(parents=True, exist_ok=True)

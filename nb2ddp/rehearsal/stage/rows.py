@@ -146,10 +146,6 @@ def build_dataset(
     import pyarrow.parquet as pq
 
     columns = columns_of(name, used)
-    card = ["---", "configs:"]
-    for configuration in configs:
-        card += [f"- config_name: {configuration}", "  data_files:"]
-        card += [line for split in splits for line in (f"  - split: {split}", f"    path: {split}.parquet")]
     for split in splits:
         rng = random.Random(f"{name} {split}")
         some = {kind: [value(kind, rng) for _ in range(64)] for kind in _HEAVY if kind in columns.values()}
@@ -159,6 +155,15 @@ def build_dataset(
         ]
         table = pa.Table.from_pylist(made)
         pq.write_table(table.replace_schema_metadata(_features(columns)), folder / f"{split}.parquet")
+    write_card(folder, configs, splits)
+
+
+def write_card(folder: Path, configs: list[str], splits: list[str]) -> None:
+    """Write the card of a data set, which says what parquet files hold which split."""
+    card = ["---", "configs:"]
+    for configuration in configs:
+        card += [f"- config_name: {configuration}", "  data_files:"]
+        card += [line for split in splits for line in (f"  - split: {split}", f"    path: {split}.parquet")]
     (folder / "README.md").write_text("\n".join([*card, "---", ""]))
 
 

@@ -1,0 +1,144 @@
+"""What the real hub, or the cache, has of a model or data set is taken, made small; weights are never asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import socket
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import transformers
+from datasets import Dataset, Features, Image, Value, load_dataset
+from huggingface_hub import HfApi
+
+from nb2ddp.rehearsal import upstream
+from nb2ddp.rehearsal.hub import Hub, origin_of
+from nb2ddp.rehearsal.processes import Separate
+from nb2ddp.rehearsal.stage import models, rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.e2e
+
+WORD = "Zedernholz"
+HINTS = {"used": ["text"], "splits": ["train", "dev"], "configs": ["default"], "rows": 200}
+
+
+def publish(request: dict[str, Any]) -> str:
+    """A model of 40 layers whose family its name does not say, or a data set with columns that no stand-in has."""
+    folder = Path(request["folder"])
+    folder.mkdir()
+    if request["type"] == "models":
+        words = models.tokenizer(models.model_of("qwen3"))
+        words.add_tokens([WORD])
+        words.save_pretrained(folder)
+        about = {"num_hidden_layers": 40, "hidden_size": 5120, "vocab_size": 1000}
+        transformers.Qwen3Config(architectures=["Qwen3ForCausalLM"], **about).save_pretrained(folder)
+        (folder / "model.safetensors").write_bytes(b"weights")
+        return ""
+    made = [{"bild": {"bytes": rows.png(random.Random(i)), "path": None}, "frage": str(i)} for i in range(100)]
+    features = Features({"bild": Image(), "frage": Value("string")})
+    Dataset.from_list(made, features=features).to_parquet(folder / "dev.parquet")
+    rows.write_card(folder, ["default"], ["dev"])
+    return ""
+
+
+@pytest.fixture(scope="module")
+def asked() -> list[str]:
+    """The files that the hub was asked for."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory, asked: list[str]) -> Iterator[Hub]:
+    """A hub that is the real one here."""
+    hub = Hub(tmp_path_factory.mktemp("real"), publish)
+    handler: Any = hub._server.RequestHandlerClass
+    original = handler.file
+
+    def file(self: Any, kind: str, name: str, path: str) -> None:
+        asked.append(path)
+        original(self, kind, name, path)
+
+    handler.file = file
+    yield hub
+    hub.close()
+
+
+def made(kind: str, name: str, folder: Path, **environment: str) -> tuple[Path, str]:
+    """What a process builds for a repository, and where it says that it comes from."""
+    target = folder / kind / name.replace("/", "--")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    request = {"type": kind, "name": name, "folder": str(target), **(HINTS if kind == "datasets" else {})}
+    environ = {**os.environ, "HF_HOME": str(folder / "hf"), "REHEARSAL_CACHE": str(folder / "cache"), **environment}
+    said = folder / "build"
+    process = Separate().start("build", json.dumps(request), environment=environ, folder=folder, said=said)
+    assert process.wait() == 0, said.with_suffix(".err").read_text()
+    return target, origin_of(target)
+
+
+def is_small_qwen(folder: Path) -> bool:
+    config = transformers.AutoConfig.from_pretrained(folder)
+    assert (config.num_hidden_layers, config.hidden_size) == (2, 128)
+    return config.model_type == "qwen3" and WORD in transformers.AutoTokenizer.from_pretrained(folder).get_vocab()
+
+
+def test_model_of_the_hub(real: Hub, asked: list[str], tmp_path: Path) -> None:
+    folder, origin = made("models", "me/big", tmp_path, HF_ENDPOINT=real.address)
+    assert origin == "hub"
+    assert is_small_qwen(folder)
+    assert "config.json" in asked
+    assert "model.safetensors" not in asked
+    assert sorted(path.name for path in folder.parent.iterdir()) == ["me--big", "me--big.origin"]
+
+
+def test_model_of_the_cache(real: Hub, tmp_path: Path) -> None:
+    HfApi(endpoint=real.address).snapshot_download("me/big", cache_dir=tmp_path / "cache")
+    folder, origin = made("models", "me/big", tmp_path, HF_HUB_OFFLINE="1")
+    assert origin == "cache"
+    assert is_small_qwen(folder)
+
+
+def test_first_rows_of_the_hub(real: Hub, tmp_path: Path) -> None:
+    folder, origin = made("datasets", "me/pictures", tmp_path, HF_ENDPOINT=real.address)
+    assert origin == "hub"
+    loaded = load_dataset(str(folder), split="dev", cache_dir=str(tmp_path / "loaded"))
+    assert loaded.column_names == ["bild", "frage"]
+    assert loaded["frage"][:65] == [*map(str, range(64)), "0"]
+    assert len(loaded) >= HINTS["rows"]
+    assert loaded[0]["bild"].size == (32, 32)
+
+
+def test_what_the_hub_does_not_have_has_a_stand_in(real: Hub, tmp_path: Path) -> None:
+    folder, origin = made("models", "no-such-model", tmp_path, HF_ENDPOINT=real.address)
+    assert origin == "stand-in"
+    assert transformers.AutoConfig.from_pretrained(folder).model_type == "llama"
+
+
+def test_stand_ins_without_a_network(tmp_path: Path) -> None:
+    _, origin = made("datasets", "me/pictures", tmp_path, HF_HUB_OFFLINE="1")
+    assert origin == "stand-in"
+
+
+def test_hub_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        start = time.monotonic()
+        assert upstream.environment(offline=False)["HF_HUB_OFFLINE"] == "1"
+        assert time.monotonic() - start < 6
+
+
+def test_only_builders_may_ask_the_hub(real: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", real.address)
+    monkeypatch.setenv("HF_TOKEN", "mine")
+    online, offline = (upstream.environment(offline=each) for each in (False, True))
+    assert (online["HF_ENDPOINT"], online["HF_TOKEN"]) == (real.address, "mine")
+    assert "HF_HUB_OFFLINE" not in online
+    assert sorted(offline) == ["HF_HUB_OFFLINE", "REHEARSAL_CACHE"]

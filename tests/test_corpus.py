@@ -207,7 +207,7 @@ def test_every_batch_is_split(path: Path) -> None:
             ast.unparse(keyword(call, "gradient_accumulation_steps")),
         }
         shared = "split_batches" in ast.unparse(keyword(call, "accelerator_config"))  # by accelerate, between processes
-        assert "per_device_batch" in names, f"line {call.lineno}"
+        assert ("shared_batch" if shared else "per_device_batch") in names, f"line {call.lineno}"
         assert shared or "accumulation" in names, f"line {call.lineno}"
 
 

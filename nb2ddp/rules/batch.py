@@ -354,7 +354,9 @@ def _generations(program: Program, call: cst.Call, family: str) -> str:
 def _comment(program: Program, values: list[str], unit: str) -> str:
     if unit == "samples" and all(value.isdigit() for value in values):
         total = int(values[0]) * int(values[1])
-        return f"{total} {'sample' if total == 1 else 'samples'} a step, as in the notebook"
+        if total == 1:
+            return "1 sample a step in the notebook; each process needs one"
+        return f"{total} samples a step, as in the notebook"
     return f"as many {unit} a step as in the notebook"
 
 
@@ -402,6 +404,17 @@ trainer = SFTTrainer(
         max_steps = 60,
     ),
 )
+""",
+        ),
+        Example(
+            """\
+from trl import SFTConfig
+args = SFTConfig(per_device_train_batch_size = 1, gradient_accumulation_steps = 1)
+""",
+            """\
+from trl import SFTConfig
+per_device_batch, accumulation = split_batch(1, 1)  # 1 sample a step in the notebook; each process needs one
+args = SFTConfig(per_device_train_batch_size = per_device_batch, gradient_accumulation_steps = accumulation)
 """,
         ),
         Example(

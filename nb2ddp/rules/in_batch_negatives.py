@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.micro_batch import GATHERING_LOSSES, shares_batches
+from nb2ddp.facts.micro_batch import GATHERING_LOSSES, shares_batches, what_more_samples_mean
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
@@ -20,8 +20,9 @@ _BATCH, _EVAL_BATCH = "per_device_train_batch_size", "per_device_eval_batch_size
 _DEFAULT_BATCH = "8"
 _WHOLE = """\
 {name} = {whole}  # the next multiple of the processes, which share each batch
+print(f"Samples a batch: {{{name}}} ({{{name} // {world_size}}} in each of {{{world_size}}} processes)")
 if {name} != {size} and {is_main_process}:
-    print(f"Batch: {{{name}}}, not the notebook's {shown}; fewer steps an epoch", file=sys.stderr)"""
+    print(f"Batch: {{{name}}}, not the notebook's {shown}; {more_samples}", file=sys.stderr)"""
 _PACKAGE = r"sentence_transformers\.(\w+\.)*"
 #: Losses that compare the samples of one device's batch and cannot gather.
 _LOCAL = re.compile(
@@ -72,11 +73,14 @@ def _share(program: Program, config: cst.Call, many: str) -> Iterator[Finding]:
     size = _size(program, config, _BATCH)
     edits: list[Edit] = []
     if isinstance(tree.scope(config), (cst.Module, cst.FunctionDef)):
-        name = program.name("per_device_batch")
-        shown = size if size.isdigit() else f"{{{size}}}"
-        is_main_process = program.name("is_main_process")
+        name = program.name("shared_batch")
         warning = _WHOLE.format(
-            name=name, whole=_whole(program, size), size=size, shown=shown, is_main_process=is_main_process
+            name=name,
+            whole=_whole(program, size),
+            size=size,
+            shown=size if size.isdigit() else f"{{{size}}}",
+            more_samples=what_more_samples_mean(program.training),
+            **{each: program.name(each) for each in ("is_main_process", "world_size")},
         )
         edits.append(InsertBefore(tree.statement(config), warning))
         edits.append(set_argument(tree, config, _BATCH, name, at_call=True))
@@ -133,11 +137,12 @@ args = SentenceTransformerTrainingArguments(
 """,
             f"""\
 {_ARGUMENTS}loss = MultipleNegativesRankingLoss(model, gather_across_devices=world_size > 1)
-per_device_batch = -(-256 // world_size) * world_size  # the next multiple of the processes, which share each batch
-if per_device_batch != 256 and is_main_process:
-    print(f"Batch: {{per_device_batch}}, not the notebook's 256; fewer steps an epoch", file=sys.stderr)
+shared_batch = -(-256 // world_size) * world_size  # the next multiple of the processes, which share each batch
+print(f"Samples a batch: {{shared_batch}} ({{shared_batch // world_size}} in each of {{world_size}} processes)")
+if shared_batch != 256 and is_main_process:
+    print(f"Batch: {{shared_batch}}, not the notebook's 256; fewer steps an epoch", file=sys.stderr)
 args = SentenceTransformerTrainingArguments(
-    per_device_train_batch_size = per_device_batch,
+    per_device_train_batch_size = shared_batch,
     gradient_accumulation_steps = 2,
     accelerator_config = {{"split_batches": world_size > 1}},
 )

@@ -8,6 +8,7 @@ from typing import Any
 from nb2ddp.facts.environment import Setting, early_settings, uses_unsloth
 from nb2ddp.facts.gpu import gpu
 from nb2ddp.facts.loading import ModelKind
+from nb2ddp.facts.micro_batch import what_more_samples_mean
 from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.randomness import seed
@@ -71,6 +72,7 @@ def setup(program: Program, needs: frozenset[Part], options: Options) -> str:
         grows=Part.GPU_MEMORY in needs and options.per_device_batch_size is None,
         fixed_batch=None if options.per_device_batch_size == "notebook" else options.per_device_batch_size,
         gpu=gpu(program.notebook),
+        more_samples=what_more_samples_mean(program.training),
         **{name: program.name(name) for name in _NAMES},
     ).strip("\n")
 

@@ -226,6 +226,18 @@ class TestSplitForTheGpu:
         split_batch(script(), 3, 150.1)(2, 4)
         assert capsys.readouterr().err == "Global batch: 9, not the notebook's 8; fewer steps an epoch\n"
 
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            ("max_steps = 30", "more samples in as many steps"),
+            ("max_steps = -1", "fewer steps an epoch"),
+            ("max_steps = STEPS", "fewer steps an epoch, or more samples in as many"),
+        ],
+    )
+    def test_what_more_samples_mean(self, arguments: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+        split_batch(script(arguments), 3, 150.1)(2, 4)
+        assert capsys.readouterr().err == f"Global batch: 9, not the notebook's 8; {said}\n"
+
     def test_out_of_memory_names_the_setting(self) -> None:
         import torch
 

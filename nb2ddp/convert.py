@@ -158,13 +158,14 @@ def _convert(notebook: Notebook, script_name: str, options: Options, reference: 
     except NotebookError as error:
         error.line_text = _line_text(notebook, error.location)
         raise
-    packages = _packages(program).files(script_name, notebook.name) if options.requirements else {}
-    files = sign_all({script_name: text, **launch, **packages}, reference, script_name, options)
+    packages = _packages(program)
+    listed = packages.files(script_name, notebook.name) if options.requirements else {}
+    files = sign_all({script_name: text, **launch, **listed}, reference, script_name, options)
     if options.launch.launcher == "notebook":  # it holds the script as it is signed
-        launching = launching_notebook(program, files[script_name], script_name, _packages(program))
+        launching = launching_notebook(program, files[script_name], script_name, packages)
         name = f"{PurePath(script_name).stem}{LAUNCHING}"
         files |= sign_all({name: launching}, reference, script_name, options)
-    return _Done(program, result.needs, Conversion(files, diagnostics))
+    return _Done(program, result.needs, Conversion(files, diagnostics, bool(packages)))
 
 
 def _packages(program: Program) -> Requirements:

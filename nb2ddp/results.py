@@ -106,6 +106,8 @@ class Conversion:
     #: File name to text: the script first, then the launch files beside it.
     files: dict[str, str]
     diagnostics: tuple[Diagnostic, ...]
+    #: The notebook names packages, which a requirements file can hold.
+    packages: bool = False
 
 
 class Status(str, Enum):
@@ -134,6 +136,8 @@ class Result:
     merged: tuple[Path, ...] = ()
     #: The script, or a diff, where that was asked for; what is in conflict where edits could not be merged.
     text: str = ""
+    #: The notebook names packages, which a requirements file can hold.
+    packages: bool = False
 
     @property
     def failure(self) -> Diagnostic | None:

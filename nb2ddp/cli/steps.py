@@ -12,9 +12,6 @@ from nb2ddp.results import Result, Status
 from nb2ddp.script.launch import launch_command
 from nb2ddp.script.packages import GROUPS, file_name, install_command
 
-#: The rule that takes installs out of a script.
-_INSTALLS = "DDP306"
-
 
 def next_steps(jobs: Sequence[Job], results: Sequence[Result]) -> Iterator[str]:
     """What to type next, once scripts were written.
@@ -37,8 +34,8 @@ def _of_one(job: Job, result: Result) -> Iterator[str]:
     installs = [install_command(name, each) for each in GROUPS if job.script.with_name(file_name(name, each)).exists()]
     if job.options.requirements and installs:
         yield f"Install its packages with: {' && '.join(installs)}"
-    elif any(each.code == _INSTALLS for each in result.diagnostics):
-        yield "The notebook installs packages: --requirements writes them beside the script."
+    elif result.packages:
+        yield "The notebook needs packages: --requirements writes them beside the script."
     command = launch_command(job.options.launch, job.script.name)
     folder = "" if job.script.parent == Path() else f" in {shlex.quote(str(job.script.parent))}"
     yield f"Start it{folder} with: {command}"

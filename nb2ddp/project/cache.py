@@ -110,7 +110,8 @@ def _dump(outcome: Conversion | Diagnostic) -> bytes:
     if isinstance(outcome, Diagnostic):
         value: dict[str, Any] = {"failure": asdict(outcome)}
     else:
-        value = {"files": outcome.files, "diagnostics": [asdict(each) for each in outcome.diagnostics]}
+        found = [asdict(each) for each in outcome.diagnostics]
+        value = {"files": outcome.files, "diagnostics": found, "packages": outcome.packages}
     body = json.dumps(value).encode()
     return sha256(body).hexdigest().encode() + b"\n" + body
 
@@ -122,7 +123,7 @@ def _load(entry: bytes) -> Conversion | Diagnostic:
     value: dict[str, Any] = json.loads(body)
     if "failure" in value:
         return _diagnostic(value["failure"])
-    return Conversion(value["files"], tuple(_diagnostic(fields) for fields in value["diagnostics"]))
+    return Conversion(value["files"], tuple(map(_diagnostic, value["diagnostics"])), value["packages"])
 
 
 def _diagnostic(fields: dict[str, Any]) -> Diagnostic:

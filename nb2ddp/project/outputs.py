@@ -123,7 +123,8 @@ def write(job: Job, conversion: Conversion, recall: Recall) -> Result:
     merged = tuple(each.path for each in outputs if each.differs and each.is_edited)
     status = Status.CONVERTED if differing else Status.UNCHANGED
     diagnostics = (*doubts(job, outputs), *conversion.diagnostics)
-    return Result(job.notebook, job.script, status, diagnostics, tuple(reversed(differing)), merged)
+    written = tuple(reversed(differing))
+    return Result(job.notebook, job.script, status, diagnostics, written, merged, packages=conversion.packages)
 
 
 def check(job: Job, conversion: Conversion, recall: Recall) -> Result:

@@ -62,8 +62,8 @@ _IDLE_OPTIONS = frozenset(
 _NEEDED = ("accelerate", "unsloth")
 #: The versions of Python that Unsloth supports.
 _PYTHON = ">=3.10,<3.14"
-#: Packages that only serve to install others, or to show a notebook.
-_INSTALLERS = frozenset({"marimo", "pip", "uv"})
+#: Packages that mostly serve to install others.
+_INSTALLERS = frozenset({"pip", "uv"})
 #: Stands for the number of a cell where a notebook's own header names a package.
 HEADER = 0
 _ARCHIVE = re.compile(r"\.(whl|zip|tar\.gz|tgz|tar\.bz2)(\[[^\]]*\])?$")
@@ -529,10 +529,19 @@ class _Reading:
             self.notes.append((cell, f"not a requirement: {_shown(word)}"))
             return None
         name = canonicalize_name(own.name)
-        if name in _INSTALLERS:
+        if name == "marimo" or (name in _INSTALLERS and not self._is_imported(name)):
             return None
         marker = f"; {own.marker}" if own.marker else ""
         return Package(word, name + marker, cell, pre, upgrade)
+
+    def _is_imported(self, name: str) -> bool:
+        """True where code that stays imports a package."""
+        modules = [(node, alias.evaluated_name) for node in self.tree.of(cst.Import) for alias in node.names]
+        modules += [(node, self.tree.text(node.module)) for node in self.tree.of(cst.ImportFrom) if node.module]
+        return any(
+            module.split(".")[0] == name and self.tree.is_live(node) and not self.program.installs.covers(node)
+            for node, module in modules
+        )
 
     @cached_property
     def _changes_folder(self) -> bool:

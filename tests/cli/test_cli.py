@@ -28,13 +28,30 @@ class TestOneNotebook:
         assert (result.exit_code, result.stdout) == (0, "")
         wrote, summary, packages, start, how_many = result.stderr.splitlines()
         assert wrote == f"wrote {Path('out/train.py')}, {Path('out/accelerate_config.yaml')}"
-        assert packages == "The notebook installs packages: --requirements writes them beside the script."
+        assert packages == "The notebook needs packages: --requirements writes them beside the script."
         assert re.fullmatch(r"1 notebook: 1 converted; 0 errors, 0 warnings, \d+ notes", summary)
         launch = "accelerate launch --config_file accelerate_config.yaml --num_processes 2 train.py"
         assert start == f"Start it in out with: {launch}"
         assert how_many == "That takes 2 GPUs; for another number change --num_processes."
         assert files(tmp_path) == {"a.ipynb", "out/train.py", "out/accelerate_config.yaml"}
         compile((tmp_path / "out/train.py").read_text(), "train.py", "exec")
+
+    @pytest.mark.parametrize(
+        ("first", "needs"),
+        [("!pip install snac", True), ("!pip install -U uv\n!apt install ffmpeg", True), ("", False)],
+    )
+    def test_says_that_packages_are_needed_where_it_could_list_some(
+        self, command: Command, tmp_path: Path, first: str, needs: bool
+    ) -> None:
+        write(tmp_path / "a.ipynb", f"{first}\nimport os", *CELLS[1:])
+        said = "The notebook needs packages" in command("a.ipynb", "train.py").stderr
+        command("a.ipynb", "train.py", "--requirements")
+        assert (said, (tmp_path / "train.requirements.txt").exists()) == (needs, needs)
+
+    def test_says_what_a_header_needs(self, command: Command, tmp_path: Path) -> None:
+        header = '# /// script\n# dependencies = ["unsloth", "jiwer"]\n# ///\n'
+        (tmp_path / "a.py").write_text(f"{header}# %%\n{CELLS[1]}\n# %%\n{CELLS[2]}\n")
+        assert "The notebook needs packages" in command("a.py", "train.py").stderr
 
     def test_a_second_run_touches_nothing(self, command: Command, tmp_path: Path) -> None:
         write(tmp_path / "a.ipynb")

@@ -66,6 +66,14 @@ CASES = {
         "tokenizers>=0.22,<=0.23",
         notes=(COLAB,),
     ),
+    "an installer that the code imports": Case(
+        (
+            'import subprocess, sys\nsubprocess.run([sys.executable, "-m", "pip", "install", "-q", "-U", "uv"])\n'
+            "!pip install pip",
+            "import uv\nfolder = uv.find_uv_bin()\nprint(folder)",
+        ),
+        "uv",
+    ),
     "a name for the test": Case(
         (
             'import sys\nIN_COLAB = "google.colab" in sys.modules\nif IN_COLAB:\n    !pip install a\n'

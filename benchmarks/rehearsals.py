@@ -1,9 +1,11 @@
-"""Rehearse every notebook of a folder, and keep what came out: what stopped is gone on with, by the same command.
+"""Rehearse many notebooks, keep what came out, and tell it in docs/rehearsal.md.
 
-    python -m benchmarks.rehearsals FOLDER [--out benchmarks/results/rehearsals.json] [--every 10] [--again PATTERN]
+    python -m benchmarks.rehearsals notebooks FOLDER [--again PATTERN] [--failed]
+    python -m benchmarks.rehearsals kinds            # those of docs/performance.md, which ran on GPUs
+    python -m benchmarks.rehearsals --page           # the tables of docs/rehearsal.md from what was kept
 
-Each is one call of `nb2ddp rehearse`; its seconds by the wall, and those of the processors that all its processes used.
-Notebooks that train nothing, or that are not converted, are named with the reason.
+What has been kept is not done again, so that the same command goes on where it was stopped. Each rehearsal is one call
+of `nb2ddp rehearse`; its seconds by the wall, and those of the processors that all its processes used.
 """
 
 from __future__ import annotations
@@ -13,45 +15,72 @@ import fnmatch
 import json
 import resource
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-OUT = Path(__file__).parent / "results" / "rehearsals.json"
+import nbformat
+
+from benchmarks.gpu.kinds import KINDS, Job
+from benchmarks.gpu.report import table
+from benchmarks.gpu.scripts import notebook
+from nb2ddp.convert import convert_source
+from nb2ddp.results import NotebookError
+
+ROOT = Path(__file__).resolve().parents[1]
+OUT = ROOT / "benchmarks" / "results" / "rehearsals.json"
+PAGE = ROOT / "docs" / "rehearsal.md"
 LIMIT = 600  # seconds of one rehearsal, after which it counts as failed
+#: What each set is called on the page.
+SETS = {
+    "notebooks": "public notebooks",
+    "variants": "other public notebooks, every tenth",
+    "fixtures": "`fixtures/notebooks`",
+    "kinds": "kinds of [performance.md](performance.md)",
+}
+Result = dict[str, Any]
 
 
-def rehearsed(notebook: Path, kept: Path | None) -> dict[str, Any]:
+def rehearsed(path: Path, kept: Path | None = None) -> Result:
     """One rehearsal: its code, verdict, seconds, and the first line that is at fault or could not be rehearsed."""
-    command = [sys.executable, "-m", "nb2ddp", "rehearse", str(notebook), "-q", "--format", "json"]
+    try:
+        convert_source(path.read_text(encoding="utf-8"), path.stem)
+    except NotebookError as error:
+        return {"code": 2, "converts": False, "verdict": str(error)}
+    command = [sys.executable, "-m", "nb2ddp", "rehearse", str(path), "-q", "--format", "json"]
     if kept is not None:
-        shutil.rmtree(kept / notebook.stem, ignore_errors=True)
-        command += ["--keep", str(kept / notebook.stem)]
+        shutil.rmtree(kept / path.stem, ignore_errors=True)
+        command += ["--keep", str(kept / path.stem)]
     start, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
     except subprocess.TimeoutExpired:
-        return {"code": 2, "verdict": f"took more than {LIMIT} seconds", "seconds": LIMIT}
+        return {"code": 2, "converts": True, "verdict": f"took more than {LIMIT} seconds", "seconds": LIMIT}
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     computed = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    told: dict[str, Any] = {"seconds": round(time.monotonic() - start, 1), "processor": round(computed, 1)}
+    about = {"seconds": round(time.monotonic() - start, 1), "processor": round(computed, 1), "converts": True}
+    return about | {"code": done.returncode} | _told(done, path)
+
+
+def _told(done: subprocess.CompletedProcess[str], path: Path) -> Result:
     if not done.stdout.strip():
-        return told | {"code": done.returncode, "verdict": done.stderr.strip()[-300:]}
+        return {"verdict": done.stderr.strip()[-300:].removeprefix(f"{path}:")}
     verdict = json.loads(done.stdout)
-    told |= {"code": done.returncode, "verdict": verdict["verdict"], "runs": verdict["seconds"]}
-    told["unsloth"] = verdict["unsloth"]
+    told = {"verdict": verdict["verdict"], "runs": verdict["seconds"], "unsloth": verdict["unsloth"]}
     faults = [place | {"asked": row["asked"]} for row in verdict["questions"] for place in row["places"]]
     if first := verdict["obstacle"] or next(iter(faults), None):
         told["first"] = first
     return told
 
 
-def write(results: dict[str, Any], out: Path) -> None:
+def write(results: dict[str, dict[str, Result]], out: Path) -> None:
     """Keep the results, all or none of them."""
     with tempfile.NamedTemporaryFile("w", dir=out.parent, delete=False, encoding="utf-8") as file:
         file.write(json.dumps(results, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
@@ -59,29 +88,100 @@ def write(results: dict[str, Any], out: Path) -> None:
     out.chmod(0o644)
 
 
-def main() -> None:
+def write_kinds(folder: Path) -> None:
+    """The notebook of each kind that was measured on GPUs."""
+    for name in KINDS:
+        nbformat.write(notebook(Job(name, "converted", 1)), folder / f"{name}.ipynb")
+
+
+def summary(results: dict[str, dict[str, Result]]) -> str:
+    """How many of each set were ready, and how long they took."""
+
+    def row(name: str, found: Iterable[Result]) -> list[str]:
+        ran = [each for each in found if each["converts"]]
+        ready = [each for each in ran if each["code"] == 0]
+        seconds, computed = ([each[key] for each in ready] for key in ("seconds", "processor"))
+        share = f"{len(ready)} ({len(ready) / len(ran):.0%})"
+        late = sum(each > 120 for each in seconds)
+        times = [f"{statistics.median(each):.0f} / {max(each):.0f}" for each in (seconds, computed)]
+        return [SETS[name], str(len(ran)), share, *times, str(late)]
+
+    head = ("of", "that convert", "ready", "seconds: median / most", "of the processors", "above 120 s")
+    return table(head, (row(name, results[name].values()) for name in SETS if name in results))
+
+
+def others(results: dict[str, dict[str, Result]]) -> str:
+    """Each one that was not ready, with the reason."""
+
+    def rows() -> Iterator[list[str]]:
+        for name in SETS:
+            for stem, each in sorted(results.get(name, {}).items()):
+                if each["converts"] and each["code"]:
+                    first = each.get("first", {})
+                    said = first.get("text") or each["verdict"].removeprefix("could not be rehearsed: ")
+                    yield [stem, "a fault" if each["code"] == 1 else "not rehearsed", f"`{_short(said)}`"]
+
+    return table(("notebook", "verdict", "first reason"), rows())
+
+
+def _short(text: str) -> str:
+    line = text.splitlines()[0].replace("`", "'").replace("|", "\\|")
+    return line if len(line) < 160 else line[:157] + "..."
+
+
+def kinds(results: dict[str, dict[str, Result]]) -> str:
+    """What was rehearsed of what ran on GPUs."""
+    found = results.get("kinds", {})
+    rows = ([kind.title, found[name]["verdict"]] for name, kind in KINDS.items() if name in found)
+    return table(("kind", "rehearsal"), rows)
+
+
+def write_page(results: dict[str, dict[str, Result]]) -> None:
+    """Put the tables between their marks."""
+    page = PAGE.read_text(encoding="utf-8")
+    for name, text in (("summary", summary(results)), ("others", others(results)), ("kinds", kinds(results))):
+        before, rest = page.split(f"<!-- {name} -->\n")
+        page = f"{before}<!-- {name} -->\n{text}\n<!-- end -->{rest.split('<!-- end -->', 1)[1]}"
+    PAGE.write_text(page, encoding="utf-8")
+
+
+def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.rehearsals", description=__doc__)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("set", choices=SETS, nargs="?")
+    parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--every", type=int, default=1, help="only each so-manieth notebook")
     parser.add_argument("--again", default="", help="rehearse those again whose name fits this pattern")
     parser.add_argument("--failed", action="store_true", help="rehearse those again that were not ready")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--keep", type=Path, help="a folder in which everything about the runs stays")
-    given = parser.parse_args()
-    results: dict[str, Any] = json.loads(given.out.read_text(encoding="utf-8")) if given.out.exists() else {}
-    notebooks = [
-        path
-        for path in sorted(given.folder.glob("*.ipynb"))[:: given.every]
-        if path.stem not in results
-        or fnmatch.fnmatch(path.stem, given.again)
-        or (given.failed and results[path.stem]["code"])
-    ]
-    with ProcessPoolExecutor(given.jobs) as pool:
-        for path, told in zip(notebooks, pool.map(partial(rehearsed, kept=given.keep), notebooks), strict=True):
-            results[path.stem] = told
-            write(results, given.out)
-            print(f"{told['code']} {told['seconds']:6.1f} s  {path.stem}: {told['verdict'][:160]}", flush=True)
+    parser.add_argument("--page", action="store_true", help="write the tables of docs/rehearsal.md")
+    return parser.parse_args()
+
+
+def main() -> None:
+    given = options()
+    results = json.loads(given.out.read_text(encoding="utf-8")) if given.out.exists() else {}
+    with tempfile.TemporaryDirectory() as scratch:
+        if given.set == "kinds":
+            write_kinds(Path(scratch))
+        found: dict[str, Result] = results.setdefault(given.set, {}) if given.set else {}
+        todo = [
+            path
+            for path in sorted((given.folder or Path(scratch)).glob("*.ipynb"))[:: given.every]
+            if path.stem not in found
+            or fnmatch.fnmatch(path.stem, given.again)
+            or (given.failed and found[path.stem]["code"])
+        ]
+        with ProcessPoolExecutor(given.jobs) as pool:
+            for path, told in zip(todo, pool.map(partial(rehearsed, kept=given.keep), todo), strict=True):
+                found[path.stem] = told
+                write(results, given.out)
+                print(
+                    f"{told['code']} {told.get('seconds', 0):6.1f} s  {path.stem}: {told['verdict'][:160]}", flush=True
+                )
+    if given.page:
+        write_page(results)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import rehearsals
 from benchmarks.gpu import report, results
 from benchmarks.gpu.kinds import KINDS, Job, jobs
 from benchmarks.gpu.schedule import Task, run
@@ -136,3 +137,18 @@ def test_a_page_shows_the_results(page: Path) -> None:
     assert report.fill(text, results.read(report.RESULTS), tables) == text, "stale: python -m benchmarks.gpu.report"
     with pytest.raises(ValueError, match="no place for the table"):
         report.fill("", {}, tables)
+
+
+def test_what_rehearsals_came_to_is_told_in_tables() -> None:
+    ready = {"code": 0, "converts": True, "verdict": "ready", "seconds": 40.0, "processor": 30.0}
+    late = ready | {"seconds": 130.0}
+    failed = ready | {"code": 2, "verdict": "could not be rehearsed: x", "first": {"text": "KeyError: `a`|b\nmore"}}
+    kept = {"notebooks": {"a": ready, "b": late, "c": failed, "d": {"code": 2, "converts": False, "verdict": "no"}}}
+    assert rehearsals.summary(kept).splitlines()[2:] == ["| public notebooks | 3 | 2 (67%) | 85 / 130 | 30 / 30 | 1 |"]
+    assert rehearsals.others(kept).splitlines()[2:] == ["| c | not rehearsed | `KeyError: 'a'\\|b` |"]
+    assert len(rehearsals.kinds({"kinds": {"dpo": ready}}).splitlines()) == 3
+
+
+def test_the_kinds_that_ran_on_gpus_are_notebooks_to_rehearse(tmp_path: Path) -> None:
+    rehearsals.write_kinds(tmp_path)
+    assert {path.stem for path in tmp_path.glob("*.ipynb")} == set(KINDS)

@@ -107,7 +107,8 @@ def _parsed(path: Path) -> tuple[str, ast.Module]:
         reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
         raise PlanError(f"it cannot be read: {reason}") from None
     except (SyntaxError, ValueError) as error:
-        raise PlanError(f"it is not Python: {error}", getattr(error, "lineno", None)) from None
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        raise PlanError(f"it is not Python {version}: {error}", getattr(error, "lineno", None)) from None
     return text, tree
 
 

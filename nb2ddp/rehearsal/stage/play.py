@@ -8,12 +8,15 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from types import ModuleType
 from typing import Any
 
 from . import device, fast, files, older, outside, ranks, sampling, training
 from .log import Log
+
+_SOON = 5.0  # seconds in which a thread may still end that has done its work
 
 
 def prepare(log: Log) -> None:
@@ -92,6 +95,10 @@ def _run(script: str, log: Log) -> int:
 def _say_what_is_left(log: Log) -> None:
     """What would outlive the script: threads that keep the process, programs, and the process group."""
     own = threading.main_thread()
+    soon = time.monotonic() + _SOON
+    for each in threading.enumerate():
+        if not each.daemon and each is not own:
+            each.join(max(0.0, soon - time.monotonic()))
     threads = [
         (each.name, vars(each).get("started_at"))
         for each in threading.enumerate()

@@ -192,8 +192,20 @@ def _follow_rewards(grpo: ModuleType, log: Log) -> None:
     grpo.GRPOTrainer.__init__ = init
 
 
+def _work_alone(rows: ModuleType) -> None:
+    """Let few rows be worked on by this process alone: to start others takes longer."""
+    for name in ("map", "filter"):
+        original = getattr(rows.Dataset, name)
+
+        def alone(*args: Any, original: Any = original, **kwargs: Any) -> Any:
+            return original(*args, **kwargs | {"num_proc": None})
+
+        setattr(rows.Dataset, name, functools.wraps(original)(alone))
+
+
 def lay(log: Log, steps: int) -> None:
     """Do so once the libraries have been imported."""
+    after_import("datasets.arrow_dataset", _work_alone)
     after_import("transformers.training_args", lambda module: _shorten(module, steps, log))
     after_import("transformers.trainer_callback", lambda module: _follow(module, log))
     after_import("accelerate.data_loader", lambda module: _follow_rows(module, log))

@@ -172,7 +172,17 @@ class _Handler(BaseHTTPRequestHandler):
     def lacks(self, code: str) -> None:
         self.say({"error": code}, 404, X_Error_Code=code, X_Error_Message=f"{code}: no such thing in a rehearsal")
 
+    def is_other(self) -> bool:
+        """Whether a server is asked that the script would have started, and answers for it."""
+        address = urlsplit(self.hub.address)
+        if self.headers.get("Host", address.netloc) == address.netloc:
+            return False
+        self.say({})
+        return True
+
     def do_GET(self) -> None:
+        if self.is_other():
+            return
         address = urlsplit(self.path)
         path = unquote(address.path)
         resolve = re.match(r"/(datasets/|spaces/)?(.+?)/(?:resolve|raw)/[^/]+/(.+)", path)
@@ -200,6 +210,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.body()
+        if self.is_other():
+            return
         path = unquote(urlsplit(self.path).path)
         if path == "/api/validate-yaml":
             self.say({"warnings": [], "errors": []})

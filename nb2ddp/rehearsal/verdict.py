@@ -531,6 +531,8 @@ def _notes(both: Both, trust: bool) -> Iterator[str]:
                 seen.append(f"{event['name']}: a stand-in that does nothing ({place})")
             elif event["kind"] == "program" and not trust:
                 seen.append(f"not run: {event['command'][:100]} ({place})")
+            elif event["kind"] == "server":
+                seen.append(f"port {event['port']} of this machine: a stand-in answers {{}} ({place})")
             elif event["kind"] == "older":
                 seen.append(f"as in older versions: {event['what']} ({place})")
             elif event["kind"] == "upload":

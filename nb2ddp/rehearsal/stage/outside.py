@@ -6,13 +6,16 @@ import _collections_abc
 import functools
 import os
 import re
+import socket
 import subprocess
 import sys
 import threading
+import time
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from .hooks import after_import
 
@@ -28,6 +31,7 @@ SERVICES = frozenset(
 )
 _SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|KEY|CREDENTIAL", re.IGNORECASE)
 _OF_LAUNCHER = frozenset("RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT".split())
+_MOMENT = 2.0  # seconds
 _SYSTEM = ("/dev/", "/proc/", "/sys/")
 
 
@@ -105,7 +109,7 @@ class Outside:
 
     def __init__(self, log: Log, root: str, work: str, *, is_trusted: bool) -> None:
         self.log, self.root, self.work, self.is_trusted = log, root, work, is_trusted
-        self.busy = False
+        self.busy = self.has_programs = False
 
     def lay(self) -> None:
         """Watch from now on."""
@@ -113,8 +117,10 @@ class Outside:
         sys.meta_path.append(_Missing(self.log))
         self._note_variables()
         self._note_threads()
+        self._cut_sleep()
         if not self.is_trusted:
             self._replace_programs()
+            self._replace_servers()
         for name, functions in (("torch", ("save",)), ("safetensors.torch", ("save_file", "save_model"))):
             after_import(name, functools.partial(self._note_writers, functions))
         after_import("huggingface_hub.hf_api", self._note_uploads)
@@ -198,6 +204,7 @@ class Outside:
         def init(self: Any, args: Any, *rest: Any, **kwargs: Any) -> None:
             if outside._is_asked_by_script((subprocess.__file__,)):
                 outside.log.write("program", command=args if isinstance(args, str) else " ".join(map(str, args)))
+                outside.has_programs = True
                 args = [sys.executable, "-S", "-c", ""]
                 kwargs |= {"shell": False, "executable": None, "cwd": None}
             original(self, args, *rest, **kwargs)
@@ -208,6 +215,31 @@ class Outside:
 
         subprocess.Popen.__init__ = init  # type: ignore[method-assign]
         os.system = system
+
+    def _cut_sleep(self) -> None:
+        """Let the script itself sleep for a moment only: what it waits for is not there."""
+        original = time.sleep
+
+        def sleep(seconds: Any) -> None:
+            original(min(seconds, _MOMENT) if self._is_asked_by_script(()) else seconds)
+
+        time.sleep = sleep
+
+    def _replace_servers(self) -> None:
+        """Let the hub answer in the place of a server that was not started, once the script has asked for programs."""
+        original = socket.socket.connect
+
+        def connect(self_: Any, address: Any) -> None:
+            try:
+                original(self_, address)
+            except ConnectionRefusedError:
+                if not self.has_programs or self_.family != socket.AF_INET:
+                    raise
+                self.log.write("server", port=address[1])
+                hub = urlsplit(os.environ["HF_ENDPOINT"])
+                original(self_, (hub.hostname, hub.port))
+
+        socket.socket.connect = connect  # type: ignore[method-assign]
 
     def _is_asked_by_script(self, between: Sequence[str]) -> bool:
         """Whether the code above, but for that in the files `between`, is the user's, not a library's."""

@@ -35,6 +35,13 @@ class Log:
             frame = frame.f_back  # type: ignore[assignment]
         return None
 
+    def is_asked(self) -> bool:
+        """Whether the script itself calls the function that calls this one, or imports what it gives."""
+        frame: Any = sys._getframe(2)
+        while frame is not None and frame.f_code.co_filename.startswith("<frozen"):
+            frame = frame.f_back
+        return frame is not None and frame.f_code.co_filename == self.script
+
     def is_own(self, function: Any) -> bool:
         """Whether a function is the script's own."""
         return getattr(getattr(function, "__code__", None), "co_filename", None) == self.script

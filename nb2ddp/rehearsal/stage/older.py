@@ -75,7 +75,7 @@ def _bring_back(_: ModuleType, log: Log) -> None:
             return original(self, name)
         except AttributeError:
             kind = re.fullmatch(r"([A-Z]+)(Config|Trainer)", name)
-            if not kind or self.__name__ != "trl":
+            if not kind or self.__name__ != "trl" or not log.is_asked():
                 raise
         try:
             value = getattr(importlib.import_module(f"trl.experimental.{kind[1].lower()}"), name)

@@ -230,14 +230,15 @@ class Outside:
         original = socket.socket.connect
 
         def connect(self_: Any, address: Any) -> None:
-            try:
-                original(self_, address)
-            except ConnectionRefusedError:
-                if not self.has_programs or self_.family != socket.AF_INET:
-                    raise
-                self.log.write("server", port=address[1])
-                hub = urlsplit(os.environ["HF_ENDPOINT"])
-                original(self_, (hub.hostname, hub.port))
+            if self.has_programs and self_.family == socket.AF_INET and self.log.place():
+                with socket.socket() as probe:  # one that was refused cannot be used again
+                    try:
+                        original(probe, address)
+                    except ConnectionRefusedError:
+                        self.log.write("server", port=address[1])
+                        hub = urlsplit(os.environ["HF_ENDPOINT"])
+                        address = (hub.hostname, hub.port)
+            original(self_, address)
 
         socket.socket.connect = connect  # type: ignore[method-assign]
 

@@ -139,6 +139,30 @@ class FastSentence(Fast):
         return model
 
 
+class SyntheticData:
+    """Stands for `SyntheticDataKit`, which starts a server of vLLM: what it would make is not made."""
+
+    @classmethod
+    def from_pretrained(cls, *_: Any, **__: Any) -> SyntheticData:
+        """One that does nothing."""
+        return cls()
+
+    def prepare_qa_generation(self, *_: Any, **__: Any) -> None:
+        """Write no settings."""
+
+    def chunk_data(self, filename: str) -> list[str]:
+        """The names of three parts of a file."""
+        stem, dot, kind = filename.rpartition(".")
+        return [f"{stem}_{i}{dot}{kind}" for i in range(3)]
+
+    def check_vllm_status(self, *_: Any, **__: Any) -> bool:
+        """The server is there."""
+        return True
+
+    def cleanup(self) -> None:
+        """Stop nothing."""
+
+
 def _equipped(model: Any) -> Any:
     """The model with what Unsloth adds to one: other ways to save it, and vLLM's way to generate."""
 
@@ -262,6 +286,7 @@ def _extend(unsloth: ModuleType) -> None:
     for name, value in helpers.items():
         setattr(unsloth, name, value)
     vars(sys.modules["unsloth.trainer"])["UnslothVisionDataCollator"] = VisionCollator
+    after_import("unsloth.dataprep", lambda module: setattr(module, "SyntheticDataKit", SyntheticData))
     _borrow(unsloth)
 
 

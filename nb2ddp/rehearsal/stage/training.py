@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from .log import Log
 
 
+_ROWS = 600  # of a data set, whatever the batch
+
+
 def digest(value: Any) -> str:
     """A short name for a value, the same in every process that holds the same."""
     if hasattr(value, "tobytes") and not hasattr(value, "detach"):
@@ -192,6 +195,23 @@ def _follow_rewards(grpo: ModuleType, log: Log) -> None:
     grpo.GRPOTrainer.__init__ = init
 
 
+def _few_rows(trainers: ModuleType, steps: int) -> None:
+    """Prepare no more rows of a large data set than a few steps need."""
+    original = trainers.SFTTrainer._prepare_dataset
+
+    @functools.wraps(original)
+    def prepared(
+        self: Any, dataset: Any, words: Any, args: Any, packing: bool, formatting: Any, name: str, *rest: Any
+    ) -> Any:
+        batch = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
+        most = max(_ROWS, 4 * steps * batch)
+        if not packing and hasattr(dataset, "select") and len(dataset) > most:
+            dataset = dataset.select(range(most))
+        return original(self, dataset, words, args, packing, formatting, name, *rest)
+
+    trainers.SFTTrainer._prepare_dataset = prepared
+
+
 def _work_alone(rows: ModuleType) -> None:
     """Let few rows be worked on by this process alone: to start others takes longer."""
     for name in ("map", "filter"):
@@ -206,6 +226,7 @@ def _work_alone(rows: ModuleType) -> None:
 def lay(log: Log, steps: int) -> None:
     """Do so once the libraries have been imported."""
     after_import("datasets.arrow_dataset", _work_alone)
+    after_import("trl.trainer.sft_trainer", lambda module: _few_rows(module, steps))
     after_import("transformers.training_args", lambda module: _shorten(module, steps, log))
     after_import("transformers.trainer_callback", lambda module: _follow(module, log))
     after_import("accelerate.data_loader", lambda module: _follow_rows(module, log))

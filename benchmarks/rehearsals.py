@@ -5,7 +5,7 @@
     python -m benchmarks.rehearsals --page           # the tables of docs/rehearsal.md from what was kept
 
 What has been kept is not done again, so that the same command goes on where it was stopped. Each rehearsal is one call
-of `nb2ddp rehearse`; its seconds by the wall, and those of the processors that all its processes used.
+of `nb2ddp rehearse --offline`; its seconds by the wall, and those of the processors that all its processes used.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import Any
 import nbformat
 
 from benchmarks.gpu.kinds import KINDS, Job
-from benchmarks.gpu.report import table
+from benchmarks.gpu.report import fill, table
 from benchmarks.gpu.scripts import notebook
 from nb2ddp.convert import convert_source
 from nb2ddp.results import NotebookError
@@ -54,7 +54,7 @@ def rehearsed(path: Path, kept: Path | None = None) -> Result:
         convert_source(path.read_text(encoding="utf-8"), path.stem)
     except NotebookError as error:
         return {"code": 2, "converts": False, "verdict": str(error)}
-    command = [sys.executable, "-m", "nb2ddp", "rehearse", str(path), "-q", "--format", "json"]
+    command = [sys.executable, "-m", "nb2ddp", "rehearse", str(path), "-q", "--offline", "--format", "json"]
     if kept is not None:
         shutil.rmtree(kept / path.stem, ignore_errors=True)
         command += ["--keep", str(kept / path.stem)]
@@ -136,13 +136,7 @@ def kinds(results: dict[str, dict[str, Result]]) -> str:
     return table(("kind", "rehearsal"), rows)
 
 
-def write_page(results: dict[str, dict[str, Result]]) -> None:
-    """Put the tables between their marks."""
-    page = PAGE.read_text(encoding="utf-8")
-    for name, text in (("summary", summary(results)), ("others", others(results)), ("kinds", kinds(results))):
-        before, rest = page.split(f"<!-- {name} -->\n")
-        page = f"{before}<!-- {name} -->\n{text}\n<!-- end -->{rest.split('<!-- end -->', 1)[1]}"
-    PAGE.write_text(page, encoding="utf-8")
+TABLES = {"rehearsals": summary, "others": others, "kinds": kinds}
 
 
 def options() -> argparse.Namespace:
@@ -181,7 +175,7 @@ def main() -> None:
                     f"{told['code']} {told.get('seconds', 0):6.1f} s  {path.stem}: {told['verdict'][:160]}", flush=True
                 )
     if given.page:
-        write_page(results)
+        PAGE.write_text(fill(PAGE.read_text(encoding="utf-8"), results, TABLES), encoding="utf-8")
 
 
 if __name__ == "__main__":

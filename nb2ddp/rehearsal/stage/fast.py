@@ -42,7 +42,10 @@ def _seeing(tokenizer: Any) -> Any:
     tokenizer.__class__ = type(base.__name__, (base,), {"__call__": call, "apply_chat_template": apply})
     tokenizer.image_processor = types.SimpleNamespace(size={"height": 32, "width": 32}, patch_size=14, merge_size=2)
     tokenizer.feature_extractor = types.SimpleNamespace(sampling_rate=16000)
-    tokenizer.image_token = tokenizer.audio_token = tokenizer.unk_token
+    for name in ("image", "video", "audio"):
+        setattr(tokenizer, f"{name}_token", tokenizer.unk_token)
+        setattr(tokenizer, f"{name}_token_id", tokenizer.unk_token_id)
+    tokenizer.tokenizer = tokenizer
     return tokenizer
 
 
@@ -290,6 +293,17 @@ def _extend(unsloth: ModuleType) -> None:
     _borrow(unsloth)
 
 
+def _see(auto: ModuleType) -> None:
+    """Give a tokenizer in the place of each processor."""
+    load = auto.AutoProcessor.from_pretrained
+
+    def loaded(*args: Any, **given: Any) -> Any:
+        found = load(*args, **given)
+        return found if hasattr(found, "image_processor") else _seeing(found)
+
+    auto.AutoProcessor.from_pretrained = staticmethod(functools.wraps(load)(loaded))
+
+
 def _borrow(unsloth: ModuleType) -> None:
     """Helpers of Unsloth that need no GPU, where the CPU backend leaves them out."""
     homes = {
@@ -334,3 +348,4 @@ def lay(kind: str) -> None:
     after_import("unsloth", _pass_over)
     if kind == "stand-in":
         after_import("unsloth", _extend)
+        after_import("transformers.models.auto.processing_auto", _see)

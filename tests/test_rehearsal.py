@@ -20,7 +20,7 @@ from nb2ddp.rehearsal.plan import Plan, PlanError, read
 from nb2ddp.rehearsal.rehearse import _build
 from nb2ddp.rehearsal.run import Rank, Run, environment, launched
 from nb2ddp.rehearsal.stage import rows
-from nb2ddp.rehearsal.stage.files import Tables
+from nb2ddp.rehearsal.stage.files import Files
 from nb2ddp.rehearsal.stage.log import Log
 from nb2ddp.rehearsal.verdict import Place, Row, State, judge
 from tests.notebook.test_marimo import TRAINING
@@ -311,12 +311,30 @@ def test_what_is_real_is_said() -> None:
 def test_a_table_that_is_not_there_gets_a_stand_in(kind: str, tmp_path: Path) -> None:
     log = Log()
     log.open(str(tmp_path / "log"), "train.py")
-    tables = Tables(log, str(tmp_path), ["frage", "label"])
-    made = Path(tables({"train": f"https://example.com/data.{kind}?x=1"})["train"])
+    tables = Files(log, str(tmp_path / "made"), ["frage", "label"])
+    made = Path(tables.table({"train": f"https://example.com/data.{kind}?x=1"})["train"])
     first = made.read_text().lstrip("[").splitlines()[0]
     assert all(column in first for column in ("frage", "label"))
-    assert tables(made) == made
+    assert tables.table(made) == made
     assert json.loads((tmp_path / "log").read_text())["name"] == f"https://example.com/data.{kind}?x=1"
+
+
+@pytest.mark.parametrize(
+    ("name", "start"), [("a.png", b"\x89PNG"), ("a.jpg", b"\x89PNG"), ("a.wav", b"RIFF"), ("a.csv", b"frage")]
+)
+def test_a_file_that_the_script_names(name: str, start: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    log = Log()
+    log.open(str(tmp_path / "log"), __file__)
+    files = Files(log, str(tmp_path / "made"), ["frage"], f"open({name!r})")
+    assert Path(files.named(f"data/{name}")).read_bytes().startswith(start)
+    assert Path(files.named(Path(name))).read_bytes().startswith(start)
+    later = Files(log, str(tmp_path / "made"), ["frage"], f"open({name!r})", known=[name])
+    assert files.named("b.png") == "b.png"
+    assert later.named(name) != name
+    assert later.named(f"data/{name}") == f"data/{name}"
+    Path(name).write_text("there")
+    assert files.named(name) == name
 
 
 def test_rows_are_of_the_kinds_that_their_columns_say(tmp_path: Path) -> None:

@@ -65,19 +65,22 @@ def rehearse(plan: Plan, options: Options, tell: Callable[[str], None] = lambda 
         try:
             runs: list[Run] = []
             for count in (1, options.processes):
+                settings = {
+                    "root": str(root),
+                    "steps": options.steps,
+                    "trust": options.trust,
+                    "missing": _missing(runs),
+                }
                 folder = root / ("one" if not runs else f"{count}-processes")
-                settings = {"root": str(root), "steps": options.steps, "trust": options.trust}
-                environ = environment(plan, folder, hub=hub.address, settings=settings)
-                name = "one process" if count == 1 else f"{count} processes"
                 runs.append(
                     run(
                         plan,
                         folder,
                         count,
-                        environ=environ,
+                        environ=environment(plan, folder, hub=hub.address, settings=settings),
                         starters=starters,
                         limit=options.limit,
-                        tell=partial(_tell, tell, name),
+                        tell=partial(_tell, tell, "one process" if count == 1 else f"{count} processes"),
                         is_served=lambda: hub.is_building,
                     )
                 )
@@ -121,6 +124,13 @@ def _build(starter: Starter, folder: Path, environ: dict[str, str], request: dic
         if not process.wait():
             return ""
         return said.with_suffix(".err").read_text(encoding="utf-8", errors="replace").strip().split("\n")[-1] or "?"
+
+
+def _missing(runs: list[Run]) -> list[str] | None:
+    """The files that the first run found missing; None where there has been none."""
+    if not runs:
+        return None
+    return [event["name"] for event in runs[0].ranks[0].seen("need") if event.get("made")]
 
 
 def _tell(tell: Callable[[str], None], name: str, text: str) -> None:

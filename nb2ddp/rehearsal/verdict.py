@@ -67,7 +67,8 @@ class Verdict:
         obstacle: why it could not be rehearsed, or None.
         needs: what the script asked of its surroundings: a kind, and what.
         notes: what was not done, or done by a stand-in.
-        origins: of each model and data set: "hub" or "cache" (its own configuration, tokenizer or rows), or "stand-in".
+        origins: of each model, data set and missing file: "hub" or "cache" (it has the configuration, tokenizer or
+            rows of the real one), or "stand-in".
     """
 
     plan: Plan
@@ -114,7 +115,10 @@ def judge(
     asked = loads or {}
     obstacle = _obstacle(both, {name: why for (_, name), why in asked.items() if why})
     needs, notes = _needs(both, asked), tuple(_notes(both, trust))
-    return Verdict(plan, alone, job, rows, obstacle, needs, notes, dict(origins or {}))
+    made = (event["name"] for _, rank in both.everyone() for event in rank.seen("need") if event.get("made"))
+    return Verdict(
+        plan, alone, job, rows, obstacle, needs, notes, dict(origins or {}) | dict.fromkeys(made, "stand-in")
+    )
 
 
 @dataclass(frozen=True)
@@ -516,8 +520,8 @@ def _needs(both: Both, loads: Iterable[tuple[str, str]]) -> dict[str, tuple[str,
     for _, rank in both.everyone():
         for event in rank.seen("need"):
             wanted.setdefault(event["what"], []).append(str(event["name"]))
-    if both.plan.files:
-        wanted["files"] = [str(file.relative_to(both.plan.folder)) for file in both.plan.files]
+    for file in both.plan.files:
+        wanted.setdefault("files", []).append(str(file.relative_to(both.plan.folder)))
     return {kind: tuple(dict.fromkeys(names)) for kind, names in wanted.items() if names}
 
 

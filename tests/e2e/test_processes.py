@@ -39,7 +39,8 @@ def starter(request: pytest.FixtureRequest) -> Iterator[Starter]:
 def play(starter: Starter, folder: Path, rank: int, text: str = SCRIPT) -> Process:
     script = folder / "train.py"
     script.write_text(text)
-    about: dict[str, Any] = {"logs": str(folder), "root": str(folder), "steps": 1, "trust": False, "columns": []}
+    about: dict[str, Any] = {"logs": str(folder), "root": str(folder), "steps": 1, "trust": False}
+    about |= {"columns": ["frage"], "missing": None}
     environ = {**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "MINE": f"rank {rank}", "TMPDIR": str(folder)}
     environ["NB2DDP_REHEARSAL"] = json.dumps(about | {"unsloth": ""})
     return starter.start("play", str(script), environment=environ, folder=folder, said=folder / str(rank))
@@ -56,6 +57,27 @@ def test_each_has_its_own(starter: Starter, tmp_path: Path) -> None:
         assert loaded.endswith(" []")
         assert '"kind": "end"' in (tmp_path / f"{rank}.jsonl").read_text()
     assert not set(said[0][1].split()) & set(said[1][1].split())
+
+
+READS = """
+import json, pathlib
+import numpy, soundfile
+from PIL import Image
+print(Image.open("picture.jpg").size, soundfile.read("/content/sound.wav")[1])
+print(list(json.load(open("rows.json"))[0]), pathlib.Path("lines.jsonl").read_text()[:9])
+open("other.json".replace("other", "not_named"))
+"""
+
+
+def test_files_that_are_not_there(starter: Starter, tmp_path: Path) -> None:
+    assert play(starter, tmp_path, 0, READS).wait() == 1
+    said = (tmp_path / "0.out").read_text()
+    assert said == "(32, 32) 16000\n['frage'] {\"frage\":\n", (tmp_path / "0.err").read_text()
+    assert "not_named.json" in (tmp_path / "0.err").read_text()
+    events = list(map(json.loads, (tmp_path / "0.jsonl").read_text().splitlines()))
+    assert [(event["line"], event["ours"]) for event in events if event["kind"] == "end"] == [(7, False)]
+    missing = [event["name"] for event in events if event["kind"] == "need" and event.get("made")]
+    assert missing == ["picture.jpg", "/content/sound.wav", "rows.json", "lines.jsonl"]
 
 
 def test_one_that_is_killed(starter: Starter, tmp_path: Path) -> None:

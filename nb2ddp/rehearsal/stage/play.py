@@ -45,7 +45,7 @@ def main(log: Log | None = None) -> int:
     training.lay(log, plan["steps"])
     sampling.lay()
     older.lay(log)
-    files.lay(log, plan["columns"])
+    files.lay(log, plan["columns"], plan["missing"])
     if plan["unsloth"]:
         fast.lay(plan["unsloth"])
     outside.Outside(log, plan["root"], os.getcwd(), is_trusted=plan["trust"]).lay()
@@ -83,7 +83,8 @@ def _run(script: str, log: Log) -> int:
     frames = traceback.extract_tb(error.__traceback__)[1:] if error else []
     lines = [frame.lineno for frame in frames if frame.filename == script]
     about: dict[str, Any] = {"line": lines[0] if lines else None, "inner": lines[-1] if lines else None}
-    about["ours"] = bool(frames) and frames[-1].filename.startswith(os.path.dirname(__file__))
+    last = next((frame.filename for frame in reversed(frames) if frame.filename != files.__file__), "")  # who opens
+    about["ours"] = last.startswith(os.path.dirname(__file__))
     if error is not None and not isinstance(error, SystemExit):
         about |= {"error": type(error).__name__, "message": str(error)[:1500]}
     elif isinstance(error, SystemExit) and isinstance(error.code, str):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import gc
 import re
 import tokenize
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import PurePath
@@ -139,6 +142,19 @@ def _from_text(
     return replace(done, conversion=replace(done.conversion, diagnostics=diagnostics))
 
 
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Let the collector of cycles rest: nothing of a tree is garbage before its conversion ends."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@_no_collection()
 def _convert(notebook: Notebook, script_name: str, options: Options, reference: str | None) -> _Done:
     check_codes(options)
     _check_text(notebook)

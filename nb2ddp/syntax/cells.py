@@ -129,8 +129,8 @@ class Source:
     def cell_span(self, number: int) -> tuple[int, int]:
         """Where a code cell lies in the source, its last line break included."""
         index = self._index[number]
-        ends = [*self.cell_starts[1:], len(self.tree.source)]
-        return self.cell_starts[index], ends[index]
+        is_last = index + 1 == len(self.cell_starts)
+        return self.cell_starts[index], len(self.tree.source) if is_last else self.cell_starts[index + 1]
 
     def cell_at(self, offset: int) -> Cell:
         """The cell that holds an offset."""

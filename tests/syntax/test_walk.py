@@ -9,7 +9,7 @@ import libcst as cst
 import pytest
 from libcst.metadata import CodeRange, MetadataWrapper, ParentNodeProvider, PositionProvider
 
-from nb2ddp.syntax.walk import Walk
+from nb2ddp.syntax.walk import SPACE, Walk
 
 ROOT = Path(__file__).parents[2]
 #: Code of every kind: the package itself, its tests, and converted scripts.
@@ -61,10 +61,12 @@ def test_equals_libcsts_providers(source: str) -> None:
             starts[place.end.line - 1] + place.end.column,
         )
 
-    spans = {node: span(place) for node, place in wrapper.resolve(PositionProvider).items() if node is not module}
+    places = {node: place for node, place in wrapper.resolve(PositionProvider).items() if type(node) not in SPACE}
+    spans = {node: span(place) for node, place in places.items() if node is not module}
     assert {node: walk.spans[id(node)] for node in spans} == spans
     assert len(walk.spans) == len(spans) + 1
-    parents = {node: parent for node, parent in wrapper.resolve(ParentNodeProvider).items() if node is not module}
+    above = wrapper.resolve(ParentNodeProvider)
+    parents = {node: parent for node, parent in above.items() if node is not module and type(node) not in SPACE}
     assert {node: walk.parents[id(node)] for node in parents} == parents
     by_type: dict[type[cst.CSTNode], list[cst.CSTNode]] = defaultdict(list)
     for node in sorted(spans, key=spans.__getitem__):

@@ -1,4 +1,7 @@
-"""Time the parts of each GRPO step of one process, into "$BENCH_FOLDER/RANK.phases.json": `attach(trainer)`.
+"""Time the parts of each GRPO step of one process, into "$BENCH_FOLDER/RANK.phases.jsonl": `attach(trainer)`.
+
+The file has a line for each training: its steps. With $BENCH_GATE the first training stops after its second step until
+the file "go" stands in that folder, so that steps are timed while other jobs wait.
 
 Each part is timed to the end of what it asked of the GPU. `generating` holds the hand-over of the adapter to an engine;
 `waiting` is the time until the slowest process has its completions; `scoring` is what follows up to the advantages
@@ -18,6 +21,9 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
+RANK = os.environ.get("RANK", "0")
+WARM_UP = 2  # steps before the gate
+
 
 def digest(thing: Any) -> str:
     """A short hash of what prints alike."""
@@ -31,18 +37,30 @@ def now() -> float:
     return time.perf_counter()
 
 
+def wait_for_turn() -> None:
+    """Say that this process is ready, and wait until its job may go on."""
+    gate = Path(os.environ["BENCH_GATE"])
+    (gate / f"ready-{RANK}").touch()
+    while not (gate / "go").exists():
+        time.sleep(0.05)
+
+
 class Phases(TrainerCallback):  # type: ignore[misc]
     """Sums of seconds by part, for each step, and hashes of what was generated."""
 
     def __init__(self) -> None:
         self.steps: list[dict[str, Any]] = []
         self.current: dict[str, Any] = {}
+        self.file = Path(os.environ["BENCH_FOLDER"], f"{RANK}.phases.jsonl")
 
     def add(self, part: str, seconds: float) -> None:
         self.current[part] = self.current.get(part, 0.0) + seconds
 
-    def on_step_begin(self, *_: Any, **__: Any) -> None:
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if "BENCH_GATE" in os.environ and state.global_step == WARM_UP and not self.file.exists():
+            wait_for_turn()
         self.began = now()
+        self.current["at"] = time.time()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.current["whole"] = now() - self.began
@@ -50,8 +68,8 @@ class Phases(TrainerCallback):  # type: ignore[misc]
         self.current = {}
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
-        file = Path(os.environ["BENCH_FOLDER"], f"{os.environ.get('RANK', 0)}.phases.json")
-        file.write_text(json.dumps(self.steps))
+        with self.file.open("a") as lines:
+            lines.write(json.dumps(self.steps) + "\n")
 
 
 def attach(trainer: Any) -> None:
@@ -68,6 +86,7 @@ def attach(trainer: Any) -> None:
         start = now()
         given = generate(prompts, *args, **kwargs)
         phases.add("generating", (done := now()) - start)
+        phases.current["generated"] = time.time()
         if torch.distributed.is_initialized():
             torch.distributed.barrier()
         phases.add("waiting", now() - done)

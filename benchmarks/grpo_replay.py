@@ -207,9 +207,11 @@ def main(words: list[str]) -> None:
         if not (hub / "model").exists():
             build(hub)
     wanted = [case for case in CASES if len(words) < 3 or case[0] in words[2:]]
-    found = {case[0]: train(case, library, hub) for case in wanted}
-    if RANK == 0:
-        out.write_text(json.dumps(found, indent=1) + "\n")
+    found = {}
+    for case in wanted:
+        found[case[0]] = train(case, library, hub)
+        if RANK == 0:
+            out.write_text(json.dumps(found, indent=1) + "\n")
     state.wait_for_everyone()
     state.destroy_process_group()
 

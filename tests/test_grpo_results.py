@@ -16,6 +16,10 @@ RESULTS: dict[str, Any] = json.loads((ROOT / "benchmarks" / "results" / "grpo.js
 PAGE = (ROOT / "docs" / "grpo.md").read_text(encoding="utf-8")
 #: Where the trainer draws by itself which completions share a micro-batch or a step.
 DRAWN = {"bnpo", "two steps a generation"}
+#: Unsloth's trainer works in lower precision on a GPU.
+WITHIN = {"trl": 1e-6, "unsloth": 1e-6, "unsloth on GPUs": 1e-3}
+SEVERAL = [job for job in RESULTS["jobs"] if not job.endswith("/1")]
+ONCE_MORE = [job for job in RESULTS["once_more"] if job.endswith("/2")]
 
 
 @pytest.mark.parametrize("library", RESULTS["replay"])
@@ -27,23 +31,76 @@ def test_several_processes_learn_what_one_does(library: str) -> None:
         assert found
         for name, figures in found.items():
             alike = [value for figure, value in figures.items() if name not in DRAWN or "reward" in figure]
-            assert max(alike) < 1e-6, (name, figures)
+            assert max(alike) < WITHIN[library], (name, figures)
             assert figures["advantages"] == 0
 
 
 @pytest.mark.parametrize("job", RESULTS["jobs"])
-def test_processes_end_well_with_the_same_adapter_and_the_prompts_of_one(job: str) -> None:
-    run, alone = RESULTS["jobs"][job], RESULTS["jobs"][f"{job[:-1]}1"]
+def test_jobs_end_well_and_stand_on_the_page(job: str) -> None:
+    run = RESULTS["jobs"][job]
     assert (run["code"], run["left"]) == (0, [])
-    assert len({rank["weights"][-1] for rank in run["ranks"]}) == 1
-    for step, parts in enumerate(alone["ranks"][0]["parts"]):
-        prompts = [prompt for rank in run["ranks"] for prompt in rank["parts"][step]["prompts"]]
-        assert sorted(prompts) == sorted(parts["prompts"])
-        completions = [each for rank in run["ranks"] for each in rank["parts"][step]["completions"]]
-        assert len(set(completions)) == len(completions) == 16
+    assert run["call"] in RESULTS["calls"]
+    assert f"`{job.partition('/')[0]}`" in PAGE
 
 
-@pytest.mark.parametrize("job", RESULTS["jobs"])
+@pytest.mark.parametrize("job", SEVERAL)
+def test_processes_have_the_same_adapter_and_the_prompts_of_one(job: str) -> None:
+    run, alone = RESULTS["jobs"][job], RESULTS["jobs"][f"{job[:-1]}1"]
+    for number, training in enumerate(alone["ranks"][0]):
+        parts = [rank[number] for rank in run["ranks"]]
+        assert len({part["weights"][-1] for part in parts}) == 1
+        assert len(parts[0]["steps"]) == len(training["steps"])
+        for step, one in enumerate(training["parts"]):
+            prompts, completions = (
+                [each for part in parts for each in part["parts"][step].get(name, [])]
+                for name in ("prompts", "completions")
+            )
+            assert sorted(prompts) == sorted(one.get("prompts", []))
+            assert len(set(completions)) == len(completions) == len(one.get("completions", []))
+
+
+def test_resumed_trainings_begin_where_the_checkpoint_ended() -> None:
+    for processes in "12":
+        for rank in RESULTS["jobs"][f"resumed/{processes}"]["ranks"]:
+            assert (rank[0]["done"], [step["step"] for step in rank[0]["steps"]]) == (2, [3, 4])
+
+
+@pytest.mark.parametrize("job", ["engine-1B/1", "engine-1B/2", "engine-3B/1", "engine-3B/2"])
 def test_page_has_the_seconds_of_a_step(job: str) -> None:
-    parts = RESULTS["jobs"][job]["ranks"][0]["parts"][3:]
+    parts = RESULTS["jobs"][job]["ranks"][0][0]["parts"][3:]
     assert f"| {job[-1]} | {median(part['whole'] for part in parts):.2f} |" in PAGE
+
+
+@pytest.mark.parametrize("job", RESULTS["sizes"])
+def test_page_has_the_seconds_of_larger_steps(job: str) -> None:
+    name, _, processes = job.partition("/")
+    for training in RESULTS["sizes"][job]["ranks"][0]:
+        completions = int(processes) * training["batch"][0] * training["batch"][1]
+        seconds = median(part["whole"] for part in training["parts"][2:])
+        assert f"| {name.removeprefix('sizes-')} | {completions} | {processes} | {seconds:.2f} |" in PAGE
+
+
+@pytest.mark.parametrize("job", RESULTS["memory"])
+def test_page_has_the_memory_of_an_engine_with_standby_and_without(job: str) -> None:
+    step = RESULTS["memory"][job]["steps"][-1]
+    used = " | ".join(f"{step[f'mib_{when}'] / 1024:.1f} GiB" for when in ("generating", "learning"))
+    assert f"| {used} | {step['seconds']:.2f} |" in PAGE
+
+
+def test_starts_that_fail_leave_no_process() -> None:
+    for name, start in RESULTS["starts"].items():
+        assert start.get("left", []) == [], name
+        for said in start["said"] if start.get("code") else ():
+            assert said.partition(": ")[2][:40] in PAGE, name
+
+
+@pytest.mark.parametrize("job", ONCE_MORE)
+def test_other_kinds_train_on_two_gpus_as_on_one(job: str) -> None:
+    name = job.partition("/")[0]
+    one, two = (RESULTS["once_more"][f"{name}/{processes}"] for processes in "12")
+    assert (one["code"], two["code"], one["left"], two["left"]) == (0, 0, [], [])
+    assert len({rank[0]["weights"][-1] for rank in two["ranks"]}) == 1
+    steps = zip(one["ranks"][0][0]["steps"], two["ranks"][0][0]["steps"], strict=True)
+    apart_by = max(abs(a["loss"] - b["loss"]) for a, b in steps)
+    page = (ROOT / "docs" / "measurements.md").read_text(encoding="utf-8")
+    assert f"`{name}` | {apart_by:.1e} |" in page

@@ -8,6 +8,7 @@ characters one of 2,000 tokens.
 from __future__ import annotations
 
 import argparse
+import json
 import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -121,17 +122,56 @@ def modern_bert(folder: Path) -> None:
     words.save_pretrained(folder)
 
 
-def qwen_vl(folder: Path) -> None:
-    """A vision-language model of Qwen2-VL's kind: 6 language layers of 1024, 4 vision layers of 320."""
-    import torch
-    from transformers import (
-        Qwen2VLConfig,
-        Qwen2VLForConditionalGeneration,
-        Qwen2VLImageProcessor,
-        Qwen2VLProcessor,
-        Qwen2VLVideoProcessor,
-    )
+#: A model's name -> the classes' prefix, its vision tower, how images are cut, and how positions are turned.
+VISION: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "Qwen2-VL": (
+        "Qwen2VL",
+        {"depth": 4, "embed_dim": 320, "hidden_size": 1024, "num_heads": 4, "mlp_ratio": 4},
+        {},
+        {"type": "mrope", "mrope_section": [8, 12, 12]},
+    ),
+    "Qwen2.5-VL": (
+        "Qwen2_5_VL",
+        {
+            "depth": 4,
+            "hidden_size": 320,
+            "out_hidden_size": 1024,
+            "num_heads": 4,
+            "intermediate_size": 1280,
+            "fullatt_block_indexes": [1, 3],
+        },
+        {},
+        {"type": "mrope", "mrope_section": [8, 12, 12]},
+    ),
+    "Qwen3-VL": (
+        "Qwen3VL",
+        {
+            "depth": 4,
+            "hidden_size": 320,
+            "out_hidden_size": 1024,
+            "num_heads": 4,
+            "intermediate_size": 1280,
+            "deepstack_visual_indexes": [1, 2],
+        },
+        {"patch_size": 16},
+        {"rope_type": "default", "mrope_section": [12, 10, 10], "mrope_interleaved": True},
+    ),
+}
 
+
+def name_as_published(file: Path) -> None:
+    """Give the vision tower the model's name, as published checkpoints do; Unsloth looks at it."""
+    config = json.loads(file.read_text())
+    config["vision_config"]["model_type"] = config["model_type"]
+    file.write_text(json.dumps(config))
+
+
+def qwen_vl(folder: Path) -> None:
+    """A vision-language model of Qwen's kinds: 6 language layers of 1024, 4 vision layers of 320."""
+    import torch
+    import transformers
+
+    family, vision, cut, turned = VISION[folder.name]
     words = tokenizer(Model("qwen2", None, "<|im_end|>"))
     words.add_special_tokens({"additional_special_tokens": VISION_TOKENS})
     ids = dict(zip(VISION_TOKENS, words.convert_tokens_to_ids(VISION_TOKENS), strict=True))
@@ -142,23 +182,27 @@ def qwen_vl(folder: Path) -> None:
         "num_hidden_layers": 6,
         "num_attention_heads": 16,
         "num_key_value_heads": 4,
-        "rope_scaling": {"type": "mrope", "mrope_section": [8, 12, 12]},
+        "head_dim": 64,
+        "rope_scaling": turned,
         **tokens(words),
     }
-    config = Qwen2VLConfig(
+    config = getattr(transformers, f"{family}Config")(
         text_config=text,
-        vision_config={"depth": 4, "embed_dim": 320, "hidden_size": 1024, "num_heads": 4, "mlp_ratio": 4},
+        vision_config=vision,
         image_token_id=ids["<|image_pad|>"],
         video_token_id=ids["<|video_pad|>"],
         vision_start_token_id=ids["<|vision_start|>"],
         vision_end_token_id=ids["<|vision_end|>"],
     )
     torch.manual_seed(0)
-    Qwen2VLForConditionalGeneration(config).to(torch.bfloat16).save_pretrained(folder)
-    Qwen2VLProcessor(
-        image_processor=Qwen2VLImageProcessor(min_pixels=56 * 56, max_pixels=224 * 224),
+    model = getattr(transformers, f"{family}ForConditionalGeneration")(config)
+    model.to(torch.bfloat16).save_pretrained(folder)
+    name_as_published(folder / "config.json")
+    videos = transformers.Qwen3VLVideoProcessor if family == "Qwen3VL" else transformers.Qwen2VLVideoProcessor
+    getattr(transformers, f"{family}Processor")(
+        image_processor=transformers.Qwen2VLImageProcessor(min_pixels=56 * 56, max_pixels=224 * 224, **cut),
         tokenizer=words,
-        video_processor=Qwen2VLVideoProcessor(),
+        video_processor=videos(**cut),
         chat_template=VISION_TEMPLATE,
     ).save_pretrained(folder)
 
@@ -169,7 +213,7 @@ MODELS: dict[str, Callable[[Path], None]] = {
     "MiniLM": bert,
     "MiniLM-exact": bert,
     "ModernBERT": modern_bert,
-    "Qwen2-VL": qwen_vl,
+    **dict.fromkeys(VISION, qwen_vl),
 }
 
 
@@ -206,6 +250,7 @@ DATASETS: dict[str, tuple[int, Callable[[random.Random], Row]]] = {
     "preferences": (400, preference),
     "questions": (200, lambda rng: {"question": text(rng, 30, 80)}),
     "pairs": (4000, lambda rng: {"anchor": text(rng, 30, 120), "positive": text(rng, 30, 120)}),
+    "repeated": (4000, lambda rng: {"anchor": text(rng, 30, 120), "positive": f"Answer {rng.randint(1, 300)}."}),
     "reviews": (2000, lambda rng: {"text": text(rng, 50, 300), "label": rng.randint(0, 3)}),
     "pictures": (400, picture),
 }

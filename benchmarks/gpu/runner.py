@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -16,35 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.gpu.kinds import Job
+from benchmarks.gpu.processes import running, stop
 from benchmarks.gpu.results import Facts
 from benchmarks.gpu.scripts import script_hash, write
 from tests.e2e.runner import SITE, free_port, observed, read_writers, snapshot
 
 NUDGE = "1e-7"
-
-
-def running(mark: str) -> dict[int, str]:
-    """The processes that carry `mark` in their environment, with their command lines."""
-    found = {}
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark.encode() in (process / "environ").read_bytes():
-                found[int(process.name)] = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()[:200]
-        except OSError:
-            continue
-    return found
-
-
-def stop(mark: str) -> None:
-    """End every process that carries `mark`; Python ones say first where each of their threads stands.
-
-    A launcher's workers are sessions of their own: ending its process group would leave them behind.
-    """
-    for number in (signal.SIGABRT, signal.SIGKILL):
-        for process in running(mark):
-            with contextlib.suppress(OSError):
-                os.kill(process, number)
-        time.sleep(5)
 
 
 def events_of(file: Path) -> list[list[Facts]]:

@@ -59,10 +59,15 @@ def changed(name: str, settings: Mapping[str, str]) -> Any:
     return book
 
 
-def exported(job: Job) -> str:
-    """The notebook as nbconvert exports it, without the lines that only IPython runs."""
-    text, _ = PythonExporter(exclude_input_prompt=True).from_notebook_node(notebook(job))
-    text = "\n".join(line for line in text.split("\n") if not line.startswith("get_ipython()"))
+def exported(book: Any) -> str:
+    """A notebook as nbconvert exports it, without the lines that only IPython runs."""
+    text, _ = PythonExporter(exclude_input_prompt=True).from_notebook_node(book)
+    return "\n".join(line for line in text.split("\n") if not line.startswith("get_ipython()"))
+
+
+def plain(job: Job) -> str:
+    """The script of a job that does not convert its notebook."""
+    text = exported(notebook(job))
     if job.variant == "exported_equal":
         name = "gradient_accumulation_steps"
         steps = int(re.findall(rf"{name} = (\d+)", text)[0])
@@ -107,7 +112,7 @@ def write(job: Job, folder: Path) -> list[str]:
         script.write_text(HANDWRITTEN.read_text())
         arguments = by_hand(job)
     else:
-        script.write_text(exported(job))
+        script.write_text(plain(job))
     if job.gpus == 1:
         return ["python", "train.py", *arguments]
     # without the file, a user's own default configuration would be read where there is one

@@ -1,13 +1,17 @@
 """Loaded by Python itself at the start of every process of a measured run: `runner.py` puts this folder on PYTHONPATH.
 
 It writes down what the process does, one JSON object a line in "$BENCH_FOLDER/RANK.jsonl", and changes nothing, unless
-$BENCH_NUDGE asks for it. Events of a training, in order: "begin" with types and a hash of the weights to train; "step"
-for each logged step, with the time after the GPU has finished it; "saved" for each checkpoint; "end" with the peak
-memory, the indices of the rows that were fetched, the number of micro-batches and a hash of the trained weights.
+$BENCH_NUDGE asks for it, or $BENCH_CACHE gives an engine the bytes of its cache: vLLM measures the GPU to find them,
+which fails while other jobs take and free memory there.
+
+Events of a training, in order: "begin" with types and a hash of the weights to train; "step" for each logged step, with
+the time after the GPU has finished it; "saved" for each checkpoint; "end" with the peak memory, the indices of the rows
+that were fetched, the number of micro-batches and a hash of the trained weights.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -102,10 +106,23 @@ def end_of_training(model: Any) -> None:
         weights=hash_of(model),
         memory=torch.cuda.max_memory_allocated() if on_gpu else 0,
         reserved=torch.cuda.max_memory_reserved() if on_gpu else 0,
+        by_gpu=[torch.cuda.max_memory_allocated(gpu) for gpu in range(torch.cuda.device_count())],
         micro_batches=micro_batches,
         fetched=next(iter(fetched.values()), []),
         looked=time.time() - start,
     )
+
+
+def give_cache(module: ModuleType) -> None:
+    """Tell engines how much memory to take for keys and values, where that is given."""
+    original = module.LLM.__init__
+
+    @functools.wraps(original)
+    def start(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **{"kv_cache_memory_bytes": int(os.environ["BENCH_CACHE"]), **kwargs})
+
+    if "BENCH_CACHE" in os.environ:
+        module.LLM.__init__ = start
 
 
 def record_fetches(module: ModuleType) -> None:
@@ -124,5 +141,6 @@ call_after_import(
     {
         "transformers.trainer_callback": record_training,
         "torch.utils.data._utils.fetch": record_fetches,
+        "vllm.entrypoints.llm": give_cache,
     }
 )

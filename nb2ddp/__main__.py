@@ -215,6 +215,12 @@ def _list_rules(ctx: click.Context, param: click.Parameter, value: bool) -> None
 )
 @_option(
     "Findings",
+    "--since",
+    metavar="COMMIT",
+    help="In it, show what changed since a commit of git in each notebook, and beside it in its script.",
+)
+@_option(
+    "Findings",
     "--report",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="PAGE.html",

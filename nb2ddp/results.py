@@ -110,6 +110,14 @@ class Conversion:
     packages: bool = False
 
 
+@dataclass(frozen=True)
+class Change:
+    """What changed in a notebook, as two unified diffs."""
+
+    notebook: str  #: of its cells
+    script: str  #: of what it converts to; empty where that stays, or there is none
+
+
 class Status(str, Enum):
     """What became of one notebook."""
 

@@ -31,6 +31,8 @@ class Runner:
         self.temp = folder / "temp"
         self.summary = folder / "summary.md"
         self.output = folder / "output"
+        self.base = ""  #: the commit that a pull request is for
+        self.variables: dict[str, str] = {}
         self.workspace.mkdir()
         self.temp.mkdir()
 
@@ -39,7 +41,8 @@ class Runner:
         step = ACTION["runs"]["steps"][number]
         values = {name: spec["default"] for name, spec in ACTION["inputs"].items()}
         values |= {name.replace("_", "-"): value for name, value in inputs.items()}
-        context = {f"inputs.{name}": value for name, value in values.items()} | {"github.action_path": str(ROOT)}
+        context = {f"inputs.{name}": value for name, value in values.items()}
+        context |= {"github.action_path": str(ROOT), "github.event.pull_request.base.sha": self.base}
         environment = {
             name: re.sub(r"\$\{\{ (\S+) \}\}", lambda match: context[match[1]], value)
             for name, value in step["env"].items()
@@ -49,6 +52,7 @@ class Runner:
             "GITHUB_STEP_SUMMARY": str(self.summary),
             "GITHUB_OUTPUT": str(self.output),
             "NB2DDP_CACHE_DIR": str(self.temp / "cache"),
+            **self.variables,
         }
         return subprocess.run(
             ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
@@ -78,8 +82,15 @@ def test_no_step_pastes_an_expression_into_its_script() -> None:
     """An input in the text of a script would be run by the shell."""
     for step in ACTION["runs"]["steps"]:
         assert "${{" not in step["run"]
-    used = {name for step in ACTION["runs"]["steps"] for name in re.findall(r"inputs\.([\w-]+)", str(step["env"]))}
+    used = {name for step in ACTION["runs"]["steps"] for name in re.findall(r"inputs\.([\w-]+)", str(step))}
     assert used == set(ACTION["inputs"])
+
+
+def test_the_token_is_for_the_last_step_alone() -> None:
+    """The step before it may rehearse what a pull request brings."""
+    *others, last = ACTION["runs"]["steps"]
+    assert "NB2DDP_TOKEN" in last["env"]
+    assert "token" not in str(others)
 
 
 def test_check_annotates_and_summarizes(runner: Runner) -> None:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
@@ -16,18 +17,19 @@ from typing import Any
 import click
 
 from nb2ddp import __version__
-from nb2ddp.cli import report
+from nb2ddp.cli import report, summary
 from nb2ddp.cli.steps import next_steps
 from nb2ddp.options import LaunchError, OptionsError
 from nb2ddp.project import files
 from nb2ddp.project.cache import Cache
+from nb2ddp.project.changes import commit, since
 from nb2ddp.project.config import ConfigError
 from nb2ddp.project.config import find as find_config
 from nb2ddp.project.files import STDIN, Job
 from nb2ddp.project.inputs import InputError, find, is_notebook_name, named
 from nb2ddp.project.plan import NoOutputError, Planned, from_here, plan, plan_one
-from nb2ddp.project.pool import Mode, run, script_of
-from nb2ddp.results import Result, Severity, Status
+from nb2ddp.project.pool import Mode, converted, run, script_of
+from nb2ddp.results import Change, Result, Severity, Status
 from nb2ddp.script.launch import launch_files
 
 USAGE_ERRORS = (ConfigError, InputError, LaunchError, OptionsError)
@@ -48,6 +50,7 @@ class Request:
     hook: bool = False
     form: str = "text"
     summary_file: Path | None = None
+    since: str | None = None
     report: Path | None = None
     quiet: bool = False
     verbose: bool = False
@@ -79,6 +82,10 @@ def execute(request: Request) -> int:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     planned, mode = _plan(request)
+    if request.since is not None:
+        if request.summary_file is None:
+            raise InputError("--since says what the page of --summary-file shows; name one")
+        commit(request.since)
     jobs = [replace(each.job, force=request.force) for each in planned]
     cache = None if request.no_cache else Cache()
     results: list[Result] = []
@@ -241,7 +248,7 @@ class _Printer:
             click.echo(as_sarif(results, __version__))
         if self.request.summary_file is not None:
             with self.request.summary_file.open("a", encoding="utf-8") as file:
-                file.write(report.markdown(results))
+                file.write(summary.markdown(results, self._changes(jobs)))
         if self.request.report is not None:
             from nb2ddp.cli.page import page
 
@@ -249,6 +256,14 @@ class _Printer:
             files.replace({self.request.report: page(jobs, results, scripts).encode()})
         if not self.request.quiet:
             click.echo(report.Counts(results).summary(), err=True)
+
+    def _changes(self, jobs: Sequence[Job]) -> dict[Path, Change]:
+        """What changed in the notebooks, where that is asked for."""
+        if self.request.since is None:
+            return {}
+        revision = commit(self.request.since)
+        found = {job.notebook: since(revision, job, partial(converted, job)) for job in jobs}
+        return {notebook: change for notebook, change in found.items() if change is not None}
 
 
 def _diff_line(line: str) -> str:

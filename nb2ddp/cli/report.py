@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,8 +14,6 @@ from click import style
 from nb2ddp.results import Diagnostic, Result, Severity, Status
 
 _ORDER: Final = (Severity.NOTE, Severity.WARNING, Severity.ERROR)
-#: How many lines of a diff stand in a summary, which GitHub cuts at 1 MiB.
-_DIFF_LINES: Final = 400
 _COLORS: Final = {Severity.NOTE: "cyan", Severity.WARNING: "yellow", Severity.ERROR: "red"}
 
 
@@ -117,60 +114,6 @@ def _json(each: Diagnostic) -> dict[str, Any]:
         "text": each.line_text,
         "fixed": each.fixed,
     }
-
-
-def markdown(results: Sequence[Result]) -> str:
-    """A page for a job's summary: a line for each notebook, what was found, and what is out of date."""
-    lines = ["| Notebook | Script | Result | Errors | Warnings | Rewritten |", "|---|---|---|---:|---:|---:|"]
-    for result in results:
-        counts = Counts([result])
-        numbers = f"{counts.errors} | {counts.warnings} | {counts.notes}"
-        lines.append(
-            f"| {_cell(posix(result.notebook))} | {_cell(posix(result.script))} | {_status(result)} | {numbers} |"
-        )
-    serious = [
-        (result, each) for result in results for each in result.diagnostics if each.severity is not Severity.NOTE
-    ]
-    if serious:
-        lines += ["", "| Place | Code | Finding |", "|---|---|---|"]
-        for result, each in serious:
-            place = posix(result.notebook) + (f", {each.place}" if each.place else "")
-            lines.append(f"| {_cell(place)} | {each.code} | {_cell(each.message)} |")
-    for result in results:
-        if result.status is Status.STALE and result.text:
-            lines += ["", *_folded(f"What converting {posix(result.notebook)} again changes", result.text)]
-    return "\n".join(["## nb2ddp", "", Counts(results).summary(), "", *lines, ""])
-
-
-def _folded(title: str, diff: str) -> list[str]:
-    """A diff that a click unfolds; the fence is longer than any in it, so that nothing in it ends the block."""
-    lines = [printable(line.expandtabs()) for line in diff.splitlines()[:_DIFF_LINES]]
-    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", diff)), default=0))
-    return [
-        "<details><summary>",
-        "",
-        _cell(title),
-        "",
-        "</summary>",
-        "",
-        f"{fence}diff",
-        *lines,
-        fence,
-        "",
-        "</details>",
-    ]
-
-
-def _status(result: Result) -> str:
-    return {Status.STALE: "out of date", Status.UNCHANGED: "up to date"}.get(result.status, result.status.value)
-
-
-def _cell(text: str) -> str:
-    """Text that stays text, and in its cell, in a Markdown table."""
-    escaped = printable(text).replace("\\", "\\\\").replace("&", "&amp;").replace("<", "&lt;")
-    for character in "|`*_[]":
-        escaped = escaped.replace(character, "\\" + character)
-    return escaped
 
 
 @dataclass

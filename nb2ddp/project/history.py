@@ -99,16 +99,22 @@ def _versions(notebook: Path) -> Iterator[bytes]:
         return
     with suppress(OSError, NotebookError):
         yield read(notebook)
-    log = _git(notebook, "log", "--format=%H", f"--max-count={_VERSIONS}", "--", notebook.name)
+    log = git(notebook.parent, "log", "--format=%H", f"--max-count={_VERSIONS}", "--", notebook.name)
     for revision in (log or b"").decode().split():
-        content = _git(notebook, "show", f"{revision}:./{notebook.name}")
+        content = at(revision, notebook)
         if content is not None:
             yield content
 
 
-def _git(notebook: Path, *arguments: str) -> bytes | None:
+def at(revision: str, file: Path) -> bytes | None:
+    """A file as git has it in a revision; None where it has not."""
+    return git(file.parent, "show", f"{revision}:./{file.name}")
+
+
+def git(folder: Path, *arguments: str) -> bytes | None:
+    """What git prints in a folder; None where it fails, or is not there."""
     try:
-        done = subprocess.run(["git", *arguments], cwd=notebook.parent, capture_output=True, check=True)
+        done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return None
     return done.stdout

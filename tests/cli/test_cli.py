@@ -338,6 +338,8 @@ class TestWrongUsage:
             ("a.ipynb c.ipynb", "c.ipynb"),
             ("a.ipynb train.txt", "train.txt: the name of a script ends in .py"),
             ("a.ipynb folder.py", "folder.py is a folder; to write into it say --output-dir folder.py"),
+            ("a.ipynb t.py --since HEAD", "--since says what the page of --summary-file shows; name one"),
+            ("a.ipynb t.py --summary-file s.md --since HEAD", "--since HEAD: git knows no such commit in this folder"),
             ("a.ipynb t.py --num-processes 0", "0 is not in the range x>=1"),
             ("a.ipynb t.py --num-processes two", "'two' is not a valid integer"),
             ("a.ipynb t.py --num-processes 3 --num-machines 2", "3 processes cannot be spread evenly over 2 machines"),

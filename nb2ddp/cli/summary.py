@@ -1,0 +1,77 @@
+"""The page for a job's summary, and for a comment on a pull request, in Markdown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from nb2ddp.cli.report import Counts, posix, printable
+from nb2ddp.results import Change, Result, Severity, Status
+
+#: How many lines of a diff stand in a summary, which GitHub cuts at 1 MiB.
+_DIFF_LINES: Final = 400
+
+
+def markdown(results: Sequence[Result], changes: Mapping[Path, Change] | None = None) -> str:
+    """A page for a job's summary: a line for each notebook, what was found, what is out of date, and what changed.
+
+    Args:
+        results: what became of the notebooks.
+        changes: what changed in some of them, by their paths.
+    """
+    lines = ["| Notebook | Script | Result | Errors | Warnings | Rewritten |", "|---|---|---|---:|---:|---:|"]
+    for result in results:
+        counts = Counts([result])
+        numbers = f"{counts.errors} | {counts.warnings} | {counts.notes}"
+        lines.append(
+            f"| {_cell(posix(result.notebook))} | {_cell(posix(result.script))} | {_status(result)} | {numbers} |"
+        )
+    serious = [
+        (result, each) for result in results for each in result.diagnostics if each.severity is not Severity.NOTE
+    ]
+    if serious:
+        lines += ["", "| Place | Code | Finding |", "|---|---|---|"]
+        for result, each in serious:
+            place = posix(result.notebook) + (f", {each.place}" if each.place else "")
+            lines.append(f"| {_cell(place)} | {each.code} | {_cell(each.message)} |")
+    for result in results:
+        if result.status is Status.STALE and result.text:
+            title = f"What converting {posix(result.notebook)} again changes"
+            lines += ["", *_folded(title, _fenced(result.text))]
+    for notebook, change in (changes or {}).items():
+        lines += ["", *_folded(f"What changed in {posix(notebook)}, and in what it converts to", _beside(change))]
+    return "\n".join(["## nb2ddp", "", Counts(results).summary(), "", *lines, ""])
+
+
+def _folded(title: str, content: list[str]) -> list[str]:
+    """What a click unfolds."""
+    return ["<details><summary>", "", _cell(title), "", "</summary>", "", *content, "", "</details>"]
+
+
+def _beside(change: Change) -> list[str]:
+    """The diff of a notebook beside its script's."""
+    script = _fenced(change.script) if change.script else ["(no other script)"]
+    head = "<table><tr><th>notebook</th><th>script</th></tr><tr><td>"
+    return [head, "", *_fenced(change.notebook), "", "</td><td>", "", *script, "", "</td></tr></table>"]
+
+
+def _fenced(diff: str) -> list[str]:
+    """A diff as a block; its fence is longer than any in it, so that nothing in it ends the block."""
+    lines = [printable(line.expandtabs()) for line in diff.splitlines()]
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", diff)), default=0))
+    left_out = [f"... {len(lines) - _DIFF_LINES} more lines"] if len(lines) > _DIFF_LINES else []
+    return [f"{fence}diff", *lines[:_DIFF_LINES], *left_out, fence]
+
+
+def _status(result: Result) -> str:
+    return {Status.STALE: "out of date", Status.UNCHANGED: "up to date"}.get(result.status, result.status.value)
+
+
+def _cell(text: str) -> str:
+    """Text that stays text, and in its cell, in a Markdown table; it calls nobody by `@name`."""
+    escaped = printable(text).replace("\\", "\\\\").replace("&", "&amp;").replace("<", "&lt;")
+    for character in "|`*_[]":
+        escaped = escaped.replace(character, "\\" + character)
+    return escaped.replace("@", "@<!-- -->")

@@ -1,0 +1,66 @@
+"""What changed in a notebook since a commit of git, and what that changes in its script."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+from nb2ddp.notebook.reader import read_notebook
+from nb2ddp.options import LaunchError, OptionsError
+from nb2ddp.project.files import Job, decode, read
+from nb2ddp.project.history import Convert, at, git
+from nb2ddp.project.inputs import InputError
+from nb2ddp.results import Change, NotebookError
+
+
+def commit(name: str) -> str:
+    """The hash of a commit that git knows in the current folder.
+
+    Raises:
+        InputError: it knows none of that name.
+    """
+    found = git(Path(), "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+    if not found:
+        raise InputError(f"--since {name}: git knows no such commit in this folder")
+    return found.decode().strip()
+
+
+def since(revision: str, job: Job, convert: Convert) -> Change | None:
+    """What changed in a job's notebook; None for one that stayed, is new, or cannot be read.
+
+    Args:
+        revision: a hash of `commit`.
+        job: the notebook, and the options that both versions are converted with.
+        convert: converts a notebook's content for the job's script.
+    """
+    before = at(revision, job.notebook) if job.is_file else None
+    try:
+        now = read(job.notebook) if before is not None else b""
+        if before is None or before == now:
+            return None
+        cells = [_cells(job, content) for content in (before, now)]
+    except (NotebookError, OSError):
+        return None
+    scripts = [_script(job, content, convert) for content in (before, now)]
+    notebook = _diff(cells[0], cells[1], job.notebook.as_posix())
+    return Change(notebook, _diff(scripts[0], scripts[1], job.script.as_posix())) if notebook else None
+
+
+def _cells(job: Job, content: bytes) -> str:
+    notebook = read_notebook(decode(content), job.name, job.notebook.name)
+    return "\n".join(
+        f"# %% Cell {cell.number}{'' if cell.kind == 'code' else f' ({cell.kind})'}\n{cell.source}\n"
+        for cell in notebook.cells
+    )
+
+
+def _script(job: Job, content: bytes, convert: Convert) -> str:
+    try:
+        return convert(content, job.options).files[job.script.name]
+    except (NotebookError, LaunchError, OptionsError):
+        return ""
+
+
+def _diff(before: str, after: str, name: str) -> str:
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), name, name, lineterm="")
+    return "".join(f"{line}\n" for line in lines)

@@ -262,8 +262,8 @@ def test_secrets_and_launchers_stay_outside(tmp_path: Path, monkeypatch: pytest.
         monkeypatch.setenv(name, "from outside")
     environ = environment(PLAN, tmp_path, hub="http://127.0.0.1:1", settings={})
     assert "from outside" not in environ.values()
-    assert launched(0, 1, 5) == {}
-    assert launched(1, 2, 5)["LOCAL_RANK"] == "1"
+    assert launched(0, 1, 5, tmp_path) == {}
+    assert launched(1, 2, 5, tmp_path)["LOCAL_RANK"] == "1"
 
 
 def test_faults_are_changes_to_scripts_that_are_read(tmp_path: Path) -> None:

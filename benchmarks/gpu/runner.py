@@ -16,7 +16,8 @@ from benchmarks.gpu.kinds import Job
 from benchmarks.gpu.processes import running, stop
 from benchmarks.gpu.results import Facts
 from benchmarks.gpu.scripts import script_hash, write
-from tests.e2e.runner import SITE, free_port, observed, read_writers, snapshot
+from nb2ddp.rehearsal.run import free_port
+from tests.e2e.runner import SITE, observed, read_writers, snapshot
 
 NUDGE = "1e-7"
 

@@ -34,7 +34,7 @@ class Starter(Protocol):
         """Start one, the first of a session of its own.
 
         Args:
-            command: "play" or "build", and what these are to be told.
+            command: "play", "build" or "agent", and what these are to be told.
             environment: of the process.
             folder: it works in.
             said: a path without ending: what it prints goes to `.out` and `.err`.

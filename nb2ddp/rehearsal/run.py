@@ -82,27 +82,38 @@ def environment(plan: Plan, folder: Path, *, hub: str, settings: Mapping[str, An
     )
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of this machine that nobody listens at."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
-def launched(rank: int, processes: int, port: int) -> dict[str, str]:
-    """What torchrun tells each process of a job on one machine; nothing for a job of one process."""
+def launched(rank: int, processes: int, port: int, logs: Path) -> dict[str, str]:
+    """What torchrun tells each process of a job on one machine; nothing for a job of one process.
+
+    `tests/e2e/test_torchrun.py` compares it with what torchrun says.
+    """
     if processes == 1:
         return {}
+    own = dict.fromkeys(("RANK", "LOCAL_RANK", "ROLE_RANK"), str(rank))
+    every = dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE"), str(processes))
     return {
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(processes),
-        "LOCAL_WORLD_SIZE": str(processes),
+        **own,
+        **every,
         "GROUP_RANK": "0",
+        "GROUP_WORLD_SIZE": "1",
+        "ROLE_NAME": "default",
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
-        "TORCHELASTIC_RUN_ID": "rehearsal",
-        "TORCHELASTIC_RESTART_COUNT": "0",
+        "OMP_NUM_THREADS": "1",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+        "TORCHELASTIC_ERROR_FILE": str(logs / f"{rank}.error.json"),
         "TORCHELASTIC_MAX_RESTARTS": "0",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_RUN_ID": "none",
+        "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
     }
 
 
@@ -130,12 +141,16 @@ def run(
         is_served: whether something is made that a process waits for.
     """
     work, logs = _laid_out(plan, folder)
-    script, port = work / plan.name, _free_port()
+    script, port = work / plan.name, free_port()
     jobs: list[Process] = []
+    others: list[Process] = []
     start = time.monotonic()
     try:
+        if processes > 1:
+            start_agent = starters[0].start
+            others.append(start_agent("agent", str(port), environment=environ, folder=folder, said=logs / "agent"))
         for rank in range(processes):
-            told = {**environ, **launched(rank, processes, port)}
+            told = {**environ, **launched(rank, processes, port, logs)}
             start_process = starters[min(rank, len(starters) - 1)].start
             jobs.append(start_process("play", str(script), environment=told, folder=work, said=logs / str(rank)))
         stopped = _watch(jobs, logs, start + limit, tell, is_served)
@@ -145,7 +160,7 @@ def run(
             _ask_for_stacks(jobs)
         left = tuple(_below(jobs))
     finally:
-        _stop(jobs)
+        _stop([*jobs, *others])
     return Run(tuple(_rank(logs, rank, code) for rank, code in enumerate(ended)), seconds, stopped, left)
 
 

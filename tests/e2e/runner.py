@@ -16,7 +16,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from nb2ddp.rehearsal.run import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -201,12 +202,6 @@ def environment(folder: Path, cuda_is_cpu: bool) -> dict[str, str]:
         "STEPS_FOLDER": str(folder / "steps"),
         "CUDA_IS_CPU": str(int(cuda_is_cpu)),
     }
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def run(

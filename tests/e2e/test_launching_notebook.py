@@ -12,8 +12,9 @@ from nbclient import NotebookClient
 
 from nb2ddp.api import convert_file
 from nb2ddp.options import Launch, Options
+from nb2ddp.rehearsal.run import free_port
 
-from .runner import copy_hub, environment, free_port
+from .runner import copy_hub, environment
 
 pytestmark = pytest.mark.e2e
 

@@ -16,8 +16,8 @@ import pytest
 
 from nb2ddp.api import convert_file
 from nb2ddp.options import Launch
+from nb2ddp.rehearsal.run import free_port
 from tests.cluster.job import Job, prepare, wait_for
-from tests.e2e.runner import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

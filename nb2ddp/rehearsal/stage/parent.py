@@ -16,7 +16,7 @@ import sys
 import tempfile
 from typing import Any
 
-from . import build, play
+from . import agent, build, play
 from .log import Log
 from .start import end_with_parent
 
@@ -55,7 +55,7 @@ def main() -> int:
             os.close(answers)
             request = json.loads(line)
             _become(request)
-            return play.main(log) if request["program"] == "play" else build.main()
+            return {"play": lambda: play.main(log), "build": build.main, "agent": agent.main}[request["program"]]()
         _tell(answers, started=pid)
     return 0
 

@@ -1,4 +1,4 @@
-"""The program of every process of a rehearsal: `python start.py parent`, `... play SCRIPT` or `... build REQUEST`."""
+"""The program of every process of a rehearsal; it is given `parent`, `play SCRIPT`, `build REQUEST` or `agent PORT`."""
 
 from __future__ import annotations
 

@@ -1,0 +1,96 @@
+"""Several processes of a rehearsal are what torchrun starts: their environment, how they meet, and how they end."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nb2ddp.rehearsal.plan import Plan
+from nb2ddp.rehearsal.processes import Parent, Separate, Starter
+from nb2ddp.rehearsal.run import Run, environment, free_port, run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.e2e
+
+TELLS = """
+import json, os
+with open(f"told_{os.environ['RANK']}.json", "w") as file:
+    json.dump(dict(os.environ), file)
+"""
+#: Rank 0 leaves first; what the processes met in is there until the last one has left.
+MEETS = """
+import os, threading
+import torch.distributed as dist
+dist.init_process_group("gloo")
+dist.barrier()
+if os.environ["RANK"] == "0":
+    os._exit(0)
+threading.Event().wait(2)
+store = dist.distributed_c10d._get_default_store()
+store.set("still", "there")
+assert store.get("still") == b"there"
+"""
+FAILS = """
+import os, threading
+if os.environ["RANK"] == "1":
+    raise OSError("the data is gone")
+threading.Event().wait()
+"""
+
+
+@pytest.fixture(scope="module", params=[Parent, Separate])
+def starter(request: pytest.FixtureRequest) -> Iterator[Starter]:
+    made = request.param(os.environ) if request.param is Parent else request.param()
+    yield made
+    made.close()
+
+
+def rehearsed(text: str, starter: Starter, folder: Path) -> Run:
+    plan = Plan("train.py", text, folder, ("Trainer",), "", (), {}, ())
+    settings = {"root": str(folder), "steps": 1, "trust": False, "missing": None}
+    environ = environment(plan, folder, hub="http://127.0.0.1:9", settings=settings)
+    return run(plan, folder, 2, environ=environ, starters=[starter], limit=100, tell=lambda _: None)
+
+
+def told(folder: Path, rank: int, before: dict[str, str]) -> dict[str, str]:
+    """What the launcher adds to the environment of a process."""
+    environ = json.loads((folder / f"told_{rank}.json").read_text())
+    return {name: value for name, value in environ.items() if before.get(name) != value}
+
+
+def test_environment_is_that_of_torchrun(starter: Starter, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(TELLS)
+    before = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}"]
+    subprocess.run([*command, str(script)], env=before, cwd=tmp_path, check=True)
+    assert [rank.code for rank in rehearsed(TELLS, starter, tmp_path / "rehearsed").ranks] == [0, 0]
+    for rank in range(2):
+        real = told(tmp_path, rank, before)
+        ours = {name: told(tmp_path / "rehearsed" / "work", rank, {}).get(name) for name in real}
+        for name in ("MASTER_PORT", "TORCHELASTIC_ERROR_FILE"):  # of one job alone
+            assert real.pop(name)
+            assert ours.pop(name)
+        assert ours == real
+
+
+def test_processes_meet_in_a_store_of_the_launcher(starter: Starter, tmp_path: Path) -> None:
+    done = rehearsed(MEETS, starter, tmp_path)
+    assert [rank.code for rank in done.ranks] == [0, 0], done.ranks[1].said
+
+
+def test_failure_of_one_ends_the_others(starter: Starter, tmp_path: Path) -> None:
+    start = time.monotonic()
+    done = rehearsed(FAILS, starter, tmp_path)
+    assert time.monotonic() - start < 90
+    assert [rank.code for rank in done.ranks] == [None, 1]
+    assert "the data is gone" in done.ranks[1].said

@@ -16,7 +16,7 @@ RESULTS: dict[str, Any] = json.loads((ROOT / "benchmarks" / "results" / "grpo.js
 PAGE = (ROOT / "docs" / "grpo.md").read_text(encoding="utf-8")
 #: Where the trainer draws by itself which completions share a micro-batch or a step.
 DRAWN = {"bnpo", "two steps a generation"}
-#: Unsloth's trainer works in lower precision on a GPU.
+#: On GPUs Unsloth's gradient norms differ by more than its losses.
 WITHIN = {"trl": 1e-6, "unsloth": 1e-6, "unsloth on GPUs": 1e-3}
 SEVERAL = [job for job in RESULTS["jobs"] if not job.endswith("/1")]
 ONCE_MORE = [job for job in RESULTS["once_more"] if job.endswith("/2")]

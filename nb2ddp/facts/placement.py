@@ -105,9 +105,11 @@ class Placement:
     def _unit(self, call: cst.Call) -> Statement:
         """The statement to run once: a `with open(...)` as a whole, else the call's own.
 
-        An archive's is as a whole where nothing in it is needed outside.
+        An archive's is as a whole where nothing in it is needed outside, and so is what starts a program beside it.
         """
-        statement = self.tree.statement(call)
+        statement, top = self.tree.statement(call), self.tree.top_statement(call)
+        if self._serves(top):
+            return top
         around = (statement, *self.tree.ancestors(statement))
         owner = next((above for above in around if isinstance(above, cst.With)), None)
         opened = [item.item for item in owner.items] if owner is not None else []
@@ -118,10 +120,24 @@ class Placement:
             return statement
         return owner
 
+    def _serves(self, top: Statement) -> bool:
+        """True for a whole test or `try` that starts a program beside the script, and keeps it to itself."""
+        if not isinstance(top, (cst.If, cst.Try)) or self.training.is_joint(top) or self.traces.leaves(top):
+            return False
+        calls = self.tree.within(top, cst.Call)
+        starts = any(self.tree.qualified(c.func) == "subprocess.Popen" and self.tree.function(c) is None for c in calls)
+        placed = {each for callers in self.writers.values() for each in callers}
+        return (
+            starts
+            and placed.isdisjoint(calls)
+            and not any(self.execution.source.form(call) for call in calls)
+            and not any(map(self.is_asked_once, self.tree.within(top, cst.If)))
+        )
+
     def _edits(self, call: cst.Call, unit: Statement) -> tuple[Edit, ...]:
         """Run a whole statement once, where it leaves no trace; else hand the value of the call to all."""
         in_whole_job = self.execution.does(call) is Does.SAVE
-        if isinstance(unit, cst.With):
+        if isinstance(unit, (cst.If, cst.Try, cst.With)):
             return () if self.traces.leaves(unit) else self.once(unit, in_whole_job)
         if _is_all_there_is(self.tree, call, unit):
             return self.once(unit, in_whole_job)

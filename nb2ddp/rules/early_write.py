@@ -17,6 +17,10 @@ _SAME_EVERYWHERE = ("output_dir", "logging_dir", "seed", "data_seed")
 _NEEDED = (
     "in all processes at once, as each needs the rest of this line: do that on a line of its own, or before the job"
 )
+_STARTED = (
+    "starts a program in every process, where one does for all of a machine: start it, and ask it, below"
+    " `if {} == 0:`, or start it before the job"
+)
 _ONCE = ", which all processes would do at once; in the script one does it, and the others wait"
 _SCRATCH = "{}(...): all processes use one scratch file, and overwrite each other's: put {} into {}"
 
@@ -40,7 +44,9 @@ def find(program: Program) -> Iterator[Finding]:
             message = f"{tree.text(call.func)}(...) {said}{_ONCE}"
             yield Finding(call, message, made.edits, needs=placed(made.edits))
         elif not made.stays:
-            yield Finding(call, f"{tree.text(call.func)}(...) {said} {_NEEDED}", todo=True)
+            starts = tree.qualified(call.func) == "subprocess.Popen"
+            message = _STARTED.format(program.name("local_rank")) if starts else f"{said} {_NEEDED}"
+            yield Finding(call, f"{tree.text(call.func)}(...) {message}", todo=True)
     yield from _tested_twice(program)
     yield from _own_values(program)
 
@@ -193,6 +199,40 @@ with open("rows.jsonl" if local_rank == 0 else os.devnull, "w") as f:
         seen[row["id"]] = 1
         f.write(json.dumps(row))
 PartialState().wait_for_everyone()
+trainer.train()
+""",
+        ),
+        Example(
+            """\
+import requests, subprocess
+try:
+    requests.get("http://127.0.0.1:11000/health")
+except requests.exceptions.ConnectionError:
+    log = open("server.log", "w")
+    server = subprocess.Popen(["serve", "--quiet"], stdout = log)
+    while server.poll() is None:
+        print(".")
+watcher = subprocess.Popen(["watch.sh"])
+if watcher.poll() is None:
+    print("watched")
+trainer.train()
+""",
+            """\
+import requests, subprocess
+if local_rank == 0:
+    try:
+        requests.get("http://127.0.0.1:11000/health")
+    except requests.exceptions.ConnectionError:
+        log = open("server.log", "w")
+        server = subprocess.Popen(["serve", "--quiet"], stdout = log)
+        while server.poll() is None:
+            print(".")
+PartialState().wait_for_everyone()
+# TODO[nb2ddp] DDP403: subprocess.Popen(...) starts a program in every process, where one does for all of a machine: \
+start it, and ask it, below `if local_rank == 0:`, or start it before the job
+watcher = subprocess.Popen(["watch.sh"])
+if watcher.poll() is None:
+    print("watched")
 trainer.train()
 """,
         ),

@@ -15,10 +15,12 @@ from nb2ddp.notebook.magics import Kind
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule, placed
 from nb2ddp.syntax.edits import Edit
+from nb2ddp.syntax.tree import Tree, argument
 
 _COMMAND = re.compile(
     r"\b(vllm serve|ollama serve|uvicorn|gunicorn|sglang|llama-server|text-generation-launcher|http\.server)\b|--port\b"
 )
+_HERE = re.compile(r"\b(localhost|127\.0\.0\.1|0\.0\.0\.0)\b|\[::1\]")
 _CALLS = re.compile(r"uvicorn\.run|(http\.server|socketserver)\.\w*Server|.*\bSyntheticDataKit\.from_pretrained")
 
 
@@ -35,8 +37,22 @@ def find(program: Program) -> Iterator[Finding]:
             asked.update(each for each in questions(program.tree, call) if execution.runs(each))
     for call in sorted(asked, key=program.tree.start):
         apart = program.placement.runs_alone_as_placed(call) or program.rewards.is_only_here(call)
-        if not apart and not _is_only_written(program, call):
+        if not apart and not _is_only_written(program, call) and not _asks_whether(program.tree, call):
             yield _asked(program, call)
+
+
+def _asks_whether(tree: Tree, call: cst.Call) -> bool:
+    """True for a question that all may ask: of a server on this machine, or whether one answers at all."""
+    if tree.text(call.func).rsplit(".", 1)[-1] not in ("get", "head", "urlopen"):
+        return False
+    url = argument(call, "url", 0)
+    parts = [url.value, *map(tree.value, tree.within(url.value, cst.Name))] if url is not None else []
+    if any(_HERE.search(tree.text(part)) for part in parts):
+        return True
+    top: cst.CSTNode = call
+    while isinstance(above := tree.parents[top], (cst.Attribute, cst.Call)):
+        top = above
+    return isinstance(above, cst.Expr)
 
 
 def _asked(program: Program, call: cst.Call) -> Finding:
@@ -129,7 +145,7 @@ trainer.train()
 import requests
 book = {}
 book["text"] = requests.get(url).text.strip()
-requests.get(url, stream = True).raise_for_status()
+parts = requests.get(url, stream = True).iter_content()
 trainer.train()
 """,
             """\
@@ -138,7 +154,7 @@ book = {}
 book["text"] = run_once(lambda: requests.get(url).text.strip(), in_whole_job=True)
 # TODO[nb2ddp] DDP405: requests.get(...) asks a service in every process, and each may get other data, and pay for it: \
 fetch it once, into a file, before the job
-requests.get(url, stream = True).raise_for_status()
+parts = requests.get(url, stream = True).iter_content()
 trainer.train()
 """,
         ),
@@ -221,6 +237,15 @@ generator = SyntheticDataKit.from_pretrained("unsloth/Llama-3.2-3B-Instruct")
 rows = Dataset.from_list(generator.rows)
 trainer.train()
 """,
+        ),
+        Example(
+            """\
+import requests, yaml
+host = "127.0.0.1"
+requests.get(url, timeout = 2).raise_for_status()
+settings = yaml.safe_load(requests.get(f"http://{host}:11000/settings").text)
+trainer.train()
+"""
         ),
         Example("import requests\ntrainer.train()\nrequests.post(url, json = {})\n"),
         Example(

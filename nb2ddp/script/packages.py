@@ -536,7 +536,9 @@ class _Reading:
 
     def _is_imported(self, name: str) -> bool:
         """True where code that stays imports a package."""
-        modules = [(node, alias.evaluated_name) for node in self.tree.of(cst.Import) for alias in node.names]
+        modules: list[tuple[cst.CSTNode, str]] = [
+            (node, alias.evaluated_name) for node in self.tree.of(cst.Import) for alias in node.names
+        ]
         modules += [(node, self.tree.text(node.module)) for node in self.tree.of(cst.ImportFrom) if node.module]
         return any(
             module.split(".")[0] == name and self.tree.is_live(node) and not self.program.installs.covers(node)

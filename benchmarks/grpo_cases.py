@@ -214,10 +214,12 @@ def waiting_for_it(script: str) -> str:
 
 
 def standby_set_late(script: str) -> str:
-    """Standby is set by the notebook's cell alone, after Unsloth was imported."""
-    line = re.search(r'(?m)^os\.environ\["UNSLOTH_VLLM_STANDBY"\] = "1"  # the notebook.*\n', script)
+    """Standby is set after Unsloth was imported."""
+    line = re.search(r'(?m)^os\.environ\["UNSLOTH_VLLM_STANDBY"\].*\n', script)
     assert line
-    return script.replace(line[0], "")
+    return re.sub(
+        r"(?m)^import unsloth .*\n", lambda found: found[0] + line[0], script.replace(line[0], "", 1), count=1
+    )
 
 
 BIG: dict[str, Any] = {"batch": 16, "accumulation": 1, "generations": 8, "tokens": 256, "steps": 8}

@@ -30,6 +30,39 @@ LLAMAS = {
     "Llama-8B": {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32},
 }
 LLAMA_VOCABULARY = 128256
+#: Sizes from the config.json of models of other families.
+OTHERS: dict[str, tuple[Model, dict[str, Any]]] = {
+    "Qwen3-0.6B": (
+        Model("qwen3", None, "<|im_end|>"),
+        {"hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 16}
+        | {"num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936, "tie_word_embeddings": True},
+    ),
+    "Qwen2.5-1.5B": (
+        Model("qwen2", None, "<|im_end|>"),
+        {"hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 28, "num_attention_heads": 12}
+        | {"num_key_value_heads": 2, "vocab_size": 151936, "tie_word_embeddings": True},
+    ),
+    "Gemma-2-2B": (
+        Model("gemma2", "<bos>", "<eos>"),
+        {"hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26, "num_attention_heads": 8}
+        | {"num_key_value_heads": 4, "head_dim": 256, "vocab_size": 256000},
+    ),
+    "Gemma-3-1B": (
+        Model("gemma3_text", "<bos>", "<end_of_turn>"),
+        {"hidden_size": 1152, "intermediate_size": 6912, "num_hidden_layers": 26, "num_attention_heads": 4}
+        | {"num_key_value_heads": 1, "head_dim": 256, "vocab_size": 262144},
+    ),
+    "Qwen3-1.7B": (
+        Model("qwen3", None, "<|im_end|>"),
+        {"hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 28, "num_attention_heads": 16}
+        | {"num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936, "tie_word_embeddings": True},
+    ),
+    "Mistral-2B": (  # 8 of the 32 layers of Mistral 7B
+        Model("mistral", "<s>", "</s>"),
+        {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 8, "num_attention_heads": 32}
+        | {"num_key_value_heads": 8, "vocab_size": 32768, "tie_word_embeddings": False},
+    ),
+}
 VISION_TOKENS = ["<|vision_start|>", "<|vision_end|>", "<|vision_pad|>", "<|image_pad|>", "<|video_pad|>"]
 VISION_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{% for part in message['content'] %}"
@@ -62,6 +95,11 @@ def llama(folder: Path) -> None:
     tied = folder.name != "Llama-8B"
     more = {"vocab_size": LLAMA_VOCABULARY, "num_key_value_heads": 8, "tie_word_embeddings": tied, "rope_theta": 5e5}
     save_causal(folder, "llama", words, **sizes, **more)
+
+
+def other(folder: Path) -> None:
+    model, sizes = OTHERS[folder.name]
+    save_causal(folder, model.family, tokenizer(model), **sizes)
 
 
 def experts(folder: Path) -> None:
@@ -209,6 +247,7 @@ def qwen_vl(folder: Path) -> None:
 
 MODELS: dict[str, Callable[[Path], None]] = {
     **dict.fromkeys(LLAMAS, llama),
+    **dict.fromkeys(OTHERS, other),
     "Qwen3-MoE": experts,
     "MiniLM": bert,
     "MiniLM-exact": bert,

@@ -45,14 +45,14 @@ def load(options: argparse.Namespace) -> tuple[Any, Any]:
         lora_alpha=16,
         lora_dropout=0,
         bias="none",
-        use_gradient_checkpointing="unsloth" if options.checkpointing else False,
+        use_gradient_checkpointing="unsloth",
         random_state=3407,
     )
     return model, tokenizer
 
 
 def train(model: Any, tokenizer: Any, rows: int, tokens: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Train a few steps of `rows` rows of `tokens` tokens."""
+    """Train a few steps of `rows` rows of `tokens` tokens, with checkpointing or, as a script does it, without."""
     rng = random.Random(0)
     ids = [[rng.randrange(32, 200) for _ in range(tokens)] for _ in range(rows * STEPS)]
     data = Dataset.from_dict({"input_ids": ids, "labels": ids})
@@ -74,6 +74,8 @@ def train(model: Any, tokenizer: Any, rows: int, tokens: int, options: argparse.
             dataset_kwargs={"skip_prepare_dataset": True},
         ),
     )
+    if not options.checkpointing:
+        model._unsloth_gradient_checkpointing = trainer.args.gradient_checkpointing = False
     gc.collect()
     torch.cuda.empty_cache()
     before = torch.cuda.memory_allocated()
@@ -88,6 +90,7 @@ def train(model: Any, tokenizer: Any, rows: int, tokens: int, options: argparse.
         "peak": torch.cuda.max_memory_allocated(),
         "reserved": torch.cuda.max_memory_reserved(),
         "after": torch.cuda.memory_allocated(),
+        "checkpointed": sum(getattr(module, "gradient_checkpointing", False) is True for module in model.modules()),
         "seconds": round(time.perf_counter() - start, 2),
         "losses": [log["loss"] for log in trainer.state.log_history if "loss" in log],
     }
@@ -116,12 +119,14 @@ def main() -> None:
     options = parser.parse_args()
     model, tokenizer = load(options)
     config = model.config
-    names = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
+    names = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "head_dim", "vocab_size")
     facts: dict[str, Any] = {
         "model": options.model,
         "precision": options.precision,
         "checkpointing": options.checkpointing,
-        "config": {name: getattr(config, name) for name in names},
+        "type": config.model_type,
+        "config": {name: getattr(config, name, None) for name in names},
+        "trained": sum(weight.nbytes for weight in model.parameters() if weight.requires_grad),
         "runs": [],
     }
     for batch in options.batches:
@@ -131,7 +136,7 @@ def main() -> None:
                 fcntl.flock(lock, fcntl.LOCK_EX)
             try:
                 facts["runs"].append(train(model, tokenizer, rows, tokens, options))
-            except torch.cuda.OutOfMemoryError as error:
+            except torch.cuda.OutOfMemoryError as error:  # another process may hold the rest of the GPU
                 facts["runs"].append({"rows": rows, "tokens": tokens, "error": str(error)[:300]})
                 torch.cuda.empty_cache()
         options.out.write_text(json.dumps(facts) + "\n")

@@ -45,6 +45,8 @@ class Run:
     profiled: bool = False
     environment: dict[str, str] = field(default_factory=dict)
     by_hand: tuple[str, ...] = ()
+    checkpointing: str = "chosen"  # or "kept": as the notebook has it
+    early: bool = False  # it waits before it loads its model, as it needs much memory, and again before its first step
 
 
 #: Rows of 450 tokens, or of 400 to 500, 8 a step.
@@ -53,11 +55,17 @@ SHORT = {**EVEN, "gradient_accumulation_steps": "4"}
 UNEVEN = {"dataset": 'load_dataset("bench/letters", split = "train")', "gradient_accumulation_steps": "4"}
 WIDE = {**EVEN, "gradient_accumulation_steps": "16"}
 WHOLE = {**SHORT, "use_gradient_checkpointing": "False"}
+PLAIN = ("--no-checkpointing", "--accumulation=1")
 HAND = ("--data=bench/books", "--max-length=450", "--four-bit")
 TINY = {**UNEVEN, "max_seq_length": "32", "model_name": '"bench/Llama-small"', "load_in_4bit": "False"}
 PADDED = {"UNSLOTH_DISABLE_AUTO_PADDING_FREE": "1"}
 SETS: dict[str, list[Run]] = {
-    "tiny": [Run("tiny", 1, settings=TINY, profiled=True), Run("tiny, notebook's split", 1, "notebook", settings=TINY)],
+    "tiny": [
+        Run("tiny", 1, settings=TINY, profiled=True),
+        Run("tiny, notebook's split", 1, "notebook", settings=TINY),
+        Run("tiny, late", 1, "notebook", settings=TINY, early=True),
+        Run("tiny, late too", 1, "notebook", settings=TINY, early=True),
+    ],
     "splits": [
         Run("8 a step, notebook's split", 1, "notebook", settings=SHORT),
         Run("8 a step", 1, settings=SHORT),
@@ -78,6 +86,29 @@ SETS: dict[str, list[Run]] = {
             for gpus in (1, 2)
             for split in ("notebook", "gpu")
         ),
+    ],
+    "choice": [
+        Run("8 a step, notebook's split", 1, "notebook", settings=SHORT),
+        Run("8 a step", 1, settings=SHORT),
+        Run("8 a step", 2, settings=SHORT),
+        Run("32 a step", 1, settings=WIDE, early=True),
+        Run("32 a step", 2, settings=WIDE, early=True),
+        Run("8 a step, by hand", 1, "hand", by_hand=(*HAND, "--per-device=8", "--accumulation=1")),
+        Run("8 a step, by hand", 2, "hand", by_hand=(*HAND, "--per-device=4", "--accumulation=1")),
+        Run("8 a step, by hand, no checkpointing", 1, "hand", by_hand=(*HAND, *PLAIN, "--per-device=8"), early=True),
+        Run("8 a step, by hand, no checkpointing", 2, "hand", by_hand=(*HAND, *PLAIN, "--per-device=4"), early=True),
+        Run("8 a step, checkpointing kept", 1, settings=SHORT, checkpointing="kept"),
+        Run("32 a step, checkpointing kept", 2, settings=WIDE, checkpointing="kept"),
+        Run("32 a step, checkpointing kept", 1, settings=WIDE, checkpointing="kept"),
+        Run("8 a step, uneven, notebook's split", 1, "notebook", settings=UNEVEN),
+        Run("8 a step, uneven", 1, settings=UNEVEN),
+        Run("8 a step, uneven", 2, settings=UNEVEN),
+        Run("8 a step, uneven, padded", 1, settings=UNEVEN, environment=PADDED),
+    ],
+    "kinds": [
+        Run(f"{kind}, {split}", gpus, split, kind, early=True)
+        for kind in ("full", "lora_16bit", "sft_8b", "packing")
+        for split, gpus in (("notebook", 1), ("gpu", 1), ("gpu", 2))
     ],
     "trial": [
         Run("8 a step", 2, settings=UNEVEN),
@@ -113,7 +144,10 @@ def write(root: Path, name: str) -> None:
             settings = {**kind.settings, **each.settings, "max_steps": steps}
             book = scripts.changed(kind.notebook, settings)
             (folder / "notebook.ipynb").write_text(nbformat.writes(book))
-            options = Options(per_device_batch_size="notebook" if each.split == "notebook" else None)
+            options = Options(
+                per_device_batch_size="notebook" if each.split == "notebook" else None,
+                ignore=frozenset({"DDP209"} if each.checkpointing == "kept" else ()),
+            )
             with_trial = versions.tries_kernels if each.trial_apart else (lambda program: False)
             with patch.object(render, "tries_kernels", with_trial):
                 convert_file(folder / "notebook.ipynb", folder / "train.py", options)
@@ -121,8 +155,8 @@ def write(root: Path, name: str) -> None:
         (folder / "run.json").write_text(json.dumps({**asdict(each), "steps": steps}))
 
 
-def start(folder: Path, number: int, hub: Path) -> subprocess.Popen[bytes]:
-    """Start a run, which waits after its first steps."""
+def start(folder: Path, number: int, gpu: int, hub: Path) -> subprocess.Popen[bytes]:
+    """Start a run, which waits after its first steps; `gpu` is the one that it takes if it takes one alone."""
     about = json.loads((folder / "run.json").read_text())
     gpus = about["gpus"]
     work = folder / "work"
@@ -145,9 +179,11 @@ def start(folder: Path, number: int, hub: Path) -> subprocess.Popen[bytes]:
         "GATE_WARM_UP": str(WARM_UP),
         **about["environment"],
         "GATE_PROFILED": str(PROFILED * about["profiled"]),
+        "GATE_EARLY": str(int(about["early"])),
+        "TORCHINDUCTOR_COMPILE_THREADS": "4",
         "HF_HUB_OFFLINE": "1",
         "OMP_NUM_THREADS": "4",
-        "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(gpus))) if gpus > 1 else str(number % 2),
+        "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(gpus))) if gpus > 1 else str(gpu),
     }
     with (folder / "log.txt").open("w") as log:
         return subprocess.Popen(
@@ -168,7 +204,8 @@ def summary(folder: Path, code: int | None) -> dict[str, Any]:
     """What a run's processes wrote down."""
     about = json.loads((folder / "run.json").read_text())
     files = [folder / f"{rank}.json" for rank in range(about["gpus"])]
-    facts: dict[str, Any] = {**about, "exit_code": code}
+    said = [line for line in (folder / "log.txt").read_text().splitlines() if line.startswith("Gradient checkpoi")]
+    facts: dict[str, Any] = {**about, "exit_code": code, "chosen": said[0] if said else ""}
     if code or not all(file.exists() for file in files):
         return {**facts, "exit_code": 124 if code is None else code, "said": (folder / "log.txt").read_text()[-3000:]}
     ranks = [json.loads(file.read_text()) for file in files]
@@ -187,37 +224,83 @@ def summary(folder: Path, code: int | None) -> dict[str, Any]:
     }
 
 
-def run(root: Path, hub: Path, results: Path, seconds: float) -> None:
-    """Start every run below `root`, open one after another, and keep what they measured."""
-    deadline = time.monotonic() + seconds
+def run(root: Path, options: argparse.Namespace) -> None:
+    """Start every run below `root`, open one after another (or two on different GPUs), and keep what they measured."""
+    deadline = time.monotonic() + options.seconds
     folders = sorted(path.parent for path in root.glob("*/run.json"))
-    running = {folder: start(folder, number, hub) for number, folder in enumerate(folders)}
-    gpus = {folder: json.loads((folder / "run.json").read_text())["gpus"] for folder in folders}
-    began = time.monotonic()
-    while time.monotonic() < began + PATIENCE:
-        waiting = [f for f in folders if running[f].poll() is None and not is_ready(f, gpus[f])]
-        if not waiting:
-            break
-        time.sleep(0.2)
-    print(f"started after {time.monotonic() - began:.0f} s; not ready:", [f.name for f in waiting], flush=True)
+    about = {folder: json.loads((folder / "run.json").read_text()) for folder in folders}
+    alone = [folder for folder in folders if about[folder]["gpus"] == 1]
+    running = {
+        folder: start(folder, number, alone.index(folder) % 2 if folder in alone else 0, options.hub.resolve())
+        for number, folder in enumerate(folders)
+    }
+    wait_for(options.load_after)
+    for folder in folders:
+        (folder / "load").touch()
+    waiting = get_ready(folders, running, {folder: about[folder]["gpus"] for folder in folders})
     for folder in waiting:
         stop(running[folder])
+    wait_for(options.open_after)
+    for folder in folders:
+        if not about[folder]["early"]:
+            signal_all(running[folder], signal.SIGSTOP)
     found: list[dict[str, Any]] = []
+    for group in groups(folders, about):
+        time_together(group, running, deadline)
+        for folder in group:
+            facts = summary(folder, running[folder].poll())
+            found.append(facts)
+            print(folder.name, facts["exit_code"], facts.get("median"), facts.get("peak"), flush=True)
+        options.results.write_text(json.dumps({"runs": found}, indent=1) + "\n")
+
+
+def wait_for(file: Path | None) -> None:
+    while file and not file.exists():
+        time.sleep(0.1)
+
+
+def get_ready(folders: list[Path], running: dict[Path, subprocess.Popen[bytes]], gpus: dict[Path, int]) -> list[Path]:
+    """Wait until all runs are ready, but not for ever.
+
+    Returns:
+        Those that are not.
+    """
+    began = time.monotonic()
+    waiting = folders
+    while waiting and time.monotonic() < began + PATIENCE:
+        time.sleep(0.2)
+        waiting = [f for f in folders if running[f].poll() is None and not is_ready(f, gpus[f])]
+    print(f"ready after {time.monotonic() - began:.0f} s; not ready:", [f.name for f in waiting], flush=True)
+    return waiting
+
+
+def groups(folders: list[Path], about: dict[Path, dict[str, Any]]) -> list[list[Path]]:
+    """What is timed at once: each run alone, but two neighbours that load late, on one GPU each, together."""
+    found: list[list[Path]] = []
     for folder in folders:
-        signal_all(running[folder], signal.SIGSTOP)
-    for folder in folders:
-        if running[folder].poll() is None and time.monotonic() < deadline:
-            (folder / "go").touch()
-            signal_all(running[folder], signal.SIGCONT)
-            while running[folder].poll() is None and time.monotonic() < deadline:
-                time.sleep(0.05)
+        pairs = (
+            found
+            and len(found[-1]) == 1
+            and all(about[each]["early"] and about[each]["gpus"] == 1 for each in (found[-1][0], folder))
+        )
+        if pairs:
+            found[-1].append(folder)
+        else:
+            found.append([folder])
+    return found
+
+
+def time_together(group: list[Path], running: dict[Path, subprocess.Popen[bytes]], deadline: float) -> None:
+    """Open these runs, and wait until they end or the time is over."""
+    alive = [folder for folder in group if running[folder].poll() is None]
+    for folder in alive if time.monotonic() < deadline else ():
+        (folder / "go").touch()
+        signal_all(running[folder], signal.SIGCONT)
+    while any(running[folder].poll() is None for folder in alive) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    for folder in alive:
         if running[folder].poll() is None:
             stop(running[folder])
-        code = running[folder].poll()
-        facts = summary(folder, code)
-        found.append(facts)
-        print(folder.name, facts["exit_code"], facts.get("median"), facts.get("peak"), flush=True)
-        results.write_text(json.dumps({"runs": found}, indent=1) + "\n")
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
@@ -244,11 +327,13 @@ def main() -> None:
     parser.add_argument("--hub", type=Path)
     parser.add_argument("--results", type=Path)
     parser.add_argument("--seconds", type=float, default=400)
+    parser.add_argument("--load-after", type=Path, help="what loads late does so when this file is there")
+    parser.add_argument("--open-after", type=Path, help="the first run is timed when this file is there")
     options = parser.parse_args()
     if options.what == "write":
         write(options.folder, options.runs)
     else:
-        run(options.folder.resolve(), options.hub.resolve(), options.results, options.seconds)
+        run(options.folder.resolve(), options)
 
 
 if __name__ == "__main__":

@@ -247,7 +247,7 @@ class TestSplitForTheGpu:
             said = traceback.format_exception(torch.cuda.OutOfMemoryError("CUDA out of memory"))
         finally:
             del torch.cuda.OutOfMemoryError.__notes__
-        assert said[-1] == "Smaller per-device batches: nb2ddp --per-device-batch-size notebook (or 1)\n"
+        assert said[-1] == "Less memory a step: nb2ddp --per-device-batch-size notebook (or 1)\n"
 
     @pytest.mark.parametrize(("size", "expected"), [("notebook", (2, 4)), (1, (1, 8)), (4, (4, 2))])
     def test_the_option(self, size: Any, expected: tuple[int, int]) -> None:
@@ -271,3 +271,59 @@ def test_rows_that_nothing_pads_go_one_by_one_where_the_notebook_sends_them_so(
     )
     source = convert_source(text(*CELLS[:2], trains)).files["train.py"]
     assert ("total_memory" in source) == grows
+
+
+#: The sizes of Llama 3.2 3B, in gigabytes what 8 rows of 450 tokens were estimated and measured to need.
+LLAMA_3B = {"hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 28, "num_attention_heads": 24}
+
+
+def choose(free: float | None, world_size: int = 1, model_type: str = "llama", **sizes: Any) -> SimpleNamespace:
+    """A trainer of 8 rows a step, the longest of 450 tokens, after a script has looked at its GPU's free gigabytes."""
+    source = script()
+    cuda = SimpleNamespace(is_available=lambda: free is not None, mem_get_info=lambda: ((free or 0) * 1e9, 150e9))
+    weights = [
+        SimpleNamespace(nbytes=97_255_424, requires_grad=True),
+        SimpleNamespace(nbytes=10**12, requires_grad=False),
+    ]
+    trainer = SimpleNamespace(
+        model=SimpleNamespace(config=SimpleNamespace(model_type=model_type, **sizes), parameters=lambda: weights),
+        args=SimpleNamespace(per_device_train_batch_size=8, gradient_checkpointing=True),
+        train_dataset={"input_ids": [[1] * 30, [1] * 450, [1]]},
+    )
+    names: dict[str, Any] = {"torch": SimpleNamespace(cuda=cuda), "world_size": world_size}
+    exec(source[source.index("def spare_checkpointing") : source.index("# %% Cell")], names)
+    names["spare_checkpointing"](trainer)
+    return trainer
+
+
+class TestCheckpointing:
+    """Off where memory is not short, and as the notebook has it everywhere else."""
+
+    @pytest.mark.parametrize(("free", "off"), [(147.0, True), (13.0, True), (12.5, False), (8.0, False)])
+    def test_room_to_spare(self, free: float, off: bool, capsys: pytest.CaptureFixture[str]) -> None:
+        trainer = choose(free, **LLAMA_3B)
+        assert trainer.args.gradient_checkpointing is not off
+        assert (getattr(trainer.model, "_unsloth_gradient_checkpointing", None) is False) is off
+        said = "is off" if off else "stays"
+        assert capsys.readouterr().out == f"Gradient checkpointing {said}: without it a step needs 10.8 GB\n"
+
+    def test_heads_wider_than_the_model(self, capsys: pytest.CaptureFixture[str]) -> None:
+        choose(100, model_type="qwen3", head_dim=256, **LLAMA_3B)
+        assert "needs 16.1 GB" in capsys.readouterr().out
+
+    def test_the_copy_of_gradients_that_ddp_keeps(self, capsys: pytest.CaptureFixture[str]) -> None:
+        choose(100, world_size=2, **LLAMA_3B)
+        assert "needs 10.9 GB" in capsys.readouterr().out
+
+    @pytest.mark.parametrize(("free", "model_type"), [(None, "llama"), (100, "gemma3_text"), (100, "lfm2")])
+    def test_no_gpu_or_a_model_that_was_not_measured(
+        self, free: float | None, model_type: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        trainer = choose(free, model_type=model_type)  # whose config has no such sizes
+        assert trainer.args.gradient_checkpointing is True
+        assert capsys.readouterr().out == ""
+
+    @pytest.mark.parametrize("size", ["notebook", 2])
+    def test_the_option_leaves_the_notebooks_setting(self, size: Any) -> None:
+        source = convert_source(text(*CELLS), options=Options(per_device_batch_size=size)).files["train.py"]
+        assert "checkpointing(" not in source

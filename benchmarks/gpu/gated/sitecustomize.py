@@ -1,7 +1,8 @@
 """Loaded by Python itself at the start of each process of a run that `side_by_side.py` starts.
 
-All runs start at once; each trains its first steps, says that it is ready, and waits until its turn comes. So the steps
-that are timed have their GPUs and the processors for themselves, while starting takes the time of one run.
+All runs start at once; each trains its first steps, says that it is ready, and waits until its turn comes. So the
+steps that are timed have their GPUs and the processors for themselves, while starting takes the time of one run. Runs
+that need much memory ($GATE_EARLY) wait before they load their model, and again before their first step.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 FOLDER = Path(os.environ["GATE_FOLDER"])
 WARM_UP = int(os.environ["GATE_WARM_UP"])  # steps before the wait
+EARLY = os.environ.get("GATE_EARLY") == "1"
 PROFILED = int(os.environ.get("GATE_PROFILED", 0))  # steps after the timed ones, under torch's profiler
 RANK = int(os.environ.get("RANK", 0))
 facts: dict[str, Any] = {"steps": []}
@@ -26,8 +28,16 @@ profiler: Any = None
 
 
 def wait_for_turn() -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()  # others on this GPU are timed meanwhile
     (FOLDER / f"ready-{RANK}").touch()
-    while not (FOLDER / "go").exists():
+    wait_for("go")
+
+
+def wait_for(name: str) -> None:
+    while not (FOLDER / name).exists():
         time.sleep(0.02)
 
 
@@ -81,8 +91,9 @@ def follow(callbacks: ModuleType) -> None:
     original = handler.call_event
 
     def call_event(self: Any, event: str, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
-        if event == "on_step_begin" and state.global_step == WARM_UP:
+        if event == ("on_init_end" if EARLY else "on_step_begin") and state.global_step == (0 if EARLY else WARM_UP):
             wait_for_turn()
+        if event == "on_step_begin" and state.global_step == WARM_UP:
             facts["began"] = synchronized()
         if event == "on_step_begin" and PROFILED:
             profile(state.global_step, state.max_steps)
@@ -99,4 +110,6 @@ def follow(callbacks: ModuleType) -> None:
     handler.call_event = call_event
 
 
-call_after_import({"transformers.trainer_callback": follow})
+call_after_import(
+    {"transformers.trainer_callback": follow, **({"unsloth": lambda _: wait_for("load")} if EARLY else {})}
+)

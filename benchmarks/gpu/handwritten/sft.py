@@ -18,6 +18,7 @@ parser.add_argument("--data", default="bench/essays")
 parser.add_argument("--four-bit", action="store_true")
 parser.add_argument("--full", action="store_true", help="train every weight instead of LoRA adapters")
 parser.add_argument("--packing", action="store_true")
+parser.add_argument("--no-checkpointing", action="store_true")
 parser.add_argument("--per-device", type=int, default=2)
 parser.add_argument("--accumulation", type=int, required=True)
 parser.add_argument("--max-length", type=int, default=2048)
@@ -40,7 +41,11 @@ model = AutoModelForCausalLM.from_pretrained(
 )
 model.config.use_cache = False
 if options.four_bit:
-    model = prepare_model_for_kbit_training(model, gradient_checkpointing_kwargs={"use_reentrant": False})
+    model = prepare_model_for_kbit_training(
+        model,
+        use_gradient_checkpointing=not options.no_checkpointing,
+        gradient_checkpointing_kwargs={"use_reentrant": False},
+    )
 tokenizer = AutoTokenizer.from_pretrained(options.model)
 lora = LoraConfig(
     r=16,
@@ -63,7 +68,7 @@ trainer = SFTTrainer(
         packing=options.packing,
         per_device_train_batch_size=options.per_device,
         gradient_accumulation_steps=options.accumulation,
-        gradient_checkpointing=True,
+        gradient_checkpointing=not options.no_checkpointing,
         gradient_checkpointing_kwargs={"use_reentrant": False},
         bf16=True,
         warmup_steps=5,

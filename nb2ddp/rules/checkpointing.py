@@ -1,0 +1,103 @@
+"""DDP209: gradient checkpointing, which a notebook needs on its own small GPU, only where memory is short."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from nb2ddp.facts.environment import uses_unsloth
+from nb2ddp.facts.loading import ModelKind, loads, model_name
+from nb2ddp.facts.parts import Part
+from nb2ddp.facts.program import Program
+from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.edits import InsertBefore
+from nb2ddp.syntax.tree import Tree, keyword
+
+#: Families of models that keep more than the estimate, or of which nothing was measured; a script asks the others.
+_OTHER_FAMILIES = re.compile(r"gemma|lfm|granite|falcon|ernie|glm", re.IGNORECASE)
+#: Arguments with which a step keeps more than was measured, or that bring rows as a stream.
+_KEEPS_MORE = (
+    "lora_dropout use_dora modules_to_save load_in_8bit load_in_fp8 qat_scheme compute_metrics streaming"
+    " preprocess_logits_for_metrics"
+).split()
+#: Texts that say the like: trained embeddings, logits that are kept whole, rows that no trainer makes into tokens.
+_OTHERWISE = frozenset({"lm_head", "embed_tokens", "UNSLOTH_RETURN_LOGITS", "skip_prepare_dataset"})
+
+
+def find(program: Program) -> Iterator[Finding]:
+    tree, training = program.tree, program.training
+    measured = program.model_kind is ModelKind.DENSE_TEXT and uses_unsloth(program)
+    if program.options.per_device_batch_size is not None or not measured or not _asks_for_it(tree):
+        return
+    calls = [(call, tree.text(call.func).rpartition(".")) for call in training.calls]
+    trains = [(call, trainer) for call, (trainer, _, method) in calls if method not in ("evaluate", "predict")]
+    if training.trainer_classes != ["SFTTrainer"] or len(trains) != 1 or _is_unlike_the_measured(tree):
+        return  # what a second training of the same model would keep is not known at the first
+    call, trainer = trains[0]
+    chosen = f"{program.name('spare_checkpointing')}({trainer})"
+    if tree.text(call.func) == f"{trainer}.train" and chosen not in map(tree.text, tree.of(cst.Call)):
+        yield Finding(
+            call,
+            "gradient checkpointing is for the notebook's GPU: a larger one trains faster without it",
+            edits=(InsertBefore(tree.statement(call), chosen),),
+            needs=frozenset({Part.SPARE_CHECKPOINTING}),
+        )
+
+
+def _asks_for_it(tree: Tree) -> bool:
+    """True unless the notebook says itself that nothing is checkpointed (Unsloth's default is to do it)."""
+    given = [each for call in tree.of(cst.Call) if (each := keyword(call, "use_gradient_checkpointing")) is not None]
+    return not given or any(tree.literal(each.value) is not False for each in given)
+
+
+def _is_unlike_the_measured(tree: Tree) -> bool:
+    """True where more is kept than was measured, or where the rows are not there, as tokens, before training."""
+    if any(_OTHER_FAMILIES.search(model_name(tree, load)) for load in loads(tree)):
+        return True
+    calls = [call for call in tree.of(cst.Call) if tree.is_live(call)]
+    given = [each.value for call in calls for name in _KEEPS_MORE if (each := keyword(call, name)) is not None]
+    texts = [tree.literal(each) for each in tree.of(cst.SimpleString) if tree.is_live(each)]
+    return any(tree.literal(value) not in (None, False, 0) for value in given) or not _OTHERWISE.isdisjoint(texts)
+
+
+_LOAD = """\
+from unsloth import FastLanguageModel
+from trl import SFTTrainer
+model, tokenizer = FastLanguageModel.from_pretrained("unsloth/Llama-3.2-1B")
+model = FastLanguageModel.get_peft_model(model, use_gradient_checkpointing = {})
+trainer = SFTTrainer(model = model, train_dataset = dataset)
+"""
+_UNSLOTH, _OFF = _LOAD.format('"unsloth"'), _LOAD.format("False")
+
+RULE = Rule(
+    code="DDP209",
+    name="checkpointing-for-a-smaller-gpu",
+    summary="SFT of a text model that Unsloth loads trains without gradient checkpointing where all that a step then"
+    " keeps fits the GPU, with room to spare.",
+    why="A notebook checkpoints because its T4 cannot hold what a step keeps, and pays for it with a second forward"
+    " pass (4-bit LoRA, 3.2B parameters, 8 rows of 450 tokens on an H200: 0.39 s a step with it, 0.21 without). The"
+    " losses stay. What a step keeps follows from the model's shape and the longest row; the estimate was measured for"
+    " Llama, Mistral, Qwen 2 and Qwen 3, 4-bit, 16-bit and with full fine-tuning (docs/performance.md). Other models"
+    " are left alone, and so is a notebook that trains several times or checkpoints nothing, or in which a step keeps"
+    " more than was measured (dropout in adapters, trained embeddings, whole logits)."
+    " `--per-device-batch-size notebook`, or a number, leaves the notebook's setting.",
+    find=find,
+    examples=(
+        Example(
+            _UNSLOTH + "trainer_stats = trainer.train()\n",
+            _UNSLOTH + "spare_checkpointing(trainer)\ntrainer_stats = trainer.train()\n",
+        ),
+        Example(_OFF + "trainer.train()\n"),
+        Example(
+            _UNSLOTH + "trainer.train()\nprint(trainer.evaluate())\n",
+            _UNSLOTH + "spare_checkpointing(trainer)\ntrainer.train()\nprint(trainer.evaluate())\n",
+        ),
+        Example(_UNSLOTH + "trainer.train()\ntrainer.train(resume_from_checkpoint = True)\n"),
+        Example(_UNSLOTH.replace('"unsloth")', '"unsloth", lora_dropout = 0.1)') + "trainer.train()\n"),
+        Example(_UNSLOTH.replace("dataset)", 'load_dataset("c4", streaming = True))') + "trainer.train()\n"),
+        Example(_UNSLOTH.replace("Llama-3.2-1B", "gemma-3-1b-it") + "trainer.train()\n"),
+        Example(_UNSLOTH.replace("Llama-3.2-1B", "Qwen3-30B-A3B") + "trainer.train()\n"),
+    ),
+)

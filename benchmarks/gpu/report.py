@@ -19,7 +19,11 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "gpu.json"
 PAGE, README = ROOT / "docs" / "performance.md", ROOT / "README.md"
 GIB = 2**30
-SPLITS, MEMORY = (ROOT / "benchmarks" / "results" / f"{name}.json" for name in ("splits", "memory"))
+SPLITS, MEMORY, TRIALS = (ROOT / "benchmarks" / "results" / f"{name}.json" for name in ("splits", "memory", "trials"))
+#: What the name of a run of `side_by_side.py` says beside what is trained.
+ASIDES = (", notebook's split", ", no checkpointing", ", checkpointing kept", ", by hand", ", notebook", ", gpu")
+#: Types of models for which scripts trust the estimate of what a step keeps (`templates/setup.py.j2`).
+ESTIMATED = ("llama", "mistral", "qwen2", "qwen3")
 T4, H200 = 15.8e9, 150.1e9  # bytes that torch reports as `total_memory`
 PRECISIONS = {"4bit": "4-bit LoRA", "16bit": "16-bit LoRA", "full": "full fine-tuning"}
 MACHINES = "ABCD"  # one for each repetition
@@ -201,24 +205,28 @@ def splits(_: Runs) -> str:
                 run["machine"],
                 str(run["gpus"]),
                 f"{run['per_device']} x {run['accumulation']}",
+                "off" if run["whole"] else "on",
                 f"{seconds} ({base['median'] / run['median']:.2f}x)" if base else seconds,
                 f"{max(run['peak']) / GIB:.1f}",
                 f"{run['losses'][12]:.4f}",
             ]
         )
-    head = ["training", "machine", "GPUs", "per device x accumulation", "seconds a step (against the notebook's split)"]
-    return table([*head, "peak GiB", "loss of step 13"], rows)
+    head = ["training", "machine", "GPUs", "per device x accumulation", "checkpointing"]
+    return table([*head, "seconds a step (against the notebook's split)", "peak GiB", "loss of step 13"], rows)
 
 
 def beside() -> list[Facts]:
     """The runs of `side_by_side.py`, with titles for a reader."""
     runs: list[Facts] = json.loads(SPLITS.read_text())["runs"]
     for run in runs:
-        name = run["name"].removesuffix(", notebook's split").removesuffix(", notebook").removesuffix(", gpu")
-        run["base"] = name.removesuffix(", no checkpointing").removesuffix(", by hand")
+        name = run["name"]
+        for aside in ASIDES:
+            name = name.replace(aside, "")
+        run["base"] = name.removesuffix(", padded")
+        run["whole"] = "no checkpointing" in run["name"] or "is off" in run.get("chosen", "")
         tokens = "400 to 500" if "uneven" in name else "450"
         short = f"4-bit LoRA, 3.2B, {tokens} tokens, {name.replace(', uneven', '')}"
-        run["title"] = KINDS[name].title if name in KINDS else short
+        run["title"] = (KINDS[name].title if name in KINDS else short) + ", by hand" * ("by hand" in run["name"])
         run["profile_only"] = "kernel trial" in name
     return runs
 
@@ -249,23 +257,51 @@ def room(_: Runs) -> str:
 
 
 def kept(_: Runs) -> str:
-    """What a step of LoRA keeps without gradient checkpointing, beside the estimate for it."""
+    """What training needs beside the weights without gradient checkpointing, beside what a script estimates."""
     rows = []
     for model in json.loads(MEMORY.read_text())["models"]:
-        config = model["config"]
-        width = 17 * config["hidden_size"] + 4.2 * config["intermediate_size"]
-        for run in model["runs"] if not model["checkpointing"] and model["precision"] != "full" else ():
-            measured = (run["peak"] - run["before"]) / GIB
-            estimate = run["rows"] * run["tokens"] * config["num_hidden_layers"] * width / GIB + 0.3
+        for run in model["runs"] if not model["checkpointing"] and model["type"] in ESTIMATED else ():
+            measured, needed = (run["peak"] - run["before"]) / GIB, estimate(model, run) / GIB
             rows.append(
                 [
-                    f"{model['model'].removeprefix('bench/Llama-')}, {PRECISIONS[model['precision']]}",
+                    f"{model['model'].removeprefix('bench/')}, {PRECISIONS[model['precision']]}",
                     f"{run['rows']} x {run['tokens']:,}",
                     f"{measured:.2f}",
-                    f"{estimate:.2f} ({estimate / measured:.2f}x)",
+                    f"{needed:.2f} ({needed / measured:.2f}x)",
                 ]
             )
-    return table(["model", "rows x tokens", "kept, GiB", "estimate, GiB"], rows)
+    return table(["model", "rows x tokens", "needed, GiB", "estimate, GiB"], rows)
+
+
+def estimate(model: Facts, run: Facts) -> float:
+    """The bytes that `spare_checkpointing` of a script on one GPU works out for a run of `memory.py`."""
+    config = model["config"]
+    heads = config["num_attention_heads"] * (config.get("head_dim") or 0)
+    width = 17 * max(config["hidden_size"], heads) + 6 * config["intermediate_size"]
+    return float(run["rows"] * run["tokens"] * config["num_hidden_layers"] * width + 3 * model["trained"] + 3e8)
+
+
+def trials(_: Runs) -> str:
+    """One training with one setting changed at a time: the slowest process's median, and all its steps."""
+    runs = json.loads(TRIALS.read_text())["runs"]
+    rows = []
+    for where in dict.fromkeys(run["where"] for run in runs):
+        ranks = [run for run in runs if run["where"] == where]
+        for number, trial in enumerate(ranks[0]["trials"]):
+            seconds = max((rank["trials"][number] for rank in ranks), key=lambda each: each["median"])
+            parts = trial["milliseconds"]
+            rows.append(
+                [
+                    f"{where}, {ranks[0]['rows']} x {ranks[0]['accumulation']}",
+                    trial["trial"],
+                    f"{seconds['median']:.3f} ({min(seconds['seconds']):.2f} to {max(seconds['seconds']):.2f})",
+                    f"{parts['forward and backward']:.0f}, {parts['optimizer']:.0f}, {parts['rows']:.0f}",
+                    f"{trial['peak'] / GIB:.1f}",
+                    f"{trial['losses'][6]:.4f}",
+                ]
+            )
+    head = ["machine, split", "setting", "seconds a step", "processor's ms: forward and backward, optimizer, rows"]
+    return table([*head, "peak GiB", "loss of step 7"], rows)
 
 
 def span(values: Iterable[float], form: str) -> str:
@@ -328,6 +364,7 @@ TABLES: dict[str, Callable[[Runs], str]] = {
     "splits": splits,
     "room": room,
     "kept": kept,
+    "trials": trials,
 }
 
 

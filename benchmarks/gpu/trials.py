@@ -159,7 +159,7 @@ def busy(profiler: Any) -> dict[str, Any]:
         "gpu_busy": round(union / 1e3 / PROFILED, 1),
         "nccl": round(waiting / PROFILED, 1),
         "kernels": len(kernels) / PROFILED,
-        "by_kernel": sorted(([n, c, round(s, 1)] for n, (c, s) in names.items()), key=lambda row: -row[2])[:40],
+        "by_kernel": sorted(((n, c, round(s, 1)) for n, (c, s) in names.items()), key=lambda row: -row[2])[:40],
         "by_call": sorted(rows, key=lambda row: -row[2])[:40],
     }
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.facts.environment import uses_unsloth
-from nb2ddp.facts.loading import ModelKind, loads, model_name
+from nb2ddp.facts.loading import ModelKind, model_name
 from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
@@ -28,19 +28,20 @@ _OTHERWISE = frozenset({"lm_head", "embed_tokens", "UNSLOTH_RETURN_LOGITS", "ski
 
 def find(program: Program) -> Iterator[Finding]:
     tree, training = program.tree, program.training
-    measured = program.model_kind is ModelKind.DENSE_TEXT and uses_unsloth(program)
+    measured = program.model_kind is ModelKind.DENSE_TEXT and uses_unsloth(program.tree)
     if program.options.per_device_batch_size is not None or not measured or not _asks_for_it(tree):
         return
     calls = [(call, tree.text(call.func).rpartition(".")) for call in training.calls]
     trains = [(call, trainer) for call, (trainer, _, method) in calls if method not in ("evaluate", "predict")]
-    if training.trainer_classes != ["SFTTrainer"] or len(trains) != 1 or _is_unlike_the_measured(tree):
+    if training.trainer_classes != ["SFTTrainer"] or len(trains) != 1 or _is_unlike_the_measured(program):
         return  # what a second training of the same model would keep is not known at the first
     call, trainer = trains[0]
     chosen = f"{program.name('spare_checkpointing')}({trainer})"
     if tree.text(call.func) == f"{trainer}.train" and chosen not in map(tree.text, tree.of(cst.Call)):
         yield Finding(
             call,
-            "gradient checkpointing is for the notebook's GPU: a larger one trains faster without it",
+            "gradient checkpointing costs a second forward pass, and a GPU larger than the notebook's may not need it;"
+            " the script switches it off where memory allows",
             edits=(InsertBefore(tree.statement(call), chosen),),
             needs=frozenset({Part.SPARE_CHECKPOINTING}),
         )
@@ -52,9 +53,10 @@ def _asks_for_it(tree: Tree) -> bool:
     return not given or any(tree.literal(each.value) is not False for each in given)
 
 
-def _is_unlike_the_measured(tree: Tree) -> bool:
+def _is_unlike_the_measured(program: Program) -> bool:
     """True where more is kept than was measured, or where the rows are not there, as tokens, before training."""
-    if any(_OTHER_FAMILIES.search(model_name(tree, load)) for load in loads(tree)):
+    tree = program.tree
+    if any(_OTHER_FAMILIES.search(model_name(tree, load)) for load in program.loads):
         return True
     calls = [call for call in tree.of(cst.Call) if tree.is_live(call)]
     given = [each.value for call in calls for name in _KEEPS_MORE if (each := keyword(call, name)) is not None]

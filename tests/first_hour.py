@@ -24,7 +24,6 @@ from tests.notebooks import code
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "first-hour.md"
 PICTURE = ROOT / "docs" / "figures" / "terminal.svg"
-_NOTEBOOK = ROOT / "fixtures" / "notebooks" / "alpaca.ipynb"
 
 
 #: What one step printed, on the page.
@@ -67,9 +66,13 @@ def _change_the_same_line(folder: Path) -> None:
 
 STEPS = (
     Step(
-        "From a clone of this repository, into an environment of its own:",
+        "In a folder of your own, beside a clone of this repository (`git clone <its URL> nb2ddp`), with an environment:",
         ("python3 -m venv .venv", ".venv/bin/pip install -q ./nb2ddp", ". .venv/bin/activate"),
         slow=True,
+    ),
+    Step(
+        "One of its notebooks stands here for yours:",
+        ("cp nb2ddp/fixtures/notebooks/alpaca.ipynb finetune.ipynb",),
     ),
     Step("A notebook becomes a script. It is read, not run:", ("nb2ddp finetune.ipynb train.py",)),
     Step("The first lines of the script say how it is started, and how it is made again:", ("head -5 train.py",)),
@@ -133,7 +136,8 @@ def play(
         slow: run the slow steps too; without them, they print nothing.
         steps: which ones.
     """
-    (folder / "finetune.ipynb").write_bytes(_NOTEBOOK.read_bytes())
+    if not (folder / "nb2ddp").exists():
+        (folder / "nb2ddp").symlink_to(ROOT)
     for step in steps:
         if step.before is not None:
             step.before(folder)

@@ -36,7 +36,7 @@ def test_the_rehearsal_ends_well(tmp_path: Path, environment: dict[str, str]) ->
     folder.mkdir()
     (rehearsal,) = [block for block in BLOCK.findall(PAGE.read_text(encoding="utf-8")) if "nb2ddp rehearse" in block]
     steps = [step for step in STEPS if not step.commands[0].startswith("python3 -m venv")]
-    (printed,) = [text for step, text in play(folder, environment, slow=True, steps=steps[:3]) if "rehearse" in text]
+    (printed,) = [text for step, text in play(folder, environment, slow=True, steps=steps[:4]) if "rehearse" in text]
     assert [line[:56].rstrip() for line in printed.splitlines()] == [
         line[:56].rstrip() for line in rehearsal.splitlines()
     ]

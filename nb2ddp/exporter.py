@@ -111,7 +111,8 @@ class DDPExporter(Exporter):
         """What nbconvert is to write over what is there."""
         outputs = outputs_of(job, conversion, recalling(job))
         if failure := refused(job, outputs):
-            reasons = [f"{each.code} {each.message}" for each in failure.diagnostics]
+            said = [f"{each.code} {each.message}" for each in failure.diagnostics]
+            reasons = [each.replace("--force", "--DDPExporter.force=True") for each in said]
             raise ConversionException("\n".join([*reasons, failure.text]))
         history.remember(conversion.files.values())
         self._warn(job.name, tuple(doubts(job, outputs)))

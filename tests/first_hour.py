@@ -66,7 +66,7 @@ def _change_the_same_line(folder: Path) -> None:
 
 STEPS = (
     Step(
-        "In a folder of your own, beside a clone of this repository (`git clone <its URL> nb2ddp`), with an environment:",
+        "In a folder of your own that holds a clone of this repository (`git clone <its URL>`), into an environment:",
         ("python3 -m venv .venv", ".venv/bin/pip install -q ./nb2ddp", ". .venv/bin/activate"),
         slow=True,
     ),

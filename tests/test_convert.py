@@ -209,6 +209,7 @@ class TestNbconvert:
         assert self.convert(tmp_path, str(notebook)) == 1
         shown = caplog.text + capfd.readouterr().err
         assert "DDP905" in shown
+        assert "--DDPExporter.force=True replaces the whole file" in shown
         assert '\nmodel.save_pretrained("mine")\n' in shown
         assert '\nmodel.save_pretrained("theirs")\n' in shown
         assert (tmp_path / "a.py").read_text() == edited

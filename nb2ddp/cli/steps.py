@@ -32,7 +32,7 @@ def next_steps(jobs: Sequence[Job], results: Sequence[Result]) -> Iterator[str]:
 def _of_one(job: Job, result: Result) -> Iterator[str]:
     name = job.script.name
     installs = [install_command(name, each) for each in GROUPS if job.script.with_name(file_name(name, each)).exists()]
-    if job.options.requirements and installs:
+    if installs:
         yield f"Install its packages with: {' && '.join(installs)}"
     elif result.packages:
         yield "The notebook needs packages: --requirements writes them beside the script."

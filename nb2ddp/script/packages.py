@@ -66,6 +66,8 @@ _PYTHON = ">=3.10,<3.14"
 _INSTALLERS = frozenset({"pip", "uv"})
 #: Stands for the number of a cell where a notebook's own header names a package.
 HEADER = 0
+#: A variable of the shell whose name pip takes too, in braces.
+_VARIABLE = re.compile(r"\$(?P<brace>\{)?(?P<name>[A-Z_][A-Z0-9_]*)(?(brace)\})")
 _ARCHIVE = re.compile(r"\.(whl|zip|tar\.gz|tgz|tar\.bz2)(\[[^\]]*\])?$")
 _REDIRECT = re.compile(r"(?:\d*|&)(>>?|<)(?P<target>.*)", re.DOTALL)
 _ENVIRONMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
@@ -234,6 +236,8 @@ class _Reading:
         #: Each group's options, and for each index whether all packages of the group come from it.
         self.options: dict[tuple[str, ...], list[str]] = {}
         self.indexes: dict[tuple[str, ...], list[str | None]] = {}
+        #: What shell commands set.
+        self.variables: dict[str, str] = {}
 
     @cached_property
     def result(self) -> Requirements:
@@ -447,7 +451,10 @@ class _Reading:
     def _command(self, words: list[str], cell: int) -> None:
         """Take in one command, in which no other one is joined."""
         said = _shown(" ".join(words))
-        words = _without_environment(words)
+        rest = _without_environment(words)
+        if not rest:
+            self.variables.update((name, value) for name, _, value in (word.partition("=") for word in words))
+        words = rest
         found = _pip(words)
         if found is None:
             if is_install(" ".join(words)):
@@ -480,6 +487,7 @@ class _Reading:
             if name in _NAMED:
                 packages.append((_NAMED[name], value))
             elif name in _FILE_OPTIONS and value.isprintable() and " " not in value:
+                value = self._without_variables(value, cell)
                 if _FILE_OPTIONS[name] == "--index-url":
                     index = value
                 else:
@@ -499,6 +507,21 @@ class _Reading:
             own += [o for o in options if o not in own]
             own += [o for o in ("--prefer-binary", "--no-index") if o in flags and o not in own]
             self.indexes.setdefault(group, []).append(index)
+
+    def _without_variables(self, value: str, cell: int) -> str:
+        """An option's value with the shell's variables filled in, or written as pip reads them from the environment."""
+
+        def fill(match: re.Match[str]) -> str:
+            name = match["name"]
+            text = self.variables.get(name, "")
+            if text and "$" not in text:
+                return text
+            self.notes.append(
+                (cell, f"set {name} first" + (f", which is {_shown(text)} in the notebook" if text else ""))
+            )
+            return f"${{{name}}}"
+
+        return _VARIABLE.sub(fill, value)
 
     def _package(self, option: str, word: str, cell: int, flags: set[str]) -> Package | None:
         """One argument as a line of the file; None where it is none, which a note then says."""

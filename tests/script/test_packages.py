@@ -121,6 +121,14 @@ CASES = {
         "--extra-index-url https://download.pytorch.org/whl/cu128|--find-links https://x.org/wheels.html"
         "|--extra-index-url https://y.org/simple|torch|unsloth|flash",
     ),
+    "an index that the shell works out": Case(
+        (
+            '%%bash\nBASE=https://x.org\nTAG=$(rocm-tag)\nPYTORCH_INDEX_URL="$BASE/whl/${TAG}"\n'
+            'pip install torch --index-url "$PYTORCH_INDEX_URL"\npip install "trl" --extra-index-url ${BASE}/simple',
+        ),
+        "--extra-index-url ${PYTORCH_INDEX_URL}|--extra-index-url https://x.org/simple|torch|trl",
+        notes=("set PYTORCH_INDEX_URL first, which is $BASE/whl/${TAG} in the notebook",),
+    ),
     "another index for all": Case(
         ("%pip install -i https://mirror.org/simple unsloth\n%pip install --index-url=https://mirror.org/simple trl",),
         "--index-url https://mirror.org/simple|unsloth|trl",

@@ -11,9 +11,12 @@ from nb2ddp.facts.effects import Does
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
-from nb2ddp.syntax.tree import Tree, argument, small_statements
+from nb2ddp.syntax.tree import Tree, argument, keyword, small_statements
 
 _TIMERS = re.compile(r"time\.(perf_counter|process_time|thread_time)(_ns)?|timeit\.\w+")
+#: What stops code by the clock: a decorator, a signal, a wait for another process or thread with a `timeout`.
+_LIMITS = re.compile(r".*time_?(limit|out)\w*|signal\.(alarm|setitimer)|asyncio\.wait_for", re.I)
+_WAITING = frozenset({"communicate", "get", "join", "result", "wait"})
 _STEPPING = frozenset({"reset", "step"})
 _ADDRESS = frozenset("api_base base_url endpoint host port server_url uri url".split())
 _STATE_IN_URL = re.compile(r"/(reset|step)\b")
@@ -42,6 +45,13 @@ def find(program: Program) -> Iterator[Finding]:
                 " so it says less: leave cores free, or reward what does not depend on the load",
                 severity=Severity.WARNING,
             )
+        elif (limit := _limit(program, entry)) is not None:
+            yield Finding(
+                entry,
+                f"its reward takes what is not done in time for a failure ({tree.text(limit)}), and other processes use"
+                " the machine too: leave cores free, or allow more time",
+                severity=Severity.WARNING,
+            )
         for counter in _counters(program, entry):
             if counter not in seen:
                 seen.add(counter)
@@ -52,6 +62,25 @@ def find(program: Program) -> Iterator[Finding]:
                     severity=Severity.WARNING,
                     todo=True,
                 )
+
+
+def _limit(program: Program, entry: cst.FunctionDef | cst.Lambda) -> cst.BaseExpression | None:
+    """What limits the time of code that a reward runs."""
+    tree, reached = program.tree, program.rewards.reached(entry)
+    decorators = [each.decorator for f in reached if isinstance(f, cst.FunctionDef) for each in f.decorators]
+    limits: list[cst.BaseExpression] = [
+        each for each in decorators if _LIMITS.fullmatch(tree.text(each.func if isinstance(each, cst.Call) else each))
+    ]
+    for call in program.rewards.calls(entry):
+        waits = isinstance(call.func, cst.Attribute) and call.func.attr.value in _WAITING and not _asks(program, call)
+        timed = keyword(call, "timeout") is not None and (waits or bool(program.execution.does(call) & Does.RUN))
+        if timed or _LIMITS.fullmatch(tree.qualified(call.func)):
+            limits.append(call.func)
+    return min(limits, key=tree.start, default=None)
+
+
+def _asks(program: Program, call: cst.Call) -> bool:
+    return bool(program.execution.does(call) & Does.ASK)
 
 
 def _steps_a_server(program: Program, call: cst.Call) -> bool:
@@ -159,7 +188,7 @@ RULE = Rule(
     code="DDP410",
     name="reward-state-of-its-own",
     summary="A reward that counts completions from call to call, or steps an environment on a server, gets a `TODO`;"
-    " one that measures time is reported.",
+    " one that measures or limits time is reported.",
     why="Each process calls the rewards with its own completions. A count of them falls behind the job's by the number"
     " of processes, and two processes that step one environment undo each other's moves. A count of calls is the same"
     " in all. Unsloth's `launch_openenv` finds each process a port of its own and makes sure that the server on it is"
@@ -230,6 +259,29 @@ def fast(completions, **kwargs):
         scores.append(start - time.perf_counter())
     return scores
 trainer = GRPOTrainer(model = model, reward_funcs = [fast])
+trainer.train()
+""",
+            reported=True,
+        ),
+        Example(
+            """\
+from unsloth import execute_with_time_limit
+@execute_with_time_limit(2)
+def play(strategy):
+    return strategy(Board())
+def plays(completions, **kwargs):
+    return [play(compile(completion, "", "eval")) for completion in completions]
+trainer = GRPOTrainer(model = model, reward_funcs = [plays])
+trainer.train()
+""",
+            reported=True,
+        ),
+        Example(
+            """\
+import subprocess
+def runs(completions, **kwargs):
+    return [subprocess.run(["python", "-c", each], timeout = 5).returncode for each in completions]
+trainer = GRPOTrainer(model = model, reward_funcs = [runs])
 trainer.train()
 """,
             reported=True,

@@ -55,6 +55,21 @@ def find(program: Program) -> Iterator[Finding]:
     if loader != "unsloth" and not any(field and tree.literal(field.value) is False for field in fields):
         yield from _own_means(program)
     yield from _left_out(program)
+    yield from _multiplied(program)
+
+
+def _multiplied(program: Program) -> Iterator[Finding]:
+    """Evaluations of encoder-decoder models, whose loss is a mean of a batch however many tokens they are told."""
+    training = program.training
+    for call, name in zip(training.trainers, training.trainer_classes, strict=True):
+        translates = name == "Seq2SeqTrainer" or (name == "Trainer" and program.model_kind is ModelKind.ENCODER_DECODER)
+        if translates and keyword(call, "eval_dataset") is not None:
+            yield Finding(
+                call,
+                "transformers 5 multiplies the evaluation losses of an encoder-decoder model by the number of"
+                " processes; its training and metrics are the notebook's: divide these losses to compare them",
+                severity=Severity.WARNING,
+            )
 
 
 def _own_means(program: Program) -> Iterator[Finding]:
@@ -122,7 +137,11 @@ RULE = Rule(
     "the number of processes in every evaluation (1.49 on one GPU, 2.98 on two; transformers 5.17). A `compute_loss`"
     " of the notebook's own that divides by `num_items_in_batch` divides by the tokens of all processes, and their"
     " gradients are averaged after that: it is multiplied by their number, as Trainer does. One that leaves the count"
-    " unused gets a warning: Trainer does not divide it by the accumulation steps (transformers 5.17).",
+    " unused gets a warning: Trainer does not divide it by the accumulation steps (transformers 5.17). The same holds"
+    " for models that do so themselves: Whisper, T5, BART and their like. Measured with a small Whisper (CPU, 1 x 4 in"
+    " one process, 1 x 2 in each of two): with the field, losses and gradient norms of training agree (18.2992, 7.3683),"
+    " and the loss of an evaluation is twice that of one process (9.2311, 4.6155); without it the evaluation agrees,"
+    " and training sees half the loss (9.1496, 3.6841). So the field stays, with a warning.",
     find=find,
     examples=(
         Example(
@@ -157,6 +176,14 @@ class Logged(SFTTrainer):
             "from trl import SFTConfig\nargs = SFTConfig(max_steps = 60, average_tokens_across_devices = True)\n",
         ),
         Example("from trl import DPOConfig\nargs = DPOConfig(max_steps = 60)\n"),
+        Example(
+            """\
+from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
+args = Seq2SeqTrainingArguments("out", average_tokens_across_devices = True)
+trainer = Seq2SeqTrainer(model = model, args = args, eval_dataset = rows)
+""",
+            reported=True,
+        ),
         Example(
             """\
 from unsloth import FastModel

@@ -139,9 +139,9 @@ RULE = Rule(
     " gradients are averaged after that: it is multiplied by their number, as Trainer does. One that leaves the count"
     " unused gets a warning: Trainer does not divide it by the accumulation steps (transformers 5.17). The same holds"
     " for models that do so themselves: Whisper, T5, BART and their like. Measured with a small Whisper (CPU, 1 x 4 in"
-    " one process, 1 x 2 in each of two): with the field, losses and gradient norms of training agree (18.2992, 7.3683),"
-    " and the loss of an evaluation is twice that of one process (9.2311, 4.6155); without it the evaluation agrees,"
-    " and training sees half the loss (9.1496, 3.6841). So the field stays, with a warning.",
+    " one process, 1 x 2 in each of two): with the field, losses and gradient norms of training agree (18.2992,"
+    " 7.3683), and the loss of an evaluation is twice that of one process (9.2311, 4.6155); without it the evaluation"
+    " agrees, and training sees half the loss (9.1496, 3.6841). So the field stays, with a warning.",
     find=find,
     examples=(
         Example(

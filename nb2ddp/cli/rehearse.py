@@ -78,22 +78,22 @@ def run(
     keep = options.get("keep")
     if keep is not None and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
         raise click.UsageError(f"--keep {keep}: it exists, and is not an empty folder")
-    with tempfile.TemporaryDirectory(prefix="nb2ddp-script-") as scratch:
-        try:
+    try:
+        with tempfile.TemporaryDirectory(prefix="nb2ddp-script-") as scratch:
             plan = read(_script(path, Path(scratch)), path.resolve().parent)
-        except PlanError as error:
-            click.echo(f"{path}{f':{error.line}' if error.line else ''}: {error}", err=True)
-            return 2
-        progress = _Progress(is_shown=not quiet and sys.stderr.isatty())
-        names = {"timeout": "limit"}
-        chosen = Options(**{names.get(name, name): value for name, value in options.items()})
-        try:
-            verdict = rehearse(plan, chosen, progress)
-        except KeyboardInterrupt:
-            click.echo("Interrupted. Nothing is left behind.", err=True)
-            return 130
-        finally:
-            progress("")
+    except PlanError as error:
+        click.echo(f"{path}{f':{error.line}' if error.line else ''}: {error}", err=True)
+        return 2
+    progress = _Progress(is_shown=not quiet and sys.stderr.isatty())
+    names = {"timeout": "limit"}
+    chosen = Options(**{names.get(name, name): value for name, value in options.items()})
+    try:
+        verdict = rehearse(plan, chosen, progress)
+    except KeyboardInterrupt:
+        click.echo("Interrupted. Nothing is left behind.", err=True)
+        return 130
+    finally:
+        progress("")
     if report is not None:
         report.write_text(telling.as_page(verdict), encoding="utf-8")
     click.echo(telling.as_json(verdict) if form == "json" else "\n".join(telling.text_lines(verdict)), err=err)

@@ -6,7 +6,6 @@ import contextlib
 import json
 import math
 import os
-import shutil
 import signal
 import tempfile
 import time
@@ -19,6 +18,7 @@ from typing import Any
 
 from nb2ddp.rehearsal import upstream
 from nb2ddp.rehearsal.hub import Hub
+from nb2ddp.rehearsal.janitor import cleaned
 from nb2ddp.rehearsal.plan import Plan
 from nb2ddp.rehearsal.processes import Starter, starter
 from nb2ddp.rehearsal.run import Run, environment, run
@@ -149,9 +149,8 @@ def _folder(keep: Path | None) -> Iterator[Path]:
     root = keep or Path(tempfile.mkdtemp(prefix="nb2ddp-rehearsal-"))
     root.mkdir(parents=True, exist_ok=True)
     try:
-        yield root.resolve()
+        with cleaned(root.resolve(), is_kept=keep is not None):
+            yield root.resolve()
     finally:
-        if keep is None:
-            shutil.rmtree(root, ignore_errors=True)
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -24,10 +24,12 @@ from nb2ddp.rehearsal.rehearse import Options, rehearse
 from .faults import FAULTS, FOLDER, GOOD
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 pytestmark = pytest.mark.e2e
 
+TRAINS = "from transformers import Trainer\nTrainer(None).train()\n"
 A_FEW = ("batch_not_split", "leaves_before_training", "save_by_all", "reward_with_random_numbers")
 SOME = FAULTS if os.environ.get("NB2DDP_FAULTS") == "all" else A_FEW
 
@@ -60,20 +62,48 @@ def test_fault_is_named_at_its_line(name: str, stand_ins: Path, tmp_path: Path) 
     assert any(fault.line in line for line in named), "\n".join(report.text_lines(verdict))
 
 
-@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
-def test_nothing_is_left_behind(end: signal.Signals, tmp_path: Path) -> None:
+ENDS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGKILL: -9}
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("reached", ["*", "*/one/logs/0.jsonl"], ids=["at its begin", "while it trains"])
+def test_nothing_is_left_behind(end: signal.Signals, reached: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "nb2ddp", "rehearse", "--offline", str(FOLDER / "train.py")]
     job = subprocess.Popen(command, env={**os.environ, "TMPDIR": str(tmp_path)}, start_new_session=True)
-    deadline = time.monotonic() + 120
-    while not list(tmp_path.glob("nb2ddp-rehearsal-*/one/logs/0.jsonl")):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    wait_for(lambda: list(tmp_path.glob(f"nb2ddp-rehearsal-{reached}")))
     started = psutil.Process(job.pid).children(recursive=True)
-    assert started
     job.send_signal(end)
-    assert job.wait(60) == {signal.SIGINT: 130, signal.SIGTERM: 143}[end]
-    assert psutil.wait_procs(started, timeout=10)[1] == []
+    assert job.wait(60) == ENDS[end]
+    assert psutil.wait_procs(started, timeout=20)[1] == []
+    if end is signal.SIGKILL:  # another process has seen that
+        wait_for(lambda: not list(tmp_path.iterdir()))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_rehearsal_has_started_is_killed(tmp_path: Path) -> None:
+    """Also what has left its session."""
+    script = tmp_path / "train.py"
+    script.write_text(f"import subprocess\nsubprocess.run(['sleep', '6000'], start_new_session = True)\n{TRAINS}")
+    (tmp_path / "tmp").mkdir()
+    command = [sys.executable, "-m", "nb2ddp", "rehearse", "--offline", "--trust", str(script)]
+    job = subprocess.Popen(command, env={**os.environ, "TMPDIR": str(tmp_path / "tmp")}, start_new_session=True)
+
+    def sleeps() -> list[psutil.Process]:
+        return [each for each in psutil.Process(job.pid).children(recursive=True) if each.name() == "sleep"]
+
+    wait_for(sleeps)
+    (started,) = sleeps()
+    job.kill()
+    job.wait()
+    assert psutil.wait_procs([started], timeout=20)[1] == []
+    wait_for(lambda: not list((tmp_path / "tmp").iterdir()))
+
+
+def wait_for(what: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 120
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def test_uploads_are_taken_and_dropped(tmp_path: Path) -> None:

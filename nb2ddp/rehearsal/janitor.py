@@ -1,0 +1,65 @@
+"""Clean up after a rehearsal, also after one that was killed: then by `python janitor.py FOLDER [keep]`.
+
+That has a pipe of the rehearsal as its input, into which nobody writes: it ends when the rehearsal does. The processes
+of a rehearsal, and those that they have started, have their home below its folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def cleaned(folder: Path, *, is_kept: bool) -> Iterator[None]:
+    """Leave no process and no folder of a rehearsal, however it ends.
+
+    Args:
+        folder: of the rehearsal.
+        is_kept: the folder itself stays.
+    """
+    command = [sys.executable, __file__, str(folder), *(["keep"] if is_kept else [])]
+    null = subprocess.DEVNULL
+    janitor = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=null, stderr=null, start_new_session=True)
+    try:
+        yield
+    finally:
+        _clean(str(folder), is_kept=is_kept)
+        janitor.kill()
+        janitor.wait()
+        assert janitor.stdin is not None
+        janitor.stdin.close()
+
+
+def _clean(folder: str, *, is_kept: bool) -> None:
+    """Kill those who may still write into a folder, and remove it; for ten seconds at most."""
+    end = time.monotonic() + 10
+    while (_kill_those_below(folder) or (not is_kept and Path(folder).exists())) and time.monotonic() < end:
+        if not is_kept:
+            shutil.rmtree(folder, ignore_errors=True)
+        time.sleep(0.05)
+
+
+def _kill_those_below(folder: str) -> bool:
+    """Kill every process whose home is below a folder; return whether there was one."""
+    import psutil
+
+    found = False
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            is_below = process.environ().get("HOME", "").startswith(folder + os.sep)
+            if is_below and process.status() != psutil.STATUS_ZOMBIE:
+                process.kill()
+                found = True
+    return found
+
+
+if __name__ == "__main__":
+    sys.stdin.read()
+    _clean(sys.argv[1], is_kept="keep" in sys.argv[2:])

@@ -19,7 +19,6 @@ import libcst as cst
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
 
 from nb2ddp.facts.installs import is_colab
 from nb2ddp.facts.program import Program
@@ -104,22 +103,16 @@ class Package:
         """True where any version does."""
         return self.requirement is not None and not self.requirement.specifier and not self.requirement.url
 
-    @property
-    def pin(self) -> Version | None:
-        """The one version that does."""
-        specifiers = list(self.requirement.specifier) if self.requirement else []
-        if len(specifiers) != 1 or specifiers[0].operator not in ("==", "==="):
-            return None
-        try:
-            return Version(specifiers[0].version)
-        except InvalidVersion:  # ==4.*
-            return None
+    def takes(self, other: Package) -> bool:
+        """True where another package's pin does for this one."""
+        pin = re.fullmatch(r"={2,3}([^*,]+)", str(other.requirement.specifier) if other.requirement else "")
+        return bool(pin and self.requirement and self.requirement.specifier.contains(pin[1], prereleases=True))
 
     @property
     def text(self) -> str:
         """The line of the file: where pre-releases count, with a bound that lets them in for this package alone."""
         own = self.requirement
-        if not self.pre or own is None or own.url or self.pin:
+        if not self.pre or own is None or own.url or "==" in str(own.specifier):
             return self.line
         own = Requirement(str(own))
         own.specifier &= SpecifierSet(">=0.dev0")
@@ -251,9 +244,9 @@ class _Reading:
                 self._command(words, cell)
             if why and (cell, why) not in self.notes:
                 self.notes.append((cell, why))
-        self._settle()
+        self.groups = {group: self._kept(group) for group in sorted(self.groups, key=_order)}
         self._raise_floors()
-        order = [(), *(g for g in sorted(self.groups, key=_order) if g and self.groups[g])]
+        order = [group for group in self.groups if not group or self.groups[group]]
         groups = {group: tuple(self.groups[group].values()) for group in order}
         return Requirements(groups, {group: self._index_lines(group) for group in order}, tuple(self.notes))
 
@@ -282,8 +275,6 @@ class _Reading:
             elif form.kind is Kind.LINE_MAGIC:
                 if form.name in ("pip", "uv", "conda", "mamba", "micromamba"):
                     yield call, f"{form.name} {form.text}"
-                elif form.name in ("sx", "system"):
-                    yield call, form.text
             elif form.kind is Kind.CELL_MAGIC and form.name in ("bash", "sh", "script") and form.body:
                 yield call, form.body
 
@@ -577,51 +568,30 @@ class _Reading:
     # -- several commands -----------------------------------------------------------------------------------
 
     def _add(self, group: tuple[str, ...], new: Package) -> None:
-        """Take in a package as a later install would change what an earlier one left."""
+        """Take in a package: of two commands that name it the last one decides, unless the first one's pin does."""
         packages = self.groups.setdefault(group, {})
         old = packages.get(new.name)
-        if old is None or old.line == new.line:
-            packages[new.name] = new
+        if old is not None and not new.upgrade and (new.is_open or new.takes(old)):
+            packages[new.name] = _with_extras(old, new)
             return
-        merged = _with_extras(new, old)
-        if new.is_open:
-            if new.upgrade and old.pin:
-                self._say_replaced(old, new)
-                packages[new.name] = merged
-            else:
-                packages[new.name] = _with_extras(old, new)
-            return
-        wanted = new.requirement.specifier if new.requirement else None
-        if old.pin and wanted and not new.pin and not new.upgrade and wanted.contains(old.pin, prereleases=True):
-            packages[new.name] = _with_extras(old, new)  # nothing to do: the pinned version is there
-            return
-        if not old.is_open and not (old.requirement and new.pin and old.requirement.specifier.contains(new.pin, True)):
-            self._say_replaced(old, new)
-        packages[new.name] = merged
+        if "--no-deps" not in group and not new.is_open:  # their files are installed later than this one's
+            for other in [each for each in self.groups if "--no-deps" in each]:
+                self._say_replaced(self.groups[other].pop(new.name, None), new)
+        self._say_replaced(old, new)
+        packages[new.name] = _with_extras(new, old)
 
-    def _say_replaced(self, old: Package, new: Package) -> None:
-        self.notes.append((old.cell, f"{old.line} gives way to {new.line} of cell {new.cell}"))
+    def _say_replaced(self, old: Package | None, new: Package) -> None:
+        if old is not None and not old.is_open and old.line != new.line:
+            self.notes.append((old.cell, f"{old.line} gives way to {new.line} of cell {new.cell}"))
 
-    def _settle(self) -> None:
-        """Let what is installed with its dependencies and what is without agree."""
-        full = self.groups[()]
-        for group, packages in self.groups.items():
-            if not group:
-                continue
-            for name, package in list(packages.items()):
-                other = full.get(name)
-                if other is None:
-                    continue
-                if package.is_open or package.line == other.line:
-                    del packages[name]
-                elif other.pin and other.cell > package.cell:
-                    self._say_replaced(package, other)
-                    del packages[name]
-                elif not other.is_open and other.requirement:
-                    self._say_replaced(other, package)  # its dependencies are still wanted
-                    open_one = Requirement(str(other.requirement))
-                    open_one.specifier, open_one.url = SpecifierSet(), None
-                    full[name] = replace(other, line=str(open_one))
+    def _kept(self, group: tuple[str, ...]) -> dict[str, Package]:
+        """The packages of a group, without those of which the first file installs what does here too."""
+        full = self.groups[()] if group else {}
+        return {
+            name: each
+            for name, each in self.groups[group].items()
+            if name not in full or not (each.is_open or each.line == full[name].line)
+        }
 
     def _index_lines(self, group: tuple[str, ...]) -> tuple[str, ...]:
         """Lines about indexes: one that not every package came from is there beside PyPI, not instead of it."""
@@ -650,9 +620,9 @@ def _name_of_url(url: str) -> str:
     return canonicalize_name(egg[1] if egg else wheel[1] if wheel else last)
 
 
-def _with_extras(package: Package, other: Package) -> Package:
+def _with_extras(package: Package, other: Package | None) -> Package:
     """A package with another one's extras too."""
-    own, extras = package.requirement, other.requirement.extras if other.requirement else set()
+    own, extras = package.requirement, other.requirement.extras if other and other.requirement else set()
     if own is None or extras <= own.extras:
         return package
     own.extras = own.extras | extras

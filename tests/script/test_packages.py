@@ -197,9 +197,8 @@ CASES = {
     "a pin that will do": Case(("!pip install datasets==4.3.0\n!pip install 'datasets>=4'",), "datasets==4.3.0"),
     "a pin, and another without dependencies": Case(
         ("!pip install Transformers==4.55.4\n!pip install --no-deps transformers==4.56.2",),
-        "Transformers",
+        "Transformers==4.55.4",
         "transformers==4.56.2",
-        notes=("Transformers==4.55.4 gives way to transformers==4.56.2 of cell 1",),
     ),
     "without dependencies, then with": Case(
         ("!pip install --no-deps trl==0.22.2", "!pip install trl==0.23.0"),

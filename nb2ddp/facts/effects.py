@@ -27,6 +27,7 @@ class Does(Flag):
     DRAW = auto()  #: draws from, or moves, a global random generator
     SEED = auto()  #: sets a global random generator
     CLOCK = auto()  #: gives a time, a number or a name that is each process's own
+    TEST = auto()  #: asks whether a file or folder is there
     LIST = auto()  #: lists a folder, in whatever order the file system has
     CHANGE = auto()  #: changes the object whose method it is
 
@@ -42,6 +43,23 @@ SAID: Final = {
     Does.RUN: "runs a program",
 }
 
+#: What asks a person for a token, unless it is given one.
+LOGIN: Final = r"(huggingface_hub\.)?(login|notebook_login|interpreter_login)"
+#: What draws from the one generator that Python's `random`, NumPy or PyTorch keeps for the whole process.
+DRAWING: Final = {
+    "random": r"random\.(betavariate|choices?|expovariate|gammavariate|gauss|getrandbits|lognormvariate|normalvariate"
+    r"|paretovariate|randbytes|randint|random|randrange|sample|shuffle|triangular|uniform|vonmisesvariate"
+    r"|weibullvariate)",
+    "numpy": r"numpy\.random\.(?!seed$|(get|set)_state$|default_rng$)[a-z]\w*",  # classes begin with a capital
+    "torch": r"torch\.(bernoulli|multinomial|normal|poisson|rand|randint|randn|randperm|rand(int|n)?_like)",
+}
+#: What seeds these generators.
+SEEDING: Final = {
+    r"random\.seed": ("random",),
+    r"numpy\.random\.seed": ("numpy",),
+    r"torch(\.random)?\.manual_seed": ("torch",),
+    r"(transformers|accelerate)(\.\w+)*\.(enable_full_determinism|set_seed)|.*\bseed_everything": tuple(DRAWING),
+}
 #: Functions by their full names. The first that matches decides.
 _FUNCTIONS: Final = tuple(
     (re.compile(pattern), does)
@@ -67,7 +85,7 @@ _FUNCTIONS: Final = tuple(
             r"|numpy\.(save|savez|savez_compressed|savetxt)"
             r"|safetensors(\.\w+)*\.save_file|torchaudio\.save|soundfile\.write|cv2\.imwrite"
             r"|imageio(\.\w+)*\.(imwrite|imsave)|scipy\.io\.wavfile\.write|torchvision(\.\w+)*\.save_image"
-            r"|(huggingface_hub\.)?(login|notebook_login|interpreter_login)|nltk\.download|spacy\.cli\.download",
+            rf"|{LOGIN}|nltk\.download|spacy\.cli\.download",
         ),
         (
             Does.ASK,
@@ -80,15 +98,10 @@ _FUNCTIONS: Final = tuple(
             r"time\.(time|monotonic|perf_counter|process_time)(_ns)?|time\.(strftime|ctime|localtime|gmtime|asctime)"
             r"|datetime\.(datetime\.|date\.)?(now|utcnow|today)|uuid\.uuid\d|secrets\.\w+|os\.(getpid|urandom)",
         ),
+        (Does.TEST, r"(?s:.*\.)?(exists|isfile|isdir|is_file|is_dir)"),
         (Does.LIST, r"glob\.i?glob|os\.(listdir|scandir|walk)"),
-        (
-            Does.SEED,
-            r"(numpy\.)?random\.seed|torch(\.cuda)?\.manual_seed(_all)?|.*set_seed|.*seed_everything",
-        ),
-        (
-            Does.DRAW,
-            r"(random|numpy\.random)\.\w+|torch\.(rand\w*|normal|multinomial|bernoulli)",
-        ),
+        (Does.SEED, "|".join([*SEEDING, r"torch(\.cuda)?\.manual_seed(_all)?|.*set_seed|.*seed_everything"])),
+        (Does.DRAW, "|".join([*DRAWING.values(), r"(random|numpy\.random)\.\w+"])),
         (
             Does.TELL,
             r"print|warnings\.warn|(.+\.)?(info|debug|warning|error|log|write|flush|close)|matplotlib\.pyplot\.\w+"
@@ -96,7 +109,6 @@ _FUNCTIONS: Final = tuple(
         ),
     )
 )
-_LOGIN = re.compile(r"(huggingface_hub\.)?(login|notebook_login|interpreter_login)")
 _SAVING_METHODS = frozenset(
     "create_branch create_commit create_repo create_tag delete_file delete_folder delete_repo git_add git_commit"
     " git_push push_to_hub push_to_hub_gguf push_to_hub_merged save_lora save_pretrained save_pretrained_gguf"
@@ -237,7 +249,7 @@ def _is_own(tree: Tree, call: cst.Call, name: str) -> bool:
         return keyword(call, "local_dir") is None  # the hub's own cache is safe with several processes
     if name.startswith(("subprocess.", "os.popen")):
         return _only_looks(tree, call)
-    if _LOGIN.fullmatch(name) and first is None:
+    if re.fullmatch(LOGIN, name) and first is None:
         return True  # it asks a person: rule DDP311
     return first is not None and (_is_in_memory(tree, first) or tree.text(first).endswith("os.devnull"))
 

@@ -147,6 +147,10 @@ class Execution:
         """What a call does beyond giving a value."""
         return self.effects.of(call)
 
+    def has(self, node: cst.CSTNode, does: Does) -> bool:
+        """True where some call inside a node does some of this."""
+        return any(self.does(call) & does for call in self.tree.within(node, cst.Call))
+
     # -- when -----------------------------------------------------------------------------------------------
 
     def phase(self, node: cst.CSTNode) -> Phase:

@@ -39,7 +39,7 @@ _ANSWERING_METHODS = frozenset("ask chat complete compute evaluate generate invo
 _CALLING_METHODS = frozenset({"apply", "filter", "map"})
 _TOKENIZER = re.compile(r"\w*(tokenizer|processor)\w*")
 #: What a call may do and still only look: ask, and find what there is.
-_ASKS = Does.ASK | Does.LIST | Does.CLOCK
+_ASKS = Does.ASK | Does.TEST | Does.LIST | Does.CLOCK
 
 
 def only_looks(effects: Effects, node: cst.CSTNode) -> bool:

@@ -19,10 +19,7 @@ from nb2ddp.syntax.edits import Edit, Guard, InsertAfter, Wrap
 from nb2ddp.syntax.tree import Statement, Tree, argument, keyword, small_statements
 
 WAIT_CALL = "PartialState().wait_for_everyone()"
-_FILE_TEST = re.compile(r"\b(exists|isfile|isdir|is_file|is_dir|listdir|glob)\(")
-_YES_OR_NO = re.compile(r"(?:\w+\.)*(?:exists|isfile|isdir|is_file|is_dir)")
 _WRITES_TO_FILE = re.compile(r"(json|pickle|yaml|joblib|cloudpickle|dill)\.(dump|safe_dump)")
-_LISTING = re.compile(r"\b(r?glob|listdir|iterdir|scandir|walk)\(")
 
 
 @dataclass(frozen=True)
@@ -213,7 +210,7 @@ class Placement:
         if self._conditional(test) is not test or self.tree.within(test.test, cst.NamedExpr):
             return ()
         asked = self._run_once(test.test, in_whole_job=True)
-        if _is_yes_or_no(self.tree, test.test):
+        if self._is_yes_or_no(test.test):
             return (asked,)
         return (Wrap(test.test, f"{asked.before}bool(", f"){asked.after}"),)
 
@@ -293,7 +290,7 @@ class Placement:
                     after = above
             elif isinstance(above, cst.With) and any(suppresses(self.tree, item) for item in above.items):
                 after = above
-            elif isinstance(above, cst.For) and not _runs_alike(self.tree, above):
+            elif isinstance(above, cst.For) and not self._runs_alike(above):
                 after = above
             elif isinstance(above, (cst.Lambda, cst.ClassDef)):
                 return None
@@ -347,7 +344,7 @@ class Placement:
         """
         return (
             isinstance(test, cst.If)
-            and bool(_FILE_TEST.search(self.tree.text(test.test)))
+            and self.execution.has(test.test, Does.TEST | Does.LIST)
             and self.tree.is_live(test.body)
             and self._is_shared_work(test)
             and any(self.acts(call) for call in self._in_branches(test))
@@ -361,6 +358,22 @@ class Placement:
     def _shares_answer(self, test: cst.CSTNode) -> bool:
         """True for a test that is asked once for all processes, so that they take the same branch."""
         return isinstance(test, cst.If) and self.is_asked_once(test) and bool(self.ask_once(test))
+
+    def _runs_alike(self, loop: cst.For) -> bool:
+        """True for a loop that no process leaves before another: over no files, which one may just be writing."""
+        values = [loop.iter, *(self.tree.value(name) for name in self.tree.within(loop.iter, cst.Name))]
+        listed = any(self.execution.has(value, Does.LIST) for value in values)
+        return not listed and not any(self.tree.within(loop, kind) for kind in (cst.Break, cst.Continue))
+
+    def _is_yes_or_no(self, test: cst.BaseExpression) -> bool:
+        """True for a test whose value is True or False, and so can be sent to other processes."""
+        if isinstance(test, cst.BooleanOperation):
+            return self._is_yes_or_no(test.left) and self._is_yes_or_no(test.right)
+        if isinstance(test, cst.Call):
+            return self.execution.does(test) is Does.TEST
+        return isinstance(test, cst.Comparison) or (
+            isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not)
+        )
 
     def _in_branches(self, test: cst.If) -> list[cst.Call]:
         """The calls of a test's branches."""
@@ -411,13 +424,6 @@ def suppresses(tree: Tree, item: cst.WithItem) -> bool:
     return isinstance(item.item, cst.Call) and tree.qualified(item.item.func) == "contextlib.suppress"
 
 
-def _runs_alike(tree: Tree, loop: cst.For) -> bool:
-    """True for a loop that no process leaves before another: over no files, which one process may just be writing."""
-    values = [loop.iter, *(tree.value(name) for name in tree.within(loop.iter, cst.Name))]
-    listed = any(_LISTING.search(tree.text(value)) for value in values)
-    return not listed and not any(tree.within(loop, kind) for kind in (cst.Break, cst.Continue))
-
-
 def _is_optional(tree: Tree, call: cst.BaseExpression) -> bool:
     """True for a call that its own statement may leave out, or make elsewhere or later."""
     inner = (cst.Lambda, cst.GeneratorExp, cst.IfExp, cst.BooleanOperation)
@@ -436,15 +442,3 @@ def _inside_statement(tree: Tree, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
 def _is_script_test(tree: Tree, statement: cst.CSTNode) -> bool:
     """True for `if __name__ == "__main__":`."""
     return isinstance(statement, cst.If) and "__name__" in tree.text(statement.test)
-
-
-def _is_yes_or_no(tree: Tree, test: cst.BaseExpression) -> bool:
-    """True for a test whose value is True or False, and so can be sent to other processes."""
-    if isinstance(test, cst.BooleanOperation):
-        return _is_yes_or_no(tree, test.left) and _is_yes_or_no(tree, test.right)
-    if isinstance(test, cst.Call):
-        method = test.func.attr.value if isinstance(test.func, cst.Attribute) else tree.qualified(test.func)
-        return bool(_YES_OR_NO.fullmatch(method))
-    return isinstance(test, cst.Comparison) or (
-        isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not)
-    )

@@ -6,32 +6,11 @@ import re
 
 import libcst as cst
 
+from nb2ddp.facts.effects import DRAWING, SEEDING
 from nb2ddp.facts.placement import Placement
 from nb2ddp.syntax.tree import Tree, keyword
 
-#: Functions that seed, and the generators that each seeds.
-_SEEDING = (
-    (re.compile(r"random\.seed"), frozenset({"random"})),
-    (re.compile(r"numpy\.random\.seed"), frozenset({"numpy"})),
-    (re.compile(r"torch(\.random)?\.manual_seed"), frozenset({"torch"})),
-    (
-        re.compile(r"(transformers|accelerate)(\.\w+)*\.(enable_full_determinism|set_seed)|.*\bseed_everything"),
-        frozenset({"random", "numpy", "torch"}),
-    ),
-)
 _SEED_KEYWORDS = ("random_state", "seed")
-#: What draws from the one generator that Python's `random`, NumPy or PyTorch keeps for the whole process.
-_DRAWING = {
-    "random": re.compile(
-        r"random\.(betavariate|choices?|expovariate|gammavariate|gauss|getrandbits|lognormvariate|normalvariate"
-        r"|paretovariate|randbytes|randint|random|randrange|sample|shuffle|triangular|uniform|vonmisesvariate"
-        r"|weibullvariate)"
-    ),
-    "numpy": re.compile(
-        r"numpy\.random\.(?!seed$|(get|set)_state$|default_rng$)[a-z]\w*"  # classes begin with a capital
-    ),
-    "torch": re.compile(r"torch\.(bernoulli|multinomial|normal|poisson|rand|randint|randn|randperm|rand(int|n)?_like)"),
-}
 
 
 def seed(tree: Tree) -> str:
@@ -47,7 +26,7 @@ def seed(tree: Tree) -> str:
 def generator(tree: Tree, call: cst.Call) -> str | None:
     """The library from whose common generator a call draws: `random`, `numpy` or `torch`; None where it draws not."""
     name = tree.qualified(call.func)
-    return next((library for library, functions in _DRAWING.items() if functions.fullmatch(name)), None)
+    return next((library for library, functions in DRAWING.items() if re.fullmatch(functions, name)), None)
 
 
 class Seeding:
@@ -105,4 +84,4 @@ def _seeds(tree: Tree, call: cst.Call) -> frozenset[str]:
     if not call.args or tree.literal(call.args[0].value) is None:
         return frozenset()
     name = tree.qualified(call.func)
-    return next((made for pattern, made in _SEEDING if pattern.fullmatch(name)), frozenset())
+    return frozenset(next((made for pattern, made in SEEDING.items() if re.fullmatch(pattern, name)), ()))

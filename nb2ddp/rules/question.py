@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from nb2ddp.facts.effects import LOGIN
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
@@ -14,7 +15,6 @@ from nb2ddp.syntax.edits import Remove, Replace
 from nb2ddp.syntax.tree import Tree
 
 _ASKING = re.compile(r"(builtins\.)?input|getpass\.(getpass|unix_getpass)|maskpass\.\w+")
-_LOGIN = re.compile(r"(huggingface_hub\.)?(notebook_login|interpreter_login|login)")
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -25,7 +25,7 @@ def find(program: Program) -> Iterator[Finding]:
             continue
         if _ASKING.fullmatch(name):
             yield _asked(program, call)
-        elif _LOGIN.fullmatch(name) and not call.args and (statement := program.alone(call)) is not None:
+        elif re.fullmatch(LOGIN, name) and not call.args and (statement := program.alone(call)) is not None:
             yield Finding(
                 call,
                 f"{name.rsplit('.', 1)[-1]}() asks a person for a token; the script leaves it out: set HF_TOKEN in the"

@@ -17,12 +17,6 @@ from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Guard, Replace, SetKeyword
 from nb2ddp.syntax.tree import Tree, argument, keyword
 
-#: Functions that draw from a generator which nothing has seeded.
-_DRAWING = re.compile(
-    r"random\.(random|randint|randrange|choice|choices|sample|shuffle|uniform|gauss|normalvariate|getrandbits)"
-    r"|numpy\.random\.(rand|randn|randint|random|choice|shuffle|permutation|uniform|normal|sample|random_sample)"
-    r"|torch\.(rand|randn|randint|randperm|rand_like|randn_like|normal|multinomial|bernoulli)"
-)
 #: What takes a seed from the operating system where it is given none, whatever has been seeded before.
 _GENERATOR = re.compile(
     r"numpy\.random\.(default_rng|RandomState|seed)|random\.(Random|seed)|datasets(\.\w+)*\.interleave_datasets"
@@ -181,8 +175,7 @@ def _is_seeded(study: cst.Call) -> bool:
 def _draws(program: Program, call: cst.Call) -> bool:
     """True for a call that draws from a generator which nothing has seeded."""
     tree = program.tree
-    drawing = _DRAWING.fullmatch(tree.qualified(call.func)) or _divides(tree, call) or _makes_weights(tree, call)
-    return bool(drawing)
+    return generator(tree, call) is not None or _divides(tree, call) or _makes_weights(tree, call)
 
 
 def _source(tree: Tree, call: cst.Call) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
+from nb2ddp.facts.effects import Does
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
@@ -14,7 +15,6 @@ from nb2ddp.syntax.tree import Tree
 
 #: What a callback tells the trainer to do (transformers, `TrainerControl`).
 _CONTROL = re.compile(r"should_(training_stop|epoch_stop|save|evaluate)")
-_FILE_TEST = re.compile(r"\b(exists|isfile|is_file)\(")
 _COLLECTIONS = re.compile(r"list|dict|set|collections\.(deque|defaultdict|Counter)")
 _CHANGES = frozenset("add append appendleft extend insert update".split())
 
@@ -53,7 +53,7 @@ def find(program: Program) -> Iterator[Finding]:
         if program.execution.unlike(test.test):
             yield Finding(test, _CLOCKS, todo=True)
     for test in _tests(tree, steering):
-        if _FILE_TEST.search(tree.text(test.test)):
+        if program.execution.has(test.test, Does.TEST):
             yield Finding(test, _FILES, todo=True)
         elif any(_is_collected(tree, name) for name in tree.within(test.test, cst.Name)):
             yield Finding(test, _ROWS, todo=True)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import threading
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -15,6 +18,8 @@ from benchmarks.gpu import report, results
 from benchmarks.gpu.kinds import KINDS, Job, jobs
 from benchmarks.gpu.schedule import Task, run
 from benchmarks.gpu.scripts import notebook, write
+from nb2ddp.convert import convert_source
+from tests.notebooks import text
 
 SECONDS = 60.0
 
@@ -152,3 +157,34 @@ def test_what_rehearsals_came_to_is_told_in_tables() -> None:
 def test_the_kinds_that_ran_on_gpus_are_notebooks_to_rehearse(tmp_path: Path) -> None:
     rehearsals.write_kinds(tmp_path)
     assert {path.stem for path in tmp_path.glob("*.ipynb")} == set(KINDS)
+
+
+#: Every measured training without checkpointing of a model that scripts choose it for: the model, and the run.
+KEPT = [
+    pytest.param(model, run, id=f"{model['model'][6:]}-{model['precision']}-{run['rows']}x{run['tokens']}-{number}")
+    for number, model in enumerate(json.loads(report.MEMORY.read_text(encoding="utf-8"))["models"])
+    for run in model["runs"]
+    if not model["checkpointing"] and model["type"] in report.ESTIMATED
+]
+
+
+@pytest.mark.parametrize(("model", "run"), KEPT)
+def test_what_a_script_reckons_with_held(
+    model: dict[str, Any], run: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Never too low and at most 1.5 times too high, as the script itself works it out."""
+    config = {name: size for name, size in model["config"].items() if size is not None}
+    weights = [SimpleNamespace(nbytes=model["trained"], requires_grad=True)]
+    trainer = SimpleNamespace(
+        model=SimpleNamespace(config=SimpleNamespace(model_type=model["type"], **config), parameters=lambda: weights),
+        args=SimpleNamespace(per_device_train_batch_size=run["rows"]),
+        train_dataset={"input_ids": [[1] * run["tokens"]]},
+    )
+    cuda = SimpleNamespace(is_available=lambda: True, mem_get_info=lambda: (150e9, 150e9))
+    names: dict[str, Any] = {"torch": SimpleNamespace(cuda=cuda), "world_size": 1}
+    source = convert_source(text()).files["train.py"]
+    exec(source[source.index("def spare_checkpointing") : source.index("# %% Cell")], names)
+    names["spare_checkpointing"](trainer)
+    estimate = report.estimate(model, run)
+    assert f"a step needs {estimate / 1e9:.1f} GB" in capsys.readouterr().out
+    assert 1 <= estimate / (run["peak"] - run["before"]) <= 1.5

@@ -25,6 +25,8 @@ _KEEPS_MORE = (
 #: Texts that say the like: trained embeddings, logits that are kept whole, rows that no trainer makes into tokens.
 _OTHERWISE = frozenset({"lm_head", "embed_tokens", "UNSLOTH_RETURN_LOGITS", "skip_prepare_dataset"})
 
+_STREAM = re.compile(r"\b(Iterable(Dataset)?|to_iterable_dataset)\b")
+
 
 def find(program: Program) -> Iterator[Finding]:
     tree, training = program.tree, program.training
@@ -56,7 +58,7 @@ def _asks_for_it(tree: Tree) -> bool:
 def _is_unlike_the_measured(program: Program) -> bool:
     """True where more is kept than was measured, or where the rows are not there, as tokens, before training."""
     tree = program.tree
-    if any(_OTHER_FAMILIES.search(model_name(tree, load)) for load in program.loads):
+    if _STREAM.search(tree.source) or any(_OTHER_FAMILIES.search(model_name(tree, each)) for each in program.loads):
         return True
     calls = [call for call in tree.of(cst.Call) if tree.is_live(call)]
     given = [each.value for call in calls for name in _KEEPS_MORE if (each := keyword(call, name)) is not None]
@@ -99,6 +101,7 @@ RULE = Rule(
         Example(_UNSLOTH + "trainer.train()\ntrainer.train(resume_from_checkpoint = True)\n"),
         Example(_UNSLOTH.replace('"unsloth")', '"unsloth", lora_dropout = 0.1)') + "trainer.train()\n"),
         Example(_UNSLOTH.replace("dataset)", 'load_dataset("c4", streaming = True))') + "trainer.train()\n"),
+        Example(_UNSLOTH.replace("dataset)", "dataset.to_iterable_dataset())") + "trainer.train()\n"),
         Example(_UNSLOTH.replace("Llama-3.2-1B", "gemma-3-1b-it") + "trainer.train()\n"),
         Example(_UNSLOTH.replace("Llama-3.2-1B", "Qwen3-30B-A3B") + "trainer.train()\n"),
     ),

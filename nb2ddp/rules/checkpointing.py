@@ -24,8 +24,8 @@ _KEEPS_MORE = (
 ).split()
 #: Texts that say the like: trained embeddings, logits that are kept whole, rows that no trainer makes into tokens.
 _OTHERWISE = frozenset({"lm_head", "embed_tokens", "UNSLOTH_RETURN_LOGITS", "skip_prepare_dataset"})
-
-_STREAM = re.compile(r"\b(Iterable(Dataset)?|to_iterable_dataset)\b")
+#: Names that say so too: rows as a stream, and a loss of the notebook's own.
+_OTHER_NAMES = re.compile(r"\b(IterableDataset|to_iterable_dataset|compute_loss)\b")
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -38,6 +38,8 @@ def find(program: Program) -> Iterator[Finding]:
     if training.trainer_classes != ["SFTTrainer"] or len(trains) != 1 or _is_unlike_the_measured(program):
         return  # what a second training of the same model would keep is not known at the first
     call, trainer = trains[0]
+    if any(isinstance(above, (cst.For, cst.While)) for above in tree.ancestors(call)):
+        return
     chosen = f"{program.name('spare_checkpointing')}({trainer})"
     if tree.text(call.func) == f"{trainer}.train" and chosen not in map(tree.text, tree.of(cst.Call)):
         yield Finding(
@@ -58,7 +60,9 @@ def _asks_for_it(tree: Tree) -> bool:
 def _is_unlike_the_measured(program: Program) -> bool:
     """True where more is kept than was measured, or where the rows are not there, as tokens, before training."""
     tree = program.tree
-    if _STREAM.search(tree.source) or any(_OTHER_FAMILIES.search(model_name(tree, each)) for each in program.loads):
+    if _OTHER_NAMES.search(tree.source) or any(
+        _OTHER_FAMILIES.search(model_name(tree, each)) for each in program.loads
+    ):
         return True
     calls = [call for call in tree.of(cst.Call) if tree.is_live(call)]
     given = [each.value for call in calls for name in _KEEPS_MORE if (each := keyword(call, name)) is not None]
@@ -98,6 +102,7 @@ RULE = Rule(
             _UNSLOTH + "trainer.train()\nprint(trainer.evaluate())\n",
             _UNSLOTH + "spare_checkpointing(trainer)\ntrainer.train()\nprint(trainer.evaluate())\n",
         ),
+        Example(_UNSLOTH + "for rate in rates:\n    trainer.train()\n"),
         Example(_UNSLOTH + "trainer.train()\ntrainer.train(resume_from_checkpoint = True)\n"),
         Example(_UNSLOTH.replace('"unsloth")', '"unsloth", lora_dropout = 0.1)') + "trainer.train()\n"),
         Example(_UNSLOTH.replace("dataset)", 'load_dataset("c4", streaming = True))') + "trainer.train()\n"),

@@ -81,6 +81,7 @@ def found(cell: str, *cells: str) -> list[str]:
         pytest.param('open(f"log_{local_rank}", "w").write("a")' + TRAIN, id="a file for each"),
         pytest.param('with PartialState().main_process_first():\n    print("once")' + TRAIN, id="main first"),
         pytest.param('device = f"cuda:{local_rank}"\nimport time\nstart = time.time()' + TRAIN, id="device and clock"),
+        pytest.param('import requests\nrequests.get("http://127.0.0.1:80")' + TRAIN, id="a server on this machine"),
         pytest.param('os.makedirs("a", exist_ok = True)\nimport random\nn = random.random()' + TRAIN, id="seed"),
         pytest.param(
             "import asyncio\nasync def f():\n    return await unsloth.x()\nasyncio.run(f())" + TRAIN, id="async"

@@ -29,6 +29,7 @@ class Does(Flag):
     CLOCK = auto()  #: gives a time, a number or a name that is each process's own
     TEST = auto()  #: asks whether a file or folder is there
     LIST = auto()  #: lists a folder, in whatever order the file system has
+    CACHE = auto()  #: fills a cache in place, so that a process that comes meanwhile reads half of a file
     CHANGE = auto()  #: changes the object whose method it is
 
     #: What one process must do for all.
@@ -99,6 +100,8 @@ _FUNCTIONS: Final = tuple(
             r"|datetime\.(datetime\.|date\.)?(now|utcnow|today)|uuid\.uuid\d|secrets\.\w+|os\.(getpid|urandom)",
         ),
         (Does.TEST, r"(?s:.*\.)?(exists|isfile|isdir|is_file|is_dir)"),
+        # openai-whisper and CLIP write the file that they look for, torch.hub removes and unpacks the folder
+        (Does.CACHE, r"whisper\.load_model|clip\.load|torch\.hub\.load"),
         (Does.LIST, r"glob\.i?glob|os\.(listdir|scandir|walk)"),
         (Does.SEED, "|".join([*SEEDING, r"torch(\.cuda)?\.manual_seed(_all)?|.*set_seed|.*seed_everything"])),
         (Does.DRAW, "|".join([*DRAWING.values(), r"(random|numpy\.random)\.\w+"])),

@@ -18,6 +18,7 @@ from nb2ddp.facts.traces import Traces
 from nb2ddp.syntax.edits import Edit, Guard, InsertAfter, Wrap
 from nb2ddp.syntax.tree import Statement, Tree, argument, keyword, small_statements
 
+IN_TURN = "with PartialState().local_main_process_first()"
 WAIT_CALL = "PartialState().wait_for_everyone()"
 _WRITES_TO_FILE = re.compile(r"(json|pickle|yaml|joblib|cloudpickle|dill)\.(dump|safe_dump)")
 
@@ -172,6 +173,25 @@ class Placement:
             return (Guard(statement, statement, header), InsertAfter(barred, WAIT_CALL))
         waits = [InsertAfter(top, WAIT_CALL) for top in self._run_by(node) if top is not self.training.last]
         return (Guard(statement, statement, header), *waits)
+
+    def in_turn(self, call: cst.Call) -> tuple[Edit, ...]:
+        """Let one process of each machine make a call before the others do; none where not all processes come to it."""
+        edits: list[Edit] = []
+        for statement in self._made_by(call):
+            alone = self.runs_alone_as_placed(statement) or not self._is_shared_work(statement)
+            if alone or self.training.is_joint(statement) or self._conditional(statement) is not statement:
+                return ()
+            edits.append(Guard(statement, statement, IN_TURN))
+        return tuple(edits)
+
+    def _made_by(self, call: cst.Call, below: tuple[cst.FunctionDef, ...] = ()) -> list[Statement]:
+        """The statements outside functions that make a call: its own, or those that call its function."""
+        function = self.tree.function(call)
+        if function is None:
+            return [self.tree.statement(call)]
+        callers = list(self.tree.callers(function)) if function not in below else []
+        found = [each for caller in callers for each in self._made_by(caller, (*below, function))]
+        return list(dict.fromkeys(found))
 
     def on_main_process(self, node: cst.CSTNode) -> tuple[Edit, ...]:
         """Run a statement on the main process alone; nobody waits for it."""

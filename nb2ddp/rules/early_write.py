@@ -8,9 +8,11 @@ from typing import cast
 import libcst as cst
 
 from nb2ddp.facts.effects import SAID, Does
+from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import WAIT, Example, Finding, Rule, placed
 from nb2ddp.syntax.arguments import passed
+from nb2ddp.syntax.edits import Edit
 
 #: Fields of training arguments that must be the same in every process.
 _SAME_EVERYWHERE = ("output_dir", "logging_dir", "seed", "data_seed")
@@ -22,6 +24,7 @@ _STARTED = (
     " `if {} == 0:`, or start it before the job"
 )
 _ONCE = ", which all processes would do at once; in the script one does it, and the others wait"
+_IN_TURN = " into a cache that has no lock; in the script one process of each machine does, then the others read it"
 _SCRATCH = "{}(...): all processes use one scratch file, and overwrite each other's: put {} into {}"
 
 
@@ -49,6 +52,17 @@ def find(program: Program) -> Iterator[Finding]:
             yield Finding(call, f"{tree.text(call.func)}(...) {message}", todo=True)
     yield from _tested_twice(program)
     yield from _own_values(program)
+    yield from _cached(program)
+
+
+def _cached(program: Program) -> Iterator[Finding]:
+    """Downloads into caches that processes disturb each other in."""
+    found: set[Edit] = set()
+    for call in program.execution.calls(does=Does.CACHE, phase=Phase.BEFORE | Phase.BETWEEN):
+        if (edits := program.placement.in_turn(call)) and found.isdisjoint(edits):
+            found.update(edits)
+            message = f"{program.tree.text(call.func)}(...) downloads{_IN_TURN}"
+            yield Finding(call, message, edits, needs=placed(edits))
 
 
 def _own_values(program: Program) -> Iterator[Finding]:
@@ -234,6 +248,38 @@ watcher = subprocess.Popen(["watch.sh"])
 if watcher.poll() is None:
     print("watched")
 trainer.train()
+""",
+        ),
+        Example(
+            """\
+import torch, whisper
+class Speaker:
+    def __init__(self, name):
+        self.model, self.judge = whisper.load_model(name), whisper.load_model("tiny")
+if __name__ == "__main__":
+    name = "turbo"
+    speaker = Speaker(
+        name
+    )
+detector, tools = torch.hub.load("snakers4/silero-vad", "silero_vad")
+trainer.train()
+judge = whisper.load_model("large")
+""",
+            """\
+import torch, whisper
+class Speaker:
+    def __init__(self, name):
+        self.model, self.judge = whisper.load_model(name), whisper.load_model("tiny")
+if __name__ == "__main__":
+    name = "turbo"
+    with PartialState().local_main_process_first():
+        speaker = Speaker(
+            name
+        )
+with PartialState().local_main_process_first():
+    detector, tools = torch.hub.load("snakers4/silero-vad", "silero_vad")
+trainer.train()
+judge = whisper.load_model("large")
 """,
         ),
         Example(

@@ -28,6 +28,8 @@ WRITES = re.compile(
 )
 #: Libraries whose calls ask another machine (downloads of the hub are cached and locked: each process may).
 SERVICES = {"requests", "httpx", "aiohttp", "openai", "anthropic", "boto3", "gdown", "kagglehub", "textarena_env"}
+#: Addresses of a server on this machine, which all its processes may ask.
+HERE = re.compile(r"//(localhost|127\.0\.0\.1)\b")
 HUB_QUESTIONS = {"login", "notebook_login", "interpreter_login", "create_repo", "whoami"}
 KNOWN: dict[str, Any] = {
     "__version__": "2.11.0",
@@ -262,7 +264,8 @@ def called(thing: Imitation, name: str, args: tuple[Any, ...], kwargs: dict[str,
             thing.process.note("writes", f"{name}({str(args[0])!r})")
         return None
     root = str(thing).split(".")[0].split("(")[0]
-    if (root in SERVICES and str(thing).count(".") == 1) or name in HUB_QUESTIONS:
+    is_service = root in SERVICES and str(thing).count(".") == 1 and not (args and HERE.search(str(args[0])))
+    if is_service or name in HUB_QUESTIONS:
         thing.process.note("asks", str(thing))
     if name in ANSWERS:
         return ANSWERS[name](thing.process)

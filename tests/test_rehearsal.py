@@ -7,6 +7,7 @@ import random
 import subprocess
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,12 @@ import pytest
 from click.testing import CliRunner
 
 from nb2ddp.__main__ import main
+from nb2ddp.cli.rehearse import _script
+from nb2ddp.project.links import Fetcher
 from nb2ddp.rehearsal import report
 from nb2ddp.rehearsal.hub import DataHints, Hub
 from nb2ddp.rehearsal.plan import Plan, PlanError, read
+from nb2ddp.rehearsal.processes import Process
 from nb2ddp.rehearsal.rehearse import _build
 from nb2ddp.rehearsal.run import Rank, Run, environment, launched
 from nb2ddp.rehearsal.stage import rows
@@ -24,6 +28,7 @@ from nb2ddp.rehearsal.stage.files import Files
 from nb2ddp.rehearsal.stage.log import Log
 from nb2ddp.rehearsal.verdict import Place, Row, State, judge
 from tests.notebook.test_marimo import TRAINING
+from tests.notebooks import text as notebook
 
 from .e2e.faults import FAULTS, FOLDER, GOOD
 
@@ -281,7 +286,7 @@ def test_a_hub_that_is_slow_is_asked_no_more(tmp_path: Path, monkeypatch: pytest
     class Slow:
         """Builds as long as it may ask the hub."""
 
-        def start(self, *_: str, environment: dict[str, str], **__: Any) -> subprocess.Popen[bytes]:
+        def start(self, *command: str, environment: Mapping[str, str], folder: Path, said: Path) -> Process:
             asked.append(environment.get("HF_HUB_OFFLINE"))
             return subprocess.Popen(["true"] if asked[-1] else ["sleep", "100"], start_new_session=True)
 
@@ -348,13 +353,38 @@ def test_rows_are_of_the_kinds_that_their_columns_say(tmp_path: Path) -> None:
 
 
 def test_marimo_notebooks_are_converted_and_exported_scripts_are_not(tmp_path: Path) -> None:
-    from nb2ddp.cli.rehearse import _script
-
-    marimo, exported, scratch = tmp_path / "a.py", tmp_path / "b.py", tmp_path / "scratch"
-    scratch.mkdir()
+    marimo, exported = tmp_path / "a.py", tmp_path / "b.py"
     marimo.write_text(TRAINING)
     exported.write_text("# In[1]:\n\n\ntrainer.train()\n")
-    made = _script(marimo, scratch)
-    assert made == scratch / "a.py"
+    (tmp_path / "scratch").mkdir()
+    made, folder = _script(str(marimo), tmp_path / "scratch")
+    assert (made.name, folder) == ("a.py", tmp_path)
     assert "# %% Distributed setup" in made.read_text()
-    assert _script(exported, scratch) == exported
+    assert _script(str(exported), tmp_path / "scratch")[0].read_text() == exported.read_text()
+
+
+def test_a_link_is_fetched_and_converted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Fetcher, "fetch", lambda self, link: notebook().encode())
+    made, _ = _script("https://github.com/me/notebooks/blob/main/tune.ipynb", tmp_path)
+    assert made.name == "tune.py"
+    assert "# %% Distributed setup" in made.read_text()
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("http://example.com/a.ipynb", "http://example.com/a.ipynb: only https links are fetched"),
+        ("https://127.0.0.1/a.ipynb", "https://127.0.0.1/a.ipynb: "),
+        ("folder", "folder: it cannot be read: Is a directory"),
+        ("picture.ipynb", "picture.ipynb: it cannot be read: it is not text in UTF-8"),
+        ("text.ipynb", "text.ipynb: "),
+    ],
+)
+def test_bad_sources_get_one_line(source: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
+    Path("picture.ipynb").write_bytes(b"\x89PNG")
+    Path("text.ipynb").write_text("Not JSON.")
+    result = CliRunner().invoke(main, ["rehearse", source])
+    assert (result.exit_code, len(result.output.splitlines())) == (2, 1)
+    assert result.output.startswith(message)

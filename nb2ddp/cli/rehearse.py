@@ -27,7 +27,7 @@ It runs the script: see docs/rehearsal.md for what that is protected from.
     epilog=_EXAMPLES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.argument("path", metavar="SCRIPT", type=click.Path(path_type=Path))
+@click.argument("source", metavar="SCRIPT")
 @click.option("--processes", type=click.IntRange(2, 64), default=2, help="Processes of the second run (default 2).")
 @click.option("--steps", type=click.IntRange(1, 100), default=3, help="Steps of each training (default 3).")
 @click.option("--timeout", type=click.IntRange(10), default=300, help="Seconds of each run (default 300).")
@@ -39,18 +39,18 @@ It runs the script: see docs/rehearsal.md for what that is protected from.
 @click.option("--trust", is_flag=True, help="Let the script start programs, reach the network and write anywhere.")
 @click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
 @click.pass_context
-def rehearse(ctx: click.Context, /, path: Path, **options: Any) -> None:
+def rehearse(ctx: click.Context, /, source: str, **options: Any) -> None:
     """Train SCRIPT with small stand-ins on the CPU, as one process and as several, and compare.
 
-    SCRIPT is a Python file, or a notebook, which is converted first. Models are replaced by small random ones, with the
-    configuration and tokenizer of the real ones where the hub has them; data sets by their first rows, or by made-up
-    ones. No weights are downloaded, nothing is pushed or logged in to.
+    SCRIPT is a Python file, or a notebook or a link to one, which is converted first. Models are replaced by small
+    random ones, with the configuration and tokenizer of the real ones where the hub has them; data sets by their first
+    rows, or by made-up ones. No weights are downloaded, nothing is pushed or logged in to.
     """
-    ctx.exit(run(path, **options))
+    ctx.exit(run(source, **options))
 
 
 def run(
-    path: Path,
+    source: str | Path,
     *,
     form: str = "text",
     report: Path | None = None,
@@ -61,7 +61,7 @@ def run(
     """Rehearse one script or notebook, and tell the verdict.
 
     Args:
-        path: a Python file or a notebook.
+        source: a Python file, a notebook, or a link to one.
         form: "text" or "json".
         report: where a page is written, or None.
         quiet: show no progress.
@@ -80,9 +80,9 @@ def run(
         raise click.UsageError(f"--keep {keep}: it exists, and is not an empty folder")
     try:
         with tempfile.TemporaryDirectory(prefix="nb2ddp-script-") as scratch:
-            plan = read(_script(path, Path(scratch)), path.resolve().parent)
+            plan = read(*_script(str(source), Path(scratch)))
     except PlanError as error:
-        click.echo(f"{path}{f':{error.line}' if error.line else ''}: {error}", err=True)
+        click.echo(f"{source}{f':{error.line}' if error.line else ''}: {error}", err=True)
         return 2
     progress = _Progress(is_shown=not quiet and sys.stderr.isatty())
     names = {"timeout": "limit"}
@@ -100,29 +100,36 @@ def run(
     return verdict.code
 
 
-def _script(path: Path, scratch: Path) -> Path:
-    """The script to rehearse: `path`, or what the conversion of a notebook writes, marimo's included.
+def _script(source: str, scratch: Path) -> tuple[Path, Path]:
+    """The script to rehearse and the folder of the files that it reads.
 
-    Another .py is a script as it stands, also one that was exported from a notebook.
+    The script is the source itself, or what the conversion of a notebook writes, marimo's included. Another .py is a
+    script as it stands, also one that was exported from a notebook.
+
+    Raises:
+        PlanError: the source cannot be read, fetched or converted.
     """
-    from nb2ddp.rehearsal.plan import PlanError
-
-    if not path.exists():
-        return path
     from nb2ddp.convert import convert_source
     from nb2ddp.notebook.marimo import is_marimo
+    from nb2ddp.project.links import Fetcher, file_name, is_link
+    from nb2ddp.rehearsal.plan import PlanError
     from nb2ddp.results import NotebookError
 
+    path = Path(file_name(source) if is_link(source) else source)
     script = scratch / f"{path.stem}.py"
     try:
-        text = path.read_text(encoding="utf-8")
-        if path.suffix.lower() == ".py" and not is_marimo(text):
-            return path
-        done = convert_source(text, path.stem, script.name, file_name=path.name)
-    except (NotebookError, UnicodeDecodeError) as error:
-        raise PlanError(str(error)) from None
-    script.write_text(done.files[script.name], encoding="utf-8")
-    return script
+        content = Fetcher().fetch(source) if is_link(source) else path.read_bytes()
+        text = content.decode("utf-8")
+        if path.suffix.lower() != ".py" or is_marimo(text):
+            text = convert_source(text, path.stem, script.name, file_name=path.name).files[script.name]
+    except OSError as error:
+        raise PlanError(f"it cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise PlanError("it cannot be read: it is not text in UTF-8") from None
+    except NotebookError as error:
+        raise PlanError(str(error).removeprefix(f"{source}: ")) from None
+    script.write_text(text, encoding="utf-8")
+    return script, path.resolve().parent
 
 
 class _Progress:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import errno
 import os
 import secrets
@@ -212,10 +213,17 @@ def read(path: Path) -> bytes:
     if path.is_dir():
         raise NotebookError("is a folder, not a notebook")
     if not path.exists():
-        raise NotebookError("there is no such file")
+        raise NotebookError(f"there is no such file{_near(path)}")
     if not path.is_file():
         raise NotebookError("is not a regular file")
     return path.read_bytes()
+
+
+def _near(path: Path) -> str:
+    """A question whether a file of a name like it was meant."""
+    names = os.listdir(path.parent) if path.parent.is_dir() else []  # noqa: PTH208 - names
+    near = difflib.get_close_matches(path.name, names, n=1)
+    return f"; did you mean {path.with_name(near[0])}?" if near else ""
 
 
 def decode(content: bytes) -> str:

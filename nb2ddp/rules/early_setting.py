@@ -28,7 +28,9 @@ def find(program: Program) -> Iterator[Finding]:
         uses = tree.readers("os", statement) if tree.text(statement) == "import os" else []
         if uses and all(moved.intersection(tree.ancestors(use)) for use in uses):
             yield Finding(
-                statement, "os is imported for what the setup block sets; the import goes", (Remove(statement),)
+                statement,
+                "os is imported for what the setup block sets; the script leaves it out",
+                (Remove(statement),),
             )
 
 

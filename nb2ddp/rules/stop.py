@@ -12,6 +12,8 @@ from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Replace
 
+_EARLY = ", without training: take the line out to go on"
+
 
 def find(program: Program) -> Iterator[Finding]:
     for statement in program.tree.of(cst.Expr):
@@ -20,7 +22,7 @@ def find(program: Program) -> Iterator[Finding]:
         early = program.execution.runs(statement, Phase.BEFORE | Phase.BETWEEN)
         yield Finding(
             statement,
-            "the notebook stops here on purpose, and so does the script" + (", without training" if early else ""),
+            "the notebook stops here on purpose, and so does the script" + (_EARLY if early else ""),
             (Replace(statement, "sys.exit()"),),
             severity=Severity.WARNING if early else None,
             todo=early,
@@ -42,7 +44,8 @@ RULE = Rule(
         Example("trainer.train()\n# %%\nSTOP\n", "trainer.train()\n# %%\nsys.exit()\n"),
         Example(
             "STOP\n# %%\ntrainer.train()\n",
-            "# TODO[nb2ddp] DDP317: the notebook stops here on purpose, and so does the script, without training\n"
+            "# TODO[nb2ddp] DDP317: the notebook stops here on purpose, and so does the script, without training: take"
+            " the line out to go on\n"
             "sys.exit()\n# %%\ntrainer.train()\n",
         ),
         Example("later\n# %%\nlater = 1\n"),

@@ -26,10 +26,15 @@ def find(program: Program) -> Iterator[Finding]:
                 continue
             seen.add(name)
             fails = certain and not _is_caught(tree, use) and bool(program.execution.phase(use))
-            said = f"{name!r} {_said(tree, use)}" + (f": {_lost(program, use)}; define it above" if fails else "")
+            lost = f"{_lost(program, use)}; define it above" if fails else _PERHAPS
             line = tree.statement(use)
-            yield Finding(use, said, todo=fails and line not in marked)
+            yield Finding(use, f"{name!r} {_said(tree, use)}: {lost}", todo=fails and line not in marked)
             marked.add(line)
+
+
+_PERHAPS = (
+    "where this runs, the script stops, unless a `try` goes on or something else defines it; look whether it does"
+)
 
 
 def _said(tree: Tree, use: cst.Name) -> str:

@@ -441,8 +441,12 @@ class TestBadNotebook:
         assert command("bad.ipynb", "train.py").stdout.splitlines()[-1] == "    z = = 3"
 
     def test_not_a_file(self, command: Command, tmp_path: Path) -> None:
-        (tmp_path / "folder").mkdir()
-        for name, message in (("none.ipynb", "there is no such file"), ("folder", "is a folder, not a notebook")):
+        write(tmp_path / "folder" / "finetune.ipynb")
+        for name, message in (
+            ("none.ipynb", "there is no such file"),
+            ("folder/fine-tune.ipynb", "there is no such file; did you mean folder/finetune.ipynb?"),
+            ("folder", "is a folder, not a notebook"),
+        ):
             result = command(name, "train.py")
             assert (result.exit_code, result.stdout) == (2, f"{name}: DDP001 error: {message}\n")
 

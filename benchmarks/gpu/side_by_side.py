@@ -25,6 +25,8 @@ from statistics import median
 from typing import Any
 from unittest.mock import patch
 
+from tests.e2e.runner import free_port
+
 HERE = Path(__file__).resolve().parent
 WARM_UP = 5
 TIMED = 8
@@ -155,7 +157,7 @@ def write(root: Path, name: str) -> None:
         (folder / "run.json").write_text(json.dumps({**asdict(each), "steps": steps}))
 
 
-def start(folder: Path, number: int, gpu: int, hub: Path) -> subprocess.Popen[bytes]:
+def start(folder: Path, gpu: int, hub: Path) -> subprocess.Popen[bytes]:
     """Start a run, which waits after its first steps; `gpu` is the one that it takes if it takes one alone."""
     about = json.loads((folder / "run.json").read_text())
     gpus = about["gpus"]
@@ -170,7 +172,7 @@ def start(folder: Path, number: int, gpu: int, hub: Path) -> subprocess.Popen[by
     launch = [sys.executable]
     if gpus > 1:
         config = ["--config_file", "accelerate_config.yaml"] if not about["by_hand"] else ["--multi_gpu"]
-        port = ["--main_process_port", str(29600 + number)]
+        port = ["--main_process_port", str(free_port())]
         launch = [sys.executable, "-m", "accelerate.commands.launch", *config, *port, "--num_processes", str(gpus)]
     env = {
         **os.environ,
@@ -231,8 +233,8 @@ def run(root: Path, options: argparse.Namespace) -> None:
     about = {folder: json.loads((folder / "run.json").read_text()) for folder in folders}
     alone = [folder for folder in folders if about[folder]["gpus"] == 1]
     running = {
-        folder: start(folder, number, alone.index(folder) % 2 if folder in alone else 0, options.hub.resolve())
-        for number, folder in enumerate(folders)
+        folder: start(folder, alone.index(folder) % 2 if folder in alone else 0, options.hub.resolve())
+        for folder in folders
     }
     wait_for(options.load_after)
     for folder in folders:

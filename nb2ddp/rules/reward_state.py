@@ -20,6 +20,9 @@ _WAITING = frozenset({"communicate", "get", "join", "result", "wait"})
 _STEPPING = frozenset({"reset", "step"})
 _ADDRESS = frozenset("api_base base_url endpoint host port server_url uri url".split())
 _STATE_IN_URL = re.compile(r"/(reset|step)\b")
+_REMOTE = re.compile(r"https?://(?!localhost\b|127\.|0\.0\.0\.0|[\[{])")
+_OURS = "start one for each process, on a port of its own, unless it keeps the clients apart"
+_ELSEWHERE = "make sure that it keeps the clients apart, and takes as many at a time as there are processes"
 _TELLING = re.compile(r"print|logging\.\w+|.*\.(debug|info|warning)")
 _LOOPS = (cst.For, cst.While, cst.CompFor)
 
@@ -28,12 +31,12 @@ def find(program: Program) -> Iterator[Finding]:
     tree, seen = program.tree, set[cst.CSTNode]()
     for entry in program.rewards.entries:
         calls = program.rewards.calls(entry)
-        stepped = next((call for call in calls if _steps_a_server(program, call)), None)
-        if stepped is not None:
+        stepped = ((call, address) for call in calls if (address := _server(program, call)) is not None)
+        for call, address in [*stepped][:1]:
             yield Finding(
                 entry,
-                f"{tree.text(stepped.func)} changes the state of a server that all processes would share: start one for"
-                " each process, on a port of its own, unless it keeps the clients apart",
+                f"{tree.text(call.func)} changes the state of a server that all processes would share: "
+                + (_ELSEWHERE if _REMOTE.match(address) else _OURS),
                 severity=Severity.WARNING,
                 todo=True,
             )
@@ -41,9 +44,11 @@ def find(program: Program) -> Iterator[Finding]:
         if timer is not None:
             yield Finding(
                 entry,
-                f"its reward is a time ({tree.text(timer.func)}), measured while other processes use the machine too,"
-                " so it says less: leave cores free, or reward what does not depend on the load",
+                f"its reward is a time ({tree.text(timer.func)}): in a notebook numpy and torch have all cores, in"
+                " each of several processes one thread: set OMP_NUM_THREADS before the launch to the cores that each"
+                " may have, or reward what does not depend on the machine",
                 severity=Severity.WARNING,
+                todo=True,
             )
         elif (limit := _limit(program, entry)) is not None:
             yield Finding(
@@ -83,16 +88,18 @@ def _asks(program: Program, call: cst.Call) -> bool:
     return bool(program.execution.does(call) & Does.ASK)
 
 
-def _steps_a_server(program: Program, call: cst.Call) -> bool:
-    """True for `env.step(...)` of a client that was given an address, and for a request to `/step`."""
+def _server(program: Program, call: cst.Call) -> str | None:
+    """The address for `env.step(...)` of a client that was given one, and for a request to `/step`; else None."""
     tree = program.tree
     texts = [str(text.evaluated_value) for text in tree.within(call, cst.SimpleString)]
     texts += [part.value for part in tree.within(call, cst.FormattedStringText)]
-    if any(_STATE_IN_URL.search(text) for text in texts) and program.execution.does(call) & Does.ASK:
-        return True
+    asked = [text for text in texts if _STATE_IN_URL.search(text)]
+    if asked and program.execution.does(call) & Does.ASK:
+        return asked[0]
     if not isinstance(call.func, cst.Attribute) or call.func.attr.value not in _STEPPING:
-        return False
-    return any(_has_address(tree, maker) for maker in _made_by(program, call.func.value))
+        return None
+    found = (_address(tree, maker) for maker in _made_by(program, call.func.value))
+    return next((address for address in found if address is not None), None)
 
 
 def _made_by(program: Program, owner: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
@@ -111,15 +118,16 @@ def _made_by(program: Program, owner: cst.BaseExpression) -> Iterator[cst.BaseEx
             yield tree.value(given.value)
 
 
-def _has_address(tree: Tree, maker: cst.BaseExpression) -> bool:
-    """True for a client of a server: `Client(base_url = url)`, `Client(base_url = url).sync()`."""
+def _address(tree: Tree, maker: cst.BaseExpression) -> str | None:
+    """The address that a client is given, also by `Client(base_url = url).sync()`; None for any other object."""
     while isinstance(maker, cst.Call):
-        if any(each.keyword is not None and each.keyword.value in _ADDRESS for each in maker.args):
-            return True
+        for each in maker.args:
+            if each.keyword is not None and each.keyword.value in _ADDRESS:
+                return tree.text(tree.value(each.value)).strip("\"'")
         if not isinstance(maker.func, cst.Attribute):
-            return False
+            return None
         maker = tree.value(maker.func.value)
-    return False
+    return None
 
 
 def _counters(program: Program, entry: cst.FunctionDef | cst.Lambda) -> Iterator[cst.AugAssign]:
@@ -188,11 +196,13 @@ RULE = Rule(
     code="DDP410",
     name="reward-state-of-its-own",
     summary="A reward that counts completions from call to call, or steps an environment on a server, gets a `TODO`;"
-    " one that measures or limits time is reported.",
+    " so does one that measures time; one that limits it is reported.",
     why="Each process calls the rewards with its own completions. A count of them falls behind the job's by the number"
     " of processes, and two processes that step one environment undo each other's moves. A count of calls is the same"
     " in all. Unsloth's `launch_openenv` finds each process a port of its own and makes sure that the server on it is"
-    " that process's (unsloth_zoo 2026.10.9, rl_environments.py:1717).",
+    " that process's (unsloth_zoo 2026.10.9, rl_environments.py:1717). torchrun, and `accelerate launch` with"
+    " it, sets OMP_NUM_THREADS=1 for each of several processes where it is not set (torch 2.13,"
+    " distributed/run.py:872): numpy is then slower, and what is measured against it looks faster.",
     find=find,
     severity=Severity.WARNING,
     examples=(
@@ -250,6 +260,28 @@ trainer.train()
         ),
         Example(
             """\
+wordle_url = "https://openenv-wordle.hf.space"
+env = TextArenaEnv(base_url = wordle_url).sync()
+def plays(completions, **kwargs):
+    env.reset()
+    return [env.step(completion).reward for completion in completions]
+trainer = GRPOTrainer(model = model, reward_funcs = [plays])
+trainer.train()
+""",
+            """\
+wordle_url = "https://openenv-wordle.hf.space"
+env = TextArenaEnv(base_url = wordle_url).sync()
+# TODO[nb2ddp] DDP410: env.reset changes the state of a server that all processes would share: make sure that it keeps \
+the clients apart, and takes as many at a time as there are processes
+def plays(completions, **kwargs):
+    env.reset()
+    return [env.step(completion).reward for completion in completions]
+trainer = GRPOTrainer(model = model, reward_funcs = [plays])
+trainer.train()
+""",
+        ),
+        Example(
+            """\
 import time
 def fast(completions, **kwargs):
     scores = []
@@ -261,7 +293,21 @@ def fast(completions, **kwargs):
 trainer = GRPOTrainer(model = model, reward_funcs = [fast])
 trainer.train()
 """,
-            reported=True,
+            """\
+import time
+# TODO[nb2ddp] DDP410: its reward is a time (time.perf_counter): in a notebook numpy and torch have all cores, in each \
+of several processes one thread: set OMP_NUM_THREADS before the launch to the cores that each may have, or reward what \
+does not depend on the machine
+def fast(completions, **kwargs):
+    scores = []
+    for completion in completions:
+        start = time.perf_counter()
+        run(completion)
+        scores.append(start - time.perf_counter())
+    return scores
+trainer = GRPOTrainer(model = model, reward_funcs = [fast])
+trainer.train()
+""",
         ),
         Example(
             """\

@@ -46,6 +46,7 @@ SETS = {
     "kinds": "kinds of [performance.md](performance.md)",
 }
 Result = dict[str, Any]
+Kept = dict[str, dict[str, Any]]  #: set -> notebook -> result
 
 
 def rehearsed(path: Path, kept: Path | None = None) -> Result:
@@ -80,7 +81,7 @@ def _told(done: subprocess.CompletedProcess[str], path: Path) -> Result:
     return told
 
 
-def write(results: dict[str, dict[str, Result]], out: Path) -> None:
+def write(results: Kept, out: Path) -> None:
     """Keep the results, all or none of them."""
     with tempfile.NamedTemporaryFile("w", dir=out.parent, delete=False, encoding="utf-8") as file:
         file.write(json.dumps(results, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
@@ -94,7 +95,7 @@ def write_kinds(folder: Path) -> None:
         nbformat.write(notebook(Job(name, "converted", 1)), folder / f"{name}.ipynb")
 
 
-def summary(results: dict[str, dict[str, Result]]) -> str:
+def summary(results: Kept) -> str:
     """How many of each set were ready, and how long they took."""
 
     def row(name: str, found: Iterable[Result]) -> list[str]:
@@ -110,7 +111,7 @@ def summary(results: dict[str, dict[str, Result]]) -> str:
     return table(head, (row(name, results[name].values()) for name in SETS if name in results))
 
 
-def others(results: dict[str, dict[str, Result]]) -> str:
+def others(results: Kept) -> str:
     """Each one that was not ready, with the reason."""
 
     def rows() -> Iterator[list[str]]:
@@ -129,7 +130,7 @@ def _short(text: str) -> str:
     return line if len(line) < 160 else line[:157] + "..."
 
 
-def kinds(results: dict[str, dict[str, Result]]) -> str:
+def kinds(results: Kept) -> str:
     """What was rehearsed of what ran on GPUs."""
     found = results.get("kinds", {})
     rows = ([kind.title, found[name]["verdict"]] for name, kind in KINDS.items() if name in found)

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -137,7 +137,7 @@ def kinds(results: Kept) -> str:
     return table(("kind", "rehearsal"), rows)
 
 
-TABLES = {"rehearsals": summary, "others": others, "kinds": kinds}
+TABLES: dict[str, Callable[[Kept], str]] = {"rehearsals": summary, "others": others, "kinds": kinds}
 
 
 def options() -> argparse.Namespace:

@@ -22,6 +22,7 @@ _FOR_GPU = frozenset(
     "auto_model disable_log_stats device_map_planner_kwargs fast_inference float32_mixed_precision load_in_fp8 "
     "on_model_resolved qat_scheme text_only unsloth_force_compile unsloth_vllm_standby use_exact_model_name".split()
 )
+_TURN = ("role", "content")
 _SEEN = ("image", "images", "video", "videos")
 
 
@@ -248,24 +249,39 @@ def older_keywords(trainer: Any) -> None:
         for name in ("train_dataset", "eval_dataset"):
             if isinstance(kwargs.get(name), list):
                 kwargs[name] = _as_dataset(kwargs[name])
-        data: Any = kwargs.get("train_dataset")
-        if trainer.__name__ == "GRPOTrainer" and hasattr(data, "column_names"):
-            kwargs["train_dataset"] = data.remove_columns([name for name in _SEEN if name in data.column_names])
+            elif trainer.__name__ == "GRPOTrainer" or isinstance(kwargs.get("data_collator"), VisionCollator):
+                kwargs[name] = _unseen(kwargs.get(name))
         original(self, *args, **kwargs)
 
     trainer.__init__ = init
+
+
+def _as_text(turns: Any) -> Any:
+    """A conversation without what is seen or heard in it."""
+
+    def text(content: Any) -> str:
+        return content if isinstance(content, str) else "".join(part.get("text") or "" for part in content)
+
+    return turns if isinstance(turns, str) else [{**each, "content": text(each["content"])} for each in turns]
 
 
 def _as_dataset(rows: list[Any]) -> Any:
     """A data set of conversations that a script holds in a list, without what is seen or heard in them."""
     from datasets import Dataset
 
-    def text(message: Any) -> str:
-        content = message["content"]
-        return content if isinstance(content, str) else "".join(part.get("text") or "" for part in content)
+    turns = (_as_text(row["messages"]) for row in rows)
+    return Dataset.from_list([{"messages": [{name: turn[name] for name in _TURN} for turn in each]} for each in turns])
 
-    turns = [[{"role": each["role"], "content": text(each)} for each in row["messages"]] for row in rows]
-    return Dataset.from_list([{"messages": each} for each in turns])
+
+def _unseen(data: Any) -> Any:
+    """A data set without what is seen in it; None, or one of another kind, as it is."""
+    if not hasattr(data, "column_names") or not isinstance(data.column_names, list):
+        return data
+    data = data.remove_columns([name for name in _SEEN if name in data.column_names])
+    if "prompt" not in data.column_names:
+        return data
+    prompts = [_as_text(prompt) for prompt in data["prompt"]]
+    return data.remove_columns("prompt").add_column("prompt", prompts)
 
 
 def _extend(unsloth: ModuleType) -> None:

@@ -31,11 +31,12 @@ def _seeing(tokenizer: Any) -> Any:
     base = type(tokenizer)
 
     def call(self: Any, *args: Any, text: Any = None, **kwargs: Any) -> Any:
+        args = tuple(apply(self, value) if _is_conversation(value) else value for value in args)
         texts = [value for value in args if _is_text(value)]
         for name in (*_SEEN, "audio", "audios", "sampling_rate", "text_kwargs", "images_kwargs", "tokenize"):
             kwargs.pop(name, None)
         text = texts[0] if text is None and texts else text
-        return base.__call__(self, "" if text is None else text, **kwargs)
+        return base.__call__(self, text or " ", **kwargs)
 
     def apply(self: Any, conversation: Any, **kwargs: Any) -> Any:
         return base.apply_chat_template(self, conversation, **{"tokenize": False, **kwargs})
@@ -52,6 +53,10 @@ def _seeing(tokenizer: Any) -> Any:
 
 def _is_text(value: Any) -> bool:
     return isinstance(value, str) or (isinstance(value, (list, tuple)) and bool(value) and isinstance(value[0], str))
+
+
+def _is_conversation(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], dict) and "role" in value[0]
 
 
 class Fast:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
+    from .log import Log
+
 MEMORY = 16 * 2**30
 
 
@@ -46,7 +48,21 @@ def _keep_on_cpu(torch: ModuleType) -> None:
         setattr(torch, name, _placed_here(getattr(torch, name)))
 
 
-def _answer(torch: ModuleType) -> None:
+def _gpus() -> int:
+    return int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+
+
+def _told_to_script(asked: Any, answer: Callable[[], Any], log: Log) -> Any:
+    """A question that the script gets this answer to, and the libraries the true one."""
+
+    @functools.wraps(asked)
+    def ask() -> Any:
+        return answer() if log.is_asked() else asked()
+
+    return ask
+
+
+def _answer(torch: ModuleType, log: Log) -> None:
     """Answer `torch.cuda`'s questions about the GPU of this process; those that work without a GPU stay."""
     gpu = SimpleNamespace(name="No GPU", total_memory=MEMORY, major=8, minor=0, multi_processor_count=1)
     answers = {
@@ -59,6 +75,8 @@ def _answer(torch: ModuleType) -> None:
     for name, answer in answers.items():
         setattr(torch.cuda, name, lambda *_, answer=answer, **__: answer)
     torch.cuda.current_device = lambda: int(os.environ.get("LOCAL_RANK", 0))
+    for name, answer in (("is_available", lambda: True), ("device_count", _gpus)):
+        setattr(torch.cuda, name, _told_to_script(getattr(torch.cuda, name), answer, log))
     _keep_on_cpu(torch)
 
 
@@ -119,8 +137,8 @@ def _hear(audio: ModuleType) -> None:
     audio.Audio.decode_example, audio.Audio.encode_example = decode, encode
 
 
-def lay() -> None:
+def lay(log: Log) -> None:
     """Do so once torch has been imported."""
-    after_import("torch", _answer)
+    after_import("torch", lambda torch: _answer(torch, log))
     after_import("trl.trainer.utils", _give_kernel)
     after_import("datasets.features.audio", _hear)

@@ -357,7 +357,10 @@ def _pass_over(unsloth: ModuleType) -> None:
 def _without_gpu(load: Any) -> Any:
     @functools.wraps(load)
     def loaded(*args: Any, **given: Any) -> Any:
-        return load(*args, **{name: value for name, value in given.items() if name not in _FOR_GPU})
+        model, words = load(*args, **{name: value for name, value in given.items() if name not in _FOR_GPU})
+        if not hasattr(model, "save_pretrained_torchao"):
+            model.save_pretrained_torchao = lambda folder, *_, **__: model.save_pretrained(folder)
+        return model, words
 
     return loaded
 

@@ -21,7 +21,7 @@ _SOON = 5.0  # seconds in which a thread may still end that has done its work
 
 def prepare(log: Log) -> None:
     """Do what must be done before torch is imported; in a parent, for all its copies."""
-    device.lay()
+    device.lay(log)
     ranks.lay(log)
 
 

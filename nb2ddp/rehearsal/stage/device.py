@@ -137,8 +137,20 @@ def _hear(audio: ModuleType) -> None:
     audio.Audio.decode_example, audio.Audio.encode_example = decode, encode
 
 
+def _join_on_cpu(state: ModuleType) -> None:
+    """Let processes find each other on the CPU, also where a script takes it that there are GPUs."""
+    original = state.PartialState.__init__
+
+    @functools.wraps(original)
+    def init(self: Any, cpu: bool = True, **given: Any) -> None:
+        original(self, cpu=True, **given)
+
+    state.PartialState.__init__ = init
+
+
 def lay(log: Log) -> None:
     """Do so once torch has been imported."""
+    after_import("accelerate.state", _join_on_cpu)
     after_import("torch", lambda torch: _answer(torch, log))
     after_import("trl.trainer.utils", _give_kernel)
     after_import("datasets.features.audio", _hear)

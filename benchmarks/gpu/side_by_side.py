@@ -25,7 +25,7 @@ from statistics import median
 from typing import Any
 from unittest.mock import patch
 
-from tests.e2e.runner import free_port
+from benchmarks.grpo import free_port
 
 HERE = Path(__file__).resolve().parent
 WARM_UP = 5

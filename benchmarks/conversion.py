@@ -32,6 +32,28 @@ from nb2ddp.options import Options
 from nb2ddp.results import NotebookError
 
 PACKAGE = Path(__file__).parent.parent / "nb2ddp"
+#: Modules that serve one purpose beside converting a notebook of Colab's to a script and its launch files.
+PURPOSES = {
+    "rehearsing a script": ("rehearsal/", "cli/rehearse.py"),
+    "other notebooks, other places, a page to look at": (
+        *(
+            "notebook/marimo.py",
+            "notebook/metadata.py",
+            "notebook/python.py",
+            "notebook/scripts.py",
+            "project/links.py",
+        ),
+        *("script/hosted.py", "script/looking_back.py", "rules/marimo.py", "cli/page.py"),
+    ),
+    "a person's edits, the next step": (
+        *("project/merge.py", "project/history.py", "script/stamp.py", "cli/steps.py", "cli/explain.py"),
+    ),
+    "what trainers call in GRPO": ("facts/rewards.py", "rules/reward_draws.py", "rules/reward_state.py"),
+    "the same in every process": (
+        *("facts/drawn.py", "facts/services.py", "rules/own_answers.py", "rules/resumed_training.py", "rules/stop.py"),
+    ),
+    "the split for the GPU at hand": ("facts/gpu.py", "facts/micro_batch.py"),
+}
 #: What a grown notebook's cells hold, besides a trainer.
 CELLS = {
     "writing": 'with open("rows_{n}.txt", "w") as f:\n    f.write(str({n}))',
@@ -149,14 +171,23 @@ def _span_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> range:
 
 
 def size() -> dict[str, object]:
-    """Lines of code by room, and functions that are too long."""
+    """Lines of code by room and by purpose, and functions that are too long."""
     modules = sorted(PACKAGE.rglob("*.py"))
     rooms: dict[str, int] = {}
+    purposes = {"converting": 0, **dict.fromkeys(PURPOSES, 0)}
     for path in modules:
-        name = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-        rooms[name] = rooms.get(name, 0) + code_lines(path)
+        place = path.relative_to(PACKAGE).as_posix()
+        room = place.split("/")[0].removesuffix(".py")
+        rooms[room] = rooms.get(room, 0) + code_lines(path)
+        purpose = next((name for name, places in PURPOSES.items() if place.startswith(places)), "converting")
+        purposes[purpose] += code_lines(path)
     too_long = [name for path in modules for name in long_functions(path)]
-    return {"total": sum(rooms.values()), "rooms": rooms, "functions_above_40_lines": too_long}
+    return {
+        "total": sum(rooms.values()),
+        "rooms": rooms,
+        "purposes": purposes,
+        "functions_above_40_lines": too_long,
+    }
 
 
 def main() -> None:

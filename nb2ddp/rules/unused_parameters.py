@@ -25,10 +25,9 @@ def find(program: Program) -> Iterator[Finding]:
                 edits=(set_argument(program.tree, call, FIELD, "False"),),
             )
         elif kind is not ModelKind.DENSE_TEXT:
+            chooses = "Unsloth (2026.10.6 or newer)" if has_lora(program.tree) else "transformers"
             yield Finding(
-                call,
-                f"{FIELD} is left to Unsloth, which chooses it from 2026.10.6 on: False makes some models of this"
-                f" kind fail ({kind.value})",
+                call, f"{FIELD} is left to {chooses}: False makes some models of this kind fail ({kind.value})"
             )
 
 
@@ -38,8 +37,8 @@ RULE = Rule(
     summary="`ddp_find_unused_parameters = False` for a dense text model with LoRA; left alone for other kinds.",
     why="transformers passes True for every adapter; with Unsloth's checkpointing each adapter weight is then marked "
     "ready twice and the first step fails. Vision, audio, mixture-of-experts and encoder-decoder models may leave "
-    "weights without a gradient, so that False hangs or fails there; Unsloth 2026.10.6 and newer chooses for them "
-    "(unsloth/models/_ddp_defaults.py).",
+    "weights without a gradient, so that False hangs or fails there; Unsloth 2026.10.6 and newer, which such a "
+    "script asks for, chooses for their adapters (unsloth/models/_ddp_defaults.py), and transformers for models without.",
     find=find,
     examples=(
         Example(

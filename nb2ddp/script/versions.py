@@ -71,10 +71,8 @@ def _is_vision(program: Program) -> bool:
 
 
 def _searches_unused(program: Program) -> bool:
-    """True for adapters of which nothing says whether each gets a gradient in every step (rule DDP202)."""
-    left = program.model_kind is ModelKind.UNKNOWN or (
-        _is_dense_text(program) and not program.options.applies("DDP202")
-    )
+    """True for adapters where Unsloth is left to say whether each gets a gradient in every step (rule DDP202)."""
+    left = not _is_dense_text(program) or not program.options.applies("DDP202")
     field = "ddp_find_unused_parameters"
     is_set = any(passed(program.tree, call, field) for call in program.training.arguments)
     return left and has_lora(program.tree) and not is_set

@@ -149,20 +149,26 @@ class TestSplitForTheGpu:
     @pytest.mark.parametrize(
         ("name", "metadata", "sentence", "said"),
         [
-            ("sft", {"colab": {"gpuType": "A100"}}, "", "(A100) has 40 GB"),
-            ("sft", {"kaggle": {"accelerator": "nvidiaTeslaT4"}}, "", "(T4) has 15 GB"),
-            ("sft", {}, "To run this, press *Run all* on a **free** Tesla T4 Google Colab instance!", "(T4) has 15 GB"),
-            ("sft", {}, "To run this notebook on your L4 molab Pro instance, hit **Run all**", "(L4) has 23 GB"),
-            ("sft", {}, "To run this, press **Run** on a molab **A100** or **H100** instance.", "(A100) has 40 GB"),
-            ("sft", {}, "This notebook was developed on 1 H100 GPU.", "(H100) has 80 GB"),
-            ("sft", {"colab": {"gpuType": "T4"}}, "To run this, ... on a Google Colab L4 instance!", "(L4) has 23 GB"),
-            ("GLM_A100(80GB)", {"colab": {"gpuType": "A100"}}, "To run this ... on your A100!", "(A100) has 80 GB"),
-            ("Llama3.3_(70B)_A100-Conversational", {}, "", "(A100) has 40 GB"),
+            ("sft", {"colab": {"gpuType": "A100"}}, "", "40 GB (A100)"),
+            (
+                "AMD-sft",
+                {"colab": {"gpuType": "T4"}},
+                "To run this, press *Run All* on **AMD Dev Cloud**!",
+                "15 GB (T4)",
+            ),
+            ("sft", {"kaggle": {"accelerator": "nvidiaTeslaT4"}}, "", "15 GB (T4)"),
+            ("sft", {}, "To run this, press *Run all* on a **free** Tesla T4 Google Colab instance!", "15 GB (T4)"),
+            ("sft", {}, "To run this notebook on your L4 molab Pro instance, hit **Run all**", "23 GB (L4)"),
+            ("sft", {}, "To run this, press **Run** on a molab **A100** or **H100** instance.", "40 GB (A100)"),
+            ("sft", {}, "This notebook was developed on 1 H100 GPU.", "80 GB (H100)"),
+            ("sft", {"colab": {"gpuType": "T4"}}, "To run this, ... on a Google Colab L4 instance!", "23 GB (L4)"),
+            ("GLM_A100(80GB)", {"colab": {"gpuType": "A100"}}, "To run this ... on your A100!", "80 GB (A100)"),
+            ("Llama3.3_(70B)_A100-Conversational", {}, "", "40 GB (A100)"),
         ],
     )
     def test_the_gpu_of_the_notebook(self, name: str, metadata: dict[str, Any], sentence: str, said: str) -> None:
         source = convert_source(text(markdown(sentence), *CELLS[1:], metadata=metadata), name).files["train.py"]
-        assert f"# the notebook's GPU {said}" in source
+        assert f"# the notebook's batch is for {said}" in source
 
     @pytest.mark.parametrize("metadata", [{}, {"colab": {"gpuType": "X9"}}])
     @pytest.mark.parametrize("sentence", ["A T4 takes 5 minutes, an H100 less.", "To run this, press *Run all*!"])

@@ -31,6 +31,9 @@ REWARDED = text(LOAD.format(""), GRPO)
 REWARDED_WITH_ENGINE = text(LOAD.format(", fast_inference = True"), GRPO)
 REWARDED_WITHOUT_ENGINE = text(LOAD.format(", fast_inference = False"), GRPO)
 VISION = text(LOAD.format("").replace("Llama-3.2-1B", "Qwen2-VL-2B"), SFT.format(""))
+WHOLE = text(
+    'from unsloth import FastModel\nmodel, tokenizer = FastModel.from_pretrained("Qwen2-VL-2B")', SFT.format("")
+)
 UNKNOWN = text(
     "from unsloth import FastModel\nmodel, tokenizer = FastModel.from_pretrained(name)\n"
     "model = FastModel.get_peft_model(model)",
@@ -50,7 +53,7 @@ NEEDED: list[tuple[list[str], list[str]]] = [
     ([TEXT, VISION, REWARDED, UNKNOWN], []),
     ([TEXT, REWARDED], [VISION, UNKNOWN]),
     ([VISION], [TEXT, UNKNOWN]),
-    ([UNKNOWN], [TEXT, SET, VISION]),
+    ([UNKNOWN, VISION], [TEXT, SET, WHOLE]),
 ]
 ROWS = [pytest.param(guard, *cases, id=guard.minimum) for guard, cases in zip(GUARDS, NEEDED, strict=True)]
 NOTEBOOKS = [TEXT, VISION, REWARDED, REWARDED_WITH_ENGINE, UNKNOWN]

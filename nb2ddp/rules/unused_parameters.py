@@ -38,7 +38,7 @@ RULE = Rule(
     why="transformers passes True for every adapter; with Unsloth's checkpointing each adapter weight is then marked "
     "ready twice and the first step fails. Vision, audio, mixture-of-experts and encoder-decoder models may leave "
     "weights without a gradient, so that False hangs or fails there; Unsloth 2026.10.6 and newer, which such a "
-    "script asks for, chooses for their adapters (unsloth/models/_ddp_defaults.py), and transformers for models without.",
+    "script asks for, chooses for their adapters (unsloth/models/_ddp_defaults.py), transformers where there are none.",
     find=find,
     examples=(
         Example(

@@ -227,7 +227,10 @@ def _check_cells(cells: dict[int, str], *, all_rules: bool) -> None:
             cst.parse_module(text)
         except cst.ParserSyntaxError as error:
             reason = error.message.splitlines()[-1]
-            message = f"{why}the cell does not become Python ({reason} in line {error.raw_line} of what it becomes)"
+            message = (
+                f"{why}the cell does not become Python ({reason} in line {error.raw_line} of what it becomes): write it"
+                " in plain Python"
+            )
             raise NotebookError(message, Location(number, 1, 1)) from None
 
 

@@ -303,7 +303,8 @@ def _sorted(after: dict[int, set[int]], code: dict[int, _Part]) -> Iterator[int]
     if waiting:
         circle = ", ".join(map(str, sorted(waiting)))
         first = code[min(waiting)].cell
-        raise _cell_error(f"marimo would not run this notebook: cells {circle} wait for each other's names", first)
+        said = f"marimo would not run this notebook: cells {circle} wait for each other's names; rename one"
+        raise _cell_error(said, first)
 
 
 def _error(message: str, lines: Sequence[str], statement: ast.stmt) -> NotebookError:

@@ -31,12 +31,12 @@ def read_metadata(text: str) -> Metadata:
     if not blocks:
         return Metadata()
     if len(blocks) > 1:
-        raise NotebookError("there are two `# /// script` headers")
+        raise NotebookError("there are two `# /// script` headers: keep one")
     content = "".join(line[2:] if line.startswith("# ") else line[1:] for line in blocks[0].splitlines(keepends=True))
     try:
         table: dict[str, Any] = tomllib.loads(content)
     except tomllib.TOMLDecodeError as error:
-        raise NotebookError(f"the `# /// script` header is not TOML ({error})") from None
+        raise NotebookError(f"the `# /// script` header is not TOML ({error}): correct it") from None
     dependencies, python = table.get("dependencies", []), table.get("requires-python", "")
     if not isinstance(dependencies, list) or not all(isinstance(each, str) for each in dependencies):
         raise NotebookError("`dependencies` of the `# /// script` header must be a list of strings")

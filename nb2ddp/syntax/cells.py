@@ -43,7 +43,8 @@ class Source:
         for cell, source in zip(self._cells, masked, strict=True):
             if beyond := excess(source):
                 raise NotebookError(
-                    f"the cell is too complex to be read: {beyond[1]}", Location(cell.number, beyond[0], 1)
+                    f"the cell is too complex to be read ({beyond[1]}): cut it into smaller pieces",
+                    Location(cell.number, beyond[0], 1),
                 )
         try:
             self.tree = Tree("".join(masked))

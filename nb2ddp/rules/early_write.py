@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from typing import cast
 
 import libcst as cst
 
@@ -12,7 +12,7 @@ from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import WAIT, Example, Finding, Rule, placed
 from nb2ddp.syntax.arguments import passed
-from nb2ddp.syntax.edits import Edit
+from nb2ddp.syntax.edits import Edit, Replace
 
 #: Fields of training arguments that must be the same in every process.
 _SAME_EVERYWHERE = ("output_dir", "logging_dir", "seed", "data_seed")
@@ -25,12 +25,14 @@ _STARTED = (
 )
 _ONCE = ", which all processes would do at once; in the script one does it, and the others wait"
 _IN_TURN = " into a cache that has no lock; in the script one process of each machine does, then the others read it"
-_SCRATCH = "{}(...): all processes use one scratch file, and overwrite each other's: put {} into {}"
+_SCRATCH = "{}(...): all processes use one scratch file, and overwrite each other's"
+#: A text in quotes: what is before its file's ending, and that.
+_PATH = re.compile(r"""(?P<f>f?)(?P<quote>["'])(?P<stem>[^"']*?[^"'.])(?P<ending>\.\w+)?(?P=quote)""")
 
 
 def find(program: Program) -> Iterator[Finding]:
     tree, execution = program.tree, program.execution
-    scratch_in: set[cst.CSTNode] = set()
+    scratch_in: set[tuple[cst.FunctionDef | None, str]] = set()
     for made in program.placement.decisions:
         call, function = made.call, tree.function(made.call)
         said = SAID[execution.does(call) & Does.ACT]
@@ -38,11 +40,9 @@ def find(program: Program) -> Iterator[Finding]:
             message = f"{function.name.value}() {said} ({tree.text(call.func)}){_ONCE}"
             yield Finding(program.placement.writers[function][0], message, made.edits, needs=WAIT)
         elif (scratch := _scratch(program, call)) is not None:
-            if function not in scratch_in:
-                scratch_in.add(cast("cst.FunctionDef", function))
-                yield Finding(
-                    call, _SCRATCH.format(tree.text(call.func), program.name("local_rank"), scratch), todo=True
-                )
+            if (function, scratch) not in scratch_in:
+                scratch_in.add((function, scratch))
+                yield from _apart(program, call, scratch)
         elif made.edits:
             message = f"{tree.text(call.func)}(...) {said}{_ONCE}"
             yield Finding(call, message, made.edits, needs=placed(made.edits))
@@ -53,6 +53,24 @@ def find(program: Program) -> Iterator[Finding]:
     yield from _tested_twice(program)
     yield from _own_values(program)
     yield from _cached(program)
+
+
+def _apart(program: Program, call: cst.Call, scratch: str) -> Iterator[Finding]:
+    """A scratch file of its own for each process, where the notebook writes its path out; else a `TODO`."""
+    tree, rank = program.tree, program.name("local_rank")
+    bound = tree.bindings(scratch, call)
+    path = bound[0].value if len(bound) == 1 else None
+    if isinstance(path, cst.Call) and tree.qualified(path.func) in ("os.path.join", "pathlib.Path") and path.args:
+        path = path.args[-1].value
+    parts = _PATH.fullmatch(tree.text(path)) if isinstance(path, (cst.SimpleString, cst.FormattedString)) else None
+    message = _SCRATCH.format(tree.text(call.func))
+    if path is not None and rank in tree.text(path):
+        return
+    if path is None or parts is None or (not parts["f"] and "{" in parts["stem"]):
+        yield Finding(call, f"{message}: put {rank} into {scratch}", todo=True)
+        return
+    own = "f{quote}{stem}_{{{rank}}}{ending}{quote}".format(**parts.groupdict(""), rank=rank)
+    yield Finding(call, f"{message}; the script gives each its own", (Replace(path, own),))
 
 
 def _cached(program: Program) -> Iterator[Finding]:
@@ -549,6 +567,40 @@ into "answer.py"
     return [subprocess.run(["python", "answer.py"]).returncode]
 trainer = GRPOTrainer(reward_funcs=[reward])
 trainer.train()
+""",
+        ),
+        Example(
+            """\
+import os, shutil
+def read_all(samples):
+    for n, sample in enumerate(samples):
+        path = f"page_{n}.jpg"
+        sample["image"].save(path)
+        folder = os.path.join("out", "pages")
+        os.mkdir(folder)
+        model.infer(path, folder)
+        os.remove(path)
+        shutil.rmtree(folder)
+read_all(dataset)
+read_all(dataset)
+trainer.train()
+read_all(dataset)
+""",
+            """\
+import os, shutil
+def read_all(samples):
+    for n, sample in enumerate(samples):
+        path = f"page_{n}_{local_rank}.jpg"
+        sample["image"].save(path)
+        folder = os.path.join("out", f"pages_{local_rank}")
+        os.mkdir(folder)
+        model.infer(path, folder)
+        os.remove(path)
+        shutil.rmtree(folder)
+read_all(dataset)
+read_all(dataset)
+trainer.train()
+read_all(dataset)
 """,
         ),
         Example(

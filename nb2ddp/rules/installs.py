@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import libcst as cst
 
 from nb2ddp.facts.program import Program
+from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Cut, Edit, Remove, Replace
 from nb2ddp.syntax.tree import small_statements
 
+#: What a package manager of the system is told to install.
+_SYSTEM = re.compile(
+    r"\b(?:apt|apt-get|aptitude|yum|dnf|brew|apk)(?:\s+-\S+)*\s+(?:install|add)((?:\s+-?\w[\w.+=-]*)+)"
+)
 _ONLY_INSTALLS = "nothing but an install stands here; the script leaves it out"
 
 
 def find(program: Program) -> Iterator[Finding]:
     tree, removed = program.tree, program.installs.statements
-    said = "installs packages; the script leaves it out: install them once, before the job"
     for statement in sorted(removed, key=tree.start):
         if any(above in removed for above in tree.ancestors(statement)):
             continue
@@ -29,7 +34,12 @@ def find(program: Program) -> Iterator[Finding]:
             or len(small_statements(tree.parents[statement])) == 1
         ):
             edits = (*edits, Cut(tree.comments_above(statement), tree.line_start(tree.start(statement))))
-        yield Finding(statement, said, edits)
+        if packages := _system_packages(program, statement):
+            said = f"installs {packages} on the machine, which no requirements file can; the script leaves it out"
+            message, severity = f"{said}: install it on each machine, before the job", Severity.WARNING
+        else:
+            message, severity = "installs packages; the script leaves it out: install them once, before the job", None
+        yield Finding(statement, message, edits, severity=severity)
     yield from _hollow(program)
     for number in (each.number for each in program.code_cells):
         for start, end in _loose_comments(program, number):
@@ -45,6 +55,15 @@ def find(program: Program) -> Iterator[Finding]:
             "imports what only the installation needs; the script leaves it out",
             (Replace(statement, f"import {names}"),),
         )
+
+
+def _system_packages(program: Program, statement: cst.CSTNode) -> str:
+    """What a statement has the system's package manager install, as it is written."""
+    tree = program.tree
+    forms = [form for call in tree.within(statement, cst.Call) if (form := program.form(call)) is not None]
+    texts = [tree.text(statement), *(part for form in forms for part in (form.text, form.body or ""))]
+    named = [word for text in texts for found in _SYSTEM.findall(text) for word in found.split() if word[0] != "-"]
+    return ", ".join(dict.fromkeys(named))
 
 
 def _hollow(program: Program) -> Iterator[Finding]:

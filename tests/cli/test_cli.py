@@ -48,6 +48,23 @@ class TestOneNotebook:
         command("a.ipynb", "train.py", "--requirements")
         assert (said, (tmp_path / "train.requirements.txt").exists()) == (needs, needs)
 
+    @pytest.mark.parametrize(
+        ("line", "packages"),
+        [
+            ("!apt-get install -y ffmpeg libsndfile1 > /dev/null", "ffmpeg, libsndfile1"),
+            ("!command -v zstd || (apt-get -qq update && apt-get -qq install -y zstd) >/dev/null 2>&1", "zstd"),
+            ("import subprocess\nsubprocess.run('apt install espeak-ng', shell = True)", "espeak-ng"),
+            ("%%bash\nsudo apt-get install ffmpeg", "ffmpeg"),
+            ("!apt-get update\n!pip install snac", ""),
+        ],
+    )
+    def test_warns_of_what_the_system_must_have(
+        self, command: Command, tmp_path: Path, line: str, packages: str
+    ) -> None:
+        write(tmp_path / "a.ipynb", line, *CELLS[1:])
+        said = re.findall("DDP306 warning: installs (.*) on the machine", command("a.ipynb", "train.py").stdout)
+        assert said == ([packages] if packages else [])
+
     def test_says_what_a_header_needs(self, command: Command, tmp_path: Path) -> None:
         header = '# /// script\n# dependencies = ["unsloth", "jiwer"]\n# ///\n'
         (tmp_path / "a.py").write_text(f"{header}# %%\n{CELLS[1]}\n# %%\n{CELLS[2]}\n")

@@ -181,7 +181,9 @@ def picture(text: str) -> str:
 def _fill(line: str) -> str:
     if line.startswith("$"):
         return "#ffffff"
-    return "#f9e2af" if " warning: " in line else "#f38ba8" if " error: " in line else "#a6adc8"
+    if " error: " in line or line.startswith("  ✗"):
+        return "#f38ba8"
+    return "#f9e2af" if " warning: " in line else "#a6adc8"
 
 
 def shown(page_text: str) -> str:

@@ -27,6 +27,8 @@ from nb2ddp.rehearsal.stage import rows
 from nb2ddp.rehearsal.stage.files import Files
 from nb2ddp.rehearsal.stage.log import Log
 from nb2ddp.rehearsal.verdict import Place, Row, State, judge
+from tests import rehearsals
+from tests.first_hour import picture
 from tests.notebook.test_marimo import TRAINING
 from tests.notebooks import text as notebook
 
@@ -237,6 +239,25 @@ def test_what_a_script_says_of_its_data(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("", "real"),
+        ("load(auto_model = Lfm2ForCausalLM, fast_inference = False)", "real"),
+        ('say([{"type": "audio", "audio": "sound.mp3"}])', "real"),
+        ("load(auto_model = AutoModelForSequenceClassification)", "stand-in"),
+        ("load(fast_inference = True)", "stand-in"),
+        ('sound = row["audio"]', "stand-in"),
+        ("from unsloth import FastVisionModel", "stand-in"),
+        ("GRPOTrainer(model)", "stand-in"),
+    ],
+)
+def test_text_trains_with_the_real_unsloth(line: str, kind: str, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(f"from unsloth import FastLanguageModel\n{line}\nSFTTrainer(model).train()\n")
+    assert read(script).unsloth == kind
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [("x = 1\n", "trains nothing"), ("x = (\n", "not Python"), ("\0", "not Python")],
 )
@@ -388,3 +409,10 @@ def test_bad_sources_get_one_line(source: str, message: str, tmp_path: Path, mon
     result = CliRunner().invoke(main, ["rehearse", source])
     assert (result.exit_code, len(result.output.splitlines())) == (2, 1)
     assert result.output.startswith(message)
+
+
+def test_readme_and_picture_are_of_the_page() -> None:
+    page = rehearsals.PAGE.read_text(encoding="utf-8")
+    (ready,) = rehearsals.READY.findall(rehearsals.README.read_text(encoding="utf-8"))
+    assert ready == rehearsals.ready(page)
+    assert rehearsals.PICTURE.read_text(encoding="utf-8") == picture(rehearsals.faults(page))

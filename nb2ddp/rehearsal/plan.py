@@ -19,6 +19,11 @@ _CPU_NAMES = frozenset(
     "UnslothTrainingArguments".split()
 )
 _CPU_TRAINERS = frozenset({"SFTTrainer", "UnslothTrainer", "Trainer"})
+#: What says of a script that it trains something else than a text model, or generates with vLLM.
+_NOT_TEXT = (
+    r"AutoProcessor|AutoModelFor(?!CausalLM)|auto_model\s*=(?!\s*\w+ForCausalLM)|ForConditionalGeneration|"
+    r"fast_inference\s*=(?!\s*False)|(\[|cast_column\()\s*[\"']audio[\"']"
+)
 _NEEDED = ("torch", "transformers", "accelerate", "datasets", "psutil")
 _SPREAD = ("auto", "balanced", "balanced_low_0", "sequential")
 _FIELDS = ("dataset_text_field", "text_column", "label_column")
@@ -152,9 +157,8 @@ def _unsloth(tree: ast.AST, text: str, trainers: tuple[str, ...]) -> str:
     if not any(module.split(".")[0] == "unsloth" for module, _ in _imported(tree)):
         return ""
     own = {name for name in names if not name.startswith("hf_") and name != "__version__"}
-    takes = own <= _CPU_NAMES and set(trainers) <= _CPU_TRAINERS and "fast_inference" not in text
-    other = re.search(r"AutoProcessor|AutoModelFor(?!CausalLM)|auto_model\s*=|ForConditionalGeneration|\"audio\"", text)
-    return "real" if takes and not other and importlib.util.find_spec("unsloth") else "stand-in"
+    takes = own <= _CPU_NAMES and set(trainers) <= _CPU_TRAINERS and not re.search(_NOT_TEXT, text)
+    return "real" if takes and importlib.util.find_spec("unsloth") else "stand-in"
 
 
 def _constant(node: ast.AST | None) -> str | None:

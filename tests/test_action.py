@@ -123,6 +123,18 @@ def test_the_summary_shows_what_is_out_of_date_and_says_what_was_edited(runner: 
     assert "\n+x = '```'\n````\n" in summary
 
 
+def test_the_summary_shows_both_sides_of_a_conflict(runner: Runner) -> None:
+    notebook = write(runner.workspace / "a.ipynb")
+    runner.step(1, paths="a.ipynb", output_dir="o", mode="convert")
+    script = runner.workspace / "o/a.py"
+    script.write_text(script.read_text().replace('"lora"', '"mine"'))
+    write(notebook, *CELLS[:-1], 'model.save_pretrained("theirs")')
+    assert runner.step(1, paths="a.ipynb", output_dir="o").returncode == 2
+    summary = runner.summary.read_text()
+    assert "What is new in a.ipynb where its script was edited by hand" in summary
+    assert '\n<<<<<<< edited\nmodel.save_pretrained("mine")\n' in summary
+
+
 def test_convert_then_check_passes(runner: Runner) -> None:
     write(runner.workspace / "nb one/a.ipynb")
     write(runner.workspace / "two/b.ipynb")

@@ -12,6 +12,11 @@ from nb2ddp.results import Change, Result, Severity, Status
 
 #: How many lines of a diff stand in a summary, which GitHub cuts at 1 MiB.
 _DIFF_LINES: Final = 400
+#: What is shown of a notebook's files.
+_TITLES: Final = {
+    Status.STALE: "What converting {} again changes",
+    Status.FAILED: "What is new in {} where its script was edited by hand",
+}
 
 
 def markdown(results: Sequence[Result], changes: Mapping[Path, Change] | None = None) -> str:
@@ -37,8 +42,8 @@ def markdown(results: Sequence[Result], changes: Mapping[Path, Change] | None = 
             place = posix(result.notebook) + (f", {each.place}" if each.place else "")
             lines.append(f"| {_cell(place)} | {each.code} | {_cell(each.message)} |")
     for result in results:
-        if result.status is Status.STALE and result.text:
-            title = f"What converting {posix(result.notebook)} again changes"
+        if result.status in _TITLES and result.text:
+            title = _TITLES[result.status].format(posix(result.notebook))
             lines += ["", *_folded(title, _fenced(result.text))]
     for notebook, change in (changes or {}).items():
         lines += ["", *_folded(f"What changed in {posix(notebook)}, and in what it converts to", _beside(change))]

@@ -143,8 +143,8 @@ def _common(was: _Lines, mine: _Lines, new: _Lines) -> Iterator[tuple[tuple[int,
 def _line_behind(passed: _Lines, edited: str) -> int:
     """The number, in the edited file, of the line behind some that were prepared of it."""
     number = len(_ENDS.sub("", "\n".join([*passed, ""])).split("\n"))
-    signed = edited[: edited.index(stamp.line(edited))].count("\n") + 1
-    return number + (number >= signed)
+    signed = edited.partition(stamp.line(edited) or edited)[0].count("\n") + 1
+    return number + (bool(stamp.line(edited)) and number >= signed)
 
 
 def _cell_of(lines: _Lines) -> str:

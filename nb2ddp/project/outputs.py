@@ -17,7 +17,7 @@ from nb2ddp.project.files import Job
 from nb2ddp.project.merge import Conflict, merge
 from nb2ddp.results import Conversion, Diagnostic, Result, Severity, Status
 from nb2ddp.script import stamp
-from nb2ddp.script.launch import CONFIG_NAME
+from nb2ddp.script.launch import CONFIG_NAME, launch_command
 from nb2ddp.script.stamp import Stamp
 
 #: What gives back a file as nb2ddp wrote it, from what its line says; None where nobody knows.
@@ -194,7 +194,8 @@ def doubts(job: Job, outputs: list[Output]) -> Iterator[Diagnostic]:
 def _overruled(job: Job, config: Output) -> Iterator[Diagnostic]:
     """A warning where a person wrote another number of processes than the line that starts the script has."""
     wanted, written = str(job.options.launch.processes), _keys(config.after).get("num_processes", "")
-    if config.is_edited and written != wanted and wanted != "1":
+    started = launch_command(job.options.launch, job.script.name)
+    if config.is_edited and written != wanted and f"--num_processes {wanted} " in started:
         message = (
             f"{config.path}: num_processes is {written}, but --num_processes {wanted} in the line that starts"
             f" {job.script.name} is stronger: write {written} there, or convert with --num-processes {written}"

@@ -239,6 +239,8 @@ class TestCommand:
         )
         for mode in ((), ("--check",)):
             assert message in command("a.ipynb", *mode).stdout
+        other = command("a.ipynb", "--launcher", "torchrun")
+        assert (other.exit_code, other.stdout) == (0, "")
         edit(tmp_path / "accelerate_config.yaml", "num_processes: 4  # mine", "num_processes: 4")
         result = command("a.ipynb", "--num-processes", "4")
         assert (result.exit_code, result.stdout) == (0, "")

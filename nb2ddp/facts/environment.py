@@ -34,6 +34,11 @@ def uses_unsloth(tree: Tree) -> bool:
     return any(map(tree.is_live, _imports_of_unsloth(tree)))
 
 
+def first_import(tree: Tree) -> int:
+    """Where Unsloth is first imported; 0 where it is not."""
+    return min(map(tree.start, _imports_of_unsloth(tree)), default=0)
+
+
 def _imports_of_unsloth(tree: Tree) -> list[cst.Import | cst.ImportFrom]:
     statements: list[cst.Import | cst.ImportFrom] = [*tree.of(cst.Import), *tree.of(cst.ImportFrom)]
     return [each for each in statements if "unsloth" in tree.text(each).split() or "unsloth." in tree.text(each)]
@@ -79,7 +84,7 @@ class Setting:
 def early_settings(source: Source) -> list[Setting]:
     """What the notebook sets before its own import of Unsloth, for imports to read, in order."""
     tree = source.tree
-    first = min(map(tree.start, _imports_of_unsloth(tree)), default=0)
+    first = first_import(tree)
     early = [
         (node, name, value)
         for node, name, value in _plain_settings(source)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from nb2ddp.facts.environment import first_import
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
@@ -17,6 +18,8 @@ from nb2ddp.syntax.tree import small_statements
 _SYSTEM = re.compile(
     r"\b(?:apt|apt-get|aptitude|yum|dnf|brew|apk)(?:\s+-\S+)*\s+(?:install|add)((?:\s+-?\w[\w.+=-]*)+)"
 )
+#: What a cell of comments may be for besides: a licence, or code that is switched off.
+_KEPT = re.compile(r"(?i)copyright|licen[cs]e|^#\s*(?!!)[\w.\[\]\"']+\s*(=|\(|import\b)", re.M)
 _ONLY_INSTALLS = "nothing but an install stands here; the script leaves it out"
 
 
@@ -42,7 +45,7 @@ def find(program: Program) -> Iterator[Finding]:
         yield Finding(statement, message, edits, severity=severity)
     yield from _hollow(program)
     for number in (each.number for each in program.code_cells):
-        for start, end in _loose_comments(program, number):
+        for start, end in (*_loose_comments(program, number), *_only_comments(program, number)):
             yield Finding(
                 program.tree.module.body[0],
                 "a comment on the installation; the script leaves it out",
@@ -86,6 +89,17 @@ def _hollow(program: Program) -> Iterator[Finding]:
             yield Finding(test, _ONLY_INSTALLS, edits)
         elif gone == [False, True]:
             yield Finding(other, _ONLY_INSTALLS, (Cut(start, tree.line_end(tree.span(other)[1]) + 1),))
+
+
+def _only_comments(program: Program, cell: int) -> Iterator[tuple[int, int]]:
+    """A cell of comments alone above the import of Unsloth: what an install, or a header that has it, left behind."""
+    start, end = program.cell_span(cell)
+    text = program.tree.source[start:end].strip()
+    installs = program.installs.statements or program.notebook.metadata.dependencies
+    if not installs or end > first_import(program.tree) or not text or _KEPT.search(text):
+        return
+    if all(line.startswith("#") or not line.strip() for line in text.splitlines()):
+        yield start, end
 
 
 def _loose_comments(program: Program, cell: int) -> Iterator[tuple[int, int]]:
@@ -251,6 +265,29 @@ import json
 # %%
 import os, torch
 print(kind(os.getcwd()), json.dumps(torch.__version__))
+""",
+        ),
+        Example(
+            """\
+!pip install unsloth
+# %%
+# the release, not a moving main
+# (--no-deps is deliberate)
+# %%
+# os.environ["HF_TOKEN"] = "..."
+# %%
+from unsloth import FastModel
+# %%
+# the model
+""",
+            """\
+# %%
+# %%
+# os.environ["HF_TOKEN"] = "..."
+# %%
+from unsloth import FastModel
+# %%
+# the model
 """,
         ),
         Example('print("pip install unsloth")\n'),

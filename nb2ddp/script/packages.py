@@ -372,70 +372,23 @@ class _Reading:
 
         return _INTERPOLATION.sub(fill, command)
 
-    def _value(self, node: cst.BaseExpression, call: cst.Call, depth: int = 8) -> str | None:
-        """The text of an expression where the notebook writes it out; None where it does not."""
-        if isinstance(node, (cst.SimpleString, cst.ConcatenatedString)):
-            if isinstance(node, cst.SimpleString) or isinstance(node.evaluated_value, str):
-                return str(node.evaluated_value)
-            pieces = [self._value(side, call, depth) for side in (node.left, node.right)]
-            return None if None in pieces else "".join(filter(None, pieces))
-        if isinstance(node, (cst.Integer, cst.Float)):
-            return node.value
+    def _value(self, node: cst.BaseExpression, call: cst.Call) -> str | None:
+        """The text of an expression where the notebook writes it out, also by a name that it binds once."""
         if isinstance(node, cst.FormattedString):
-            parts = [
-                part.value
-                if isinstance(part, cst.FormattedStringText)
-                else self._value(part.expression, call, depth)
-                if isinstance(part, cst.FormattedStringExpression) and not part.format_spec
-                else None
-                for part in node.parts
-            ]
+            parts = [self._part(part, call) for part in node.parts]
             return None if None in parts else "".join(part for part in parts if part)
-        if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Add):
-            sides = [self._value(side, call, depth) for side in (node.left, node.right)]
-            return None if None in sides else "".join(side for side in sides if side)
-        if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and node.func.attr.value == "join":
-            glue = self._value(node.func.value, call, depth)
-            items = self._items(node.args[0].value, call, depth) if len(node.args) == 1 else None
-            return None if glue is None or items is None else glue.join(items)
-        if isinstance(node, cst.Name) and depth:
-            return self._bound(node.value, call, depth)
-        return None
-
-    def _items(self, node: cst.BaseExpression, call: cst.Call, depth: int) -> list[str] | None:
         if isinstance(node, cst.Name):
-            found = [b for b in self.tree.bindings(node.value) if b.offset < self.tree.start(call)]
-            if len(found) != 1 or found[0].value is None:
-                return None
-            node = found[0].value
-        if not isinstance(node, (cst.List, cst.Tuple)):
-            return None
-        items = [self._value(element.value, call, depth - 1) for element in node.elements] if depth else [None]
-        return None if None in items else [item for item in items if item is not None]
+            above = [b for b in self.tree.bindings(node.value) if b.offset < self.tree.start(call)]
+            made = above[0].value if len(above) == 1 else None
+            return None if made is None or isinstance(made, cst.Name) else self._value(made, call)
+        value = self.tree.literal(node)
+        return str(value) if isinstance(value, (str, int, float)) else None
 
-    def _bound(self, name: str, call: cst.Call, depth: int) -> str | None:
-        """What a name stands for, where each way to the command gives it the same text."""
-        values: set[str | None] = set()
-        for binding in reversed(self.tree.bindings(name)):
-            if binding.offset >= self.tree.start(call) or not self.tree.is_live(binding.node):
-                continue
-            conditional = any(isinstance(a, (cst.If, cst.Try, cst.For)) for a in self.tree.ancestors(binding.node))
-            if conditional and not self._runs_here(binding.node):
-                continue
-            values.add(self._value(binding.value, call, depth - 1) if binding.value is not None else None)
-            if not conditional:
-                break
-        return values.pop() if len(values) == 1 else None
-
-    def _runs_here(self, node: cst.CSTNode) -> bool:
-        below = node
-        for above in self.tree.ancestors(node):
-            if isinstance(above, cst.If):
-                state = self._holds(above.test)
-                if state is not None and state is not (above.body is below):
-                    return False
-            below = above
-        return True
+    def _part(self, part: cst.BaseFormattedStringContent, call: cst.Call) -> str | None:
+        if isinstance(part, cst.FormattedStringText):
+            return part.value
+        is_plain = isinstance(part, cst.FormattedStringExpression) and not part.format_spec
+        return self._value(part.expression, call) if is_plain else None  # type: ignore[attr-defined]
 
     # -- one command ----------------------------------------------------------------------------------------
 
@@ -659,7 +612,10 @@ def _split(text: str) -> list[list[str]]:
     while at < len(text):
         letter = text[at]
         at += 1
-        if quote:
+        if letter == _MARK:  # what stands for a value is part of a word, whatever is in it
+            end = text.index(_MARK, at) + 1
+            word, at = (word or "") + text[at - 1 : end], end
+        elif quote:
             if letter == quote:
                 quote = ""
             else:
@@ -707,12 +663,12 @@ def _names(expression: cst.BaseExpression) -> list[cst.Name]:
 
 
 def _marked(text: str) -> str:
-    return f"{_MARK}{text.replace(' ', chr(1))}{_MARK}"
+    return f"{_MARK}{text}{_MARK}"
 
 
 def _shown(text: str) -> str:
     """A text as a comment holds it: on one line, as the notebook wrote it."""
-    line = " ".join(text.replace(_MARK, "").replace(chr(1), " ").split())
+    line = " ".join(text.replace(_MARK, "").split())
     return line if line.isprintable() else line.encode("unicode_escape").decode()
 
 

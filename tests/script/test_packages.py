@@ -87,8 +87,12 @@ CASES = {
             'version = "4.56.2"\nextra = f"transformers=={version}"\nnames = ["datasets", "evaluate"]',
             '!pip install {extra} $version_free "peft==0.18.0"\n!pip install {" ".join(names)} xformers=={found}',
         ),
-        "transformers==4.56.2 peft==0.18.0 datasets evaluate",
-        notes=("not a requirement: $version_free", "not a requirement: xformers=={found}"),
+        "transformers==4.56.2 peft==0.18.0",
+        notes=(
+            "not a requirement: $version_free",
+            'known only when the notebook runs: {" ".join(names)}',
+            "not a requirement: xformers=={found}",
+        ),
     ),
     "a value known only when it runs": Case(
         (
@@ -100,9 +104,9 @@ CASES = {
         "unsloth",
         notes=("known only when the notebook runs: {xformers}", "known only when the notebook runs: {_numpy}"),
     ),
-    "one value on each way": Case(
-        ("if fast:\n    p = 'vllm'\nelse:\n    p = 'vllm'\n!pip install {p}",),
-        "vllm",
+    "a name of several values": Case(
+        ("p = 'vllm==0.9'\nif fast:\n    p = 'vllm'\n!pip install {p}",),
+        notes=("known only when the notebook runs: {p}",),
     ),
     "git": Case(
         (

@@ -11,7 +11,7 @@ from nb2ddp.notebook.ipynb import Notebook
 _GPUS = {"T4": 15, "P100": 16, "V100": 16, "L4": 23, "A100": 40, "H100": 80, "G4": 95, "H200": 140, "B200": 180}
 _GPU = re.compile(rf"(?P<gpu>{'|'.join(_GPUS)})(?!\d)")
 #: One of them in a name or a sentence, and its memory where that is said: `A100(80GB)`.
-_SAID_GPU = re.compile(rf"(?<![A-Za-z0-9]){_GPU.pattern}(?![A-Za-z])(?:[\W_]{{0,3}}(?P<gigabytes>\d+) ?GB)?")
+_SAID_GPU = re.compile(rf"(?<![A-Za-z0-9]){_GPU.pattern}(?=x\d|[^A-Za-z]|$)(?:[\W_]{{0,3}}(?P<gigabytes>\d+) ?GB)?")
 #: What says which machine a notebook is made for: "To run this, press Run all on your A100 Google Colab Pro instance".
 _MADE_FOR = re.compile(r"\b(?:to run this|this notebook (?:is|was|needs|requires|runs))\b.*", re.I)
 

@@ -40,7 +40,8 @@ def find(program: Program) -> Iterator[Finding]:
                 severity=Severity.WARNING,
                 todo=True,
             )
-        timer = next((call for call in calls if _TIMERS.fullmatch(tree.qualified(call.func))), None)
+        timers = [call for call in calls if _TIMERS.fullmatch(tree.qualified(call.func))]
+        timer = next((call for call in timers if not _is_only_told(tree, call)), None)
         if timer is not None:
             yield Finding(
                 entry,
@@ -180,6 +181,24 @@ def _only_tells(tree: Tree, node: cst.CSTNode) -> bool:
         if isinstance(above, (cst.BaseSmallStatement, cst.BaseCompoundStatement)):
             return False
     return False
+
+
+def _is_only_told(tree: Tree, made: cst.BaseExpression) -> bool:
+    """True for a value that is only printed, also what is made of it under a name."""
+    pending: list[cst.CSTNode] = [made]
+    seen: set[cst.CSTNode] = set()
+    while pending:
+        node = pending.pop()
+        if node in seen or _only_tells(tree, node):
+            continue
+        seen.add(node)
+        statement = next((above for above in tree.ancestors(node) if isinstance(above, cst.BaseSmallStatement)), None)
+        target = statement.targets[0].target if isinstance(statement, cst.Assign) else None
+        if not isinstance(target, cst.Name):
+            return False
+        uses = [use for use in tree.loads(target.value) if (found := tree.binding(use)) and found.node is statement]
+        pending += uses
+    return True
 
 
 def _tells(tree: Tree, small: cst.BaseSmallStatement) -> bool:
@@ -334,18 +353,21 @@ trainer.train()
         ),
         Example(
             """\
-import requests
+import requests, time
 PRINTED = 0
 calls = 0
 def judged(completions, **kwargs):
     global PRINTED, calls
     calls += 1
     scores = []
+    start = time.perf_counter()
     for completion in completions:
         if PRINTED % 5 == 0:
             print(completion)
         PRINTED += 1
         scores.append(requests.post(url, json = {"text": completion}).json()["score"] * min(1, calls / 100))
+    elapsed = time.perf_counter() - start
+    print(f"judged in {elapsed:.1f} s")
     return scores
 env = Board()
 def plays(completions, **kwargs):

@@ -164,6 +164,7 @@ class TestSplitForTheGpu:
             ("sft", {"colab": {"gpuType": "T4"}}, "To run this, ... on a Google Colab L4 instance!", "23 GB (L4)"),
             ("GLM_A100(80GB)", {"colab": {"gpuType": "A100"}}, "To run this ... on your A100!", "80 GB (A100)"),
             ("Llama3.3_(70B)_A100-Conversational", {}, "", "40 GB (A100)"),
+            ("kaggle_T4x2", {}, "This notebook needs a V100-32GB.", "32 GB (V100)"),
         ],
     )
     def test_the_gpu_of_the_notebook(self, name: str, metadata: dict[str, Any], sentence: str, said: str) -> None:

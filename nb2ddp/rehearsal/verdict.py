@@ -532,7 +532,7 @@ def _notes(both: Both, trust: bool) -> Iterator[str]:
         for event in rank.events:
             place = both.plan.place(event["line"])
             if event["kind"] == "stand-in" and "." not in event["name"]:
-                seen.append(f"{event['name']}: a stand-in that does nothing ({place})")
+                seen.append(f"{event['name']}: a stand-in ({place})")
             elif event["kind"] == "program" and not trust:
                 seen.append(f"not run: {event['command'][:100]} ({place})")
             elif event["kind"] == "server":

@@ -70,6 +70,7 @@ _LLAMA = Model("llama", "<|begin_of_text|>", "<|eot_id|>", LLAMA3)
 #: The family by what an id says, the first that fits. A model that sees or hears is a text model of its family.
 FAMILIES = (
     (r"whisper", Model("whisper", "<s>", "</s>")),
+    (r"orpheus", _LLAMA._replace(settings={"vocab_size": 156940})),  # codes of sounds are tokens above those of text
     (r"modernbert", Model("modernbert", "<s>", "</s>")),
     (r"minilm|bert|bge|e5-|gte-|mpnet", Model("bert", "<s>", "</s>")),
     (r"muse", Model("llama", "<s>", "<|end|>", MUSE)),

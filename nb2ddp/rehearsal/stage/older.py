@@ -65,6 +65,23 @@ def _plain_prompts(generation: ModuleType, log: Log) -> None:
     generation.GenerationMixin.generate = generate
 
 
+def _as_tokens(words: ModuleType, log: Log) -> None:
+    """Let a script ask what `apply_chat_template` returns for what its tokens alone have: a shape."""
+    original = words.BatchEncoding.__getattr__
+
+    @functools.wraps(original)
+    def found(self: Any, name: str) -> Any:
+        try:
+            return original(self, name)
+        except AttributeError:
+            if not hasattr(self.data.get("input_ids"), name) or not log.is_asked():
+                raise
+        log.write("older", what=f".{name} of what apply_chat_template returns is that of its tokens")
+        return getattr(self.data["input_ids"], name)
+
+    words.BatchEncoding.__getattr__ = found
+
+
 def _bring_back(_: ModuleType, log: Log) -> None:
     """Find in `trl.experimental` what has moved there."""
     lazy: Any = type(sys.modules["trl"])
@@ -93,4 +110,5 @@ def lay(log: Log) -> None:
     """Do so once the libraries have been imported."""
     after_import("datasets.arrow_dataset", lambda module: _plain_rows(module, log))
     after_import("transformers.generation.utils", lambda module: _plain_prompts(module, log))
+    after_import("transformers.tokenization_utils_base", lambda module: _as_tokens(module, log))
     after_import("trl", lambda module: _bring_back(module, log))

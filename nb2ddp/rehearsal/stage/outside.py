@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from . import sounds
 from .hooks import after_import
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ class _Missing(MetaPathFinder, Loader):
         self.log = log
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if name.split(".")[0] not in SERVICES or not (self._script_imports() or name.split(".")[0] in self.made()):
+        package = name.split(".")[0]
+        if package not in SERVICES | sounds.NAMES or not (self._script_imports() or package in self.made()):
             return None
         self.log.write("stand-in", name=name)
         return ModuleSpec(name, self, is_package=True)
@@ -87,7 +89,8 @@ class _Missing(MetaPathFinder, Loader):
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         return _Empty(spec.name)
 
-    def exec_module(self, module: ModuleType) -> None: ...
+    def exec_module(self, module: ModuleType) -> None:
+        sounds.fill(module)
 
 
 class _Empty(ModuleType):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .hooks import after_import
-from .rows import kind_of, png, value, wav
+from .rows import kind_of, png, sentences, value, wav
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -108,6 +108,26 @@ def _open_stand_ins(files: Files) -> None:
     builtins.open = io.open = opened
 
 
+def _answer_with_texts(sessions: ModuleType, log: Log) -> None:
+    """Give made-up sentences for a text at an address, where the script asks for one with `requests`."""
+    import requests
+
+    original = sessions.Session.request
+
+    @functools.wraps(original)
+    def request(self: Any, method: str, url: str, *args: Any, **kwargs: Any) -> Any:
+        if method.upper() != "GET" or not url.split("?")[0].endswith((".txt", ".utf-8", ".md")) or not log.place():
+            return original(self, method, url, *args, **kwargs)
+        log.write("need", what="files", name=url)
+        answer = requests.Response()
+        answer.status_code, answer.url, answer.encoding = 200, url, "utf-8"
+        rng = random.Random(url)
+        answer.raw = io.BytesIO("\n".join(sentences(rng) for _ in range(400)).encode())
+        return answer
+
+    sessions.Session.request = request
+
+
 def lay(log: Log, columns: list[str], known: list[str] | None) -> None:
     """Do so, in the libraries once they have been imported; `known` as in `Files`."""
     folder = os.path.join(os.environ["TMPDIR"], "files", os.environ.get("RANK", "0"))
@@ -141,6 +161,7 @@ def lay(log: Log, columns: list[str], known: list[str] | None) -> None:
 
             setattr(pandas, name, functools.wraps(original)(table))
 
+    after_import("requests.sessions", lambda module: _answer_with_texts(module, log))
     after_import("soundfile", hear)
     after_import("datasets.load", load_dataset)
     after_import("pandas", read)

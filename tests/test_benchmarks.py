@@ -183,8 +183,8 @@ def test_what_a_script_reckons_with_held(
     cuda = SimpleNamespace(is_available=lambda: True, mem_get_info=lambda: (150e9, 150e9))
     names: dict[str, Any] = {"torch": SimpleNamespace(cuda=cuda), "world_size": 1}
     source = convert_source(text()).files["train.py"]
-    exec(source[source.index("def spare_checkpointing") : source.index("# %% Cell")], names)
-    names["spare_checkpointing"](trainer)
+    names["trainer"] = trainer
+    exec(source[source.index("def spare_checkpointing") : source.index("trainer.train()")], names)
     estimate = report.estimate(model, run)
     assert f"a step needs {estimate / 1e9:.1f} GB" in capsys.readouterr().out
     assert 1 <= estimate / (run["peak"] - run["before"]) <= 1.5

@@ -26,5 +26,4 @@ class Part(Enum):
     COMPLETIONS = auto()  #: `split_batch` takes completions too, in groups of one prompt
     GPU_MEMORY = auto()  #: `split_batch` makes per-device batches as large as the GPU's memory allows
     KEPT_BATCH = auto()  #: ... but not above the notebook's own where it is told so
-    SPARE_CHECKPOINTING = auto()  #: `spare_checkpointing`, which trains without gradient checkpointing where that fits
     MACHINES = auto()  #: several machines compare what they see

@@ -20,7 +20,7 @@ from nb2ddp.script.packages import requirements
 from nb2ddp.script.templates import FOLDERS, render
 from nb2ddp.script.versions import floors, tries_kernels
 
-_NAMES = ("local_rank", "world_size", "is_main_process", "split_batch", "spare_checkpointing", "run_once", "same_draws")
+_NAMES = ("local_rank", "world_size", "is_main_process", "split_batch", "run_once", "same_draws")
 
 
 def script(program: Program, cells: dict[int, str], needs: frozenset[Part], script_name: str) -> str:

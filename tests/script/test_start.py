@@ -298,8 +298,8 @@ def choose(free: float | None, world_size: int = 1, model_type: str = "llama", *
         train_dataset={"input_ids": [[1] * 30, [1] * 450, [1]]},
     )
     names: dict[str, Any] = {"torch": SimpleNamespace(cuda=cuda), "world_size": world_size}
-    exec(source[source.index("def spare_checkpointing") : source.index("# %% Cell")], names)
-    names["spare_checkpointing"](trainer)
+    names["trainer"] = trainer
+    exec(source[source.index("def spare_checkpointing") : source.index("trainer.train()")], names)
     return trainer
 
 

@@ -159,10 +159,13 @@ def setup_of(notebook: str) -> list[str]:
 
 
 def test_the_block_is_taken_in_at_a_glance() -> None:
-    block = setup_of(TEXT)
-    choice = block[block.index("def spare_checkpointing(trainer):") :]
-    assert len(choice) <= 11  # its docstring, and ten lines that choose gradient checkpointing
-    assert len(block) - len(choice) <= 40
+    assert len(setup_of(TEXT)) <= 40
+
+
+def test_the_choice_of_checkpointing_too() -> None:
+    _, _, choice = script(TEXT).partition("def spare_checkpointing(trainer):\n")
+    body, _, _ = choice.partition("\n\n\nspare_checkpointing(trainer)\n")
+    assert 1 < len(body.splitlines()) < 10
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS)

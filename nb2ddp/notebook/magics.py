@@ -36,7 +36,8 @@ _WRITTEN_OUT = re.compile(
     r"(?P<before>\s*(?:\w+\s*=\s*)?)(?P<call>get_ipython\(\)\."
     r"(?P<method>system|getoutput|magic|run_line_magic|run_cell_magic)\((?P<arguments>.*)\))\s*"
 )
-_SINGLE_QUOTED = re.compile(r"'[^']*'?")
+#: A string of a shell command, or an escaped character outside one.
+_QUOTED = re.compile(r"""'[^']*'?|"(?:\\[\s\S]|[^"\\])*"?|\\[^\n]""")
 #: Cell magics whose body is Python that runs in the notebook's own namespace.
 PYTHON_CELL_MAGICS = frozenset({"capture", "time", "timeit", "prun", "memit", "debug", "snakeviz"})
 #: Magics that run the Python on their own line, and their options that take a value.
@@ -94,16 +95,21 @@ class Syntax:
     def command(self) -> str:
         """A shell command with its line breaks, where the shell reads them as IPython does.
 
-        Inside single quotes the shell would keep the backslash: the break stays there in JSON, whose blanks are free.
+        Inside single quotes the shell would keep the backslash, where IPython puts a blank for it and the break. In
+        JSON, whose blanks are free, the break stays there; other quotes end before it and begin anew below.
         """
         if not self.source.startswith("!") or "\\\n" not in self.source:
             return self.text
-        quoted = [(match.start(), match.end()) for match in _SINGLE_QUOTED.finditer(self.source)]
-        breaks = [at for a, b in quoted for at in range(a, b) if self.source.startswith("\\\n", at)]
-        if any(self.source[a + 1 : b].lstrip()[:1] not in ("{", "[") for a, b in quoted if "\\\n" in self.source[a:b]):
-            return self.text
-        kept = "".join(letter for at, letter in enumerate(self.source) if at not in breaks)
+        kept = _QUOTED.sub(_breaking, self.source)
         return "\n".join(line.rstrip() for line in textwrap.dedent(kept.lstrip("!").strip()).split("\n"))
+
+
+def _breaking(quoted: re.Match[str]) -> str:
+    """A string whose breaks the shell reads as IPython does."""
+    if quoted[0][0] != "'":
+        return quoted[0].replace("\\\n", " \\\n")
+    is_json = quoted[0][1:].lstrip()[:1] in ("{", "[")
+    return quoted[0].replace("\\\n", "\n" if is_json else " '\\\n'")
 
 
 @dataclass(frozen=True)

@@ -141,7 +141,8 @@ def test_form(source: str, form: Syntax) -> None:
     ("source", "text", "command"),
     [
         ("!wget a \\\n   -O b", "wget a     -O b", "wget a \\\n   -O b"),
-        ("!echo 'a \\\nb'", "echo 'a  b'", "echo 'a  b'"),
+        ("!echo 'a \\\nb'", "echo 'a  b'", "echo 'a  '\\\n'b'"),
+        ("!echo \"it's a \\\n b\" \\'", "echo \"it's a   b\" \\'", "echo \"it's a  \\\n b\" \\'"),
         (
             "!curl -d '{ \\\n  \"a\": 1 \\\n}' \\\n  -s",
             "curl -d '{    \"a\": 1  }'    -s",

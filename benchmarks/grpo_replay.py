@@ -159,7 +159,7 @@ def build(hub: Path) -> None:
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    from tests.e2e.hub import Model, tokenizer
+    from nb2ddp.rehearsal.stage.models import Model, tokenizer
 
     words = tokenizer(Model("llama", "<|begin_of_text|>", "<|end_of_text|>"))
     torch.manual_seed(0)

@@ -13,7 +13,8 @@ import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.e2e.hub import Model, sentences, tokenizer
+from nb2ddp.rehearsal.stage.models import Model, tokenizer
+from nb2ddp.rehearsal.stage.rows import sentences
 
 if TYPE_CHECKING:
     from collections.abc import Callable

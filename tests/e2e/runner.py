@@ -261,13 +261,13 @@ def run(
     return Run(code, seconds, work, "".join(said) if torchrun else "", tuple(ranks), writers, unseen)
 
 
-def difference(one: Run, other: Run, steps: int = 3) -> float:
+def difference(one: Trainings, other: Trainings, steps: int = 3) -> float:
     """The largest difference between the losses of two runs in the first `steps` steps of each training."""
-    if [len(training) for training in one.trainings] != [len(training) for training in other.trainings]:
+    if [len(training) for training in one] != [len(training) for training in other]:
         return float("inf")
     pairs = (
         (a.loss, b.loss)
-        for first, second in zip(one.trainings, other.trainings, strict=True)
+        for first, second in zip(one, other, strict=True)
         for a, b in zip(first[:steps], second[:steps], strict=True)
     )
     return max((abs(a - b) for a, b in pairs), default=float("inf"))
@@ -290,7 +290,7 @@ def report(runs: Sequence[Run], tolerance: float) -> bool:
             values = "  ".join(f"loss {step.loss:.5f} norm {step.grad_norm:.5f}" for step in steps)
             print(f"  training {number} step {steps[0].step:3}: {values}")
     for other in runs[1:]:
-        first, every = difference(runs[0], other), difference(runs[0], other, sys.maxsize)
+        first, every = (difference(runs[0].trainings, other.trainings, steps) for steps in (3, sys.maxsize))
         print(f"{len(other.ranks)} processes against {len(runs[0].ranks)}: ", end="")
         print(f"losses differ by {first:.1e} over three steps, {every:.1e} over all")
         good = good and first <= tolerance

@@ -1,25 +1,30 @@
-"""Public notebooks, converted and run for real: as one process, and as two.
+"""Public notebooks, converted and rehearsed: as one process, and as two.
 
 They are looked for, as .ipynb or as marimo's .py, in the folder that the environment variable NB2DDP_CORPUS names. A
 few of different constructs are run (2 minutes); with NB2DDP_CORPUS_TRAIN=all every one that Unsloth's CPU backend
 trains (15 minutes). Why it does not train the others is said in docs/measurements.md. `pytest -rP` shows the
 differences of the losses.
 
-The notebook is converted as it is, and the script then made shorter: see `shortened`.
+The notebook is converted as it is, and the script rehearsed, with Unsloth's own CPU backend.
 """
 
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from nb2ddp.api import convert_file
+from nb2ddp.rehearsal.plan import read
+from nb2ddp.rehearsal.rehearse import Options, rehearse
+from nb2ddp.rehearsal.report import text_lines
 
-from .corpus_hub import build
-from .runner import Run, difference, run
+from .runner import Process, Step, Trainings, difference, read_writers, recorder
+
+if TYPE_CHECKING:
+    from nb2ddp.rehearsal.run import Rank
 
 pytestmark = [
     pytest.mark.e2e,
@@ -65,49 +70,52 @@ FURTHER = (
     "TinyQwen3_MoE",
 )
 NOTEBOOKS = (*A_FEW, *FURTHER) if os.environ.get("NB2DDP_CORPUS_TRAIN") == "all" else A_FEW
-# What the CPU backend cannot do after the training, by the end of the error.
-CANNOT_END = {"Qwen3_(4B)_Instruct-QAT": "has no attribute 'save_pretrained_torchao'"}
 
 
 @pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny hub of the public notebooks, built once; a run gets a copy."""
-    return build(tmp_path_factory.mktemp("corpus_hub"))
+def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The stand-in models and data sets, built once."""
+    return tmp_path_factory.mktemp("stand_ins")
 
 
-def shortened(script: str) -> str:
-    """A script with `STEPS` steps in each training, all of them logged, and few generated tokens.
-
-    One sample a step, which two processes cannot share, becomes two. A file that the notebook fetches from a data set's
-    address is read from the hub.
-    """
-    for name, value in (("max_steps", STEPS), ("logging_steps", 1), ("max_new_tokens", 8)):
-        script = re.sub(rf"\b({name}\s*=\s*)\d+", rf"\g<1>{value}", script)
-    script = script.replace("split_batch(1, 1)", "split_batch(1, 2)")
-    return script.replace("https://huggingface.co/datasets/", "")
-
-
-def problems(name: str, result: Run) -> list[str]:
-    """What a run of this notebook must not show."""
-    known = CANNOT_END.get(name)
-    return [problem for problem in result.problems() if not known or known not in problem]
+def trainings(rank: Rank) -> Trainings:
+    """What the trainer logged in each training."""
+    found: list[list[Step]] = []
+    for event in rank.seen("train", "log"):
+        if event["kind"] == "train":
+            found.append([])
+        elif "loss" in event["values"]:
+            found[-1].append(Step(event["step"], event["values"]["loss"], event["values"].get("grad_norm", 0.0)))
+    return tuple(map(tuple, found))
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_two_processes_train_as_one_does(name: str, hub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_processes_train_as_one_does(
+    name: str, stand_ins: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = Path(os.environ["NB2DDP_CORPUS"])
     notebook = next((path for path in (folder / f"{name}.ipynb", folder / f"{name}.py") if path.is_file()), None)
     if notebook is None:
         pytest.skip("not among the public notebooks of NB2DDP_CORPUS")
-    for protocol in ("http", "https"):
-        monkeypatch.setenv(f"{protocol}_proxy", "http://127.0.0.1:9")  # nothing is fetched, and nothing waits for it
-    script = tmp_path / "train.py"
+    script, kept = tmp_path / "train.py", tmp_path / "kept"
     convert_file(notebook, script)
-    script.write_text(shortened(script.read_text()))
-    alone, both = (run(script, hub, tmp_path / str(n), n, cuda_is_cpu=True) for n in (1, 2))
-    for result in (alone, both):
-        assert problems(name, result) == []
-        assert {len(training) for training in result.trainings} == {STEPS}
-    assert both.ranks[1].trainings, "the second process did not train"
-    print(f"losses differ by {difference(alone, both):.1e}")
-    assert difference(alone, both) < 1e-3
+    work = kept / "2-processes" / "work"
+    # Beside what Python sees: what is written by native code, and by programs.
+    recording = {"LD_PRELOAD": recorder(), "WRITES_BELOW": work, "WRITES_LOG": tmp_path / "writes.log"}
+    for variable, value in recording.items():
+        monkeypatch.setenv(variable, str(value))
+    plan = read(script)
+    verdict = rehearse(plan, Options(hub=stand_ins, offline=True, keep=kept, steps=STEPS))
+    assert plan.unsloth == "real"
+    assert verdict.code == 0, "\n".join(text_lines(verdict))
+    alone, *both = (trainings(rank) for rank in (*verdict.alone.ranks, *verdict.job.ranks))
+    assert {len(training) for each in (alone, *both) for training in each} == {STEPS}
+    assert alone
+    assert len(both) == 2
+    print(f"losses differ by {difference(alone, both[0]):.1e}")
+    assert difference(alone, both[0]) < 1e-3
+    writers, unseen = read_writers(tmp_path / "writes.log", work, {}, alone=False)
+    assert [path for path, ranks in writers.items() if len(ranks) > 1] == []
+    assert unseen == (script.name,)
+    logs = kept / "2-processes" / "logs"
+    assert Process((logs / "1.out").read_text(), (logs / "1.err").read_text(), ()).printed == ""

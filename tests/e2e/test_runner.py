@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .runner import Process, Run, Step, difference, read_steps, run
+from .runner import Process, Step, Trainings, difference, read_steps, run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -103,10 +103,9 @@ def test_a_logged_warning_is_no_print() -> None:
     assert process.printed == bar + "Error: 1\n"
 
 
-def test_the_difference_is_the_largest_of_the_first_steps(tmp_path: Path) -> None:
-    def trained(*losses: float) -> Run:
-        steps = tuple(Step(number, loss, 1.0) for number, loss in enumerate(losses, start=1))
-        return Run(0, 1.0, tmp_path, "", (Process("", "", (steps,)),), {}, ())
+def test_the_difference_is_the_largest_of_the_first_steps() -> None:
+    def trained(*losses: float) -> Trainings:
+        return (tuple(Step(number, loss, 1.0) for number, loss in enumerate(losses, start=1)),)
 
     assert difference(trained(5.0, 4.0, 3.0, 2.0), trained(5.0, 4.25, 3.0, 9.0)) == 0.25
     assert difference(trained(5.0), trained(5.0, 4.0)) == float("inf")

@@ -116,11 +116,11 @@ FAMILIES = (
 )
 ENCODERS = frozenset({"bert", "modernbert"})
 SPECIAL_TOKENS = [
-    *("<unk>", "<pad>", "<s>", "</s>", "<bos>", "<eos>", "<mask>", "<start_of_turn>", "<end_of_turn>", "<|turn>"),
+    *("<unk>", "<pad>", "<s>", "</s>", "<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>", "<|turn>"),
     *("<turn|>", "<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
     *("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|startoftext|>", "<|end|>", "<|start|>", "<|message|>"),
     *("<|channel|>", "<|start_of_role|>", "<|end_of_role|>", "<|user|>", "<|assistant|>", "<|system|>"),
-    *("[INST]", "[/INST]", "<think>", "</think>"),
+    *("[INST]", "[/INST]", "<think>", "</think>", "<mask>"),
 ]
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.gpu import gpu
 from nb2ddp.facts.micro_batch import depends_on_shape, shares_batches
 from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
@@ -135,10 +134,8 @@ def _needs(program: Program, call: cst.Call) -> frozenset[Part]:
     if program.options.per_device_batch_size is not None:
         return frozenset({Part.SPLIT_BATCH})
     per_device = _given(program.tree, call, PER_DEVICE)
-    kept = (
-        gpu(program.notebook) is None
-        or (per_device is not None and not _is_one_number(program.tree, per_device.value))
-        or depends_on_shape(program.training, program.model_kind, call)
+    kept = (per_device is not None and not _is_one_number(program.tree, per_device.value)) or depends_on_shape(
+        program.training, program.model_kind, call
     )
     return frozenset({Part.SPLIT_BATCH, Part.KEPT_BATCH if kept else Part.GPU_MEMORY})
 

@@ -173,9 +173,11 @@ class TestSplitForTheGpu:
 
     @pytest.mark.parametrize("metadata", [{}, {"colab": {"gpuType": "X9"}}])
     @pytest.mark.parametrize("sentence", ["A T4 takes 5 minutes, an H100 less.", "To run this, press *Run all*!"])
-    def test_no_growth_where_no_gpu_is_named(self, metadata: dict[str, Any], sentence: str) -> None:
+    def test_a_t4_where_no_gpu_is_named(self, metadata: dict[str, Any], sentence: str) -> None:
         notebook = text(markdown(sentence), CELLS[1], f"# for Tesla T4, V100\n{CELLS[2]}", metadata=metadata)
-        assert split_batch(convert_source(notebook, "SQL4-GT4").files["train.py"], 1, 150.1)(2, 4) == (2, 4)
+        source = convert_source(notebook, "SQL4-GT4").files["train.py"]
+        assert split_batch(source, 1, 150.1)(2, 4) == (8, 1)
+        assert "# no GPU is named: taken as for 15 GB (T4)" in source
 
     @pytest.mark.parametrize(
         ("lines", "grows"),

@@ -198,6 +198,7 @@ def shown(page_text: str) -> str:
 def environment_of(folder: Path) -> dict[str, str]:
     """An environment without settings of the machine, whose cache is the folder's own."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("NB2DDP_", "GIT_"))}
+    kept["HF_HUB_OFFLINE"] = "1"  # a rehearsal says the same wherever it is typed
     return {**kept, "NB2DDP_CACHE_DIR": str(folder / "cache"), "COLUMNS": "100", "NO_COLOR": "1", "CI": "1"}
 
 

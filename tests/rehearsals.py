@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from nbconvert import PythonExporter
 
@@ -28,7 +29,8 @@ READY = re.compile(r"(?<=```console\n\$ nb2ddp rehearse fixtures/notebooks/alpac
 
 def exported() -> str:
     """The notebook as a script of nbconvert, without the line that only a notebook can run."""
-    text = PythonExporter().from_filename(str(NOTEBOOK))[0]
+    exporter: Any = PythonExporter
+    text: str = exporter().from_filename(str(NOTEBOOK))[0]
     return "\n".join(line for line in text.split("\n") if "get_ipython()" not in line)
 
 
@@ -42,7 +44,7 @@ def faults(page: str) -> str:
 
 def ready(page: str) -> str:
     """What README shows of the converted script: the questions and their answers."""
-    said = next(block for block in BLOCK.findall(page) if block.startswith("alpaca"))
+    said: str = next(block for block in BLOCK.findall(page) if block.startswith("alpaca"))
     return said.partition("\n\n  GPUs:")[0] + "\n"
 
 

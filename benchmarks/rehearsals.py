@@ -101,7 +101,7 @@ def summary(results: Kept) -> str:
     def row(name: str, found: Iterable[Result]) -> list[str]:
         ran = [each for each in found if each["converts"]]
         ready = [each for each in ran if each["code"] == 0]
-        seconds, computed = ([each[key] for each in ready] for key in ("seconds", "processor"))
+        seconds, computed = ([each[key] for each in ready if key in each] for key in ("seconds", "processor"))
         share = f"{len(ready)} ({len(ready) / len(ran):.0%})"
         late = sum(each > 120 for each in seconds)
         times = [f"{statistics.median(each):.0f} / {max(each):.0f}" for each in (seconds, computed)]

@@ -226,6 +226,16 @@ def test_hub_offers_what_is_built(tmp_path: Path) -> None:
         hub.close()
 
 
+def test_hub_answers_for_a_server_that_was_not_started(tmp_path: Path) -> None:
+    hub = Hub(tmp_path, lambda request: "nothing is built here")
+    try:
+        for data in (None, b'{"model": "x"}'):
+            asked = urllib.request.Request(f"{hub.address}/api/tags", data, {"Host": "localhost:11434"})
+            assert urllib.request.urlopen(asked).read() == b"{}"
+    finally:
+        hub.close()
+
+
 def test_what_a_script_says_of_its_data(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(

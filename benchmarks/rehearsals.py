@@ -130,14 +130,7 @@ def _short(text: str) -> str:
     return line if len(line) < 160 else line[:157] + "..."
 
 
-def kinds(results: Kept) -> str:
-    """What was rehearsed of what ran on GPUs."""
-    found = results.get("kinds", {})
-    rows = ([kind.title, found[name]["verdict"]] for name, kind in KINDS.items() if name in found)
-    return table(("kind", "rehearsal"), rows)
-
-
-TABLES: dict[str, Callable[[Kept], str]] = {"rehearsals": summary, "others": others, "kinds": kinds}
+TABLES: dict[str, Callable[[Kept], str]] = {"rehearsals": summary, "others": others}
 
 
 def options() -> argparse.Namespace:

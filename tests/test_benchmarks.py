@@ -151,7 +151,6 @@ def test_what_rehearsals_came_to_is_told_in_tables() -> None:
     kept = {"notebooks": {"a": ready, "b": late, "c": failed, "d": {"code": 2, "converts": False, "verdict": "no"}}}
     assert rehearsals.summary(kept).splitlines()[2:] == ["| public notebooks | 3 | 2 (67%) | 85 / 130 | 30 / 30 | 1 |"]
     assert rehearsals.others(kept).splitlines()[2:] == ["| c | not rehearsed | `KeyError: 'a'\\|b` |"]
-    assert len(rehearsals.kinds({"kinds": {"dpo": ready}}).splitlines()) == 3
 
 
 def test_the_kinds_that_ran_on_gpus_are_notebooks_to_rehearse(tmp_path: Path) -> None:

@@ -70,10 +70,10 @@ CONFLICT: Final = Code(
     "edits-in-conflict",
     "The notebook changed where a file was edited by hand, so nothing was written.",
     "Edits are kept by a three-way merge of what nb2ddp wrote then, what is there, and what it would write now. Where"
-    " both changed the same lines, a person decides: make the lines in the file what the notebook has there, convert "
-    "again, and edit them anew; or make the edit in the notebook; or replace the file with --force, which loses its "
-    "edits. What was written then comes from the cache, or from converting a version of the notebook that git still "
-    "has.",
+    " both changed the same lines, a person decides: take the new lines into the file, beside the own ones where both can "
+    "stand, convert again, and edit anew what they replaced; or make the edit in the notebook too; or replace the file "
+    "with --force, which loses its edits. What was written then comes from the cache folder of the machine that "
+    "converted, or from converting a version of the notebook that git has.",
 )
 FOREIGN: Final = Code(
     "DDP906",

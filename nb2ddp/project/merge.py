@@ -1,14 +1,17 @@
 """Merge a person's edits of a script with what its notebook converts to now: a three-way merge, as git's.
 
-It is done here, so that it is the same on every machine, whether git is there or not.
+It is done here, so that it is the same on every machine, whether git is there or not, and so that changes of
+neighbouring lines, as two arguments of one call, are no conflict as they are to git.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from itertools import chain, groupby
 from typing import Final
 
 from nb2ddp.script import stamp
@@ -24,11 +27,13 @@ _SAME_CELL: Final = 0.4
 #: Number and code of a cell.
 _Cell = tuple[str, str]
 _Lines = list[str]
+#: What was there, what a person made of it, what is new.
+_Region = tuple[_Lines, _Lines, _Lines]
 
 
 @dataclass(frozen=True)
 class Conflict:
-    """Lines that both sides changed."""
+    """Lines that both sides changed, each in its own way."""
 
     line: int  #: where it begins in the edited file, from 1
     cell: str  #: the number of the cell, in the script as it would be; empty before the first
@@ -58,14 +63,13 @@ def merge(base: str, edited: str, converted: str) -> Merged:
     merged: _Lines = []
     passed: _Lines = []
     conflicts: list[Conflict] = []
-    for was, mine, new in _regions(*(text.split("\n") for text in texts)):
-        if was == mine or mine == new:
-            merged += new
-        elif was == new:
-            merged += mine
-        else:
-            conflicts.append(Conflict(_line_behind(passed, edited), _cell_of(merged), _shown(was, mine, new)))
-        passed += mine
+    for region in _regions(*(text.split("\n") for text in texts)):
+        for was, mine, new in _split(*region):
+            both = _both(was, mine, new)
+            if both is None:
+                conflicts.append(Conflict(_line_behind(passed, edited), _cell_of(merged), _shown(was, mine, new)))
+            merged += both or []
+            passed += mine
     return Merged(stamp.copy(converted, _ENDS.sub("", "\n".join(merged))), tuple(conflicts))
 
 
@@ -119,7 +123,7 @@ def _prepared(text: str, numbers: dict[str, str]) -> str:
     return "".join(lines)
 
 
-def _regions(was: _Lines, mine: _Lines, new: _Lines) -> Iterator[tuple[_Lines, _Lines, _Lines]]:
+def _regions(was: _Lines, mine: _Lines, new: _Lines) -> Iterator[_Region]:
     """Three texts cut at the runs of lines that all of them hold: what lies before each run, then the run itself."""
     ends = (0, 0, 0)
     for start, size in _common(was, mine, new):
@@ -138,6 +142,55 @@ def _common(was: _Lines, mine: _Lines, new: _Lines) -> Iterator[tuple[tuple[int,
             if size > 0:
                 yield (start, one.b + start - one.a, other.b + start - other.a), size
     yield (len(was), len(mine), len(new)), 0
+
+
+def _both(was: _Lines, mine: _Lines, new: _Lines) -> _Lines | None:
+    """What holds the changes of both sides; None where each changed it in its own way."""
+    if mine == new or was == mine or _holds(was, mine, new):
+        return new
+    return mine if was == new or _holds(was, new, mine) else None
+
+
+def _holds(was: _Lines, one: _Lines, other: _Lines) -> bool:
+    """True where all that one side changed is in the other too: a person took what is new, or the other way round."""
+    gone, written = _changed(was, one)
+    other_gone, _ = _changed(was, other)
+    added = Counter(one) - Counter(was)
+    if added.total() != len(written) or (Counter(was) - Counter(one)).total() != len(gone):
+        return False  # some line was moved
+    return gone <= other_gone and added <= Counter(other) - Counter(was) and not written & _changed(one, other)[0]
+
+
+def _changed(one: _Lines, other: _Lines) -> tuple[set[int], set[int]]:
+    """The numbers of the lines that one alone has, and of those that the other one alone has."""
+    gone, written = set(range(len(one))), set(range(len(other)))
+    for match in SequenceMatcher(None, one, other, autojunk=False).get_matching_blocks():
+        gone -= set(range(match.a, match.a + match.size))
+        written -= set(range(match.b, match.b + match.size))
+    return gone, written
+
+
+def _split(was: _Lines, mine: _Lines, new: _Lines) -> Iterator[_Region]:
+    """A region line by line where both sides only wrote lines anew, in runs of lines that both did; else as it is.
+
+    So changes of neighbouring lines are no conflict.
+    """
+    if _both(was, mine, new) is not None or not (_keeps_lines(was, mine) and _keeps_lines(was, new)):
+        yield was, mine, new
+        return
+    lines = ((was[n : n + 1], mine[n : n + 1], new[n : n + 1]) for n in range(len(was)))
+    for is_conflict, run in groupby(lines, lambda line: _both(*line) is None):
+        if is_conflict:
+            olds, mines, news = zip(*run, strict=True)
+            yield list(chain(*olds)), list(chain(*mines)), list(chain(*news))
+        else:
+            yield from run
+
+
+def _keeps_lines(was: _Lines, other: _Lines) -> bool:
+    """True where each line became one line: whatever was changed is as long as before."""
+    changes = SequenceMatcher(None, was, other, autojunk=False).get_opcodes()
+    return all(end - start == other_end - other_start for _, start, end, other_start, other_end in changes)
 
 
 def _line_behind(passed: _Lines, edited: str) -> int:

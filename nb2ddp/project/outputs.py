@@ -67,12 +67,13 @@ def settle(path: Path, converted: str, recall: Recall, *, force: bool = False) -
 
 _FOREIGN = "{} is not a file of nb2ddp's (no line `convert again:`): name another, or --force replaces it"
 _UNKNOWN = (
-    "{} was edited by hand, and what nb2ddp wrote there is not known any more: convert to another name and carry the "
-    "edits over; --force replaces it"
+    "{} was edited by hand, and what nb2ddp wrote there is not known here: neither the cache folder of this machine nor "
+    "git has it. Convert where it was converted before, or to another name and carry the edits over; --force replaces it"
 )
 _CONFLICT = (
     "{}: what is new stands where the file was edited by hand ({}), so nothing is written. Take the new lines there, "
-    "convert again and edit them anew; --force replaces the whole file"
+    "beside yours where both can stand, convert again and edit anew what they replaced; or make your edit in the "
+    "notebook too; --force replaces the whole file"
 )
 
 

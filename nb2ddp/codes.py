@@ -70,9 +70,9 @@ CONFLICT: Final = Code(
     "edits-in-conflict",
     "The notebook changed where a file was edited by hand, so nothing was written.",
     "Edits are kept by a three-way merge of what nb2ddp wrote then, what is there, and what it would write now. Where"
-    " both changed the same lines, a person decides: take the new lines into the file, beside the own ones where both can "
-    "stand, convert again, and edit anew what they replaced; or make the edit in the notebook too; or replace the file "
-    "with --force, which loses its edits. What was written then comes from the cache folder of the machine that "
+    " both changed the same lines, a person decides: take the new lines into the file, beside the own ones where both "
+    "can stand, convert again, and edit anew what they replaced; or make the edit in the notebook too; or replace the "
+    "file with --force, which loses its edits. What was written then comes from the cache folder of the machine that "
     "converted, or from converting a version of the notebook that git has.",
 )
 FOREIGN: Final = Code(
@@ -90,8 +90,16 @@ OTHER_SETTINGS: Final = Code(
     " for all of them. Convert with the options of before, set them in pyproject.toml, or give the scripts folders of"
     " their own.",
 )
+LEFT_OUT: Final = Code(
+    "DDP908",
+    "options-left-out",
+    "A script was converted with options the last time, and without them now.",
+    "Options are not remembered: a conversion is what its command and pyproject.toml say. Only --requirements stays "
+    "on, until --no-requirements. The message holds the command with the options of the last time; for good they "
+    "belong into [tool.nb2ddp] of pyproject.toml.",
+)
 
 OWN_CODES: Final = {
     code.code: code
-    for code in (INTERNAL, UNREADABLE, STALE, UNUSED, NOT_WRITTEN, EDITED, CONFLICT, FOREIGN, OTHER_SETTINGS)
+    for code in (INTERNAL, UNREADABLE, STALE, UNUSED, NOT_WRITTEN, EDITED, CONFLICT, FOREIGN, OTHER_SETTINGS, LEFT_OUT)
 }

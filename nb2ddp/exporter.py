@@ -14,6 +14,7 @@ from nbconvert.exporters import Exporter
 from nbconvert.utils.exceptions import ConversionException
 from nbconvert.writers.files import FilesWriter
 from traitlets import Bool, Dict, Enum, Int, Unicode, Union
+from traitlets.config import Application
 
 from nb2ddp.convert import convert_notebook
 from nb2ddp.notebook.ipynb import from_node
@@ -22,6 +23,7 @@ from nb2ddp.project import history
 from nb2ddp.project.config import ConfigError, settings
 from nb2ddp.project.files import Job
 from nb2ddp.project.outputs import doubts, outputs_of, refused
+from nb2ddp.project.plan import with_last
 from nb2ddp.project.pool import recalling
 from nb2ddp.results import Conversion, Diagnostic, NotebookError, Severity
 from nb2ddp.settings import Setting, settings_of
@@ -88,15 +90,17 @@ class DDPExporter(Exporter):
         try:
             notebook = Path(metadata.get("path", ""), f"{name}.ipynb")
             script = target if folder is None else folder / target
-            job = Job(notebook, script, settings(values).options, force=self.force)
+            options, forgotten = with_last(script, settings(values).options, values)
+            job = Job(notebook, script, options, force=self.force, forgotten=forgotten)
             conversion = convert_notebook(from_node(nb, name), script.name, job.options, job.reference)
         except (NotebookError, ConfigError, LaunchError, OptionsError) as error:
-            raise ConversionException(f"{name}.ipynb: {error}") from None
+            raise self._stop(f"{name}.ipynb: {error}") from None
         self._warn(name, conversion.diagnostics)
         files: Mapping[str, str | bytes] = conversion.files if folder is None else self._merged(job, conversion)
         # nbconvert makes each output's folder, and a bare name has none
         beside = os.path.dirname(target) or "."  # noqa: PTH120 - Path drops the `./`
         outputs = {f"{beside}/{file}": _bytes(text) for file, text in files.items() if file != script.name}
+        resources["output_files_dir"] = beside  # which nbconvert names
         resources["outputs"] = {**(resources.get("outputs") or {}), **outputs}
         return files[script.name], resources
 
@@ -113,13 +117,22 @@ class DDPExporter(Exporter):
         if failure := refused(job, outputs):
             said = [f"{each.code} {each.message}" for each in failure.diagnostics]
             reasons = [each.replace("--force", "--DDPExporter.force=True") for each in said]
-            raise ConversionException("\n".join([*reasons, failure.text]))
+            raise self._stop("\n".join([*reasons, failure.text]))
         history.remember(conversion.files.values())
         self._warn(job.name, tuple(doubts(job, outputs)))
         for each in outputs:
             if each.differs and each.is_edited:
                 self.log.info("kept what was edited by hand in %s", each.path)
         return {each.path.name: _bytes(each.after) for each in outputs}
+
+    def _stop(self, message: str) -> Exception:
+        """The error of a conversion; `jupyter nbconvert`, which would print a traceback above it, ends here instead."""
+        from nbconvert.nbconvertapp import NbConvertApp  # which loads all exporters first
+
+        if Application.initialized() and isinstance(app := Application.instance(), NbConvertApp):
+            self.log.error("%s", message)
+            app.exit(1)
+        return ConversionException(message)
 
     def _warn(self, name: str, diagnostics: tuple[Diagnostic, ...]) -> None:
         for each in diagnostics:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -209,10 +211,29 @@ class TestNbconvert:
         assert self.convert(tmp_path, str(notebook)) == 1
         shown = caplog.text + capfd.readouterr().err
         assert "DDP905" in shown
+        assert "Support files will be in ./\n" in shown
         assert "--DDPExporter.force=True replaces the whole file" in shown
         assert '\nmodel.save_pretrained("mine")\n' in shown
         assert '\nmodel.save_pretrained("theirs")\n' in shown
         assert (tmp_path / "a.py").read_text() == edited
+
+    def test_says_what_it_kept_and_stops_without_a_traceback(self, tmp_path: Path) -> None:
+        notebook = write(tmp_path / "a.ipynb")
+        typed = [sys.executable, "-m", "jupyter", "nbconvert", "--to", "ddp", str(notebook)]
+
+        def typed_again() -> subprocess.CompletedProcess[str]:
+            return subprocess.run(typed, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+        assert self.convert(tmp_path, str(notebook)) == 0
+        script = tmp_path / "a.py"
+        script.write_text(script.read_text().replace('save_pretrained("lora")', 'save_pretrained("mine")'))
+        write(notebook, *CELLS, "x = 1")
+        assert "kept what was edited by hand in " in typed_again().stderr
+        write(notebook, *CELLS[:-1], 'model.save_pretrained("theirs")')
+        stopped = typed_again()
+        assert stopped.returncode == 1
+        assert "ERROR | DDP905 " in stopped.stderr
+        assert "Traceback" not in stopped.stderr
 
     def test_loses_no_byte_that_is_no_text(self, tmp_path: Path) -> None:
         notebook = write(tmp_path / "a.ipynb")

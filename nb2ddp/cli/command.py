@@ -131,9 +131,11 @@ def _plan(request: Request) -> tuple[list[Planned], Mode]:
         paths = (_project(request),)
     if len(paths) == 1 and _is_script(given.get("output-dir")) and not Path(paths[0]).is_dir():
         paths = (*paths, str(given.pop("output-dir")))
+    is_into_folder = len(paths) == 2 and "output-dir" not in given and Path(paths[1]).is_dir()
+    into_folder = f"{paths[-1]} is a folder; to write into it say {_typed('--output-dir', paths[-1])}"
     if len(paths) == 2 and not request.hook and "output-dir" not in given and paths[1].endswith(".py"):
-        if Path(paths[1]).is_dir():
-            raise InputError(f"{paths[1]} is a folder; to write into it say {_typed('--output-dir', paths[1])}")
+        if is_into_folder:
+            raise InputError(into_folder)
         return [plan_one(paths[0], Path(paths[1]), given, reads_config=not request.isolated)], mode
     if _is_script(given.get("output-dir")):
         raise InputError(f"{given['output-dir']} takes the script of one notebook; for several name a folder")
@@ -142,6 +144,8 @@ def _plan(request: Request) -> tuple[list[Planned], Mode]:
     except NoOutputError as error:
         if planned := _beside(paths, given, request):
             return planned, mode
+        if is_into_folder:
+            raise InputError(into_folder) from None
         if len(paths) == 2 and is_notebook_name(paths[1]):
             raise InputError(
                 f"An output never ends in .ipynb, so {paths[1]} is taken for an input; "
@@ -149,6 +153,8 @@ def _plan(request: Request) -> tuple[list[Planned], Mode]:
             ) from None
         raise error from None
     except InputError as error:
+        if is_into_folder:
+            raise InputError(into_folder) from None
         is_output = len(paths) == 2 and "output-dir" not in given and not Path(paths[1]).exists()
         if is_output and str(error).startswith(paths[1]):
             raise InputError(f"{paths[1]}: the name of a script ends in .py; for a folder say --output-dir") from None

@@ -156,6 +156,7 @@ class Job:
         link: where the notebook is fetched from; empty for a file that is here.
         is_named: False for one that was found in a folder or by a pattern.
         force: replace files that were edited by hand, or are not nb2ddp's.
+        forgotten: options that the script was converted with the last time, and of which nobody says anything now.
     """
 
     notebook: Path
@@ -164,6 +165,7 @@ class Job:
     link: str = ""
     is_named: bool = True
     force: bool = False
+    forgotten: tuple[str, ...] = ()
 
     @property
     def is_file(self) -> bool:

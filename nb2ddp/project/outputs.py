@@ -7,11 +7,13 @@ whose edits stand where the notebook changed too, is left alone, and with it all
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from nb2ddp.codes import CONFLICT, EDITED, FOREIGN, OTHER_SETTINGS, STALE
+from nb2ddp.codes import CONFLICT, EDITED, FOREIGN, LEFT_OUT, OTHER_SETTINGS, STALE
+from nb2ddp.options import arguments
 from nb2ddp.project import files
 from nb2ddp.project.files import Job
 from nb2ddp.project.merge import Conflict, merge
@@ -67,8 +69,9 @@ def settle(path: Path, converted: str, recall: Recall, *, force: bool = False) -
 
 _FOREIGN = "{} is not a file of nb2ddp's (no line `convert again:`): name another, or --force replaces it"
 _UNKNOWN = (
-    "{} was edited by hand, and what nb2ddp wrote there is not known here: neither the cache folder of this machine nor "
-    "git has it. Convert where it was converted before, or to another name and carry the edits over; --force replaces it"
+    "{} was edited by hand, and what nb2ddp wrote there is not known here: neither the cache folder of this machine "
+    "nor git has it. Convert where it was converted before, or to another name and carry the edits over; --force "
+    "replaces it"
 )
 _CONFLICT = (
     "{}: what is new stands where the file was edited by hand ({}), so nothing is written. Take the new lines there, "
@@ -185,7 +188,11 @@ def _edited(outputs: list[Output]) -> Iterator[Diagnostic]:
 
 
 def doubts(job: Job, outputs: list[Output]) -> Iterator[Diagnostic]:
-    """Warnings of launch settings that count for other scripts too, or do not count."""
+    """Warnings of options that are left out, and of launch settings that count for other scripts too, or do not."""
+    if job.forgotten:
+        again = ["nb2ddp", job.link or str(job.notebook), str(job.script), *arguments(job.options), *job.forgotten]
+        message = f"{job.script}: converted with {shlex.join(job.forgotten)} the last time, now without"
+        yield LEFT_OUT.found(f"{message}; with it: {shlex.join(again)}", Severity.WARNING)
     for each in outputs:
         if each.path.name == CONFIG_NAME:
             yield from _settings_of_others(job, each)

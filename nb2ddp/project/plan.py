@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from nb2ddp.options import Settings
+from nb2ddp.options import Options, Settings, arguments
 from nb2ddp.project import config
 from nb2ddp.project.files import Job
 from nb2ddp.project.inputs import Input, InputError, find, is_notebook_name, named, script_for
 from nb2ddp.results import Severity
+from nb2ddp.script import stamp
 from nb2ddp.script.launch import launch_files
 
 
@@ -57,9 +58,11 @@ def plan(
             continue
         if found is not None and config.is_excluded(each.path, found.exclude, found.path.parent):
             continue
-        settings = config.settings({**(found.values_for(each.path) if found else {}), **given})
+        values = {**(found.values_for(each.path) if found else {}), **given}
+        settings = config.settings(values)
         script = _script(each, settings, given)
-        job = Job(each.path, script, settings.options, each.link, is_named=each.is_named)
+        options, forgotten = with_last(script, settings.options, values)
+        job = Job(each.path, script, options, each.link, is_named=each.is_named, forgotten=forgotten)
         planned.append(Planned(job, settings.fail_on, settings.rehearse))
     check_outputs([each.job for each in planned])
     return planned
@@ -69,10 +72,34 @@ def plan_one(argument: str | Path, script: Path, given: Mapping[str, Any], *, re
     """Plan a run that says where the script of one notebook goes, which a file's name or a link names; see `plan`."""
     notebook = named(argument) if isinstance(argument, str) else Input(argument, argument.parent)
     found = config.find(notebook.path.parent) if reads_config else None
-    settings = config.settings({**(found.values_for(notebook.path) if found else {}), **given})
-    job = Job(notebook.path, script, settings.options, notebook.link)
+    values = {**(found.values_for(notebook.path) if found else {}), **given}
+    settings = config.settings(values)
+    options, forgotten = with_last(script, settings.options, values)
+    job = Job(notebook.path, script, options, notebook.link, forgotten=forgotten)
     check_outputs([job])
     return Planned(job, settings.fail_on, settings.rehearse)
+
+
+def with_last(script: Path, options: Options, said: Collection[str]) -> tuple[Options, tuple[str, ...]]:
+    """Compare what is asked for with what a script was converted with the last time.
+
+    Args:
+        script: the file, which may not be there.
+        options: what is asked for now.
+        said: the keys of what somebody set, on the command line or in pyproject.toml.
+
+    Returns:
+        The options, with the packages where the script has its own and nobody said otherwise: that only writes more
+        files. And the words of all other options of the last time of which nobody said anything.
+    """
+    try:
+        line = stamp.read(script.read_text(encoding="utf-8", errors="surrogateescape"))
+        last = config.options_of(shlex.split(line.command)) if line else Options()
+    except (OSError, ValueError):
+        return options, ()
+    if last.requirements and "requirements" not in said:
+        options = replace(options, requirements=True)
+    return options, tuple(arguments(last, leave_out={*said, "requirements"}))
 
 
 def _script(each: Input, settings: Settings, given: Mapping[str, Any]) -> Path:

@@ -263,6 +263,32 @@ class TestCommand:
         assert command("b.ipynb", "--num-processes", "8").exit_code == 0
         assert "--num_processes 8 a.py" in (tmp_path / "a.py").read_text()
 
+    def test_options_of_the_last_time_are_said_where_they_are_left_out(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "a.ipynb")
+        command("a.ipynb", "--num-processes", "4", "--mixed-precision", "bf16")
+        message = (
+            "a.ipynb: DDP908 warning: a.py: converted with --mixed-precision bf16 the last time, now without; with it:"
+            " nb2ddp a.ipynb a.py --num-processes 8 --mixed-precision bf16\n"
+        )
+        assert message in command("a.ipynb", "--check", "--num-processes", "8").stdout
+        result = command("a.ipynb", "--num-processes", "8")
+        assert (result.exit_code, result.stdout) == (0, message)
+        assert command("a.ipynb", "--num-processes", "2").stdout == ""
+        command("a.ipynb", "--num-processes", "8")
+        (tmp_path / "pyproject.toml").write_text("[tool.nb2ddp]\nnum-processes = 4\n")
+        assert command("a.ipynb").stdout == ""
+
+    def test_packages_stay_until_somebody_says_otherwise(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "a.ipynb", "!pip install unsloth", *CELLS)
+        command("a.ipynb", "--requirements")
+        assert command("a.ipynb", "--check").exit_code == 0
+        write(tmp_path / "a.ipynb", "!pip install unsloth rich", *CELLS)
+        result = command("a.ipynb")
+        assert "pip install -r a.requirements.txt" in result.stderr
+        assert "rich" in (tmp_path / "a.requirements.txt").read_text()
+        command("a.ipynb", "--no-requirements")
+        assert "--requirements" not in (tmp_path / "a.py").read_text()
+
     def test_the_hook_keeps_edits_and_stops_at_conflicts(self, command: Command, tmp_path: Path) -> None:
         git(tmp_path, "init", "--quiet")
         write(tmp_path / "a.ipynb")
@@ -398,7 +424,7 @@ SEED = ["f(", "    steps = 60,", "    rate = 1,", "    seed = 3,", ")"]
     ("base", "mine", "new", "both"),
     [
         (BASE, STEPS, RATE, ["f(", "    steps = 500,", "    rate = 1,", ")"]),
-        (BASE, ["f(", "    steps = 500,", "    rate = 1,", ")"], RATE, ["f(", "    steps = 500,", "    rate = 1,", ")"]),
+        (BASE, ["f(", "    steps = 500,", *RATE[2:]], RATE, ["f(", "    steps = 500,", *RATE[2:]]),
         (BASE, STEPS, SEED, None),
         (BASE, ["f(", "    steps = 500,", *SEED[2:]], SEED, ["f(", "    steps = 500,", *SEED[2:]]),
         (BASE, RATE, ["f(", "    steps = 9,", *SEED[2:]], ["f(", "    steps = 9,", *SEED[2:]]),
@@ -430,8 +456,8 @@ def changed(lines: list[str], choose: random.Random) -> list[str]:
 
 
 def test_merges_as_git_does(tmp_path: Path) -> None:
-    """Where neither finds a conflict, both make the same text; git alone finds one where neighbouring lines changed, and
-    all that both sides wrote is there; it is alone in few cases that git finds none."""
+    """Where neither finds a conflict, both make the same text; git alone finds one where neighbouring lines changed,
+    and all that both sides wrote is there; in few cases git finds none alone."""
     alone = 0
     for number in range(PAIRS):
         choose = random.Random(number)

@@ -285,8 +285,11 @@ def _unseen(data: Any) -> Any:
     data = data.remove_columns([name for name in _SEEN if name in data.column_names])
     if "prompt" not in data.column_names:
         return data
-    prompts = [_as_text(prompt) for prompt in data["prompt"]]
-    return data.remove_columns("prompt").add_column("prompt", prompts)
+    given = list(data["prompt"])
+    prompts = [_as_text(prompt) for prompt in given]
+    if prompts == given:
+        return data
+    return data.flatten_indices().remove_columns("prompt").add_column("prompt", prompts)
 
 
 def _extend(unsloth: ModuleType) -> None:

@@ -25,14 +25,12 @@ def next_steps(jobs: Sequence[Job], results: Sequence[Result]) -> Iterator[str]:
         yield from _of_one(*done[0])
     elif done:
         job = done[0][0]
-        command = launch_command(job.options.launch, job.script.name)
+        command = " && ".join([*_installs(job), launch_command(job.options.launch, job.script.name)])
         yield f"Start one in its folder, for example in {shlex.quote(str(job.script.parent))}: {command}"
 
 
 def _of_one(job: Job, result: Result) -> Iterator[str]:
-    name = job.script.name
-    installs = [install_command(name, each) for each in GROUPS if job.script.with_name(file_name(name, each)).exists()]
-    if installs:
+    if installs := _installs(job):
         yield f"Install its packages with: {' && '.join(installs)}"
     elif result.packages:
         yield "The notebook needs packages: --requirements writes them beside the script."
@@ -41,6 +39,12 @@ def _of_one(job: Job, result: Result) -> Iterator[str]:
     yield f"Start it{folder} with: {command}"
     if how_many := _processes(job.options.launch):
         yield how_many
+
+
+def _installs(job: Job) -> list[str]:
+    """What installs the packages that lie beside a script."""
+    name = job.script.name
+    return [install_command(name, each) for each in GROUPS if job.script.with_name(file_name(name, each)).exists()]
 
 
 def _processes(launch: Launch) -> str:

@@ -104,6 +104,8 @@ def _of(argument: str) -> Iterator[Input]:
         if ending not in (".ipynb", ".py") and not (ending in OTHER_FORMATS and path.exists()):
             missing = "not a notebook (.ipynb or .py) or a folder" if path.exists() else "no such file or folder"
             raise InputError(f"{argument}: {missing}")
+        if ending == ".py" and _is_made(path):
+            raise InputError(f"{argument}: a script of nb2ddp's; name its notebook, as its line `convert again:` does")
         yield named(argument)
     else:
         root = _fixed_part(path)
@@ -112,6 +114,14 @@ def _of(argument: str) -> Iterator[Input]:
                 continue
             if is_notebook(Path(match)) and ".ipynb_checkpoints" not in Path(match).parts:
                 yield Input(Path(match), root)
+
+
+def _is_made(path: Path) -> bool:
+    """True for a script that nb2ddp wrote."""
+    try:
+        return stamp.read(path.read_text(encoding="utf-8")) is not None
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 def _fixed_part(pattern: Path) -> Path:

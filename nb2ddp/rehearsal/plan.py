@@ -148,7 +148,9 @@ def _require(tree: ast.AST) -> None:
         wanted += ["trl", "peft"]
     missing = [name for name in dict.fromkeys(wanted) if importlib.util.find_spec(name) is None]
     if missing:
-        raise PlanError(f'a rehearsal needs {", ".join(missing)}: pip install "nb2ddp[rehearse]"')
+        raise PlanError(
+            f'a rehearsal needs {", ".join(missing)}: pip install "nb2ddp[rehearse]", or ".[rehearse]" in a clone'
+        )
 
 
 def _unsloth(tree: ast.AST, text: str, trainers: tuple[str, ...]) -> str:

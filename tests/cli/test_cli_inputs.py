@@ -120,5 +120,12 @@ def test_bad_input_gets_one_line_and_nothing_is_written(
     assert files(tmp_path) == {name}
 
 
+def test_a_script_that_was_converted_is_no_notebook(command: Command, notebooks: Path) -> None:
+    command("nb/c.py", "made.py")
+    result = command("made.py")
+    assert result.exit_code == 2
+    assert "made.py: a script of nb2ddp's; name its notebook" in result.stderr
+
+
 def test_what_is_rewritten_names_the_notebook_by_its_file(command: Command, notebooks: Path) -> None:
     assert "convert again: nb2ddp c.py train.py" in command("nb/c.py", "--rewrites").stdout

@@ -61,6 +61,26 @@ _IDLE_OPTIONS = frozenset(
 _NEEDED = ("accelerate", "unsloth")
 #: The versions of Python that Unsloth supports.
 _PYTHON = ">=3.10,<3.14"
+#: Modules that Colab has and Unsloth does not bring (github.com/googlecolab/backend-info, pip-freeze.txt): notebooks
+#: import them without installing them. `gather_across_devices`, which scripts set, is of sentence-transformers 5.1.
+_ON_COLAB = {
+    "bs4": "beautifulsoup4",
+    "cv2": "opencv-python",
+    "gradio": "gradio",
+    "librosa": "librosa",
+    "matplotlib": "matplotlib",
+    "nltk": "nltk",
+    "openai": "openai",
+    "plotly": "plotly",
+    "scipy": "scipy",
+    "seaborn": "seaborn",
+    "sentence_transformers": "sentence-transformers>=5.1",
+    "sklearn": "scikit-learn",
+    "soundfile": "soundfile",
+    "spacy": "spacy",
+    "torchaudio": "torchaudio",
+    "wandb": "wandb",
+}
 #: Packages that mostly serve to install others.
 _INSTALLERS = frozenset({"pip", "uv"})
 #: Stands for the number of a cell where a notebook's own header names a package.
@@ -244,11 +264,22 @@ class _Reading:
                 self._command(words, cell)
             if why and (cell, why) not in self.notes:
                 self.notes.append((cell, why))
+        self._add_what_colab_has()
         self.groups = {group: self._kept(group) for group in sorted(self.groups, key=_order)}
         self._raise_floors()
         order = [group for group in self.groups if not group or self.groups[group]]
         groups = {group: tuple(self.groups[group].values()) for group in order}
         return Requirements(groups, {group: self._index_lines(group) for group in order}, tuple(self.notes))
+
+    def _add_what_colab_has(self) -> None:
+        """List what the code imports and Colab has, where the notebook does not install it."""
+        installed = {package.name for packages in self.groups.values() for package in packages.values()}
+        for module, line in _ON_COLAB.items():
+            name = canonicalize_name(Requirement(line).name)
+            if name not in installed and (where := self._imported(module)) is not None:
+                cell = self.program.cell_at(self.tree.start(where)).number
+                self.groups[()][name] = Package(line, name, cell)
+                self.notes.append((cell, f"{name} is added: the code imports it, and Colab has it"))
 
     def _raise_floors(self) -> None:
         """Ask for the versions below which the script stops, where the notebook takes any."""
@@ -496,21 +527,21 @@ class _Reading:
             self.notes.append((cell, f"not a requirement: {_shown(word)}"))
             return None
         name = canonicalize_name(own.name)
-        if name == "marimo" or (name in _INSTALLERS and not self._is_imported(name)):
+        if name == "marimo" or (name in _INSTALLERS and self._imported(name) is None):
             return None
         marker = f"; {own.marker}" if own.marker else ""
         return Package(word, name + marker, cell, pre, upgrade)
 
-    def _is_imported(self, name: str) -> bool:
-        """True where code that stays imports a package."""
+    def _imported(self, name: str) -> cst.CSTNode | None:
+        """Where code that stays first imports a module; None where it does not."""
         modules: list[tuple[cst.CSTNode, str]] = [
             (node, alias.evaluated_name) for node in self.tree.of(cst.Import) for alias in node.names
         ]
         modules += [(node, self.tree.text(node.module)) for node in self.tree.of(cst.ImportFrom) if node.module]
-        return any(
-            module.split(".")[0] == name and self.tree.is_live(node) and not self.program.installs.covers(node)
-            for node, module in modules
-        )
+        for node, module in modules:
+            if module.split(".")[0] == name and self.tree.is_live(node) and not self.program.installs.covers(node):
+                return node
+        return None
 
     @cached_property
     def _changes_folder(self) -> bool:

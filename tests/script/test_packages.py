@@ -66,6 +66,15 @@ CASES = {
         "tokenizers>=0.22,<=0.23",
         notes=(COLAB,),
     ),
+    "what Colab has": Case(
+        (
+            "!pip install unsloth Soundfile",
+            "import soundfile as sf\nfrom sentence_transformers import util\nprint(sf, util)",
+            "if False:\n    import librosa",
+        ),
+        "unsloth Soundfile sentence-transformers>=5.1",
+        notes=("sentence-transformers is added: the code imports it, and Colab has it",),
+    ),
     "an installer that the code imports": Case(
         (
             'import subprocess, sys\nsubprocess.run([sys.executable, "-m", "pip", "install", "-q", "-U", "uv"])\n'

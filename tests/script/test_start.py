@@ -283,7 +283,12 @@ def test_rows_that_nothing_pads_go_one_by_one_where_the_notebook_sends_them_so(
 
 
 #: The sizes of Llama 3.2 3B, in gigabytes what 8 rows of 450 tokens were estimated and measured to need.
-LLAMA_3B: dict[str, Any] = {"hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 28, "num_attention_heads": 24}
+LLAMA_3B: dict[str, Any] = {
+    "hidden_size": 3072,
+    "intermediate_size": 8192,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 24,
+}
 
 
 def choose(free: float | None, world_size: int = 1, model_type: str = "llama", **sizes: Any) -> SimpleNamespace:

@@ -282,13 +282,17 @@ class _Reading:
                 self.notes.append((cell, f"{name} is added: the code imports it, and Colab has it"))
 
     def _raise_floors(self) -> None:
-        """Ask for the versions below which the script stops, where the notebook takes any."""
+        """Ask for the versions below which the script stops, where the notebook takes any; so of what comes along."""
+        named = {name for packages in self.groups.values() for name in packages}
+        minimums = {canonicalize_name(name): (name, version) for name, version in self.minimums.items()}
         for packages in self.groups.values():
-            for name, package in packages.items():
-                if package.is_open and name in self.minimums:
+            for name, package in list(packages.items()):
+                if package.is_open and name in minimums:
                     own = Requirement(package.line)
-                    own.specifier = SpecifierSet(f">={self.minimums[name]}")
+                    own.specifier = SpecifierSet(f">={minimums[name][1]}")
                     packages[name] = replace(package, line=str(own))
+                    for other in minimums.keys() - named if name == "unsloth" else ():
+                        packages[other] = Package(">=".join(minimums[other]), other, package.cell)
 
     # -- commands -------------------------------------------------------------------------------------------
 

@@ -350,7 +350,16 @@ def test_option() -> None:
     notebook = text(*CELLS)
     assert "train.requirements.txt" not in convert_source(notebook).files
     files = convert_source(notebook, "alpaca", options=Options(requirements=True)).files
-    assert lines(files["train.requirements.txt"]) == ["unsloth>=2026.7.1"]
+    assert lines(files["train.requirements.txt"]) == ["unsloth>=2026.7.1", "unsloth_zoo>=2026.9.9"]
+
+
+def test_the_versions_that_a_script_asks_for_are_installed_however_the_notebook_names_them() -> None:
+    notebook = text("!pip install unsloth unsloth_zoo", *CELLS[1:])
+    files = convert_source(notebook, options=Options(requirements=True)).files
+    assert lines(files["train.requirements.txt"]) == ["unsloth>=2026.7.1", "unsloth_zoo>=2026.9.9"]
+    notebook = text("!pip install unsloth==2026.8.1", *CELLS[1:])
+    files = convert_source(notebook, options=Options(requirements=True)).files
+    assert lines(files["train.requirements.txt"]) == ["unsloth==2026.8.1"]
 
 
 def test_nothing_is_written_for_a_notebook_that_installs_nothing() -> None:
@@ -367,7 +376,7 @@ def test_command(command: Command, tmp_path: Path) -> None:
     assert "wrote t.py, t.requirements.txt" in result.stderr
     assert "Install its packages with: pip install -r t.requirements.txt\n" in result.stderr
     assert "--requirements writes them" not in result.stderr
-    assert lines((tmp_path / "t.requirements.txt").read_text()) == ["unsloth>=2026.7.1"]
+    assert lines((tmp_path / "t.requirements.txt").read_text()) == ["unsloth>=2026.7.1", "unsloth_zoo>=2026.9.9"]
 
 
 def test_setting(command: Command, tmp_path: Path) -> None:

@@ -174,9 +174,9 @@ class Placement:
         waits = [InsertAfter(top, WAIT_CALL) for top in self._run_by(node) if top is not self.training.last]
         return (Guard(statement, statement, header), *waits)
 
-    def in_turn(self, call: cst.Call) -> tuple[Edit, ...]:
+    def in_turn(self, call: cst.Call) -> tuple[Guard, ...]:
         """Let one process of each machine make a call before the others do; none where not all processes come to it."""
-        edits: list[Edit] = []
+        edits: list[Guard] = []
         for statement in self._made_by(call):
             alone = self.runs_alone_as_placed(statement) or not self._is_shared_work(statement)
             if alone or self.training.is_joint(statement) or self._conditional(statement) is not statement:

@@ -80,7 +80,9 @@ def _cached(program: Program) -> Iterator[Finding]:
         if (edits := program.placement.in_turn(call)) and found.isdisjoint(edits):
             found.update(edits)
             message = f"{program.tree.text(call.func)}(...) downloads{_IN_TURN}"
-            yield Finding(call, message, edits, needs=placed(edits))
+            for edit in edits:
+                is_own = edit.first is program.tree.statement(call)
+                yield Finding(call if is_own else edit.first, message, (edit,), needs=placed((edit,)))
 
 
 def _own_values(program: Program) -> Iterator[Finding]:

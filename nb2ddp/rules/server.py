@@ -32,7 +32,7 @@ def find(program: Program) -> Iterator[Finding]:
         if not (starts or asks) or program.placement.runs_alone_as_placed(call):
             continue
         if starts:
-            yield _started(program, call)
+            yield from _started(program, call)
         else:
             asked.update(each for each in questions(program.tree, call) if execution.runs(each))
     for call in sorted(asked, key=program.tree.start):
@@ -69,33 +69,37 @@ def _asked(program: Program, call: cst.Call) -> Finding:
     return Finding(call, message, todo=True)
 
 
-def _started(program: Program, call: cst.Call) -> Finding:
+def _started(program: Program, call: cst.Call) -> Iterator[Finding]:
     """A server that one process of each machine starts, where no other needs what holds it; else a `TODO`."""
-    if edits := _alone(program, call):
+    alone = _alone(program, call)
+    for node, edits in alone.items():
+        message = "uses a server that only one process of each machine starts; in the script that process does it"
+        if node is call:
+            message = (
+                "starts a server in every process; in the script one process of each machine does, and all that uses it"
+            )
+        yield Finding(node, message, edits, placed(edits), Severity.NOTE)
+    if not alone:
         message = (
-            "starts a server in every process; in the script one process of each machine does, and all that uses it"
+            "starts a server in every process, and all but the first find its port taken: start it once, before the job"
         )
-        return Finding(call, message, edits, placed(edits), Severity.NOTE)
-    message = (
-        "starts a server in every process, and all but the first find its port taken: start it once, before the job"
-    )
-    return Finding(call, message, todo=True)
+        yield Finding(call, message, todo=True)
 
 
-def _alone(program: Program, call: cst.Call) -> tuple[Edit, ...]:
+def _alone(program: Program, call: cst.Call) -> dict[cst.CSTNode, tuple[Edit, ...]]:
     """Let one process make an object that no other uses, and make those calls that stand alone on their lines."""
     tree, placement = program.tree, program.placement
     assign = tree.parents[call]
     target = assign.targets[0].target if isinstance(assign, cst.Assign) and len(assign.targets) == 1 else None
     if not isinstance(target, cst.Name) or not tree.is_certain(assign):
-        return ()
+        return {}
     taken = [use for use in tree.loads(target.value) if (found := tree.binding(use)) and found.node is assign]
     others = [use for use in taken if program.execution.runs(use) and not placement.is_done_once(use)]
     lines = [tree.parents[called] for use in others if (called := called_on(tree, use)) is not None]
     if len(lines) < len(others) or not all(isinstance(line, cst.Expr) for line in lines):
-        return ()
-    edits = [placement.once(each) for each in (call, *lines)]
-    return tuple(edit for each in edits for edit in each) if all(edits) else ()
+        return {}
+    edits = {node: placement.once(node) for node in (call, *lines)}
+    return edits if all(edits.values()) else {}
 
 
 def _is_only_written(program: Program, call: cst.Call) -> bool:

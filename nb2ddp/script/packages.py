@@ -284,14 +284,14 @@ class _Reading:
     def _raise_floors(self) -> None:
         """Ask for the versions below which the script stops, where the notebook takes any; so of what comes along."""
         named = {name for packages in self.groups.values() for name in packages}
-        minimums = {canonicalize_name(name): (name, version) for name, version in self.minimums.items()}
+        minimums = {str(canonicalize_name(name)): (name, version) for name, version in self.minimums.items()}
         for packages in self.groups.values():
             for name, package in list(packages.items()):
                 if package.is_open and name in minimums:
                     own = Requirement(package.line)
                     own.specifier = SpecifierSet(f">={minimums[name][1]}")
                     packages[name] = replace(package, line=str(own))
-                    for other in minimums.keys() - named if name == "unsloth" else ():
+                    for other in sorted(minimums.keys() - named) if name == "unsloth" else ():
                         packages[other] = Package(">=".join(minimums[other]), other, package.cell)
 
     # -- commands -------------------------------------------------------------------------------------------

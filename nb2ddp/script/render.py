@@ -83,10 +83,10 @@ def _settings(early: list[Setting]) -> list[str]:
     for name in dict.fromkeys(each.name for each in early):
         own = [each for each in early if each.name == name]
         moved = [each for each in own if each.moves]
-        beside = next((each.beside for each in moved if each.beside), "")
+        beside, *others = dict.fromkeys(each.beside for each in moved if each.beside) or [""]
         if not beside and not lines:
             beside = "# the notebook's settings, before the imports that read them"
-        lines += dict.fromkeys(comment for each in moved for comment in each.comments)
+        lines += dict.fromkeys([comment for each in moved for comment in each.comments] + others)
         lines.append(f"os.environ[{quoted(name)}] = {quoted(own[-1].value)}  {beside}".rstrip())
     return lines
 

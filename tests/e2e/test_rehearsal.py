@@ -5,6 +5,7 @@ A few of the faults are rehearsed; with NB2DDP_FAULTS=all every one (half an hou
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -24,7 +25,7 @@ from nb2ddp.rehearsal.rehearse import Options, rehearse
 from .faults import FAULTS, FOLDER, GOOD
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 pytestmark = pytest.mark.e2e
@@ -62,6 +63,14 @@ def test_fault_is_named_at_its_line(name: str, stand_ins: Path, tmp_path: Path) 
     assert any(fault.line in line for line in named), "\n".join(report.text_lines(verdict))
 
 
+@contextlib.contextmanager
+def heard() -> Iterator[None]:
+    """Let what is started be interrupted, which it inherits that it is not where tests run in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 ENDS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGKILL: -9}
 
 
@@ -69,7 +78,8 @@ ENDS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGK
 @pytest.mark.parametrize("reached", ["*", "*/one/logs/0.jsonl"], ids=["at its begin", "while it trains"])
 def test_nothing_is_left_behind(end: signal.Signals, reached: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "nb2ddp", "rehearse", "--offline", str(FOLDER / "train.py")]
-    job = subprocess.Popen(command, env={**os.environ, "TMPDIR": str(tmp_path)}, start_new_session=True)
+    with heard():
+        job = subprocess.Popen(command, env={**os.environ, "TMPDIR": str(tmp_path)}, start_new_session=True)
     wait_for(lambda: list(tmp_path.glob(f"nb2ddp-rehearsal-{reached}")))
     started = psutil.Process(job.pid).children(recursive=True)
     job.send_signal(end)

@@ -37,6 +37,7 @@ def main() -> int:
     os.dup2(2, 1)  # what libraries print is no answer
     log = Log()
     play.prepare(log)
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a script may set it, and comes too late here
     for name in _SLOW:
         with contextlib.suppress(Exception):  # where the script imports it, it fails there
             importlib.import_module(name)

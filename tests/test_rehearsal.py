@@ -356,7 +356,8 @@ def test_a_table_that_is_not_there_gets_a_stand_in(kind: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("name", "start"), [("a.png", b"\x89PNG"), ("a.jpg", b"\x89PNG"), ("a.wav", b"RIFF"), ("a.csv", b"frage")]
+    ("name", "start"),
+    [("a.png", b"\x89PNG"), ("a.jpg", b"\x89PNG"), ("a.wav", b"RIFF"), ("a.csv", b"frage"), ("a.txt", b"")],
 )
 def test_a_file_that_the_script_names(name: str, start: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

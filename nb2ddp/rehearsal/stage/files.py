@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from .log import Log
 
-TABLES = (".csv", ".json", ".jsonl")
+TABLES, TEXTS = (".csv", ".json", ".jsonl"), (".txt", ".md")
 PICTURES, SOUNDS = (".png", ".jpg", ".jpeg"), (".wav", ".flac", ".mp3")  # readers go by the content, not by the name
 
 
@@ -62,7 +62,7 @@ class Files:
         """The path of a stand-in for a file that the script names, or `path` itself where it needs none."""
         if not isinstance(path, (str, os.PathLike)) or not isinstance(name := os.fspath(path), str):
             return path
-        if _kind(name) not in (*TABLES, *PICTURES, *SOUNDS) or os.path.exists(name):
+        if _kind(name) not in (*TABLES, *TEXTS, *PICTURES, *SOUNDS) or os.path.exists(name):
             return path
         if os.path.basename(name) not in self.text or not self.log.place():
             return path
@@ -76,6 +76,8 @@ class Files:
             rng, kind = random.Random(name), _kind(name)
             if kind in TABLES:
                 _write_table(path, [{column: value(kind_of(column), rng) for column in columns} for _ in range(240)])
+            elif kind in TEXTS:
+                Path(path).write_text(sentences(rng) + "\n", encoding="utf-8")
             else:
                 Path(path).write_bytes(png(rng) if kind in PICTURES else wav(rng))
         return path

@@ -92,11 +92,11 @@ class Placement:
         elsewhere = self.elsewhere(call)
         if isinstance(unit, cst.With) or self.training.is_joint(unit):
             if elsewhere:
-                return Decision(call, unit, (*elsewhere, *self.wait_after(unit)))
+                return Decision(call, unit, (*elsewhere, *self.waits_after(unit)))
             if _WRITES_TO_FILE.fullmatch(self.tree.qualified(call.func)):
                 return Decision(call, unit, stays=True)  # into a file that a call of its own has opened
         if elsewhere and isinstance(target := self.tree.parents[call], cst.Assign) and len(target.targets) == 1:
-            waits = tuple(edit for close in self._closings(target) for edit in self.wait_after(close))
+            waits = tuple(edit for close in self._closings(target) for edit in self.waits_after(close))
             return Decision(call, unit, (*elsewhere, *waits))
         return Decision(call, unit)
 
@@ -165,13 +165,9 @@ class Placement:
         if self.training.is_joint(statement):
             return ()
         header = f"if {self._name('is_main_process')}" if in_whole_job else f"if {self._name('local_rank')} == 0"
-        barred = self._conditional(statement)
-        barred = None if barred is self.training.last else barred
-        if barred is statement:
+        waits = self.waits_after(statement)
+        if [each.statement for each in waits] == [statement]:
             return (Guard(statement, statement, header, WAIT_CALL),)
-        if barred is not None:
-            return (Guard(statement, statement, header), InsertAfter(barred, WAIT_CALL))
-        waits = [InsertAfter(top, WAIT_CALL) for top in self._run_by(node) if top is not self.training.last]
         return (Guard(statement, statement, header), *waits)
 
     def in_turn(self, call: cst.Call) -> tuple[Guard, ...]:
@@ -220,10 +216,14 @@ class Placement:
         bracket = ("(", ")") if isinstance(path, (cst.IfExp, cst.Lambda, cst.NamedExpr)) and not path.lpar else ("", "")
         return (Wrap(path, bracket[0], f"{bracket[1]} if {self._name('local_rank')} == 0 else os.devnull"),)
 
-    def wait_after(self, statement: Statement) -> tuple[Edit, ...]:
-        """Wait for each other below a statement that every process runs."""
-        ends = self.tree.top_statement(statement) is self.training.last
-        return () if ends or self._conditional(statement) is not statement else (InsertAfter(statement, WAIT_CALL),)
+    def waits_after(self, statement: Statement) -> tuple[InsertAfter, ...]:
+        """Wait for each other below a statement, or below the outermost test or `try` around it.
+
+        Below what calls its function where not every process comes to that; never below the last training.
+        """
+        barred = None if self.traces.returns(statement) else self._conditional(statement)
+        below = self._run_by(statement) if barred is None or barred is self.training.last else [barred]
+        return tuple(InsertAfter(each, WAIT_CALL) for each in below if each is not self.training.last)
 
     def ask_once(self, test: cst.If) -> tuple[Edit, ...]:
         """Ask the main process alone, so that none comes late and finds what another has made meanwhile."""
@@ -315,13 +315,17 @@ class Placement:
             elif isinstance(above, (cst.Lambda, cst.ClassDef)):
                 return None
             elif isinstance(above, cst.FunctionDef):
-                return after if self._comes_back(above, statement) and self._called_alike(above) else None
+                return after if self._comes_back(above, statement, after) and self._called_alike(above) else None
         return after
 
-    def _comes_back(self, function: cst.FunctionDef, statement: Statement) -> bool:
-        """True where no process leaves a function above a statement without the others."""
-        start = self.tree.start(statement)
-        early = [each for each in self.tree.within(function, cst.Return) if self.tree.start(each) < start]
+    def _comes_back(self, function: cst.FunctionDef, statement: Statement, after: Statement) -> bool:
+        """True where no process leaves a function above a statement without the others, or before the end of `after`
+        around it."""
+        if after is not statement and self.traces.returns(after):
+            return False
+        start, function_of = self.tree.start(statement), self.tree.function
+        returns = [each for each in self.tree.within(function, cst.Return) if function_of(each) is function]
+        early = [each for each in returns if self.tree.start(each) < start]
         return all(any(map(self._shares_answer, list(self.tree.ancestors(each))[:3])) for each in early)
 
     def _called_alike(self, function: cst.FunctionDef) -> bool:

@@ -39,8 +39,8 @@ class Traces:
         return True
 
     def leaves(self, statement: Statement) -> bool:
-        """True for a statement that binds or changes what is read outside it, or moves a generator."""
-        if self.tree.is_bound_for_later(statement):
+        """True for a statement that binds or changes what is read outside it, moves a generator, or leads elsewhere."""
+        if self.tree.is_bound_for_later(statement) or self._leads_elsewhere(statement):
             return True
         calls = [call for call in self.tree.within(statement, cst.Call) if self.tree.is_live(call)]
         if any(self._does(call) & (Does.DRAW | Does.SEED) for call in calls):
@@ -48,6 +48,22 @@ class Traces:
         if any(not self._is_its_own(statement, owner) for owner in self._changed(statement, calls)):
             return True
         return any(call in self._callees and not self.only_writes(self._callees[call]) for call in calls)
+
+    def returns(self, statement: Statement) -> bool:
+        """True for a statement that returns from the function around it."""
+        function = self.tree.function(statement)
+        return any(self.tree.function(each) is function for each in self.tree.within(statement, cst.Return))
+
+    def _leads_elsewhere(self, statement: Statement) -> bool:
+        """True for a statement that returns from the function around it, or ends or goes on with a loop around it."""
+        tree, within = self.tree, self.tree.within
+        if self.returns(statement):
+            return True
+        for jump in (*within(statement, cst.Break), *within(statement, cst.Continue)):
+            loop = next(above for above in tree.ancestors(jump) if isinstance(above, (cst.For, cst.While)))
+            if loop is not statement and loop not in within(statement, type(loop)):
+                return True
+        return False
 
     def only_writes(self, function: cst.FunctionDef, below: frozenset[cst.FunctionDef] = frozenset()) -> bool:
         """True for a function that leaves no trace, and calls nothing that others call and that writes too."""

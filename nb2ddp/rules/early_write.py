@@ -404,6 +404,54 @@ trainer.train()
         ),
         Example(
             """\
+import json
+def saved(rows, path):
+    with open(path, "w") as f:
+        json.dump(rows, f)
+        return path
+def tried(rows):
+    try:
+        rows.to_json("tried.json")
+        return "tried.json"
+    except OSError:
+        return None
+path = saved(rows, "rows.json")
+more = tried(rows)
+for row in rows:
+    with open("row.txt", "w") as f:
+        if row == "":
+            break
+        f.write(row)
+trainer.train()
+""",
+            """\
+import json
+def saved(rows, path):
+    with open(path if local_rank == 0 else os.devnull, "w") as f:
+        json.dump(rows, f)
+        return path
+def tried(rows):
+    try:
+        if local_rank == 0:
+            rows.to_json("tried.json")
+        return "tried.json"
+    except OSError:
+        return None
+path = saved(rows, "rows.json")
+PartialState().wait_for_everyone()
+more = tried(rows)
+PartialState().wait_for_everyone()
+for row in rows:
+    with open("row.txt" if local_rank == 0 else os.devnull, "w") as f:
+        if row == "":
+            break
+        f.write(row)
+PartialState().wait_for_everyone()
+trainer.train()
+""",
+        ),
+        Example(
+            """\
 import contextlib, os
 with contextlib.suppress(FileExistsError):
     os.mkdir("cache")

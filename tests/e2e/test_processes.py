@@ -21,6 +21,7 @@ pytestmark = pytest.mark.e2e
 SCRIPT = """
 import os, random, sys
 import numpy, torch
+os.environ.setdefault("GIVEN", "by the script")
 print(os.environ["MINE"], os.getcwd(), os.getsid(0) == os.getpid(), sys.argv)
 print(random.random(), numpy.random.rand())
 print(torch.distributed.all_reduce.__module__, torch.zeros(1, device = "cuda").device, torch.cuda.current_device())
@@ -55,7 +56,9 @@ def test_each_has_its_own(starter: Starter, tmp_path: Path) -> None:
         assert first == f"rank {rank} {tmp_path} True ['{tmp_path / 'train.py'}']"
         assert devices == f"torch.distributed.distributed_c10d cpu {rank}"
         assert loaded.endswith(" []")
-        assert '"kind": "end"' in (tmp_path / f"{rank}.jsonl").read_text()
+        events = list(map(json.loads, (tmp_path / f"{rank}.jsonl").read_text().splitlines()))
+        assert [event["name"] for event in events if event["kind"] == "need"] == ["MINE"]
+        assert "end" in {event["kind"] for event in events}
     assert not set(said[0][1].split()) & set(said[1][1].split())
 
 

@@ -189,8 +189,10 @@ class Outside:
         original = environ.__getitem__
 
         def getitem(self_: Any, name: str) -> str:
-            is_own = name in _OF_LAUNCHER or sys._getframe(1).f_code.co_name == "setdefault"
-            if is_own or not self._is_asked_by_script((os.__file__, _collections_abc.__file__)):
+            asking = sys._getframe(1)
+            asking = asking.f_back if asking.f_code.co_name == "__contains__" and asking.f_back else asking
+            is_set = asking.f_code.co_name == "setdefault"
+            if is_set or name in _OF_LAUNCHER or not self._is_asked_by_script((os.__file__, _collections_abc.__file__)):
                 return original(self_, name)
             self.log.write("need", what="environment variables", name=name)
             if name not in list(self_) and _SECRET.search(name):
@@ -250,9 +252,9 @@ class Outside:
         frame: Any = sys._getframe(2)
         while frame and (frame.f_code.co_filename in between or frame.f_code.co_filename.startswith("<frozen")):
             frame = frame.f_back
-        return frame is not None and (
-            frame.f_code.co_filename == self.log.script or frame.f_code.co_filename.startswith(self.work)
-        )
+        file = frame.f_code.co_filename if frame else ""
+        is_own = file.startswith(self.work) and "unsloth_compiled_cache" not in file
+        return is_own or file == self.log.script
 
     def _note_writers(self, functions: Sequence[str], module: ModuleType) -> None:
         """Note what is written by native code, which Python's audit hooks do not see."""

@@ -194,7 +194,7 @@ class Placement:
         statement = self.tree.statement(node)
         if not self._is_shared_work(node) or self.training.is_joint(statement):
             return ()
-        return (Guard(statement, statement, f"if {self._name('is_main_process')}"),)
+        return (Guard(statement, statement, f"if {self._name('is_main_process')}", waits=False),)
 
     def shared(self, call: cst.BaseExpression, in_whole_job: bool = False) -> tuple[Edit, ...]:
         """Evaluate an expression on each machine's first process, or on the main one, and give the others its value.

@@ -67,7 +67,7 @@ def _split(program: Program, call: cst.Call) -> Iterator[Finding]:
         return
     unknown = _unknown(program, call, given)
     if unknown:
-        yield Finding(call, unknown, severity=Severity.WARNING, todo=True)
+        yield Finding(call, unknown, todo=True)
         return
     needs = _needs(program, call)
     edits = tuple(_edits(program, call, given, needs))
@@ -109,10 +109,10 @@ def _doubts(program: Program, call: cst.Call, given: list[Passed | None]) -> Ite
     if tree.family(call.func).endswith("KTOConfig"):
         yield Finding(call, _KTO, severity=Severity.WARNING)
     if any(_counts_processes(tree, g.value) for g in given if g is not None):
-        yield Finding(call, _DIVIDED, severity=Severity.WARNING, todo=True)
+        yield Finding(call, _DIVIDED, todo=True)
     divided = passed(tree, call, "split_batches") or passed(tree, call, "accelerator_config")
     if divided is not None and re.search(r"split_batches.*True|^True$", tree.text(tree.value(divided.value)), re.S):
-        yield Finding(call, _SHARED, severity=Severity.WARNING, todo=True)
+        yield Finding(call, _SHARED, todo=True)
     if _groups_by_length(tree, call):
         yield Finding(call, _GROUPED, fixed=False)
     automatic = passed(tree, call, "auto_find_batch_size")
@@ -244,7 +244,6 @@ def _unseen(program: Program) -> Iterator[Finding]:
                 call,
                 "this trainer has no args: each process trains on a whole default batch; pass training arguments with "
                 f"{PER_DEVICE} and {ACCUMULATION}",
-                severity=Severity.WARNING,
                 todo=True,
             )
         elif arguments is not None and not _is_seen(program, arguments.value):
@@ -252,7 +251,6 @@ def _unseen(program: Program) -> Iterator[Finding]:
                 call,
                 "nothing shows where this trainer's arguments are built, so its batch is not split: each process"
                 " trains on a whole batch; build them in the notebook, in a call such as SFTConfig(...)",
-                severity=Severity.WARNING,
                 todo=True,
             )
     for product in tree.of(cst.BinaryOperation):
@@ -266,7 +264,6 @@ def _unseen(program: Program) -> Iterator[Finding]:
                 node,
                 f"{name} is set where the script no longer splits the batch, so each process takes all of it: pass it"
                 " where the arguments are built",
-                severity=Severity.WARNING,
                 todo=True,
             )
 

@@ -8,12 +8,10 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.shell import is_install, parse, quoted
 from nb2ddp.notebook.magics import Kind, Syntax, without_comment
-from nb2ddp.results import Severity
-from nb2ddp.rules.rule import WAIT, Example, Finding, Rule
+from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Remove, Replace
 
 #: The programs that run the body, as Python writes them; `%%script` names its own.
@@ -42,7 +40,7 @@ def find(program: Program) -> Iterator[Finding]:
         statement = program.alone(call)
         if form.body is None or statement is None or program.installs.is_install(call):
             continue
-        code, needs = _code(program, call, form)
+        code = _code(program, call, form)
         if form.name in _DRAWN:
             said = f"%%{form.name} draws in a notebook; the script leaves it out"
             yield Finding(call, said, edits=(Remove(statement),))
@@ -57,38 +55,27 @@ def find(program: Program) -> Iterator[Finding]:
                 f"%%{form} works in a notebook only, so the script does not run this cell: write what it does in"
                 " Python",
                 edits=(Replace(statement, _commented(form)),),
-                severity=Severity.WARNING,
                 todo=True,
             )
             continue
         if form.name in _PROGRAMS and any(is_install(line.strip()) for line in (form.body or "").split("\n")):
-            yield Finding(call, _INSTALLS_TOO, severity=Severity.WARNING, todo=True)
-        guard = program.placement.once(statement)
-        yield Finding(
-            call,
-            f"%%{form.name} works in a notebook only; the script does the same in Python",
-            edits=(Replace(statement, code), *guard),
-            needs=needs | (WAIT if guard else frozenset()),
-        )
+            yield Finding(call, _INSTALLS_TOO, todo=True)
+        said = f"%%{form.name} works in a notebook only; the script does the same in Python"
+        yield Finding(call, said, (Replace(statement, code), *program.placement.once(statement)))
 
 
 def _commented(form: Syntax) -> str:
     return "\n".join(f"# {line}".rstrip() for line in (form.body or "").split("\n"))
 
 
-def _code(program: Program, call: cst.Call, form: Syntax) -> tuple[str | None, frozenset[Part]]:
-    """The statement that does what a cell magic does, and what it needs of the setup block."""
+def _code(program: Program, call: cst.Call, form: Syntax) -> str | None:
+    """The statement that does what a cell magic does; None where there is none."""
     body = form.body or ""
     if form.name in _FILES and (words := _words(form.text)):
         mode = "a" if {"-a", "--append"} & set(words) else "w"
         path = parse(words[-1], program.tree.bound_at(call)).expression
-        return (
-            f'with open({path}, "{mode}", encoding="utf-8") as file:\n    file.write({quoted(body + chr(10))})',
-            frozenset(),
-        )
-    if form.name in _PROGRAMS:
-        return _run(program, call, form), frozenset({Part.SUBPROCESS})
-    return None, frozenset()
+        return f'with open({path}, "{mode}", encoding="utf-8") as file:\n    file.write({quoted(body + chr(10))})'
+    return _run(program, call, form) if form.name in _PROGRAMS else None
 
 
 def _run(program: Program, call: cst.Call, form: Syntax) -> str | None:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from nb2ddp.facts.loading import SPLITTING, is_partial, loaders_handed_on, unknown_loads
 from nb2ddp.facts.program import Program
-from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.arguments import Passed, entry, passed, set_argument
 from nb2ddp.syntax.edits import Replace
@@ -43,7 +42,6 @@ def find(program: Program) -> Iterator[Finding]:
         yield Finding(
             node,
             f"this loads models where it is called, all processes onto one GPU: pass device_map = {local_rank} there",
-            severity=Severity.WARNING,
             todo=True,
         )
     for call in unknown_loads(tree):
@@ -51,7 +49,6 @@ def find(program: Program) -> Iterator[Finding]:
             call,
             f"nothing shows which class loads here; all processes may load onto one GPU: if it is a model's, pass"
             f" device_map = {local_rank}",
-            severity=Severity.WARNING,
             todo=True,
         )
 

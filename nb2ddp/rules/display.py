@@ -9,7 +9,6 @@ import libcst as cst
 from nb2ddp.facts.drawn import DISPLAY
 from nb2ddp.facts.effects import Does
 from nb2ddp.facts.program import Program
-from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Edit, Remove, Replace
 
@@ -53,7 +52,6 @@ def _calls(program: Program) -> Iterator[Finding]:
                 call,
                 f"{name} works in a notebook only, so its value is None in the script: write what uses it without it",
                 (edit,),
-                severity=Severity.WARNING,
                 todo=True,
             )
             continue
@@ -62,7 +60,7 @@ def _calls(program: Program) -> Iterator[Finding]:
         does = "prints it" if isinstance(edit, Replace) and edit.text.startswith("print(") else "leaves it out"
         message = f"{name.rsplit('.', 1)[-1]}(...) shows something in a notebook; the script {does}"
         used = statement is None and isinstance(tree.parents[call], cst.Assign)
-        yield Finding(call, message, (edit,), severity=Severity.WARNING if used else None, todo=used)
+        yield Finding(call, message, (edit,), todo=used)
 
 
 def _uses(program: Program) -> Iterator[Finding]:
@@ -86,7 +84,6 @@ def _uses(program: Program) -> Iterator[Finding]:
                     f"{tree.text(chain)} works in a notebook only, so it is None in the script: write what it does in"
                     " Python",
                     (Replace(chain, "None"),),
-                    severity=Severity.WARNING,
                     todo=True,
                 )
 
@@ -159,7 +156,7 @@ def _imports(program: Program) -> Iterator[Finding]:
                 edit = Replace(statement, 'raise ImportError("not a notebook")')
             yield Finding(statement, f"{module} {_IMPORTED}", edits=(edit,))
     for name, widgets in _widgets(program):
-        yield Finding(widgets, f"{name} {_DRAWS}", severity=Severity.WARNING, todo=True)
+        yield Finding(widgets, f"{name} {_DRAWS}", todo=True)
     for imported in tree.of(cst.Import):
         names = [alias for alias in imported.names if alias.evaluated_name.split(".")[0] == "IPython"]
         if len(names) == len(imported.names):

@@ -10,7 +10,7 @@ import libcst as cst
 from nb2ddp.facts.effects import SAID, Does
 from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.program import Program
-from nb2ddp.rules.rule import WAIT, Example, Finding, Rule, placed
+from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.arguments import passed
 from nb2ddp.syntax.edits import Edit, Replace
 
@@ -38,14 +38,14 @@ def find(program: Program) -> Iterator[Finding]:
         said = SAID[execution.does(call) & Does.ACT]
         if made.unit is function and made.edits:
             message = f"{function.name.value}() {said} ({tree.text(call.func)}){_ONCE}"
-            yield Finding(program.placement.writers[function][0], message, made.edits, needs=WAIT)
+            yield Finding(program.placement.writers[function][0], message, made.edits)
         elif (scratch := _scratch(program, call)) is not None:
             if (function, scratch) not in scratch_in:
                 scratch_in.add((function, scratch))
                 yield from _apart(program, call, scratch)
         elif made.edits:
             message = f"{tree.text(call.func)}(...) {said}{_ONCE}"
-            yield Finding(call, message, made.edits, needs=placed(made.edits))
+            yield Finding(call, message, made.edits)
         elif not made.stays:
             starts = tree.qualified(call.func) == "subprocess.Popen"
             message = _STARTED.format(program.name("local_rank")) if starts else f"{said} {_NEEDED}"
@@ -82,7 +82,7 @@ def _cached(program: Program) -> Iterator[Finding]:
             message = f"{program.tree.text(call.func)}(...) downloads{_IN_TURN}"
             for edit in edits:
                 is_own = edit.first is program.tree.statement(call)
-                yield Finding(call if is_own else edit.first, message, (edit,), needs=placed((edit,)))
+                yield Finding(call if is_own else edit.first, message, (edit,))
 
 
 def _own_values(program: Program) -> Iterator[Finding]:
@@ -94,9 +94,7 @@ def _own_values(program: Program) -> Iterator[Finding]:
     for node in dict.fromkeys(node for value in values for node in program.execution.unlike(value)):
         message = f"{tree.text(node)} differs between processes, and with it the folder or seed of the training"
         if edits := program.placement.shared(node, in_whole_job=True):
-            yield Finding(
-                node, f"{message}; in the script one process works it out for all", edits, needs=placed(edits)
-            )
+            yield Finding(node, f"{message}; in the script one process works it out for all", edits)
         elif not program.placement.runs_alone(node):
             yield Finding(node, f"{message}: write a fixed value", todo=True)
 
@@ -111,7 +109,7 @@ def _tested_twice(program: Program) -> Iterator[Finding]:
         edits = program.placement.ask_once(test)
         message = "a process that comes here late finds what another has made, and takes another branch"
         if edits:
-            yield Finding(test, f"{message}; in the script one process answers for all", edits, needs=placed(edits))
+            yield Finding(test, f"{message}; in the script one process answers for all", edits)
         else:
             message += ": test once, before the job, or move what does not write out of it"
             yield Finding(test, message, todo=True)

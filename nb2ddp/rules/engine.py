@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
@@ -11,7 +12,15 @@ from nb2ddp.notebook.magics import Kind
 from nb2ddp.results import Diagnostic, NotebookError, Severity
 from nb2ddp.rules.rule import Finding, Rule
 from nb2ddp.rules.suppress import Suppressions
-from nb2ddp.syntax.edits import Change, Edit, InsertBefore, Replace, apply, resolve
+from nb2ddp.syntax.edits import Change, Edit, Guard, InsertBefore, Replace, apply, resolve
+
+#: How code that edits insert begins, and the part of the setup block that it relies on (see `templates/setup.py.j2`).
+_RELIES: Final = {
+    "PartialState().": Part.WAIT,
+    "run_once": Part.RUN_ONCE,
+    "subprocess.": Part.SUBPROCESS,
+    "asyncio.": Part.ASYNCIO,
+}
 
 
 @dataclass(frozen=True)
@@ -46,7 +55,7 @@ def rewrite(program: Program, rules: Iterable[Rule], suppressions: Suppressions 
         key=lambda each: each.order,
     )
     needs = frozenset(need for _, finding in found for need in finding.needs)
-    return Rewrite(cells, tuple(diagnostics), needs)
+    return Rewrite(cells, tuple(diagnostics), needs.union(*map(relied_on, edits)))
 
 
 def refuse(diagnostics: Iterable[Diagnostic]) -> None:
@@ -59,6 +68,17 @@ def refuse(diagnostics: Iterable[Diagnostic]) -> None:
     if errors:
         first = min(errors, key=lambda error: error.code == "DDP002")  # any other reason tells more
         raise NotebookError(first.message, first.location, first.code, first.name)
+
+
+def relied_on(edit: Edit) -> frozenset[Part]:
+    """The parts of the setup block that an edit's text needs."""
+    texts = [text for text in vars(edit).values() if isinstance(text, str)]
+    needs = {part for text in texts for begins, part in _RELIES.items() if text.startswith(begins)}
+    if isinstance(edit, Guard) and edit.waits:
+        needs.add(Part.WAIT)
+    if Part.RUN_ONCE in needs:
+        needs |= {Part.WAIT, *([Part.WHOLE_JOB] if "in_whole_job" in texts[-1] else [])}
+    return frozenset(needs)
 
 
 def _edits(program: Program, rule: Rule, finding: Finding) -> list[Edit]:

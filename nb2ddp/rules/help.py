@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from nb2ddp.facts.program import Program
 from nb2ddp.notebook.magics import Kind
-from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Remove, Replace
 
@@ -23,7 +22,6 @@ def find(program: Program) -> Iterator[Finding]:
                 f"{form.name}{form.text} is IPython's automatic call, which the script leaves out: write it as a"
                 " Python call",
                 edits=(edit,),
-                severity=Severity.WARNING,
                 todo=True,
             )
 

@@ -10,7 +10,6 @@ import libcst as cst
 from nb2ddp.facts.environment import environ_key
 from nb2ddp.facts.program import Program
 from nb2ddp.notebook.magics import Kind
-from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Edit, Remove, Replace
 from nb2ddp.syntax.tree import Tree, argument
@@ -51,7 +50,6 @@ def find(program: Program) -> Iterator[Finding]:
                 call,
                 f"{name}(...) works on Colab or Kaggle only, so its value is None in the script: write the value",
                 (Replace(call, "None"),),
-                severity=Severity.WARNING,
                 todo=True,
             )
     yield from _imports(program)
@@ -95,7 +93,6 @@ def _folders(program: Program, handled: list[tuple[int, int]]) -> Iterator[Findi
         yield Finding(
             paths[0][0],
             f"{paths[0][1]!r} is a folder that only Colab or Kaggle has{places}: name one of your machine",
-            severity=Severity.WARNING,
             todo=True,
         )
 

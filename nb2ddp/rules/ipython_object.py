@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
-from nb2ddp.rules.rule import WAIT, Example, Finding, Rule
+from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Remove, Replace
 
 _RUN = "get_ipython() works in a notebook only; the script runs the command with subprocess"
@@ -44,7 +43,6 @@ def find(program: Program) -> Iterator[Finding]:
                 call,
                 "get_ipython() is None in a script, so this fails: write what it does in Python",
                 (Replace(call, "None"),),
-                severity=Severity.WARNING,
                 todo=True,
             )
         else:
@@ -54,13 +52,11 @@ def find(program: Program) -> Iterator[Finding]:
 def _run(program: Program, call: cst.Call, command: str) -> Finding:
     """Run a command that is worked out when the script runs."""
     statement = program.alone(call)
-    needs = frozenset({Part.SUBPROCESS})
     if statement is None:
         lines = f"subprocess.run({command}, shell=True, capture_output=True, text=True).stdout.splitlines()"
-        return Finding(call, _RUN, (Replace(call, lines),), needs)
-    guard = program.placement.once(statement)
-    edits = (Replace(statement, f"subprocess.run({command}, shell=True)"), *guard)
-    return Finding(call, _RUN, edits, needs | (WAIT if guard else frozenset()))
+        return Finding(call, _RUN, (Replace(call, lines),))
+    run = Replace(statement, f"subprocess.run({command}, shell=True)")
+    return Finding(call, _RUN, (run, *program.placement.once(statement)))
 
 
 RULE = Rule(

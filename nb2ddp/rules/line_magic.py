@@ -10,7 +10,6 @@ import libcst as cst
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.shell import parse
 from nb2ddp.notebook.magics import Kind, Syntax
-from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Edit, Remove, Replace
 
@@ -47,7 +46,6 @@ def find(program: Program) -> Iterator[Finding]:
                 call,
                 f"%{form} works in a notebook only, so the script leaves it out: write what it does in Python",
                 edits=(edit,),
-                severity=Severity.WARNING,
                 todo=True,
             )
         else:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.facts.program import Program
-from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Edit, Remove, Replace
 from nb2ddp.syntax.tree import keyword
@@ -55,7 +54,7 @@ def find(program: Program) -> Iterator[Finding]:
             value = _value(program, call, name)
             if value is None or (statement is None and not isinstance(tree.parents[call], cst.Assign)):
                 message = f"marimo's {name}(...) waits for a person, and a script has none: write its value"
-                yield Finding(call, message, severity=Severity.WARNING, todo=True)
+                yield Finding(call, message, todo=True)
                 continue
             yield Finding(
                 call, f"nobody moves a widget in a script; its value there is {value}", _edits(program, call, value)

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.facts.program import Program
-from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 
 _METHOD = "get_train_dataloader"
@@ -65,7 +64,6 @@ RULE = Rule(
     " that all processes train on the same samples. A loop that counts hits over `trainer.get_eval_dataloader()` sees a"
     " part of them: 16 of 32 rows with two processes, after the end of training too (accelerate keeps their number).",
     find=find,
-    severity=Severity.WARNING,
     examples=(
         Example(
             """\

@@ -31,7 +31,6 @@ def find(program: Program) -> Iterator[Finding]:
                 f"{name.rsplit('.', 1)[-1]}() asks a person for a token; the script leaves it out: set HF_TOKEN in the"
                 " environment",
                 (Remove(statement),),
-                severity=Severity.WARNING,
             )
 
 
@@ -41,14 +40,14 @@ def _asked(program: Program, call: cst.Call) -> Finding:
     asked = f"{tree.text(call.func)}() asks a person, and a job has none"
     if program.alone(call) is not None:
         told = f"{asked}; the script leaves it out"
-        return Finding(call, told, (Remove(tree.parents[call]),), severity=Severity.WARNING)  # type: ignore[arg-type]
+        return Finding(call, told, (Remove(tree.parents[call]),))  # type: ignore[arg-type]
     target = _target(tree, call)
     if isinstance(target, cst.Subscript) and tree.qualified(target.value) == "os.environ":
         index = target.slice[0].slice
         key = tree.literal(index.value) if isinstance(index, cst.Index) else ...
         if isinstance(key, str) and isinstance(tree.parents[call], cst.Assign):
             told = f"{asked}: set {key} in the environment"
-            return Finding(call, told, (Remove(tree.parents[call]),), severity=Severity.WARNING)  # type: ignore[arg-type]
+            return Finding(call, told, (Remove(tree.parents[call]),))  # type: ignore[arg-type]
     variable = target.value.upper() if isinstance(target, cst.Name) else f"ANSWER_{_number(program, call)}"
     loop = any(isinstance(above, (cst.While, cst.For)) for above in tree.ancestors(call))
     again = "; it gets the same answer each time, so take the loop out" if loop else ""
@@ -56,7 +55,6 @@ def _asked(program: Program, call: cst.Call) -> Finding:
         call,
         f"{asked}: set {variable} in the environment{again}",
         (Replace(call, f'os.environ["{variable}"]'),),
-        severity=Severity.WARNING,
         todo=loop,
     )
 

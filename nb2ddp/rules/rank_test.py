@@ -8,7 +8,6 @@ import libcst as cst
 
 from nb2ddp.facts.execution import Who
 from nb2ddp.facts.program import Program
-from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 
 _MESSAGE = (
@@ -46,7 +45,6 @@ RULE = Rule(
     why="Gradients and losses are exchanged between all processes. A process that trains or evaluates alone waits for"
     " the others until the job times out.",
     find=find,
-    severity=Severity.WARNING,
     examples=(
         Example(
             "if trainer.is_world_process_zero():\n    print(trainer.evaluate())\ntrainer.train()\n",

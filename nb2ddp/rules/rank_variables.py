@@ -24,7 +24,6 @@ def find(program: Program) -> Iterator[Finding]:
                 f"{name} is what the launcher sets for each process; the script leaves this out: say it where you"
                 " start it",
                 edits=(Remove(statement),),
-                severity=Severity.WARNING,
             )
     for call in tree.of(cst.Call):
         if tree.qualified(call.func) == "os.environ.update" and tree.is_live(call):
@@ -36,7 +35,7 @@ def find(program: Program) -> Iterator[Finding]:
                     f"{', '.join(named)} is what the launcher sets for each process, and breaks the job here: leave"
                     " it out"
                 )
-                yield Finding(call, message, severity=Severity.WARNING, todo=True)
+                yield Finding(call, message, todo=True)
 
 
 def _variable(program: Program, statement: cst.BaseSmallStatement) -> object:

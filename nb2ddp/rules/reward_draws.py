@@ -10,7 +10,6 @@ import libcst as cst
 from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.randomness import generator
-from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Edit, InsertBefore, Wrap
 from nb2ddp.syntax.tree import Function
@@ -46,7 +45,6 @@ def find(program: Program) -> Iterator[Finding]:
                     f"{tree.text(call.func)} draws other numbers in each process for completions of one prompt: make"
                     " its seed of what all processes have, such as a column of the data or"
                     ' kwargs["trainer_state"].global_step',
-                    severity=Severity.WARNING,
                     todo=True,
                 )
 

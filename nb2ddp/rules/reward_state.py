@@ -37,7 +37,6 @@ def find(program: Program) -> Iterator[Finding]:
                 entry,
                 f"{tree.text(call.func)} changes the state of a server that all processes would share: "
                 + (_ELSEWHERE if _REMOTE.match(address) else _OURS),
-                severity=Severity.WARNING,
                 todo=True,
             )
         timers = [call for call in calls if _TIMERS.fullmatch(tree.qualified(call.func))]
@@ -48,7 +47,6 @@ def find(program: Program) -> Iterator[Finding]:
                 f"its reward is a time ({tree.text(timer.func)}): in a notebook numpy and torch have all cores, in"
                 " each of several processes one thread: set OMP_NUM_THREADS before the launch to the cores that each"
                 " may have, or reward what does not depend on the machine",
-                severity=Severity.WARNING,
                 todo=True,
             )
         elif (limit := _limit(program, entry)) is not None:
@@ -56,7 +54,6 @@ def find(program: Program) -> Iterator[Finding]:
                 entry,
                 f"its reward takes what is not done in time for a failure ({tree.text(limit)}), and other processes use"
                 " the machine too: leave cores free, or allow more time",
-                severity=Severity.WARNING,
             )
         for counter in _counters(program, entry):
             if counter not in seen:
@@ -65,7 +62,6 @@ def find(program: Program) -> Iterator[Finding]:
                     counter,
                     f"{tree.text(counter.target)} counts the completions of this process alone: for all, count those"
                     " of each call from rank * len(completions) on",
-                    severity=Severity.WARNING,
                     todo=True,
                 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,20 +10,10 @@ import libcst as cst
 
 from nb2ddp.facts.parts import Part
 from nb2ddp.results import Severity
-from nb2ddp.syntax.edits import Edit, Wrap
+from nb2ddp.syntax.edits import Edit
 
 if TYPE_CHECKING:
     from nb2ddp.facts.program import Program
-
-#: The parts of the setup block that waiting for each other relies on.
-WAIT = frozenset({Part.WAIT})
-
-
-def placed(edits: Iterable[Edit]) -> frozenset[Part]:
-    """The parts of the setup block that edits of `Placement` rely on."""
-    handed = [edit.after for edit in edits if isinstance(edit, Wrap) and "run_once" in edit.before]
-    needs = {Part.WAIT, Part.RUN_ONCE} if handed else {Part.WAIT}
-    return frozenset(needs | ({Part.WHOLE_JOB} if any("in_whole_job" in after for after in handed) else set()))
 
 
 @dataclass(frozen=True)
@@ -34,7 +24,7 @@ class Finding:
         node: where it is.
         message: what was found, in one line.
         edits: how the script differs there; none for a finding that only reports.
-        needs: parts of the setup block that the edits rely on (see `templates/setup.py.j2`).
+        needs: parts of the setup block, beside those that the edits name (see `relied_on`).
         severity: None takes the rule's own, or a warning where a person has something to do.
         todo: leave `# TODO[nb2ddp] CODE: message` above the statement.
         fixed: the script no longer has the problem; None where that follows from the edits.

@@ -12,7 +12,6 @@ from nb2ddp.facts.loading import has_new_head, is_load
 from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.randomness import Seeding, generator, seed
-from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Guard, Replace, SetKeyword
 from nb2ddp.syntax.tree import Tree, argument, keyword
@@ -72,7 +71,6 @@ def _studies(program: Program) -> Iterator[Finding]:
                 call,
                 "each process's study tries other values, so no two train alike: pass a sampler with a seed, or use"
                 " the trainer's hyperparameter_search",
-                severity=Severity.WARNING,
                 todo=True,
             )
 
@@ -89,7 +87,6 @@ def _drawn_alone(program: Program, drawing: list[cst.Call]) -> Iterator[Finding]
                 inside[0],
                 "draws random numbers on one process alone, so that what is drawn later, such as"
                 f" {program.tree.text(later[0].func)}, differs between processes: seed again before it",
-                severity=Severity.WARNING,
                 todo=True,
             )
 
@@ -111,7 +108,6 @@ def _own_order(program: Program) -> Iterator[Finding]:
                 call,
                 f"{tree.text(call.func)} gives its results in another order in each process: keep their order, or sort"
                 " them",
-                severity=Severity.WARNING,
                 todo=True,
             )
 

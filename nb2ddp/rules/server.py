@@ -12,8 +12,7 @@ from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.services import answer, called_on, questions
 from nb2ddp.notebook.magics import Kind
-from nb2ddp.results import Severity
-from nb2ddp.rules.rule import Example, Finding, Rule, placed
+from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Edit
 from nb2ddp.syntax.tree import Tree, argument
 
@@ -61,7 +60,7 @@ def _asked(program: Program, call: cst.Call) -> Finding:
     given = answer(program.tree, call)
     if given is not None and (edits := program.placement.shared(given, in_whole_job=True)):
         message = f"{name}(...) asks a service, which may answer each process otherwise; in the script one asks for all"
-        return Finding(call, message, edits, placed(edits), Severity.NOTE)
+        return Finding(call, message, edits)
     message = (
         f"{name}(...) asks a service in every process, and each may get other data, and pay for it: fetch it once, into"
         " a file, before the job"
@@ -78,7 +77,7 @@ def _started(program: Program, call: cst.Call) -> Iterator[Finding]:
             message = (
                 "starts a server in every process; in the script one process of each machine does, and all that uses it"
             )
-        yield Finding(node, message, edits, placed(edits), Severity.NOTE)
+        yield Finding(node, message, edits)
     if not alone:
         message = (
             "starts a server in every process, and all but the first find its port taken: start it once, before the job"
@@ -132,7 +131,6 @@ RULE = Rule(
     why="A port can be taken once a machine, and a remote answer may differ from process to process: the processes"
     " then train on different data, silently.",
     find=find,
-    severity=Severity.WARNING,
     examples=(
         Example(
             """\

@@ -8,12 +8,10 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.facts.execution import Phase
-from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.shell import never_ends, only_shows, parse, rerun, trailing_comment, undefined, without_installs
 from nb2ddp.notebook.magics import Kind
-from nb2ddp.results import Severity
-from nb2ddp.rules.rule import WAIT, Example, Finding, Rule, placed
+from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Remove, Replace
 
 
@@ -28,10 +26,9 @@ def _found(program: Program, call: cst.Call, command: str) -> Iterator[Finding]:
     text = rerun(without_installs(command))
     for name in undefined(text, program.tree.bound_at(call)):
         said = f"{name!r} is never defined, so the shell gets {{{name}}} as it stands: define it above"
-        yield Finding(call, said, severity=Severity.WARNING, todo=True)
+        yield Finding(call, said, todo=True)
     shown = f"!{textwrap.shorten(text, 60, placeholder='...')}"
     message = f"{shown} works in a notebook only; the script runs it with subprocess"
-    needs = frozenset({Part.SUBPROCESS})
     statement = program.alone(call)
     if statement is None:
         yield _assigned(program, call, text, message)
@@ -48,29 +45,19 @@ def _found(program: Program, call: cst.Call, command: str) -> Iterator[Finding]:
     else:
         comment = trailing_comment(command)
         run = Replace(statement, f"{parse(text, program.tree.bound_at(call)).run}  {comment}".rstrip())
-        if only_shows(text):
-            yield Finding(call, message, edits=(run, *program.placement.on_main_process(statement)), needs=needs)
-        else:
-            guard = program.placement.once(statement)
-            yield Finding(call, message, edits=(run, *guard), needs=needs | (WAIT if guard else frozenset()))
+        place = program.placement.on_main_process if only_shows(text) else program.placement.once
+        yield Finding(call, message, (run, *place(statement)))
 
 
 def _assigned(program: Program, call: cst.Call, text: str, message: str) -> Finding:
     """A command whose output the notebook takes: where it may do more than show something, it runs once."""
-    lines, needs = parse(text, program.tree.bound_at(call)).lines, frozenset({Part.SUBPROCESS})
+    lines = Replace(call, parse(text, program.tree.bound_at(call)).lines)
     if only_shows(text) or not program.execution.runs(call) or program.placement.runs_alone(call):
-        return Finding(call, message, edits=(Replace(call, lines),), needs=needs)
-    share = program.placement.shared(call)
-    if share:
-        return Finding(call, message, edits=(Replace(call, lines), *share), needs=needs | placed(share))
-    return Finding(
-        call,
-        f"{message}, in all processes at once: put it on a line of its own",
-        edits=(Replace(call, lines),),
-        needs=needs,
-        severity=Severity.WARNING,
-        todo=True,
-    )
+        return Finding(call, message, (lines,))
+    if share := program.placement.shared(call):
+        return Finding(call, message, (lines, *share))
+    message = f"{message}, in all processes at once: put it on a line of its own"
+    return Finding(call, message, (lines,), todo=True)
 
 
 RULE = Rule(

@@ -29,7 +29,6 @@ def find(program: Program) -> Iterator[Finding]:
                 "the notebook splits this model over its GPUs; started on several, the script puts a whole copy on"
                 " each: if one GPU cannot hold it, start one process (python ...), which goes on to split it",
                 edits=edits,
-                severity=Severity.WARNING,
             )
     for call in tree.of(cst.Call):
         if tree.qualified(call.func) in ("torch.nn.DataParallel", "torch.nn.parallel.DataParallel") and tree.is_live(
@@ -39,7 +38,6 @@ def find(program: Program) -> Iterator[Finding]:
                 call,
                 "DataParallel spreads each process over all GPUs, which breaks the job: leave it out, DDP does the"
                 " same",
-                severity=Severity.WARNING,
                 todo=True,
             )
 

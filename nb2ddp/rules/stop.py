@@ -8,7 +8,6 @@ import libcst as cst
 
 from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.program import Program
-from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Replace
 
@@ -24,7 +23,6 @@ def find(program: Program) -> Iterator[Finding]:
             statement,
             "the notebook stops here on purpose, and so does the script" + (_EARLY if early else ""),
             (Replace(statement, "sys.exit()"),),
-            severity=Severity.WARNING if early else None,
             todo=early,
         )
 

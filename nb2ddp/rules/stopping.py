@@ -9,7 +9,6 @@ import libcst as cst
 
 from nb2ddp.facts.effects import Does
 from nb2ddp.facts.program import Program
-from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.tree import Tree
 
@@ -88,7 +87,6 @@ RULE = Rule(
     why="Clocks differ between processes, and so do the step that each has reached and the rows that it sees. The first"
     " one to stop leaves the others waiting in the next collective.",
     find=find,
-    severity=Severity.WARNING,
     examples=(
         Example(
             "import time\nend = time.time() + 3600\nwhile time.time() < end:\n    trainer.train()\n",

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
@@ -31,7 +30,6 @@ def find(program: Program) -> Iterator[Finding]:
             node,
             "await outside a function works in a notebook only; the script runs it with asyncio.run",
             (*edits, Replace(node, code)),
-            needs=frozenset({Part.ASYNCIO}),
         )
     for keyword in tree.of(cst.Asynchronous):
         owner = tree.parents[keyword]

@@ -8,7 +8,6 @@ import libcst as cst
 
 from nb2ddp.facts.placement import suppresses
 from nb2ddp.facts.program import Program
-from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 
 _MESSAGE = (
@@ -39,7 +38,6 @@ RULE = Rule(
     why="If one process leaves the training by an exception and goes on, the others wait for it in the next"
     " collective. An exception that ends the script ends all processes.",
     find=find,
-    severity=Severity.WARNING,
     examples=(
         Example(
             "try:\n    trainer.train()\nexcept KeyboardInterrupt:\n    pass\n",

@@ -104,6 +104,7 @@ class Guard:
     last: Statement
     header: str
     after: str = ""
+    waits: bool = True  #: other processes wait until they are done, here or further down
 
 
 Edit = Replace | Wrap | SetKeyword | SetUnpacked | InsertBefore | InsertAfter | Remove | Cut | Guard

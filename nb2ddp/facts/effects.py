@@ -118,13 +118,16 @@ _SAVING_METHODS = frozenset(
     " save_pretrained_merged save_pretrained_torchao upload_file upload_folder upload_large_folder".split()
 )
 _WRITING_METHODS = frozenset(
-    "chunk_data extractall mkdir prepare_qa_generation rmdir save_audio save_to_disk savefig to_csv to_excel to_feather"
-    " to_html to_json to_parquet to_pickle to_sql touch unlink write_bytes write_image write_text".split()
+    "chunk_data extractall hardlink_to mkdir prepare_qa_generation rmdir save_audio save_to_disk savefig"
+    " symlink_to to_csv to_excel to_feather to_html to_json to_parquet to_pickle to_sql touch unlink"
+    " write_bytes write_image write_text".split()
 )
 #: Methods that only return a text where they are given no path.
 _TEXT_METHODS = frozenset({"to_html", "to_json"})
 #: Methods of a path that other objects have too.
 _PATH_METHODS = frozenset({"rename", "replace"})
+#: Methods of a path that give another.
+_PATH_MAKERS = re.compile(r"absolute|expanduser|joinpath|parent|resolve|with_\w+")
 _LISTING_METHODS = frozenset({"glob", "iterdir", "rglob"})
 #: Methods that change what they are called on, or draw from it.
 _CHANGING_METHODS = re.compile(
@@ -226,7 +229,7 @@ def _method(tree: Tree, call: cst.Call, name: str) -> Does:
         return Does(0)
     if _unpacks(tree, call):
         return Does.WRITE
-    method, made_by = call.func.attr.value, tree.value(call.func.value)
+    method = call.func.attr.value
     if method in _SAVING_METHODS:
         return Does.SAVE
     if (sampled := keyword(call, "do_sample")) is not None and tree.literal(sampled.value) is not False:
@@ -236,11 +239,23 @@ def _method(tree: Tree, call: cst.Call, name: str) -> Does:
         return Does(0) if returns_text else Does.WRITE
     if method == "save" and call.args and _is_text(tree, call.args[0].value):
         return Does.WRITE
-    if method in _PATH_METHODS and isinstance(made_by, cst.Call) and tree.qualified(made_by.func) == "pathlib.Path":
+    if method in _PATH_METHODS and _is_path(tree, call.func.value):
         return Does.WRITE
     if method in _LISTING_METHODS:
         return Does.LIST
     return Does.CHANGE if _CHANGING_METHODS.fullmatch(method) else Does(0)
+
+
+def _is_path(tree: Tree, node: cst.BaseExpression, depth: int = 8) -> bool:
+    """True for a path of pathlib's, or one that is made of one: `Path("out") / "rows"`, `path.parent`."""
+    value = tree.value(node)
+    made = value.func if isinstance(value, cst.Call) else value
+    if tree.qualified(made).startswith("pathlib.Path"):
+        return True
+    owner = made.value if isinstance(made, cst.Attribute) and _PATH_MAKERS.fullmatch(made.attr.value) else None
+    if isinstance(value, cst.BinaryOperation) and isinstance(value.operator, cst.Divide):
+        owner = value.left
+    return owner is not None and depth > 0 and _is_path(tree, owner, depth - 1)
 
 
 def _is_own(tree: Tree, call: cst.Call, name: str) -> bool:

@@ -450,6 +450,34 @@ trainer.train()
         ),
         Example(
             """\
+from pathlib import Path
+root = Path("data")
+folder = root / "rows"
+folder.rename(folder.parent.resolve() / "old")
+for path in sorted(root.glob("*.csv")):
+    (folder / path.name).symlink_to(path)
+table = table.rename(columns = {"a": "text"})
+name = name.replace("a", "b")
+trainer.train()
+""",
+            """\
+from pathlib import Path
+root = Path("data")
+folder = root / "rows"
+if local_rank == 0:
+    folder.rename(folder.parent.resolve() / "old")
+PartialState().wait_for_everyone()
+for path in sorted(root.glob("*.csv")):
+    if local_rank == 0:
+        (folder / path.name).symlink_to(path)
+PartialState().wait_for_everyone()
+table = table.rename(columns = {"a": "text"})
+name = name.replace("a", "b")
+trainer.train()
+""",
+        ),
+        Example(
+            """\
 import contextlib, os
 with contextlib.suppress(FileExistsError):
     os.mkdir("cache")

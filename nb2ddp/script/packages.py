@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import PurePosixPath
 
@@ -24,6 +24,7 @@ from nb2ddp.facts.installs import is_colab
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.shell import is_install
 from nb2ddp.notebook.magics import Kind
+from nb2ddp.notebook.python import names
 from nb2ddp.script.templates import render
 
 #: Options that pip knows on its command line alone, in the order in which what they hold is installed.
@@ -42,8 +43,9 @@ _FILE_OPTIONS = {
     "--only-binary": "--only-binary",
     "-c": "-c",
     "--constraint": "-c",
+    **dict.fromkeys(("-r", "--requirement", "--requirements"), "-r"),
+    **dict.fromkeys(("-e", "--editable"), "-e"),
 }
-_NAMED = {"-r": "-r", "--requirement": "-r", "--requirements": "-r", "-e": "-e", "--editable": "-e"}
 #: Options with a value that decide what is installed, and that no requirements file can hold.
 _LOST_OPTIONS = frozenset(
     "--torch-backend --exclude-newer --target -t --prefix --root --config-settings --config-setting -C --override"
@@ -53,10 +55,12 @@ _LOST_OPTIONS = frozenset(
 #: Options with a value that do not.
 _IDLE_OPTIONS = frozenset(
     "--cache-dir --timeout --retries --progress-bar --upgrade-strategy --log --proxy --cert --client-cert --report"
-    " --use-feature --use-deprecated --exists-action --src --python -p --keyring-provider --link-mode"
+    " --use-feature --use-deprecated --exists-action --src --python -p --keyring-provider --link-mode --prerelease"
     " --refresh-package --reinstall-package --upgrade-package -P --color --directory --project --config-file"
     " --allow-insecure-host --no-build-isolation-package --no-build-package --build-constraint -b".split()
 )
+#: What takes pre-releases.
+_PRE = frozenset({"--pre", "--prerelease allow"})
 #: What starts a script, and what its setup block imports.
 _NEEDED = ("accelerate", "unsloth")
 #: The versions of Python that Unsloth supports.
@@ -88,11 +92,18 @@ HEADER = 0
 #: A variable of the shell whose name pip takes too, in braces.
 _VARIABLE = re.compile(r"\$(?P<brace>\{)?(?P<name>[A-Z_][A-Z0-9_]*)(?(brace)\})")
 _ARCHIVE = re.compile(r"\.(whl|zip|tar\.gz|tgz|tar\.bz2)(\[[^\]]*\])?$")
-_REDIRECT = re.compile(r"(?:\d*|&)(>>?|<)(?P<target>.*)", re.DOTALL)
 _ENVIRONMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
+_STARTS = re.compile(r"os\.(system|popen)|subprocess\.(run|call|check_call|check_output|Popen|getoutput)")
 _INTERPOLATION = re.compile(r"\{\{|\}\}|\$\$|\{(?P<braced>[^{}]*)\}|\$(?P<name>[A-Za-z_]\w*)")
 #: Stands around an expression whose value is not known.
 _MARK = "\0"
+#: A word of the shell. Unlike there, `transformers>=4.50` without quotes is one: nobody means the file `=4.50`.
+_WORD = r"""(?:\0[^\0]*\0|'[^']*'|"(?:\0[^\0]*\0|[^"\0])*"|\\.|[^\s;|&()])+"""
+#: Comments and redirections, which are no words; what ends a command; words.
+_TOKEN = re.compile(rf"(?<!\S)(?:#.*|(?:\d*|&)[<>]+[^\S\n]*&?(?:{_WORD})?)|(?P<end>[;|&\n()]+)|(?P<word>{_WORD})")
+_QUOTED = re.compile(r"""(\0[^\0]*\0)|'([^']*)'|"((?:\0[^\0]*\0|[^"\0])*)"|\\(.)""")
+#: `pip` before its subcommand, also as `python -m pip` and `uv pip`; `uv` before `add`, which installs as well.
+_PIP = re.compile(r"(?:(?:\S*/)?python[\d.]* (?:-[uIq] )*-m )?(?:(?:uv )?(?:\S*/)?pip[\d.]*|uv(?= add)) ")
 
 
 @dataclass(frozen=True)
@@ -123,10 +134,10 @@ class Package:
         """True where any version does."""
         return self.requirement is not None and not self.requirement.specifier and not self.requirement.url
 
-    def takes(self, other: Package) -> bool:
-        """True where another package's pin does for this one."""
-        pin = re.fullmatch(r"={2,3}([^*,]+)", str(other.requirement.specifier) if other.requirement else "")
-        return bool(pin and self.requirement and self.requirement.specifier.contains(pin[1], prereleases=True))
+    @property
+    def decides(self) -> bool:
+        """True where what is there already may not do."""
+        return self.upgrade or not self.is_open
 
     @property
     def text(self) -> str:
@@ -149,9 +160,9 @@ class Requirements:
         notes: what is not in the files, as pairs of cell and sentence.
     """
 
-    groups: dict[tuple[str, ...], tuple[Package, ...]] = field(default_factory=dict)
-    options: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
-    notes: tuple[tuple[int, str], ...] = ()
+    groups: dict[tuple[str, ...], tuple[Package, ...]]
+    options: dict[tuple[str, ...], tuple[str, ...]]
+    notes: tuple[tuple[int, str], ...]
 
     def __bool__(self) -> bool:
         return bool(any(self.groups.values()) or self.notes)
@@ -167,8 +178,8 @@ class Requirements:
                 commands=list(commands.values()),
                 command=commands[name],
                 notes=[] if group else self.notes,
-                options=self.options.get(group, ()),
-                lines=[package.text for package in self.groups.get(group, ())],
+                options=self.options[group],
+                lines=[package.text for package in self.groups[group]],
             )
             for name, group in self._names(script_name).items()
         }
@@ -178,8 +189,7 @@ class Requirements:
         return {name: install_command(script_name, group) for name, group in self._names(script_name).items()}
 
     def _names(self, script_name: str) -> dict[str, tuple[str, ...]]:
-        groups = [(), *(group for group in self.groups if group)] if self else []
-        return {file_name(script_name, group): group for group in groups}
+        return {file_name(script_name, group): group for group in self.groups} if self else {}
 
     def header(self, requires_python: str = "") -> str:
         """The packages as inline script metadata, which uv reads.
@@ -234,7 +244,7 @@ def requirements(program: Program, minimums: Iterable[tuple[str, str]] = ()) -> 
         program: the notebook.
         minimums: packages, with the first version that the script takes; asked for where the notebook takes any.
     """
-    return _Reading(program, dict(minimums)).result
+    return _Reading(program, dict(minimums)).result()
 
 
 class _Reading:
@@ -245,31 +255,23 @@ class _Reading:
         self.minimums = minimums
         self.tree = program.tree
         self.notes: list[tuple[int, str]] = []
-        self.groups: dict[tuple[str, ...], dict[str, Package]] = {(): {}}
-        #: Each group's options, and for each index whether all packages of the group come from it.
-        self.options: dict[tuple[str, ...], list[str]] = {}
-        self.indexes: dict[tuple[str, ...], list[str | None]] = {}
+        self.groups: dict[tuple[str, ...], dict[str, Package]] = {group: {} for group in GROUPS}
+        #: Each group's options, and the index of each of its commands.
+        self.options: dict[tuple[str, ...], list[str]] = {group: [] for group in GROUPS}
+        self.indexes: dict[tuple[str, ...], list[str | None]] = {group: [] for group in GROUPS}
         #: What shell commands set.
         self.variables: dict[str, str] = {}
 
-    @cached_property
     def result(self) -> Requirements:
         self._install(list(self.program.notebook.metadata.dependencies), HEADER)
-        for call, command in self._commands():
-            if not _is_about_packages(command := self._filled(command, call)):
-                continue
-            cell = self.program.cell_at(self.tree.start(call)).number
-            is_taken, why = self._branch(call)
-            for words in _split(command) if is_taken else ():
-                self._command(words, cell)
-            if why and (cell, why) not in self.notes:
-                self.notes.append((cell, why))
+        for call in self.tree.of(cst.Call):
+            if self.tree.is_live(call):
+                self._take(call)
         self._add_what_colab_has()
-        self.groups = {group: self._kept(group) for group in sorted(self.groups, key=_order)}
+        self.groups = {group: self._kept(group) for group in GROUPS}
         self._raise_floors()
-        order = [group for group in self.groups if not group or self.groups[group]]
-        groups = {group: tuple(self.groups[group].values()) for group in order}
-        return Requirements(groups, {group: self._index_lines(group) for group in order}, tuple(self.notes))
+        groups = {group: tuple(each.values()) for group, each in self.groups.items() if each or not group}
+        return Requirements(groups, {group: self._index_lines(group) for group in groups}, tuple(self.notes))
 
     def _add_what_colab_has(self) -> None:
         """List what the code imports and Colab has, where the notebook does not install it."""
@@ -296,29 +298,33 @@ class _Reading:
 
     # -- commands -------------------------------------------------------------------------------------------
 
-    def _commands(self) -> Iterator[tuple[cst.Call, str]]:
-        """Every live shell command of the notebook with the call that stands for it, in order."""
-        for call in self.tree.of(cst.Call):
-            if not self.tree.is_live(call):
-                continue
-            form = self.program.form(call)
-            if form is None:
-                if command := self._python_command(call):
-                    yield call, command
-            elif form.kind is Kind.SHELL:
-                yield call, form.text
-            elif form.kind is Kind.LINE_MAGIC:
-                if form.name in ("pip", "uv", "conda", "mamba", "micromamba"):
-                    yield call, f"{form.name} {form.text}"
-            elif form.kind is Kind.CELL_MAGIC and form.name in ("bash", "sh", "script") and form.body:
-                yield call, form.body
+    def _take(self, call: cst.Call) -> None:
+        """Take in what a call has a shell do, where that is about packages."""
+        commands = _split(self._filled(self._shell_text(call), call))
+        if not any(_pip(words) or is_install(" ".join(words)) for words in map(_without_environment, commands)):
+            return
+        cell = self.program.cell_at(self.tree.start(call)).number
+        is_taken, why = self._branch(call)
+        for words in commands if is_taken else ():
+            self._command(words, cell)
+        if why and (cell, why) not in self.notes:
+            self.notes.append((cell, why))
+
+    def _shell_text(self, call: cst.Call) -> str:
+        """What a call has a shell do; empty for any other call."""
+        form = self.program.form(call)
+        if form is None:
+            return self._python_command(call)
+        if form.kind is Kind.LINE_MAGIC and form.name in ("pip", "uv", "conda", "mamba", "micromamba"):
+            return f"{form.name} {form.text}"
+        if form.kind is Kind.CELL_MAGIC and form.name in ("bash", "sh", "script"):
+            return form.body or ""
+        return form.text if form.kind is Kind.SHELL else ""
 
     def _python_command(self, call: cst.Call) -> str:
         """The command line of `subprocess.run` and the like; empty for any other call."""
         name = self.tree.qualified(call.func)
-        if not re.fullmatch(r"os\.(system|popen)|subprocess\.(run|call|check_call|check_output|Popen|getoutput)", name):
-            return ""
-        if not call.args:
+        if not call.args or not _STARTS.fullmatch(name):
             return ""
         value = call.args[0].value
         if isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute) and value.func.attr.value == "split":
@@ -368,10 +374,9 @@ class _Reading:
             sides = [self._holds(test.left), self._holds(test.right)]
             if isinstance(test.operator, cst.And):
                 return False if False in sides else None if None in sides else True
-            if True in sides and not any(is_colab(self.tree.text(side)) is False for side in (test.left, test.right)):
-                return True
-            # `torch is missing or this is Colab`: what follows is made for Colab
-            return False if any(is_colab(self.tree.text(s)) is False for s in (test.left, test.right)) else None
+            if any(is_colab(self.tree.text(side)) is False for side in (test.left, test.right)):
+                return False  # `torch is missing or this is Colab`: what follows is made for Colab
+            return True if True in sides else None
         if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
             inner = self._holds(test.expression)
             return None if inner is None else not inner
@@ -392,38 +397,31 @@ class _Reading:
         def fill(match: re.Match[str]) -> str:
             if match[0] in ("{{", "}}", "$$"):
                 return match[0][0]
-            inside = match["braced"] if match["braced"] is not None else match["name"]
-            if inside.strip() == "sys.executable":
+            inside = (match["braced"] or match["name"] or "").strip()
+            if inside == "sys.executable":
                 return "python"
-            try:
-                expression = cst.parse_expression(inside.strip())
-            except Exception:
+            if not names(f"({inside})").reads & self.tree.bound_names:
                 return match[0]
-            names = {n.value for n in _names(expression)}
-            if not names & self.tree.bound_names:
-                return match[0]
-            value = self._value(expression, call)
+            value = self._value(cst.parse_expression(f"({inside})"), call)
             return _marked(match[0]) if value is None else value
 
         return _INTERPOLATION.sub(fill, command)
 
-    def _value(self, node: cst.BaseExpression, call: cst.Call) -> str | None:
+    def _value(self, node: cst.CSTNode, call: cst.Call) -> str | None:
         """The text of an expression where the notebook writes it out, also by a name that it binds once."""
+        if isinstance(node, cst.FormattedStringText):
+            return node.value
+        if isinstance(node, cst.FormattedStringExpression):
+            return None if node.format_spec else self._value(node.expression, call)
         if isinstance(node, cst.FormattedString):
-            parts = [self._part(part, call) for part in node.parts]
+            parts = [self._value(part, call) for part in node.parts]
             return None if None in parts else "".join(part for part in parts if part)
         if isinstance(node, cst.Name):
             above = [b for b in self.tree.bindings(node.value) if b.offset < self.tree.start(call)]
             made = above[0].value if len(above) == 1 else None
             return None if made is None or isinstance(made, cst.Name) else self._value(made, call)
-        value = self.tree.literal(node)
+        value = self.tree.literal(node) if isinstance(node, cst.BaseExpression) else ...
         return str(value) if isinstance(value, (str, int, float)) else None
-
-    def _part(self, part: cst.BaseFormattedStringContent, call: cst.Call) -> str | None:
-        if isinstance(part, cst.FormattedStringText):
-            return part.value
-        is_plain = isinstance(part, cst.FormattedStringExpression) and not part.format_spec
-        return self._value(part.expression, call) if is_plain else None  # type: ignore[attr-defined]
 
     # -- one command ----------------------------------------------------------------------------------------
 
@@ -432,19 +430,13 @@ class _Reading:
         said = _shown(" ".join(words))
         rest = _without_environment(words)
         if not rest:
-            self.variables.update((name, value) for name, _, value in (word.partition("=") for word in words))
-        words = rest
-        found = _pip(words)
-        if found is None:
-            if is_install(" ".join(words)):
-                self.notes.append((cell, f"not a Python package: {said}"))
-            return
-        subcommand, arguments = found
-        if subcommand != "install":
-            if subcommand in ("uninstall", "download", "wheel", "sync"):
-                self.notes.append((cell, f"not done here: {said}"))
-            return
-        self._install(arguments, cell)
+            self.variables.update(word.partition("=")[::2] for word in words)
+        elif (found := _pip(rest)) is None:
+            self.notes += [(cell, f"not a Python package: {said}")] if is_install(" ".join(rest)) else []
+        elif found[0] in ("install", "add"):
+            self._install(found[1], cell)
+        elif found[0] in ("uninstall", "download", "wheel", "sync"):
+            self.notes.append((cell, f"not done here: {said}"))
 
     def _install(self, arguments: list[str], cell: int) -> None:
         packages: list[tuple[str, str]] = []
@@ -453,39 +445,33 @@ class _Reading:
         flags: set[str] = set()
         rest = iter(arguments)
         for word in rest:
-            name, is_long, value = word.partition("=") if word.startswith("--") else (word, "", "")
             if not word.startswith("-"):
                 packages.append(("", word))
                 continue
-            takes = name in _FILE_OPTIONS or name in _NAMED or name in _LOST_OPTIONS or name in _IDLE_OPTIONS
-            if takes and not is_long:
+            name, is_given, value = word.partition("=")
+            if not is_given and (name in _FILE_OPTIONS or name in _LOST_OPTIONS or name in _IDLE_OPTIONS):
                 value = next(rest, "")
-            if name == "--prerelease" or name == "--config-settings":
-                value = value or next(rest, "")
-                flags |= {"--pre"} if value == "allow" else set()
-            if name in _NAMED:
-                packages.append((_NAMED[name], value))
-            elif name in _FILE_OPTIONS and value.isprintable() and " " not in value:
+            kept = _FILE_OPTIONS.get(name, "")
+            if kept in ("-r", "-e"):
+                packages.append((kept, value))
+            elif kept and value.isprintable() and " " not in value:
                 value = self._without_variables(value, cell)
-                if _FILE_OPTIONS[name] == "--index-url":
+                if kept == "--index-url":
                     index = value
                 else:
-                    options.append(f"{_FILE_OPTIONS[name]} {value}")
-            elif name in _LOST_OPTIONS or name in _FILE_OPTIONS:
+                    options.append(f"{kept} {value}")
+            elif kept or name in _LOST_OPTIONS:
                 self.notes.append((cell, f"an option that no requirements file has: {_shown(f'{name} {value}')}"))
-            elif re.fullmatch(r"-[a-zA-Z]*U[a-zA-Z]*", name):
-                flags.add("--upgrade")
             else:
-                flags.add(name)
+                flags.add(f"{name} {value}".strip())
         group = tuple(option for option in _COMMAND_OPTIONS if option in flags)
-        kept = [p for option, word in packages if (p := self._package(option, word, cell, flags)) is not None]
-        for package in kept:
+        found = [p for option, word in packages if (p := self._package(option, word, cell, flags)) is not None]
+        for package in found:
             self._add(group, package)
-        if kept:
-            own = self.options.setdefault(group, [])
-            own += [o for o in options if o not in own]
-            own += [o for o in ("--prefer-binary", "--no-index") if o in flags and o not in own]
-            self.indexes.setdefault(group, []).append(index)
+        if found:
+            options += [option for option in ("--prefer-binary", "--no-index") if option in flags]
+            self.options[group] += options
+            self.indexes[group].append(index)
 
     def _without_variables(self, value: str, cell: int) -> str:
         """An option's value with the shell's variables filled in, or written as pip reads them from the environment."""
@@ -504,37 +490,30 @@ class _Reading:
 
     def _package(self, option: str, word: str, cell: int, flags: set[str]) -> Package | None:
         """One argument as a line of the file; None where it is none, which a note then says."""
-        if _MARK in word:
-            self.notes.append((cell, f"known only when the notebook runs: {_shown(word)}"))
-            return None
+        upgrade = any(re.fullmatch(r"--upgrade|-[a-zA-Z]*U[a-zA-Z]*", flag) for flag in flags)
         is_url = bool(re.match(r"(git|hg|svn|bzr)\+|\w+://", word))
-        if not word.isprintable() or (" " in word and (is_url or option)):  # one line of the file for each
-            self.notes.append((cell, f"not a requirement: {_shown(word)}"))
-            return None
-        pre, upgrade = "--pre" in flags, "--upgrade" in flags
-        if (
-            option == "-r" and "://" not in word and ("/" in word or self._changes_folder)
-        ):  # pip refuses the whole file where it is missing
-            self.notes.append((cell, f"a file that is there only later: -r {_shown(word)}"))
-            return None
-        if option == "-r":
+        if _MARK in word:
+            why = "known only when the notebook runs"
+        elif not word.isprintable() or (" " in word and (is_url or option)):  # one line of the file for each
+            why = "not a requirement"
+        elif option == "-r" and "://" not in word and ("/" in word or self._changes_folder):
+            why = "a file that is there only later"  # pip refuses the whole file where it is missing
+        elif option == "-r":
             return Package(f"-r {word}", f"-r {word}", cell)
-        if is_url:
+        elif is_url:
             return Package(f"{option} {word}".strip(), _name_of_url(word), cell, upgrade=upgrade)
-        if option or word.startswith((".", "/", "~")) or _ARCHIVE.search(word) or ("/" in word and "@" not in word):
-            self.notes.append(
-                (cell, f"a file or folder of the notebook's machine: {_shown(f'{option} {word}'.strip())}")
-            )
-            return None
-        own = _requirement(word)
-        if own is None:
-            self.notes.append((cell, f"not a requirement: {_shown(word)}"))
-            return None
-        name = canonicalize_name(own.name)
-        if name == "marimo" or (name in _INSTALLERS and self._imported(name) is None):
-            return None
-        marker = f"; {own.marker}" if own.marker else ""
-        return Package(word, name + marker, cell, pre, upgrade)
+        elif option or word.startswith((".", "/", "~")) or _ARCHIVE.search(word) or ("/" in word and "@" not in word):
+            why = "a file or folder of the notebook's machine"
+        elif (own := _requirement(word)) is None:
+            why = "not a requirement"
+        else:
+            name = canonicalize_name(own.name)
+            if name == "marimo" or (name in _INSTALLERS and self._imported(name) is None):
+                return None
+            marker = f"; {own.marker}" if own.marker else ""
+            return Package(word, name + marker, cell, bool(flags & _PRE), upgrade)
+        self.notes.append((cell, f"{why}: {_shown(f'{option} {word}'.strip())}"))
+        return None
 
     def _imported(self, name: str) -> cst.CSTNode | None:
         """Where code that stays first imports a module; None where it does not."""
@@ -556,21 +535,16 @@ class _Reading:
     # -- several commands -----------------------------------------------------------------------------------
 
     def _add(self, group: tuple[str, ...], new: Package) -> None:
-        """Take in a package: of two commands that name it the last one decides, unless the first one's pin does."""
-        packages = self.groups.setdefault(group, {})
+        """Take in a package: of two commands that name it the last one decides, unless it takes what is there."""
+        packages = self.groups[group]
         old = packages.get(new.name)
-        if old is not None and not new.upgrade and (new.is_open or new.takes(old)):
-            packages[new.name] = _with_extras(old, new)
-            return
+        replaced = [old]
         if "--no-deps" not in group and not new.is_open:  # their files are installed later than this one's
-            for other in [each for each in self.groups if "--no-deps" in each]:
-                self._say_replaced(self.groups[other].pop(new.name, None), new)
-        self._say_replaced(old, new)
-        packages[new.name] = _with_extras(new, old)
-
-    def _say_replaced(self, old: Package | None, new: Package) -> None:
-        if old is not None and not old.is_open and old.line != new.line:
-            self.notes.append((old.cell, f"{old.line} gives way to {new.line} of cell {new.cell}"))
+            replaced += [each.pop(new.name, None) for options, each in self.groups.items() if "--no-deps" in options]
+        for each in replaced if new.decides else ():
+            if each is not None and not each.is_open and each.line != new.line:
+                self.notes.append((each.cell, f"{each.line} gives way to {new.line} of cell {new.cell}"))
+        packages[new.name] = new if old is None else _joined(old, new)
 
     def _kept(self, group: tuple[str, ...]) -> dict[str, Package]:
         """The packages of a group, without those of which the first file installs what does here too."""
@@ -583,15 +557,10 @@ class _Reading:
 
     def _index_lines(self, group: tuple[str, ...]) -> tuple[str, ...]:
         """Lines about indexes: one that not every package came from is there beside PyPI, not instead of it."""
-        given = self.indexes.get(group, [])
-        named = list(dict.fromkeys(index for index in given if index is not None))
-        only = len(named) == 1 and all(index is not None for index in given)
-        lines = [f"{'--index-url' if only else '--extra-index-url'} {index}" for index in named]
-        return tuple(dict.fromkeys([*lines, *self.options.get(group, [])]))
-
-
-def _order(group: tuple[str, ...]) -> tuple[bool, int]:
-    return "--no-deps" in group, len(group)
+        given = dict.fromkeys(self.indexes[group])
+        option = "--index-url" if len(given) == 1 else "--extra-index-url"
+        lines = [f"{option} {index}" for index in given if index is not None]
+        return tuple(dict.fromkeys([*lines, *self.options[group]]))
 
 
 def _requirement(text: str) -> Requirement | None:
@@ -608,93 +577,34 @@ def _name_of_url(url: str) -> str:
     return canonicalize_name(egg[1] if egg else wheel[1] if wheel else last)
 
 
-def _with_extras(package: Package, other: Package | None) -> Package:
-    """A package with another one's extras too."""
-    own, extras = package.requirement, other.requirement.extras if other and other.requirement else set()
-    if own is None or extras <= own.extras:
-        return package
-    own.extras = own.extras | extras
-    return replace(package, line=str(own))
+def _joined(old: Package, new: Package) -> Package:
+    """The one of two lines of a package that decides, with the extras of both."""
+    chosen = new if new.decides else old
+    own = chosen.requirement
+    extras = {extra for each in (old, new) if each.requirement for extra in each.requirement.extras}
+    if own is None or extras == own.extras:
+        return chosen
+    own.extras = extras
+    return replace(chosen, line=str(own))
 
 
 def _pip(words: list[str]) -> tuple[str, list[str]] | None:
-    """The subcommand and the arguments of pip, also as `python -m pip`, `uv pip` and `uv add`."""
-    if len(words) >= 2 and re.fullmatch(r"(.*/)?python[\d.]*", words[0]):
-        rest = [word for word in words[1:] if word not in ("-u", "-I", "-q")]
-        words = rest[1:] if rest[:1] == ["-m"] else []
-    if words[:1] == ["uv"]:
-        words = words[1:]
-        if words[:1] == ["add"]:
-            return "install", words[1:]
-        if words[:1] != ["pip"]:
-            return None
-    if not words or not re.fullmatch(r"(.*/)?pip[\d.]*", words[0]):
-        return None
-    at = next((n for n, word in enumerate(words) if n and not word.startswith("-")), None)
-    return (words[at], [*words[1:at], *words[at + 1 :]]) if at is not None else None
+    """The subcommand of pip and all that stands around it; None for another command."""
+    found = _PIP.match(" ".join(words))
+    rest = words[found[0].count(" ") :] if found else []
+    at = next((n for n, word in enumerate(rest) if not word.startswith("-")), None)
+    return (rest[at], [*rest[:at], *rest[at + 1 :]]) if at is not None else None
 
 
 def _split(text: str) -> list[list[str]]:
-    """The commands of a shell text, each as its words, without redirections and comments.
-
-    Unlike a shell, `transformers>=4.50` without quotes is one word: nobody means the file `=4.50`.
-    """
+    """The commands of a shell text, each as its words, without redirections and comments."""
     commands: list[list[str]] = [[]]
-    word: str | None = None
-    quote = ""
-    text = text.replace("\\\n", " ")
-    at = 0
-    while at < len(text):
-        letter = text[at]
-        at += 1
-        if letter == _MARK:  # what stands for a value is part of a word, whatever is in it
-            end = text.index(_MARK, at) + 1
-            word, at = (word or "") + text[at - 1 : end], end
-        elif quote:
-            if letter == quote:
-                quote = ""
-            else:
-                word = (word or "") + letter
-        elif letter in "'\"":
-            quote, word = letter, word or ""
-        elif letter == "\\" and at < len(text):
-            word, at = (word or "") + text[at], at + 1
-        elif letter == "&" and ((word is not None and word.endswith(">")) or text[at : at + 1] == ">"):
-            word = (word or "") + letter
-        elif letter in ";|&\n()":
-            commands[-1] += [] if word is None else [word]
+    for token in _TOKEN.finditer(text.replace("\\\n", " ")):
+        if token["end"]:
             commands.append([])
-            word = None
-        elif letter.isspace():
-            commands[-1] += [] if word is None else [word]
-            word = None
-        elif letter == "#" and word is None:
-            at = len(text) if (end := text.find("\n", at)) < 0 else end
-        else:
-            word = (word or "") + letter
-    commands[-1] += [] if word is None else [word]
-    return [kept for command in commands if (kept := list(_without_redirections(command)))]
-
-
-def _without_redirections(words: Iterable[str]) -> Iterator[str]:
-    rest = iter(words)
-    for word in rest:
-        match = _REDIRECT.fullmatch(word)
-        if match is None:
-            yield word
-        elif not match["target"]:
-            next(rest, None)
-
-
-def _names(expression: cst.BaseExpression) -> list[cst.Name]:
-    collected: list[cst.Name] = []
-
-    class Names(cst.CSTVisitor):
-        def visit_Name(self, node: cst.Name) -> None:  # noqa: N802
-            collected.append(node)
-
-    expression.visit(Names())
-    return collected
+        elif token["word"]:
+            commands[-1].append(_QUOTED.sub(lambda quoted: quoted[quoted.lastindex or 0], token["word"]))
+    return [words for words in commands if words]
 
 
 def _marked(text: str) -> str:
@@ -705,12 +615,6 @@ def _shown(text: str) -> str:
     """A text as a comment holds it: on one line, as the notebook wrote it."""
     line = " ".join(text.replace(_MARK, "").split())
     return line if line.isprintable() else line.encode("unicode_escape").decode()
-
-
-def _is_about_packages(command: str) -> bool:
-    """True for a command that installs, removes or fetches packages, of Python or not."""
-    commands = [_without_environment(words) for words in _split(command)]
-    return any(_pip(words) is not None or is_install(" ".join(words)) for words in commands)
 
 
 def _without_environment(words: list[str]) -> list[str]:

@@ -207,7 +207,6 @@ CASES = {
             "datasets==4.3.0 gives way to datasets>=4.4 of cell 1",
         ),
     ),
-    "a pin that will do": Case(("!pip install datasets==4.3.0\n!pip install 'datasets>=4'",), "datasets==4.3.0"),
     "a pin, and another without dependencies": Case(
         ("!pip install Transformers==4.55.4\n!pip install --no-deps transformers==4.56.2",),
         "Transformers==4.55.4",
@@ -278,7 +277,7 @@ CASES = {
         notes=(
             "an option that no requirements file has: -f c d",
             "not a requirement: https://x.org/a --index-url https://y.org",
-            "not a requirement: a b",
+            "not a requirement: -r a b",
             "not a requirement: e\\x1b",
         ),
     ),

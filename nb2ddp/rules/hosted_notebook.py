@@ -16,6 +16,10 @@ from nb2ddp.syntax.tree import Tree, argument
 from nb2ddp.syntax.walk import dotted
 
 _HOSTED = ("google.colab", "kaggle_secrets", "kaggle_web_client")
+#: A class of theirs, and what is made of it.
+_HOSTED_CLASS = re.compile(rf"({'|'.join(map(re.escape, _HOSTED))})\.(\w+\.)*[A-Z]")
+#: Whether this is Colab, as the whole of a test.
+_IN_COLAB = re.compile(r"""^["']google\.colab["'] (?P<no>not )?in [^\n]*$""")
 #: What a handler may be for that a missing package comes to.
 _CATCHES = frozenset({"", "ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
 _SECRET = re.compile(r"google\.colab\.userdata\.get|.*\.get_secret|kaggle_secrets\.UserSecretsClient\.get_secret")
@@ -25,6 +29,8 @@ _PATH = re.compile(r"/(content|kaggle)(?![^/])(/input)?(/[^/]+)?")
 #: Functions and methods that ask for a path or make one, and keywords for what is written.
 _MAKES = re.compile(r"exists|is_?file|is_?dir|makedirs|mkdir|rmtree|extractall|to_\w+|save\w*|savefig|imsave|write_\w+")
 _WRITTEN = re.compile(r"(output|save|logging|log|cache|local|export|extract)_(dir|folder|path|directory|file)")
+_UPLOAD = "google.colab.files.upload"
+_VALUE = "{}(...) works on Colab or Kaggle only, so its value is None in the script: write the value{}"
 _SERVICE = "works on Colab or Kaggle only; the script leaves it out"
 
 
@@ -45,13 +51,11 @@ def find(program: Program) -> Iterator[Finding]:
             yield Finding(call, f"{name}(...) {_SERVICE}", (Remove(statement),))
         elif name == "kaggle_secrets.UserSecretsClient":
             yield Finding(call, f"{name} {_SERVICE}", (Remove(_small(tree, call)),))
+        elif _is_for_colab(tree, call):
+            yield Finding(call, f"{name}(...) {_SERVICE}", (Replace(call, "None"),))
         else:
-            yield Finding(
-                call,
-                f"{name}(...) works on Colab or Kaggle only, so its value is None in the script: write the value",
-                (Replace(call, "None"),),
-                todo=True,
-            )
+            message = _VALUE.format(name, ", such as {name: open(name, 'rb').read()}" if name == _UPLOAD else "")
+            yield Finding(call, message, (Replace(call, "None"),), todo=True)
     yield from _imports(program)
     for comparison in tree.of(cst.Comparison):
         if "google.colab" in tree.text(comparison) and not program.installs.covers(comparison):
@@ -84,7 +88,7 @@ def _folders(program: Program, handled: list[tuple[int, int]]) -> Iterator[Findi
     for node, value in _paths(program):
         folder = _PATH.match(value)
         covered = program.installs.covers(node) or any(a <= tree.start(node) < b for a, b in handled)
-        if folder is not None and tree.is_live(node) and not covered:
+        if folder is not None and tree.is_live(node) and not covered and not _is_for_colab(tree, node):
             found.setdefault(folder[0], []).append((node, value))
     for name, paths in found.items():
         if any(_is_made_or_tested(tree, each) for each, _ in paths) or _is_made_by_shell(program, name):
@@ -155,9 +159,19 @@ def _hosted_name(tree: Tree, call: cst.Call) -> str | None:
         return name
     if isinstance(call.func, cst.Attribute):
         owner = tree.value(call.func.value)
-        if isinstance(owner, cst.Call) and tree.qualified(owner.func).startswith(_HOSTED):
+        if isinstance(owner, cst.Call) and _HOSTED_CLASS.match(tree.qualified(owner.func)):
             return f"{tree.qualified(owner.func)}.{call.func.attr.value}"
     return None
+
+
+def _is_for_colab(tree: Tree, node: cst.CSTNode) -> bool:
+    """True below a test whether this is Colab, which the script answers with no."""
+    for test in (above for above in tree.ancestors(node) if isinstance(above, cst.If)):
+        asked = _IN_COLAB.search(tree.text(tree.value(test.test)))
+        branch = test.orelse if asked is not None and asked["no"] else test.body
+        if asked is not None and branch is not None and tree.start(branch) <= tree.start(node) < tree.span(branch)[1]:
+            return True
+    return False
 
 
 def _small(tree: Tree, node: cst.CSTNode) -> cst.BaseSmallStatement:
@@ -178,9 +192,20 @@ def _imports(program: Program) -> Iterator[Finding]:
             continue
         edit: Edit = Remove(statement)
         tried = next((above for above in tree.ancestors(statement) if isinstance(above, cst.Try)), None)
-        if tried is not None:
+        if tried is not None and not (_is_for_colab(tree, statement) or _gives_secrets(tree, tried)):
             edit = _handled(tree, tried, statement) or Replace(statement, 'raise ImportError("not a hosted notebook")')
         yield Finding(statement, f"{module} works on Colab or Kaggle only; the script does without it", (edit,))
+
+
+def _gives_secrets(tree: Tree, tried: cst.Try) -> bool:
+    """True for a `try` that asks the hosted notebook for secrets alone, and does without where there are none.
+
+    A variable that the environment lacks then ends it as the secret did.
+    """
+    names = [name for call in tree.within(tried.body, cst.Call) if (name := _hosted_name(tree, call)) is not None]
+    caught = ["" if handler.type is None else tree.text(handler.type) for handler in tried.handlers]
+    all_secrets = all(_SECRET.fullmatch(name) or name.endswith("UserSecretsClient") for name in names)
+    return bool(names) and all_secrets and bool({"", "Exception", "BaseException"} & set(caught))
 
 
 def _handled(tree: Tree, tried: cst.Try, statement: cst.Import | cst.ImportFrom) -> Edit | None:
@@ -234,6 +259,42 @@ except ImportError:
     in_colab = False
 """,
             "in_colab = False\n",
+        ),
+        Example(
+            """\
+import os, sys
+try:
+    if "google.colab" in sys.modules:
+        from google.colab import drive
+        drive.mount("/content/drive")
+        root = "/content/drive/MyDrive"
+except ImportError:
+    print("elsewhere")
+try:
+    from google.colab import userdata
+    token = userdata.get("HF_TOKEN")
+except Exception:
+    token = os.environ.get("HF_TOKEN")
+from google.colab import files
+uploaded = files.upload()
+name = list(uploaded.keys())[0]
+""",
+            """\
+import os, sys
+try:
+    if False:
+        root = "/content/drive/MyDrive"
+except ImportError:
+    print("elsewhere")
+try:
+    token = os.environ["HF_TOKEN"]
+except Exception:
+    token = os.environ.get("HF_TOKEN")
+# TODO[nb2ddp] DDP310: google.colab.files.upload(...) works on Colab or Kaggle only, so its value is None in the \
+script: write the value, such as {name: open(name, 'rb').read()}
+uploaded = None
+name = list(uploaded.keys())[0]
+""",
         ),
         Example(
             """\

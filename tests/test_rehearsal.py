@@ -26,6 +26,7 @@ from nb2ddp.rehearsal.run import Rank, Run, environment, launched
 from nb2ddp.rehearsal.stage import rows
 from nb2ddp.rehearsal.stage.files import Files
 from nb2ddp.rehearsal.stage.log import Log
+from nb2ddp.rehearsal.stage.shrink import shrunk
 from nb2ddp.rehearsal.verdict import Place, Row, State, judge
 from tests import rehearsals
 from tests.first_hour import picture
@@ -372,6 +373,18 @@ def test_a_file_that_the_script_names(name: str, start: bytes, tmp_path: Path, m
     assert later.named(f"data/{name}") == f"data/{name}"
     Path(name).write_text("there")
     assert files.named(name) == name
+
+
+@pytest.mark.parametrize(
+    ("about", "small"),
+    [
+        ({"layer_types": ["conv", "conv", "full_attention", "conv"]}, {"layer_types": ["conv", "full_attention"]}),
+        ({"attn_layer_indices": [1, 3]}, {"attn_layer_indices": [1, 1]}),
+        ({"attn_layer_period": 8, "attn_layer_offset": 4}, {"attn_layer_period": 2, "attn_layer_offset": 1}),
+    ],
+)
+def test_two_layers_are_one_of_each_kind(about: dict[str, Any], small: dict[str, Any]) -> None:
+    assert shrunk({"num_hidden_layers": 4, **about}) == {"num_hidden_layers": 2, **small}
 
 
 def test_rows_are_of_the_kinds_that_their_columns_say(tmp_path: Path) -> None:

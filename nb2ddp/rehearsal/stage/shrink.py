@@ -21,6 +21,8 @@ _MOST = (
     (r"(num_experts_per_tok|moe_k|top_k_experts)", 2),
     (r"(n_shared_experts|moe_num_shared_experts|first_k_dense_replace|n_group|topk_group|num_nextn_predict_layers)", 1),
     (r"(num_kv_shared_layers)", 0),
+    (r"(attn_layer_period)", LAYERS),
+    (r"(attn_layer_offset|attn_layer_indices)", LAYERS - 1),
     (r"(hidden_size_per_layer_input|laurel_rank)", 8),
 )
 #: Words of a configuration that speak of the files of the real model, or of its code.

@@ -9,6 +9,7 @@ class Part(Enum):
     """What rewritten code relies on, and `templates/setup.py.j2` writes where it does."""
 
     ASYNCIO = auto()  #: the module is imported
+    CONTEXTLIB = auto()  #: the module is imported
     SUBPROCESS = auto()  #: the module is imported
     HASH_SEED = auto()  #: strings have the same hash in every process
     SEED = auto()  #: random numbers are the same in every process

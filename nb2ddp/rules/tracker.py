@@ -5,13 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+import libcst as cst
+
 from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.edits import Wrap
 from nb2ddp.syntax.tree import small_statements
 
-_OTHERS = re.compile(r"(mlflow|comet_ml|neptune|trackio|clearml|swanlab|aim)\..*")
+_OTHERS = re.compile(
+    r"(mlflow|comet_ml|neptune|trackio|clearml|swanlab|aim)\.(?!(last_)?active_run$|get_tracking_uri$).*"
+)
 _WANDB = re.compile(r"wandb\.(init|login|log|Table)")
 _ARTIFACT = re.compile(r".*\.use_artifact")
 
@@ -30,15 +35,26 @@ def find(program: Program) -> Iterator[Finding]:
             said = "only the main process has a run, so the others get None here: fetch it before the job"
             yield Finding(call, said, todo=True)
     for call in execution.calls(_OTHERS, phase=Phase.TOGETHER):
-        if program.placement.runs_alone(call):
-            continue
-        said = f"{tree.text(call.func)} would begin a run in every process"
-        alone = program.alone(call) is not None
-        if alone and not program.training.is_joint(call) and len(small_statements(tree.statement(call))) == 1:
-            yield Finding(call, f"{said}; in the script the main one does", program.placement.on_main_process(call))
-        else:
-            said += f": put it under `if {program.name('is_main_process')}:`"
-            yield Finding(call, said, todo=True)
+        if not program.placement.runs_alone(call) and not isinstance(tree.parents[call], cst.IfExp):
+            yield _other(program, call)
+
+
+def _other(program: Program, call: cst.Call) -> Finding:
+    """A call of another tracker: the main process makes it alone, and the others do without what it gives."""
+    tree, main = program.tree, program.name("is_main_process")
+    said, done = f"{tree.text(call.func)} would begin a run in every process", "; in the script the main one does"
+    around = tree.parents[call]
+    if isinstance(around, cst.WithItem):
+        if around.asname is None:
+            otherwise = Wrap(call, "", f" if {main} else contextlib.nullcontext()")
+            return Finding(call, f"{said}{done}", (otherwise,), needs=frozenset({Part.CONTEXTLIB}))
+        name = tree.text(around.asname.name)
+        said += f": write `if {main} else contextlib.nullcontext()` behind it, and use {name} below `if {main}:`"
+        return Finding(call, said, todo=True)
+    alone = program.alone(call) is not None
+    if alone and not program.training.is_joint(call) and len(small_statements(tree.statement(call))) == 1:
+        return Finding(call, f"{said}{done}", program.placement.on_main_process(call))
+    return Finding(call, f"{said}: put it under `if {main}:`", todo=True)
 
 
 RULE = Rule(
@@ -59,6 +75,31 @@ RULE = Rule(
             'import wandb\nrun = wandb.init()\nrows = run.use_artifact("rows:latest")\ntrainer.train()\n',
             "import wandb\nrun = wandb.init()\n# TODO[nb2ddp] DDP406: only the main process has a run, so the others"
             ' get None here: fetch it before the job\nrows = run.use_artifact("rows:latest")\ntrainer.train()\n',
+        ),
+        Example(
+            """\
+import mlflow
+with mlflow.start_run(run_name = "first"):
+    mlflow.log_param("rank", 16)
+    trainer.train()
+    if mlflow.active_run():
+        print("logged")
+with mlflow.start_run() as run:
+    trainer.train()
+""",
+            """\
+import mlflow
+with mlflow.start_run(run_name = "first") if is_main_process else contextlib.nullcontext():
+    if is_main_process:
+        mlflow.log_param("rank", 16)
+    trainer.train()
+    if mlflow.active_run():
+        print("logged")
+# TODO[nb2ddp] DDP406: mlflow.start_run would begin a run in every process: write `if is_main_process else \
+contextlib.nullcontext()` behind it, and use run below `if is_main_process:`
+with mlflow.start_run() as run:
+    trainer.train()
+""",
         ),
         Example("import wandb\ntrainer.train()\nwandb.finish()\n"),
     ),

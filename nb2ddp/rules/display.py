@@ -17,8 +17,10 @@ _DISPLAY = DISPLAY | {
     for module in ("IPython.display", "IPython.core.display", "IPython.core.display_functions")
     for name in ("clear_output", "display_html", "display_markdown", "display_png", "display_pretty")
 }
-#: IPython's classes of a text to read.
-_TEXTS = frozenset({"Code", "HTML", "JSON", "Latex", "Markdown", "Math", "Pretty", "TextDisplayObject"})
+#: IPython's classes of a text to read, or of a path to click on.
+_TEXTS = frozenset(
+    {"Code", "FileLink", "FileLinks", "HTML", "JSON", "Latex", "Markdown", "Math", "Pretty", "TextDisplayObject"}
+)
 _STEERS = "steers a notebook; the script leaves it out"
 _IMPORTED = "works in a notebook only; the script leaves the import out"
 _DRAWS = "draws in a notebook, and shows nothing or fails in a script: write the values, and leave it out"
@@ -204,13 +206,14 @@ print("done")
         ),
         Example(
             """\
-from IPython.display import HTML, Markdown, clear_output, display
+from IPython.display import HTML, FileLink, Markdown, clear_output, display
 def show(row):
     clear_output()
     display(Markdown(row["text"]))
 show(rows[0])
 trainer.train()
 display(scores, HTML(scores.to_html()))
+display(FileLink("adapter.zip"))
 """,
             """\
 def show(row):
@@ -218,6 +221,7 @@ def show(row):
 show(rows[0])
 trainer.train()
 print(scores, scores.to_html())
+print("adapter.zip")
 """,
         ),
         Example("def display(x):\n    return x\ny = display(1)\n"),

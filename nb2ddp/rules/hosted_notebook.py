@@ -48,9 +48,9 @@ def find(program: Program) -> Iterator[Finding]:
         if _SECRET.fullmatch(name) and call.args:
             yield _secret(tree, call, name)
         elif statement is not None:
-            yield Finding(call, f"{name}(...) {_SERVICE}", (Remove(statement),))
+            yield Finding(call, f"{name}(...) {_SERVICE}", (Remove(statement, keep_comment=False),))
         elif name == "kaggle_secrets.UserSecretsClient":
-            yield Finding(call, f"{name} {_SERVICE}", (Remove(_small(tree, call)),))
+            yield Finding(call, f"{name} {_SERVICE}", (Remove(_small(tree, call), keep_comment=False),))
         elif _is_for_colab(tree, call):
             yield Finding(call, f"{name}(...) {_SERVICE}", (Replace(call, "None"),))
         else:
@@ -190,7 +190,7 @@ def _imports(program: Program) -> Iterator[Finding]:
         colab = module.startswith(_HOSTED) or (module == "google" and imports == ["colab"])
         if not colab or program.installs.covers(statement):
             continue
-        edit: Edit = Remove(statement)
+        edit: Edit = Remove(statement, keep_comment=False)
         tried = next((above for above in tree.ancestors(statement) if isinstance(above, cst.Try)), None)
         if tried is not None and not (_is_for_colab(tree, statement) or _gives_secrets(tree, tried)):
             edit = _handled(tree, tried, statement) or Replace(statement, 'raise ImportError("not a hosted notebook")')
@@ -236,7 +236,7 @@ RULE = Rule(
         Example(
             """\
 from google.colab import drive, userdata, files
-drive.mount("/drive")
+drive.mount("/drive")  # for the checkpoints
 token = userdata.get("HF_TOKEN")
 files.download("model.gguf")
 """,

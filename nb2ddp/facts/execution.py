@@ -9,7 +9,6 @@ import bisect
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from enum import Enum, Flag, auto
 from functools import cached_property
 from typing import Final
@@ -42,24 +41,6 @@ class Who(Enum):
     EVERY = "every process"
     MACHINE = "one process of each machine"
     MAIN = "the main process"
-
-
-@dataclass(frozen=True)
-class Step:
-    """One call of a notebook.
-
-    Attributes:
-        phase: when it runs; none where it stands in a function that nothing uses.
-        does: what it does beyond giving a value.
-        joint: all processes must make it together.
-        who: which processes run it as the notebook is written.
-    """
-
-    call: cst.Call
-    phase: Phase
-    does: Does
-    joint: bool
-    who: Who
 
 
 #: What differs between processes: accelerate's and transformers' questions, ranks of torch and of the environment.
@@ -138,10 +119,6 @@ class Execution:
         for call in self._live:
             found[self.tree.qualified(call.func)].append(call)
         return found
-
-    def step(self, call: cst.Call) -> Step:
-        """Everything that is known of a call."""
-        return Step(call, self.phase(call), self.does(call), self.training.is_joint(call), self.who(call))
 
     def does(self, call: cst.Call) -> Does:
         """What a call does beyond giving a value."""

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import bisect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import libcst as cst
 
 from nb2ddp.facts.effects import Does, Effects
-from nb2ddp.facts.environment import early_settings
+from nb2ddp.facts.environment import Setting
 from nb2ddp.facts.looking import only_looks
 from nb2ddp.facts.shell import is_install, is_install_script
 from nb2ddp.facts.training import Training
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.syntax.cells import Source
 from nb2ddp.syntax.tree import small_statements
+from nb2ddp.syntax.walk import Regions
 
 _INSTALL_MAGICS = frozenset({"pip", "conda", "mamba", "micromamba", "uv"})
 _RUNS = frozenset({"os.system", "subprocess.run", "subprocess.call", "subprocess.check_call", "subprocess.Popen"})
@@ -42,13 +42,16 @@ class Installs:
         source: the notebook's code.
         training: where it trains.
         effects: what its calls do.
+        early: what it sets before it imports Unsloth.
     """
 
-    def __init__(self, source: Source, training: Training, effects: Effects) -> None:
+    def __init__(self, source: Source, training: Training, effects: Effects, early: Sequence[Setting]) -> None:
         self._source = source
         self._effects = effects
         self._tree = source.tree
         self._training = training
+        #: Statements whose work the setup block does.
+        self._moved = frozenset(each.node for each in early if each.moves)
 
     def is_install(self, call: cst.Call) -> bool:
         """True for an IPython form or a Python call that installs packages."""
@@ -89,18 +92,11 @@ class Installs:
 
     def covers(self, node: cst.CSTNode) -> bool:
         """True for a node inside one of these statements."""
-        start = self._tree.start(node)
-        at = bisect.bisect_right(self._spans, start, key=lambda span: span[0]) - 1
-        return at >= 0 and start < self._spans[at][1]
+        return self._tree.start(node) in self._covered
 
     @cached_property
-    def _spans(self) -> list[tuple[int, int]]:
-        """Where these statements stand, the outermost of those inside one another."""
-        found: list[tuple[int, int]] = []
-        for start, end in sorted(map(self._tree.span, self.statements), key=lambda span: (span[0], -span[1])):
-            if not found or start >= found[-1][1]:
-                found.append((start, end))
-        return found
+    def _covered(self) -> Regions:
+        return Regions(map(self._tree.span, self.statements))
 
     # -- what installs --------------------------------------------------------------------------------------
 
@@ -286,11 +282,6 @@ class Installs:
             for call, form in self._source.forms_of(Kind.SHELL, Kind.LINE_MAGIC)
             if not any(above in goes for above in tree.ancestors(call))
         )
-
-    @cached_property
-    def _moved(self) -> frozenset[cst.CSTNode]:
-        """Statements whose work the setup block does."""
-        return frozenset(each.node for each in early_settings(self._source) if each.moves)
 
     def _is_bound_before(self, node: cst.CSTNode, name: str, goes: set[cst.CSTNode] | frozenset[cst.CSTNode]) -> bool:
         """True for an import of what an earlier line that stays imports too, or the setup block does."""

@@ -30,7 +30,7 @@ class Names:
 
     def is_unknown(self, use: cst.Name) -> bool:
         """True for a name in live code that stands for nothing where it is read."""
-        if self._tree.has_star_import or use.value in _KNOWN or use.value in self._set_by_magics:
+        if self._tree.star_imports or use.value in _KNOWN or use.value in self._set_by_magics:
             return False
         if not self._tree.is_live(use) or self._is_install(use):
             return False

@@ -180,14 +180,19 @@ class Placement:
             edits.append(Guard(statement, statement, IN_TURN))
         return tuple(edits)
 
-    def _made_by(self, call: cst.Call, below: tuple[cst.FunctionDef, ...] = ()) -> list[Statement]:
-        """The statements outside functions that make a call: its own, or those that call its function."""
-        function = self.tree.function(call)
+    def _made_by(self, node: cst.CSTNode, below: tuple[cst.FunctionDef, ...] = ()) -> list[Statement]:
+        """The statements outside functions that run a node: its own, or those that call its function."""
+        function = self.tree.function(node)
         if function is None:
-            return [self.tree.statement(call)]
-        callers = list(self.tree.callers(function)) if function not in below else []
+            return [self.tree.statement(node)]
+        callers = self.tree.callers(function) if function not in below else []
         found = [each for caller in callers for each in self._made_by(caller, (*below, function))]
         return list(dict.fromkeys(found))
+
+    def _run_by(self, node: cst.CSTNode) -> list[Statement]:
+        """The top-level statements that run a node: around it, or before the end of training around such a call."""
+        tops = dict.fromkeys(map(self.tree.top_statement, self._made_by(node)))
+        return [top for top in tops if self.tree.function(node) is None or self.training.is_before_end(top)]
 
     def on_main_process(self, node: cst.CSTNode) -> tuple[Edit, ...]:
         """Run a statement on the main process alone; nobody waits for it."""
@@ -252,13 +257,17 @@ class Placement:
     def is_done_once(self, node: cst.CSTNode) -> bool:
         """True for what one process runs as it is placed, also where it hands the value of it to the others."""
         around = {node, *self.tree.ancestors(node)}
-        wraps = [edit for made in self.decisions for edit in made.edits if isinstance(edit, Wrap)]
-        handed = {wrap.node for wrap in wraps if wrap.before.startswith(self._name("run_once"))}
-        return self.runs_alone_as_placed(node) or bool(handed & around)
+        return self.runs_alone_as_placed(node) or not self._handed.isdisjoint(around)
 
     @cached_property
     def _guarded(self) -> frozenset[cst.CSTNode]:
         return frozenset(guard.first for guard in self.guards)
+
+    @cached_property
+    def _handed(self) -> frozenset[cst.CSTNode]:
+        """What one process works out and hands to the others."""
+        wraps = [edit for made in self.decisions for edit in made.edits if isinstance(edit, Wrap)]
+        return frozenset(wrap.node for wrap in wraps if wrap.before.startswith(self._name("run_once")))
 
     def _is_shared_work(self, node: cst.CSTNode) -> bool:
         """True for what every process would run while all are there."""
@@ -347,17 +356,6 @@ class Placement:
         )
         self._followed.remove(function)
         return alike
-
-    def _run_by(self, node: cst.CSTNode, below: tuple[cst.FunctionDef, ...] = ()) -> list[Statement]:
-        """The top-level statements before the end of training that run a node: around it, or calling its function."""
-        function = self.tree.function(node)
-        if function is None:
-            return [self.tree.top_statement(node)]
-        found: list[Statement] = []
-        for call in self.tree.callers(function) if function not in below else ():
-            called = self._run_by(call, (*below, function))
-            found += [top for top in called if self.training.is_before_end(top) and top not in found]
-        return found
 
     # -- tests of the file system ---------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ import libcst as cst
 
 from nb2ddp.facts.drawn import Drawing, drawings
 from nb2ddp.facts.effects import Effects
+from nb2ddp.facts.environment import early_settings
 from nb2ddp.facts.execution import Execution
 from nb2ddp.facts.installs import Installs
 from nb2ddp.facts.loading import ModelKind, loads, model_kind
@@ -36,7 +37,8 @@ class Program(Source):
         self.options = options
         self.training = Training(self.tree)
         self.effects = Effects(self.tree, self.form)
-        self.installs = Installs(self, self.training, self.effects)
+        self.early_settings = early_settings(self)
+        self.installs = Installs(self, self.training, self.effects, self.early_settings)
         self.names = Names(self, self.installs.covers)
 
     @cached_property

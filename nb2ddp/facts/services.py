@@ -43,8 +43,7 @@ def called_on(tree: Tree, value: cst.CSTNode) -> cst.Call | None:
     top = value
     while isinstance(above := tree.parents[top], cst.Attribute) and above.value is top:
         top = above
-    called = isinstance(above, cst.Call) and above.func is top and top is not value
-    return above if called and isinstance(above, cst.Call) else None
+    return None if top is value else tree.call_of(top)
 
 
 def _uses(tree: Tree, binding: cst.Assign | cst.AnnAssign | cst.WithItem) -> list[cst.CSTNode]:
@@ -54,13 +53,10 @@ def _uses(tree: Tree, binding: cst.Assign | cst.AnnAssign | cst.WithItem) -> lis
         target = binding.asname.name if binding.asname else None
     else:
         target = binding.targets[0].target if isinstance(binding, cst.Assign) else binding.target
-    if isinstance(target, cst.Name):
-        loads = tree.loads(target.value)
-        return [use for use in loads if (found := tree.binding(use)) is not None and found.node is binding]
     if isinstance(target, cst.Attribute):
         same = [each for each in tree.attributes(target.attr.value) if tree.text(each) == tree.text(target)]
         return [each for each in same if each is not target]
-    return []
+    return [*tree.bound_uses(target, binding)]
 
 
 def answer(tree: Tree, call: cst.Call) -> cst.BaseExpression | None:

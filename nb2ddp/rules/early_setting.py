@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.environment import Setting, early_settings
+from nb2ddp.facts.environment import Setting
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Cut, Edit, Remove
@@ -15,7 +15,7 @@ from nb2ddp.syntax.tree import Tree
 
 def find(program: Program) -> Iterator[Finding]:
     tree, moved = program.tree, set[cst.CSTNode]()
-    for setting in early_settings(program):
+    for setting in program.early_settings:
         node = setting.node
         small = node if isinstance(node, cst.Assign) else program.alone(cst.ensure_type(node, cst.Call))
         edits: tuple[Edit, ...] = ()

@@ -188,12 +188,10 @@ def _is_only_told(tree: Tree, made: cst.BaseExpression) -> bool:
         if node in seen or _only_tells(tree, node):
             continue
         seen.add(node)
-        statement = next((above for above in tree.ancestors(node) if isinstance(above, cst.BaseSmallStatement)), None)
-        target = statement.targets[0].target if isinstance(statement, cst.Assign) else None
-        if not isinstance(target, cst.Name):
+        assign = tree.around(node, cst.Assign)
+        if assign is None or not isinstance(target := assign.targets[0].target, cst.Name):
             return False
-        uses = [use for use in tree.loads(target.value) if (found := tree.binding(use)) and found.node is statement]
-        pending += uses
+        pending += tree.bound_uses(target, assign)
     return True
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from nb2ddp.facts.environment import Setting, early_settings, uses_unsloth
+from nb2ddp.facts.environment import Setting, uses_unsloth
 from nb2ddp.facts.gpu import gpu
 from nb2ddp.facts.loading import ModelKind
 from nb2ddp.facts.micro_batch import what_more_samples_mean
@@ -63,7 +63,7 @@ def setup(program: Program, needs: frozenset[Part], options: Options) -> str:
         Part=Part,
         parts=needs | ({Part.MACHINES, Part.WAIT} if options.launch.machines > 1 else set()),
         seed=seed(program.tree),
-        settings=_settings(early_settings(program)),
+        settings=_settings(program.early_settings),
         uses_unsloth=with_unsloth,
         floors=floors(program) if with_unsloth else [],
         warns_of_unused=program.model_kind is not ModelKind.DENSE_TEXT,

@@ -9,11 +9,11 @@ import bisect
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import TypeVar, cast
+from typing import Final, TypeVar, cast
 
 import libcst as cst
 
-from nb2ddp.syntax.walk import SCOPES, Binding, Bindings, Walk
+from nb2ddp.syntax.walk import SCOPES, Binding, Bindings, Regions, Walk
 
 Node = TypeVar("Node", bound=cst.CSTNode)
 Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
@@ -28,6 +28,7 @@ _STATEMENTS |= {cst.FunctionDef, cst.ClassDef}
 _LABELS = {cst.Attribute: "attr", cst.Arg: "keyword", cst.AsName: "", cst.NameItem: ""}
 _LABELS |= dict.fromkeys((cst.Param, cst.FunctionDef, cst.ClassDef), "name")
 _IMPORTS = frozenset({cst.ImportAlias, cst.ImportFrom})
+_CONSTANTS: Final[dict[str, object]] = {"True": True, "False": False, "None": None}
 
 
 class Parents:
@@ -50,6 +51,9 @@ class Tree:
     Args:
         source: Python, IPython forms already masked.
 
+    Attributes:
+        star_imports: the modules of `from module import *`, whose names nobody knows.
+
     Raises:
         libcst.ParserSyntaxError: the source is not Python.
     """
@@ -66,7 +70,7 @@ class Tree:
         self._sorted_by_type: dict[type[cst.CSTNode], tuple[list[int], list[cst.CSTNode]]] = {}
         bindings = Bindings(walk)
         self._bindings = bindings.by_scope
-        self._star_imports = bindings.star_imports
+        self.star_imports = bindings.star_imports
         self._stores = bindings.stores
         self._found: dict[int, Binding | None] = {}  # asked for again and again; by `id`, as in `Walk`
         self._qualified: dict[int, str] = {}
@@ -166,27 +170,28 @@ class Tree:
         """The innermost function definition around a node."""
         return next((a for a in self.ancestors(node) if type(a) is cst.FunctionDef), None)
 
+    def owner(self, node: cst.CSTNode) -> Function | None:
+        """The innermost function or lambda around a node."""
+        return next((a for a in self.ancestors(node) if isinstance(a, (cst.FunctionDef, cst.Lambda))), None)
+
+    def around(self, node: cst.CSTNode, kind: type[Node]) -> Node | None:
+        """The innermost node of one class that a node stands in."""
+        return next((a for a in self.ancestors(node) if isinstance(a, kind)), None)
+
     def is_live(self, node: cst.CSTNode) -> bool:
         """False inside `if False:` and the like: code that never runs as the notebook stands."""
-        return not self._is_dead(self.start(node))
+        return self.start(node) not in self._dead
 
-    def _is_dead(self, offset: int) -> bool:
-        at = bisect.bisect_right(self._dead, (offset, len(self.source))) - 1
-        return at >= 0 and offset < self._dead[at][1]
+    def live(self, kind: type[Node]) -> list[Node]:
+        """Every live node of one class, in source order."""
+        return [node for node in self.of(kind) if self.is_live(node)]
 
     @cached_property
-    def _dead(self) -> list[tuple[int, int]]:
-        """The bodies that never run, the outermost of those inside one another."""
-        tests = [(node.test, node.body) for node in self.of(cst.If)]
-        tests += [(node.test, node.body) for node in self.of(cst.While)]
-        never = [
-            body for test, body in tests if isinstance(test, (cst.Name, cst.Integer)) and test.value in ("False", "0")
-        ]
-        found: list[tuple[int, int]] = []
-        for start, end in sorted(map(self.span, never)):
-            if not found or start >= found[-1][1]:
-                found.append((start, end))
-        return found
+    def _dead(self) -> Regions:
+        """The bodies that never run."""
+        nodes: list[cst.If | cst.While] = [*self.of(cst.If), *self.of(cst.While)]
+        never = (node.body for node in nodes if getattr(node.test, "value", None) in ("False", "0"))
+        return Regions(map(self.span, never))
 
     # -- functions ------------------------------------------------------------------------------------------
 
@@ -215,18 +220,16 @@ class Tree:
         """The live calls of a function by its name; none for a method, which its object's owner may call."""
         if isinstance(self.scope(function), cst.ClassDef):
             return []
-        return [call for use in self.uses(function) if (call := self.call_of(use)) is not None]
+        return self.callers(function)
 
     def call_of(self, node: cst.CSTNode) -> cst.Call | None:
         """The call that a name or an attribute is the function of."""
         parent = self.parents[node]
         return parent if isinstance(parent, cst.Call) and parent.func is node else None
 
-    def callers(self, function: cst.FunctionDef) -> Iterator[cst.Call]:
+    def callers(self, function: cst.FunctionDef) -> list[cst.Call]:
         """The live calls of a function, of a method by its name alone, and of a class for its `__init__`."""
-        for use in self.named(function):
-            if (call := self.call_of(use)) is not None:
-                yield call
+        return [call for use in self.named(function) if (call := self.call_of(use)) is not None]
 
     # -- names ----------------------------------------------------------------------------------------------
 
@@ -239,11 +242,23 @@ class Tree:
         """Every name bound anywhere in the source."""
         return frozenset(name for names in self._bindings.values() for name in names)
 
-    def binding(self, node: cst.Name) -> Binding | None:
-        """What a name stands for where it is used: the binding in effect, or None for a builtin or unknown."""
+    def binding(self, node: cst.CSTNode) -> Binding | None:
+        """What a name stands for where it is used: the binding in effect; None for a builtin, and for no name."""
+        if not isinstance(node, cst.Name):
+            return None
         if id(node) not in self._found:
             self._found[id(node)] = self.bound(node.value, node)
         return self._found[id(node)]
+
+    def definition(self, node: cst.CSTNode) -> cst.CSTNode | None:
+        """What binds a name, as it stands where it is used: a statement, a definition, a parameter; see `binding`."""
+        found = self.binding(node)
+        return None if found is None else found.node
+
+    def bound_uses(self, target: cst.CSTNode | None, node: cst.CSTNode) -> list[cst.Name]:
+        """The uses of a name that stand for what a statement binds it to; none where the target is no name."""
+        uses = self.loads(target.value) if isinstance(target, cst.Name) else []
+        return [use for use in uses if self.definition(use) is node]
 
     def bound(self, name: str, place: cst.CSTNode) -> Binding | None:
         """What a name would stand for at a node; see `binding`."""
@@ -253,11 +268,11 @@ class Tree:
             visible = own or not isinstance(scope, cst.ClassDef)
             found = self._bindings[scope].get(name, []) if visible else []
             for at in reversed(range(bisect.bisect_left(found, offset, key=lambda b: b.offset))):
-                if not live or not self._is_dead(found[at].offset):
+                if not live or found[at].offset not in self._dead:
                     return found[at]
             if not (own and scope is self.module):
                 for later in found:
-                    if not live or not self._is_dead(later.offset):
+                    if not live or later.offset not in self._dead:
                         return later  # a function's free name, bound by the time it is called
             if scope is self.module:
                 return None
@@ -286,7 +301,7 @@ class Tree:
             return ""
         binding = self.binding(node)
         if binding is None:
-            return f"{self._star_imports[0]}.{node.value}" if len(self._star_imports) == 1 else node.value
+            return f"{self.star_imports[0]}.{node.value}" if len(self.star_imports) == 1 else node.value
         if binding.imported is not None:
             return binding.imported
         if isinstance(binding.value, (cst.Name, cst.Attribute)) and depth:
@@ -317,17 +332,9 @@ class Tree:
     def literal(self, node: cst.BaseExpression) -> object:
         """The constant an expression stands for (a string, a number, True, False, None), or `...`."""
         node = self.value(node)
-        if isinstance(node, cst.SimpleString):
-            return node.evaluated_value
-        if isinstance(node, cst.ConcatenatedString):
-            return node.evaluated_value or ...
-        if isinstance(node, cst.Integer):
-            return node.evaluated_value
-        if isinstance(node, cst.Float):
-            return node.evaluated_value
-        if isinstance(node, cst.Name):
-            return {"True": True, "False": False, "None": None}.get(node.value, ...)
-        return ...
+        if isinstance(node, (cst.SimpleString, cst.ConcatenatedString, cst.Integer, cst.Float)):
+            return ... if node.evaluated_value is None else node.evaluated_value
+        return _CONSTANTS.get(node.value, ...) if isinstance(node, cst.Name) else ...
 
     def is_bound_for_later(self, statement: Statement) -> bool:
         """True for a statement that binds a name which is read outside it."""
@@ -368,11 +375,6 @@ class Tree:
     def is_certain(self, node: cst.CSTNode) -> bool:
         """True for what stands in no block and no function, and so runs once."""
         return self.parents[self.statement(node)] is self.module
-
-    @property
-    def has_star_import(self) -> bool:
-        """True where some names come from nobody knows where."""
-        return bool(self._star_imports)
 
     @property
     def names_read(self) -> list[str]:
@@ -428,6 +430,11 @@ def argument(call: cst.Call, name: str, position: int | None = None) -> cst.Arg 
         return None
     plain = call.args[: position + 1]
     return plain[-1] if all(a.keyword is None and not a.star for a in plain) else None
+
+
+def method(node: cst.CSTNode) -> str:
+    """The name of the method that a call is of: `run` of `app.run()`; empty for all else."""
+    return node.func.attr.value if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) else ""
 
 
 def small_statements(node: cst.CSTNode) -> Sequence[cst.BaseSmallStatement]:

@@ -7,8 +7,9 @@ the state that a node writes its text into, is private to LibCST (`libcst/_nodes
 
 from __future__ import annotations
 
+import bisect
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -110,6 +111,22 @@ class _Recorded:
         start = self._start if self._start_node is None else spans[id(self._start_node)][0]
         end = self._walk.offset if self._end_node is None else spans[id(self._end_node)][1]
         spans[id(self._node)] = start, end
+
+
+class Regions:
+    """Parts of a source by their offsets: of those inside one another the outermost."""
+
+    def __init__(self, spans: Iterable[Span]) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        for start, end in sorted(spans, key=lambda span: (span[0], -span[1])):
+            if not self._ends or start >= self._ends[-1]:
+                self._starts.append(start)
+                self._ends.append(end)
+
+    def __contains__(self, offset: int) -> bool:
+        at = bisect.bisect_right(self._starts, offset) - 1
+        return at >= 0 and offset < self._ends[at]
 
 
 @dataclass(frozen=True)

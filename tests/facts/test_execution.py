@@ -19,10 +19,11 @@ def table(code: str) -> str:
     made = program(code)
     rows = []
     for call in made.tree.of(__import__("libcst").Call):
-        step = made.execution.step(call)
+        phase, does, who = made.execution.phase(call), made.execution.does(call), made.execution.who(call)
         form = made.form(call)
         text = f"!{form.text}" if form is not None else f"{made.tree.text(call.func)}()"
-        words = [step.phase.name or "NEVER", step.does.name or "-", step.who.name, "JOINT" if step.joint else ""]
+        joint = "JOINT" if made.training.is_joint(call) else ""
+        words = [phase.name or "NEVER", does.name or "-", who.name, joint]
         rows.append(f"{text:<24} {' '.join(words)}".rstrip())
     return "\n".join(rows) + "\n"
 

@@ -10,7 +10,7 @@ import bisect
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import libcst as cst
@@ -19,6 +19,8 @@ from nb2ddp.syntax.tree import Statement, Tree, head, keyword, small_statements
 
 INDENT = "    "
 _LONG_STRING = re.compile(r'("""|\'\'\').*?\1', re.DOTALL)
+#: The indentation of a line that is not blank.
+_LINE = re.compile(r"^[ \t]*(?=\S)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -120,21 +122,26 @@ class Shape(Enum):
     GONE = "a removal"
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class Change:
     """Replace `source[start:end]` by `text`.
 
     Attributes:
-        order: of insertions at one place: what belongs to an inner statement comes before what follows an outer one.
         owner: the span of the statement or node that the change belongs to.
+        rank: of insertions at one place: what belongs to an inner statement comes before what follows an outer one.
     """
 
     start: int
     end: int
-    order: tuple[int, int]
     text: str
     owner: tuple[int, int]
-    shape: Shape = field(default=Shape.INLINE, compare=False)
+    shape: Shape = Shape.INLINE
+    rank: int = 0
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """What sorts changes; those of one place stay in the order in which they are made."""
+        return self.start, self.end, self.rank
 
 
 def resolve(tree: Tree, edits: Iterable[Edit], cells: Sequence[int] = ()) -> list[Change]:
@@ -148,52 +155,46 @@ def resolve(tree: Tree, edits: Iterable[Edit], cells: Sequence[int] = ()) -> lis
         cells: the offsets at which cells begin; no guard reaches from one into the next.
     """
     edits = list(dict.fromkeys(edits))
-    changes: list[Change] = []
-
-    def change(
-        start: int, end: int, text: str, owner: tuple[int, int], shape: Shape = Shape.INLINE, rank: int = 0
-    ) -> None:
-        changes.append(Change(start, end, (rank, len(changes)), text, owner, shape))
-
-    for edit in edits:
-        for made in _changes(tree, edit):
-            change(*made)
-    for made in (*_unpack(tree, edits), *_keywords(tree, edits)):
-        change(*made)
-    removals = [edit for edit in edits if isinstance(edit, Remove)]
-    for start, end, text in _remove(tree, removals, [c.start for c in changes if c.shape is not Shape.INLINE]):
-        change(start, end, text, (start, end), Shape.GONE)
-    gone = {_whole(tree, removal.statement) for removal in removals}
+    changes = [change for edit in edits for change in _changes(tree, edit)]
+    changes += [*_unpack(tree, edits), *_keywords(tree, edits)]
+    removals = {edit.statement: edit for edit in edits if isinstance(edit, Remove)}
+    gone = _gone(tree, removals.values())
+    changes += _remove(tree, removals.values(), gone, [c.start for c in changes if c.shape is not Shape.INLINE])
     guards = [edit for edit in edits if isinstance(edit, Guard)]
     guards = [guard for guard in guards if guard.first not in gone or guard.first is not guard.last]
     return _guarded(tree, _outermost(changes), _merged(tree, guards, cells))
 
 
-#: Start, end and text of a change, the span it belongs to, its shape and its rank.
-_Made = tuple[int, int, str, tuple[int, int], Shape, int]
-
-
-def _changes(tree: Tree, edit: Edit) -> Iterator[_Made]:
+def _changes(tree: Tree, edit: Edit) -> Iterator[Change]:
     """The changes of an edit that concerns nothing but its own place."""
     if isinstance(edit, Replace):
-        yield *tree.span(edit.node), edit.text, tree.span(edit.node), Shape.INLINE, 0
+        yield Change(*tree.span(edit.node), edit.text, tree.span(edit.node))
     elif isinstance(edit, Wrap):
         start, end = tree.span(edit.node)
-        yield start, start, edit.before, (start, end), Shape.INLINE, 0
-        yield end, end, edit.after, (start, end), Shape.INLINE, 0
+        yield Change(start, start, edit.before, (start, end))
+        yield Change(end, end, edit.after, (start, end))
     elif isinstance(edit, InsertBefore):
         start, indent = _line_of(tree, edit.statement)
-        yield start, start, _block(edit.text, indent), tree.span(edit.statement), Shape.ABOVE, 0
+        yield Change(start, start, _block(edit.text, indent), tree.span(edit.statement), Shape.ABOVE)
     elif isinstance(edit, InsertAfter):
-        _, indent = _line_of(tree, edit.statement)
-        end = tree.line_end(_code_end(tree, edit.statement))
-        text = "\n" + _block(edit.text, indent)[:-1]
-        yield end, end, text, tree.span(edit.statement), Shape.BELOW, _rank(tree, edit.statement)
+        yield _below(tree, edit.statement, edit.text)
     elif isinstance(edit, Cut) and edit.start < edit.end:
-        yield edit.start, edit.end, "", (edit.start, edit.end), Shape.GONE, 0
+        yield _removal(edit.start, edit.end)
 
 
-def _unpack(tree: Tree, edits: list[Edit]) -> Iterator[_Made]:
+def _below(tree: Tree, statement: Statement, text: str) -> Change:
+    """Lines below a statement, at its indentation; at one place those below an inner statement come first."""
+    end, depth = tree.line_end(_code_end(tree, statement)), sum(1 for _ in tree.ancestors(statement))
+    lines = "\n" + _block(text, _line_of(tree, statement)[1])[:-1]
+    return Change(end, end, lines, tree.span(statement), Shape.BELOW, rank=1000 - depth)
+
+
+def _removal(start: int, end: int, kept: str = "") -> Change:
+    """Take text out; what is kept of it belongs to nothing else."""
+    return Change(start, end, kept, (start, end), Shape.GONE)
+
+
+def _unpack(tree: Tree, edits: list[Edit]) -> Iterator[Change]:
     """The changes that add to what calls unpack."""
     unpacked: dict[cst.Arg, list[SetUnpacked]] = defaultdict(list)
     for edit in edits:
@@ -205,25 +206,26 @@ def _unpack(tree: Tree, edits: list[Edit]) -> Iterator[_Made]:
         if isinstance(argument.value, cst.Dict) and argument.value.elements:
             end = tree.span(argument.value.elements[-1])[1]
         else:
-            yield start, start, "{**", tree.span(argument), Shape.INLINE, 0
+            yield Change(start, start, "{**", tree.span(argument))
             items += "}"
-        yield end, end, items, tree.span(argument), Shape.INLINE, 0
+        yield Change(end, end, items, tree.span(argument))
 
 
-def _keywords(tree: Tree, edits: list[Edit]) -> Iterator[_Made]:
+def _keywords(tree: Tree, edits: list[Edit]) -> Iterator[Change]:
     """The changes that pass keywords to calls, the first that is asked for under each name."""
     keywords: dict[cst.Call, dict[str, SetKeyword]] = defaultdict(dict)
     for edit in edits:
         if isinstance(edit, SetKeyword):
             keywords[edit.call].setdefault(edit.name, edit)
     for call, sets in keywords.items():
-        for start, end, text in _set_keywords(tree, call, list(sets.values())):
-            yield start, end, text, tree.span(call), Shape.INLINE, 0
-
-
-def _rank(tree: Tree, statement: cst.CSTNode) -> int:
-    """Where text below a statement goes among texts at the same place: below an inner statement first."""
-    return 1000 - sum(1 for _ in tree.ancestors(statement))
+        new = []
+        for item in sets.values():
+            if (passed := keyword(call, item.name)) is not None:
+                yield Change(*tree.span(passed.value), item.value, tree.span(call))
+            else:
+                new.append(item)
+        for at, text in _added(tree, call, new) if new else ():
+            yield Change(at, at, text, tree.span(call))
 
 
 def apply(source: str, changes: Sequence[Change], start: int = 0, end: int | None = None) -> str:
@@ -245,67 +247,42 @@ def _line_of(tree: Tree, statement: cst.CSTNode) -> tuple[int, str]:
     return start, line[: len(line) - len(line.lstrip())]
 
 
-def _code_end(tree: Tree, statement: cst.CSTNode) -> int:
+def _code_end(tree: Tree, node: cst.CSTNode) -> int:
     """The end of a statement's last piece of code, without comments that trail its block."""
-    body = getattr(statement, "body", None)
-    if isinstance(statement, cst.BaseCompoundStatement):
-        for part in ("finalbody", "orelse"):
-            if getattr(statement, part, None) is not None:
-                return _code_end(tree, getattr(statement, part))
-        handlers = getattr(statement, "handlers", ())
-        if handlers:
-            return _code_end(tree, handlers[-1])
-        if isinstance(statement, cst.Match):
-            return _code_end(tree, statement.cases[-1])
-        return _code_end(tree, statement.body)
-    if isinstance(statement, (cst.Else, cst.Finally, cst.ExceptHandler, cst.ExceptStarHandler, cst.MatchCase)):
-        return _code_end(tree, statement.body)
-    if isinstance(statement, cst.IndentedBlock) and body:
-        return _code_end(tree, statement.body[-1])
-    return tree.span(statement)[1]
+    if not isinstance(node, (cst.SimpleStatementLine, cst.SimpleStatementSuite)):
+        for name in ("finalbody", "orelse", "handlers", "cases", "body"):
+            if last := getattr(node, name, None):
+                return _code_end(tree, last if isinstance(last, cst.CSTNode) else last[-1])
+    return tree.span(node)[1]
 
 
 def _block(text: str, indent: str) -> str:
     return "".join(f"{indent}{line}".rstrip() + "\n" for line in text.split("\n"))
 
 
-def _set_keywords(tree: Tree, call: cst.Call, sets: list[SetKeyword]) -> Iterator[tuple[int, int, str]]:
-    new = []
-    for item in sets:
-        passed = keyword(call, item.name)
-        if passed is not None:
-            yield *tree.span(passed.value), item.value
-        else:
-            new.append(item)
-    if not new:
-        return
+def _added(tree: Tree, call: cst.Call, new: list[SetKeyword]) -> Iterator[tuple[int, str]]:
+    """Where what text passes new keywords, in the style of the arguments that are there."""
     named = [a for a in call.args if a.keyword is not None]
     equal = " = " if named and tree.source[tree.span(named[-1].keyword)[1]] == " " else "="  # type: ignore[arg-type]
     width = _table_width(tree, named) if equal != "=" else 0
     written = [f"{item.name:<{width}}{equal}{item.value}" for item in new]
     if not call.args:
-        at = tree.span(call)[1] - 1
-        yield at, at, ", ".join(written)
+        yield tree.span(call)[1] - 1, ", ".join(written)
         return
     last = call.args[-1]
     start, end = tree.span(last)
-    comma = tree.span(last.comma)[1] if isinstance(last.comma, cst.Comma) else None
+    after = tree.span(last.comma)[1] if isinstance(last.comma, cst.Comma) else end
+    has_comma = after > end
     lead = tree.source[tree.line_start(start) : start]
-    after = end if comma is None else comma
-    rest = tree.source[after : tree.line_end(after)].strip()
     if lead.strip():  # the last argument shares its line with others
-        yield after, after, (" " if comma else ", ") + ", ".join(written) + ("," if comma else "")
+        yield after, (" " if has_comma else ", ") + ", ".join(written) + ("," if has_comma else "")
         return
+    rest = tree.source[after : tree.line_end(after)].rstrip()
     below = "".join(f"\n{lead}{text}," for text in written)
-    if rest and not rest.startswith("#"):  # the closing bracket follows on the same line
-        yield after, after, ("" if comma else ",") + (below if comma else below[:-1])
-        return
-    if comma is None:
-        yield end, end, ","
-    at = tree.line_end(after)
-    while at > after and tree.source[at - 1] in " \t":
-        at -= 1
-    yield at, at, below if comma else below[:-1]
+    if not has_comma:
+        yield end, ","
+    # below the line, with its comment; above a closing bracket that follows on the same line
+    yield after + (len(rest) if rest.lstrip().startswith("#") else 0), below if has_comma else below[:-1]
 
 
 def _table_width(tree: Tree, named: list[cst.Arg]) -> int:
@@ -320,47 +297,58 @@ def _table_width(tree: Tree, named: list[cst.Arg]) -> int:
     return columns.pop() if len(columns) == 1 and len(widths) > 1 else 0
 
 
-def _remove(tree: Tree, removals: list[Remove], added: list[int]) -> Iterator[tuple[int, int, str]]:
+def _gone(tree: Tree, removals: Iterable[Remove]) -> dict[cst.CSTNode, Remove]:
+    """The whole lines and blocks that go, each with a removal of it or of its last part."""
+    gone: dict[cst.CSTNode, Remove] = {}
+    parts: dict[cst.CSTNode, list[Remove]] = defaultdict(list)
+    for removal in removals:
+        if isinstance(removal.statement, cst.BaseSmallStatement):
+            parts[tree.parents[removal.statement]].append(removal)
+        else:
+            gone[removal.statement] = removal
+    return gone | {line: found[0] for line, found in parts.items() if len(found) == len(small_statements(line))}
+
+
+def _remove(
+    tree: Tree, removals: Iterable[Remove], gone: dict[cst.CSTNode, Remove], added: list[int]
+) -> Iterator[Change]:
     """Removals line by line; a suite that loses all its statements keeps a `pass`, but an `else` goes with them.
 
     It stays where other edits add text to it, at some offsets.
     """
-    removals = list({removal.statement: removal for removal in removals}.values())  # rules may ask for the same
-    gone = {_whole(tree, r.statement): r for r in removals}
-    partly: dict[cst.CSTNode, list[Remove]] = defaultdict(list)
-    for removal in removals:
-        owner = tree.parents[removal.statement]
-        if isinstance(removal.statement, cst.BaseSmallStatement):
-            partly[owner].append(removal)
-    for owner, group in partly.items():
-        if len(group) == len(small_statements(owner)):
-            gone[owner] = group[0]
-        elif owner in gone:
-            del gone[owner]
-    for owner, group in partly.items():
-        if owner not in gone:
-            yield from _remove_small(tree, owner, group)
+    parts = [r.statement for r in removals if tree.parents[r.statement] not in gone]
+    for part in parts:
+        if isinstance(part, cst.BaseSmallStatement):
+            yield _removal(*_part(tree, part, parts))
     branches = _empty_branches(tree, {node for node, each in gone.items() if not _comment(tree, node, each)}, added)
     for start, end in branches:
-        yield start, end, ""
+        yield _removal(start, end)
     for statement, removal in gone.items():
         suite = tree.parents.get(statement)
         if any(start <= tree.start(statement) < end for start, end in branches):
             continue
         if isinstance(statement, cst.SimpleStatementSuite):
-            yield *tree.span(statement), "pass"
+            yield _removal(*tree.span(statement), "pass")
             continue
-        emptied = isinstance(suite, cst.IndentedBlock) and all(s in gone for s in suite.body)
         start, indent = _line_of(tree, statement)
         end = tree.line_end(_code_end(tree, statement))
         comment = _comment(tree, statement, removal)
         kept = f"{indent}{comment}\n" if comment else ""
-        if emptied and suite.body[0] is statement:  # type: ignore[union-attr]
-            yield start, end, f"{kept}{indent}pass"
+        if isinstance(suite, cst.IndentedBlock) and suite.body[0] is statement and all(s in gone for s in suite.body):
+            yield _removal(start, end, f"{kept}{indent}pass")
             continue
         if not kept:
             end = _blank_run(tree, start, end)
-        yield start, min(end + 1, len(tree.source)), kept
+        yield _removal(start, min(end + 1, len(tree.source)), kept)
+
+
+def _part(tree: Tree, part: cst.BaseSmallStatement, parts: Sequence[cst.CSTNode]) -> tuple[int, int]:
+    """Where one of the statements of `a; b; c` stands with the semicolon that goes with it, when some of them go."""
+    line = small_statements(tree.parents[part])
+    start, end = tree.span(part)
+    if part is not line[-1]:
+        return start, tree.start(line[line.index(part) + 1])
+    return max(tree.span(each)[1] for each in line if each not in parts), end
 
 
 def _comment(tree: Tree, statement: cst.CSTNode, removal: Remove) -> str:
@@ -381,24 +369,6 @@ def _empty_branches(tree: Tree, gone: set[cst.CSTNode], added: list[int]) -> lis
     return found
 
 
-def _whole(tree: Tree, statement: cst.CSTNode) -> cst.CSTNode:
-    return tree.parents[statement] if isinstance(statement, cst.BaseSmallStatement) else statement
-
-
-def _remove_small(tree: Tree, owner: cst.CSTNode, group: list[Remove]) -> Iterator[tuple[int, int, str]]:
-    """Take some of the statements of `a; b; c` out."""
-    statements = small_statements(owner)
-    for removal in group:
-        index = list(statements).index(removal.statement)  # type: ignore[arg-type]
-        start, end = tree.span(statements[index])
-        if index + 1 < len(statements):
-            end = tree.start(statements[index + 1])
-        else:
-            kept = [s for s in statements if s not in [r.statement for r in group]]
-            start = tree.span(kept[-1])[1]
-        yield start, end, ""
-
-
 def _blank_run(tree: Tree, start: int, end: int) -> int:
     """Extend a removed line over the blank line below it where one stands above it too."""
     source = tree.source
@@ -411,12 +381,12 @@ def _outermost(changes: list[Change]) -> list[Change]:
     """Drop changes that lie inside the text another one replaces."""
     kept: list[Change] = []
     widest: Change | None = None  # of those that replace text, the one that reaches furthest
-    for change in sorted(changes, key=lambda c: (c.start, -c.end, c.order)):
+    for change in sorted(changes, key=lambda c: (c.start, -c.end, c.rank)):
         if widest is None or not _covers(widest, change):
             kept.append(change)
             if change.end > change.start and (widest is None or change.end > widest.end):
                 widest = change
-    return sorted(kept)
+    return sorted(kept, key=lambda change: change.place)
 
 
 def _covers(outer: Change, inner: Change) -> bool:
@@ -451,27 +421,24 @@ def _guarded(tree: Tree, changes: list[Change], guards: list[Guard]) -> list[Cha
     """Add the guards, inner ones first: a header above, deeper lines, a line below."""
     spans = (tree.span(node) for kind in (cst.SimpleString, cst.FormattedString) for node in tree.of(kind))
     strings = sorted((start, end) for start, end in spans if "\n" in tree.source[start:end])
-    for number, guard in enumerate(sorted(guards, key=lambda g: tree.span(g.last)[1] - tree.start(g.first))):
+    for guard in sorted(guards, key=lambda g: tree.span(g.last)[1] - tree.start(g.first)):
         start, indent = _line_of(tree, guard.first)
         end = tree.line_end(_code_end(tree, guard.last))
         low, high = (bisect.bisect_left(changes, at, key=lambda c: c.start) for at in (start, end + 1))
         inside = [span for span in strings if start <= span[0] <= end]
-        order = len(changes) + 3 * number  # the header stands below what is inserted above the first statement
-        made = _deeper_lines(tree, guard, (start, end), changes[low:high], inside, order)
-        made.append(Change(start, start, (0, order), f"{indent}{guard.header}:\n", (start, end), Shape.HEADER))
+        header = Change(start, start, f"{indent}{guard.header}:\n", (start, end), Shape.HEADER)
+        made = _deeper_lines(tree, guard, header, changes[low:high], inside)
         if guard.after:
-            text = "\n" + _block(guard.after, indent)[:-1]
-            rank = (_rank(tree, guard.last), order + 2)
-            made.append(Change(end, end, rank, text, tree.span(guard.last), Shape.BELOW))
-        changes[low:high] = sorted(made)
+            made.append(_below(tree, guard.last, guard.after))
+        changes[low:high] = sorted(made, key=lambda change: change.place)
     return changes
 
 
 def _deeper_lines(
-    tree: Tree, guard: Guard, place: tuple[int, int], changes: list[Change], strings: list[tuple[int, int]], order: int
+    tree: Tree, guard: Guard, header: Change, changes: list[Change], strings: list[tuple[int, int]]
 ) -> list[Change]:
-    """The changes of a guard's lines, indented with them, and one more for each line that is the notebook's own."""
-    start, end = place
+    """The changes of a guard's lines, indented with them, its header, and one for each line of the notebook's own."""
+    start, end = header.owner
     first, last = tree.start(head(guard.first)), tree.span(guard.last)[1]
     tabs = [at.start() for at in re.compile(r"(?m)^\t").finditer(tree.source, start, end)]
     step = "\t" if any(not any(a < at < b for a, b in strings) for at in tabs) else INDENT
@@ -483,6 +450,7 @@ def _deeper_lines(
         else change
         for change in changes
     ]
+    made.append(header)  # below what is inserted above the first statement
     gone = [(c.start, c.end) for c in changes if c.shape is Shape.GONE]
     replaced = [(c.start, c.end) for c in changes if c.end > c.start]
     line = start
@@ -491,24 +459,18 @@ def _deeper_lines(
         hidden = any(a < line < b for a, b in [*strings, *replaced]) or any(a <= line < b for a, b in gone)
         if text.strip() and not hidden:
             at = line + len(text) - len(text.lstrip())
-            made.append(Change(at, at, (0, order + 1), step, (line, line)))
+            made.append(Change(at, at, step, (line, line)))
         line = tree.line_end(line) + 1
     return made
 
 
 def _deeper(change: Change, step: str) -> Change:
     """Indent the lines that a change adds, except inside long strings."""
-    whole_lines = change.shape in (Shape.ABOVE, Shape.HEADER) or (change.shape is Shape.GONE and change.text)
-    text, end = (change.text.removesuffix("\n"), change.text[-1:] == "\n") if whole_lines else (change.text, False)
-    starts = re.compile(r"((?:\A|\n)[ \t]*)(?=\S)" if whole_lines else r"(\n[ \t]*)(?=\S)")
-    parts, at = [], 0
-    for string in _LONG_STRING.finditer(text):
-        parts += [_indented(text[at : string.start()], starts, at, step), string[0]]
-        at = string.end()
-    parts += [_indented(text[at:], starts, at, step), "\n" if end else ""]
-    return replace(change, text="".join(parts))
+    is_whole = change.shape in (Shape.ABOVE, Shape.HEADER) or (change.shape is Shape.GONE and change.text != "")
+    strings = [string.span() for string in _LONG_STRING.finditer(change.text)]
 
+    def indented(line: re.Match[str]) -> str:
+        is_code = (is_whole or line.start()) and not any(a < line.start() < b for a, b in strings)
+        return line[0] + step if is_code else line[0]
 
-def _indented(text: str, starts: re.Pattern[str], at: int, step: str) -> str:
-    """Put one more level behind the indentation of each line that begins in a piece of new code."""
-    return starts.sub(lambda m: m[1] + step if m[1].startswith("\n") or not at else m[1], text)
+    return replace(change, text=_LINE.sub(indented, change.text))

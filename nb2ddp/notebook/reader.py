@@ -83,7 +83,7 @@ class Places:
 
     @cached_property
     def _lines(self) -> list[list[int]]:
-        return file_lines(self._text)
+        return file_lines(self._text, [cell.source for cell in self._notebook.cells])
 
     def of(self, location: Location) -> tuple[int | None, int | None]:
         """The line of the file, and the column where the file's lines are the notebook's own; None if unknown."""

@@ -31,22 +31,22 @@ class TestFileLine:
         cells = [code(s.splitlines(keepends=True) if as_list else s) for s in sources]
         content = json.dumps(document(*cells, metadata={"cells": [{"source": "no"}]}), indent=indent)
         lines = content.split("\n")
-        for source, found in zip(sources, file_lines(content), strict=True):
+        for source, found in zip(sources, file_lines(content, sources), strict=True):
             assert len(found) == source.count("\n") + 1
             for wanted, number in zip(source.split("\n"), found, strict=True):
                 assert json.dumps(wanted)[1:-1] in lines[number - 1]
         if as_list and indent:
-            starts = [number for found in file_lines(content) for number in found[:-1]]
+            starts = [number for found in file_lines(content, sources) for number in found[:-1]]
             assert len(set(starts)) == len(starts), "each line of code has a line of the file"
 
     def test_of_an_old_notebook(self) -> None:
         old = {"worksheets": [{"cells": [{"cell_type": "code", "input": ["a\n", "b"]}]}], "nbformat": 3}
-        assert file_lines(json.dumps(old, indent=1)) == [[8, 9]]
+        assert file_lines(json.dumps(old, indent=1), ["a\nb"]) == [[8, 9]]
 
     def test_of_carriage_returns(self) -> None:
         content = json.dumps(document(code(["a\r\n", "b\r", "c"])), indent=1)
         first = content.split("\n").index('    "a\\r\\n",') + 1
-        assert file_lines(content) == [[first, first + 1, first + 2]]
+        assert file_lines(content, ["a\nb\nc"]) == [[first, first + 1, first + 2]]
 
 
 class TestJson:

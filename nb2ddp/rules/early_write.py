@@ -10,6 +10,7 @@ import libcst as cst
 from nb2ddp.facts.effects import SAID, Does
 from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.program import Program
+from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.arguments import passed
 from nb2ddp.syntax.edits import Edit, Replace
@@ -24,6 +25,10 @@ _STARTED = (
     " `if {} == 0:`, or start it before the job"
 )
 _ONCE = ", which all processes would do at once; in the script one does it, and the others wait"
+_OF_ITS_OWN = (
+    ", and each process has completions of its own; in the script each machine's first process writes its own alone:"
+    " put {} into the file's name and let every process write, to keep all"
+)
 _IN_TURN = " into a cache that has no lock; in the script one process of each machine does, then the others read it"
 _SCRATCH = "{}(...): all processes use one scratch file, and overwrite each other's"
 #: A text in quotes: what is before its file's ending, and that.
@@ -43,9 +48,11 @@ def find(program: Program) -> Iterator[Finding]:
             if (function, scratch) not in scratch_in:
                 scratch_in.add((function, scratch))
                 yield from _apart(program, call, scratch)
+        elif made.edits and function in program.rewards.functions:
+            message = f"{tree.text(call.func)}(...) {said}{_OF_ITS_OWN.format(program.name('local_rank'))}"
+            yield Finding(call, message, made.edits, severity=Severity.WARNING)
         elif made.edits:
-            message = f"{tree.text(call.func)}(...) {said}{_ONCE}"
-            yield Finding(call, message, made.edits)
+            yield Finding(call, f"{tree.text(call.func)}(...) {said}{_ONCE}", made.edits)
         elif not made.stays:
             starts = tree.qualified(call.func) == "subprocess.Popen"
             message = _STARTED.format(program.name("local_rank")) if starts else f"{said} {_NEEDED}"
@@ -641,6 +648,25 @@ into "answer.py"
     with open("answer.py", "w") as f:
         f.write(completions[0])
     return [subprocess.run(["python", "answer.py"]).returncode]
+trainer = GRPOTrainer(reward_funcs=[reward])
+trainer.train()
+""",
+        ),
+        Example(
+            """\
+def reward(completions, **kwargs):
+    with open("rewards.csv", "a") as f:
+        f.write(completions[0])
+    return [len(completion) for completion in completions]
+trainer = GRPOTrainer(reward_funcs=[reward])
+trainer.train()
+""",
+            """\
+def reward(completions, **kwargs):
+    if local_rank == 0:
+        with open("rewards.csv", "a") as f:
+            f.write(completions[0])
+    return [len(completion) for completion in completions]
 trainer = GRPOTrainer(reward_funcs=[reward])
 trainer.train()
 """,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import libcst as cst
@@ -9,7 +10,9 @@ import libcst as cst
 from nb2ddp.facts.placement import suppresses
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.tree import Tree
 
+_EXIT = re.compile(r"(sys\.|os\._)?exit|quit")
 _MESSAGE = (
     "where this fails on one process, the others wait for it until the job times out: let the exception end the script"
 )
@@ -26,9 +29,17 @@ def find(program: Program) -> Iterator[Finding]:
 
 
 def _swallows(program: Program, statement: cst.Try, call: cst.CSTNode) -> bool:
-    """True for a `try` around a call with a handler that raises nothing."""
+    """True for a `try` around a call with a handler after which the script goes on."""
     inside = any(above is statement.body for above in program.tree.ancestors(call))
-    return inside and any(not program.tree.within(handler, cst.Raise) for handler in statement.handlers)
+    return inside and not all(_ends(program.tree, handler) for handler in statement.handlers)
+
+
+def _ends(tree: Tree, handler: cst.ExceptHandler) -> bool:
+    """True for a handler that raises, or ends the process with a code by which the launcher ends the others."""
+    if tree.within(handler, cst.Raise):
+        return True
+    exits = [call for call in tree.within(handler, cst.Call) if _EXIT.fullmatch(tree.qualified(call.func))]
+    return any(call.args and tree.literal(call.args[0].value) not in (0, None) for call in exits)
 
 
 RULE = Rule(
@@ -46,5 +57,9 @@ RULE = Rule(
             "except KeyboardInterrupt:\n    pass\n",
         ),
         Example("try:\n    trainer.train()\nexcept Exception:\n    print('failed')\n    raise\n"),
+        Example(
+            "import sys\ntry:\n    trainer.train()\nexcept KeyboardInterrupt:\n    sys.exit(1)\n"
+            "except RuntimeError as error:\n    sys.exit(f'failed: {error}')\n"
+        ),
     ),
 )

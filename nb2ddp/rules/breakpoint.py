@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.facts.program import Program
-from nb2ddp.rules.rule import Example, Finding, Rule
-from nb2ddp.syntax.edits import Remove, Replace
+from nb2ddp.rules.rule import Example, Finding, Rule, left_out
 
 _STOPPING = re.compile(r"breakpoint|(pdb|ipdb|pudb)\.(set_trace|post_mortem|pm)|code\.interact")
 
@@ -17,13 +16,8 @@ _STOPPING = re.compile(r"breakpoint|(pdb|ipdb|pudb)\.(set_trace|post_mortem|pm)|
 def find(program: Program) -> Iterator[Finding]:
     for call in program.tree.of(cst.Call):
         if _STOPPING.fullmatch(program.tree.qualified(call.func)):
-            statement = program.alone(call)
-            edit = Remove(statement) if statement is not None else Replace(call, "None")
-            yield Finding(
-                call,
-                f"{program.tree.text(call.func)}() would wait for a person; the script leaves it out",
-                edits=(edit,),
-            )
+            said = f"{program.tree.text(call.func)}() would wait for a person; the script leaves it out"
+            yield Finding(call, said, (left_out(program, call),))
 
 
 RULE = Rule(

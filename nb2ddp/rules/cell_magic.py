@@ -11,45 +11,32 @@ from nb2ddp.notebook.magics import PYTHON_CELL_MAGICS, Kind, Syntax
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Remove, Replace
-from nb2ddp.syntax.tree import small_statements
 
 
 def find(program: Program) -> Iterator[Finding]:
     for call, form in program.forms_of(Kind.CELL_MAGIC):
         statement = program.alone(call)
         if form.body is None and form.name in PYTHON_CELL_MAGICS and statement is not None:
-            assert len(small_statements(program.tree.parents[statement])) == 1
-            yield Finding(call, _said(form), edits=(Remove(statement, comment=form.comment),))
+            said = f"%%{form.name} works in a notebook only; the script keeps the code below it"
+            yield Finding(call, said, (Remove(statement, comment=form.comment),))
             yield from _captured(program, form)
-
-
-def _said(form: Syntax) -> str:
-    return f"%%{form.name} works in a notebook only; the script keeps the code below it"
-
-
-def _caught(name: str) -> str:
-    return f"{name} holds what %%capture caught; a script prints that at once, so there is nothing to show here"
 
 
 def _captured(program: Program, form: Syntax) -> Iterator[Finding]:
     """Uses of the name that `%%capture name` binds: a script captures nothing."""
     tree = program.tree
-    words = [word for word in form.text.split("#")[0].split() if word.isidentifier()]
-    if form.name != "capture" or not words:
+    names = [word for word in form.text.split("#")[0].split() if word.isidentifier()]
+    if form.name != "capture" or not names:
         return
-    for use in tree.loads(words[0]):
-        shown = tree.parents[use]
-        called = tree.parents[shown] if isinstance(shown, cst.Attribute) else None
-        statement = program.alone(called) if isinstance(called, cst.Call) else None
+    said = f"{names[0]} holds what %%capture caught; a script prints that at once, so there is nothing to show here"
+    for use in tree.loads(names[0]):
+        part = tree.parents[use]
+        shown = tree.call_of(part)
+        statement = program.alone(shown) if shown is not None else None
         if statement is not None:
-            yield Finding(use, _caught(words[0]), (Remove(statement),))
-        elif isinstance(shown, cst.Attribute):
-            yield Finding(
-                use,
-                _caught(words[0]),
-                (Replace(shown, '""'),),
-                severity=Severity.WARNING,
-            )
+            yield Finding(use, said, (Remove(statement),))
+        elif isinstance(part, cst.Attribute):
+            yield Finding(use, said, (Replace(part, '""'),), severity=Severity.WARNING)
 
 
 RULE = Rule(

@@ -40,32 +40,21 @@ def find(program: Program) -> Iterator[Finding]:
         statement = program.alone(call)
         if form.body is None or statement is None or program.installs.is_install(call):
             continue
+        commented = Replace(statement, "\n".join(f"# {line}".rstrip() for line in form.body.split("\n")))
         code = _code(program, call, form)
         if form.name in _DRAWN:
             said = f"%%{form.name} draws in a notebook; the script leaves it out"
-            yield Finding(call, said, edits=(Remove(statement),))
-            continue
-        if form.name in _TEXT or (form.name == "script" and _OFF.match(form.text)):
-            said = f"%%{form} runs no code; the script keeps it as a comment"
-            yield Finding(call, said, edits=(Replace(statement, _commented(form)),))
-            continue
-        if code is None:
-            yield Finding(
-                call,
-                f"%%{form} works in a notebook only, so the script does not run this cell: write what it does in"
-                " Python",
-                edits=(Replace(statement, _commented(form)),),
-                todo=True,
-            )
-            continue
-        if form.name in _PROGRAMS and any(is_install(line.strip()) for line in (form.body or "").split("\n")):
-            yield Finding(call, _INSTALLS_TOO, todo=True)
-        said = f"%%{form.name} works in a notebook only; the script does the same in Python"
-        yield Finding(call, said, (Replace(statement, code), *program.placement.once(statement)))
-
-
-def _commented(form: Syntax) -> str:
-    return "\n".join(f"# {line}".rstrip() for line in (form.body or "").split("\n"))
+            yield Finding(call, said, (Remove(statement),))
+        elif form.name in _TEXT or (form.name == "script" and _OFF.match(form.text)):
+            yield Finding(call, f"%%{form} runs no code; the script keeps it as a comment", (commented,))
+        elif code is None:
+            said = "works in a notebook only, so the script does not run this cell: write what it does in Python"
+            yield Finding(call, f"%%{form} {said}", (commented,), todo=True)
+        else:
+            if form.name in _PROGRAMS and any(is_install(line.strip()) for line in form.body.split("\n")):
+                yield Finding(call, _INSTALLS_TOO, todo=True)
+            said = f"%%{form.name} works in a notebook only; the script does the same in Python"
+            yield Finding(call, said, (Replace(statement, code), *program.placement.once(statement)))
 
 
 def _code(program: Program, call: cst.Call, form: Syntax) -> str | None:

@@ -21,19 +21,12 @@ def find(program: Program) -> Iterator[Finding]:
         if pair is None:
             shown = f'os.environ["{form.text}"]' if form.text else "dict(os.environ)"
             edit = Replace(call, shown) if statement is None else Remove(statement, comment=form.comment)
-            yield Finding(
-                call,
-                f"%{form.name} {form.text}".rstrip() + " only shows the environment; the script leaves it out",
-                edits=(edit,),
-            )
+            yield Finding(call, f"%{form} only shows the environment; the script leaves it out", (edit,))
             continue
         name, value, comment = pair
         code = f'os.environ["{name}"] = {parse(value, program.tree.bound_at(call)).expression}'
-        yield Finding(
-            call,
-            f"%{form.name} works in a notebook only; the script sets the variable in Python",
-            edits=(Replace(call, f"{code}  {comment}".rstrip()),),
-        )
+        said = f"%{form.name} works in a notebook only; the script sets the variable in Python"
+        yield Finding(call, said, (Replace(call, f"{code}  {comment}".rstrip()),))
 
 
 RULE = Rule(

@@ -6,24 +6,17 @@ from collections.abc import Iterator
 
 from nb2ddp.facts.program import Program
 from nb2ddp.notebook.magics import Kind
-from nb2ddp.rules.rule import Example, Finding, Rule
-from nb2ddp.syntax.edits import Remove, Replace
+from nb2ddp.rules.rule import Example, Finding, Rule, left_out
 
 
 def find(program: Program) -> Iterator[Finding]:
     for call, form in program.forms_of(Kind.HELP, Kind.AUTOCALL):
-        statement = program.alone(call)
-        edit = Remove(statement, comment=form.comment) if statement is not None else Replace(call, "None")
+        edits = (left_out(program, call, form.comment),)
         if form.kind is Kind.HELP:
-            yield Finding(call, f"{form.text}? shows help; the script leaves it out", edits=(edit,))
+            yield Finding(call, f"{form.text}? shows help; the script leaves it out", edits)
         else:
-            yield Finding(
-                call,
-                f"{form.name}{form.text} is IPython's automatic call, which the script leaves out: write it as a"
-                " Python call",
-                edits=(edit,),
-                todo=True,
-            )
+            said = "is IPython's automatic call, which the script leaves out: write it as a Python call"
+            yield Finding(call, f"{form.name}{form.text} {said}", edits, todo=True)
 
 
 RULE = Rule(

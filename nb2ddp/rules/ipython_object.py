@@ -10,7 +10,11 @@ from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Remove, Replace
+from nb2ddp.syntax.tree import method
 
+_NAMES = ("get_ipython", "IPython.get_ipython", "IPython.core.getipython.get_ipython")
+#: Its methods that run a command.
+_SHELL = ("system", "system_raw", "system_piped", "getoutput")
 _RUN = "get_ipython() works in a notebook only; the script runs the command with subprocess"
 
 
@@ -18,33 +22,19 @@ def find(program: Program) -> Iterator[Finding]:
     tree = program.tree
     for call in tree.of(cst.Call):
         name = tree.qualified(call.func)
-        if name not in ("get_ipython", "IPython.get_ipython", "IPython.core.getipython.get_ipython") or call.args:
-            continue
-        if program.installs.covers(call):
+        if name not in _NAMES or call.args or program.installs.covers(call):
             continue
         used = tree.parents[call]
-        outer = tree.parents[used] if isinstance(used, cst.Attribute) else None
-        if isinstance(outer, cst.Call) and isinstance(used, cst.Attribute):
-            if used.attr.value in ("system", "system_raw", "system_piped", "getoutput") and len(outer.args) == 1:
-                yield _run(program, outer, tree.text(outer.args[0].value))
-                continue
-            statement = program.alone(outer)
-            if statement is not None:
-                yield Finding(
-                    call,
-                    f"get_ipython().{used.attr.value}(...) steers a notebook; the script leaves it out: look whether"
-                    " it matters",
-                    (Remove(statement),),
-                    severity=Severity.WARNING,
-                )
-                continue
-        if isinstance(used, (cst.Attribute, cst.Subscript)):
-            yield Finding(
-                call,
-                "get_ipython() is None in a script, so this fails: write what it does in Python",
-                (Replace(call, "None"),),
-                todo=True,
-            )
+        outer = tree.call_of(used)
+        statement = program.alone(outer) if outer is not None else None
+        if outer is not None and method(outer) in _SHELL and len(outer.args) == 1:
+            yield _run(program, outer, tree.text(outer.args[0].value))
+        elif outer is not None and statement is not None:
+            said = f"get_ipython().{method(outer)}(...) steers a notebook; the script leaves it out: look whether it"
+            yield Finding(call, f"{said} matters", (Remove(statement),), severity=Severity.WARNING)
+        elif isinstance(used, (cst.Attribute, cst.Subscript)):
+            said = "get_ipython() is None in a script, so this fails: write what it does in Python"
+            yield Finding(call, said, (Replace(call, "None"),), todo=True)
         else:
             yield Finding(call, "get_ipython() works in a notebook only; the script has None", (Replace(call, "None"),))
 

@@ -10,8 +10,8 @@ import libcst as cst
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.shell import parse
 from nb2ddp.notebook.magics import Kind, Syntax
-from nb2ddp.rules.rule import Example, Finding, Rule
-from nb2ddp.syntax.edits import Edit, Remove, Replace
+from nb2ddp.rules.rule import Example, Finding, Rule, left_out
+from nb2ddp.syntax.edits import Replace
 
 #: Magics that change or show the notebook only.
 _NOTEBOOK_ONLY = frozenset(
@@ -32,29 +32,16 @@ def find(program: Program) -> Iterator[Finding]:
     for call, form in program.forms_of(Kind.LINE_MAGIC):
         if form.name in _ELSEWHERE:
             continue
-        statement = program.alone(call)
-        code = _code(program, call, form, shown=statement is not None)
-        unknown = code is None
-        if statement is None:
-            edit: Edit = Replace(call, code or "None")
+        is_alone = program.alone(call) is not None
+        code = _code(program, call, form, shown=is_alone)
+        comment = form.comment if is_alone else ""
+        edit = Replace(call, f"{code}  {comment}".rstrip()) if code else left_out(program, call, comment)
+        if code is None:
+            said = "works in a notebook only, so the script leaves it out: write what it does in Python"
+            yield Finding(call, f"%{form} {said}", (edit,), todo=True)
         else:
-            edit = (
-                Replace(call, f"{code}  {form.comment}".rstrip()) if code else Remove(statement, comment=form.comment)
-            )
-        if unknown:
-            yield Finding(
-                call,
-                f"%{form} works in a notebook only, so the script leaves it out: write what it does in Python",
-                edits=(edit,),
-                todo=True,
-            )
-        else:
-            yield Finding(call, _said(form, code), edits=(edit,))
-
-
-def _said(form: Syntax, code: str | None) -> str:
-    does = "does the same in Python" if code else "leaves it out"
-    return f"%{form.name} works in a notebook only; the script {does}"
+            does = "does the same in Python" if code else "leaves it out"
+            yield Finding(call, f"%{form.name} works in a notebook only; the script {does}", (edit,))
 
 
 def _code(program: Program, call: cst.Call, form: Syntax, shown: bool) -> str | None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.facts.effects import LOGIN
+from nb2ddp.facts.environment import environ_key
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
@@ -19,50 +20,30 @@ _ASKING = re.compile(r"(builtins\.)?input|getpass\.(getpass|unix_getpass)|maskpa
 
 def find(program: Program) -> Iterator[Finding]:
     tree = program.tree
-    for call in tree.of(cst.Call):
+    for call in tree.live(cst.Call):
         name = tree.qualified(call.func)
-        if not tree.is_live(call):
-            continue
         if _ASKING.fullmatch(name):
             yield _asked(program, call)
         elif re.fullmatch(LOGIN, name) and not call.args and (statement := program.alone(call)) is not None:
-            yield Finding(
-                call,
-                f"{name.rsplit('.', 1)[-1]}() asks a person for a token; the script leaves it out: set HF_TOKEN in the"
-                " environment",
-                (Remove(statement),),
-            )
+            said = "asks a person for a token; the script leaves it out: set HF_TOKEN in the environment"
+            yield Finding(call, f"{name.rsplit('.', 1)[-1]}() {said}", (Remove(statement),))
 
 
 def _asked(program: Program, call: cst.Call) -> Finding:
     """Read the variable that the answer is for; nobody answers a process of a job."""
-    tree = program.tree
+    tree, owner = program.tree, program.tree.parents[call]
     asked = f"{tree.text(call.func)}() asks a person, and a job has none"
-    if program.alone(call) is not None:
-        told = f"{asked}; the script leaves it out"
-        return Finding(call, told, (Remove(tree.parents[call]),))  # type: ignore[arg-type]
+    if isinstance(owner, cst.Expr):
+        return Finding(call, f"{asked}; the script leaves it out", (Remove(owner),))
     target = _target(tree, call)
-    if isinstance(target, cst.Subscript) and tree.qualified(target.value) == "os.environ":
-        index = target.slice[0].slice
-        key = tree.literal(index.value) if isinstance(index, cst.Index) else ...
-        if isinstance(key, str) and isinstance(tree.parents[call], cst.Assign):
-            told = f"{asked}: set {key} in the environment"
-            return Finding(call, told, (Remove(tree.parents[call]),))  # type: ignore[arg-type]
-    variable = target.value.upper() if isinstance(target, cst.Name) else f"ANSWER_{_number(program, call)}"
+    if isinstance(owner, cst.Assign) and isinstance(key := environ_key(tree, owner.targets[0].target), str):
+        return Finding(call, f"{asked}: set {key} in the environment", (Remove(owner),))
+    number = _questions(tree, tree.module).index(call) + 1
+    variable = target.value.upper() if isinstance(target, cst.Name) else f"ANSWER_{number}"
     loop = any(isinstance(above, (cst.While, cst.For)) for above in tree.ancestors(call))
     again = "; it gets the same answer each time, so take the loop out" if loop else ""
-    return Finding(
-        call,
-        f"{asked}: set {variable} in the environment{again}",
-        (Replace(call, f'os.environ["{variable}"]'),),
-        todo=loop,
-    )
-
-
-def _number(program: Program, call: cst.Call) -> int:
-    """Where a question stands among all of the notebook's."""
-    asked = [c for c in program.tree.of(cst.Call) if _ASKING.fullmatch(program.tree.qualified(c.func))]
-    return asked.index(call) + 1
+    read = Replace(call, f'os.environ["{variable}"]')
+    return Finding(call, f"{asked}: set {variable} in the environment{again}", (read,), todo=loop)
 
 
 def _target(tree: Tree, call: cst.Call) -> cst.CSTNode | None:
@@ -71,13 +52,17 @@ def _target(tree: Tree, call: cst.Call) -> cst.CSTNode | None:
         if isinstance(above, cst.Arg) and above.keyword is not None:
             return above.keyword
         if isinstance(above, cst.Assign):
-            alone = len([c for c in tree.within(above, cst.Call) if _ASKING.fullmatch(tree.qualified(c.func))]) == 1
-            return above.targets[0].target if alone else None
-        if isinstance(above, cst.AnnAssign):
+            return above.targets[0].target if len(_questions(tree, above)) == 1 else None
+        if isinstance(above, (cst.AnnAssign, cst.NamedExpr)):
             return above.target
-        if isinstance(above, (cst.NamedExpr, cst.BaseSmallStatement)):
-            return above.target if isinstance(above, cst.NamedExpr) else None
+        if isinstance(above, cst.BaseSmallStatement):
+            return None
     return None
+
+
+def _questions(tree: Tree, node: cst.CSTNode) -> list[cst.Call]:
+    """The calls inside a node that ask a person."""
+    return [call for call in tree.within(node, cst.Call) if _ASKING.fullmatch(tree.qualified(call.func))]
 
 
 RULE = Rule(

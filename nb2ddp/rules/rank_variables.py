@@ -13,29 +13,20 @@ from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Remove
 
+_SET = "is what the launcher sets for each process"
+
 
 def find(program: Program) -> Iterator[Finding]:
     tree = program.tree
-    for statement in (*tree.of(cst.Assign), *tree.of(cst.Expr)):
-        name = _variable(program, statement)
-        if name in LAUNCHER_VARIABLES and tree.is_live(statement):
-            yield Finding(
-                statement,
-                f"{name} is what the launcher sets for each process; the script leaves this out: say it where you"
-                " start it",
-                edits=(Remove(statement),),
-            )
-    for call in tree.of(cst.Call):
-        if tree.qualified(call.func) == "os.environ.update" and tree.is_live(call):
-            words = {a.keyword.value for a in call.args if a.keyword} | {
-                str(s.evaluated_value) for s in tree.within(call, cst.SimpleString)
-            }
+    for statement in (*tree.live(cst.Assign), *tree.live(cst.Expr)):
+        if (name := _variable(program, statement)) in LAUNCHER_VARIABLES:
+            said = f"{name} {_SET}; the script leaves this out: say it where you start it"
+            yield Finding(statement, said, (Remove(statement),))
+    for call in program.tree.live(cst.Call):
+        if tree.qualified(call.func) == "os.environ.update":
+            words = {*tree.texts(call), *(each.keyword.value for each in call.args if each.keyword)}
             if named := sorted(words & LAUNCHER_VARIABLES):
-                message = (
-                    f"{', '.join(named)} is what the launcher sets for each process, and breaks the job here: leave"
-                    " it out"
-                )
-                yield Finding(call, message, todo=True)
+                yield Finding(call, f"{', '.join(named)} {_SET}, and breaks the job here: leave it out", todo=True)
 
 
 def _variable(program: Program, statement: cst.BaseSmallStatement) -> object:

@@ -10,7 +10,8 @@ import libcst as cst
 
 from nb2ddp.facts.parts import Part
 from nb2ddp.results import Severity
-from nb2ddp.syntax.edits import Edit
+from nb2ddp.syntax.cells import Source
+from nb2ddp.syntax.edits import Edit, Remove, Replace
 
 if TYPE_CHECKING:
     from nb2ddp.facts.program import Program
@@ -37,6 +38,18 @@ class Finding:
     severity: Severity | None = None
     todo: bool = False
     fixed: bool | None = None
+
+
+def left_out(source: Source, call: cst.Call, comment: str = "") -> Edit:
+    """Take a call out of the script: its statement where that is all of it, else put None in its place.
+
+    Args:
+        source: the notebook's code.
+        call: what goes.
+        comment: one that IPython syntax holds, which stands for the statement.
+    """
+    statement = source.alone(call)
+    return Replace(call, "None") if statement is None else Remove(statement, comment=comment)
 
 
 #: Yields the places in a notebook that have a rule's problem.

@@ -178,6 +178,21 @@ class Tree:
         """The innermost node of one class that a node stands in."""
         return next((a for a in self.ancestors(node) if isinstance(a, kind)), None)
 
+    def inside_statement(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+        """What a node stands in, up to its own statement, which is not given."""
+        for above in self.ancestors(node):
+            if isinstance(above, (cst.BaseSmallStatement, cst.BaseCompoundStatement)):
+                return
+            yield above
+
+    def texts(self, node: cst.CSTNode) -> list[str]:
+        """What the plain strings inside a node say, in order."""
+        return [str(string.evaluated_value) for string in self.within(node, cst.SimpleString)]
+
+    def given(self, name: str) -> list[cst.BaseExpression]:
+        """What live calls are passed under a keyword, in order."""
+        return [each.value for call in self.live(cst.Call) if (each := keyword(call, name)) is not None]
+
     def is_live(self, node: cst.CSTNode) -> bool:
         """False inside `if False:` and the like: code that never runs as the notebook stands."""
         return self.start(node) not in self._dead

@@ -13,7 +13,7 @@ from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.script.templates import render
 from nb2ddp.syntax.edits import InsertBefore
-from nb2ddp.syntax.tree import Statement, Tree, keyword
+from nb2ddp.syntax.tree import Statement, Tree
 
 #: Families of models that keep more than the estimate, or of which nothing was measured; a script asks the others.
 _OTHER_FAMILIES = re.compile(r"gemma|lfm|granite|falcon|ernie|glm", re.IGNORECASE)
@@ -63,8 +63,8 @@ def _above(program: Program, statement: Statement, text: str) -> InsertBefore:
 
 def _asks_for_it(tree: Tree) -> bool:
     """True unless the notebook says itself that nothing is checkpointed (Unsloth's default is to do it)."""
-    given = [each for call in tree.of(cst.Call) if (each := keyword(call, "use_gradient_checkpointing")) is not None]
-    return not given or any(tree.literal(each.value) is not False for each in given)
+    given = [tree.literal(each) for each in tree.given("use_gradient_checkpointing")]
+    return not given or any(value is not False for value in given)
 
 
 def _is_unlike_the_measured(program: Program) -> bool:
@@ -74,9 +74,8 @@ def _is_unlike_the_measured(program: Program) -> bool:
         _OTHER_FAMILIES.search(model_name(tree, each)) for each in program.loads
     ):
         return True
-    calls = [call for call in tree.of(cst.Call) if tree.is_live(call)]
-    given = [each.value for call in calls for name in _KEEPS_MORE if (each := keyword(call, name)) is not None]
-    texts = [tree.literal(each) for each in tree.of(cst.SimpleString) if tree.is_live(each)]
+    given = [each for name in _KEEPS_MORE for each in tree.given(name)]
+    texts = map(tree.literal, tree.live(cst.SimpleString))
     return any(tree.literal(value) not in (None, False, 0) for value in given) or not _OTHERWISE.isdisjoint(texts)
 
 

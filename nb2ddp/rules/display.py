@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.facts.drawn import DISPLAY
-from nb2ddp.facts.effects import Does
+from nb2ddp.facts.looking import only_looks
 from nb2ddp.facts.program import Program
-from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.rules.rule import Example, Finding, Rule, left_out
 from nb2ddp.syntax.edits import Edit, Remove, Replace
+from nb2ddp.syntax.walk import dotted
 
 _DISPLAY = DISPLAY | {
     f"{module}.{name}"
@@ -21,9 +22,8 @@ _DISPLAY = DISPLAY | {
 _TEXTS = frozenset(
     {"Code", "FileLink", "FileLinks", "HTML", "JSON", "Latex", "Markdown", "Math", "Pretty", "TextDisplayObject"}
 )
-_STEERS = "steers a notebook; the script leaves it out"
 _IMPORTED = "works in a notebook only; the script leaves the import out"
-_DRAWS = "draws in a notebook, and shows nothing or fails in a script: write the values, and leave it out"
+_DRAWS = "ipywidgets draws in a notebook, and shows nothing or fails in a script: write the values, and leave it out"
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -34,109 +34,73 @@ def find(program: Program) -> Iterator[Finding]:
 
 def _calls(program: Program) -> Iterator[Finding]:
     """What is shown, and objects that are made to be shown."""
-    tree = program.tree
-    gone: list[tuple[int, int]] = []
+    tree, done = program.tree, set[cst.CSTNode]()
     for call in tree.of(cst.Call):
-        name = tree.qualified(call.func)
-        if not _is_ipython(name) and name not in _DISPLAY:
+        name, owner = tree.qualified(call.func), tree.parents[call]
+        if not (_is_ipython(name) or name in _DISPLAY) or not done.isdisjoint(tree.ancestors(call)):
             continue
-        if any(start <= tree.start(call) < end for start, end in gone):
-            continue
-        statement = program.alone(call)
-        if statement in program.drawings:
-            gone.append(tree.span(call))
-            continue  # DDP312
-        if statement is None and name not in _DISPLAY:
-            if isinstance(tree.parents[call], cst.Arg):
-                continue  # an argument of a display call, or reported with its import
-            edit: Edit = Replace(call, "None")
-            yield Finding(
-                call,
-                f"{name} works in a notebook only, so its value is None in the script: write what uses it without it",
-                (edit,),
-                todo=True,
-            )
-            continue
-        gone.append(tree.span(call))
-        edit = _without(program, call, statement)
-        does = "prints it" if isinstance(edit, Replace) and edit.text.startswith("print(") else "leaves it out"
-        message = f"{name.rsplit('.', 1)[-1]}(...) shows something in a notebook; the script {does}"
-        used = statement is None and isinstance(tree.parents[call], cst.Assign)
-        yield Finding(call, message, (edit,), todo=used)
+        if owner in program.drawings:
+            done.add(call)  # DDP312
+        elif isinstance(owner, cst.Expr) or name in _DISPLAY:
+            done.add(call)
+            edit = _without(program, call)
+            does = "prints it" if isinstance(edit, Replace) and edit.text.startswith("print(") else "leaves it out"
+            message = f"{name.rsplit('.', 1)[-1]}(...) shows something in a notebook; the script {does}"
+            yield Finding(call, message, (edit,), todo=isinstance(owner, cst.Assign))
+        elif not isinstance(owner, cst.Arg):  # an argument of a display call, or reported with its import
+            message = "works in a notebook only, so its value is None in the script: write what uses it without it"
+            yield Finding(call, f"{name} {message}", (Replace(call, "None"),), todo=True)
 
 
 def _uses(program: Program) -> Iterator[Finding]:
     """Names of IPython that stand for a value."""
     tree = program.tree
-    for name in tree.names_read:
-        for use in tree.loads(name):
-            owner = tree.parents[use]
-            chain = owner if isinstance(owner, cst.Attribute) else use
-            called = tree.parents[chain]
-            if _is_ipython(tree.qualified(use)) and not (isinstance(called, cst.Call) and called.func is chain):
-                if isinstance(owner, cst.Call) and owner.func is use:
-                    continue
-                assigned = next((a for a in tree.ancestors(use) if isinstance(a, cst.AssignTarget)), None)
-                if assigned is not None:
-                    owner = tree.parents[assigned]
-                    yield Finding(use, f"{tree.text(assigned.target)} {_STEERS}", (Remove(owner),))  # type: ignore[arg-type]
-                    continue
-                yield Finding(
-                    use,
-                    f"{tree.text(chain)} works in a notebook only, so it is None in the script: write what it does in"
-                    " Python",
-                    (Replace(chain, "None"),),
-                    todo=True,
-                )
+    uses = [use for name in tree.names_read for use in tree.loads(name) if _is_ipython(tree.qualified(use))]
+    for use in uses:
+        owner = tree.parents[use]
+        chain = owner if isinstance(owner, cst.Attribute) else use
+        if tree.call_of(chain) is not None:
+            continue
+        target = tree.around(use, cst.AssignTarget)
+        if target is not None:
+            assign = cst.ensure_type(tree.parents[target], cst.Assign)
+            message = f"{tree.text(target.target)} steers a notebook; the script leaves it out"
+            yield Finding(use, message, (Remove(assign),))
+        else:
+            message = "works in a notebook only, so it is None in the script: write what it does in Python"
+            yield Finding(use, f"{tree.text(chain)} {message}", (Replace(chain, "None"),), todo=True)
 
 
-def _without(program: Program, call: cst.Call, statement: cst.Expr | None) -> Edit:
+def _without(program: Program, call: cst.Call) -> Edit:
     """Print what is shown after training or by a function; else drop it, but for arguments that have an effect."""
     tree = program.tree
     lasting = tree.function(call) is not None or program.execution.is_after_training(call)
-    if statement is not None and lasting and (texts := _texts(program, call)):
+    if program.alone(call) is not None and lasting and (texts := _printed(program, call)):
         return Replace(call, f"print({', '.join(texts)})")
     working = [part for a in call.args for part in _working(program, a.value)]
-    if not working:
-        return Remove(statement) if statement is not None else Replace(call, "None")
-    return Replace(
-        call, ", ".join(f"({tree.text(p)})" if isinstance(p, cst.NamedExpr) else tree.text(p) for p in working)
-    )
-
-
-def _texts(program: Program, call: cst.Call) -> list[str]:
-    """What a display shows that can be printed; none of `clear_output()`, or of a file that is there."""
-    name = program.tree.qualified(call.func)
-    shown = [each.value for each in call.args if each.keyword is None]
-    if name in _DISPLAY:
-        return [] if name.endswith("clear_output") else [text for each in shown for text in _printed(program, each)]
-    return _printed(program, call)
+    texts = [f"({tree.text(part)})" if isinstance(part, cst.NamedExpr) else tree.text(part) for part in working]
+    return Replace(call, ", ".join(texts)) if texts else left_out(program, call)
 
 
 def _printed(program: Program, value: cst.BaseExpression) -> list[str]:
-    """The text of a value; of an object of IPython's, that of the text that it holds."""
+    """What can be printed of a value: its text; of a display what it is given; of IPython's objects the text in them.
+
+    That is nothing of `clear_output()`, or of a file that is there.
+    """
     tree = program.tree
-    made = tree.qualified(value.func) if isinstance(value, cst.Call) else ""
-    if not isinstance(value, cst.Call) or not _is_ipython(made):
+    name = tree.qualified(value.func) if isinstance(value, cst.Call) else ""
+    shown = [each.value for each in value.args if each.keyword is None] if isinstance(value, cst.Call) else []
+    if name in _DISPLAY:
+        shown = [] if name.endswith("clear_output") else shown
+        return [text for each in shown for text in _printed(program, each)]
+    if not _is_ipython(name):
         return [tree.text(value)]
-    is_text = made.rsplit(".", 1)[-1] in _TEXTS and value.args and value.args[0].keyword is None
-    return [tree.text(value.args[0].value)] if is_text else []
-
-
-def _is_shown(program: Program, node: cst.BaseExpression) -> bool:
-    """True for an expression that works for the display alone: it trains and writes nothing, and calls no function
-    of the notebook."""
-    tree = program.tree
-    for call in tree.within(node, cst.Call):
-        own = isinstance(call.func, cst.Name) and tree.qualified(call.func).startswith(".")
-        if own or call in program.training.calls or program.execution.does(call) & Does.ACT:
-            return False
-    return not tree.within(node, cst.NamedExpr) and not tree.within(node, cst.Await)
+    return [tree.text(each) for each in shown[:1] if name.rsplit(".", 1)[-1] in _TEXTS]
 
 
 def _working(program: Program, node: cst.BaseExpression) -> list[cst.BaseExpression]:
     """The parts of a display's argument that have an effect."""
-    if _is_shown(program, node):
+    if only_looks(program.effects, node):
         return []
     if isinstance(node, cst.Call) and _is_ipython(program.tree.qualified(node.func)):
         return [part for a in node.args for part in _working(program, a.value)]
@@ -151,31 +115,21 @@ def _imports(program: Program) -> Iterator[Finding]:
     """Drop imports of IPython, whole or name by name."""
     tree = program.tree
     for statement in tree.of(cst.ImportFrom):
-        module = tree.text(statement.module) if statement.module is not None else ""
-        if module == "IPython" or module.startswith("IPython."):
-            edit: Edit = Remove(statement)
-            if any(isinstance(above, cst.Try) for above in tree.ancestors(statement)):
-                edit = Replace(statement, 'raise ImportError("not a notebook")')
-            yield Finding(statement, f"{module} {_IMPORTED}", edits=(edit,))
-    for name, widgets in _widgets(program):
-        yield Finding(widgets, f"{name} {_DRAWS}", todo=True)
+        module = dotted(statement.module) if statement.module is not None else ""
+        if module.split(".")[0] == "ipywidgets":
+            yield Finding(statement, _DRAWS, todo=True)
+        elif module.split(".")[0] == "IPython":
+            tried = tree.around(statement, cst.Try) is not None
+            edit = Replace(statement, 'raise ImportError("not a notebook")') if tried else Remove(statement)
+            yield Finding(statement, f"{module} {_IMPORTED}", (edit,))
     for imported in tree.of(cst.Import):
-        names = [alias for alias in imported.names if alias.evaluated_name.split(".")[0] == "IPython"]
-        if len(names) == len(imported.names):
-            yield Finding(imported, f"IPython {_IMPORTED}", edits=(Remove(imported),))
-        elif names:
-            kept = ", ".join(tree.text(a).rstrip(", ") for a in imported.names if a not in names)
-            yield Finding(imported, f"IPython {_IMPORTED}", edits=(Replace(imported, f"import {kept}"),))
-
-
-def _widgets(program: Program) -> Iterator[tuple[str, cst.CSTNode]]:
-    tree = program.tree
-    for statement in tree.of(cst.ImportFrom):
-        if statement.module is not None and tree.text(statement.module).split(".")[0] == "ipywidgets":
-            yield "ipywidgets", statement
-    for imported in tree.of(cst.Import):
-        if any(alias.evaluated_name.split(".")[0] == "ipywidgets" for alias in imported.names):
-            yield "ipywidgets", imported
+        roots = {alias: alias.evaluated_name.split(".")[0] for alias in imported.names}
+        kept = ", ".join(tree.text(alias).rstrip(", ") for alias, root in roots.items() if root != "IPython")
+        if "IPython" in roots.values():
+            without = Replace(imported, f"import {kept}") if kept else Remove(imported)
+            yield Finding(imported, f"IPython {_IMPORTED}", (without,))
+        if "ipywidgets" in roots.values():
+            yield Finding(imported, _DRAWS, todo=True)
 
 
 RULE = Rule(

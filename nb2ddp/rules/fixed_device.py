@@ -11,15 +11,16 @@ from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Replace
-from nb2ddp.syntax.tree import Tree, keyword
+from nb2ddp.syntax.tree import Tree, argument, keyword, method
 
 _INDEXED = re.compile(r"cuda:(\d+)")
 #: Functions of torch.cuda whose first argument is a device.
-_QUERIES = frozenset(
-    "current_stream device empty_cache get_device_capability get_device_name get_device_properties "
-    "max_memory_allocated max_memory_reserved mem_get_info memory_allocated memory_reserved memory_stats "
-    "memory_summary reset_peak_memory_stats set_device synchronize utilization".split()
+_QUERIES = re.compile(
+    r"torch\.cuda\.(\w+\.)*(current_stream|device|empty_cache|get_device_\w+|max_memory_\w+|mem_get_info|memory_\w+"
+    r"|reset_peak_memory_stats|set_device|synchronize|utilization)"
 )
+#: What takes a device by its name alone.
+_TAKES_DEVICE = re.compile(r"torch\..*|.*(\.pipeline|SentenceTransformer|CrossEncoder)")
 _FIXED = "names one GPU for all processes; in the script each names its own"
 
 
@@ -31,42 +32,21 @@ def find(program: Program) -> Iterator[Finding]:
             parent = tree.parents[string]
             if isinstance(parent, cst.Arg) and parent.keyword and parent.keyword.value == "device_map":
                 continue  # DDP101
-            yield Finding(
-                string,
-                f'"{value}" {_FIXED}',
-                edits=(Replace(string, f'f"cuda:{{{local_rank}}}"'),),
-            )
+            yield Finding(string, f'"{value}" {_FIXED}', (Replace(string, f'f"cuda:{{{local_rank}}}"'),))
     for call in program.execution.calls(phase=Phase.TOGETHER):
-        name = tree.qualified(call.func)
-        if number := _numbered(tree, call, name):
-            yield Finding(call, f"{tree.text(call)} {_FIXED}", edits=(Replace(number, local_rank),))
-            continue
-        device = call.args[0] if call.args and not call.args[0].star else None
-        if device is None or not isinstance(device.value, cst.Integer):
-            continue
-        method = isinstance(call.func, cst.Attribute) and call.func.attr.value
-        if (name.startswith("torch.cuda.") and name.rsplit(".", 1)[-1] in _QUERIES) or (
-            method == "cuda" and len(call.args) == 1 and device.keyword is None
-        ):
-            yield Finding(
-                call,
-                f"{tree.text(call)} {_FIXED}",
-                edits=(Replace(device.value, local_rank),),
-            )
+        given = _device(tree, call)
+        if given is not None and isinstance(given.value, cst.Integer):
+            yield Finding(call, f"{tree.text(call)} {_FIXED}", (Replace(given.value, local_rank),))
 
 
-def _numbered(tree: Tree, call: cst.Call, name: str) -> cst.BaseExpression | None:
-    """The number of a GPU in `torch.device("cuda", 0)`, `x.to(0)` and `pipeline(..., device = 0)`."""
-    given: cst.Arg | None = None
+def _device(tree: Tree, call: cst.Call) -> cst.Arg | None:
+    """The device that a call is given: `torch.device("cuda", 0)`, `x.to(0)`, `pipeline(..., device = 0)`."""
+    name, called = tree.qualified(call.func), method(call)
     if name == "torch.device" and len(call.args) == 2 and tree.literal(call.args[0].value) == "cuda":
-        given = call.args[1]
-    elif isinstance(call.func, cst.Attribute) and call.func.attr.value == "to" and len(call.args) == 1:
-        given = call.args[0] if call.args[0].keyword is None else keyword(call, "device")
-    elif name.startswith("torch.") or (isinstance(call.func, cst.Attribute) and call.func.attr.value == "cuda"):
-        given = keyword(call, "device")
-    elif name.endswith((".pipeline", "SentenceTransformer", "CrossEncoder")):
-        given = keyword(call, "device")
-    return given.value if given is not None and isinstance(given.value, cst.Integer) else None
+        return call.args[1]
+    if called == "cuda" or (called == "to" and len(call.args) == 1) or _QUERIES.fullmatch(name):
+        return argument(call, "device", 0)
+    return keyword(call, "device") if _TAKES_DEVICE.fullmatch(name) else None
 
 
 RULE = Rule(

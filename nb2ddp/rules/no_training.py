@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from nb2ddp.facts.effects import Does
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
@@ -17,7 +18,6 @@ _PROGRAM = re.compile(
     r"|\b(llamafactory-cli|axolotl|swift|xtuner|tune|autotrain|trl|unsloth)\s+(train|sft|grpo|dpo|run|llm)\b",
     re.IGNORECASE,
 )
-_STARTS = re.compile(r"subprocess\.(run|call|check_call|check_output|Popen)|os\.(system|popen)")
 _FUNCTION = re.compile(
     r"((run|start|launch|do)_)?(train|training|fine_?tune|fine_?tuning)(_(model|loop|lora|llm))?|sft"
 )
@@ -60,16 +60,13 @@ def _programs(program: Program) -> Iterator[cst.Call]:
     """Calls that start a program which trains."""
     tree = program.tree
     for call in program.execution.calls():
-        form = program.form(call)
-        if form is None and _STARTS.fullmatch(tree.qualified(call.func)):
-            values = [tree.value(each.value) for each in call.args[:1]]
-            strings = [string for value in values for string in tree.within(value, cst.SimpleString)]
-            text = " ".join(str(string.evaluated_value) for string in strings)
-            text = f"python {text}" if any("sys.executable" in tree.text(value) for value in values) else text
-        elif form is not None and form.name not in ("writefile", "file"):
+        form, text = program.form(call), ""
+        if form is not None and form.name not in ("writefile", "file"):
             text = form.body or (f"python {form.text}" if form.name == "run" else form.text)
-        else:
-            continue
+        elif form is None and call.args and program.execution.does(call) & Does.RUN:
+            command = tree.value(call.args[0].value)
+            python = "python " if "sys.executable" in tree.text(command) else ""
+            text = python + " ".join(tree.texts(command))
         if _PROGRAM.search(text):
             yield call
 

@@ -23,6 +23,13 @@ _WORKERS = re.compile(
 )
 _COMMAND = re.compile(r"(^|[;&|]\s*)(accelerate\s+launch|torchrun|deepspeed|python\S*\s+-m\s+torch\.distributed)\b")
 _OTHER_STRATEGIES = ("fsdp", "deepspeed")
+_OWN = (
+    "starts processes of its own inside each of the job's, so there is no script: call the training function directly"
+)
+_JOB = (
+    "starts a distributed job of its own inside each of the job's processes, so there is no script: convert the"
+    " notebook that holds its training"
+)
 _APART = (
     "trains in a thread or process apart, out of the job's hands, so there is no script: call the function directly"
 )
@@ -30,25 +37,15 @@ _APART = (
 
 def find(program: Program) -> Iterator[Finding]:
     tree = program.tree
-    for call in tree.of(cst.Call):
-        name = tree.qualified(call.func)
-        if _LAUNCHERS.fullmatch(name) and tree.is_live(call):
-            yield Finding(
-                call,
-                f"{name.rsplit('.', 1)[-1]} starts processes of its own inside each of the job's, so there is no"
-                " script: call the training function directly",
-            )
+    for call in program.execution.calls(_LAUNCHERS):
+        name = tree.qualified(call.func).rsplit(".", 1)[-1]
+        yield Finding(call, f"{name} {_OWN}")
     for value in program.training.handed_on:
         if (starter := _starter(tree, value)) is not None:
             yield Finding(starter, _APART)
     for call, form in program.forms_of(Kind.SHELL, Kind.CELL_MAGIC):
-        text = form.text if form.kind is Kind.SHELL else (form.body or "")
-        if _COMMAND.search(text) and tree.is_live(call) and form.name not in ("writefile", "file"):
-            yield Finding(
-                call,
-                "starts a distributed job of its own inside each of the job's processes, so there is no script:"
-                " convert the notebook that holds its training",
-            )
+        if _COMMAND.search(form.body or form.text) and tree.is_live(call) and form.name not in ("writefile", "file"):
+            yield Finding(call, _JOB)
     for call in program.training.arguments:
         for strategy in _OTHER_STRATEGIES:
             passed = keyword(call, strategy)
@@ -72,8 +69,8 @@ def _starter(tree: Tree, value: cst.CSTNode) -> cst.Call | None:
 
 def _made_by(tree: Tree, owner: cst.BaseExpression) -> str:
     """The full name of what an object is made by, in an assignment or a `with`."""
-    binding = tree.binding(owner) if isinstance(owner, cst.Name) else None
-    made = binding.node.item if binding and isinstance(binding.node, cst.WithItem) else tree.value(owner)
+    bound = tree.definition(owner)
+    made = bound.item if isinstance(bound, cst.WithItem) else tree.value(owner)
     return tree.qualified(made.func) if isinstance(made, cst.Call) else ""
 
 

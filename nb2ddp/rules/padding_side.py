@@ -11,7 +11,7 @@ from nb2ddp.facts.loading import has_new_head, model_name
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
-from nb2ddp.syntax.tree import Tree, keyword
+from nb2ddp.syntax.tree import Tree
 
 #: Encoders whose heads read the first token, or whose positions count from it (ModernBERT's takes a mean of all).
 _READS_FIRST_TOKEN = re.compile(r"(?<!modern)bert|electra|mpnet|ernie|longformer|big-?bird", re.IGNORECASE)
@@ -39,12 +39,9 @@ def _padding_is_chosen(tree: Tree) -> bool:
         for each in assign.targets
         if isinstance(each.target, cst.Attribute) and each.target.attr.value == "padding_side"
     ]
-    calls = [call for call in tree.of(cst.Call) if tree.is_live(call)]
-    sides += [side.value for call in calls if (side := keyword(call, "padding_side")) is not None]
-    lengths = [padding.value for call in calls if (padding := keyword(call, "padding")) is not None]
-    return any(tree.literal(side) != "left" for side in sides) or any(
-        tree.literal(length) == "max_length" for length in lengths
-    )
+    sides += tree.given("padding_side")
+    to_one_length = "max_length" in map(tree.literal, tree.given("padding"))
+    return to_one_length or any(tree.literal(side) != "left" for side in sides)
 
 
 _LOAD = """\

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-
-import libcst as cst
 
 from nb2ddp.facts.loading import SPLITTING
 from nb2ddp.facts.program import Program
@@ -13,6 +12,7 @@ from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Edit, SetKeyword
 from nb2ddp.syntax.tree import keyword
 
+_PARALLEL = re.compile(r"torch\.nn\.(parallel\.)?DataParallel")
 _PLANS = ("max_memory", "device_map_planner_kwargs")
 
 
@@ -30,16 +30,9 @@ def find(program: Program) -> Iterator[Finding]:
                 " each: if one GPU cannot hold it, start one process (python ...), which goes on to split it",
                 edits=edits,
             )
-    for call in tree.of(cst.Call):
-        if tree.qualified(call.func) in ("torch.nn.DataParallel", "torch.nn.parallel.DataParallel") and tree.is_live(
-            call
-        ):
-            yield Finding(
-                call,
-                "DataParallel spreads each process over all GPUs, which breaks the job: leave it out, DDP does the"
-                " same",
-                todo=True,
-            )
+    for call in program.execution.calls(_PARALLEL):
+        said = "DataParallel spreads each process over all GPUs, which breaks the job: leave it out, DDP does the same"
+        yield Finding(call, said, todo=True)
 
 
 RULE = Rule(

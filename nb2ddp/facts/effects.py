@@ -62,56 +62,33 @@ SEEDING: Final = {
     r"(transformers|accelerate)(\.\w+)*\.(enable_full_determinism|set_seed)|.*\bseed_everything": tuple(DRAWING),
 }
 #: Functions by their full names. The first that matches decides.
-_FUNCTIONS: Final = tuple(
-    (re.compile(pattern), does)
-    for does, pattern in (
-        (
-            Does.FETCH,
-            r"urllib\.request\.urlretrieve|wget\.download|gdown\.(download|download_folder|cached_download)"
-            r"|(huggingface_hub\.)?(snapshot_download|hf_hub_download)|kagglehub\.(dataset|model)_download",
-        ),
-        (
-            Does.RUN,
-            r"subprocess\.(run|call|check_call|check_output|getoutput|getstatusoutput|Popen)|os\.(system|popen)",
-        ),
-        (
-            Does.SAVE,
-            r"huggingface_hub\.(upload_\w+|create_(repo|commit|branch|tag)|delete_\w+|Repository)",
-        ),
-        (
-            Does.WRITE,
-            r"os\.(mkdir|makedirs|remove|unlink|rename|replace|rmdir|removedirs|symlink|link|truncate)"
-            r"|shutil\.(copy|copy2|copyfile|copytree|move|rmtree|unpack_archive|make_archive)"
-            r"|(json|pickle|yaml|joblib|cloudpickle|dill)\.(dump|safe_dump)|torch\.save"
-            r"|numpy\.(save|savez|savez_compressed|savetxt)"
-            r"|safetensors(\.\w+)*\.save_file|torchaudio\.save|soundfile\.write|cv2\.imwrite"
-            r"|imageio(\.\w+)*\.(imwrite|imsave)|scipy\.io\.wavfile\.write|torchvision(\.\w+)*\.save_image"
-            rf"|{LOGIN}|nltk\.download|spacy\.cli\.download",
-        ),
-        (
-            Does.ASK,
-            r"(\w+\.)*(openai|anthropic|cohere|litellm|generativeai|groq|mistralai|ollama)(\.\w+)+"
-            r"|(requests|httpx)\.(get|post|put|request|stream|(Async)?Client|Session)|urllib\.request\.urlopen"
-            r"|aiohttp\.(ClientSession|request)|huggingface_hub\.(Async)?InferenceClient",
-        ),
-        (
-            Does.CLOCK,
-            r"time\.(time|monotonic|perf_counter|process_time)(_ns)?|time\.(strftime|ctime|localtime|gmtime|asctime)"
-            r"|datetime\.(datetime\.|date\.)?(now|utcnow|today)|uuid\.uuid\d|secrets\.\w+|os\.(getpid|urandom)",
-        ),
-        (Does.TEST, r"(?s:.*\.)?(exists|isfile|isdir|is_file|is_dir)"),
-        # openai-whisper and CLIP write the file that they look for, torch.hub removes and unpacks the folder
-        (Does.CACHE, r"whisper\.load_model|clip\.load|torch\.hub\.load"),
-        (Does.LIST, r"glob\.i?glob|os\.(listdir|scandir|walk)"),
-        (Does.SEED, "|".join([*SEEDING, r"torch(\.cuda)?\.manual_seed(_all)?|.*set_seed|.*seed_everything"])),
-        (Does.DRAW, "|".join([*DRAWING.values(), r"(random|numpy\.random)\.\w+"])),
-        (
-            Does.TELL,
-            r"print|warnings\.warn|(.+\.)?(info|debug|warning|error|log|write|flush|close)|matplotlib\.pyplot\.\w+"
-            r"|time\.sleep|gc\.collect|torch\.cuda\.(empty_cache|synchronize)",
-        ),
-    )
-)
+_FUNCTIONS: Final = {
+    Does.FETCH: r"urllib\.request\.urlretrieve|wget\.download|gdown\.(download|download_folder|cached_download)"
+    r"|(huggingface_hub\.)?(snapshot_download|hf_hub_download)|kagglehub\.(dataset|model)_download",
+    Does.RUN: r"subprocess\.(run|call|check_call|check_output|getoutput|getstatusoutput|Popen)|os\.(system|popen)",
+    Does.SAVE: r"huggingface_hub\.(upload_\w+|create_(repo|commit|branch|tag)|delete_\w+|Repository)",
+    Does.WRITE: r"os\.(mkdir|makedirs|remove|unlink|rename|replace|rmdir|removedirs|symlink|link|truncate)"
+    r"|shutil\.(copy|copy2|copyfile|copytree|move|rmtree|unpack_archive|make_archive)"
+    r"|(json|pickle|yaml|joblib|cloudpickle|dill)\.(dump|safe_dump)|torch\.save"
+    r"|numpy\.(save|savez|savez_compressed|savetxt)"
+    r"|safetensors(\.\w+)*\.save_file|torchaudio\.save|soundfile\.write|cv2\.imwrite"
+    r"|imageio(\.\w+)*\.(imwrite|imsave)|scipy\.io\.wavfile\.write|torchvision(\.\w+)*\.save_image"
+    rf"|{LOGIN}|nltk\.download|spacy\.cli\.download",
+    Does.ASK: r"(\w+\.)*(openai|anthropic|cohere|litellm|generativeai|groq|mistralai|ollama)(\.\w+)+"
+    r"|(requests|httpx)\.(get|post|put|request|stream|(Async)?Client|Session)|urllib\.request\.urlopen"
+    r"|aiohttp\.(ClientSession|request)|huggingface_hub\.(Async)?InferenceClient",
+    Does.CLOCK: r"time\.(time|monotonic|perf_counter|process_time)(_ns)?"
+    r"|time\.(strftime|ctime|localtime|gmtime|asctime)"
+    r"|datetime\.(datetime\.|date\.)?(now|utcnow|today)|uuid\.uuid\d|secrets\.\w+|os\.(getpid|urandom)",
+    Does.TEST: r"(?s:.*\.)?(exists|isfile|isdir|is_file|is_dir)",
+    # openai-whisper and CLIP write the file that they look for, torch.hub removes and unpacks the folder
+    Does.CACHE: r"whisper\.load_model|clip\.load|torch\.hub\.load",
+    Does.LIST: r"glob\.i?glob|os\.(listdir|scandir|walk)",
+    Does.SEED: "|".join([*SEEDING, r"torch(\.cuda)?\.manual_seed(_all)?|.*set_seed|.*seed_everything"]),
+    Does.DRAW: "|".join([*DRAWING.values(), r"(random|numpy\.random)\.\w+"]),
+    Does.TELL: r"print|warnings\.warn|(.+\.)?(info|debug|warning|error|log|write|flush|close)|matplotlib\.pyplot\.\w+"
+    r"|time\.sleep|gc\.collect|torch\.cuda\.(empty_cache|synchronize)",
+}
 _SAVING_METHODS = frozenset(
     "create_branch create_commit create_repo create_tag delete_file delete_folder delete_repo git_add git_commit"
     " git_push push_to_hub push_to_hub_gguf push_to_hub_merged save_lora save_pretrained save_pretrained_gguf"
@@ -183,7 +160,7 @@ _ARCHIVES: Final = re.compile(r"zipfile\.(Py)?ZipFile|tarfile\.(TarFile\.)?open|
 @lru_cache(maxsize=4096)
 def _of_function(name: str) -> Does:
     """What a function does, by its full name."""
-    return next((what for pattern, what in _FUNCTIONS if pattern.fullmatch(name)), Does(0))
+    return next((what for what, pattern in _FUNCTIONS.items() if re.fullmatch(pattern, name)), Does(0))
 
 
 def gives_an_object(tree: Tree, call: cst.Call) -> bool:
@@ -203,10 +180,8 @@ def _opens(tree: Tree, call: cst.Call, name: str) -> Does:
         return Does(0)
     mode = argument(call, "mode", position)
     value = tree.literal(mode.value) if mode is not None else "r"
-    is_mode = isinstance(value, str) and re.fullmatch(
-        r"[rwaxbt+]+([:|]\w*)?", value
-    )  # not the path of `Image.open("a.png")`
-    return Does.WRITE if is_mode and any(letter in str(value) for letter in "wax+") else Does(0)
+    is_mode = isinstance(value, str) and re.fullmatch(r"[rwaxbt+]+([:|]\w*)?", value)  # no path, as of `Image.open`
+    return Does.WRITE if is_mode and set("wax+") & set(str(value)) else Does(0)
 
 
 def opens_archive(tree: Tree, node: cst.CSTNode) -> bool:
@@ -214,22 +189,13 @@ def opens_archive(tree: Tree, node: cst.CSTNode) -> bool:
     return isinstance(node, cst.Call) and bool(_ARCHIVES.fullmatch(tree.qualified(node.func)))
 
 
-def _unpacks(tree: Tree, call: cst.Call) -> bool:
-    """True for `archive.extract(...)`."""
-    if not isinstance(call.func, cst.Attribute) or call.func.attr.value != "extract":
-        return False
-    owner = call.func.value
-    binding = tree.binding(owner) if isinstance(owner, cst.Name) else None
-    opened = binding.node.item if binding and isinstance(binding.node, cst.WithItem) else tree.value(owner)
-    return opens_archive(tree, opened)
-
-
 def _method(tree: Tree, call: cst.Call, name: str) -> Does:
     if not isinstance(call.func, cst.Attribute):
         return Does(0)
-    if _unpacks(tree, call):
+    method, owner = call.func.attr.value, tree.definition(call.func.value)
+    opened = owner.item if isinstance(owner, cst.WithItem) else tree.value(call.func.value)
+    if method == "extract" and opens_archive(tree, opened):
         return Does.WRITE
-    method = call.func.attr.value
     if method in _SAVING_METHODS:
         return Does.SAVE
     if (sampled := keyword(call, "do_sample")) is not None and tree.literal(sampled.value) is not False:
@@ -274,13 +240,15 @@ def _is_own(tree: Tree, call: cst.Call, name: str) -> bool:
 
 def _below_temporary(tree: Tree, call: cst.Call) -> bool:
     """True where a call is given something of a temporary folder: each process has its own."""
-    for name in tree.within(call, cst.Name):
-        binding = tree.binding(name)
-        if binding is not None and isinstance(binding.node, (cst.Assign, cst.WithItem)):
-            source = binding.node.value if isinstance(binding.node, cst.Assign) else binding.node.item
-            if any(tree.qualified(c.func).startswith("tempfile.") for c in tree.within(source, cst.Call)):
-                return True
-    return False
+    makers = [node for name in tree.within(call, cst.Name) if (node := tree.definition(name)) is not None]
+    sources = [node.item if isinstance(node, cst.WithItem) else node for node in makers]
+    made = [
+        each
+        for source in sources
+        if isinstance(source, (cst.Assign, cst.Call))
+        for each in tree.within(source, cst.Call)
+    ]
+    return any(tree.qualified(each.func).startswith("tempfile.") for each in made)
 
 
 def _is_text(tree: Tree, node: cst.BaseExpression) -> bool:

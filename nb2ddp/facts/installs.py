@@ -52,6 +52,7 @@ class Installs:
         self._training = training
         #: Statements whose work the setup block does.
         self._moved = frozenset(each.node for each in early if each.moves)
+        self._dropped = set[cst.CSTNode]()  # lines for Colab alone, which go whatever they do
 
     def is_install(self, call: cst.Call) -> bool:
         """True for an IPython form or a Python call that installs packages."""
@@ -143,8 +144,8 @@ class Installs:
         """Imports of install cells that the script needs in part, with that part."""
         found: dict[cst.Import, list[cst.ImportAlias]] = {}
         for node in self._tree.of(cst.Import):
-            cell = self._source.cell_at(self._tree.start(node)).number
-            if cell in self._cells - self._working and not self.covers(node) and not self._in_try(node):
+            is_install = self.is_install_cell(self._source.cell_at(self._tree.start(node)).number)
+            if is_install and not self.covers(node) and self._tree.around(node, cst.Try) is None:
                 kept = [alias for alias in node.names if self._is_read(_imported(alias), alias, self.statements)]
                 if 0 < len(kept) < len(node.names):
                     found[node] = kept
@@ -198,7 +199,7 @@ class Installs:
         head = {cst.If: "test", cst.For: "iter"}.get(type(statement))
         whole = head is None or only_looks(self._effects, getattr(statement, head))
         for suite in _suites(statement):
-            lines = [suite] if isinstance(suite, cst.SimpleStatementSuite) else suite.body
+            lines = _lines(suite)
             if self._is_for_colab(statement, suite):
                 gone.update(lines)
                 self._dropped.update(lines)
@@ -208,11 +209,6 @@ class Installs:
         if whole:
             gone.add(statement)
         return whole
-
-    @cached_property
-    def _dropped(self) -> set[cst.CSTNode]:
-        """Lines for Colab alone, which go whatever they do."""
-        return set()
 
     def _is_for_colab(self, statement: cst.CSTNode, suite: cst.CSTNode) -> bool:
         """True for the suite of a test that only Colab takes."""
@@ -225,20 +221,21 @@ class Installs:
 
     def _is_idle(self, statement: cst.BaseSmallStatement) -> bool:
         """True for a statement that only binds names, tells something, or checks what is installed."""
-        if isinstance(statement, (cst.Pass, cst.Raise, cst.Assert)):
-            calls = self._tree.within(statement, cst.Call)
-            return isinstance(statement, cst.Raise) or all(only_looks(self._effects, call) for call in calls)
+        tree = self._tree
         if isinstance(statement, cst.Expr):
             value = statement.value
-            if isinstance(value, cst.Call) and self._tree.qualified(value.func) == "print":
-                return all(only_looks(self._effects, each.value) for each in value.args)
-            return isinstance(value, cst.BaseString) or only_looks(self._effects, value)
+            is_print = isinstance(value, cst.Call) and tree.qualified(value.func) == "print"
+            shown = [each.value for each in value.args] if isinstance(value, cst.Call) and is_print else [value]
+            return all(only_looks(self._effects, each) for each in shown)
         if isinstance(statement, (cst.Import, cst.ImportFrom)):
-            names = () if isinstance(statement.names, cst.ImportStar) else statement.names
-            return bool(names) and "unsloth" not in self._tree.text(statement)
+            return not isinstance(statement.names, cst.ImportStar) and "unsloth" not in tree.text(statement)
         if isinstance(statement, cst.Assign):
-            return _bound(statement) is not None and only_looks(self._effects, statement.value)
-        return False
+            parts = (cst.Attribute, cst.Subscript)
+            if any(tree.within(target, part) for target in statement.targets for part in parts):
+                return False  # it changes what is there
+            return only_looks(self._effects, statement.value)
+        looks = isinstance(statement, (cst.Pass, cst.Assert)) and only_looks(self._effects, statement)
+        return looks or isinstance(statement, cst.Raise)
 
     def _is_needed(self, node: cst.CSTNode, gone: set[cst.CSTNode]) -> bool:
         """True where code that stays reads what a statement binds, or where a part of the statement stays."""
@@ -248,44 +245,29 @@ class Installs:
         if isinstance(node, _BODY):
             return any(small not in goes for small in small_statements(node))
         if isinstance(node, (cst.If, cst.Try, cst.For)):
-            suites = list(_suites(node))
-            lines = [
-                line for suite in suites for line in (suite.body if isinstance(suite, cst.IndentedBlock) else [suite])
-            ]
-            return any(line not in goes for line in lines)
+            return any(line not in goes for suite in _suites(node) for line in _lines(suite))
         if isinstance(node, cst.Pass):
             return False
-        if (tried := self._in_try(node)) is not None and tried not in gone:
+        if (tried := self._tree.around(node, cst.Try)) is not None and tried not in gone:
             return True  # whether it fails decides what runs
-        names = _bound(node) or []
-        names += [
-            each.target.value for each in self._tree.within(node, cst.NamedExpr) if isinstance(each.target, cst.Name)
-        ]
+        names = self._tree.binds(node)
         if any(self._is_read(name, node, goes) for name in names):
             return True
         works = self._source.cell_at(self._tree.start(node)).number in self._working
         return works and not any(self._tree.loads(name) for name in names)
 
-    def _in_try(self, node: cst.CSTNode) -> cst.Try | None:
-        return next((above for above in self._tree.ancestors(node) if isinstance(above, cst.Try)), None)
-
     def _is_read(self, name: str, node: cst.CSTNode, goes: set[cst.CSTNode] | frozenset[cst.CSTNode]) -> bool:
         """True where code that stays needs what a statement binds a name to."""
-        return self._stays(name, node, goes) and not self._is_bound_before(node, name, goes)
-
-    def _stays(self, name: str, node: cst.CSTNode, goes: set[cst.CSTNode] | frozenset[cst.CSTNode]) -> bool:
-        """True where code that stays reads what a statement binds a name to."""
-        tree = self._tree
-        leaves = goes | self._moved
-        return any(not leaves.intersection(tree.ancestors(use)) for use in tree.readers(name, node)) or any(
-            "{" + name in form.text or "$" + name in form.text
-            for call, form in self._source.forms_of(Kind.SHELL, Kind.LINE_MAGIC)
-            if not any(above in goes for above in tree.ancestors(call))
-        )
+        tree, leaves = self._tree, goes | self._moved
+        forms = self._source.forms_of(Kind.SHELL, Kind.LINE_MAGIC)
+        users: list[cst.CSTNode] = [call for call, form in forms if re.search(rf"[{{$]{name}", form.text)]
+        users += tree.readers(name, node)
+        stays = any(not leaves.intersection(tree.ancestors(user)) for user in users)
+        return stays and not self._is_bound_before(node, name, goes)
 
     def _is_bound_before(self, node: cst.CSTNode, name: str, goes: set[cst.CSTNode] | frozenset[cst.CSTNode]) -> bool:
         """True for an import of what an earlier line that stays imports too, or the setup block does."""
-        if name in _IN_SETUP and self._in_try(node) is not None:
+        if name in _IN_SETUP and self._tree.around(node, cst.Try) is not None:
             return True
         tree = self._tree
         own = [each for each in tree.bindings(name) if each.node in (node, tree.parents[node])]
@@ -314,25 +296,11 @@ def _suites(statement: cst.CSTNode) -> Iterator[cst.IndentedBlock | cst.SimpleSt
             yield part.body
 
 
+def _lines(suite: cst.IndentedBlock | cst.SimpleStatementSuite) -> Sequence[cst.CSTNode]:
+    """The lines of a suite; the suite itself where it follows its colon on the same line."""
+    return suite.body if isinstance(suite, cst.IndentedBlock) else [suite]
+
+
 def _imported(alias: cst.ImportAlias) -> str:
     """The name that an import binds."""
     return alias.evaluated_alias or alias.evaluated_name.split(".")[0]
-
-
-def _bound(node: cst.CSTNode) -> list[str] | None:
-    """The names that a statement binds; None for one that binds anything else."""
-    if isinstance(node, (cst.FunctionDef, cst.ClassDef)):
-        return [node.name.value]
-    if isinstance(node, (cst.Import, cst.ImportFrom)):
-        return [] if isinstance(node.names, cst.ImportStar) else [_imported(alias) for alias in node.names]
-    if not isinstance(node, cst.Assign):
-        return []
-    names: list[str] = []
-    for each in node.targets:
-        listed = isinstance(each.target, (cst.Tuple, cst.List))
-        for target in each.target.elements if listed else [each]:  # type: ignore[attr-defined]
-            name = target.target if isinstance(target, cst.AssignTarget) else target.value
-            if not isinstance(name, cst.Name):
-                return None
-            names.append(name.value)
-    return names

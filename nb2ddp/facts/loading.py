@@ -8,7 +8,7 @@ from enum import Enum
 
 import libcst as cst
 
-from nb2ddp.syntax.tree import Tree, argument, keyword
+from nb2ddp.syntax.tree import Tree, argument, keyword, method
 
 #: Calls that load a model; never a tokenizer, processor or config.
 _LOADER = re.compile(
@@ -56,7 +56,7 @@ class ModelKind(Enum):
 
 def loads(tree: Tree) -> list[cst.Call]:
     """Live calls that load a model's weights, or prepare to (`functools.partial`), in order."""
-    return [call for call in tree.of(cst.Call) if is_load(tree, call) and tree.is_live(call)]
+    return [call for call in tree.live(cst.Call) if is_load(tree, call)]
 
 
 def is_load(tree: Tree, call: cst.Call) -> bool:
@@ -74,7 +74,7 @@ def is_loader(tree: Tree, node: cst.BaseExpression) -> bool:
 
 def unknown_loads(tree: Tree) -> list[cst.Call]:
     """Live calls of `X.from_pretrained(...)` where X may be a model's class, and nothing shows that it is."""
-    found = [(call, _classes(tree, call.func)) for call in tree.of(cst.Call) if tree.is_live(call)]
+    found = [(call, _classes(tree, call.func)) for call in tree.live(cst.Call)]
     return [
         call
         for call, classes in found
@@ -94,7 +94,7 @@ def _is_followed(tree: Tree, node: cst.BaseExpression) -> bool:
     if isinstance(parent, cst.Arg):
         owner = tree.parents[parent]
         return isinstance(owner, cst.Call) and is_partial(tree, owner) and owner.args[0] is parent
-    return isinstance(parent, (cst.Assign, cst.AssignTarget)) or (isinstance(parent, cst.Call) and parent.func is node)
+    return isinstance(parent, (cst.Assign, cst.AssignTarget)) or tree.call_of(node) is not None
 
 
 def is_partial(tree: Tree, node: cst.CSTNode) -> bool:
@@ -149,7 +149,7 @@ def _sources(tree: Tree, node: cst.BaseExpression) -> list[cst.BaseExpression]:
         return [node]
     if isinstance(node, cst.Subscript):
         return [node.value]
-    binding = tree.binding(node) if isinstance(node, cst.Name) else None
+    binding = tree.binding(node)
     if binding is None:
         return []
     if isinstance(binding.node, (cst.For, cst.CompFor)):
@@ -170,19 +170,15 @@ def model_name(tree: Tree, load: cst.Call) -> str:
 
 def has_new_head(tree: Tree, load: cst.Call) -> bool:
     """True for a load whose model gets a head of its own: a classifier's, a reward model's."""
-    auto = keyword(load, "auto_model")
-    described = tree.text(load) + (" " + tree.text(tree.value(auto.value)) if auto is not None else "")
+    described = tree.text(load) + _auto_model(tree, load)
     return keyword(load, "num_labels") is not None or bool(_CLASSIFIER.search(described))
 
 
 def has_lora(tree: Tree) -> bool:
     """True where the notebook trains adapters."""
     return any(
-        (isinstance(call.func, cst.Attribute) and call.func.attr.value == "get_peft_model")
-        or tree.qualified(call.func).endswith(".get_peft_model")
-        or keyword(call, "peft_config") is not None
-        for call in tree.of(cst.Call)
-        if tree.is_live(call)
+        "get_peft_model" in (method(call), tree.qualified(call.func).rsplit(".", 1)[-1]) or keyword(call, "peft_config")
+        for call in tree.live(cst.Call)
     )
 
 
@@ -192,28 +188,30 @@ def model_kind(tree: Tree, trainers: Sequence[cst.Call], loads: Sequence[cst.Cal
     models = [argument(call, "model", 0) for call in trainers]
     names = {model.value.value for model in models if model is not None and isinstance(model.value, cst.Name)}
     for call in tree.of(cst.Call):  # `model = get_peft_model(base, ...)`
-        if tree.text(call.func).endswith("get_peft_model") and names & _bound_by(tree, call):
+        if tree.text(call.func).endswith("get_peft_model") and names.intersection(_bound_by(tree, call)):
             base = argument(call, "model", 0)
             names |= {base.value.value} if base is not None and isinstance(base.value, cst.Name) else set()
-    trained = [call for call in calls if names & _bound_by(tree, call)]
+    trained = [call for call in calls if names.intersection(_bound_by(tree, call))]
     return next((_kind(tree, call) for call in trained or calls), ModelKind.UNKNOWN)
 
 
-def _bound_by(tree: Tree, call: cst.Call) -> set[str]:
+def _auto_model(tree: Tree, load: cst.Call) -> str:
+    """The class of model that a load names beside its own loader; empty where it names none."""
+    given = keyword(load, "auto_model")
+    return f" {tree.text(tree.value(given.value))}" if given is not None else ""
+
+
+def _bound_by(tree: Tree, call: cst.Call) -> list[str]:
     """The names that the assignment of a call's value binds."""
-    assign = tree.parents[call]
-    targets = [each.target for each in assign.targets] if isinstance(assign, cst.Assign) else []
-    return {name.value for target in targets for name in tree.within(target, cst.Name)}
+    return tree.binds(assign) if isinstance(assign := tree.parents[call], cst.Assign) else []
 
 
 def _kind(tree: Tree, load: cst.Call) -> ModelKind:
     """The kind of the model that a call loads, by its loader's class and by its name."""
     loader = " ".join(_classes(tree, load.func)) or tree.qualified(load.func)
     name = model_name(tree, load)
-    auto = keyword(load, "auto_model")
     prepared = tree.value(load.func)
-    parts = [part.rsplit(".", 1)[-1] for part in loader.split()]
-    parts += [name, tree.text(auto.value) if auto else ""]
+    parts = [*(part.rsplit(".", 1)[-1] for part in loader.split()), name, _auto_model(tree, load)]
     described = " ".join([*parts, tree.text(prepared) if is_partial(tree, prepared) else ""])
     if _MIXTURE_OF_EXPERTS.search(described):
         return ModelKind.MIXTURE_OF_EXPERTS

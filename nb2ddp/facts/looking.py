@@ -7,7 +7,7 @@ import re
 import libcst as cst
 
 from nb2ddp.facts.effects import Does, Effects
-from nb2ddp.syntax.tree import Tree, keyword
+from nb2ddp.syntax.tree import Tree, keyword, method
 
 #: Functions that only give a value, by their full names.
 _FUNCTIONS = re.compile(
@@ -56,10 +56,9 @@ def gives_a_value(effects: Effects, node: cst.BaseExpression) -> bool:
     tree = effects.tree
     if effects.form(node) is not None or effects.of(node) & (Does.ACT | Does.TELL) or keyword(node, "streamer"):
         return False
-    binding = tree.binding(node.func) if isinstance(node.func, cst.Name) else None
+    binding = tree.binding(node.func)
     if binding is None:
-        method = node.func.attr.value if isinstance(node.func, cst.Attribute) else ""
-        return bool(_FUNCTIONS.fullmatch(tree.qualified(node.func))) or method in _METHODS | _ANSWERING_METHODS
+        return bool(_FUNCTIONS.fullmatch(tree.qualified(node.func))) or method(node) in _METHODS | _ANSWERING_METHODS
     if isinstance(binding.node, cst.FunctionDef):
         return any(each.value is not None for each in tree.within(binding.node, cst.Return))
     return isinstance(binding.value, cst.Call)  # an object that is called: a pipeline, an evaluator
@@ -75,14 +74,11 @@ def _only_gives(effects: Effects, call: cst.Call, inside: tuple[cst.CSTNode, ...
         return not effects.of(call)  # a command that only shows something
     if _FUNCTIONS.fullmatch(name):
         return not effects.of(call) & ~_ASKS
-    if isinstance(call.func, cst.Attribute):
-        method = call.func.attr.value
-        if method in _CALLING_METHODS:
-            return all(_gives_when_called(effects, each.value, inside) for each in call.args if each.keyword is None)
-        return method in _METHODS
+    if method(call) in _CALLING_METHODS:
+        return all(_gives_when_called(effects, each.value, inside) for each in call.args if each.keyword is None)
     if isinstance(call.func, cst.Name) and name.startswith("."):
         return bool(_TOKENIZER.fullmatch(call.func.value)) or _function_gives(effects, call.func, inside)
-    return False
+    return method(call) in _METHODS
 
 
 def _gives_when_called(effects: Effects, value: cst.BaseExpression, inside: tuple[cst.CSTNode, ...]) -> bool:
@@ -109,9 +105,6 @@ def _function_gives(effects: Effects, name: cst.Name, inside: tuple[cst.CSTNode,
 
 def _changes_nothing(tree: Tree, function: cst.FunctionDef | cst.Lambda) -> bool:
     """True for a function that assigns to names of its own alone."""
-    targets: list[cst.CSTNode] = [node.target for node in tree.within(function, cst.AssignTarget)]
-    targets += [node.target for node in tree.within(function, cst.AugAssign)]
     others = (cst.Global, cst.Nonlocal, cst.Del, cst.Yield, cst.Await)
-    return not any(tree.within(function, kind) for kind in others) and not any(
-        isinstance(target, (cst.Attribute, cst.Subscript)) for target in targets
-    )
+    changes = any(isinstance(target, (cst.Attribute, cst.Subscript)) for target in tree.targets(function))
+    return not changes and not any(tree.within(function, kind) for kind in others)

@@ -15,12 +15,9 @@ _SEED_KEYWORDS = ("random_state", "seed")
 
 def seed(tree: Tree) -> str:
     """The seed the notebook itself names, or transformers' default."""
-    for name in _SEED_KEYWORDS:
-        for call in tree.of(cst.Call):
-            passed = keyword(call, name)
-            if passed is not None and tree.is_live(call) and isinstance(tree.literal(passed.value), int):
-                return str(tree.literal(passed.value))
-    return "42"
+    calls = tree.live(cst.Call)
+    given = [tree.literal(each.value) for name in _SEED_KEYWORDS for call in calls if (each := keyword(call, name))]
+    return str(next((value for value in given if isinstance(value, int)), 42))
 
 
 def generator(tree: Tree, call: cst.Call) -> str | None:
@@ -51,10 +48,9 @@ class Seeding:
         for call, generators in self._seeds:
             if generator not in generators or self._runs_alone(call):
                 continue
-            above = self._tree.start(call) < self._tree.start(draw)
-            at_top = self._tree.parents[self._tree.statement(call)] is self._tree.module
-            beside = function is not None and self._tree.parents[self._tree.statement(call)] is function.body
-            if (at_top and self._tree.start(call) < offset) or (beside and above):
+            start, suite = self._tree.start(call), self._tree.parents[self._tree.statement(call)]
+            beside = function is not None and suite is function.body and start < self._tree.start(draw)
+            if beside or (suite is self._tree.module and start < offset):
                 return True
         return False
 
@@ -74,10 +70,9 @@ class Seeding:
 
 def _seeded_by(tree: Tree, call: cst.Call) -> frozenset[str]:
     """The generators that a call seeds with a given number; of a function of the notebook, those that it seeds."""
-    binding = tree.binding(call.func) if isinstance(call.func, cst.Name) else None
-    if binding is not None and isinstance(binding.node, cst.FunctionDef):
-        return frozenset[str]().union(*(_seeds(tree, each) for each in tree.within(binding.node.body, cst.Call)))
-    return _seeds(tree, call)
+    function = tree.definition(call.func)
+    calls = tree.within(function.body, cst.Call) if isinstance(function, cst.FunctionDef) else [call]
+    return frozenset[str]().union(*(_seeds(tree, each) for each in calls))
 
 
 def _seeds(tree: Tree, call: cst.Call) -> frozenset[str]:

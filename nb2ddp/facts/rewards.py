@@ -89,7 +89,7 @@ class Rewards:
         found: dict[cst.CSTNode | None, list[cst.FunctionDef]] = defaultdict(list)
         for function in self.tree.of(cst.FunctionDef):
             for use in self.tree.uses(function):
-                found[_owner(self.tree, use)].append(function)
+                found[self.tree.owner(use)].append(function)
         return found
 
     def reached(self, entry: Function) -> set[Function]:
@@ -114,16 +114,12 @@ class Rewards:
 
     def is_only_here(self, node: cst.CSTNode, depth: int = 8) -> bool:
         """True for code that runs during training and at no other time before its end."""
-        owner = _owner(self.tree, node)
+        owner = self.tree.owner(node)
         if owner not in self.functions or not depth:
             return False
         uses = self.tree.uses(owner) if isinstance(owner, cst.FunctionDef) else []
         others = [use for use in uses if use not in self.names and self.execution.runs(use)]
         return all(self.is_only_here(use, depth - 1) for use in others)
-
-
-def _owner(tree: Tree, node: cst.CSTNode) -> Function | None:
-    return next((above for above in tree.ancestors(node) if isinstance(above, (cst.FunctionDef, cst.Lambda))), None)
 
 
 def _returned(tree: Tree, maker: cst.FunctionDef) -> list[Function]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import libcst as cst
 
 from nb2ddp.facts.effects import Does, Effects
 from nb2ddp.facts.training import Training
 from nb2ddp.syntax.tree import Statement
+
+_JUMPS: Final = (cst.Break, cst.Continue)
 
 
 class Traces:
@@ -40,14 +44,13 @@ class Traces:
 
     def leaves(self, statement: Statement) -> bool:
         """True for a statement that binds or changes what is read outside it, moves a generator, or leads elsewhere."""
-        if self.tree.is_bound_for_later(statement) or self._leads_elsewhere(statement):
-            return True
         calls = [call for call in self.tree.within(statement, cst.Call) if self.tree.is_live(call)]
-        if any(self._does(call) & (Does.DRAW | Does.SEED) for call in calls):
-            return True
-        if any(not self._is_its_own(statement, owner) for owner in self._changed(statement, calls)):
-            return True
-        return any(call in self._callees and not self.only_writes(self._callees[call]) for call in calls)
+        return (
+            self.tree.is_bound_for_later(statement)
+            or self._leads_elsewhere(statement)
+            or not self._keeps_to_itself(statement, calls)
+            or any(call in self._callees and not self.only_writes(self._callees[call]) for call in calls)
+        )
 
     def returns(self, statement: Statement) -> bool:
         """True for a statement that returns from the function around it."""
@@ -56,14 +59,9 @@ class Traces:
 
     def _leads_elsewhere(self, statement: Statement) -> bool:
         """True for a statement that returns from the function around it, or ends or goes on with a loop around it."""
-        tree, within = self.tree, self.tree.within
-        if self.returns(statement):
-            return True
-        for jump in (*within(statement, cst.Break), *within(statement, cst.Continue)):
-            loop = next(above for above in tree.ancestors(jump) if isinstance(above, (cst.For, cst.While)))
-            if loop is not statement and loop not in within(statement, type(loop)):
-                return True
-        return False
+        tree, jumps = self.tree, [each for kind in _JUMPS for each in self.tree.within(statement, kind)]
+        loops = [next(a for a in tree.ancestors(jump) if isinstance(a, (cst.For, cst.While))) for jump in jumps]
+        return self.returns(statement) or any(loop not in tree.within(statement, type(loop)) for loop in loops)
 
     def only_writes(self, function: cst.FunctionDef, below: frozenset[cst.FunctionDef] = frozenset()) -> bool:
         """True for a function that leaves no trace, and calls nothing that others call and that writes too."""
@@ -71,10 +69,8 @@ class Traces:
         if any(tree.within(function, kind) for kind in (cst.Global, cst.Nonlocal, cst.Yield, cst.Del)):
             return False
         calls = [call for call in tree.within(function.body, cst.Call) if tree.is_live(call)]
-        if any(self._does(call) & (Does.DRAW | Does.SEED) for call in calls):
-            return False
         given = {param.name.value for param in tree.within(function.params, cst.Param)}
-        if any(not self._is_its_own(function, owner) for owner in self._changed(function, calls, given)):
+        if not self._keeps_to_itself(function, calls, given):
             return False
         for call in calls:
             callee = self._callees.get(call)
@@ -86,26 +82,28 @@ class Traces:
                 return False
         return all(self._is_harmless(function, call) for call in calls if isinstance(tree.parents[call], cst.Expr))
 
-    def _changed(
-        self, code: cst.CSTNode, calls: list[cst.Call], given: set[str] | None = None
-    ) -> list[cst.BaseExpression]:
-        """What code changes: `x` in `x.a = 1`, `x[0] = 1`, `x += y`, `x.append(1)`, `next(x)`."""
+    def _keeps_to_itself(self, code: cst.CSTNode, calls: list[cst.Call], given: set[str] | None = None) -> bool:
+        """True for code that moves no generator, and changes only what it has made itself.
+
+        A change is of `x` in `x.a = 1`, `x[0] = 1`, `x += y`, `x.append(1)`, `next(x)`.
+        """
         tree = self.tree
+        if any(self._does(call) & (Does.DRAW | Does.SEED) for call in calls):
+            return False
         grown = [node.target for node in tree.within(code, cst.AugAssign)]
-        targets = [*grown, *(node.target for node in tree.within(code, cst.AssignTarget))]
-        targets += [node.target for node in tree.within(code, cst.AnnAssign)]
-        changed = [target.value for target in targets if isinstance(target, (cst.Attribute, cst.Subscript))]
+        changed = [target.value for target in tree.targets(code) if isinstance(target, (cst.Attribute, cst.Subscript))]
         changed += [name for name in grown if isinstance(name, cst.Name) and (given is None or name.value in given)]
         changed += [call.args[0].value for call in calls if tree.qualified(call.func) == "next" and call.args]
         methods = [call.func for call in calls if self._does(call) & Does.CHANGE]
-        return changed + [method.value for method in methods if isinstance(method, cst.Attribute)]
+        changed += [method.value for method in methods if isinstance(method, cst.Attribute)]
+        return all(self._is_its_own(code, owner) for owner in changed)
 
     def _is_its_own(self, code: cst.CSTNode, node: cst.BaseExpression, depth: int = 8) -> bool:
         """True for an object that code has made: bound there to what a call or a display gives, or opened."""
         while isinstance(node, (cst.Attribute, cst.Subscript)):
             node = node.value
         tree = self.tree
-        binding = tree.binding(node) if isinstance(node, cst.Name) else None
+        binding = tree.binding(node)
         start, end = tree.span(code)
         if binding is None or not start <= binding.offset < end or isinstance(binding.node, cst.Param):
             return False

@@ -51,7 +51,7 @@ class Training:
     @cached_property
     def arguments(self) -> list[cst.Call]:
         """Live calls that build training arguments (`SFTConfig(...)`, `TrainingArguments(...)`, subclasses)."""
-        return [c for c in self.tree.of(cst.Call) if self.is_arguments(c) and self.tree.is_live(c)]
+        return [call for call in self.tree.live(cst.Call) if self.is_arguments(call)]
 
     def is_arguments(self, call: cst.Call) -> bool:
         """True for a call that builds training arguments."""
@@ -65,14 +65,13 @@ class Training:
         maker = self.tree.value(call.func)
         if isinstance(maker, cst.Call):
             return self.tree.qualified(maker.func) == "getattr"
-        binding = self.tree.binding(maker) if isinstance(maker, cst.Name) else None
-        unpacked = binding is not None and isinstance(binding.node, (cst.Assign, cst.For, cst.Param))
+        unpacked = isinstance(self.tree.definition(maker), (cst.Assign, cst.For, cst.Param))
         return unpacked or isinstance(maker, (cst.IfExp, cst.Subscript))
 
     @cached_property
     def trainers(self) -> list[cst.Call]:
         """Live calls that build a trainer."""
-        return [c for c in self.tree.of(cst.Call) if self.is_trainer_call(c) and self.tree.is_live(c)]
+        return [call for call in self.tree.live(cst.Call) if self.is_trainer_call(call)]
 
     @cached_property
     def trainer_classes(self) -> list[str]:
@@ -93,11 +92,8 @@ class Training:
             return self.is_trainer_call(node) or any(
                 isinstance(a.value, cst.Name) and self.is_trainer(a.value) for a in node.args
             )
-        if isinstance(node, cst.Attribute):
-            return bool(_TRAINER_NAME.search(node.attr.value))
-        if not isinstance(node, cst.Name):
-            return False
-        if _TRAINER_NAME.search(node.value):
+        name = node.attr if isinstance(node, cst.Attribute) else node
+        if isinstance(name, cst.Name) and _TRAINER_NAME.search(name.value):
             return True
         binding = self.tree.binding(node)
         return binding is not None and isinstance(binding.value, cst.Call) and self.is_trainer_call(binding.value)
@@ -105,10 +101,8 @@ class Training:
     @cached_property
     def calls(self) -> list[cst.Call]:
         """Live calls that train, evaluate or predict, wherever they stand."""
-        return [c for c in self.tree.of(cst.Call) if self._is_training_call(c) and self.tree.is_live(c)]
-
-    def _is_training_call(self, call: cst.Call) -> bool:
-        return self.tree.qualified(call.func) in _TRAINING_FUNCTIONS or self._trains(call.func)
+        functions, calls = _TRAINING_FUNCTIONS, self.tree.live(cst.Call)
+        return [call for call in calls if self.tree.qualified(call.func) in functions or self._trains(call.func)]
 
     def _trains(self, node: cst.BaseExpression) -> bool:
         """True for a trainer's method that all processes must take part in: `trainer.train`, by `getattr` too."""
@@ -152,8 +146,7 @@ class Training:
     @cached_property
     def _collectives(self) -> tuple[list[cst.CSTNode], list[cst.CSTNode], set[cst.CSTNode]]:
         """What makes processes wait for each other beside the trainer."""
-        calls = [call for call in self.tree.of(cst.Call) if self.tree.is_live(call) and self._is_collective(call)]
-        return self._reached(calls, [])
+        return self._reached([call for call in self.tree.live(cst.Call) if self._is_collective(call)], [])
 
     @cached_property
     def _joint(self) -> list[int]:
@@ -189,7 +182,7 @@ class Training:
             if node in handed_on:
                 pending += self._users(node)
                 continue
-            owner = next((a for a in tree.ancestors(node) if isinstance(a, (cst.FunctionDef, cst.Lambda))), None)
+            owner = tree.owner(node)
             if owner is None:
                 found.add(node)
             elif owner not in seen:
@@ -202,8 +195,7 @@ class Training:
 
     def _is_called_or_set(self, node: cst.CSTNode) -> bool:
         """True for the function of a call, and for the target of an assignment."""
-        parent = self.tree.parents[node]
-        return isinstance(parent, cst.AssignTarget) or (isinstance(parent, cst.Call) and parent.func is node)
+        return isinstance(self.tree.parents[node], cst.AssignTarget) or self.tree.call_of(node) is not None
 
     def _uses(self, function: cst.FunctionDef) -> list[cst.CSTNode]:
         """Where live code names a function of the notebook, or calls a method of this name."""

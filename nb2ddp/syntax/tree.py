@@ -252,6 +252,18 @@ class Tree:
         """Every binding of a name at module level, or in the scope of a node, in order."""
         return self._bindings[self.module if node is None else self.scope(node)].get(name, [])
 
+    def targets(self, node: cst.CSTNode) -> list[cst.BaseExpression]:
+        """What the assignments in a node bind or change: names, attributes, items."""
+        found: list[cst.AssignTarget | cst.AugAssign | cst.AnnAssign] = [*self.within(node, cst.AssignTarget)]
+        found += [*self.within(node, cst.AugAssign), *self.within(node, cst.AnnAssign)]
+        return [each.target for each in found]
+
+    def binds(self, statement: cst.CSTNode) -> list[str]:
+        """The names that a statement binds in the scope that it stands in, each once."""
+        start, end = self.span(statement)
+        names = self._bindings[self.scope(statement)].items()
+        return [name for name, found in names if any(start <= each.offset < end for each in found)]
+
     @cached_property
     def bound_names(self) -> frozenset[str]:
         """Every name bound anywhere in the source."""

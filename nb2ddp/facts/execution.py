@@ -8,7 +8,7 @@ from __future__ import annotations
 import bisect
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from enum import Enum, Flag, auto
 from functools import cached_property
 from typing import Final
@@ -16,9 +16,10 @@ from typing import Final
 import libcst as cst
 
 from nb2ddp.facts.effects import Does, Effects
+from nb2ddp.facts.handed import handed_on, methods
 from nb2ddp.facts.training import Training
 from nb2ddp.syntax.cells import Source
-from nb2ddp.syntax.tree import Function
+from nb2ddp.syntax.tree import Function, method
 
 
 class Phase(Flag):
@@ -180,19 +181,20 @@ class Execution:
         """The phases of functions, passed on from where each is used to those that it uses."""
         inside: dict[Function | None, list[cst.FunctionDef]] = defaultdict(list)
         found: dict[Function, Phase] = defaultdict(lambda: Phase(0))
-        handed_on = self._called_by_trainers
+        handed = self._called_by_trainers
         for function in self.tree.of(cst.FunctionDef):
             for use in self.tree.uses(function):
-                if function in handed_on and self.tree.call_of(use) is None:
+                if function in handed and self.tree.call_of(use) is None:
                     continue  # named to be handed on
                 user = self.tree.function(use)
                 inside[user].append(function)
                 if user is None and not self.is_install(use):
                     found[function] |= self._phase_at(self.tree.start(use))
-        for handed in handed_on:
-            found[handed] |= Phase.DURING
-            if isinstance(handed, cst.Lambda):
-                inside[handed] = [each for name in self.tree.within(handed, cst.Name) for each in self._defined(name)]
+        for called in handed:
+            found[called] |= Phase.DURING
+            if isinstance(called, cst.Lambda):
+                made = map(self.tree.definition, self.tree.within(called, cst.Name))
+                inside[called] = [each for each in made if isinstance(each, cst.FunctionDef)]
         pending: list[Function] = list(found)
         while pending:
             above = pending.pop()
@@ -201,10 +203,6 @@ class Execution:
                     found[used] |= found[above]
                     pending.append(used)
         return dict(found)
-
-    def _defined(self, name: cst.Name) -> list[cst.FunctionDef]:
-        binding = self.tree.binding(name)
-        return [binding.node] if binding is not None and isinstance(binding.node, cst.FunctionDef) else []
 
     # -- what trainers call ---------------------------------------------------------------------------------
 
@@ -221,47 +219,14 @@ class Execution:
                     given.append(each.value)
                 elif isinstance(made := tree.value(each.value), cst.Call):
                     given.append(made.func)  # an object of a class of the notebook's own
-        for call in tree.of(cst.Call):
-            if isinstance(call.func, cst.Attribute) and call.func.attr.value in _LAZY and tree.is_live(call):
-                given += [each.value for each in call.args]
-        found = {
-            method
+        given += [each.value for call in tree.live(cst.Call) if method(call) in _LAZY for each in call.args]
+        found: set[Function] = {
+            called
             for owner in tree.of(cst.ClassDef)
             if owner.bases and _CALLED_CLASSES.fullmatch(tree.class_name(owner.bases[0].value))
-            for method in self._methods(owner)
+            for called in methods(tree, owner)
         }
-        return found | self._functions_in(given)
-
-    def _functions_in(self, values: list[cst.CSTNode]) -> set[Function]:
-        """The functions that values hold: by name, in lists, made by other functions, as methods of objects."""
-        tree, found, seen = self.tree, set[Function](), set[cst.CSTNode]()
-        while values:
-            node = values.pop()
-            if node in seen:
-                continue
-            seen.add(node)
-            found.update(tree.within(node, cst.Lambda))
-            for name in tree.within(node, cst.Name):
-                binding = tree.binding(name)
-                if binding is None or binding.node in seen:
-                    continue
-                if isinstance(binding.node, cst.ClassDef):
-                    found.update(self._methods(binding.node))
-                elif isinstance(binding.node, cst.FunctionDef):
-                    if self.tree.call_of(name) is None:
-                        found.add(binding.node)
-                    else:
-                        seen.add(binding.node)
-                        returned = tree.within(binding.node, cst.Return)
-                        values += [each.value for each in returned if each.value is not None]
-                elif binding.value is not None:
-                    values.append(binding.value)
-        return found
-
-    def _methods(self, owner: cst.ClassDef) -> Iterator[cst.FunctionDef]:
-        for method in self.tree.within(owner, cst.FunctionDef):
-            if self.tree.scope(method) is owner and method.name.value != "__init__":
-                yield method
+        return found.union(handed_on(tree, given)[0])
 
     # -- who ------------------------------------------------------------------------------------------------
 

@@ -234,8 +234,9 @@ class Installs:
             if any(tree.within(target, part) for target in statement.targets for part in parts):
                 return False  # it changes what is there
             return only_looks(self._effects, statement.value)
-        looks = isinstance(statement, (cst.Pass, cst.Assert)) and only_looks(self._effects, statement)
-        return looks or isinstance(statement, cst.Raise)
+        calls = [] if isinstance(statement, cst.Raise) else tree.within(statement, cst.Call)
+        checks = isinstance(statement, (cst.Pass, cst.Raise, cst.Assert))
+        return checks and all(only_looks(self._effects, call) for call in calls)
 
     def _is_needed(self, node: cst.CSTNode, gone: set[cst.CSTNode]) -> bool:
         """True where code that stays reads what a statement binds, or where a part of the statement stays."""

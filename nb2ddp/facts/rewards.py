@@ -13,12 +13,12 @@ from functools import cached_property
 import libcst as cst
 
 from nb2ddp.facts.execution import Execution
+from nb2ddp.facts.handed import handed_on
 from nb2ddp.syntax.arguments import passed
-from nb2ddp.syntax.tree import Function, Tree, argument
+from nb2ddp.syntax.tree import Function, argument
 
 #: Arguments under which a GRPO trainer takes code to call; the first may come second without its name.
 _CALLED = ("reward_funcs", "rollout_func")
-_FILLED_BY = frozenset({"append", "extend", "insert"})
 
 
 class Rewards:
@@ -34,54 +34,19 @@ class Rewards:
 
     def __init__(self, execution: Execution) -> None:
         self.execution, self.tree = execution, execution.tree
-        self.names = set[cst.CSTNode]()
-        self.entries: list[Function] = []
+        given: list[cst.CSTNode] = []
         for trainer in execution.training.trainers:
-            for name in _CALLED:
-                found = passed(self.tree, trainer, name)
-                positional = argument(trainer, name, 1) if name == _CALLED[0] and self._takes_rewards(trainer) else None
-                value = found.value if found is not None else positional.value if positional is not None else None
-                if value is not None:
-                    self._follow(value)
+            second = "GRPO" in self.tree.class_name(trainer.func)
+            found = [passed(self.tree, trainer, name) for name in _CALLED]
+            positional = argument(trainer, _CALLED[0], 1) if second and found[0] is None else None
+            given += [each.value for each in (*found, positional) if each is not None]
+        functions, self.names = handed_on(self.tree, given)
+        self.entries = [each for each in functions if self._is_called(each)]
 
-    def _takes_rewards(self, trainer: cst.Call) -> bool:
-        return "GRPO" in self.tree.class_name(trainer.func)
-
-    def _follow(self, node: cst.CSTNode) -> None:
-        """Collect the functions that an expression is made of, through names, lists, `partial` and makers."""
-        for given in self.tree.within(node, cst.Lambda):
-            self._enter(given)
-        for name in self.tree.within(node, cst.Name):
-            binding = self.tree.binding(name)
-            if name in self.names or binding is None:
-                continue
-            self.names.add(name)
-            if isinstance(binding.node, cst.FunctionDef):
-                made = _returned(self.tree, binding.node)
-                for function in made or [binding.node]:
-                    self._enter(function)
-            elif isinstance(binding.node, cst.ClassDef):
-                for method in self.tree.within(binding.node, cst.FunctionDef):
-                    if method.name.value == "__call__" and self.tree.scope(method) is binding.node:
-                        self._enter(method)
-            elif isinstance(binding.node, (cst.Assign, cst.AnnAssign)) and binding.node.value is not None:
-                self._follow(binding.node.value)
-                for added in self._added(name.value):
-                    self._follow(added)
-
-    def _enter(self, function: Function) -> None:
-        if function not in self.entries:
-            self.entries.append(function)
-
-    def _added(self, name: str) -> list[cst.CSTNode]:
-        """What `name.append(...)` and the like put into a list."""
-        calls = [self.tree.parents[self.tree.parents[use]] for use in self.tree.loads(name)]
-        filling = [call for call in calls if isinstance(call, cst.Call) and self._fills(call)]
-        return [given.value for call in filling for given in call.args]
-
-    @staticmethod
-    def _fills(call: cst.Call) -> bool:
-        return isinstance(call.func, cst.Attribute) and call.func.attr.value in _FILLED_BY
+    def _is_called(self, function: Function) -> bool:
+        """True for what a trainer calls by itself: of an object, its class's `__call__`."""
+        is_method = isinstance(self.tree.scope(function), cst.ClassDef)
+        return not is_method or (isinstance(function, cst.FunctionDef) and function.name.value == "__call__")
 
     @cached_property
     def _used_in(self) -> dict[cst.CSTNode | None, list[cst.FunctionDef]]:
@@ -120,10 +85,3 @@ class Rewards:
         uses = self.tree.uses(owner) if isinstance(owner, cst.FunctionDef) else []
         others = [use for use in uses if use not in self.names and self.execution.runs(use)]
         return all(self.is_only_here(use, depth - 1) for use in others)
-
-
-def _returned(tree: Tree, maker: cst.FunctionDef) -> list[Function]:
-    """The functions that a function defines and gives back."""
-    inner = [f for f in tree.within(maker, cst.FunctionDef) if f is not maker and tree.function(f) is maker]
-    given = {name.value for back in tree.within(maker, cst.Return) for name in tree.within(back, cst.Name)}
-    return [function for function in inner if function.name.value in given]

@@ -1,0 +1,48 @@
+"""The functions of a notebook that a value hands on, for others to call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import libcst as cst
+
+from nb2ddp.syntax.tree import Function, Tree, method
+
+_FILLED_BY = frozenset({"append", "extend", "insert"})
+
+
+def handed_on(tree: Tree, values: Iterable[cst.CSTNode]) -> tuple[list[Function], set[cst.CSTNode]]:
+    """The functions that values hold, and the names through which they do.
+
+    They hold them by name, in lists, by `partial`, made by other functions, and as methods of objects.
+    """
+    functions, names, pending = dict[Function, None](), set[cst.CSTNode](), list(values)
+    for value in pending:  # which grows on the way
+        functions.update(dict.fromkeys(tree.within(value, cst.Lambda)))
+        for name in tree.within(value, cst.Name):
+            made = tree.definition(name)
+            if name in names or made is None:
+                continue
+            names.add(name)
+            if isinstance(made, cst.ClassDef):
+                functions.update(dict.fromkeys(methods(tree, made)))
+            elif isinstance(made, cst.FunctionDef) and tree.call_of(name) is None:
+                functions[made] = None
+            elif isinstance(made, cst.FunctionDef):
+                returns = [each for each in tree.within(made, cst.Return) if tree.function(each) is made]
+                pending += [each.value for each in returns if each.value is not None]
+            elif isinstance(made, (cst.Assign, cst.AnnAssign)) and made.value is not None:
+                pending += [made.value, *_added(tree, name.value)]
+    return list(functions), names
+
+
+def methods(tree: Tree, owner: cst.ClassDef) -> list[cst.FunctionDef]:
+    """What objects of a class can be asked, once they are made."""
+    found = tree.within(owner, cst.FunctionDef)
+    return [each for each in found if tree.scope(each) is owner and each.name.value != "__init__"]
+
+
+def _added(tree: Tree, name: str) -> list[cst.BaseExpression]:
+    """What `name.append(...)` and the like put into a list."""
+    calls = [tree.call_of(tree.parents[use]) for use in tree.loads(name)]
+    return [given.value for call in calls if call is not None and method(call) in _FILLED_BY for given in call.args]

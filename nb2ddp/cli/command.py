@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ from nb2ddp.project.changes import commit, since
 from nb2ddp.project.config import ConfigError
 from nb2ddp.project.config import find as find_config
 from nb2ddp.project.files import STDIN, Job
+from nb2ddp.project.history import git
 from nb2ddp.project.inputs import InputError, find, is_notebook_name, named
 from nb2ddp.project.plan import NoOutputError, Planned, from_here, plan, plan_one
 from nb2ddp.project.pool import Mode, converted, run, script_of
@@ -131,34 +131,31 @@ def _plan(request: Request) -> tuple[list[Planned], Mode]:
         paths = (_project(request),)
     if len(paths) == 1 and _is_script(given.get("output-dir")) and not Path(paths[0]).is_dir():
         paths = (*paths, str(given.pop("output-dir")))
-    is_into_folder = len(paths) == 2 and "output-dir" not in given and Path(paths[1]).is_dir()
-    into_folder = f"{paths[-1]} is a folder; to write into it say {_typed('--output-dir', paths[-1])}"
-    if len(paths) == 2 and not request.hook and "output-dir" not in given and paths[1].endswith(".py"):
-        if is_into_folder:
-            raise InputError(into_folder)
+    names_output = len(paths) == 2 and "output-dir" not in given
+    if names_output and not request.hook and paths[1].endswith(".py") and not Path(paths[1]).is_dir():
         return [plan_one(paths[0], Path(paths[1]), given, reads_config=not request.isolated)], mode
     if _is_script(given.get("output-dir")):
         raise InputError(f"{given['output-dir']} takes the script of one notebook; for several name a folder")
     try:
         return plan(paths, given, reads_config=not request.isolated, any_file=request.hook), mode
-    except NoOutputError as error:
-        if planned := _beside(paths, given, request):
-            return planned, mode
-        if is_into_folder:
-            raise InputError(into_folder) from None
-        if len(paths) == 2 and is_notebook_name(paths[1]):
-            raise InputError(
-                f"An output never ends in .ipynb, so {paths[1]} is taken for an input; "
-                "for several notebooks say --output-dir FOLDER"
-            ) from None
-        raise error from None
     except InputError as error:
-        if is_into_folder:
-            raise InputError(into_folder) from None
-        is_output = len(paths) == 2 and "output-dir" not in given and not Path(paths[1]).exists()
-        if is_output and str(error).startswith(paths[1]):
-            raise InputError(f"{paths[1]}: the name of a script ends in .py; for a folder say --output-dir") from None
-        raise
+        if isinstance(error, NoOutputError) and (planned := _beside(paths, given, request)):
+            return planned, mode
+        raise InputError(_output_meant(paths[1], error) if names_output else str(error)) from None
+
+
+def _output_meant(last: str, error: InputError) -> str:
+    """What to say of the last of two arguments, which may have been meant for an output."""
+    if Path(last).is_dir():
+        return f"{last} is a folder; to write into it say {shlex.join(['--output-dir', last])}"
+    if isinstance(error, NoOutputError) and is_notebook_name(last):
+        return (
+            f"An output never ends in .ipynb, so {last} is taken for an input; "
+            "for several notebooks say --output-dir FOLDER"
+        )
+    if not Path(last).exists() and str(error).startswith(last):
+        return f"{last}: the name of a script ends in .py; for a folder say --output-dir"
+    return str(error)
 
 
 def _project(request: Request) -> str:
@@ -181,11 +178,6 @@ def _beside(paths: Sequence[str], given: Mapping[str, Any], request: Request) ->
     names = [(each.link or str(each.path), each.path.parent) for each in found]
     reads_config = not request.isolated
     return [plan_one(name, folder / _script_name(name), given, reads_config=reads_config) for name, folder in names]
-
-
-def _typed(*words: str) -> str:
-    """Words as a person types them into a shell: `train (1).py` -> `'train (1).py'`."""
-    return shlex.join(words)
 
 
 def _plan_stream(request: Request, mode: Mode) -> Planned:
@@ -313,14 +305,9 @@ def _hook(results: Sequence[Result], jobs: Sequence[Job]) -> int:
 
 def _untracked(paths: Sequence[Path]) -> list[Path]:
     """The files that git neither tracks nor ignores; none outside a repository."""
-    command = ["git", "ls-files", "--others", "--exclude-standard", "-z", "--", *map(str, paths)]
-    if not paths:
-        return []
-    try:
-        listed = subprocess.run(command, capture_output=True, check=True).stdout
-    except (OSError, subprocess.CalledProcessError):
-        return []
-    return [Path(os.fsdecode(name)) for name in listed.split(b"\0") if name]
+    arguments = ["ls-files", "--others", "--exclude-standard", "-z", "--", *map(str, paths)]
+    listed = git(Path(), *arguments) if paths else None
+    return [Path(os.fsdecode(name)) for name in (listed or b"").split(b"\0") if name]
 
 
 @contextmanager

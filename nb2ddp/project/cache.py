@@ -59,11 +59,7 @@ class Cache:
 
     def prune(self) -> None:
         """Remove entries that nothing asked for in `LIFETIME`."""
-        with suppress(OSError):
-            for path in self.folder.glob("*/*"):
-                with suppress(OSError):
-                    if time.time() - path.stat().st_mtime > LIFETIME:
-                        path.unlink()
+        files.prune(self.folder, LIFETIME)
 
     def _path(self, key: str) -> Path:
         return self.folder / key[:2] / key[2:]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 
 from nb2ddp.notebook.reader import read_notebook
 from nb2ddp.options import LaunchError, OptionsError
-from nb2ddp.project.files import Job, decode, read
+from nb2ddp.project.files import Job, decode, read, unified_diff
 from nb2ddp.project.history import Convert, at, git
 from nb2ddp.project.inputs import InputError
 from nb2ddp.results import Change, NotebookError
@@ -42,8 +41,8 @@ def since(revision: str, job: Job, convert: Convert) -> Change | None:
     except (NotebookError, OSError):
         return None
     scripts = [_script(job, content, convert) for content in (before, now)]
-    notebook = _diff(cells[0], cells[1], job.notebook.as_posix())
-    return Change(notebook, _diff(scripts[0], scripts[1], job.script.as_posix())) if notebook else None
+    notebook = unified_diff(cells[0], cells[1], job.notebook.as_posix())
+    return Change(notebook, unified_diff(scripts[0], scripts[1], job.script.as_posix())) if notebook else None
 
 
 def _cells(job: Job, content: bytes) -> str:
@@ -59,8 +58,3 @@ def _script(job: Job, content: bytes, convert: Convert) -> str:
         return convert(content, job.options).files[job.script.name]
     except (NotebookError, LaunchError, OptionsError):
         return ""
-
-
-def _diff(before: str, after: str, name: str) -> str:
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), name, name, lineterm="")
-    return "".join(f"{line}\n" for line in lines)

@@ -60,7 +60,13 @@ KEYS: Final[dict[str, _Kind]] = {
 }
 _FOR_ALL: Final = frozenset({"output-dir", "root", "exclude", "overrides"})
 _OVERRIDE_KEYS: Final = {**{key: kind for key, kind in KEYS.items() if key not in _FOR_ALL}, "files": _STRINGS}
-_SLURM_KEYS: Final = {each.name.replace("_", "-"): each.name for each in fields(Slurm)}
+_SLURM_KINDS: Final = {
+    "cpus_per_gpu": _NUMBER,
+    "options": _STRINGS,
+    "modules": _STRINGS,
+    "environment": (lambda v: isinstance(v, dict) and _is_texts(list(v.values())), "a table of strings"),
+}
+_SLURM_KEYS: Final = {each.name.replace("_", "-"): _SLURM_KINDS.get(each.name, _STRING) for each in fields(Slurm)}
 
 
 @dataclass(frozen=True)
@@ -126,12 +132,12 @@ def _load(path: Path) -> Config | None:
     values = tool["nb2ddp"]
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: tool.nb2ddp must be a table")
-    _check(path, "tool.nb2ddp", values, KEYS)
+    _check(f"{path}: tool.nb2ddp", values, KEYS)
     for number, override in enumerate(values.get("overrides", []), start=1):
-        where = f"tool.nb2ddp.overrides, number {number}"
+        where = f"{path}: tool.nb2ddp.overrides, number {number}"
         if "files" not in override:
-            raise ConfigError(f"{path}: {where}: no key 'files' says which notebooks it is for")
-        _check(path, where, override, _OVERRIDE_KEYS)
+            raise ConfigError(f"{where}: no key 'files' says which notebooks it is for")
+        _check(where, override, _OVERRIDE_KEYS)
     config = Config(path, values)
     try:  # what is wrong in itself is said even where it applies to no notebook
         settings({key: value for key, value in values.items() if key != "overrides"})
@@ -140,13 +146,13 @@ def _load(path: Path) -> Config | None:
     return config
 
 
-def _check(path: Path, where: str, values: Values, keys: Mapping[str, _Kind]) -> None:
+def _check(where: str, values: Values, keys: Mapping[str, _Kind]) -> None:
     for key, value in values.items():
         if key not in keys:
-            raise ConfigError(f"{path}: {where}: unknown key {key!r}{_nearest(key, keys)}")
+            raise ConfigError(f"{where}: unknown key {key!r}{_nearest(key, keys)}")
         is_right, form = keys[key]
         if not is_right(value):
-            raise ConfigError(f"{path}: {where}: {key} must be {form}, not {value!r}")
+            raise ConfigError(f"{where}: {key} must be {form}, not {value!r}")
 
 
 def _nearest(key: str, keys: Mapping[str, object]) -> str:
@@ -205,25 +211,12 @@ def _value(each: Setting, value: Any) -> Any:
 
 
 def _slurm(values: Mapping[str, Any]) -> Slurm:
-    arguments: dict[str, Any] = {}
-    for key, value in values.items():
-        if key not in _SLURM_KEYS:
-            raise ConfigError(f"slurm: unknown key {key!r}{_nearest(key, _SLURM_KEYS)}")
-        name = _SLURM_KEYS[key]
-        if name == "environment":
-            if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
-                raise ConfigError("slurm: environment must be a table of strings")
-            arguments[name] = tuple(value.items())
-        elif name in ("options", "modules"):
-            if not _is_texts(value):
-                raise ConfigError(f"slurm: {key} must be a list of strings, not {value!r}")
-            arguments[name] = tuple(value)
-        else:
-            is_right, form = _NUMBER if name == "cpus_per_gpu" else _STRING
-            if not is_right(value):
-                raise ConfigError(f"slurm: {key} must be {form}, not {value!r}")
-            arguments[name] = value
-    return Slurm(**arguments)
+    _check("slurm", values, _SLURM_KEYS)
+    table: dict[str, Any] = {key.replace("-", "_"): value for key, value in values.items()}
+    for key, value in table.items():
+        if isinstance(value, (list, dict)):
+            table[key] = tuple(value.items() if isinstance(value, dict) else value)
+    return Slurm(**table)
 
 
 def is_excluded(notebook: Path, patterns: list[str], folder: Path) -> bool:

@@ -9,8 +9,9 @@ import secrets
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,7 +38,7 @@ def replace(files: Mapping[Path, bytes]) -> None:
         check_target(path)
         path.parent.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
-        aside = [stack.enter_context(_aside(path, content)) for path, content in files.items()]
+        aside = [stack.enter_context(closing(_Aside(path, content))) for path, content in files.items()]
         stack.enter_context(_signals_held())
         for file in aside:
             file.take_place()
@@ -113,15 +114,6 @@ class _Aside:
 
 
 @contextmanager
-def _aside(path: Path, content: bytes) -> Iterator[_Aside]:
-    file = _Aside(path, content)
-    try:
-        yield file
-    finally:
-        file.close()
-
-
-@contextmanager
 def _signals_held() -> Iterator[None]:
     """Let Ctrl-C and a polite kill wait until the block is done."""
     if threading.current_thread() is not threading.main_thread():
@@ -139,6 +131,15 @@ def _signals_held() -> Iterator[None]:
             signal.signal(number, handler)
         for each in received:
             signal.raise_signal(each)
+
+
+def prune(folder: Path, lifetime: float) -> None:
+    """Remove the files of a folder's folders that were not used for so many seconds; what cannot be removed stays."""
+    with suppress(OSError):
+        for path in folder.glob("*/*"):
+            with suppress(OSError):
+                if time.time() - path.stat().st_mtime > lifetime:
+                    path.unlink()
 
 
 #: The notebook of a job that reads standard input.
@@ -226,6 +227,18 @@ def _near(path: Path) -> str:
     names = os.listdir(path.parent) if path.parent.is_dir() else []  # noqa: PTH208 - names
     near = difflib.get_close_matches(path.name, names, n=1)
     return f"; did you mean {path.with_name(near[0])}?" if near else ""
+
+
+def unified_diff(before: str, after: str, name: str, before_name: str | None = None) -> str:
+    """The difference of two texts, with a line end behind each line; empty where there is none.
+
+    Args:
+        before, after: the texts.
+        name: what the header calls them.
+        before_name: what it calls the first, if that is something else.
+    """
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), before_name or name, name, lineterm="")
+    return "".join(f"{line}\n" for line in lines)
 
 
 def decode(content: bytes) -> str:

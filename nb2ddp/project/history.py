@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -65,11 +64,7 @@ def recall(notebook: Path, convert: Convert, line: Stamp) -> str | None:
 
 def prune() -> None:
     """Forget what nobody asked for in `LIFETIME`."""
-    with suppress(OSError):
-        for path in _folder().glob("*/*"):
-            with suppress(OSError):
-                if time.time() - path.stat().st_mtime > LIFETIME:
-                    path.unlink()
+    files.prune(_folder(), LIFETIME)
 
 
 def _folder() -> Path:

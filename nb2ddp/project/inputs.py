@@ -5,7 +5,9 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 from pathspec import GitIgnoreSpec
@@ -59,11 +61,16 @@ def is_notebook(path: Path) -> bool:
         return not path.name.lower().endswith(LAUNCHING)
     if path.suffix.lower() != ".py" or path.with_suffix(".ipynb").exists():
         return False
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return False
+    text = _text(path)
     return is_python_notebook(text) and stamp.read(text) is None
+
+
+def _text(path: Path) -> str:
+    """What a file holds; nothing where it cannot be read as text."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
 
 
 def find(arguments: Sequence[str], *, any_file: bool = False) -> list[Input]:
@@ -104,34 +111,19 @@ def _of(argument: str) -> Iterator[Input]:
         if ending not in (".ipynb", ".py") and not (ending in OTHER_FORMATS and path.exists()):
             missing = "not a notebook (.ipynb or .py) or a folder" if path.exists() else "no such file or folder"
             raise InputError(f"{argument}: {missing}")
-        if ending == ".py" and _is_made(path):
+        if ending == ".py" and stamp.read(_text(path)) is not None:
             raise InputError(f"{argument}: a script of nb2ddp's; name its notebook, as its line `convert again:` does")
         yield named(argument)
     else:
         root = _fixed_part(path)
-        for match in sorted(glob.glob(argument, recursive=True)):  # noqa: PTH207 - Path.glob takes no absolute pattern
-            if Path(match).is_dir():
-                continue
-            if is_notebook(Path(match)) and ".ipynb_checkpoints" not in Path(match).parts:
-                yield Input(Path(match), root)
-
-
-def _is_made(path: Path) -> bool:
-    """True for a script that nb2ddp wrote."""
-    try:
-        return stamp.read(path.read_text(encoding="utf-8")) is not None
-    except (OSError, UnicodeDecodeError):
-        return False
+        for match in map(Path, sorted(glob.glob(argument, recursive=True))):  # noqa: PTH207 - takes absolute ones too
+            if not match.is_dir() and is_notebook(match) and ".ipynb_checkpoints" not in match.parts:
+                yield Input(match, root)
 
 
 def _fixed_part(pattern: Path) -> Path:
     """The folder in which a pattern begins: `nb/**/*.ipynb` -> `nb`."""
-    parts = []
-    for part in pattern.parts[:-1]:
-        if _GLOB & set(part):
-            break
-        parts.append(part)
-    return Path(*parts)
+    return Path(*takewhile(lambda part: not _GLOB & set(part), pattern.parts[:-1]))
 
 
 def _walk(folder: Path) -> Iterator[Path]:
@@ -139,7 +131,6 @@ def _walk(folder: Path) -> Iterator[Path]:
     ignores = _Ignores(folder)
     for name, folders, names in os.walk(folder):
         here = Path(name)
-        ignores.enter(here)
         folders[:] = sorted(
             each
             for each in folders
@@ -154,39 +145,28 @@ def _walk(folder: Path) -> Iterator[Path]:
                 yield path
 
 
-class _Ignores:
-    """The .gitignore files that apply below a folder: its own, those below, and those up to the repository's top."""
+class _Ignores(dict[Path, GitIgnoreSpec]):
+    """The .gitignore files that apply below a folder, up to the repository's top; each is read when it is asked for."""
 
     def __init__(self, folder: Path) -> None:
-        self._specs: dict[Path, GitIgnoreSpec] = {}
-        above = list(folder.resolve().parents)
-        tops = [number for number, parent in enumerate(above) if (parent / ".git").exists()]
-        if tops and not (folder / ".git").exists():
-            for parent in above[: tops[0] + 1]:
-                self._read(parent)
+        super().__init__()
+        full = folder.resolve()
+        self._top = next((each for each in (full, *full.parents) if (each / ".git").exists()), full)
 
-    def enter(self, folder: Path) -> None:
-        """Take a folder's own .gitignore into account."""
-        self._read(folder.resolve())
-
-    def _read(self, folder: Path) -> None:
-        try:
+    def __missing__(self, folder: Path) -> GitIgnoreSpec:
+        lines: list[str] = []
+        with suppress(OSError):
             lines = (folder / ".gitignore").read_text(encoding="utf-8", errors="replace").splitlines()
-        except OSError:
-            return
-        self._specs[folder] = GitIgnoreSpec.from_lines(lines)
+        self[folder] = GitIgnoreSpec.from_lines(lines)
+        return self[folder]
 
     def match(self, path: Path, *, is_folder: bool = False) -> bool:
         """True for a path that git ignores: the deepest file that says anything of it decides."""
         full = path.parent.resolve() / path.name
         for parent in full.parents:
-            spec = self._specs.get(parent)
-            if spec is None:
-                continue
-            name = full.relative_to(parent).as_posix() + ("/" if is_folder else "")
-            include = spec.check_file(name).include
-            if include is not None:
-                return include
+            include = self[parent].check_file(full.relative_to(parent).as_posix() + "/" * is_folder).include
+            if include is not None or parent == self._top:
+                return bool(include)
         return False
 
 

@@ -6,10 +6,9 @@ whose edits stand where the notebook changed too, is left alone, and with it all
 
 from __future__ import annotations
 
-import difflib
 import shlex
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nb2ddp.codes import CONFLICT, EDITED, FOREIGN, LEFT_OUT, OTHER_SETTINGS, STALE
@@ -41,6 +40,12 @@ class Output:
     def differs(self) -> bool:
         """True where something is to be written."""
         return self.before != self.after
+
+    @property
+    def diff(self) -> str:
+        """What is to be written, as a unified diff."""
+        name = self.path.as_posix()
+        return files.unified_diff(self.before, self.after, name, None if self.before else "/dev/null")
 
 
 def settle(path: Path, converted: str, recall: Recall, *, force: bool = False) -> Output:
@@ -146,7 +151,7 @@ def check(job: Job, conversion: Conversion, recall: Recall) -> Result:
         names = " and ".join(str(path) for path in stale)
         found.insert(0, STALE.found(f"{names} {'are' if len(stale) > 1 else 'is'} out of date: convert again"))
     status = Status.STALE if stale else Status.UNCHANGED
-    text = "".join(line for each in reversed(outputs) if each.differs for line in _unified(each))
+    text = "".join(each.diff for each in reversed(outputs))
     return Result(job.notebook, job.script, status, (*found, *conversion.diagnostics), tuple(stale), text=text)
 
 
@@ -156,21 +161,8 @@ def difference(job: Job, conversion: Conversion, recall: Recall) -> Result:
     Raises:
         OSError: a file cannot be read.
     """
-    outputs = outputs_of(job, conversion, recall)
-    if failure := refused(job, outputs):
-        return failure
-    changed = [each for each in reversed(outputs) if each.differs]
-    text = "".join(line for each in changed for line in _unified(each))
-    status = Status.STALE if changed else Status.UNCHANGED
-    written = tuple(each.path for each in changed)
-    return Result(job.notebook, job.script, status, conversion.diagnostics, written, text=text)
-
-
-def _unified(output: Output) -> Iterator[str]:
-    name = output.path.as_posix()
-    old, new = output.before.splitlines(), output.after.splitlines()
-    for line in difflib.unified_diff(old, new, name if old else "/dev/null", name, lineterm=""):
-        yield f"{line}\n"
+    result = check(job, conversion, recall)
+    return result if result.failure else replace(result, diagnostics=conversion.diagnostics)
 
 
 def refused(job: Job, outputs: list[Output]) -> Result | None:

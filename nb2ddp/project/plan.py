@@ -56,27 +56,26 @@ def plan(
         found = config.find(each.path.parent) if reads_config else None
         if config.is_excluded(each.path, given.get("exclude", []), Path()):
             continue
-        if found is not None and config.is_excluded(each.path, found.exclude, found.path.parent):
-            continue
-        values = {**(found.values_for(each.path) if found else {}), **given}
-        settings = config.settings(values)
-        script = _script(each, settings, given)
-        options, forgotten = with_last(script, settings.options, values)
-        job = Job(each.path, script, options, each.link, is_named=each.is_named, forgotten=forgotten)
-        planned.append(Planned(job, settings.fail_on, settings.rehearse))
+        if found is None or not config.is_excluded(each.path, found.exclude, found.path.parent):
+            planned.append(_planned(each, found, given))
     check_outputs([each.job for each in planned])
     return planned
 
 
 def plan_one(argument: str | Path, script: Path, given: Mapping[str, Any], *, reads_config: bool = True) -> Planned:
     """Plan a run that says where the script of one notebook goes, which a file's name or a link names; see `plan`."""
-    notebook = named(argument) if isinstance(argument, str) else Input(argument, argument.parent)
-    found = config.find(notebook.path.parent) if reads_config else None
-    values = {**(found.values_for(notebook.path) if found else {}), **given}
+    notebook = named(argument) if isinstance(argument, str) else Input(argument, argument.parent, is_named=True)
+    planned = _planned(notebook, config.find(notebook.path.parent) if reads_config else None, given, script)
+    check_outputs([planned.job])
+    return planned
+
+
+def _planned(each: Input, found: config.Config | None, given: Mapping[str, Any], script: Path | None = None) -> Planned:
+    values = {**(found.values_for(each.path) if found else {}), **given}
     settings = config.settings(values)
+    script = script or _script(each, settings, given)
     options, forgotten = with_last(script, settings.options, values)
-    job = Job(notebook.path, script, options, notebook.link, forgotten=forgotten)
-    check_outputs([job])
+    job = Job(each.path, script, options, each.link, is_named=each.is_named, forgotten=forgotten)
     return Planned(job, settings.fail_on, settings.rehearse)
 
 

@@ -8,7 +8,7 @@ jobs such as `engine-1B/2` (a case and its number of processes) there and adds w
 - the exit code, what a job that failed said, and the processes that were still there when the job had ended.
 
 Jobs share the GPUs, as many as fit. Those of `--timed` start beside them, wait after two steps, and go on alone, one
-after another, when the others have ended; the memory in use meanwhile goes to FOLDER/memory.json.
+after another, when the others have ended; what the GPUs do meanwhile goes to FOLDER/gpus.json.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +83,7 @@ class Bench:
         name, _, processes = job.partition("/")
         needs = frozenset({f"checkpoint/{processes}"}) if name == "resumed" else frozenset[str]()
         makes = job if name == "checkpoint" else ""
-        gpus = 2 if name in TWO_GPUS_IN_ONE_PROCESS else int(processes)
+        gpus = int(processes) + (name in TWO_GPUS_IN_ONE_PROCESS or CASES.get(name, Case()).server)
         return schedule.Task(lambda devices: self.do(job, sorted(devices)), gpus, needs, makes, 40)
 
 
@@ -133,6 +133,22 @@ def environment(folder: Path, name: str, logs: Path, devices: list[str], gate: P
 
 
 @contextmanager
+def server(model: str, device: str, work: Path, mark: str) -> Iterator[None]:
+    """A vLLM server on one GPU while a job runs, started by `trl vllm-serve`, which says what it does in server.log."""
+    words = ["--model", f"bench/{model}", "--gpu_memory_utilization", "0.1", "--max_model_len", "1024"]
+    words = [sys.executable, "-m", "trl.scripts.vllm_serve", *words, "--kv-cache-memory-bytes", str(1 << 30)]
+    variables = {**os.environ, "CUDA_VISIBLE_DEVICES": device, "BENCH_RUN": mark}
+    with (work / "server.log").open("w") as log:
+        serves = subprocess.Popen(words, cwd=work, env=variables, stdout=log, stderr=subprocess.STDOUT)
+        try:
+            yield
+        finally:
+            serves.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                serves.wait(20)
+
+
+@contextmanager
 def surroundings(name: str, devices: list[str]) -> Iterator[int]:
     """Take memory of the last GPU, or the port, where a start must fail for that; the port of the job."""
     start = STARTS.get(name, Start(Case()))
@@ -168,6 +184,7 @@ def run(
         gate: a folder in which a file "go" lets the job go on after its first steps.
     """
     name, _, processes = job.partition("/")
+    case = CASES.get(name, Case())
     logs = folder / "runs" / job.replace("/", "-")
     work = work or logs / "work"
     work.mkdir(parents=True, exist_ok=True)
@@ -175,9 +192,11 @@ def run(
     if not (work / "bench").exists():
         (work / "bench").symlink_to(folder / "hub" / "bench")
     mark = f"BENCH_RUN={uuid.uuid4().hex}"
-    variables = environment(folder, name, logs, devices, gate) | {"BENCH_RUN": mark.partition("=")[2]}
-    start = time.monotonic()
-    with surroundings(name, devices) as port, (logs / "log").open("w") as log:
+    start, number = time.monotonic(), mark.partition("=")[2]
+    serving = server(case.model, devices[-1], work, number) if case.server else nullcontext()
+    seen_by_job = devices[:-1] if case.server else devices
+    variables = environment(folder, name, logs, seen_by_job, gate) | {"BENCH_RUN": number}
+    with serving, surroundings(name, devices) as port, (logs / "log").open("w") as log:
         words = command(folder / "scripts" / f"{name}.py", processes, port, devices)
         ran = subprocess.Popen(words, cwd=work, env=variables, stdout=log, stderr=subprocess.STDOUT)
         try:
@@ -260,17 +279,17 @@ class Timed:
         return not thread.is_alive() or len(list(gate.glob("ready-*"))) == processes
 
 
-def follow_memory(file: Path, ended: threading.Event) -> None:
-    """Write down the memory in use on each GPU, in MiB, whenever it has changed by 64 or more."""
+def follow_gpus(file: Path, ended: threading.Event) -> None:
+    """Write down every tenth of a second the MiB in use on each GPU, and the percent of time that it computes."""
     import pynvml
 
     pynvml.nvmlInit()
     gpus = [pynvml.nvmlDeviceGetHandleByIndex(number) for number in range(pynvml.nvmlDeviceGetCount())]
-    found: list[tuple[float, list[int]]] = []
-    while not ended.wait(0.05):
+    found: list[tuple[float, list[int], list[int]]] = []
+    while not ended.wait(0.1):
         used = [pynvml.nvmlDeviceGetMemoryInfo(gpu).used >> 20 for gpu in gpus]
-        if not found or max(abs(a - b) for a, b in zip(used, found[-1][1], strict=True)) >= 64:
-            found.append((round(time.time(), 2), used))
+        busy = [pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu for gpu in gpus]
+        found.append((round(time.time(), 2), used, busy))
     file.write_text(json.dumps(found) + "\n")
 
 
@@ -294,7 +313,7 @@ def main() -> None:
         once_more.write(folder / "scripts")
         return
     bench, ended = Bench(folder, options.seconds, options.within, options.reserved), threading.Event()
-    follower = threading.Thread(target=follow_memory, args=(folder / "memory.json", ended))
+    follower = threading.Thread(target=follow_gpus, args=(folder / "gpus.json", ended))
     timed: list[Timed] = []
     delay = threading.Timer(options.timed_after, lambda: timed.append(Timed(bench, options.timed)))
     if options.timed:

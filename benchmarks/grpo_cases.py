@@ -59,6 +59,10 @@ ENGINE = """\
     max_lora_rank = 16,
     gpu_memory_utilization = {memory},
 """
+SERVER = """\
+    use_vllm = True,
+    vllm_mode = "server",
+"""
 FINE_TUNE = """\
 from datasets import load_dataset
 from trl import SFTConfig, SFTTrainer
@@ -87,6 +91,7 @@ from datasets import load_dataset
 dataset = load_dataset("bench/questions", split = "train")
 dataset = dataset.map(lambda row: {"prompt": [{"role": "user", "content": row["question"]}]})
 """
+SHORTEST = 30  # characters of the shortest question
 DATA_VISION = """\
 from datasets import load_dataset
 
@@ -129,6 +134,7 @@ answer = model.fast_generate(
 )
 print("generated", len(answer[0].outputs[0].token_ids))
 """
+TIME_TOKENS = "import grpo_phases\ngrpo_phases.time_tokens(model)\n"
 
 
 @dataclass(frozen=True)
@@ -138,6 +144,9 @@ class Case:
     model: str = "Llama-small"
     engine: float = 0.0  # the share of the GPU's memory for an engine; 0 for none
     cache: int = 1  # GiB that the engine takes for keys and values, where jobs share a GPU and it cannot measure that
+    at_once: int = 0  # completions that the engine writes at once; 0 leaves that to Unsloth
+    server: bool = False  # a vLLM server on the last GPU writes the completions
+    one_length: bool = False  # of all prompts, so that no step compiles for a new shape
     standby: bool = False
     four_bit: bool = False
     eight_bit_floats: bool = False
@@ -159,16 +168,24 @@ class Case:
             *([SETTINGS] if self.standby else []),
             self.load(),
             *([FINE_TUNE] if self.fine_tuned else []),
-            DATA_VISION if self.vision else DATA,
+            self.data(),
             REWARD,
             *(cell for more in self.trainings for cell in self.train(more)),
             SAVE_ENGINE if self.engine else 'model.save_pretrained("odd_lora")\n',
+            *([TIME_TOKENS] if self.one_length else []),
         ]
+
+    def data(self) -> str:
+        """The cell that makes the data set."""
+        if self.vision:
+            return DATA_VISION
+        return DATA.replace('row["question"]', f'row["question"][:{SHORTEST}]') if self.one_length else DATA
 
     def load(self) -> str:
         """The cell that loads the model."""
         more = "    load_in_fp8 = True,\n" if self.eight_bit_floats else ""
         more += ENGINE.format(memory=self.engine) if self.engine else ""
+        more += f"    max_num_seqs = {self.at_once},\n" if self.at_once else ""
         template = LOAD_VISION if self.vision else LOAD
         return template.format(model=self.model, four_bit=self.four_bit, more=more)
 
@@ -184,6 +201,7 @@ class Case:
             **more,
         }
         written = "".join(f"    {name} = {value!r},\n" for name, value in settings.items())
+        written += SERVER if self.server else ""
         train = "trainer.train(resume_from_checkpoint = True)\n" if self.resumes else "trainer.train()\n"
         return [TRAIN.format(settings=written), train]
 
@@ -213,6 +231,12 @@ def waiting_for_it(script: str) -> str:
     return below_a_rank_test(script).replace("\nmodel = Fast", "\nPartialState().wait_for_everyone()\nmodel = Fast", 1)
 
 
+def waiting_a_minute(script: str) -> str:
+    """The same, with a group of processes that gives up after a minute instead of torch's ten."""
+    short = "from datetime import timedelta\nPartialState(timeout = timedelta(seconds = 60)).wait"
+    return waiting_for_it(script).replace("\nPartialState().wait", f"\n{short}", 1)
+
+
 def standby_set_late(script: str) -> str:
     """Standby is set after Unsloth was imported."""
     line = re.search(r'(?m)^os\.environ\["UNSLOTH_VLLM_STANDBY"\].*\n', script)
@@ -230,9 +254,13 @@ LOSSES: tuple[dict[str, Any], ...] = (
     {"loss_type": "grpo", "importance_sampling_level": "sequence"},
     {"loss_type": "dapo", "beta": 0.04},
 )
-#: 16, 64 and 128 completions a step, one training after another with the same engine.
-SIZES = tuple({"gradient_accumulation_steps": steps} for steps in (1, 4, 8))
-SIZED: dict[str, Any] = {**BIG, "cache": 6, "steps": 6, "trainings": SIZES}
+#: 16, 64 and 128 completions a step, one training after another with the same engine, which writes them all at once.
+SIZES: tuple[dict[str, Any], ...] = (
+    {"max_steps": 12},
+    {"gradient_accumulation_steps": 4},
+    {"gradient_accumulation_steps": 8, "max_steps": 8},
+)
+SIZED: dict[str, Any] = {**BIG, "cache": 6, "at_once": 128, "one_length": True, "trainings": SIZES}
 CASES = {
     "lora-16bit": Case(),
     "lora-4bit": Case(four_bit=True),
@@ -255,8 +283,9 @@ CASES = {
     "resumed": Case(engine=0.05, steps=4, more={"save_steps": 2}, resumes=True),
     "engine-1B": Case("Llama-1B", engine=0.3, **BIG),
     "engine-3B": Case("Llama-3B", engine=0.4, **BIG),
-    "sizes-1B": Case("Llama-1B", engine=0.15, **SIZED),
-    "sizes-3B": Case("Llama-3B", engine=0.15, **SIZED),
+    "sizes-1B": Case("Llama-1B", engine=0.3, **{**SIZED, "steps": 12}),
+    "sizes-3B": Case("Llama-3B", engine=0.3, **SIZED),
+    "server": Case(server=True, steps=4),
     "memory-3B": Case("Llama-3B", engine=0.35, cache=24, **{**BIG, "steps": 4}),
     "memory-3B-standby": Case("Llama-3B", engine=0.35, cache=24, standby=True, **{**BIG, "steps": 4}),
 }
@@ -269,6 +298,9 @@ STARTS = {
     "start-standby-late": Start(Case(engine=0.05, standby=True), edit=standby_set_late),
     "start-rank-test": Start(Case(engine=0.05), edit=below_a_rank_test),
     "start-rank-test-waited": Start(Case(engine=0.05), edit=waiting_for_it, environment={"UNSLOTH_DDP_TIMEOUT": "60"}),
+    "start-rank-test-minute": Start(
+        Case(engine=0.05), edit=waiting_a_minute, environment={"UNSLOTH_DDP_TIMEOUT": "60"}
+    ),
     "start-memory-of-one": Start(Case(engine=0.4), spared=1),
     "start-memory-of-one-standby": Start(Case(engine=0.4, standby=True), spared=1),
     "start-older-vllm": Start(Case(engine=0.05), older=True),

@@ -6,6 +6,8 @@ the file "go" stands in that folder, so that steps are timed while other jobs wa
 Each part is timed to the end of what it asked of the GPU. `generating` holds the hand-over of the adapter to an engine;
 `waiting` is the time until the slowest process has its completions; `scoring` is what follows up to the advantages
 (rewards, log-probabilities of the old and the reference policy); `learning` is forward, backward and the optimizer.
+
+`time_tokens(model)` times the engine alone, into "$BENCH_FOLDER/tokens.json".
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.profiler import ProfilerActivity, profile
 from transformers import TrainerCallback
 
 RANK = os.environ.get("RANK", "0")
@@ -109,3 +112,48 @@ def _timed(method: Callable[..., Any], phases: Phases, part: str) -> Callable[..
         return result
 
     return timed
+
+
+TOKENS = 128  # of each completion that `time_tokens` asks for
+#: What is timed: completions at once, and what is asked for besides.
+ASKED: tuple[tuple[int, dict[str, Any]], ...] = (
+    *((count, {}) for count in (8, 16, 32, 64, 128)),
+    (64, {"detokenize": False}),
+    (64, {"logprobs": None}),
+    (64, {"temperature": 0.0}),
+)
+
+
+def time_tokens(model: Any) -> None:
+    """Time an engine that one process alone has: seconds for each token, and of these the seconds of its kernels."""
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        return
+    file, found = Path(os.environ["BENCH_FOLDER"], "tokens.json"), list[dict[str, Any]]()
+    for count, more in ASKED:
+        found.append({"completions": count, **more, **seconds_of_a_token(model, count, **more)})
+    torch.set_num_threads(1)
+    found.append({"completions": 64, "threads": 1, **seconds_of_a_token(model, 64)})
+    adapter = model.load_lora("odd_lora")
+    found.append({"completions": 64, "adapter": True, **seconds_of_a_token(model, 64, adapter)})
+    file.write_text(json.dumps(found) + "\n")
+
+
+def seconds_of_a_token(model: Any, count: int, adapter: Any = None, **more: Any) -> dict[str, float]:
+    """Seconds between two tokens of `count` completions, and the seconds that the GPU computes in them."""
+    from vllm import SamplingParams
+
+    asked = {"temperature": 1.0, "logprobs": 0, "ignore_eos": True, **more}
+    prompts = [{"prompt_token_ids": list(range(10, 70))}] * count
+
+    def write(tokens: int) -> float:
+        start = now()
+        parameters = SamplingParams(max_tokens=tokens, **asked)
+        model.fast_generate(prompts, sampling_params=parameters, lora_request=adapter, use_tqdm=False)
+        return now() - start
+
+    write(TOKENS // 8)
+    whole = min(write(TOKENS), write(TOKENS))
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        write(TOKENS // 4)
+    kernels = sum(each.self_device_time_total for each in seen.key_averages()) / 1e6
+    return {"seconds": whole / TOKENS, "computing": kernels / (TOKENS // 4)}

@@ -25,7 +25,7 @@ def wait_seconds(training: Training) -> int:
     return max([WAIT_SECONDS, *(value for value in values if isinstance(value, int))])
 
 
-def keeps_engine(tree: Tree, loads: Sequence[cst.Call]) -> bool:
-    """True where an in-process vLLM engine may still need the process group after training."""
+def starts_engine(tree: Tree, loads: Sequence[cst.Call]) -> bool:
+    """True where one of these loads may start a vLLM engine in its process."""
     given = [passed(tree, call, "fast_inference") for call in loads]
     return any(g is not None and tree.literal(g.value) is not False for g in given)

@@ -8,7 +8,7 @@ import libcst as cst
 
 from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
-from nb2ddp.facts.waiting import keeps_engine
+from nb2ddp.facts.waiting import starts_engine
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.script.templates import render
 from nb2ddp.syntax.edits import InsertAfter
@@ -24,7 +24,7 @@ def find(program: Program) -> Iterator[Finding]:
         return
     event = program.training.events[-1]
     names = {"is_main_process": program.name("is_main_process")}
-    if not keeps_engine(program.tree, program.loads):
+    if not starts_engine(program.tree, program.loads):
         yield Finding(
             event,
             "every process would run the rest of the notebook (print, generate, save); in the script the main"

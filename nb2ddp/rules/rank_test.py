@@ -1,4 +1,4 @@
-"""DDP408: a training, or another step of all processes, that only some of them come to."""
+"""DDP408: a training, an engine's start, or another step of all processes that only some of them come to."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ import libcst as cst
 
 from nb2ddp.facts.execution import Who
 from nb2ddp.facts.program import Program
+from nb2ddp.facts.waiting import starts_engine
 from nb2ddp.rules.rule import Example, Finding, Rule
 
 _MESSAGE = (
     "only some processes come to what is trained, evaluated or waited for below, and wait for the others for ever: take"
     " it out of the test"
+)
+_ENGINE = (
+    "processes start their engines together: those that come to this load wait for the others until the job times out;"
+    " take it out of the test"
 )
 _BEST = "the main process alone gets the best trial, and the others fail with None: train with it in a job of its own"
 
@@ -20,8 +25,11 @@ _BEST = "the main process alone gets the best trial, and the others fail with No
 def find(program: Program) -> Iterator[Finding]:
     tree = program.tree
     for test in tree.of(cst.If):
-        asks_rank = program.execution.asks_rank(test.test) is not Who.EVERY
-        if asks_rank and program.training.is_joint(test.body) and program.execution.runs(test):
+        if program.execution.asks_rank(test.test) is Who.EVERY or not program.execution.runs(test):
+            continue
+        if starts_engine(tree, tree.within(test.body, cst.Call)):
+            yield Finding(test, _ENGINE, todo=True)
+        elif program.training.is_joint(test.body):
             yield Finding(test, _MESSAGE, todo=True)
     for call in program.training.calls:
         method = call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
@@ -40,10 +48,10 @@ def _is_used(program: Program, assign: cst.Assign) -> bool:
 RULE = Rule(
     code="DDP408",
     name="trained-by-some-processes",
-    summary="A training or an evaluation below a test of the process's rank gets a `TODO` above the test, and so does"
-    " the search whose best trial is trained with.",
-    why="Gradients and losses are exchanged between all processes. A process that trains or evaluates alone waits for"
-    " the others until the job times out.",
+    summary="A training, an evaluation or the start of a vLLM engine below a test of the process's rank gets a `TODO`"
+    " above the test, and so does the search whose best trial is trained with.",
+    why="Gradients and losses are exchanged between all processes, and engines make groups of them as they start. A"
+    " process that does so alone waits for the others until the job times out.",
     find=find,
     examples=(
         Example(
@@ -55,6 +63,17 @@ RULE = Rule(
             'import os\nfirst = int(os.environ.get("RANK", 0)) == 0\nif first:\n    trainer.train()\n',
             'import os\nfirst = int(os.environ.get("RANK", 0)) == 0\n'
             f"# TODO[nb2ddp] DDP408: {_MESSAGE}\nif first:\n    trainer.train()\n",
+        ),
+        Example(
+            "import os\nfrom unsloth import FastLanguageModel\n"
+            'if os.environ.get("LOCAL_RANK", "0") == "0":\n'
+            '    model, tokenizer = FastLanguageModel.from_pretrained("unsloth/Qwen3-4B", fast_inference = True)\n'
+            "trainer.train()\n",
+            "import os\nfrom unsloth import FastLanguageModel\n"
+            f"# TODO[nb2ddp] DDP408: {_ENGINE}\n"
+            'if os.environ.get("LOCAL_RANK", "0") == "0":\n'
+            '    model, tokenizer = FastLanguageModel.from_pretrained("unsloth/Qwen3-4B", fast_inference = True)\n'
+            "trainer.train()\n",
         ),
         Example("if trainer.is_world_process_zero():\n    print(len(dataset))\ntrainer.train()\n"),
         Example("trainer.train()\nif trainer.is_world_process_zero():\n    trainer.save_model()\n"),

@@ -13,7 +13,7 @@ from packaging.version import Version
 
 from nb2ddp.facts.loading import ModelKind, has_lora
 from nb2ddp.facts.program import Program
-from nb2ddp.facts.waiting import keeps_engine
+from nb2ddp.facts.waiting import starts_engine
 from nb2ddp.syntax.arguments import passed
 
 
@@ -43,7 +43,7 @@ def _is_grpo(program: Program) -> bool:
 
 
 def _is_grpo_with_engine(program: Program) -> bool:
-    return _is_grpo(program) and keeps_engine(program.tree, program.loads)
+    return _is_grpo(program) and starts_engine(program.tree, program.loads)
 
 
 def tries_kernels(program: Program) -> bool:

@@ -260,6 +260,8 @@ SIZES: tuple[dict[str, Any], ...] = (
     {"gradient_accumulation_steps": 4},
     {"gradient_accumulation_steps": 8, "max_steps": 8},
 )
+LARGEST: tuple[dict[str, Any], ...] = ({"gradient_accumulation_steps": 8},)
+NO_TEXTS = {"generation_kwargs": {"detokenize": False}}  # TRL makes the texts of all tokens itself
 SIZED: dict[str, Any] = {**BIG, "cache": 6, "at_once": 128, "one_length": True, "trainings": SIZES}
 CASES = {
     "lora-16bit": Case(),
@@ -285,6 +287,7 @@ CASES = {
     "engine-3B": Case("Llama-3B", engine=0.4, **BIG),
     "sizes-1B": Case("Llama-1B", engine=0.3, **{**SIZED, "steps": 12}),
     "sizes-3B": Case("Llama-3B", engine=0.3, **SIZED),
+    "no-texts-1B": Case("Llama-1B", engine=0.3, **{**SIZED, "trainings": LARGEST, "more": NO_TEXTS}),
     "server": Case(server=True, steps=4),
     "memory-3B": Case("Llama-3B", engine=0.35, cache=24, **{**BIG, "steps": 4}),
     "memory-3B-standby": Case("Llama-3B", engine=0.35, cache=24, standby=True, **{**BIG, "steps": 4}),

@@ -31,6 +31,9 @@ _OF_ITS_OWN = (
 )
 _IN_TURN = " into a cache that has no lock; in the script one process of each machine does, then the others read it"
 _SCRATCH = "{}(...): all processes use one scratch file, and overwrite each other's"
+_LATE = "a process that comes here late finds what another has made, and takes another branch"
+_ANSWERED = "; in the script one process answers for all"
+_ASK_BEFORE = ": test once, before the job, or move what does not write out of it"
 #: A text in quotes: what is before its file's ending, and that.
 _PATH = re.compile(r"""(?P<f>f?)(?P<quote>["'])(?P<stem>[^"']*?[^"'.])(?P<ending>\.\w+)?(?P=quote)""")
 
@@ -108,18 +111,11 @@ def _own_values(program: Program) -> Iterator[Finding]:
 
 def _tested_twice(program: Program) -> Iterator[Finding]:
     """Tests of the file system whose answer changes while some processes are still to ask."""
+    asked = f"{program.name('run_once')}("
     for test in program.tree.of(cst.If):
-        if not program.placement.is_asked_once(test) or program.tree.text(test.test).startswith(
-            f"{program.name('run_once')}("
-        ):
-            continue
-        edits = program.placement.ask_once(test)
-        message = "a process that comes here late finds what another has made, and takes another branch"
-        if edits:
-            yield Finding(test, f"{message}; in the script one process answers for all", edits)
-        else:
-            message += ": test once, before the job, or move what does not write out of it"
-            yield Finding(test, message, todo=True)
+        if program.placement.is_asked_once(test) and not program.tree.text(test.test).startswith(asked):
+            edits = program.placement.ask_once(test)
+            yield Finding(test, f"{_LATE}{_ANSWERED if edits else _ASK_BEFORE}", edits, todo=not edits)
 
 
 def _scratch(program: Program, call: cst.Call) -> str | None:
@@ -131,26 +127,18 @@ def _scratch(program: Program, call: cst.Call) -> str | None:
     function = tree.function(call)
     if function is None:
         return None
-    if not program.tree.calls_of(function) and not isinstance(tree.scope(function), cst.ClassDef):
-        opened = [
-            c.args[0].value
-            for c in tree.within(function, cst.Call)
-            if c.args and program.execution.does(c) is Does.WRITE
-        ]
-        written = {tree.literal(path) for path in opened if isinstance(path, cst.SimpleString)}
-        named = [str(text.evaluated_value) for text in tree.within(function, cst.SimpleString)]
+    calls = tree.within(function, cst.Call)
+    if not tree.calls_of(function) and not isinstance(tree.scope(function), cst.ClassDef):
+        files = [each.args[0].value for each in calls if each.args and program.execution.does(each) is Does.WRITE]
+        written = {str(file.evaluated_value) for file in files if isinstance(file, cst.SimpleString)}
+        used = [path for path in written if sum(path in text for text in tree.texts(function)) > 1]
         for text in tree.within(call, cst.SimpleString):
-            for path in written:
-                if str(path) in str(text.evaluated_value) and sum(str(path) in other for other in named) > 1:
-                    return tree.text(text)
-    removed = {
-        name.value
-        for other in tree.within(function, cst.Call)
-        if tree.qualified(other.func) in ("os.remove", "os.unlink", "shutil.rmtree")
-        for name in tree.within(other, cst.Name)
-        if tree.bindings(name.value, other)
-    }
-    return next((n.value for n in tree.within(call, cst.Name) if n.value in removed), None)
+            if any(path in str(text.evaluated_value) for path in used):
+                return tree.text(text)
+    removing = [each for each in calls if tree.qualified(each.func) in ("os.remove", "os.unlink", "shutil.rmtree")]
+    named = {name.value: name for each in removing for name in tree.within(each, cst.Name)}
+    removed = {text for text, name in named.items() if tree.bindings(text, name)}
+    return next((name.value for name in tree.within(call, cst.Name) if name.value in removed), None)
 
 
 RULE = Rule(

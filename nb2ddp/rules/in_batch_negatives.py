@@ -37,11 +37,8 @@ def find(program: Program) -> Iterator[Finding]:
     tree, many = program.tree, f"{program.name('world_size')} > 1"
     for call in program.execution.calls(GATHERING_LOSSES):
         if keyword(call, GATHER) is None:
-            message = (
-                f"{tree.class_name(call.func)} would find negatives in one GPU's part of the batch; the script"
-                " gathers all"
-            )
-            yield Finding(call, message, edits=(SetKeyword(call, GATHER, many),))
+            message = "would find negatives in one GPU's part of the batch; the script gathers all"
+            yield Finding(call, f"{tree.class_name(call.func)} {message}", (SetKeyword(call, GATHER, many),))
     for config in program.training.arguments:
         if shares_batches(program.execution, config):
             yield from _share(program, config, many)
@@ -55,12 +52,8 @@ def find(program: Program) -> Iterator[Finding]:
     if any(keyword(call, "evaluator") is not None for call in program.training.trainers):
         for call in program.execution.calls(_EVALUATOR):
             if keyword(call, "write_csv") is None and program.execution.runs(call):
-                edit = SetKeyword(call, "write_csv", program.name("is_main_process"))
-                yield Finding(
-                    call,
-                    "every process would add its line to the evaluator's CSV file; in the script one does",
-                    edits=(edit,),
-                )
+                message = "every process would add its line to the evaluator's CSV file; in the script one does"
+                yield Finding(call, message, (SetKeyword(call, "write_csv", program.name("is_main_process")),))
 
 
 def _share(program: Program, config: cst.Call, many: str) -> Iterator[Finding]:
@@ -71,21 +64,20 @@ def _share(program: Program, config: cst.Call, many: str) -> Iterator[Finding]:
     split = f'"split_batches": {many}'
     settings = f"{{**{tree.text(given.value)}, {split}}}" if given is not None else f"{{{split}}}"
     size = _size(program, config, _BATCH)
-    edits: list[Edit] = []
+    batch, edits = _whole(program, size), list[Edit]()
     if isinstance(tree.scope(config), (cst.Module, cst.FunctionDef)):
         name = program.name("shared_batch")
         warning = _WHOLE.format(
             name=name,
-            whole=_whole(program, size),
+            whole=batch,
             size=size,
             shown=size if size.isdigit() else f"{{{size}}}",
             more_samples=what_more_samples_mean(program.training),
             **{each: program.name(each) for each in ("is_main_process", "world_size")},
         )
         edits.append(InsertBefore(tree.statement(config), warning))
-        edits.append(set_argument(tree, config, _BATCH, name, at_call=True))
-    else:
-        edits.append(set_argument(tree, config, _BATCH, _whole(program, size), at_call=True))
+        batch = name
+    edits.append(set_argument(tree, config, _BATCH, batch, at_call=True))
     if any(keyword(call, "eval_dataset") is not None for call in program.training.trainers):
         evaluated = _whole(program, _size(program, config, _EVAL_BATCH))
         edits.append(set_argument(tree, config, _EVAL_BATCH, evaluated, at_call=True))

@@ -9,6 +9,7 @@ import libcst as cst
 
 from nb2ddp.facts.effects import Does
 from nb2ddp.facts.execution import Phase
+from nb2ddp.facts.order import collects, is_order_lost
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Wrap
@@ -18,7 +19,7 @@ from nb2ddp.syntax.tree import Tree, keyword
 _LISTS = re.compile(r"glob\.glob|os\.listdir")
 _SORTABLE = re.compile(r"glob\.i?glob|os\.listdir|.*\.(glob|iterdir|rglob)")
 _TAKES_ALL = frozenset("enumerate list map tuple zip".split())
-_LOSES_ORDER = frozenset("all any bool frozenset len max min set sorted sum".split())
+_COLLECTING = (cst.For, cst.While, cst.CompFor, cst.ListComp)
 _MESSAGE = (
     "an environment may begin otherwise in each process, which then trains on rows of its own: pass reset() a seed, or"
     " make the rows once, into a file, before the job"
@@ -29,14 +30,10 @@ def find(program: Program) -> Iterator[Finding]:
     tree, execution = program.tree, program.execution
     for call in execution.calls(does=Does.LIST, phase=Phase.BEFORE | Phase.BETWEEN):
         if _SORTABLE.fullmatch(tree.qualified(call.func) or tree.text(call.func)) and _is_gone_through(tree, call):
-            message = (
-                f"{tree.text(call.func)}(...) lists in another order on each machine; the script sorts what it lists"
-            )
-            yield Finding(call, message, (Wrap(call, "sorted(", ")"),))
+            message = "lists in another order on each machine; the script sorts what it lists"
+            yield Finding(call, f"{tree.text(call.func)}(...) {message}", (Wrap(call, "sorted(", ")"),))
     for call in execution.calls(re.compile(r".*\.reset"), phase=Phase.BEFORE | Phase.BETWEEN):
-        collected = any(
-            isinstance(above, (cst.For, cst.While, cst.CompFor, cst.ListComp)) for above in tree.ancestors(call)
-        )
+        collected = any(isinstance(above, _COLLECTING) for above in tree.ancestors(call))
         alone = isinstance(tree.parents[call], cst.Expr) or program.placement.runs_alone_as_placed(call)
         if collected and not alone and keyword(call, "seed") is None:
             yield Finding(call, _MESSAGE, todo=True)
@@ -44,30 +41,15 @@ def find(program: Program) -> Iterator[Finding]:
 
 def _is_gone_through(tree: Tree, call: cst.Call) -> bool:
     """True where the order of a listing is kept by what takes it."""
-    for above in tree.ancestors(call):
-        if isinstance(above, (cst.SetComp, cst.DictComp)):
-            return False
-        if isinstance(above, cst.Call) and tree.qualified(above.func) in _LOSES_ORDER:
-            return False
-        if isinstance(above, (cst.BaseSmallStatement, cst.BaseCompoundStatement)):
-            break
-    if _LISTS.fullmatch(tree.qualified(call.func)):
-        return not isinstance(tree.parents[call], cst.Attribute)
     taken = tree.parents[call]
+    if is_order_lost(tree, call) or any(isinstance(above, cst.DictComp) for above in tree.inside_statement(call)):
+        return False
+    if _LISTS.fullmatch(tree.qualified(call.func)):
+        return not isinstance(taken, cst.Attribute)
     if isinstance(taken, cst.Arg):
         outer = tree.parents[taken]
         return isinstance(outer, cst.Call) and tree.qualified(outer.func) in _TAKES_ALL
-    return isinstance(taken, (cst.For, cst.CompFor)) and taken.iter is call and _keeps(tree, taken)
-
-
-def _keeps(tree: Tree, loop: cst.For | cst.CompFor) -> bool:
-    """True for a loop that collects in its order."""
-    if isinstance(loop, cst.CompFor):
-        return True
-    added = {call.func.attr.value for call in tree.within(loop, cst.Call) if isinstance(call.func, cst.Attribute)}
-    return bool(
-        added & {"append", "extend", "insert"} or tree.within(loop, cst.AugAssign) or tree.within(loop, cst.Yield)
-    )
+    return isinstance(taken, (cst.For, cst.CompFor)) and taken.iter is call and collects(tree, taken)
 
 
 RULE = Rule(

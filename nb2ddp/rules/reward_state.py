@@ -11,7 +11,7 @@ from nb2ddp.facts.effects import Does
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
-from nb2ddp.syntax.tree import Tree, argument, keyword, small_statements
+from nb2ddp.syntax.tree import Function, Tree, argument, keyword, method, small_statements
 
 _TIMERS = re.compile(r"time\.(perf_counter|process_time|thread_time)(_ns)?|timeit\.\w+")
 #: What stops code by the clock: a decorator, a signal, a wait for another process or thread with a `timeout`.
@@ -23,50 +23,39 @@ _STATE_IN_URL = re.compile(r"/(reset|step)\b")
 _REMOTE = re.compile(r"https?://(?!localhost\b|127\.|0\.0\.0\.0|[\[{])")
 _OURS = "start one for each process, on a port of its own, unless it keeps the clients apart"
 _ELSEWHERE = "make sure that it keeps the clients apart, and takes as many at a time as there are processes"
+_SHARED = "changes the state of a server that all processes would share"
+_CORES = (
+    "in a notebook numpy and torch have all cores, in each of several processes one thread: set OMP_NUM_THREADS before"
+    " the launch to the cores that each may have, or reward what does not depend on the machine"
+)
+_BUSY = "and other processes use the machine too: leave cores free, or allow more time"
+_COUNTS = (
+    "counts the completions of this process alone: for all, count those of each call from rank * len(completions) on"
+)
 _TELLING = re.compile(r"print|logging\.\w+|.*\.(debug|info|warning)")
 _LOOPS = (cst.For, cst.While, cst.CompFor)
 
 
 def find(program: Program) -> Iterator[Finding]:
-    tree, seen = program.tree, set[cst.CSTNode]()
+    tree = program.tree
     for entry in program.rewards.entries:
         calls = program.rewards.calls(entry)
         stepped = ((call, address) for call in calls if (address := _server(program, call)) is not None)
         for call, address in [*stepped][:1]:
-            yield Finding(
-                entry,
-                f"{tree.text(call.func)} changes the state of a server that all processes would share: "
-                + (_ELSEWHERE if _REMOTE.match(address) else _OURS),
-                todo=True,
-            )
+            remedy = _ELSEWHERE if _REMOTE.match(address) else _OURS
+            yield Finding(entry, f"{tree.text(call.func)} {_SHARED}: {remedy}", todo=True)
         timers = [call for call in calls if _TIMERS.fullmatch(tree.qualified(call.func))]
         timer = next((call for call in timers if not _is_only_told(tree, call)), None)
         if timer is not None:
-            yield Finding(
-                entry,
-                f"its reward is a time ({tree.text(timer.func)}): in a notebook numpy and torch have all cores, in"
-                " each of several processes one thread: set OMP_NUM_THREADS before the launch to the cores that each"
-                " may have, or reward what does not depend on the machine",
-                todo=True,
-            )
+            yield Finding(entry, f"its reward is a time ({tree.text(timer.func)}): {_CORES}", todo=True)
         elif (limit := _limit(program, entry)) is not None:
-            yield Finding(
-                entry,
-                f"its reward takes what is not done in time for a failure ({tree.text(limit)}), and other processes use"
-                " the machine too: leave cores free, or allow more time",
-            )
-        for counter in _counters(program, entry):
-            if counter not in seen:
-                seen.add(counter)
-                yield Finding(
-                    counter,
-                    f"{tree.text(counter.target)} counts the completions of this process alone: for all, count those"
-                    " of each call from rank * len(completions) on",
-                    todo=True,
-                )
+            late = f"its reward takes what is not done in time for a failure ({tree.text(limit)})"
+            yield Finding(entry, f"{late}, {_BUSY}")
+    for counter in _counters(program):
+        yield Finding(counter, f"{tree.text(counter.target)} {_COUNTS}", todo=True)
 
 
-def _limit(program: Program, entry: cst.FunctionDef | cst.Lambda) -> cst.BaseExpression | None:
+def _limit(program: Program, entry: Function) -> cst.BaseExpression | None:
     """What limits the time of code that a reward runs."""
     tree, reached = program.tree, program.rewards.reached(entry)
     decorators = [each.decorator for f in reached if isinstance(f, cst.FunctionDef) for each in f.decorators]
@@ -74,45 +63,35 @@ def _limit(program: Program, entry: cst.FunctionDef | cst.Lambda) -> cst.BaseExp
         each for each in decorators if _LIMITS.fullmatch(tree.text(each.func if isinstance(each, cst.Call) else each))
     ]
     for call in program.rewards.calls(entry):
-        waits = isinstance(call.func, cst.Attribute) and call.func.attr.value in _WAITING and not _asks(program, call)
-        timed = keyword(call, "timeout") is not None and (waits or bool(program.execution.does(call) & Does.RUN))
+        does = program.execution.does(call)
+        waits = method(call) in _WAITING and not does & Does.ASK
+        timed = keyword(call, "timeout") is not None and (waits or does & Does.RUN)
         if timed or _LIMITS.fullmatch(tree.qualified(call.func)):
             limits.append(call.func)
     return min(limits, key=tree.start, default=None)
 
 
-def _asks(program: Program, call: cst.Call) -> bool:
-    return bool(program.execution.does(call) & Does.ASK)
-
-
 def _server(program: Program, call: cst.Call) -> str | None:
     """The address for `env.step(...)` of a client that was given one, and for a request to `/step`; else None."""
     tree = program.tree
-    texts = [str(text.evaluated_value) for text in tree.within(call, cst.SimpleString)]
-    texts += [part.value for part in tree.within(call, cst.FormattedStringText)]
+    texts = [*tree.texts(call), *(part.value for part in tree.within(call, cst.FormattedStringText))]
     asked = [text for text in texts if _STATE_IN_URL.search(text)]
     if asked and program.execution.does(call) & Does.ASK:
         return asked[0]
-    if not isinstance(call.func, cst.Attribute) or call.func.attr.value not in _STEPPING:
+    if method(call) not in _STEPPING:
         return None
-    found = (_address(tree, maker) for maker in _made_by(program, call.func.value))
-    return next((address for address in found if address is not None), None)
+    makers = _made_by(tree, cst.ensure_type(call.func, cst.Attribute).value)
+    return next((address for maker in makers if (address := _address(tree, maker)) is not None), None)
 
 
-def _made_by(program: Program, owner: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+def _made_by(tree: Tree, owner: cst.BaseExpression) -> list[cst.BaseExpression]:
     """What an object is bound to; of a parameter, what the function is called with."""
-    tree = program.tree
-    binding = tree.binding(owner) if isinstance(owner, cst.Name) else None
-    function = tree.function(owner)
-    if binding is None or not isinstance(binding.node, cst.Param) or function is None:
-        yield tree.value(owner)
-        return
-    name = binding.node.name.value
-    position = next((at for at, param in enumerate(function.params.params) if param.name.value == name), None)
-    for call in program.tree.calls_of(function):
-        given = argument(call, name, position)
-        if given is not None:
-            yield tree.value(given.value)
+    param, function = tree.definition(owner), tree.function(owner)
+    if not isinstance(param, cst.Param) or function is None:
+        return [tree.value(owner)]
+    position = next((at for at, each in enumerate(function.params.params) if each is param), None)
+    given = [argument(call, param.name.value, position) for call in tree.calls_of(function)]
+    return [tree.value(each.value) for each in given if each is not None]
 
 
 def _address(tree: Tree, maker: cst.BaseExpression) -> str | None:
@@ -127,20 +106,19 @@ def _address(tree: Tree, maker: cst.BaseExpression) -> str | None:
     return None
 
 
-def _counters(program: Program, entry: cst.FunctionDef | cst.Lambda) -> Iterator[cst.AugAssign]:
+def _counters(program: Program) -> Iterator[cst.AugAssign]:
     """What counts completions from call to call, and is read for more than for what is printed."""
-    tree = program.tree
-    for function in program.rewards.reached(entry):
-        for step in tree.within(function, cst.AugAssign):
-            owner = _kept(tree, step.target)
-            inside = any(isinstance(a, _LOOPS) and _is_within(tree, a, function) for a in tree.ancestors(step))
-            if owner is None or not (inside or "len(" in tree.text(step.value)) or not tree.is_live(step):
-                continue
-            written = tree.text(step.target)
-            reads = [n for n in tree.loads(owner) if tree.text(_whole(tree, n)) == written and n is not step.target]
-            reads = [n for n in reads if not _is_within(tree, n, step)]
-            if any(tree.function(n) in program.rewards.functions and not _only_tells(tree, n) for n in reads):
-                yield step
+    tree, functions = program.tree, program.rewards.functions
+    for step in tree.live(cst.AugAssign):
+        inside = [above for above in tree.ancestors(step) if not functions.isdisjoint(tree.ancestors(above))]
+        counts = any(isinstance(above, _LOOPS) for above in inside) or "len(" in tree.text(step.value)
+        owner = _kept(tree, step.target) if inside and counts else None
+        if owner is None:
+            continue
+        same = [use for use in tree.loads(owner) if tree.text(_whole(tree, use)) == tree.text(step.target)]
+        reads = [use for use in same if tree.function(use) in functions and step not in tree.ancestors(use)]
+        if not all(_only_tells(tree, use) for use in reads):
+            yield step
 
 
 def _kept(tree: Tree, target: cst.BaseExpression) -> str | None:
@@ -162,47 +140,35 @@ def _whole(tree: Tree, name: cst.CSTNode) -> cst.CSTNode:
     return name
 
 
-def _is_within(tree: Tree, node: cst.CSTNode, outer: cst.CSTNode) -> bool:
-    return outer in tree.ancestors(node)
-
-
 def _only_tells(tree: Tree, node: cst.CSTNode) -> bool:
     """True where a value decides or makes up nothing but what is printed."""
     for above in tree.ancestors(node):
-        if isinstance(above, cst.Call) and _TELLING.fullmatch(tree.qualified(above.func)):
-            return True
         if isinstance(above, cst.If) and node in tree.within(above.test, type(node)):
             lines = [*tree.within(above, cst.SimpleStatementLine), *tree.within(above, cst.SimpleStatementSuite)]
-            return all(_tells(tree, small) for line in lines for small in small_statements(line))
-        if isinstance(above, (cst.BaseSmallStatement, cst.BaseCompoundStatement)):
-            return False
+            told = [each for line in lines for each in small_statements(line) if not _sets(tree, each)]
+            return all(isinstance(each, cst.Expr) and _tells(tree, each.value) for each in told)
+        if _tells(tree, above) or isinstance(above, (cst.BaseSmallStatement, cst.BaseCompoundStatement)):
+            return _tells(tree, above)
     return False
 
 
-def _is_only_told(tree: Tree, made: cst.BaseExpression) -> bool:
+def _is_only_told(tree: Tree, node: cst.BaseExpression, depth: int = 8) -> bool:
     """True for a value that is only printed, also what is made of it under a name."""
-    pending: list[cst.CSTNode] = [made]
-    seen: set[cst.CSTNode] = set()
-    while pending:
-        node = pending.pop()
-        if node in seen or _only_tells(tree, node):
-            continue
-        seen.add(node)
-        assign = tree.around(node, cst.Assign)
-        if assign is None or not isinstance(target := assign.targets[0].target, cst.Name):
-            return False
-        pending += tree.bound_uses(target, assign)
-    return True
+    if _only_tells(tree, node):
+        return True
+    assign = tree.around(node, cst.Assign)
+    if assign is None or not depth or not isinstance(target := assign.targets[0].target, cst.Name):
+        return False
+    return all(_is_only_told(tree, use, depth - 1) for use in tree.bound_uses(target, assign))
 
 
-def _tells(tree: Tree, small: cst.BaseSmallStatement) -> bool:
-    if isinstance(small, cst.Assign):
-        return tree.literal(small.value) is not ...
-    return (
-        isinstance(small, cst.Expr)
-        and isinstance(small.value, cst.Call)
-        and bool(_TELLING.fullmatch(tree.qualified(small.value.func)))
-    )
+def _sets(tree: Tree, small: cst.BaseSmallStatement) -> bool:
+    return isinstance(small, cst.Assign) and tree.literal(small.value) is not ...
+
+
+def _tells(tree: Tree, node: cst.CSTNode) -> bool:
+    """True for a call that prints or logs."""
+    return isinstance(node, cst.Call) and bool(_TELLING.fullmatch(tree.qualified(node.func)))
 
 
 RULE = Rule(

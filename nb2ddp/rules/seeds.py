@@ -9,12 +9,13 @@ import libcst as cst
 
 from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.loading import has_new_head, is_load
+from nb2ddp.facts.order import collects, is_order_lost
 from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.randomness import Seeding, generator, seed
 from nb2ddp.rules.rule import Example, Finding, Rule
-from nb2ddp.syntax.edits import Guard, Replace, SetKeyword
-from nb2ddp.syntax.tree import Tree, argument, keyword
+from nb2ddp.syntax.edits import Replace, SetKeyword
+from nb2ddp.syntax.tree import Tree, argument, keyword, method
 
 #: What takes a seed from the operating system where it is given none, whatever has been seeded before.
 _GENERATOR = re.compile(
@@ -24,7 +25,6 @@ _GENERATOR = re.compile(
 _NEW_WEIGHTS = re.compile(r"peft(\.\w+)*\.get_peft_model|transformers(\.\w+)*\.\w+\.from_config")
 _STUDY = re.compile(r"optuna\.(study\.)?create_study")
 _IN_ORDER = re.compile(r"list|tuple|enumerate|iter|map|zip|numpy\.array|dict\.fromkeys|datasets\.ClassLabel")
-_WITHOUT_ORDER = frozenset("sorted set frozenset len sum min max any all print".split())
 _AS_READY = re.compile(r"(concurrent\.futures|asyncio)\.as_completed|(.*\.)?imap_unordered")
 #: Methods of a data set that draw, unless they are given a seed.
 _DATASET_METHODS = frozenset({"sample", "shuffle", "train_test_split"})
@@ -33,62 +33,57 @@ _DATA_FUNCTIONS = re.compile(
 )
 #: Splitters that draw only where they are told to.
 _FOLDS = re.compile(r"sklearn(\.\w+)*\.(Stratified|Group|StratifiedGroup)?KFold")
+_STUDIES = (
+    "each process's study tries other values, so no two train alike: pass a sampler with a seed, or use the trainer's"
+    " hyperparameter_search"
+)
 _STREAMING = re.compile(r"\bstreaming\s*=\s*True\b|\bto_iterable_dataset\(")
 
 
 def find(program: Program) -> Iterator[Finding]:
+    tree = program.tree
     together = program.execution.calls(phase=Phase.TOGETHER)
     before = [call for call in together if not program.rewards.is_only_here(call)]
-    drawing = [call for call in before if _draws(program, call)]
+    drawing = {call: drawn for call in before if (drawn := _drawn(tree, call)) is not None}
     seeding = Seeding(program.placement)
-    for call in drawing:
-        if seeding.covers(call, _source(program.tree, call)):
-            continue
-        yield Finding(call, _message(program, call), needs=frozenset({Part.SEED}), fixed=True)
+    for call, (library, message) in drawing.items():
+        if not seeding.covers(call, library):
+            yield Finding(call, message, needs=frozenset({Part.SEED}), fixed=True)
     for call in before:
-        streams = _streams(program.tree, call) and not _is_given_seed(program.tree, call)
-        if streams or _makes_generator(program.tree, call):
-            message = (
-                f"{program.tree.text(call.func)} without a seed draws other numbers in each process; the script seeds"
-                " it"
-            )
-            text = f"{program.tree.text(call.func)}({seed(program.tree)})"
-            edit = SetKeyword(call, "seed", seed(program.tree)) if call.args or streams else Replace(call, text)
-            yield Finding(call, message, edits=(edit,))
+        streams = _streams(tree, call) and not _is_given_seed(tree, call)
+        if streams or _makes_generator(tree, call):
+            message = f"{tree.text(call.func)} without a seed draws other numbers in each process; the script seeds it"
+            text = f"{tree.text(call.func)}({seed(tree)})"
+            edit = SetKeyword(call, "seed", seed(tree)) if call.args or streams else Replace(call, text)
+            yield Finding(call, message, (edit,))
     for node in _in_set_order(program):
-        message = f"{program.tree.text(node)} has another order in each process; the script gives all the same"
+        message = f"{tree.text(node)} has another order in each process; the script gives all the same"
         yield Finding(node, message, needs=frozenset({Part.HASH_SEED}), fixed=True)
     yield from _own_order(program)
     yield from _studies(program)
-    yield from _drawn_alone(program, drawing)
+    yield from _drawn_alone(program, list(drawing))
 
 
 def _studies(program: Program) -> Iterator[Finding]:
     """Searches that each process would make on its own."""
     for call in program.execution.calls(_STUDY):
-        if not _is_seeded(call):
-            yield Finding(
-                call,
-                "each process's study tries other values, so no two train alike: pass a sampler with a seed, or use"
-                " the trainer's hyperparameter_search",
-                todo=True,
-            )
+        sampler = keyword(call, "sampler")
+        if sampler is None or (isinstance(sampler.value, cst.Call) and keyword(sampler.value, "seed") is None):
+            yield Finding(call, _STUDIES, todo=True)
 
 
 def _drawn_alone(program: Program, drawing: list[cst.Call]) -> Iterator[Finding]:
     """What moves the generators of one process alone, where something is drawn later."""
-    chances = [call for call in program.execution.calls() if _draws(program, call) or _samples(program.tree, call)]
+    tree = program.tree
+    chances = [call for call in program.execution.calls() if _drawn(tree, call) or _samples(tree, call)]
     for guard in program.placement.guards:
-        inside = _run_in(program, guard, chances)
-        end = program.tree.span(guard.last)[1]
-        later = [call for call in drawing if program.tree.start(call) >= end and call not in inside]
+        start, end = tree.start(guard.first), tree.span(guard.last)[1]
+        inside = [call for call in chances if any(start <= tree.start(place) < end for place in _places(tree, call))]
+        later = [call for call in drawing if tree.start(call) >= end and call not in inside]
         if later and inside:
-            yield Finding(
-                inside[0],
-                "draws random numbers on one process alone, so that what is drawn later, such as"
-                f" {program.tree.text(later[0].func)}, differs between processes: seed again before it",
-                todo=True,
-            )
+            message = "draws random numbers on one process alone, so that what is drawn later, such as"
+            message += f" {tree.text(later[0].func)}, differs between processes: seed again before it"
+            yield Finding(inside[0], message, todo=True)
 
 
 def _own_order(program: Program) -> Iterator[Finding]:
@@ -97,28 +92,19 @@ def _own_order(program: Program) -> Iterator[Finding]:
     for call in program.execution.calls(phase=Phase.TOGETHER):
         name = tree.qualified(call.func)
         if name == "hash" and not tree.bindings("hash"):
-            yield Finding(
-                call,
-                "hash() of a string differs between processes; the script gives all the same",
-                needs=frozenset({Part.HASH_SEED}),
-                fixed=True,
-            )
+            message = "hash() of a string differs between processes; the script gives all the same"
+            yield Finding(call, message, needs=frozenset({Part.HASH_SEED}), fixed=True)
         elif _AS_READY.fullmatch(name) and _collects_in_order(tree, call) and not program.placement.runs_alone(call):
-            yield Finding(
-                call,
-                f"{tree.text(call.func)} gives its results in another order in each process: keep their order, or sort"
-                " them",
-                todo=True,
-            )
+            message = "gives its results in another order in each process: keep their order, or sort them"
+            yield Finding(call, f"{tree.text(call.func)} {message}", todo=True)
 
 
 def _collects_in_order(tree: Tree, call: cst.Call) -> bool:
     """True where something is collected in the order of what a call gives."""
-    loop = next((above for above in tree.ancestors(call) if isinstance(above, cst.For)), None)
+    loop = tree.around(call, cst.For)
     if loop is None or call not in tree.within(loop.iter, cst.Call):
-        return not _is_order_lost(tree, call)
-    added = [each.func.attr.value for each in tree.within(loop, cst.Call) if isinstance(each.func, cst.Attribute)]
-    return bool({"append", "extend"} & set(added) or tree.within(loop, cst.AugAssign) or tree.within(loop, cst.Yield))
+        return not is_order_lost(tree, call)
+    return collects(tree, loop)
 
 
 def _in_set_order(program: Program) -> Iterator[cst.BaseExpression]:
@@ -135,20 +121,8 @@ def _in_set_order(program: Program) -> Iterator[cst.BaseExpression]:
         is_set = isinstance(value, (cst.Set, cst.SetComp)) or (
             isinstance(value, cst.Call) and tree.qualified(value.func) in ("set", "frozenset")
         )
-        if is_set and tree.is_live(node) and program.execution.runs(node) and not _is_order_lost(tree, node):
+        if is_set and tree.is_live(node) and program.execution.runs(node) and not is_order_lost(tree, node):
             yield node
-
-
-def _is_order_lost(tree: Tree, node: cst.CSTNode) -> bool:
-    """True inside what sorts, counts or collects what it is given."""
-    for above in tree.ancestors(node):
-        if isinstance(above, cst.SetComp) or (
-            isinstance(above, cst.Call) and tree.qualified(above.func) in _WITHOUT_ORDER
-        ):
-            return True
-        if isinstance(above, (cst.BaseSmallStatement, cst.BaseCompoundStatement)):
-            return False
-    return False
 
 
 def _makes_generator(tree: Tree, call: cst.Call) -> bool:
@@ -161,23 +135,16 @@ def _makes_generator(tree: Tree, call: cst.Call) -> bool:
     return not call.args
 
 
-def _is_seeded(study: cst.Call) -> bool:
-    sampler = keyword(study, "sampler")
-    return sampler is not None and (
-        not isinstance(sampler.value, cst.Call) or keyword(sampler.value, "seed") is not None
-    )
-
-
-def _draws(program: Program, call: cst.Call) -> bool:
-    """True for a call that draws from a generator which nothing has seeded."""
-    tree = program.tree
-    return generator(tree, call) is not None or _divides(tree, call) or _makes_weights(tree, call)
-
-
-def _source(tree: Tree, call: cst.Call) -> str:
-    """The generator that a call draws from; datasets and scikit-learn take NumPy's."""
-    is_of_torch = _makes_weights(tree, call) or tree.qualified(call.func).startswith("torch.")
-    return generator(tree, call) or ("torch" if is_of_torch else "numpy")
+def _drawn(tree: Tree, call: cst.Call) -> tuple[str, str] | None:
+    """The common generator that a call draws from without a seed, and what comes of it; None for no such call."""
+    name, library = tree.text(call.func), generator(tree, call)
+    if _divides(tree, call):  # datasets and scikit-learn take NumPy's
+        library = library or ("torch" if tree.qualified(call.func).startswith("torch.") else "numpy")
+        message = f"{name.rsplit('.', 1)[-1]} without a seed gives each process other data; the script seeds it"
+        return library, message
+    if _makes_weights(tree, call):
+        return library or "torch", f"{name} draws new weights, other ones in each run; the script seeds them"
+    return (library, f"{name} draws other numbers in each process; the script seeds it") if library else None
 
 
 def _makes_weights(tree: Tree, call: cst.Call) -> bool:
@@ -189,16 +156,14 @@ def _makes_weights(tree: Tree, call: cst.Call) -> bool:
 
 def _divides(tree: Tree, call: cst.Call) -> bool:
     """True for a method of a data set that draws, and is given no seed."""
-    name = tree.qualified(call.func)
-    method = call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
-    if method == "sample" and sum(argument.keyword is None for argument in call.args) > 1:
+    name, is_fold = tree.qualified(call.func), bool(_FOLDS.fullmatch(tree.qualified(call.func)))
+    if method(call) == "sample" and sum(argument.keyword is None for argument in call.args) > 1:
         return False  # of a generator: `rng.sample(rows, 2)`
     shuffle = keyword(call, "shuffle")
-    shuffles = tree.literal(shuffle.value) if shuffle is not None else not _FOLDS.fullmatch(name)
     return (
-        (method in _DATASET_METHODS or bool(_DATA_FUNCTIONS.fullmatch(name) or _FOLDS.fullmatch(name)))
+        (method(call) in _DATASET_METHODS or is_fold or bool(_DATA_FUNCTIONS.fullmatch(name)))
         and not name.startswith(("random.", "numpy.random."))
-        and shuffles is not False
+        and (not is_fold if shuffle is None else tree.literal(shuffle.value) is not False)
         and not _is_given_seed(tree, call)
         and not _streams(tree, call)
     )
@@ -213,29 +178,11 @@ def _is_given_seed(tree: Tree, call: cst.Call) -> bool:
 
 def _streams(tree: Tree, call: cst.Call) -> bool:
     """True for the shuffle of a data set that is streamed: its generator is its own, whatever has been seeded."""
-    if not isinstance(call.func, cst.Attribute) or call.func.attr.value != "shuffle":
+    if method(call) != "shuffle":
         return False
-    owner = call.func.value
+    owner = cst.ensure_type(call.func, cst.Attribute).value
     made_of = [owner, *(tree.value(name) for name in tree.within(owner, cst.Name))]
     return keyword(call, "buffer_size") is not None or any(_STREAMING.search(tree.text(node)) for node in made_of)
-
-
-def _message(program: Program, call: cst.Call) -> str:
-    if _divides(program.tree, call):
-        return (
-            f"{program.tree.text(call.func).rsplit('.', 1)[-1]} without a seed gives each process other data; the"
-            " script seeds it"
-        )
-    if _makes_weights(program.tree, call):
-        return f"{program.tree.text(call.func)} draws new weights, other ones in each run; the script seeds them"
-    return f"{program.tree.text(call.func)} draws other numbers in each process; the script seeds it"
-
-
-def _run_in(program: Program, guard: Guard, chances: list[cst.Call]) -> list[cst.Call]:
-    """Those of some calls that stand in statements that one process runs, or in the functions that these call."""
-    tree = program.tree
-    start, end = tree.start(guard.first), tree.span(guard.last)[1]
-    return [call for call in chances if any(start <= tree.start(place) < end for place in _places(program, call))]
 
 
 def _samples(tree: Tree, call: cst.Call) -> bool:
@@ -243,9 +190,10 @@ def _samples(tree: Tree, call: cst.Call) -> bool:
     return sampled is not None and tree.literal(sampled.value) is not False
 
 
-def _places(program: Program, call: cst.Call) -> list[cst.CSTNode]:
-    function = program.tree.function(call)
-    return [call, *(program.tree.calls_of(function) if function is not None else [])]
+def _places(tree: Tree, call: cst.Call) -> list[cst.CSTNode]:
+    """Where a call is made: where it stands, and where its function is called."""
+    function = tree.function(call)
+    return [call, *(tree.calls_of(function) if function is not None else [])]
 
 
 RULE = Rule(

@@ -22,6 +22,15 @@ _COMMAND = re.compile(
 _HERE = re.compile(r"\b(localhost|127\.0\.0\.1|0\.0\.0\.0)\b|\[::1\]")
 _CALLS = re.compile(r"uvicorn\.run|(http\.server|socketserver)\.\w*Server|.*\bSyntheticDataKit\.from_pretrained")
 
+_ONCE = "asks a service, which may answer each process otherwise; in the script one asks for all"
+_EACH = (
+    "asks a service in every process, and each may get other data, and pay for it: fetch it once, into a file, before"
+    " the job"
+)
+_STARTED = "starts a server in every process; in the script one process of each machine does, and all that uses it"
+_USED = "uses a server that only one process of each machine starts; in the script that process does it"
+_TAKEN = "starts a server in every process, and all but the first find its port taken: start it once, before the job"
+
 
 def find(program: Program) -> Iterator[Finding]:
     execution = program.execution
@@ -56,33 +65,18 @@ def _asks_whether(tree: Tree, call: cst.Call) -> bool:
 
 def _asked(program: Program, call: cst.Call) -> Finding:
     """A question that is asked once for all, or a `TODO` where its answer cannot be handed on."""
-    name = program.tree.text(call.func)
     given = answer(program.tree, call)
-    if given is not None and (edits := program.placement.shared(given, in_whole_job=True)):
-        message = f"{name}(...) asks a service, which may answer each process otherwise; in the script one asks for all"
-        return Finding(call, message, edits)
-    message = (
-        f"{name}(...) asks a service in every process, and each may get other data, and pay for it: fetch it once, into"
-        " a file, before the job"
-    )
-    return Finding(call, message, todo=True)
+    edits = program.placement.shared(given, in_whole_job=True) if given is not None else ()
+    return Finding(call, f"{program.tree.text(call.func)}(...) {_ONCE if edits else _EACH}", edits, todo=not edits)
 
 
 def _started(program: Program, call: cst.Call) -> Iterator[Finding]:
     """A server that one process of each machine starts, where no other needs what holds it; else a `TODO`."""
     alone = _alone(program, call)
     for node, edits in alone.items():
-        message = "uses a server that only one process of each machine starts; in the script that process does it"
-        if node is call:
-            message = (
-                "starts a server in every process; in the script one process of each machine does, and all that uses it"
-            )
-        yield Finding(node, message, edits)
+        yield Finding(node, _STARTED if node is call else _USED, edits)
     if not alone:
-        message = (
-            "starts a server in every process, and all but the first find its port taken: start it once, before the job"
-        )
-        yield Finding(call, message, todo=True)
+        yield Finding(call, _TAKEN, todo=True)
 
 
 def _alone(program: Program, call: cst.Call) -> dict[cst.CSTNode, tuple[Edit, ...]]:
@@ -114,11 +108,9 @@ def _starts(program: Program, call: cst.Call) -> bool:
     form = program.form(call)
     if form is not None:
         return form.kind is Kind.SHELL and bool(_COMMAND.search(form.text))
-    if program.execution.does(call) & Does.RUN:
-        words = " ".join(str(s.evaluated_value) for s in program.tree.within(call, cst.SimpleString))
-        if _COMMAND.search(words):
-            return True
-    return bool(_CALLS.fullmatch(program.tree.qualified(call.func)))
+    runs = bool(program.execution.does(call) & Does.RUN)
+    started = runs and _COMMAND.search(" ".join(program.tree.texts(call)))
+    return bool(started or _CALLS.fullmatch(program.tree.qualified(call.func)))
 
 
 RULE = Rule(

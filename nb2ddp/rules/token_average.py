@@ -13,12 +13,32 @@ from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.arguments import passed, set_argument
 from nb2ddp.syntax.edits import Wrap
-from nb2ddp.syntax.tree import keyword
+from nb2ddp.syntax.tree import Tree, keyword
 
 FIELD = "average_tokens_across_devices"
 COUNT = "num_items_in_batch"
 #: Training arguments of trainers whose loss is a mean over tokens.
 _TOKEN_CONFIGS = ("SFTConfig", "UnslothTrainingArguments", "Seq2SeqTrainingArguments")
+
+_FALSE = (
+    "transformers 5 would multiply a classifier's evaluation loss by the number of processes; the script sets it to"
+    " False"
+)
+_TRUE = "older transformers would weigh each process alike, not each token; the script sets it"
+_CLASSIFIER = (
+    "transformers 5 takes the loss of a classifier that it loads itself for a part of a sum: evaluation losses grow"
+    " with the processes, gradients with the micro-batches of a step; set model.accepts_loss_kwargs = False after"
+    " loading it"
+)
+_MULTIPLIES = (
+    "transformers 5 multiplies the evaluation losses of an encoder-decoder model by the number of processes; its"
+    " training and metrics are the notebook's: divide these losses to compare them"
+)
+_DIVIDES = "counts the tokens of all processes, whose gradients are averaged again; the script multiplies by them"
+_UNUSED = (
+    "Trainer then adds up the losses of a step's micro-batches, whose number changes with that of processes; divide a"
+    " sum over tokens by it"
+)
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -26,32 +46,16 @@ def find(program: Program) -> Iterator[Finding]:
     plain = "Trainer" in training.trainer_classes
     loader = _loader_of_classifier(program) if plain else ""
     counts = training.has_trainer(*TOKEN_TRAINERS) or (plain and program.model_kind is not ModelKind.ENCODER)
-    for call in training.arguments:
-        if passed(tree, call, FIELD) is not None:
-            continue
+    fields = [passed(tree, call, FIELD) for call in training.arguments]
+    for call in [call for call, field in zip(training.arguments, fields, strict=True) if field is None]:
         config = tree.class_name(call.func)
         general = config == "TrainingArguments"
         if general and loader == "unsloth":
-            message = (
-                f"{FIELD} is not set: transformers 5 would multiply a classifier's evaluation loss by the number of"
-                " processes; the script sets it to False"
-            )
-            yield Finding(call, message, edits=(set_argument(tree, call, FIELD, "False"),))
+            yield Finding(call, f"{FIELD} is not set: {_FALSE}", (set_argument(tree, call, FIELD, "False"),))
         elif general and loader:
-            yield Finding(
-                call,
-                "transformers 5 takes the loss of a classifier that it loads itself for a part of a sum: evaluation"
-                " losses grow with the processes, gradients with the micro-batches of a step; set"
-                " model.accepts_loss_kwargs = False after loading it",
-                severity=Severity.WARNING,
-            )
+            yield Finding(call, _CLASSIFIER, severity=Severity.WARNING)
         elif config.endswith(_TOKEN_CONFIGS) or (general and counts):
-            message = (
-                f"{FIELD} is not set: older transformers would weigh each process alike, not each token; the script"
-                " sets it"
-            )
-            yield Finding(call, message, edits=(set_argument(tree, call, FIELD, "True"),))
-    fields = [passed(tree, call, FIELD) for call in training.arguments]
+            yield Finding(call, f"{FIELD} is not set: {_TRUE}", (set_argument(tree, call, FIELD, "True"),))
     if loader != "unsloth" and not any(field and tree.literal(field.value) is False for field in fields):
         yield from _own_means(program)
     yield from _left_out(program)
@@ -64,52 +68,37 @@ def _multiplied(program: Program) -> Iterator[Finding]:
     for call, name in zip(training.trainers, training.trainer_classes, strict=True):
         translates = name == "Seq2SeqTrainer" or (name == "Trainer" and program.model_kind is ModelKind.ENCODER_DECODER)
         if translates and keyword(call, "eval_dataset") is not None:
-            yield Finding(
-                call,
-                "transformers 5 multiplies the evaluation losses of an encoder-decoder model by the number of"
-                " processes; its training and metrics are the notebook's: divide these losses to compare them",
-                severity=Severity.WARNING,
-            )
+            yield Finding(call, _MULTIPLIES, severity=Severity.WARNING)
+
+
+def _losses(tree: Tree) -> Iterator[cst.FunctionDef]:
+    """The `compute_loss` of each class of trainers of the notebook's own."""
+    for function in tree.live(cst.FunctionDef):
+        owner = tree.scope(function)
+        bases = [tree.class_name(base.value) for base in owner.bases] if isinstance(owner, cst.ClassDef) else []
+        if function.name.value == "compute_loss" and any(base.endswith("Trainer") for base in bases):
+            yield function
 
 
 def _own_means(program: Program) -> Iterator[Finding]:
     """Losses of a trainer of the notebook's own that are divided by the tokens of all processes."""
     tree, world_size = program.tree, program.name("world_size")
-    for function in tree.of(cst.FunctionDef):
-        owner = tree.scope(function)
-        if function.name.value != "compute_loss" or not isinstance(owner, cst.ClassDef) or not tree.is_live(function):
-            continue
+    for function in _losses(tree):
         is_scaled = any(word in tree.text(function) for word in (world_size, "num_processes"))
-        if is_scaled or not any(tree.class_name(base.value).endswith("Trainer") for base in owner.bases):
-            continue
-        for mean in tree.within(function, cst.BinaryOperation):
+        for mean in tree.within(function, cst.BinaryOperation) if not is_scaled else []:
             if isinstance(mean.operator, cst.Divide) and tree.text(mean.right) == COUNT:
-                message = (
-                    f"{COUNT} counts the tokens of all processes, whose gradients are averaged again; the script"
-                    " multiplies by them"
-                )
-                yield Finding(mean, message, edits=(Wrap(mean, "", f" * {world_size}"),))
+                yield Finding(mean, f"{COUNT} {_DIVIDES}", (Wrap(mean, "", f" * {world_size}"),))
 
 
 def _left_out(program: Program) -> Iterator[Finding]:
     """Losses of the notebook's own that are told how many tokens a step has, and are means all the same."""
     tree = program.tree
-    given = [each.value for call in program.training.trainers if (each := keyword(call, "compute_loss_func"))]
-    losses = {binding.node for name in given if isinstance(name, cst.Name) and (binding := tree.binding(name))}
-    for function in tree.of(cst.FunctionDef):
-        owner = tree.scope(function)
-        bases = [tree.class_name(base.value) for base in owner.bases] if isinstance(owner, cst.ClassDef) else []
-        is_method = function.name.value == "compute_loss" and any(base.endswith("Trainer") for base in bases)
-        if not (is_method or function in losses) or not tree.is_live(function):
+    for function in dict.fromkeys([*_losses(tree), *map(tree.definition, tree.given("compute_loss_func"))]):
+        if not isinstance(function, cst.FunctionDef):
             continue
         taken = [param.name.value for param in tree.within(function.params, cst.Param)]
         if COUNT in taken and not any(function is tree.function(use) for use in tree.loads(COUNT)):
-            yield Finding(
-                function,
-                f"this loss leaves {COUNT} unused: Trainer then adds up the losses of a step's micro-batches, whose"
-                " number changes with that of processes; divide a sum over tokens by it",
-                severity=Severity.WARNING,
-            )
+            yield Finding(function, f"this loss leaves {COUNT} unused: {_UNUSED}", severity=Severity.WARNING)
 
 
 def _loader_of_classifier(program: Program) -> str:
@@ -118,8 +107,7 @@ def _loader_of_classifier(program: Program) -> str:
     Unsloth counts no items in the training of such a head, so that the loss stays a mean there; transformers counts.
     """
     tree = program.tree
-    own_loss = any(keyword(call, "compute_loss_func") is not None for call in program.training.trainers)
-    if own_loss or any(node.attr.value == "accepts_loss_kwargs" for node in tree.of(cst.Attribute)):
+    if tree.given("compute_loss_func") or tree.attributes("accepts_loss_kwargs"):
         return ""
     packages = [tree.qualified(call.func).partition(".")[0] for call in program.loads if has_new_head(tree, call)]
     return next(iter(packages), "")

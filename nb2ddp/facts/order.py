@@ -1,0 +1,25 @@
+"""Whether code keeps the order in which it is given things."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from nb2ddp.syntax.tree import Tree, method
+
+_LOSES_ORDER = frozenset("all any bool frozenset len max min print set sorted sum".split())
+
+
+def is_order_lost(tree: Tree, node: cst.CSTNode) -> bool:
+    """True inside what sorts or counts what it is given, or collects it without an order."""
+    return any(
+        isinstance(above, cst.SetComp) or (isinstance(above, cst.Call) and tree.qualified(above.func) in _LOSES_ORDER)
+        for above in tree.inside_statement(node)
+    )
+
+
+def collects(tree: Tree, loop: cst.For | cst.CompFor) -> bool:
+    """True for a loop that collects what it makes, in its own order."""
+    added = {method(call) for call in tree.within(loop, cst.Call)}
+    return isinstance(loop, cst.CompFor) or bool(
+        added & {"append", "extend", "insert"} or tree.within(loop, cst.AugAssign) or tree.within(loop, cst.Yield)
+    )

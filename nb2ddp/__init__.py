@@ -17,22 +17,12 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+#: The modules that hold what is asked for here.
 _HOMES = {
-    "convert_paths": "nb2ddp.api",
-    "convert_file": "nb2ddp.api",
-    "convert_source": "nb2ddp.convert",
-    "Launch": "nb2ddp.options",
-    "LaunchError": "nb2ddp.options",
-    "Slurm": "nb2ddp.options",
-    "Conversion": "nb2ddp.results",
-    "Diagnostic": "nb2ddp.results",
-    "Location": "nb2ddp.results",
-    "NotebookError": "nb2ddp.results",
-    "Options": "nb2ddp.options",
-    "OptionsError": "nb2ddp.options",
-    "Result": "nb2ddp.results",
-    "Severity": "nb2ddp.results",
-    "Status": "nb2ddp.results",
+    "nb2ddp.api": ("convert_file", "convert_paths"),
+    "nb2ddp.convert": ("convert_source",),
+    "nb2ddp.options": ("Launch", "LaunchError", "Options", "OptionsError", "Slurm"),
+    "nb2ddp.results": ("Conversion", "Diagnostic", "Location", "NotebookError", "Result", "Severity", "Status"),
 }
 
 __all__ = [
@@ -56,6 +46,7 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     """Import what is asked for, and no more: `nb2ddp --help` needs no parser."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(home), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -106,12 +106,8 @@ def _slurm(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
         raise click.BadParameter(str(error)) from None
 
 
-def _texts(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> list[str] | None:
-    return list(values) or None
-
-
 #: What makes one value of an option that may be repeated.
-_CALLBACKS = {frozenset: _codes, Slurm: _slurm, tuple: _texts}
+_CALLBACKS = {frozenset: _codes, Slurm: _slurm, tuple: None}
 
 
 def _declared(each: Setting) -> Callable[[_Function], _Function]:
@@ -136,21 +132,17 @@ def _settings(function: _Function) -> _Function:
 
 
 def _complete_code(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    from nb2ddp.codes import OWN_CODES
-    from nb2ddp.rules.index import RULES
+    from nb2ddp.rules.index import KNOWN
 
-    return [code for code in sorted([*OWN_CODES, *(r.code for r in RULES)]) if code.startswith(incomplete.upper())]
+    return [code for code in sorted(KNOWN) if code.startswith(incomplete.upper())]
 
 
 def _explain(ctx: click.Context, value: str, *, is_whole: bool) -> None:
     from nb2ddp.cli.explain import explained
-    from nb2ddp.codes import OWN_CODES, Code
-    from nb2ddp.rules.index import RULES
-    from nb2ddp.rules.rule import Rule
+    from nb2ddp.rules.index import KNOWN
 
-    known: list[Rule | Code] = [*RULES, *OWN_CODES.values()]
     code = f"DDP{value}" if value.isdecimal() else value.upper()
-    found = next((each for each in known if code == each.code or value == each.name), None)
+    found = next((each for each in KNOWN.values() if code == each.code or value == each.name), None)
     if found is None:
         raise click.BadParameter(f"there is no rule {value!r}; nb2ddp --list-rules lists them.", ctx)
     for line in explained(found, is_whole=is_whole):
@@ -160,13 +152,10 @@ def _explain(ctx: click.Context, value: str, *, is_whole: bool) -> None:
 def _list_rules(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if not value or ctx.resilient_parsing:
         return
-    from nb2ddp.codes import OWN_CODES
-    from nb2ddp.rules.index import RULES
+    from nb2ddp.rules.index import KNOWN
 
-    lines = [f"{own.code}  {own.name:<32} {own.summary}" for own in OWN_CODES.values()]
-    lines += [f"{rule.code}  {rule.name:<32} {rule.summary}" for rule in RULES]
-    for line in sorted(lines):
-        click.echo(line)
+    for code, each in sorted(KNOWN.items()):
+        click.echo(f"{code}  {each.name:<32} {each.summary}")
     ctx.exit()
 
 
@@ -268,7 +257,7 @@ def main(ctx: click.Context, /, paths: tuple[str, ...], explain: str | None, is_
     from nb2ddp.cli.report import printable
 
     given = {each.key: options.pop(each.key.replace("-", "_")) for each in SETTINGS}
-    request = Request(paths, {key: value for key, value in given.items() if value is not None}, **options)
+    request = Request(paths, {key: value for key, value in given.items() if value not in (None, ())}, **options)
     try:
         code = execute(request)
     except USAGE_ERRORS as error:

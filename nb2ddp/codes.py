@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 from nb2ddp.results import Diagnostic, Severity
 
 
 @dataclass(frozen=True)
 class Code:
-    """A code that belongs to no rule: what it says, why, and what to do."""
+    """A code that belongs to no rule: what it says, why, and what to do. It has no examples."""
 
     code: str
     name: str
     summary: str
     why: str
+    examples: ClassVar[tuple[()]] = ()
 
     def found(self, message: str, severity: Severity = Severity.ERROR) -> Diagnostic:
         """A finding of this code, of a file as a whole."""

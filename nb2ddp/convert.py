@@ -29,7 +29,7 @@ from nb2ddp.rules.index import RULES
 from nb2ddp.rules.suppress import Suppressions
 from nb2ddp.script.hosted import launching_notebook
 from nb2ddp.script.launch import LAUNCHING, launch_files
-from nb2ddp.script.packages import Requirements, requirements
+from nb2ddp.script.packages import requirements
 from nb2ddp.script.render import script, setup
 from nb2ddp.script.stamp import sign_all
 from nb2ddp.script.versions import floors
@@ -174,7 +174,7 @@ def _convert(notebook: Notebook, script_name: str, options: Options, reference: 
     except NotebookError as error:
         error.line_text = _line_text(notebook, error.location)
         raise
-    packages = _packages(program)
+    packages = requirements(program, floors(program))
     listed = packages.files(script_name, notebook.name) if options.requirements else {}
     files = sign_all({script_name: text, **launch, **listed}, reference, script_name, options)
     if options.launch.launcher == "notebook":  # it holds the script as it is signed
@@ -182,10 +182,6 @@ def _convert(notebook: Notebook, script_name: str, options: Options, reference: 
         name = f"{PurePath(script_name).stem}{LAUNCHING}"
         files |= sign_all({name: launching}, reference, script_name, options)
     return _Done(program, result.needs, Conversion(files, diagnostics, bool(packages)))
-
-
-def _packages(program: Program) -> Requirements:
-    return requirements(program, floors(program))
 
 
 def _title(name: str) -> str:

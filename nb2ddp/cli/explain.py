@@ -29,8 +29,7 @@ def explained(each: Rule | Code, *, is_whole: bool = False) -> Iterator[str]:
     head = [style(f"{each.code} {each.name}", bold=True), ""]
     for text in (each.summary, each.why):
         head += [*textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False), ""]
-    examples = each.examples if isinstance(each, Rule) else ()
-    shown = [list(_example(example)) for example in sorted(examples, key=lambda example: example.after is None)]
+    shown = [list(_example(example)) for example in sorted(each.examples, key=lambda example: example.after is None)]
     if is_whole:
         yield from chain(head, *shown)
         return

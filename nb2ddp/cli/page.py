@@ -11,20 +11,19 @@ from dataclasses import dataclass
 from hashlib import sha256
 from itertools import zip_longest
 
-from jinja2 import Environment, FileSystemLoader
+from jinja2 import Environment
 from markupsafe import Markup
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
 from nb2ddp.cli.report import Counts, posix, printable
-from nb2ddp.codes import OWN_CODES
 from nb2ddp.notebook.ipynb import Cell
 from nb2ddp.notebook.reader import read_notebook
 from nb2ddp.project.files import Job, content, decode
 from nb2ddp.results import Diagnostic, NotebookError, Result, Severity
-from nb2ddp.rules.index import RULES
-from nb2ddp.script.templates import FOLDERS
+from nb2ddp.rules.index import KNOWN
+from nb2ddp.script.templates import environment
 
 _TITLE = re.compile(r"# %% (?:Cell (?P<number>\d+)|(?P<title>.+))")
 _STYLES = {"light": "default", "dark": "github-dark"}
@@ -76,45 +75,36 @@ def page(jobs: Sequence[Job], results: Sequence[Result], scripts: Sequence[str])
     """
     shown = [_shown(*each) for each in zip(jobs, results, scripts, strict=True)]
     used = sorted({each.code for result in results for each in result.diagnostics})
-    environment = Environment(
-        loader=FileSystemLoader(FOLDERS),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters |= {"posix": posix, "printable": printable}
-    script = _text(environment, "page.js").strip()
+    html = environment(autoescape=True)
+    html.filters |= {"posix": posix, "printable": printable}
+    script = _text(html, "page.js").strip()
     styles = {mode: HtmlFormatter(style=style).get_style_defs(".code") for mode, style in _STYLES.items()}
-    return environment.get_template("page.html.j2").render(
+    return html.get_template("page.html.j2").render(
         notebooks=shown,
         summary=Counts(results).summary(),
         explained=[_explained(code) for code in used],
         codes=used,
-        style=Markup(_text(environment, "page.css")),
+        style=Markup(_text(html, "page.css")),
         styles={mode: Markup(text) for mode, text in styles.items()},
         script=Markup(script),
         digest=b64encode(sha256(script.encode()).digest()).decode(),
     )
 
 
-def _text(environment: Environment, name: str) -> str:
-    assert environment.loader is not None
-    return environment.loader.get_source(environment, name)[0]
+def _text(html: Environment, name: str) -> str:
+    assert html.loader is not None
+    return html.loader.get_source(html, name)[0]
 
 
 def _explained(code: str) -> dict[str, object]:
     """What a code means, for the page's own explanations."""
-    rule = next((rule for rule in RULES if rule.code == code), None)
-    if rule is None:
-        own = OWN_CODES[code]
-        return {"code": code, "name": own.name, "summary": own.summary, "why": own.why, "examples": []}
+    known = KNOWN[code]
     examples = [
         {"before": [line for line, _ in _lines(each.before, [])], "after": [line for line, _ in _lines(each.after, [])]}
-        for each in rule.examples
+        for each in known.examples
         if each.after is not None
     ]
-    return {"code": code, "name": rule.name, "summary": rule.summary, "why": rule.why, "examples": examples}
+    return {"code": code, "name": known.name, "summary": known.summary, "why": known.why, "examples": examples}
 
 
 def _shown(job: Job, result: Result, script: str) -> Shown:

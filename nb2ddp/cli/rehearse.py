@@ -30,7 +30,7 @@ It runs the script: see docs/rehearsal.md for what that is protected from.
 @click.argument("source", metavar="SCRIPT")
 @click.option("--processes", type=click.IntRange(2, 64), default=2, help="Processes of the second run (default 2).")
 @click.option("--steps", type=click.IntRange(1, 100), default=3, help="Steps of each training (default 3).")
-@click.option("--timeout", type=click.IntRange(10), default=300, help="Seconds of each run (default 300).")
+@click.option("--timeout", "limit", type=click.IntRange(10), default=300, help="Seconds of each run (default 300).")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How to tell the verdict.")
 @click.option("--report", type=click.Path(path_type=Path, dir_okay=False), help="Also write it as a page of HTML.")
 @click.option("--keep", type=click.Path(path_type=Path), help="A new folder in which everything about the runs stays.")
@@ -85,10 +85,8 @@ def run(
         click.echo(f"{source}{f':{error.line}' if error.line else ''}: {error}", err=True)
         return 2
     progress = _Progress(is_shown=not quiet and sys.stderr.isatty())
-    names = {"timeout": "limit"}
-    chosen = Options(**{names.get(name, name): value for name, value in options.items()})
     try:
-        verdict = rehearse(plan, chosen, progress)
+        verdict = rehearse(plan, Options(**options), progress)
     except KeyboardInterrupt:
         click.echo("Interrupted. Nothing is left behind.", err=True)
         return 130

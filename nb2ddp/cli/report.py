@@ -5,28 +5,38 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from click import style
 
+from nb2ddp.project.plan import from_here
 from nb2ddp.results import Diagnostic, Result, Severity, Status
 
 _ORDER: Final = (Severity.NOTE, Severity.WARNING, Severity.ERROR)
+#: What a status is called, where that is not its value.
+_STATUSES: Final = {Status.STALE: "out of date", Status.UNCHANGED: "up to date"}
 _COLORS: Final = {Severity.NOTE: "cyan", Severity.WARNING: "yellow", Severity.ERROR: "red"}
 
 
-def is_at_least(severity: Severity, level: Severity) -> bool:
-    """True for a severity that a level takes in."""
-    return _ORDER.index(severity) >= _ORDER.index(level)
+def found(result: Result, level: Severity) -> list[Diagnostic]:
+    """A notebook's findings from a severity on."""
+    return [each for each in result.diagnostics if _ORDER.index(each.severity) >= _ORDER.index(level)]
+
+
+def status_text(status: Status) -> str:
+    """What a person reads of a status."""
+    return _STATUSES.get(status, status.value)
+
+
+def placed(each: Diagnostic) -> str:
+    """A finding's message, behind its cell where no column of the file says as much."""
+    return f"{each.location}: {each.message}" if each.location and each.file_column is None else each.message
 
 
 def text_lines(result: Result, level: Severity) -> Iterator[str]:
     """A notebook's findings, from a severity on, as a person reads them: styled, with the notebook's own line."""
-    for each in result.diagnostics:
-        if not is_at_least(each.severity, level):
-            continue
+    for each in found(result, level):
         place = f"{printable(str(result.notebook))}:" + (f"{each.place}:" if each.place else "")
         done = style(" [fixed]", dim=True) if each.fixed else ""
         color = _COLORS[each.severity]
@@ -38,8 +48,7 @@ def text_lines(result: Result, level: Severity) -> Iterator[str]:
 
 def done_lines(result: Result, level: Severity) -> Iterator[str]:
     """What was done with the files of a notebook, but for what its findings say that are printed from a severity on."""
-    is_said = any(is_at_least(each.severity, level) for each in result.diagnostics)
-    if result.status is Status.SKIPPED and not is_said:
+    if result.status is Status.SKIPPED and not found(result, level):
         yield f"skipped {printable(str(result.notebook))}: no Trainer trains in it"
     if result.status is Status.CONVERTED and result.written:
         yield f"wrote {_names(result.written)}"
@@ -56,11 +65,8 @@ def github_lines(result: Result, level: Severity) -> Iterator[str]:
 
     https://docs.github.com/actions/reference/workflows-and-actions/workflow-commands
     """
-    for each in result.diagnostics:
-        if not is_at_least(each.severity, level):
-            continue
+    for each in found(result, level):
         kind = {Severity.NOTE: "notice"}.get(each.severity, each.severity.value)
-        place = f"{each.location}: " if each.location and each.file_column is None else ""
         values = {
             "file": relative(result.notebook),
             "line": str(each.file_line or 1),
@@ -68,7 +74,7 @@ def github_lines(result: Result, level: Severity) -> Iterator[str]:
             "title": f"{each.code} {each.name}",
         }
         listed = ",".join(f"{key}={_property(value)}" for key, value in values.items())
-        yield f"::{kind} {listed}::{_data(place + each.message)}"
+        yield f"::{kind} {listed}::{_data(placed(each))}"
 
 
 def _data(text: str) -> str:
@@ -116,42 +122,14 @@ def _json(each: Diagnostic) -> dict[str, Any]:
     }
 
 
-@dataclass
 class Counts:
-    """How many notebooks ended how, and how many findings there are.
+    """How many notebooks ended how, and how many findings there are."""
 
-    Args:
-        results: what to count; more can be added.
-    """
-
-    results: Iterable[Result] = ()
-    statuses: Counter[Status] = field(default_factory=Counter)
-    severities: Counter[Severity] = field(default_factory=Counter)
-
-    def __post_init__(self) -> None:
-        for result in self.results:
-            self.add(result)
-
-    def add(self, result: Result) -> None:
-        """Count one more."""
-        self.statuses[result.status] += 1
-        self.severities.update(each.severity for each in result.diagnostics)
-
-    @property
-    def notebooks(self) -> int:
-        return sum(self.statuses.values())
-
-    @property
-    def notes(self) -> int:
-        return self.severities[Severity.NOTE]
-
-    @property
-    def warnings(self) -> int:
-        return self.severities[Severity.WARNING]
-
-    @property
-    def errors(self) -> int:
-        return self.severities[Severity.ERROR]
+    def __init__(self, results: Sequence[Result]) -> None:
+        self.notebooks = len(results)
+        self.statuses = Counter(result.status for result in results)
+        severities = Counter(each.severity for result in results for each in result.diagnostics)
+        self.notes, self.warnings, self.errors = (severities[each] for each in _ORDER)
 
     def as_dict(self) -> dict[str, int]:
         """The counts by name."""
@@ -165,10 +143,9 @@ class Counts:
 
     def summary(self) -> str:
         """The counts in one line: `3 notebooks: 2 converted, 1 failed; 0 errors, 1 warning, 20 notes`."""
-        words = {Status.STALE: "out of date", Status.UNCHANGED: "up to date"}
-        ends = [f"{n} {words.get(status, status.value)}" for status in Status if (n := self.statuses[status])]
-        found = [_count(self.errors, "error"), _count(self.warnings, "warning"), _count(self.notes, "note")]
-        return f"{_count(self.notebooks, 'notebook')}: {', '.join(ends) or 'none'}; {', '.join(found)}"
+        ends = [f"{n} {status_text(status)}" for status in Status if (n := self.statuses[status])]
+        numbers = [_count(self.errors, "error"), _count(self.warnings, "warning"), _count(self.notes, "note")]
+        return f"{_count(self.notebooks, 'notebook')}: {', '.join(ends) or 'none'}; {', '.join(numbers)}"
 
 
 def _count(number: int, noun: str) -> str:
@@ -179,7 +156,7 @@ def exit_code(result: Result, fail_on: Severity) -> int:
     """What one notebook asks of the exit code: 2 it failed, 1 stale or findings of the level, 0 neither."""
     if result.status is Status.FAILED:
         return 2
-    return int(any(is_at_least(each.severity, fail_on) for each in result.diagnostics))
+    return int(bool(found(result, fail_on)))
 
 
 def printable(text: str) -> str:
@@ -194,5 +171,4 @@ def posix(path: Path) -> str:
 
 def relative(path: Path) -> str:
     """A path from the current folder where it lies below it, else as it is."""
-    full = path.absolute()
-    return posix(full.relative_to(Path.cwd()) if full.is_relative_to(Path.cwd()) else path)
+    return posix(from_here(path))

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from nb2ddp.cli.report import relative
-from nb2ddp.codes import OWN_CODES
+from nb2ddp.cli.report import placed, relative
 from nb2ddp.results import Diagnostic, Result
+from nb2ddp.rules.index import KNOWN
 
 
 def as_sarif(results: Sequence[Result], version: str) -> str:
@@ -27,20 +27,16 @@ def as_sarif(results: Sequence[Result], version: str) -> str:
     Returns:
         JSON text. Regions are lines of the file; cell, line and column are a logical location and properties.
     """
-    from nb2ddp.rules.index import RULES
-
-    described = {code.code: (code.name, code.summary, code.why) for code in OWN_CODES.values()}
-    described |= {rule.code: (rule.name, rule.summary, rule.why) for rule in RULES}
-    index = {code: number for number, code in enumerate(described)}
+    index = {code: number for number, code in enumerate(KNOWN)}
     rules = [
         {
             "id": code,
-            "name": name,
-            "shortDescription": {"text": summary},
-            "fullDescription": {"text": why},
+            "name": each.name,
+            "shortDescription": {"text": each.summary},
+            "fullDescription": {"text": each.why},
             "help": {"text": f"nb2ddp --explain {code}"},
         }
-        for code, (name, summary, why) in described.items()
+        for code, each in KNOWN.items()
     ]
     run = {
         "tool": {"driver": {"name": "nb2ddp", "version": version, "rules": rules}},
@@ -65,7 +61,6 @@ def _result(result: Result, each: Diagnostic, index: dict[str, int]) -> dict[str
         "physicalLocation": {"artifactLocation": {"uri": _uri(result.notebook)}, "region": region}
     }
     properties: dict[str, Any] = {"fixed": each.fixed}
-    place = f"{each.location}: " if each.location and each.file_column is None else ""
     if each.location:
         location["logicalLocations"] = [
             {"name": f"cell {each.location.cell}", "fullyQualifiedName": str(each.location), "kind": "module"}
@@ -75,7 +70,7 @@ def _result(result: Result, each: Diagnostic, index: dict[str, int]) -> dict[str
     entry = {
         "ruleId": each.code,
         "level": each.severity.value,
-        "message": {"text": place + each.message},
+        "message": {"text": placed(each)},
         "locations": [location],
         "partialFingerprints": {"nb2ddp/v1": sha256(identity.encode("utf-8", "backslashreplace")).hexdigest()},
         "properties": properties,

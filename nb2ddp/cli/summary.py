@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from nb2ddp.cli.report import Counts, posix, printable
+from nb2ddp.cli.report import Counts, posix, printable, status_text
 from nb2ddp.results import Change, Result, Severity, Status
 
 #: How many lines of a diff stand in a summary, which GitHub cuts at 1 MiB.
@@ -29,10 +29,8 @@ def markdown(results: Sequence[Result], changes: Mapping[Path, Change] | None = 
     lines = ["| Notebook | Script | Result | Errors | Warnings | Rewritten |", "|---|---|---|---:|---:|---:|"]
     for result in results:
         counts = Counts([result])
-        numbers = f"{counts.errors} | {counts.warnings} | {counts.notes}"
-        lines.append(
-            f"| {_cell(posix(result.notebook))} | {_cell(posix(result.script))} | {_status(result)} | {numbers} |"
-        )
+        names = f"{_cell(posix(result.notebook))} | {_cell(posix(result.script))} | {status_text(result.status)}"
+        lines.append(f"| {names} | {counts.errors} | {counts.warnings} | {counts.notes} |")
     serious = [
         (result, each) for result in results for each in result.diagnostics if each.severity is not Severity.NOTE
     ]
@@ -68,10 +66,6 @@ def _fenced(diff: str) -> list[str]:
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", diff)), default=0))
     left_out = [f"... {len(lines) - _DIFF_LINES} more lines"] if len(lines) > _DIFF_LINES else []
     return [f"{fence}diff", *lines[:_DIFF_LINES], *left_out, fence]
-
-
-def _status(result: Result) -> str:
-    return {Status.STALE: "out of date", Status.UNCHANGED: "up to date"}.get(result.status, result.status.value)
 
 
 def _cell(text: str) -> str:

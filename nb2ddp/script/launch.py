@@ -55,7 +55,7 @@ def launch_files(launch: Launch, script_name: str) -> dict[str, str]:
             main_process_port=port,
         )
     }
-    script = _script_word(script_name)
+    script = shlex.quote(path_word(script_name))
     if launch.launcher == "slurm":
         files[_side_file(script_name)] = _sbatch(launch, script, script_name)
     if launch.launcher == "torchrun":
@@ -164,10 +164,6 @@ def _double_quoted(text: str) -> str:
 def path_word(name: str) -> str:
     """Keep a file name from being read as an option: `-x.py` -> `./-x.py`."""
     return f"./{name}" if name.startswith("-") else name
-
-
-def _script_word(name: str) -> str:
-    return shlex.quote(path_word(name))
 
 
 def _side_file(script_name: str, suffix: str = "sbatch") -> str:

@@ -13,14 +13,15 @@ FOLDERS = (_PACKAGE / "templates", _PACKAGE.parent / "templates")
 
 
 @cache
-def _environment() -> Environment:
+def environment(*, autoescape: bool = False) -> Environment:
+    """What reads the templates; with escapes for HTML alone, as most write Python, YAML, shell and Markdown."""
     return Environment(
         loader=FileSystemLoader(FOLDERS),
         undefined=StrictUndefined,
         keep_trailing_newline=True,
         trim_blocks=True,
         lstrip_blocks=True,
-        autoescape=False,  # the templates write Python, YAML, shell and Markdown, never HTML
+        autoescape=autoescape,
     )
 
 
@@ -35,4 +36,4 @@ def render(template: str, **values: object) -> str:
         jinja2.UndefinedError: a value is missing.
         jinja2.TemplateNotFound: there is no such template.
     """
-    return _environment().get_template(template).render(**values)
+    return environment().get_template(template).render(**values)

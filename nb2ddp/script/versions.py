@@ -42,10 +42,6 @@ def _is_grpo(program: Program) -> bool:
     return any(program.tree.family(call.func).endswith(("GRPOConfig", "GRPOTrainer")) for call in calls)
 
 
-def _is_grpo_with_engine(program: Program) -> bool:
-    return _is_grpo(program) and starts_engine(program.tree, program.loads)
-
-
 def tries_kernels(program: Program) -> bool:
     """True where Unsloth packs rows and trying an attention kernel out, while it compiles a block, hangs under DDP.
 
@@ -66,10 +62,6 @@ def _is_dense_text(program: Program) -> bool:
     return program.model_kind is ModelKind.DENSE_TEXT
 
 
-def _is_vision(program: Program) -> bool:
-    return program.model_kind is ModelKind.VISION
-
-
 def _searches_unused(program: Program) -> bool:
     """True for adapters where Unsloth is left to say whether each gets a gradient in every step (rule DDP202)."""
     left = not _is_dense_text(program) or not program.options.applies("DDP202")
@@ -85,7 +77,7 @@ def _trains(program: Program) -> bool:
 #: A row that is always below another one of its package is left out.
 GUARDS: tuple[Guard, ...] = (
     Guard(
-        _is_grpo_with_engine,
+        lambda program: _is_grpo(program) and starts_engine(program.tree, program.loads),
         "unsloth_zoo",
         "2026.10.9",
         "the vLLM engines of the processes wait for each other for ever",
@@ -120,7 +112,7 @@ GUARDS: tuple[Guard, ...] = (
         "Unsloth issues 2553, 2074 and 5532, pull request 6662 (after 2026.6.9)",
     ),
     Guard(
-        _is_vision,
+        lambda program: program.model_kind is ModelKind.VISION,
         "unsloth",
         "2025.12.7",
         "training may fail: 'Expected to mark a variable ready only once'",
@@ -136,14 +128,10 @@ GUARDS: tuple[Guard, ...] = (
 )
 
 
-def guards(program: Program) -> list[Guard]:
-    """The facts that this notebook needs a version for."""
-    return [guard for guard in GUARDS if guard.concerns(program)]
-
-
 def floors(program: Program) -> list[tuple[str, str]]:
     """The oldest version of each package that this notebook's script trains with on several processes."""
     needed: dict[str, str] = {}
-    for guard in guards(program):
-        needed[guard.package] = max(needed.get(guard.package, guard.minimum), guard.minimum, key=Version)
+    for guard in GUARDS:
+        if guard.concerns(program):
+            needed[guard.package] = max(needed.get(guard.package, guard.minimum), guard.minimum, key=Version)
     return sorted(needed.items())

@@ -9,6 +9,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,8 +25,10 @@ from nb2ddp.rehearsal.processes import Process
 from nb2ddp.rehearsal.rehearse import _build
 from nb2ddp.rehearsal.run import Rank, Run, environment, launched
 from nb2ddp.rehearsal.stage import rows
-from nb2ddp.rehearsal.stage.files import Files
+from nb2ddp.rehearsal.stage.device import _load_on_cpu
+from nb2ddp.rehearsal.stage.files import Files, _divide_freely, _select_what_is_there
 from nb2ddp.rehearsal.stage.log import Log
+from nb2ddp.rehearsal.stage.older import _known_as
 from nb2ddp.rehearsal.stage.shrink import shrunk
 from nb2ddp.rehearsal.verdict import Place, Row, State, judge
 from tests import rehearsals
@@ -198,6 +201,12 @@ def test_one_process_that_takes_too_long_is_an_obstacle() -> None:
     assert judge(PLAN, run, run).obstacle == Place(2, "it took longer than 300 s as one process")
 
 
+def test_a_script_that_came_past_its_training_is_not_ready() -> None:
+    judged = judge(PLAN, Run((rank(),), 1.0, ""), Run((rank(), rank()), 1.0, ""))
+    assert judged.code == 2
+    assert "no training began" in report.headline(judged)
+
+
 def test_json_and_page_tell_the_same() -> None:
     run = Run((rank(*trained([["a"]]), event("write", 3, path="<b>")),) * 2, 1.0, "")
     judged = judge(PLAN, Run(run.ranks[:1], 1.0, ""), run)
@@ -247,6 +256,12 @@ def test_what_a_script_says_of_its_data(tmp_path: Path) -> None:
         "": DataHints(("frage", "antwort"), ("train", "test", "validation"), ("default",), 1200),
         "me/rows": DataHints(("frage", "antwort"), ("dev", "train", "test", "validation"), ("deutsch",), 1200),
     }
+
+
+def test_what_a_trainer_makes_of_a_text_is_no_column(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text('SFTTrainer(model).train()\nprint(trainer.train_dataset[0]["labels"], row["frage"])\n')
+    assert read(script).columns == ("frage",)
 
 
 @pytest.mark.parametrize(
@@ -342,6 +357,56 @@ def test_what_is_real_is_said() -> None:
         in told
     )
     assert json.loads(report.as_json(judged))["origins"] == origins
+
+
+class Taker:
+    """Takes what `TrainingArguments` and a data set of 240 rows take."""
+
+    def __init__(self, **given: Any) -> None:
+        self.given = given
+
+    def __len__(self) -> int:
+        return 240
+
+    def select(self, indices: Any) -> Any:
+        return indices
+
+
+def test_arguments_have_the_names_that_they_had(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(Taker, "__init__", Taker.__init__)
+    log = Log()
+    log.open(str(tmp_path / "log"), "train.py")
+    _known_as(Taker, {"evaluation_strategy": "eval_strategy", "logging_dir": ""}, log)
+    made = Taker(evaluation_strategy="steps", logging_dir="logs", seed=1)
+    assert made.given == {"eval_strategy": "steps", "seed": 1}
+    assert "Taker has no logging_dir any more" in (tmp_path / "log").read_text()
+
+
+def test_made_up_rows_are_fewer_and_have_no_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Taker, "select", Taker.select)
+    _select_what_is_there(SimpleNamespace(Dataset=Taker))  # type: ignore[arg-type]
+    assert Taker().select(range(100_000)) == range(240)
+    assert Taker().select(range(500)) == range(500)  # more than the data set has: the script's own fault
+
+    def divided(*rows: list[int], stratify: list[str] | None = None) -> list[list[int]]:
+        if stratify:
+            raise ValueError("too few of a kind")
+        return [*rows]
+
+    splits: Any = SimpleNamespace(train_test_split=divided)
+    _divide_freely(splits)
+    assert splits.train_test_split([1, 2], stratify=["a", "b"]) == [[1, 2]]
+
+
+def test_models_load_without_what_only_a_gpu_can() -> None:
+    class Model:
+        @classmethod
+        def from_pretrained(cls, name: str, **given: Any) -> Any:
+            return name, given
+
+    _load_on_cpu(SimpleNamespace(PreTrainedModel=Model))  # type: ignore[arg-type]
+    asked = Model.from_pretrained("me/a", device_map=0, quantization_config={}, attn_implementation="flash_attention_2")
+    assert asked == ("me/a", {"attn_implementation": "sdpa"})
 
 
 @pytest.mark.parametrize("kind", ["csv", "json", "jsonl"])

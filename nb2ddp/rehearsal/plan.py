@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from nb2ddp.rehearsal.hub import DataHints
+from nb2ddp.rehearsal.stage.rows import MOST_ROWS
 
 #: What Unsloth's CPU backend offers (`unsloth._cpu_init.__all__` of 2026.10.9), and the trainers that it takes.
 _CPU_NAMES = frozenset(
@@ -183,7 +184,7 @@ def _data(tree: ast.AST) -> Iterator[tuple[str, DataHints]]:
     spoken = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
     usual = [text for text in spoken if re.fullmatch(_SPLIT, text)]
     usual = [*dict.fromkeys([*usual, "train", "test", "validation"])]
-    most = max([1200, *(number for number in _sizes(tree) if number <= 20_000)])
+    most = max([1200, *(number for number in _sizes(tree) if number <= MOST_ROWS)])
     yield "", DataHints(used, tuple(usual), ("default",), most)
     for node in ast.walk(tree):
         if not (isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "load_dataset" and node.args):
@@ -207,9 +208,10 @@ def _data(tree: ast.AST) -> Iterator[tuple[str, DataHints]]:
 
 def _columns(tree: ast.AST) -> Iterator[str]:
     """Names that may be columns: what rows are subscripted with, and fields of trainers that name columns."""
+    made = _NO_COLUMN | {"labels"} if "SFTTrainer" in _called(tree) else _NO_COLUMN  # it makes them of the text
     for node in ast.walk(tree):
         if isinstance(node, ast.Subscript) and (name := _constant(node.slice)) and isinstance(node.ctx, ast.Load):
-            if name not in _NO_COLUMN and "environ" not in ast.unparse(node.value):
+            if name not in made and "environ" not in ast.unparse(node.value):
                 yield name
         elif isinstance(node, ast.keyword) and node.arg in _FIELDS and (name := _constant(node.value)):
             yield name

@@ -505,6 +505,8 @@ def _obstacle(both: Both, lacking: Mapping[str, str]) -> Place | None:
             return Place(end.get("inner"), f"{error}: {message[:300]}")
         if rank.code and not error and rank is alone:
             return Place(end.get("line"), f"as one process it ended with code {rank.code}. {rank.said[-300:]}".strip())
+    if both.ended and not any(_trainings(rank) for _, rank in both.everyone()):
+        return Place(None, "no training began: a test led past it here, as where a file is not there")
     return None
 
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from .log import Log
 
 MEMORY = 16 * 2**30
+#: What `from_pretrained` of transformers takes for a GPU alone.
+_FOR_GPU = frozenset({"device_map", "load_in_4bit", "load_in_8bit", "max_memory", "quantization_config"})
 
 
 def _here(value: Any) -> Any:
@@ -148,8 +150,23 @@ def _join_on_cpu(state: ModuleType) -> None:
     state.PartialState.__init__ = init
 
 
+def _load_on_cpu(modeling: ModuleType) -> None:
+    """Let transformers load a model without what only a GPU can: a place on one, fewer bits, kernels of its own."""
+    original = modeling.PreTrainedModel.from_pretrained.__func__
+
+    @functools.wraps(original)
+    def loaded(cls: Any, *args: Any, **given: Any) -> Any:
+        given = {name: value for name, value in given.items() if name not in _FOR_GPU}
+        if "flash" in str(given.get("attn_implementation")):
+            given["attn_implementation"] = "sdpa"
+        return original(cls, *args, **given)
+
+    modeling.PreTrainedModel.from_pretrained = classmethod(loaded)
+
+
 def lay(log: Log) -> None:
     """Do so once torch has been imported."""
+    after_import("transformers.modeling_utils", _load_on_cpu)
     after_import("accelerate.state", _join_on_cpu)
     after_import("torch", lambda torch: _answer(torch, log))
     after_import("trl.trainer.utils", _give_kernel)

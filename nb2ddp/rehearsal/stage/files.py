@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .hooks import after_import
-from .rows import kind_of, png, sentences, value, wav
+from .rows import MOST_ROWS, kind_of, png, sentences, value, wav
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -130,6 +130,33 @@ def _answer_with_texts(sessions: ModuleType, log: Log) -> None:
     sessions.Session.request = request
 
 
+def _select_what_is_there(rows: ModuleType) -> None:
+    """Let a script take the first so many rows of a stand-in that has fewer."""
+    original = rows.Dataset.select
+
+    @functools.wraps(original)
+    def select(self: Any, indices: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(indices, range) and indices.stop > MOST_ROWS >= len(self):
+            indices = range(indices.start, len(self), indices.step)
+        return original(self, indices, *args, **kwargs)
+
+    rows.Dataset.select = select
+
+
+def _divide_freely(splits: ModuleType) -> None:
+    """Divide made-up rows that no two are alike in, where the script wants each kind of them on both sides."""
+    original = splits.__dict__["train_test_split"]
+
+    @functools.wraps(original)
+    def divided(*rows: Any, stratify: Any = None, **kwargs: Any) -> Any:
+        try:
+            return original(*rows, stratify=stratify, **kwargs)
+        except ValueError:
+            return original(*rows, **kwargs)
+
+    splits.__dict__["train_test_split"] = divided
+
+
 def lay(log: Log, columns: list[str], known: list[str] | None) -> None:
     """Do so, in the libraries once they have been imported; `known` as in `Files`."""
     folder = os.path.join(os.environ["TMPDIR"], "files", os.environ.get("RANK", "0"))
@@ -167,3 +194,5 @@ def lay(log: Log, columns: list[str], known: list[str] | None) -> None:
     after_import("soundfile", hear)
     after_import("datasets.load", load_dataset)
     after_import("pandas", read)
+    after_import("datasets.arrow_dataset", _select_what_is_there)
+    after_import("sklearn.model_selection", _divide_freely)

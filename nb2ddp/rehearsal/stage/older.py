@@ -20,6 +20,21 @@ if TYPE_CHECKING:
     from .log import Log
 
 
+#: Fields of training arguments of transformers 4, and what they are called in transformers 5.17; "" if they are gone.
+_FIELDS = {
+    "evaluation_strategy": "eval_strategy",
+    "no_cuda": "use_cpu",
+    **dict.fromkeys(
+        "dispatch_batches fp16_backend fp16_opt_level group_by_length half_precision_backend include_inputs_for_metrics"
+        " include_tokens_per_second jit_mode_eval logging_dir overwrite_output_dir past_index push_to_hub_model_id"
+        " push_to_hub_organization push_to_hub_token ray_scope save_safetensors split_batches tpu_num_cores"
+        " use_ipex use_mps_device warmup_ratio".split(),
+        "",
+    ),
+}
+_KEYWORDS = {"tokenizer": "processing_class"}
+
+
 def ids_of(value: Any) -> Any:
     """The tokens of what `apply_chat_template` gives since transformers 5; anything else as it is."""
     return value["input_ids"] if type(value).__name__ == "BatchEncoding" else value
@@ -106,8 +121,32 @@ def _bring_back(_: ModuleType, log: Log) -> None:
     lazy.__getattr__ = found
 
 
+def _known_as(taker: Any, names: dict[str, str], log: Log) -> None:
+    """Let a class of transformers take arguments by the names that they had; those that are gone change nothing."""
+    original = taker.__init__
+
+    @functools.wraps(original)
+    def init(self: Any, *args: Any, **given: Any) -> None:
+        for name in names.keys() & given.keys():
+            log.write("older", what=f"{taker.__name__} has no {name} any more")
+            value = given.pop(name)
+            if names[name]:
+                given[names[name]] = value
+        original(self, *args, **given)
+
+    taker.__init__ = init
+
+
+def _take_fields(name: str, log: Log, module: ModuleType) -> None:
+    _known_as(getattr(module, name), _FIELDS, log)
+
+
 def lay(log: Log) -> None:
     """Do so once the libraries have been imported."""
+    for name in ("TrainingArguments", "Seq2SeqTrainingArguments"):
+        home = "training_args" if name == "TrainingArguments" else "training_args_seq2seq"
+        after_import(f"transformers.{home}", functools.partial(_take_fields, name, log))
+    after_import("transformers.trainer", lambda module: _known_as(module.Trainer, _KEYWORDS, log))
     after_import("datasets.arrow_dataset", lambda module: _plain_rows(module, log))
     after_import("transformers.generation.utils", lambda module: _plain_prompts(module, log))
     after_import("transformers.tokenization_utils_base", lambda module: _as_tokens(module, log))

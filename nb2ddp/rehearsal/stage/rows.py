@@ -16,6 +16,7 @@ WORDS = (
     "amber basin cedar delta ember fjord grove harbor inlet jade kelp lagoon meadow north orchard pebble quarry ridge "
     "summit timber valley carries follows keeps leaves meets turns"
 ).split()
+MOST_ROWS = 20_000  # of a stand-in
 IMAGE, AUDIO = "image", "audio"
 _HEAVY = (IMAGE, AUDIO, "images")
 

@@ -17,6 +17,7 @@ from nb2ddp.syntax.edits import Edit, InsertBefore, Wrap
 from nb2ddp.syntax.tree import Tree, argument, keyword
 
 PER_DEVICE, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
+_FIELDS = (PER_DEVICE, ACCUMULATION)
 #: What a config that names neither field trains with: transformers' defaults (training_args.py) ...
 _DEFAULTS = ("8", "1")
 #: ... and those of TRL's configs once Unsloth has patched them (unsloth/models/rl.py, 2026.10.9).
@@ -49,6 +50,19 @@ _AUTOMATIC = (
     "with auto_find_batch_size processes may settle on different batches, and then wait for each other for ever; the"
     " script sets it to False: choose a batch that fits, or --per-device-batch-size"
 )
+_NO_ARGUMENTS = (
+    "this trainer has no args: each process trains on a whole default batch; pass training arguments with"
+    f" {PER_DEVICE} and {ACCUMULATION}"
+)
+_NOT_SEEN = (
+    "nothing shows where this trainer's arguments are built, so its batch is not split: each process trains on a whole"
+    " batch; build them in the notebook, in a call such as SFTConfig(...)"
+)
+_TOO_LATE = (
+    "is set where the script no longer splits the batch, so each process takes all of it: pass it where the arguments"
+    " are built"
+)
+_ONE_SAMPLE = "1 sample a step in the notebook; each process needs one"
 _GROWS = "each process would train on a whole batch, so that more GPUs change the training; the script splits it"
 
 
@@ -59,43 +73,37 @@ def find(program: Program) -> Iterator[Finding]:
 
 
 def _split(program: Program, call: cst.Call) -> Iterator[Finding]:
-    tree = program.tree
-    if shares_batches(program.execution, call):
-        return  # DDP204
-    given = [_given(tree, call, field) for field in (PER_DEVICE, ACCUMULATION)]
-    if given[0] is not None and _is_split(program, given[0].value):
-        return
-    unknown = _unknown(program, call, given)
-    if unknown:
+    given = _given(program.tree, call)
+    if shares_batches(program.execution, call) or (given[0] is not None and _is_split(program, given[0].value)):
+        return  # the first of them is for DDP204
+    if unknown := _unknown(program, call, given):
         yield Finding(call, unknown, todo=True)
         return
     needs = _needs(program, call)
-    edits = tuple(_edits(program, call, given, needs))
-    yield Finding(call, _GROWS, edits=edits, needs=needs)
+    yield Finding(call, _GROWS, tuple(_edits(program, call, given, needs)), needs)
     yield from _doubts(program, call, given)
 
 
 def _edits(program: Program, call: cst.Call, given: list[Passed | None], needs: frozenset[Part]) -> Iterator[Edit]:
     """Split the batch where it is written: on a line of its own above, or in place."""
     tree = program.tree
-    family = tree.family(call.func)
     defaults = _defaults(program, call) or _DEFAULTS
     values = [tree.text(g.value) if g else d for g, d in zip(given, defaults, strict=True)]
-    generations = _generations(program, call, family)
+    generations = _generations(tree, call)
     others = [_needs(program, other) for other in program.training.arguments]
-    kept = ["grows=False"] if Part.KEPT_BATCH in needs and any(Part.GPU_MEMORY in other for other in others) else []
-    more = [generations] if generations else kept
-    split = f"{program.name('split_batch')}({', '.join([*values, *more])})"
+    kept = Part.KEPT_BATCH in needs and any(Part.GPU_MEMORY in other for other in others)
+    more = generations or ("grows=False" if kept else "")
+    split = f"{program.name('split_batch')}({', '.join(filter(None, [*values, more]))})"
     holder = next((g.holder for g in given if g is not None), call)
-    at_call = not all(_is_held_by(program, other, holder, values) for other in _sharers(program, call, holder))
+    at_call = not _is_said_in_one_place(program, call, holder, values)
     if _stands_alone(program, call):
         names = [program.name("per_device_batch"), program.name("accumulation")]
         holder = call if at_call else holder
-        comment = _comment(program, values, "completions" if generations else "samples")
+        comment = _comment(values, "completions" if generations else "samples")
         yield InsertBefore(tree.statement(holder), f"{', '.join(names)} = {split}  # {comment}")
     else:
         names = [f"{split}[0]", f"{split}[1]"]
-    for field, name in zip((PER_DEVICE, ACCUMULATION), names, strict=True):
+    for field, name in zip(_FIELDS, names, strict=True):
         yield set_argument(tree, call, field, name, at_call)
     steps = passed(tree, call, "steps_per_generation")
     if steps is not None and tree.literal(steps.value) is not None:
@@ -113,18 +121,18 @@ def _doubts(program: Program, call: cst.Call, given: list[Passed | None]) -> Ite
     divided = passed(tree, call, "split_batches") or passed(tree, call, "accelerator_config")
     if divided is not None and re.search(r"split_batches.*True|^True$", tree.text(tree.value(divided.value)), re.S):
         yield Finding(call, _SHARED, todo=True)
-    if _groups_by_length(tree, call):
+    grouped = [_said(tree, call, name) for name in ("group_by_length", "train_sampling_strategy")]
+    if any(each in (True, "group_by_length") for each in grouped):  # in transformers 5 it is a strategy
         yield Finding(call, _GROUPED, fixed=False)
-    automatic = passed(tree, call, "auto_find_batch_size")
-    if automatic is not None and tree.literal(automatic.value) is not False:
+    if _said(tree, call, "auto_find_batch_size") not in (None, False):
         edit = set_argument(tree, call, "auto_find_batch_size", "False")
-        yield Finding(call, _AUTOMATIC, edits=(edit,), severity=Severity.WARNING)
+        yield Finding(call, _AUTOMATIC, (edit,), severity=Severity.WARNING)
 
 
-def _groups_by_length(tree: Tree, call: cst.Call) -> bool:
-    """True for training arguments that sort rows by length: `group_by_length`, in transformers 5 a strategy."""
-    given = [passed(tree, call, name) for name in ("group_by_length", "train_sampling_strategy")]
-    return any(each is not None and tree.literal(each.value) in (True, "group_by_length") for each in given)
+def _said(tree: Tree, call: cst.Call, name: str) -> object:
+    """The constant that a config is given for a field, `...` for any other value, None for none."""
+    given = passed(tree, call, name)
+    return tree.literal(given.value) if given is not None else None
 
 
 def _needs(program: Program, call: cst.Call) -> frozenset[Part]:
@@ -133,19 +141,17 @@ def _needs(program: Program, call: cst.Call) -> frozenset[Part]:
         return frozenset({Part.SPLIT_BATCH, Part.COMPLETIONS})
     if program.options.per_device_batch_size is not None:
         return frozenset({Part.SPLIT_BATCH})
-    per_device = _given(program.tree, call, PER_DEVICE)
-    kept = (per_device is not None and not _is_one_number(program.tree, per_device.value)) or depends_on_shape(
-        program.training, program.model_kind, call
-    )
+    per_device, _ = _given(program.tree, call)
+    is_number = per_device is None or _is_one_number(program.tree, per_device.value)
+    kept = not is_number or depends_on_shape(program.training, program.model_kind, call)
     return frozenset({Part.SPLIT_BATCH, Part.KEPT_BATCH if kept else Part.GPU_MEMORY})
 
 
 def _is_one_number(tree: Tree, value: cst.BaseExpression) -> bool:
     """True for a number, and for a name of one; a name that is bound twice may already follow the GPU at hand."""
-    bound: list[object] = []
-    if isinstance(value, cst.Name) and (binding := tree.binding(value)) is not None:
-        bound += tree.bindings(value.value, binding.node)
-    return len(bound) <= 1 and tree.literal(value) is not ...
+    bound = tree.definition(value)
+    is_bound_once = bound is None or len(tree.bindings(tree.text(value), bound)) == 1
+    return is_bound_once and tree.literal(value) is not ...
 
 
 def _unknown(program: Program, call: cst.Call, given: list[Passed | None]) -> str:
@@ -164,22 +170,18 @@ def _unknown(program: Program, call: cst.Call, given: list[Passed | None]) -> st
     return f"{why}, so it is not split: each process trains on a whole batch; {remedy}"
 
 
-def _sharers(program: Program, call: cst.Call, holder: cst.CSTNode) -> list[cst.Call]:
-    """This config, and the others that take a field of the batch from the same dictionary."""
-    given = {
-        other: [_given(program.tree, other, field) for field in (PER_DEVICE, ACCUMULATION)]
-        for other in program.training.arguments
-    }
-    return [call, *(other for other, found in given.items() if any(g and g.holder is holder for g in found))]
+def _is_said_in_one_place(program: Program, call: cst.Call, holder: cst.CSTNode, values: list[str]) -> bool:
+    """True where this config, and each that takes a field of its batch from one place, takes all of it there.
 
-
-def _is_held_by(program: Program, call: cst.Call, holder: cst.CSTNode, values: list[str]) -> bool:
-    """True for a config that takes all it says of its batch from one place, and says these values."""
-    given = [_given(program.tree, call, field) for field in (PER_DEVICE, ACCUMULATION)]
-    return all(
-        g is None or (g.holder is holder and program.tree.text(g.value) == value)
-        for g, value in zip(given, values, strict=True)
-    )
+    They must also say the same values.
+    """
+    tree = program.tree
+    for other in program.training.arguments:
+        given = [(g, value) for g, value in zip(_given(tree, other), values, strict=True) if g is not None]
+        takes = other is call or any(g.holder is holder for g, _ in given)
+        if takes and not all(g.holder is holder and tree.text(g.value) == value for g, value in given):
+            return False
+    return True
 
 
 def _defaults(program: Program, call: cst.Call) -> tuple[str, str] | None:
@@ -187,27 +189,25 @@ def _defaults(program: Program, call: cst.Call) -> tuple[str, str] | None:
     if program.training.is_chosen_config(call):
         return None
     defaults = _UNSLOTH_DEFAULTS if program.tree.family(call.func).startswith("trl.") else _DEFAULTS
-    own = [_own_default(program.tree, call.func, field) for field in (PER_DEVICE, ACCUMULATION)]
-    found = [default if value is None else value for value, default in zip(own, defaults, strict=True)]
-    return (found[0], found[1]) if all(found) else None
+    own = [_own_default(program.tree, call.func, field) for field in _FIELDS]
+    batch, accumulation = (default if value is None else value for value, default in zip(own, defaults, strict=True))
+    return (batch, accumulation) if batch and accumulation else None
 
 
 def _own_default(tree: Tree, node: cst.BaseExpression, field: str, depth: int = 8) -> str | None:
     """The default of a field in a class of the notebook's own, as code; "" where it is worked out, None where unset."""
-    binding = tree.binding(node) if isinstance(node, cst.Name) else None
-    if binding is None or not isinstance(binding.node, cst.ClassDef):
+    own = tree.definition(node)
+    if not isinstance(own, cst.ClassDef):
         return None
-    for line in tree.within(binding.node.body, cst.AnnAssign):
-        if isinstance(line.target, cst.Name) and line.target.value == field and line.value is not None:
-            made = line.value
-            if isinstance(made, cst.Call):
-                default = keyword(made, "default")
-                return tree.text(default.value) if default is not None else ""
-            return tree.text(made)
-    if field in tree.text(binding.node.body):
+    for line in tree.within(own.body, cst.AnnAssign):
+        if tree.text(line.target) == field and line.value is not None:
+            default = keyword(line.value, "default") if isinstance(line.value, cst.Call) else None
+            if default is not None:
+                return tree.text(default.value)
+            return "" if isinstance(line.value, cst.Call) else tree.text(line.value)
+    if field in tree.text(own.body):
         return ""
-    bases = binding.node.bases
-    return _own_default(tree, bases[0].value, field, depth - 1) if bases and depth else None
+    return _own_default(tree, own.bases[0].value, field, depth - 1) if own.bases and depth else None
 
 
 def _counts_processes(tree: Tree, node: cst.BaseExpression, depth: int = 4) -> bool:
@@ -218,9 +218,10 @@ def _counts_processes(tree: Tree, node: cst.BaseExpression, depth: int = 4) -> b
     )
 
 
-def _given(tree: Tree, call: cst.Call, field: str) -> Passed | None:
-    given = passed(tree, call, field)
-    return None if given is not None and tree.literal(given.value) is None else given
+def _given(tree: Tree, call: cst.Call) -> list[Passed | None]:
+    """What a config is told of its batch and its accumulation; None for what it is not told."""
+    given = [passed(tree, call, field) for field in _FIELDS]
+    return [None if each is None or tree.literal(each.value) is None else each for each in given]
 
 
 def _stands_alone(program: Program, call: cst.Call) -> bool:
@@ -236,40 +237,25 @@ def _stands_alone(program: Program, call: cst.Call) -> bool:
 
 def _unseen(program: Program) -> Iterator[Finding]:
     """Trainers whose batch no rule has seen, and batches that are set after the config is built."""
-    tree, training = program.tree, program.training
-    for call in training.trainers:
+    tree = program.tree
+    for call in program.training.trainers:
         arguments = argument(call, "args", 1)
         if arguments is None and not any(a.star for a in call.args):
-            yield Finding(
-                call,
-                "this trainer has no args: each process trains on a whole default batch; pass training arguments with "
-                f"{PER_DEVICE} and {ACCUMULATION}",
-                todo=True,
-            )
+            yield Finding(call, _NO_ARGUMENTS, todo=True)
         elif arguments is not None and not _is_seen(program, arguments.value):
-            yield Finding(
-                call,
-                "nothing shows where this trainer's arguments are built, so its batch is not split: each process"
-                " trains on a whole batch; build them in the notebook, in a call such as SFTConfig(...)",
-                todo=True,
-            )
-    for product in tree.of(cst.BinaryOperation):
+            yield Finding(call, _NOT_SEEN, todo=True)
+    for product in tree.live(cst.BinaryOperation):
         share = _share(program, product)
         if share is not None:
             message = f"{tree.text(product)} would count the rows of one process; the script counts those of all"
-            yield Finding(product, message, edits=(Wrap(share, "", f" * {program.name('world_size')}"),))
+            yield Finding(product, message, (Wrap(share, "", f" * {program.name('world_size')}"),))
     for node, owner, name in _set_later(tree):
-        if name in (PER_DEVICE, ACCUMULATION) and tree.is_live(node) and not _is_settings(program, owner):
-            yield Finding(
-                node,
-                f"{name} is set where the script no longer splits the batch, so each process takes all of it: pass it"
-                " where the arguments are built",
-                todo=True,
-            )
+        if name in _FIELDS and not _is_settings(program, owner):
+            yield Finding(node, f"{name} {_TOO_LATE}", todo=True)
 
 
 def _share(program: Program, product: cst.BinaryOperation) -> cst.Attribute | None:
-    """The per-device batch in a product of both fields of the training arguments."""
+    """The per-device batch in a product of both fields of the training arguments, unless it counts processes."""
     tree = program.tree
     found = {
         factor.attr.value: factor
@@ -277,24 +263,20 @@ def _share(program: Program, product: cst.BinaryOperation) -> cst.Attribute | No
         if isinstance(factor, cst.Attribute)
         and (tree.value(factor.value) in program.training.arguments or tree.text(factor.value).endswith("trainer.args"))
     }
-    if not isinstance(product.operator, cst.Multiply) or found.keys() != {PER_DEVICE, ACCUMULATION}:
-        return None
-    counted = tree.is_live(product) and not _PROCESSES.search(tree.text(tree.statement(product)))
-    return (
-        found[PER_DEVICE] if counted and program.name("world_size") not in tree.text(tree.statement(product)) else None
-    )
+    line = tree.text(tree.statement(product))
+    counts = _PROCESSES.search(line) or program.name("world_size") in line
+    is_product = isinstance(product.operator, cst.Multiply) and found.keys() == set(_FIELDS)
+    return found[PER_DEVICE] if is_product and not counts else None
 
 
 def _is_settings(program: Program, owner: cst.BaseExpression) -> bool:
     """True for an object of a class of the notebook's own that is no config of a trainer."""
-    tree = program.tree
+    tree, made = program.tree, program.tree.value(owner)
     if tree.text(owner) == "self":
-        scope = next((above for above in tree.ancestors(owner) if isinstance(above, cst.ClassDef)), None)
+        scope = tree.around(owner, cst.ClassDef)
         return scope is not None and not any(_is_config(tree, base.value) for base in scope.bases)
-    made = tree.value(owner)
-    binding = tree.binding(made.func) if isinstance(made, cst.Call) and isinstance(made.func, cst.Name) else None
-    own = binding is not None and isinstance(binding.node, cst.ClassDef)
-    return own and isinstance(made, cst.Call) and not _is_config(tree, made.func)
+    is_own = isinstance(made, cst.Call) and isinstance(tree.definition(made.func), cst.ClassDef)
+    return is_own and not _is_config(tree, cst.ensure_type(made, cst.Call).func)
 
 
 def _is_config(tree: Tree, node: cst.BaseExpression) -> bool:
@@ -303,66 +285,58 @@ def _is_config(tree: Tree, node: cst.BaseExpression) -> bool:
 
 
 def _set_later(tree: Tree) -> Iterator[tuple[cst.CSTNode, cst.BaseExpression, object]]:
-    """Attributes that are set on objects: the statement, the object, and the name."""
-    targets: list[tuple[cst.CSTNode, cst.CSTNode]] = [(change, change.target) for change in tree.of(cst.AugAssign)]
-    for assign in tree.of(cst.Assign):
+    """Attributes that live code sets on objects: the statement, the object, and the name."""
+    targets: list[tuple[cst.CSTNode, cst.CSTNode]] = [(change, change.target) for change in tree.live(cst.AugAssign)]
+    for assign in tree.live(cst.Assign):
         for each in assign.targets:
             parts = each.target.elements if isinstance(each.target, (cst.Tuple, cst.List)) else None
             targets += [(assign, part.value) for part in parts] if parts is not None else [(assign, each.target)]
     for node, target in targets:
         if isinstance(target, cst.Attribute):
             yield node, target.value, target.attr.value
-    for call in tree.of(cst.Call):
+    for call in tree.live(cst.Call):
         if tree.qualified(call.func) == "setattr" and len(call.args) > 1:
             yield call, call.args[0].value, tree.literal(call.args[1].value)
-        elif isinstance(call.func, cst.Attribute) and (field := _SETTERS.get(call.func.attr.value)) is not None:
-            yield call, call.func.value, PER_DEVICE if keyword(call, field) else None
+        elif isinstance(call.func, cst.Attribute) and keyword(call, _SETTERS.get(call.func.attr.value, "")):
+            yield call, call.func.value, PER_DEVICE
 
 
 def _is_seen(program: Program, node: cst.BaseExpression, depth: int = 8) -> bool:
     """True for training arguments that a rule has split: built in place, bound to a name, or handed to a function."""
     tree, training = program.tree, program.training
     value = tree.value(node)
-    if isinstance(value, cst.Call) and value in training.arguments:
+    if value in training.arguments:
         return True
-    if isinstance(value, cst.Call) and value.args and _COPIES.fullmatch(tree.qualified(value.func)):
-        changed = any(keyword(value, field) is not None for field in (PER_DEVICE, ACCUMULATION))
+    if not isinstance(value, cst.Call):
+        handed_on = isinstance(tree.definition(value), (cst.Param, cst.For, cst.CompFor))
+        return (handed_on or isinstance(value, (cst.Subscript, cst.Attribute))) and bool(training.arguments)
+    if value.args and _COPIES.fullmatch(tree.qualified(value.func)):
+        changed = any(keyword(value, field) is not None for field in _FIELDS)
         return not changed and depth > 0 and _is_seen(program, value.args[0].value, depth - 1)
-    source = value.func if isinstance(value, cst.Call) else value
-    binding = tree.binding(source) if isinstance(source, cst.Name) else None
-    if isinstance(value, cst.Call):  # a function of the notebook may build them
-        own = binding is not None and isinstance(binding.value or binding.node, (cst.FunctionDef, cst.Lambda))
-        return own and bool(training.arguments)
-    handed_on = binding is not None and isinstance(binding.node, (cst.Param, cst.For, cst.CompFor))
-    return (handed_on or isinstance(value, (cst.Subscript, cst.Attribute))) and bool(training.arguments)
+    made_by = tree.binding(value.func)  # a function of the notebook may build them
+    is_own = made_by is not None and isinstance(made_by.value or made_by.node, (cst.FunctionDef, cst.Lambda))
+    return is_own and bool(training.arguments)
 
 
-def _generations(program: Program, call: cst.Call, family: str) -> str:
+def _generations(tree: Tree, call: cst.Call) -> str:
     """The completions of one prompt, where the step is counted in completions; else empty."""
-    if not family.endswith(_COMPLETION_CONFIGS):
-        return ""
-    given = passed(program.tree, call, "num_generations")
-    return program.tree.text(given.value) if given is not None else _DEFAULT_GENERATIONS
+    given = passed(tree, call, "num_generations")
+    generations = tree.text(given.value) if given is not None else _DEFAULT_GENERATIONS
+    return generations if tree.family(call.func).endswith(_COMPLETION_CONFIGS) else ""
 
 
-def _comment(program: Program, values: list[str], unit: str) -> str:
-    if unit == "samples" and all(value.isdigit() for value in values):
-        total = int(values[0]) * int(values[1])
-        if total == 1:
-            return "1 sample a step in the notebook; each process needs one"
-        return f"{total} samples a step, as in the notebook"
-    return f"as many {unit} a step as in the notebook"
+def _comment(values: list[str], unit: str) -> str:
+    if unit != "samples" or not all(value.isdigit() for value in values):
+        return f"as many {unit} a step as in the notebook"
+    total = int(values[0]) * int(values[1])
+    return f"{total} samples a step, as in the notebook" if total > 1 else _ONE_SAMPLE
 
 
 def _is_split(program: Program, value: cst.BaseExpression) -> bool:
     """True for a name that `split_batch` has bound, or a call of it."""
-    if program.tree.text(value).startswith(f"{program.name('split_batch')}("):
-        return True
-    binding = program.tree.binding(value) if isinstance(value, cst.Name) else None
-    if binding is None or not isinstance(binding.node, cst.Assign):
-        return False
-    made_by = binding.node.value
-    return isinstance(made_by, cst.Call) and program.tree.text(made_by.func) == program.name("split_batch")
+    bound = program.tree.definition(value)
+    made = bound.value if isinstance(bound, cst.Assign) else value
+    return program.tree.text(made).startswith(f"{program.name('split_batch')}(")
 
 
 RULE = Rule(

@@ -27,6 +27,11 @@ _OTHERWISE = frozenset({"lm_head", "embed_tokens", "UNSLOTH_RETURN_LOGITS", "ski
 #: Names that say so too: rows as a stream, and a loss of the notebook's own.
 _OTHER_NAMES = re.compile(r"\b(IterableDataset|to_iterable_dataset|compute_loss)\b")
 
+_MESSAGE = (
+    "gradient checkpointing costs a second forward pass, and a GPU larger than the notebook's may not need it; the"
+    " script switches it off where memory allows"
+)
+
 
 def find(program: Program) -> Iterator[Finding]:
     tree, training = program.tree, program.training
@@ -43,14 +48,8 @@ def find(program: Program) -> Iterator[Finding]:
     chosen = f"spare_checkpointing({trainer})" in map(tree.text, tree.of(cst.Call))
     if tree.text(call.func) == f"{trainer}.train" and not chosen:
         names = {name: program.name(name) for name in ("spare_checkpointing", "world_size")}
-        yield Finding(
-            call,
-            "gradient checkpointing costs a second forward pass, and a GPU larger than the notebook's may not need it;"
-            " the script switches it off where memory allows",
-            edits=(
-                _above(program, tree.statement(call), render("spare_checkpointing.py.j2", trainer=trainer, **names)),
-            ),
-        )
+        text = render("spare_checkpointing.py.j2", trainer=trainer, **names)
+        yield Finding(call, _MESSAGE, (_above(program, tree.statement(call), text),))
 
 
 def _above(program: Program, statement: Statement, text: str) -> InsertBefore:
@@ -70,13 +69,13 @@ def _asks_for_it(tree: Tree) -> bool:
 def _is_unlike_the_measured(program: Program) -> bool:
     """True where more is kept than was measured, or where the rows are not there, as tokens, before training."""
     tree = program.tree
-    if _OTHER_NAMES.search(tree.source) or any(
-        _OTHER_FAMILIES.search(model_name(tree, each)) for each in program.loads
-    ):
-        return True
-    given = [each for name in _KEEPS_MORE for each in tree.given(name)]
-    texts = map(tree.literal, tree.live(cst.SimpleString))
-    return any(tree.literal(value) not in (None, False, 0) for value in given) or not _OTHERWISE.isdisjoint(texts)
+    given = [tree.literal(each) for name in _KEEPS_MORE for each in tree.given(name)]
+    return (
+        bool(_OTHER_NAMES.search(tree.source))
+        or any(_OTHER_FAMILIES.search(model_name(tree, each)) for each in program.loads)
+        or any(value not in (None, False, 0) for value in given)
+        or not _OTHERWISE.isdisjoint(map(tree.literal, tree.live(cst.SimpleString)))
+    )
 
 
 _LOAD = """\

@@ -14,6 +14,9 @@ from nb2ddp.syntax.edits import Replace
 _CPU = re.compile(r"""["']cpu["']""")
 _PLACED = "processes would load onto each other's GPUs; in the script each loads onto its own"
 
+_HANDED_ON = "this loads models where it is called, all processes onto one GPU"
+_UNKNOWN = "nothing shows which class loads here; all processes may load onto one GPU"
+
 
 def find(program: Program) -> Iterator[Finding]:
     tree, local_rank = program.tree, program.name("local_rank")
@@ -24,33 +27,18 @@ def find(program: Program) -> Iterator[Finding]:
         if given is None and is_partial(tree, tree.value(call.func)):
             continue  # passed where the call is prepared
         said = f"device_map = {tree.text(given.value)}" if given else "no device_map"
-        yield Finding(
-            call,
-            f"{said}: {_PLACED}",
-            edits=(set_argument(tree, call, "device_map", _place(program, given)),),
-        )
+        edit = set_argument(tree, call, "device_map", _place(program, given))
+        yield Finding(call, f"{said}: {_PLACED}", (edit,))
     for call in program.training.arguments:
         kwargs = passed(tree, call, "model_init_kwargs")
         given = entry(tree, kwargs.value, "device_map") if kwargs is not None else None
         if given is not None and not tree.text(given.value).startswith(local_rank):
-            yield Finding(
-                given.value,
-                f"device_map = {tree.text(given.value)}: {_PLACED}",
-                edits=(Replace(given.value, _place(program, given)),),
-            )
+            said = f"device_map = {tree.text(given.value)}: {_PLACED}"
+            yield Finding(given.value, said, (Replace(given.value, _place(program, given)),))
     for node in loaders_handed_on(tree):
-        yield Finding(
-            node,
-            f"this loads models where it is called, all processes onto one GPU: pass device_map = {local_rank} there",
-            todo=True,
-        )
+        yield Finding(node, f"{_HANDED_ON}: pass device_map = {local_rank} there", todo=True)
     for call in unknown_loads(tree):
-        yield Finding(
-            call,
-            f"nothing shows which class loads here; all processes may load onto one GPU: if it is a model's, pass"
-            f" device_map = {local_rank}",
-            todo=True,
-        )
+        yield Finding(call, f"{_UNKNOWN}: if it is a model's, pass device_map = {local_rank}", todo=True)
 
 
 def _place(program: Program, given: Passed | None) -> str:

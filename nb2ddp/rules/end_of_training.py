@@ -14,32 +14,20 @@ from nb2ddp.script.templates import render
 from nb2ddp.syntax.edits import InsertAfter
 from nb2ddp.syntax.tree import Statement, Tree
 
+_ENDS = "every process would run the rest of the notebook (print, generate, save); in the script the main process does"
+_WAITING = ", and the others wait, as its vLLM engine may need them, until it ends"
+
 
 def find(program: Program) -> Iterator[Finding]:
-    last = program.training.last
-    tree = program.tree
-    if last is None or any(
-        tree.text(call) == "PartialState().destroy_process_group" for call in tree.of(cst.Attribute)
-    ):
+    last, tree = program.training.last, program.tree
+    closed = "PartialState().destroy_process_group" in map(tree.text, tree.of(cst.Attribute))
+    if last is None or closed:
         return
-    event = program.training.events[-1]
-    names = {"is_main_process": program.name("is_main_process")}
-    if not starts_engine(program.tree, program.loads):
-        yield Finding(
-            event,
-            "every process would run the rest of the notebook (print, generate, save); in the script the main"
-            " process does",
-            (_below(tree, last, render("end_of_training.py.j2", **names)),),
-            needs=frozenset({Part.PARTIAL_STATE}),
-        )
-        return
-    yield Finding(
-        event,
-        "every process would run the rest of the notebook (print, generate, save); in the script the main process does,"
-        " and the others wait, as its vLLM engine may need them, until it ends",
-        (_below(tree, last, render("main_process_goes_on.py.j2", **names)),),
-        needs=frozenset({Part.ENGINE, Part.PARTIAL_STATE}),
-    )
+    message, template, needs = _ENDS, "end_of_training.py.j2", {Part.PARTIAL_STATE}
+    if starts_engine(tree, program.loads):
+        message, template, needs = f"{_ENDS}{_WAITING}", "main_process_goes_on.py.j2", {Part.PARTIAL_STATE, Part.ENGINE}
+    below = _below(tree, last, render(template, is_main_process=program.name("is_main_process")))
+    yield Finding(program.training.events[-1], message, (below,), frozenset(needs))
 
 
 def _below(tree: Tree, last: Statement, text: str) -> InsertAfter:

@@ -32,11 +32,8 @@ def find(program: Program) -> Iterator[Finding]:
             code = f"{code}; {pyplot}.close()" if pyplot else code
             yield Finding(statement, _KEPT, (Replace(statement, code), *edits))
         elif pyplot and _is_saved(program, line, pyplot):
-            yield Finding(
-                statement,
-                "a script has no notebook to draw in; it closes the figure, which the notebook saves",
-                (Replace(statement, f"{pyplot}.close()"),),
-            )
+            said = "a script has no notebook to draw in; it closes the figure, which the notebook saves"
+            yield Finding(statement, said, (Replace(statement, f"{pyplot}.close()"),))
         else:
             code = re.sub(r"\n(?!\n)", "\n" + _indentation(tree, line), code)
             edits = (Replace(statement, code), *program.placement.on_main_process(statement), *edits)

@@ -35,22 +35,19 @@ _SERVICE = "works on Colab or Kaggle only; the script leaves it out"
 
 
 def find(program: Program) -> Iterator[Finding]:
-    tree = program.tree
-    handled: list[tuple[int, int]] = []
+    tree, handled = program.tree, set[cst.CSTNode]()
     for call in tree.of(cst.Call):
-        if any(start <= tree.start(call) < end for start, end in handled) or program.installs.covers(call):
-            continue
         name = _hosted_name(tree, call)
-        if name is None:
+        if name is None or not handled.isdisjoint(tree.ancestors(call)) or program.installs.covers(call):
             continue
         statement = program.alone(call)
-        handled.append(tree.span(statement or call))
+        handled.add(statement or call)
         if _SECRET.fullmatch(name) and call.args:
             yield _secret(tree, call, name)
         elif statement is not None:
             yield Finding(call, f"{name}(...) {_SERVICE}", (Remove(statement, keep_comment=False),))
-        elif name == "kaggle_secrets.UserSecretsClient":
-            yield Finding(call, f"{name} {_SERVICE}", (Remove(_small(tree, call), keep_comment=False),))
+        elif name == "kaggle_secrets.UserSecretsClient" and (line := tree.around(call, cst.Assign)):
+            yield Finding(call, f"{name} {_SERVICE}", (Remove(line, keep_comment=False),))
         elif _is_for_colab(tree, call):
             yield Finding(call, f"{name}(...) {_SERVICE}", (Replace(call, "None"),))
         else:
@@ -60,45 +57,38 @@ def find(program: Program) -> Iterator[Finding]:
     for comparison in tree.of(cst.Comparison):
         if "google.colab" in tree.text(comparison) and not program.installs.covers(comparison):
             answer = "True" if " not in " in tree.text(comparison) else "False"
-            yield Finding(
-                comparison, "asks whether this is Colab; in the script the answer is no", (Replace(comparison, answer),)
-            )
+            said = "asks whether this is Colab; in the script the answer is no"
+            yield Finding(comparison, said, (Replace(comparison, answer),))
     yield from _folders(program, handled)
 
 
 def _secret(tree: Tree, call: cst.Call, name: str) -> Finding:
     """Read a secret from the environment; where the notebook puts it there itself, that line goes."""
     key, owner = tree.literal(call.args[0].value), tree.parents[call]
-    edit: Edit = Replace(
-        call, f'os.environ["{key}"]' if isinstance(key, str) else f"os.environ[{tree.text(call.args[0].value)}]"
-    )
+    shown = f'"{key}"' if isinstance(key, str) else tree.text(call.args[0].value)
+    edit: Edit = Replace(call, f"os.environ[{shown}]")
     if isinstance(owner, cst.Assign) and environ_key(tree, owner.targets[0].target) == key:
         edit = Remove(owner)
-    return Finding(
-        call,
-        f"{name}(...) reads a secret of Colab or Kaggle; the script reads it from the environment: set it there",
-        (edit,),
-    )
+    said = "reads a secret of Colab or Kaggle; the script reads it from the environment: set it there"
+    return Finding(call, f"{name}(...) {said}", (edit,))
 
 
-def _folders(program: Program, handled: list[tuple[int, int]]) -> Iterator[Finding]:
+def _folders(program: Program, handled: set[cst.CSTNode]) -> Iterator[Finding]:
     """Folders of the hosted notebook, each where it is named first; none that the notebook asks for, or makes."""
     tree = program.tree
     found: dict[str, list[tuple[cst.BaseExpression, str]]] = {}
     for node, value in _paths(program):
         folder = _PATH.match(value)
-        covered = program.installs.covers(node) or any(a <= tree.start(node) < b for a, b in handled)
+        covered = program.installs.covers(node) or not handled.isdisjoint(tree.ancestors(node))
         if folder is not None and tree.is_live(node) and not covered and not _is_for_colab(tree, node):
             found.setdefault(folder[0], []).append((node, value))
     for name, paths in found.items():
         if any(_is_made_or_tested(tree, each) for each, _ in paths) or _is_made_by_shell(program, name):
             continue
         places = f" ({len(paths)} places)" if len(paths) > 1 else ""
-        yield Finding(
-            paths[0][0],
-            f"{paths[0][1]!r} is a folder that only Colab or Kaggle has{places}: name one of your machine",
-            todo=True,
-        )
+        node, value = paths[0]
+        said = f"is a folder that only Colab or Kaggle has{places}: name one of your machine"
+        yield Finding(node, f"{value!r} {said}", todo=True)
 
 
 def _paths(program: Program) -> Iterator[tuple[cst.BaseExpression, str]]:
@@ -124,14 +114,7 @@ def _is_made_or_tested(tree: Tree, path: cst.BaseExpression) -> bool:
     owner = tree.parents[path]
     target = owner.targets[0].target if isinstance(owner, cst.Assign) else None
     uses: list[cst.CSTNode] = [path, *(tree.loads(target.value) if isinstance(target, cst.Name) else [])]
-    return any(_makes_or_tests(tree, above) for use in uses for above in _within_statement(tree, use))
-
-
-def _within_statement(tree: Tree, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    for above in tree.ancestors(node):
-        if isinstance(above, (cst.BaseSmallStatement, cst.BaseCompoundStatement)):
-            return
-        yield above
+    return any(_makes_or_tests(tree, above) for use in uses for above in tree.inside_statement(use))
 
 
 def _makes_or_tests(tree: Tree, above: cst.CSTNode) -> bool:
@@ -174,10 +157,6 @@ def _is_for_colab(tree: Tree, node: cst.CSTNode) -> bool:
     return False
 
 
-def _small(tree: Tree, node: cst.CSTNode) -> cst.BaseSmallStatement:
-    return next(a for a in tree.ancestors(node) if isinstance(a, cst.BaseSmallStatement))
-
-
 def _imports(program: Program) -> Iterator[Finding]:
     tree = program.tree
     statements: list[tuple[cst.Import | cst.ImportFrom, str]] = [
@@ -191,7 +170,7 @@ def _imports(program: Program) -> Iterator[Finding]:
         if not colab or program.installs.covers(statement):
             continue
         edit: Edit = Remove(statement, keep_comment=False)
-        tried = next((above for above in tree.ancestors(statement) if isinstance(above, cst.Try)), None)
+        tried = tree.around(statement, cst.Try)
         if tried is not None and not (_is_for_colab(tree, statement) or _gives_secrets(tree, tried)):
             edit = _handled(tree, tried, statement) or Replace(statement, 'raise ImportError("not a hosted notebook")')
         yield Finding(statement, f"{module} works on Colab or Kaggle only; the script does without it", (edit,))

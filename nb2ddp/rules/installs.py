@@ -46,18 +46,12 @@ def find(program: Program) -> Iterator[Finding]:
     yield from _hollow(program)
     for number in (each.number for each in program.code_cells):
         for start, end in (*_loose_comments(program, number), *_only_comments(program, number)):
-            yield Finding(
-                program.tree.module.body[0],
-                "a comment on the installation; the script leaves it out",
-                (Cut(start, end),),
-            )
+            said = "a comment on the installation; the script leaves it out"
+            yield Finding(tree.module.body[0], said, (Cut(start, end),))
     for statement, kept in program.installs.imports.items():
         names = ", ".join(tree.text(alias).rstrip(", ") for alias in kept)
-        yield Finding(
-            statement,
-            "imports what only the installation needs; the script leaves it out",
-            (Replace(statement, f"import {names}"),),
-        )
+        said = "imports what only the installation needs; the script leaves it out"
+        yield Finding(statement, said, (Replace(statement, f"import {names}"),))
 
 
 def _system_packages(program: Program, statement: cst.CSTNode) -> str:

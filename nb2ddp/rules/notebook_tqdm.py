@@ -9,33 +9,26 @@ import libcst as cst
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Replace
-from nb2ddp.syntax.walk import dotted
 
 _MESSAGE = "tqdm.notebook draws in a notebook; the script takes the tqdm of terminals"
 
 
 def find(program: Program) -> Iterator[Finding]:
     tree = program.tree
-    for statement in tree.of(cst.ImportFrom):
-        module = dotted(statement.module) if statement.module is not None else ""
-        if module == "tqdm.notebook" and statement.module is not None:
-            yield Finding(statement, _MESSAGE, (Replace(statement.module, "tqdm"),))
-        elif module == "tqdm" and not isinstance(statement.names, cst.ImportStar):
-            for alias in statement.names:
-                if alias.evaluated_name == "tqdm_notebook":
-                    name = alias.evaluated_alias or "tqdm_notebook"
-                    yield Finding(alias, _MESSAGE, (Replace(alias, f"tqdm as {name}"),))
-                elif alias.evaluated_name == "notebook" and len(statement.names) == 1:
-                    name = alias.evaluated_alias or "notebook"
-                    yield Finding(alias, _MESSAGE, (Replace(statement, f"import tqdm as {name}"),))
-    for imported in tree.of(cst.Import):
-        for alias in imported.names:
-            if alias.evaluated_name == "tqdm.notebook":
-                yield Finding(alias, _MESSAGE, (Replace(alias.name, "tqdm"),))
     for attribute in tree.of(cst.Attribute):
-        imported_here = isinstance(tree.parents[attribute], (cst.ImportAlias, cst.ImportFrom))
-        if tree.text(attribute) == "tqdm.notebook" and not imported_here:
-            yield Finding(attribute, _MESSAGE, (Replace(attribute, "tqdm"),))
+        if tree.text(attribute) == "tqdm.notebook":
+            owner = tree.parents[attribute]
+            place = owner if isinstance(owner, (cst.ImportAlias, cst.ImportFrom)) else attribute
+            yield Finding(place, _MESSAGE, (Replace(attribute, "tqdm"),))
+    for statement in tree.of(cst.ImportFrom):
+        is_tqdm = statement.module is not None and tree.text(statement.module) == "tqdm"
+        names = () if isinstance(statement.names, cst.ImportStar) or not is_tqdm else statement.names
+        for alias in names:
+            name = alias.evaluated_alias or alias.evaluated_name
+            if alias.evaluated_name == "tqdm_notebook":
+                yield Finding(alias, _MESSAGE, (Replace(alias, f"tqdm as {name}"),))
+            elif alias.evaluated_name == "notebook" and len(names) == 1:
+                yield Finding(alias, _MESSAGE, (Replace(statement, f"import tqdm as {name}"),))
 
 
 RULE = Rule(

@@ -13,25 +13,23 @@ from nb2ddp.syntax.arguments import passed, set_argument
 FOLDER = "_unsloth_temporary_saved_buffers"
 OWN = f"f\"{FOLDER}/{{os.environ.get('RANK', 0)}}\""
 
+_MESSAGE = (
+    "Unsloth sets embeddings that are trained aside on disk, all processes in one file; the script gives each a folder"
+    " of its own"
+)
+
 
 def find(program: Program) -> Iterator[Finding]:
     tree = program.tree
-    for call in tree.of(cst.Call):
-        if not tree.text(call.func).endswith("get_peft_model") or not tree.is_live(call):
+    for call in tree.live(cst.Call):
+        if not tree.text(call.func).endswith("get_peft_model") or passed(tree, call, "temporary_location") is not None:
             continue
         modules = passed(tree, call, "target_modules")
         checkpointing = passed(tree, call, "use_gradient_checkpointing")
         trained = tree.text(tree.value(modules.value)) if modules is not None else ""
         unsloth = checkpointing is None or tree.literal(checkpointing.value) in ("unsloth", ...)
-        if not unsloth or not ("embed_tokens" in trained or "lm_head" in trained):
-            continue
-        if passed(tree, call, "temporary_location") is None:
-            yield Finding(
-                call,
-                "Unsloth sets embeddings that are trained aside on disk, all processes in one file; the script gives"
-                " each a folder of its own",
-                edits=(set_argument(tree, call, "temporary_location", OWN),),
-            )
+        if unsloth and ("embed_tokens" in trained or "lm_head" in trained):
+            yield Finding(call, _MESSAGE, (set_argument(tree, call, "temporary_location", OWN),))
 
 
 RULE = Rule(

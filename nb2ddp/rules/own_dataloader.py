@@ -9,9 +9,12 @@ import libcst as cst
 
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.tree import Tree, method
 
 _METHOD = "get_train_dataloader"
 _SHARED_OUT = ("get_train_dataloader", "get_eval_dataloader", "get_test_dataloader")
+#: `accelerator.prepare(...)`, and what the Trainer's own method gives.
+_SHARING = ("prepare", "prepare_data_loader", _METHOD)
 _MESSAGE = (
     "each process goes through all of the data, not through its share: return self.accelerator.prepare(...) of the"
     " loader, as Trainer does"
@@ -25,34 +28,26 @@ _PART = (
 
 def find(program: Program) -> Iterator[Finding]:
     tree = program.tree
-    for function in tree.of(cst.FunctionDef):
+    for function in tree.live(cst.FunctionDef):
         own = function.name.value == _METHOD and isinstance(tree.scope(function), cst.ClassDef)
-        if own and tree.is_live(function) and not any(_shares(call) for call in tree.within(function, cst.Call)):
+        if own and not any(method(call) in _SHARING for call in tree.within(function, cst.Call)):
             yield Finding(function, _MESSAGE, todo=True)
-    for assign in tree.of(cst.Assign):
+    for assign in tree.live(cst.Assign):
         target = assign.targets[0].target
-        if isinstance(target, cst.Attribute) and target.attr.value == _METHOD and tree.is_live(assign):
+        if isinstance(target, cst.Attribute) and target.attr.value == _METHOD:
             yield Finding(assign, _MESSAGE, todo=True)
-    for loop in tree.of(cst.For):
-        if not tree.within(loop.body, cst.Break):
-            yield from _part(program, loop.iter)
-    for comprehended in tree.of(cst.CompFor):
-        yield from _part(program, comprehended.iter)
+    loops = [loop.iter for loop in tree.live(cst.For) if not tree.within(loop.body, cst.Break)]
+    for node in [*loops, *(comprehended.iter for comprehended in tree.live(cst.CompFor))]:
+        loader = _loader(tree, node)
+        if isinstance(loader, cst.Attribute) and program.training.is_trainer(loader.value):
+            yield Finding(tree.parents[loader], _PART, todo=True)
 
 
-def _part(program: Program, node: cst.BaseExpression) -> Iterator[Finding]:
-    """A finding where what is gone through is a trainer's loader, or a count or a progress bar around one."""
-    while isinstance(node, cst.Call) and _AROUND.fullmatch(program.tree.qualified(node.func)) and node.args:
+def _loader(tree: Tree, node: cst.BaseExpression) -> cst.BaseExpression | None:
+    """The method that gives the loader which is gone through, by itself, or in a count or a progress bar."""
+    while isinstance(node, cst.Call) and _AROUND.fullmatch(tree.qualified(node.func)) and node.args:
         node = node.args[0].value
-    if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute) or not program.tree.is_live(node):
-        return
-    if node.func.attr.value in _SHARED_OUT and program.training.is_trainer(node.func.value):
-        yield Finding(node, _PART, todo=True)
-
-
-def _shares(call: cst.Call) -> bool:
-    """True for `accelerator.prepare(...)`, and for what the Trainer's own method gives."""
-    return isinstance(call.func, cst.Attribute) and call.func.attr.value in ("prepare", "prepare_data_loader", _METHOD)
+    return node.func if isinstance(node, cst.Call) and method(node) in _SHARED_OUT else None
 
 
 RULE = Rule(

@@ -9,7 +9,7 @@ import libcst as cst
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
-from nb2ddp.syntax.tree import Tree, argument
+from nb2ddp.syntax.tree import Tree, argument, method
 
 _MESSAGE = (
     "goes on from the last checkpoint of a training that ended above, so nothing is left to train: in a notebook it is"
@@ -18,34 +18,23 @@ _MESSAGE = (
 
 
 def find(program: Program) -> Iterator[Finding]:
-    tree = program.tree
-    calls = [call for call in program.training.calls if call in program.training.events and _trained(tree, call)]
+    tree, events = program.tree, program.training.events
+    calls = [call for call in program.training.calls if call in events and method(call) == "train"]
     for number, call in enumerate(calls):
         resumed = argument(call, "resume_from_checkpoint", 0)
-        if resumed is None or tree.literal(resumed.value) in (None, False):
-            continue
-        if any(_goes_on(tree, before, call) for before in calls[:number]):
+        again = resumed is not None and tree.literal(resumed.value) not in (None, False)
+        if again and any(_goes_on(tree, before, call) for before in calls[:number]):
             yield Finding(call, _MESSAGE)
-
-
-def _trained(tree: Tree, call: cst.Call) -> cst.BaseExpression | None:
-    """The trainer of `trainer.train(...)`."""
-    return call.func.value if isinstance(call.func, cst.Attribute) and call.func.attr.value == "train" else None
 
 
 def _goes_on(tree: Tree, before: cst.Call, call: cst.Call) -> bool:
     """True for two trainings of one trainer, which nothing changes between them, and that both run."""
-    first, second = _trained(tree, before), _trained(tree, call)
-    if first is None or second is None or tree.text(first) != tree.text(second):
+    name = tree.text(call.func).removesuffix(".train")
+    if tree.text(before.func) != tree.text(call.func) or tree.top_statement(before) is tree.top_statement(call):
         return False
-    if tree.top_statement(before) is tree.top_statement(call):
-        return False
-    name = tree.text(second)
     start, end = tree.span(before)[1], tree.start(call)
-    changed: list[cst.CSTNode] = [each.target for each in tree.of(cst.AssignTarget)]
-    changed += [each.target for each in tree.of(cst.AugAssign)]
-    between = [tree.text(target) for target in changed if start <= tree.start(target) < end]
-    return not any(target == name or target.startswith(f"{name}.") for target in between)
+    changed = [tree.text(target) for target in tree.targets(tree.module) if start <= tree.start(target) < end]
+    return not any(target == name or target.startswith(f"{name}.") for target in changed)
 
 
 RULE = Rule(

@@ -21,41 +21,33 @@ _NEVER_SEEDED = re.compile(r"secrets\.\w+|uuid\.uuid[14]|os\.urandom|random\.Sys
 _DRAWS = {"random": Part.DRAWS_RANDOM, "numpy": Part.DRAWS_NUMPY, "torch": Part.DRAWS_TORCH}
 _SEEDING = {"random": "random.seed", "numpy": "numpy.random.seed", "torch": "torch.manual_seed"}
 
+_ALIKE = "for completions of one prompt; the script draws the same in all"
+_APART = (
+    "for completions of one prompt: make its seed of what all processes have, such as a column of the data or"
+    ' kwargs["trainer_state"].global_step'
+)
+
 
 def find(program: Program) -> Iterator[Finding]:
-    tree, reported = program.tree, set[cst.CSTNode]()
+    tree, apart = program.tree, list[cst.Call]()
     for entry in program.rewards.entries:
         calls = program.rewards.calls(entry)
         names = {tree.qualified(call.func) for call in calls}
         drawing = {call: library for call in calls if (library := generator(tree, call)) is not None}
         unseeded = {call: library for call, library in drawing.items() if _SEEDING[library] not in names}
-        if unseeded and not _is_async(entry) and not _is_drawn_alike(program, entry):
-            needs = {Part.SAME_DRAWS, *(_DRAWS[library] for library in unseeded.values())}
-            message = (
-                f"draws other numbers in each process ({tree.text(next(iter(unseeded)).func)}) for completions of one"
-                " prompt; the script draws the same in all"
-            )
-            yield Finding(entry, message, edits=(_drawn_alike(program, entry),), needs=frozenset(needs))
-        own = [call for call in calls if _is_unseeded(program, call)] + (list(unseeded) if _is_async(entry) else [])
-        for call in own:
-            if call not in reported:
-                reported.add(call)
-                yield Finding(
-                    call,
-                    f"{tree.text(call.func)} draws other numbers in each process for completions of one prompt: make"
-                    " its seed of what all processes have, such as a column of the data or"
-                    ' kwargs["trainer_state"].global_step',
-                    todo=True,
-                )
+        is_async = isinstance(entry, cst.FunctionDef) and entry.asynchronous is not None
+        if unseeded and not is_async and not _is_drawn_alike(program, entry):
+            needs = frozenset({Part.SAME_DRAWS, *(_DRAWS[library] for library in unseeded.values())})
+            message = f"draws other numbers in each process ({tree.text(next(iter(unseeded)).func)}) {_ALIKE}"
+            yield Finding(entry, message, (_drawn_alike(program, entry),), needs)
+        apart += [call for call in calls if _is_unseeded(program, call) or (is_async and call in unseeded)]
+    for call in dict.fromkeys(apart):
+        yield Finding(call, f"{tree.text(call.func)} draws other numbers in each process {_APART}", todo=True)
 
 
 def _is_unseeded(program: Program, call: cst.Call) -> bool:
     name = program.tree.qualified(call.func)
     return bool(_NEVER_SEEDED.fullmatch(name) or (_UNSEEDED.fullmatch(name) and not call.args))
-
-
-def _is_async(entry: Function) -> bool:
-    return isinstance(entry, cst.FunctionDef) and entry.asynchronous is not None
 
 
 def _is_drawn_alike(program: Program, entry: Function) -> bool:

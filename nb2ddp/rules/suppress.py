@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import libcst as cst
 
@@ -60,15 +60,8 @@ class Suppressions:
                 what = f"{each.code} finds nothing on line {each.line}"
             else:
                 continue
-            yield Diagnostic(
-                code=UNUSED.code,
-                name=UNUSED.name,
-                severity=Severity.WARNING,
-                message=f"unused suppression: {what}",
-                location=each.place,
-                line_text=self._program.line_text(each.place),
-                fixed=False,
-            )
+            found = UNUSED.found(f"unused suppression: {what}", Severity.WARNING)
+            yield replace(found, location=each.place, line_text=self._program.line_text(each.place))
 
 
 def _find(program: Program) -> Iterator[_Suppression]:
@@ -77,10 +70,8 @@ def _find(program: Program) -> Iterator[_Suppression]:
     texts += [(call, form.source) for call, form in program.forms_of(*Kind) if form.body is None]
     sources = {cell.number: cell.source.split("\n") for cell in program.code_cells}
     for node, text in texts:
-        if not _COMMENT.search(text):
-            continue
-        start = program.location(node)
         for match in _COMMENT.finditer(text):
+            start = program.location(node)
             line = start.line + text.count("\n", 0, match.start())
             column = match.start() - (text.rfind("\n", 0, match.start()) + 1) + 1
             place = Location(start.cell, line, column + (start.column - 1 if line == start.line else 0))

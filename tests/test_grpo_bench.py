@@ -6,6 +6,7 @@ import ast
 import json
 import os
 import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,22 @@ def test_timed_jobs_go_on_wave_by_wave(folder: Path) -> None:
     assert not (folder / "grpo.json").exists()
     timed.open()
     assert list(kept(folder)) == ["sizes-1B/1", "sizes-3B/1"]
+
+
+def test_a_server_has_the_last_gpu_to_itself(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = list[tuple[str, str]]()
+
+    def serve(model: str, gpu: str, *_: object) -> AbstractContextManager[None]:
+        served.append((model, gpu))
+        return nullcontext()
+
+    monkeypatch.setattr(grpo, "server", serve)
+    (folder / "scripts" / "server.py").write_text(TRAINING)
+    bench = grpo.Bench(folder, 60, 60, 0)
+    assert bench.task("server/1").gpus == 2
+    assert bench.do("server/1", ["0", "1"])
+    assert served == [("Llama-small", "1")]
+    assert (folder / "runs" / "server-1" / "log").read_text() == "sees 0\n"
 
 
 def test_a_start_gets_the_environment_that_is_wrong(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

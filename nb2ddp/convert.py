@@ -172,7 +172,7 @@ def _convert(notebook: Notebook, script_name: str, options: Options, reference: 
         text = script(program, result.cells, result.needs, script_name)
         _check_script(text, notebook, result.cells, all_rules=not suppressions.is_used and len(rules) == len(RULES))
     except NotebookError as error:
-        error.line_text = _line_text(notebook, error.location)
+        error.line_text = notebook.line_text(error.location) if error.location else ""
         raise
     packages = requirements(program, floors(program))
     listed = packages.files(script_name, notebook.name) if options.requirements else {}
@@ -188,13 +188,6 @@ def _title(name: str) -> str:
     """A notebook's name as a comment can hold it: one line that declares no encoding to Python (PEP 263)."""
     printable = "".join(character if character.isprintable() else " " for character in name)
     return re.sub(r"coding[:=]", "coding ", printable)
-
-
-def _line_text(notebook: Notebook, location: Location | None) -> str:
-    if location is None:
-        return ""
-    lines = notebook.cell(location.cell).source.split("\n")
-    return lines[location.line - 1] if location.line <= len(lines) else ""
 
 
 def _check_text(notebook: Notebook) -> None:

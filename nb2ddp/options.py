@@ -8,10 +8,10 @@ import shlex
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal
 
 from nb2ddp.results import Severity
-from nb2ddp.settings import Setting, given, setting, settings_of
+from nb2ddp.settings import Setting, check, given, setting, settings_of
 
 Launcher = Literal["accelerate", "notebook", "slurm", "torchrun", "uv"]
 #: `accelerate launch` takes fp8 too, but only with a section about its backend, which no notebook asks for.
@@ -184,16 +184,7 @@ class Launch:
     )
 
     def __post_init__(self) -> None:
-        if self.launcher not in get_args(Launcher):
-            choices = ", ".join(get_args(Launcher))
-            raise LaunchError(f"launcher must be one of {choices}, not {self.launcher!r}.")
-        if self.mixed_precision not in get_args(Precision):
-            choices = ", ".join(get_args(Precision))
-            raise LaunchError(f"mixed_precision must be one of {choices}, not {self.mixed_precision!r}.")
-        if self.processes < 1:
-            raise LaunchError(f"The number of processes must be at least 1, not {self.processes}.")
-        if self.machines < 1:
-            raise LaunchError(f"The number of machines must be at least 1, not {self.machines}.")
+        check(self, LaunchError)
         if self.processes % self.machines:
             raise LaunchError(
                 f"{self.processes} processes cannot be spread evenly over {self.machines} machines: "
@@ -208,11 +199,7 @@ class Launch:
 
     def _check_port(self) -> None:
         port = self.main_process_port
-        if port is None:
-            return
-        if not 0 <= port <= 65535:
-            raise LaunchError(f"main_process_port must be between 0 and 65535, not {port}.")
-        if self.processes == 1:
+        if port is not None and self.processes == 1:
             raise LaunchError("main_process_port has no effect on one process.")
         if port == 0 and self.machines > 1:
             raise LaunchError("Port 0 (any free one) is for one machine: several must agree on a port.")
@@ -270,9 +257,7 @@ class Options:
     )
 
     def __post_init__(self) -> None:
-        size = self.per_device_batch_size
-        if size not in (None, "notebook") and not (isinstance(size, int) and size >= 1):
-            raise OptionsError(f"The per-device batch size must be at least 1, not {size}.")
+        check(self, OptionsError)
 
     def applies(self, code: str) -> bool:
         """True for a rule that is selected and not ignored."""

@@ -15,7 +15,9 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from functools import cache
 from types import NoneType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+_Made = TypeVar("_Made")
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ def _several(hint: Any) -> type | None:
     return origin if origin in (frozenset, tuple) else None
 
 
-def make(kind: type, values: Mapping[str, Any]) -> Any:
+def make(kind: type[_Made], values: Mapping[str, Any]) -> _Made:
     """Make a dataclass of the values that its options have.
 
     Args:
@@ -103,10 +105,28 @@ def make(kind: type, values: Mapping[str, Any]) -> Any:
     """
     arguments: dict[str, Any] = {each.field: values[each.key] for each in _own(kind) if each.key in values}
     hints = get_type_hints(kind)
-    for each in fields(kind):
+    for each in fields(kind):  # type: ignore[arg-type]  # which a TypeVar cannot say to be a dataclass
         if "setting" not in each.metadata and is_dataclass(hints[each.name]):
             arguments[each.name] = make(hints[each.name], values)
     return kind(**arguments)
+
+
+def check(made: Any, error: type[ValueError]) -> None:
+    """Refuse a value that its option does not take.
+
+    Args:
+        made: a dataclass that declares options.
+        error: what is raised; its message names the field.
+    """
+    for each in _own(type(made)):
+        value, least, most = getattr(made, each.field), each.least, each.most
+        if each.choices and value not in each.choices:
+            raise error(f"{each.field} must be one of {', '.join(each.choices)}, not {value!r}.")
+        if least is None or value is None or value in each.words:
+            continue
+        if not isinstance(value, int) or value < least or (most is not None and value > most):
+            limits = f"at least {least}" if most is None else f"between {least} and {most}"
+            raise error(f"{each.field} must be {limits}, not {value}.")
 
 
 def _own(kind: type) -> Iterator[Setting]:

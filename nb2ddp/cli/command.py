@@ -266,8 +266,7 @@ class _Printer:
 
 def _diff_line(line: str) -> str:
     """A line of a diff, coloured as git does, and unable to steer the terminal."""
-    text = line.expandtabs() if "\t" in line else line
-    text = report.printable(text)
+    text = report.printable(line.expandtabs())
     if line.startswith(("--- ", "+++ ")):
         return click.style(text, bold=True)
     color = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1])
@@ -278,13 +277,12 @@ def _rehearse(request: Request, planned: Sequence[Planned], results: Sequence[Re
     """Rehearse the scripts of which that is asked and that are up to date now: the highest of the exit codes."""
     from nb2ddp.cli import rehearse
 
-    codes = [0]
-    for each, result in zip(planned, results, strict=True):
-        if each.rehearse and result.status in (Status.CONVERTED, Status.UNCHANGED):
-            codes.append(
-                rehearse.run(each.job.script, quiet=request.quiet, err=request.form != "text", processes=each.processes)
-            )
-    return max(codes)
+    codes = [
+        rehearse.run(each.job.script, quiet=request.quiet, err=request.form != "text", processes=each.processes)
+        for each, result in zip(planned, results, strict=True)
+        if each.rehearse and result.status in (Status.CONVERTED, Status.UNCHANGED)
+    ]
+    return max(codes, default=0)
 
 
 def _hook(results: Sequence[Result], jobs: Sequence[Job]) -> int:

@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 import nbformat
 from nbformat.validator import NotebookValidationError, ValidationError
 
-from nb2ddp.results import NotebookError
+from nb2ddp.results import Location, NotebookError
 
 CellKind = Literal["code", "markdown", "raw"]
 #: What nbformat raises for what is no notebook; its upgrades from older versions assume much.
@@ -73,6 +73,11 @@ class Notebook:
     def cell(self, number: int) -> Cell:
         """The cell of a number."""
         return self._by_number[number]
+
+    def line_text(self, location: Location) -> str:
+        """The line of a cell at a place; empty behind its last one."""
+        lines = self.cell(location.cell).source.split("\n")
+        return lines[location.line - 1] if location.line <= len(lines) else ""
 
     @cached_property
     def _by_number(self) -> dict[int, Cell]:

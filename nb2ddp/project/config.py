@@ -88,7 +88,7 @@ class Config:
             if key in values:
                 values[key] = self.path.parent / values[key]
         for override in self.values.get("overrides", []):
-            if _matches(override["files"], notebook, self.path.parent):
+            if names(override["files"], notebook, self.path.parent):
                 values |= {key: value for key, value in override.items() if key != "files"}
         if "output-dir" in values:
             values.setdefault("root", self.path.parent)
@@ -169,9 +169,7 @@ def settings(values: Values) -> Settings:
     Raises:
         ConfigError, LaunchError, OptionsError: a value is out of its range, or values do not fit together.
     """
-    made = make(Settings, {each.key: _value(each, values[each.key]) for each in SETTINGS if each.key in values})
-    assert isinstance(made, Settings)
-    return made
+    return make(Settings, {each.key: _value(each, values[each.key]) for each in SETTINGS if each.key in values})
 
 
 def options_of(command: Sequence[str]) -> Options:
@@ -219,12 +217,8 @@ def _slurm(values: Mapping[str, Any]) -> Slurm:
     return Slurm(**table)
 
 
-def is_excluded(notebook: Path, patterns: list[str], folder: Path) -> bool:
-    """True for a notebook that a pattern (as in .gitignore, relative to a folder) leaves out."""
-    return bool(patterns) and _matches(patterns, notebook, folder)
-
-
-def _matches(patterns: list[str], notebook: Path, folder: Path) -> bool:
+def names(patterns: Sequence[str], notebook: Path, folder: Path) -> bool:
+    """True for a notebook that a pattern (as in .gitignore, relative to a folder) is for."""
     place = notebook.parent.resolve() / notebook.name
     try:
         name = place.relative_to(folder.resolve())

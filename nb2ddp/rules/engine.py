@@ -105,6 +105,6 @@ def _diagnostic(program: Program, rule: Rule, finding: Finding) -> Diagnostic:
         severity=finding.severity or (Severity.WARNING if finding.todo else rule.severity),
         message=finding.message,
         location=location,
-        line_text=program.line_text(location),
+        line_text=program.notebook.line_text(location),
         fixed=fixed and not finding.todo and (finding.severity or rule.severity) is Severity.NOTE,
     )

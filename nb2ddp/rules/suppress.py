@@ -61,7 +61,7 @@ class Suppressions:
             else:
                 continue
             found = UNUSED.found(f"unused suppression: {what}", Severity.WARNING)
-            yield replace(found, location=each.place, line_text=self._program.line_text(each.place))
+            yield replace(found, location=each.place, line_text=self._program.notebook.line_text(each.place))
 
 
 def _find(program: Program) -> Iterator[_Suppression]:

@@ -83,11 +83,9 @@ def secrets(program: Program) -> list[str]:
     """The names of the secrets that the notebook asks Colab or Kaggle for, and the token for gated models."""
     names = ["HF_TOKEN"]
     for call in program.tree.of(cst.Call):
-        if call.args and isinstance(call.func, cst.Attribute) and _SECRET.fullmatch(_name(program, call.func)):
+        if not call.args or not isinstance(call.func, cst.Attribute):
+            continue
+        if _SECRET.fullmatch(program.tree.qualified(call.func) or call.func.attr.value):
             name = program.tree.literal(call.args[0].value)
             names += [name] if isinstance(name, str) and name not in names else []
     return names
-
-
-def _name(program: Program, function: cst.Attribute) -> str:
-    return program.tree.qualified(function) or function.attr.value

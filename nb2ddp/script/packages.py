@@ -176,20 +176,18 @@ class Requirements:
                 title=title,
                 group=group,
                 commands=list(commands.values()),
-                command=commands[name],
+                command=command,
                 notes=[] if group else self.notes,
                 options=self.options[group],
                 lines=[package.text for package in self.groups[group]],
             )
-            for name, group in self._names(script_name).items()
+            for group, (name, command) in zip(self.groups, commands.items(), strict=False)
         }
 
     def commands(self, script_name: str) -> dict[str, str]:
         """What installs the packages of each file, by its name and in the order in which they are installed."""
-        return {name: install_command(script_name, group) for name, group in self._names(script_name).items()}
-
-    def _names(self, script_name: str) -> dict[str, tuple[str, ...]]:
-        return {file_name(script_name, group): group for group in self.groups} if self else {}
+        groups = self.groups if self else ()
+        return {file_name(script_name, group): install_command(script_name, group) for group in groups}
 
     def header(self, requires_python: str = "") -> str:
         """The packages as inline script metadata, which uv reads.

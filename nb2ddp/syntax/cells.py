@@ -144,15 +144,12 @@ class Source:
         line, column = self.tree.line_column(offset)
         first, _ = self.tree.line_column(self.cell_starts[index])
         place = Location(self._cells[index].number, line - first + 1, column)
-        own, masked = self.line_text(place), self.tree.source[self.tree.line_start(offset) : self.tree.line_end(offset)]
+        own, masked = (
+            self.notebook.line_text(place),
+            self.tree.source[self.tree.line_start(offset) : self.tree.line_end(offset)],
+        )
         moved = len(own) - len(masked) if own.endswith(masked.lstrip()) else 0  # `%time` left its place
         return replace(place, column=column + moved)
-
-    def line_text(self, location: Location) -> str:
-        """The notebook's own line at a place."""
-        cell = self._cells[bisect.bisect_left(self._cells, location.cell, key=lambda cell: cell.number)]
-        lines = cell.source.split("\n")
-        return lines[location.line - 1] if location.line <= len(lines) else ""
 
     def form(self, node: cst.CSTNode) -> Syntax | None:
         """The IPython form that a call stands for."""

@@ -122,9 +122,9 @@ def test_two_settings_for_one_launch_file_are_refused(command: Command, tmp_path
         ("zzz = 4", "tool.nb2ddp: unknown key 'zzz'; there are num-processes, "),
         ("num-processes = '4'", "tool.nb2ddp: num-processes must be a whole number, not '4'"),
         ("num-processes = true", "tool.nb2ddp: num-processes must be a whole number, not True"),
-        ("num-processes = 0", "tool.nb2ddp: The number of processes must be at least 1, not 0."),
+        ("num-processes = 0", "tool.nb2ddp: processes must be at least 1, not 0."),
         ("num-processes = 3\nnum-machines = 2", "tool.nb2ddp: 3 processes cannot be spread evenly over 2 machines"),
-        ("per-device-batch-size = 0", "tool.nb2ddp: The per-device batch size must be at least 1, not 0."),
+        ("per-device-batch-size = 0", "tool.nb2ddp: per_device_batch_size must be at least 1, not 0."),
         ("mixed-precision = 'fp8'", "tool.nb2ddp: mixed_precision must be one of no, fp16, bf16, not 'fp8'."),
         (
             "launcher = 'mpi'",

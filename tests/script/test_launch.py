@@ -518,8 +518,8 @@ def test_command_starts_the_processes(launch: Launch, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wish", "message"),
     [
-        ({"processes": 0}, "The number of processes must be at least 1, not 0."),
-        ({"machines": 0}, "The number of machines must be at least 1, not 0."),
+        ({"processes": 0}, "processes must be at least 1, not 0."),
+        ({"machines": 0}, "machines must be at least 1, not 0."),
         (
             {"processes": 7, "machines": 2},
             "7 processes cannot be spread evenly over 2 machines: "

@@ -444,7 +444,7 @@ def test_a_file_that_the_script_names(name: str, start: bytes, tmp_path: Path, m
     ("about", "small"),
     [
         ({"layer_types": ["conv", "conv", "full_attention", "conv"]}, {"layer_types": ["conv", "full_attention"]}),
-        ({"attn_layer_indices": [1, 3]}, {"attn_layer_indices": [1, 1]}),
+        ({"attn_layer_indices": [1, 3]}, {"attn_layer_indices": [1]}),
         ({"attn_layer_period": 8, "attn_layer_offset": 4}, {"attn_layer_period": 2, "attn_layer_offset": 1}),
     ],
 )

@@ -51,11 +51,13 @@ class Hub:
         folder: where they are built; what is there already is offered as it is.
         build: makes a repository, as `stage/build.py` is asked to; gives "", or what went wrong.
         hints: what the script says about its data sets, by id; under "" about any other.
+        sees: its models are given pictures.
     """
 
     folder: Path
     build: Callable[[dict[str, Any]], str]
     hints: Mapping[str, DataHints] = field(default_factory=dict)
+    sees: bool = False
     offered: dict[tuple[str, str], str] = field(default_factory=dict)  #: (type, id) -> what went wrong, or ""
 
     def __post_init__(self) -> None:
@@ -97,7 +99,7 @@ class Hub:
     def _built(self, kind: str, name: str) -> tuple[Path, str]:
         """The folder of a repository, and what went wrong when it was built."""
         hints = self.hints.get(name) or self.hints.get("", DataHints())
-        made = hashlib.sha1(repr(hints).encode()).hexdigest()[:8] if kind == "datasets" else ""
+        made = hashlib.sha1(repr(hints).encode()).hexdigest()[:8] if kind == "datasets" else "sees" * self.sees
         folder = self.folder / kind / f"{name.replace('/', '--')}{made and '--'}{made}"
         with self._lock:
             if folder not in self._problems:
@@ -109,7 +111,7 @@ class Hub:
         request: dict[str, Any] = {"type": kind, "name": name, "folder": str(folder)}
         self.is_building = True
         try:
-            return self.build(request | (vars(hints) if kind == "datasets" else {}))
+            return self.build(request | (vars(hints) if kind == "datasets" else {"sees": self.sees}))
         except OSError as error:
             return str(error)
         finally:

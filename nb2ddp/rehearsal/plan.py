@@ -23,8 +23,9 @@ _CPU_TRAINERS = frozenset({"SFTTrainer", "UnslothTrainer", "Trainer"})
 #: What says of a script that it trains something else than a text model, or generates with vLLM.
 _NOT_TEXT = (
     r"AutoProcessor|AutoModelFor(?!CausalLM)|auto_model\s*=(?!\s*\w+ForCausalLM)|ForConditionalGeneration|"
-    r"fast_inference\s*=(?!\s*False)|(\[|cast_column\()\s*[\"']audio[\"']"
+    r"\b(tokenizer|processor)\.tokenizer\b|fast_inference\s*=(?!\s*False)|(\[|cast_column\()\s*[\"']audio[\"']"
 )
+_SEES = r"FastVisionModel|VisionDataCollator|ImageTextToText|Vision2Seq|image_processor"
 _NEEDED = ("torch", "transformers", "accelerate", "datasets", "psutil")
 _SPREAD = ("auto", "balanced", "balanced_low_0", "sequential")
 _FIELDS = ("dataset_text_field", "text_column", "label_column")
@@ -54,6 +55,7 @@ class Plan:
     files: tuple[Path, ...]  #: files beside the script that it names
     packages: tuple[str, ...] = ()
     spread: tuple[tuple[int, str], ...] = ()  #: lines that load a model over all GPUs, or on a fixed one
+    sees: bool = False  #: its models are given pictures
     cells: dict[int, int] = field(default_factory=dict)  #: first line of a cell -> its number in the notebook
 
     @property
@@ -101,6 +103,7 @@ def read(path: Path, folder: Path | None = None) -> Plan:
         tuple(_files(tree, folder or path.resolve().parent)),
         tuple(sorted({module.split(".")[0] for module, _ in _imported(tree)} - set(sys.stdlib_module_names))),
         tuple(_spread(tree)),
+        bool(re.search(_SEES, text)),
         dict(_cells(text)),
     )
 

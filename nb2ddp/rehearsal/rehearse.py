@@ -60,7 +60,9 @@ def rehearse(plan: Plan, options: Options, tell: Callable[[str], None] = lambda 
     """
     with _folder(options.keep) as root, _starters(plan, root) as starters:
         builder = environment(plan, root, hub="", settings={}) | upstream.environment(offline=options.offline)
-        hub = Hub(options.hub or root / "hub", partial(_build, starters[-1], root / "tmp", builder), plan.data)
+        hub = Hub(
+            options.hub or root / "hub", partial(_build, starters[-1], root / "tmp", builder), plan.data, sees=plan.sees
+        )
         hub.prepare(plan.models, tuple(filter(None, plan.data)))
         try:
             runs: list[Run] = []

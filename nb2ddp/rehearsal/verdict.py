@@ -539,6 +539,8 @@ def _notes(both: Both, trust: bool) -> Iterator[str]:
                 seen.append(f"not run: {event['command'][:100]} ({place})")
             elif event["kind"] == "server":
                 seen.append(f"port {event['port']} of this machine: a stand-in answers {{}} ({place})")
+            elif event["kind"] == "blind":
+                seen.append(f"pictures and sounds are passed over: its model is one of text ({place})")
             elif event["kind"] == "older":
                 seen.append(f"as in older versions: {event['what']} ({place})")
             elif event["kind"] == "upload":

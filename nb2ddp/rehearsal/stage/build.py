@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import sys
@@ -34,16 +35,23 @@ def build(request: dict[str, Any]) -> None:
 
 
 def _build_stand_in(request: dict[str, Any], folder: Path) -> None:
-    from . import models, rows
+    from . import models, rows, seeing
 
-    if request["type"] == "models":
-        models.build_model(request["name"], folder)
-    else:
+    if request["type"] == "datasets":
         rows.build_dataset(request["name"], folder, **_hints(request))
+        return
+    sight = seeing.sight_of(request["name"]) if request.get("sees") else None
+    if sight is not None:
+        with contextlib.suppress(Exception):  # what its processor needs is not installed: the text model alone
+            seeing.build(request["name"], sight, folder)
+            return
+        shutil.rmtree(folder)
+        folder.mkdir()
+    models.build_model(request["name"], folder)
 
 
 def _hints(request: dict[str, Any]) -> dict[str, Any]:
-    return {key: request[key] for key in ("used", "splits", "configs", "rows") if key in request}
+    return {key: request[key] for key in ("used", "splits", "configs", "rows", "sees") if key in request}
 
 
 def main() -> int:

@@ -106,7 +106,7 @@ class LogProbabilities:
 
 
 def _give_kernel(utils: ModuleType) -> None:
-    if getattr(utils, "_ChunkedLogProbFunction", LogProbabilities) is None:
+    if hasattr(utils, "_ChunkedLogProbFunction"):  # None without Triton, and with it for a GPU alone
         setattr(utils, "_ChunkedLogProbFunction", LogProbabilities)  # noqa: B010
 
 

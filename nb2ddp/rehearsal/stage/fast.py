@@ -5,7 +5,9 @@ What needs no GPU stays Unsloth's own: chat templates, training on responses onl
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib
 import inspect
 import sys
 import types
@@ -16,11 +18,15 @@ from .hooks import after_import
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from .log import Log
+
 _CONFIGS = ("SFTConfig", "GRPOConfig", "DPOConfig", "RewardConfig")
-#: What Unsloth's loader takes on a GPU, and its CPU backend gives to transformers, which does not know it.
+#: What Unsloth's loader takes on a GPU, and its CPU backend gives to transformers, which does not know it; and
+#: quantised weights, which that backend has where bitsandbytes is installed.
 _FOR_GPU = frozenset(
-    "auto_model disable_log_stats device_map_planner_kwargs fast_inference float32_mixed_precision load_in_fp8 "
-    "on_model_resolved qat_scheme text_only unsloth_force_compile unsloth_vllm_standby use_exact_model_name".split()
+    "auto_model disable_log_stats device_map_planner_kwargs fast_inference float32_mixed_precision load_in_4bit "
+    "load_in_8bit load_in_fp8 on_model_resolved qat_scheme text_only unsloth_force_compile unsloth_vllm_standby "
+    "use_exact_model_name".split()
 )
 _TURN = ("role", "content")
 _SEEN = ("image", "images", "video", "videos")
@@ -51,6 +57,20 @@ def _seeing(tokenizer: Any) -> Any:
     return tokenizer
 
 
+def _conversing(processor: Any, log: Log) -> Any:
+    """A processor that takes a conversation for its text, as a notebook for an older TRL hands it on."""
+    base = type(processor)
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if any(map(_is_conversation, args)):
+            log.write("older", what="a processor is given a conversation for its text")
+            args = tuple(self.apply_chat_template(each) if _is_conversation(each) else each for each in args)
+        return base.__call__(self, *args, **kwargs)
+
+    processor.__class__ = type(base.__name__, (base,), {"__call__": call})
+    return processor
+
+
 def _is_text(value: Any) -> bool:
     return isinstance(value, str) or (isinstance(value, (list, tuple)) and bool(value) and isinstance(value[0], str))
 
@@ -70,7 +90,7 @@ class Fast:
         import transformers
 
         transformers.set_seed(given.get("random_state", 3407))  # as Unsloth does
-        loader = auto_model or transformers.AutoModelForCausalLM
+        loader = _loader(model_name, auto_model)
         extra: dict[str, Any] = {name: given[name] for name in ("id2label", "label2id", "revision") if name in given}
         if num_labels is not None:
             loader, extra["num_labels"] = transformers.AutoModelForSequenceClassification, num_labels
@@ -94,7 +114,7 @@ class Fast:
         known = [name for name in given.get("modules_to_save") or () if name in names]
         config = peft.LoraConfig(
             r=r,
-            target_modules=[name for name in asked if name in names] or "all-linear",
+            target_modules=_linear(model, [name for name in asked if name in names], given),
             modules_to_save=known or None,
             **settings,
         )
@@ -111,14 +131,43 @@ class Fast:
         return model.train()
 
 
+def _loader(name: str, asked: Any) -> Any:
+    """What loads a model, or an adapter of one: with its tower where it sees, unless one class is asked for."""
+    import peft
+    import transformers
+
+    with contextlib.suppress(ValueError, OSError):  # no adapter
+        name = peft.PeftConfig.from_pretrained(name).base_model_name_or_path
+    sees = hasattr(transformers.AutoConfig.from_pretrained(name), "vision_config")
+    if asked is not None and not (sees and asked.__name__.startswith("Auto")):
+        return asked
+    return transformers.AutoModelForImageTextToText if sees else transformers.AutoModelForCausalLM
+
+
+def _linear(model: Any, asked: list[str], given: dict[str, Any]) -> Any:
+    """The modules that get LoRA: those that were asked for, or all; of a model that sees, as Unsloth chooses them."""
+    if not hasattr(model.config, "vision_config"):
+        return asked or "all-linear"
+    chosen = {name: value for name, value in given.items() if name.startswith("finetune_")}
+    helpers = importlib.import_module("unsloth_zoo.peft_utils")
+    return helpers.get_peft_regex(model, target_modules=asked or None, **chosen)
+
+
 class FastSeeing(Fast):
     """Stands for those whose models see and hear: a processor comes with them."""
 
+    log: Log
+
     @staticmethod
     def from_pretrained(*args: Any, **given: Any) -> Any:
-        """The model, and a tokenizer in the place of its processor."""
+        """The model, and its processor; a tokenizer in its place where the model is one of text."""
+        from transformers import AutoProcessor
+
         model, tokenizer = Fast.from_pretrained(*args, **given)
-        return model, _seeing(tokenizer)
+        if not hasattr(model.config, "vision_config"):
+            FastSeeing.log.write("blind")
+            return model, _seeing(tokenizer)
+        return model, _conversing(AutoProcessor.from_pretrained(model.config._name_or_path), FastSeeing.log)
 
 
 class FastSentence(Fast):
@@ -204,9 +253,9 @@ def _generate_as_vllm(model: Any, prompts: Any, *_: Any, **__: Any) -> Any:
 
 
 class VisionCollator:
-    """Stands for `UnslothVisionDataCollator`: the text of each conversation, and its tokens as labels."""
+    """Stands for `UnslothVisionDataCollator` where nothing is seen: the text of conversations, its tokens as labels."""
 
-    def __init__(self, model: Any, processor: Any, **_: Any) -> None:
+    def __init__(self, model: Any, processor: Any) -> None:
         self.tokenizer = getattr(processor, "tokenizer", processor)
 
     def __call__(self, rows: Any) -> Any:
@@ -251,14 +300,31 @@ def older_keywords(trainer: Any) -> None:
             value = kwargs.pop(name)
             if hasattr(kwargs.get("args"), name):
                 setattr(kwargs["args"], name, value)
+        is_real = _is_real(kwargs.get("processing_class"))
         for name in ("train_dataset", "eval_dataset"):
             if isinstance(kwargs.get(name), list):
-                kwargs[name] = _as_dataset(kwargs[name])
+                kwargs[name] = (_listed if is_real else _as_dataset)(kwargs[name])
+            elif is_real:
+                continue
             elif trainer.__name__ == "GRPOTrainer" or isinstance(kwargs.get("data_collator"), VisionCollator):
                 kwargs[name] = _unseen(kwargs.get(name))
         original(self, *args, **kwargs)
 
     trainer.__init__ = init
+
+
+def _is_real(processor: Any) -> bool:
+    """Whether it is a processor, not a tokenizer in the place of one."""
+    from transformers import ProcessorMixin
+
+    return isinstance(processor, ProcessorMixin)
+
+
+def _collator(model: Any, processor: Any, **given: Any) -> Any:
+    """Unsloth's own `UnslothVisionDataCollator` where there is a processor for it."""
+    if not _is_real(processor):
+        return VisionCollator(model, processor)
+    return importlib.import_module("unsloth_zoo.vision_utils").UnslothVisionDataCollator(model, processor, **given)
 
 
 def _as_text(turns: Any) -> Any:
@@ -268,6 +334,16 @@ def _as_text(turns: Any) -> Any:
         return content if isinstance(content, str) else "".join(part.get("text") or "" for part in content)
 
     return turns if isinstance(turns, str) else [{**each, "content": text(each["content"])} for each in turns]
+
+
+def _listed(rows: list[Any]) -> Any:
+    """A data set of what a script holds in a list, pictures included."""
+    from datasets import Dataset
+
+    def given(batch: dict[str, list[int]]) -> dict[str, list[Any]]:
+        return {name: [rows[number][name] for number in batch["number"]] for name in rows[0]}
+
+    return Dataset.from_dict({"number": list(range(len(rows)))}).with_transform(given)
 
 
 def _as_dataset(rows: list[Any]) -> Any:
@@ -292,9 +368,10 @@ def _unseen(data: Any) -> Any:
     return data.flatten_indices().remove_columns("prompt").add_column("prompt", prompts)
 
 
-def _extend(unsloth: ModuleType) -> None:
+def _extend(unsloth: ModuleType, log: Log) -> None:
     import trl
 
+    FastSeeing.log = log
     for name in _CONFIGS:
         older_keywords(getattr(trl, name.replace("Config", "Trainer")))
     for name in ("FastLanguageModel", "FastTextModel"):
@@ -308,11 +385,11 @@ def _extend(unsloth: ModuleType) -> None:
         "vLLMSamplingParams": lambda **given: types.SimpleNamespace(**given),
         "is_bf16_supported": lambda: False,
         "is_bfloat16_supported": lambda: False,
-        "UnslothVisionDataCollator": VisionCollator,
+        "UnslothVisionDataCollator": _collator,
     }
     for name, value in helpers.items():
         setattr(unsloth, name, value)
-    vars(sys.modules["unsloth.trainer"])["UnslothVisionDataCollator"] = VisionCollator
+    vars(sys.modules["unsloth.trainer"])["UnslothVisionDataCollator"] = _collator
     after_import("unsloth.dataprep", lambda module: setattr(module, "SyntheticDataKit", SyntheticData))
     _borrow(unsloth)
 
@@ -360,7 +437,8 @@ def _pass_over(unsloth: ModuleType) -> None:
 def _without_gpu(load: Any) -> Any:
     @functools.wraps(load)
     def loaded(*args: Any, **given: Any) -> Any:
-        model, words = load(*args, **{name: value for name, value in given.items() if name not in _FOR_GPU})
+        kept = {name: value for name, value in given.items() if name not in _FOR_GPU}
+        model, words = load(*args, **kept, load_in_4bit=False)
         if not hasattr(model, "save_pretrained_torchao"):
             model.save_pretrained_torchao = lambda folder, *_, **__: model.save_pretrained(folder)
         return model, words
@@ -368,11 +446,11 @@ def _without_gpu(load: Any) -> Any:
     return loaded
 
 
-def lay(kind: str) -> None:
+def lay(kind: str, log: Log) -> None:
     """Extend Unsloth once it has been imported: with everything ("stand-in"), or only where its CPU backend is stricter
     than it is on a GPU ("real").
     """
     after_import("unsloth", _pass_over)
     if kind == "stand-in":
-        after_import("unsloth", _extend)
+        after_import("unsloth", lambda module: _extend(module, log))
         after_import("transformers.models.auto.processing_auto", _see)

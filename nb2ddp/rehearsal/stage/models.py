@@ -129,8 +129,8 @@ def model_of(name: str) -> Model:
     return next((model for pattern, model in FAMILIES if re.search(pattern, name.lower())), _LLAMA)
 
 
-def tokenizer(model: Model) -> PreTrainedTokenizerFast:
-    """A tokenizer of single bytes, without merges, and the special tokens."""
+def tokenizer(model: Model, named: dict[str, str] | None = None) -> PreTrainedTokenizerFast:
+    """A tokenizer of single bytes, without merges, and the special tokens; `named` are further ones with a name."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -138,7 +138,7 @@ def tokenizer(model: Model) -> PreTrainedTokenizerFast:
     core = Tokenizer(models.BPE(vocab={token: i for i, token in enumerate(alphabet)}, merges=[]))
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = decoders.ByteLevel()
-    core.add_special_tokens(SPECIAL_TOKENS)
+    core.add_special_tokens([*SPECIAL_TOKENS, *dict.fromkeys((named or {}).values())])
     return PreTrainedTokenizerFast(
         tokenizer_object=core,
         bos_token=model.begin,
@@ -148,6 +148,7 @@ def tokenizer(model: Model) -> PreTrainedTokenizerFast:
         mask_token="<mask>",
         model_max_length=32768,
         chat_template=model.chat,
+        extra_special_tokens=named or {},
     )
 
 

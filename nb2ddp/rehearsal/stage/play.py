@@ -47,7 +47,7 @@ def main(log: Log | None = None) -> int:
     older.lay(log)
     files.lay(log, plan["columns"], plan["missing"])
     if plan["unsloth"]:
-        fast.lay(plan["unsloth"])
+        fast.lay(plan["unsloth"], log)
     outside.Outside(log, plan["root"], os.getcwd(), is_trusted=plan["trust"]).lay()
     code = _run(script, log)
     _say_what_is_left(log)

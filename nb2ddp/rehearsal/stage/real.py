@@ -5,6 +5,7 @@ A model is its configuration, shrunk, its tokenizer, and random weights; a data 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -12,6 +13,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from . import seeing
 from .models import FAMILIES, describe_encoder
 from .rows import write_card
 from .shrink import shrunk
@@ -32,7 +34,7 @@ def build(kind: str, name: str, folder: Path, **hints: Any) -> str:
         kind: "models" or "datasets".
         name: its id.
         folder: where it is made.
-        hints: of a data set, as `rows.build_dataset` takes them.
+        hints: of a data set, as `rows.build_dataset` takes them; of a model `sees`: it will be given pictures.
 
     Returns:
         Where the real one was found: "hub" or "cache".
@@ -43,7 +45,7 @@ def build(kind: str, name: str, folder: Path, **hints: Any) -> str:
     if kind == "models":
         kept = _cached(name, "model")
         files = kept or _fetched(name, folder.with_name(f"{folder.name}-real"))
-        _build_model(files, folder)
+        _build_model(files, folder, sees=hints.get("sees", False))
     else:
         kept = _cached(name, "dataset")
         _build_dataset(str(kept or name), folder, **hints)
@@ -74,15 +76,20 @@ def _fetched(name: str, folder: Path) -> Path:
     return folder
 
 
-def _build_model(files: Path, folder: Path) -> None:
+def _build_model(files: Path, folder: Path, *, sees: bool) -> None:
     import torch
     import transformers
 
-    real = transformers.AutoConfig.from_pretrained(files).get_text_config()
-    known = (model.settings for _, model in FAMILIES if model.family == real.model_type and model.settings)
-    config = type(real).from_dict(shrunk(real.to_dict()) | next(known, {}))
+    whole = transformers.AutoConfig.from_pretrained(files)
     for file in (each for pattern in _FILES for each in files.glob(pattern) if each.name != "config.json"):
         shutil.copyfile(file, folder / file.name)
+    if sees and hasattr(whole, "vision_config"):
+        with contextlib.suppress(Exception):  # it cannot be made small, or given pictures here: the text model alone
+            seeing.save(type(whole).from_dict(shrunk(whole.to_dict())), folder)
+            return
+    real = whole.get_text_config()
+    known = (model.settings for _, model in FAMILIES if model.family == real.model_type and model.settings)
+    config = type(real).from_dict(shrunk(real.to_dict()) | next(known, {}))
     words = transformers.AutoTokenizer.from_pretrained(folder)
     if len(words) > config.vocab_size:
         raise ValueError("its tokenizer has more words than it")

@@ -168,16 +168,21 @@ def write_card(folder: Path, configs: list[str], splits: list[str]) -> None:
     (folder / "README.md").write_text("\n".join([*card, "---", ""]))
 
 
+def _list(feature: dict[str, Any]) -> dict[str, Any]:
+    return {"_type": "List", "feature": feature}
+
+
 def _features(columns: dict[str, str]) -> dict[str, str]:
     """The note in a parquet file that lets `datasets` decode images and sounds."""
+    plain = {"dtype": "string", "_type": "Value"}
     types = {
         IMAGE: {"_type": "Image"},
         AUDIO: {"_type": "Audio"},
-        "images": {"_type": "List", "feature": {"_type": "Image"}},
+        "images": _list({"_type": "Image"}),
+        "vision_messages": _list({"role": plain, "content": _list({"type": plain, "text": plain})}),
     }
     if not any(kind in types for kind in columns.values()):
         return {}
-    plain = {"dtype": "string", "_type": "Value"}
     known = {column: types.get(kind, plain) for column, kind in columns.items()}
     return (
         {"huggingface": json.dumps({"info": {"features": known}})}

@@ -22,7 +22,7 @@ _MOST = (
     (r"(n_shared_experts|moe_num_shared_experts|first_k_dense_replace|n_group|topk_group|num_nextn_predict_layers)", 1),
     (r"(num_kv_shared_layers)", 0),
     (r"(attn_layer_period)", LAYERS),
-    (r"(attn_layer_offset|attn_layer_indices)", LAYERS - 1),
+    (r"(attn_layer_offset|cross_attention_layers|\w+_(indices|indexes))", LAYERS - 1),
     (r"(hidden_size_per_layer_input|laurel_rank)", 8),
 )
 #: Words of a configuration that speak of the files of the real model, or of its code.
@@ -61,8 +61,9 @@ def _small(name: str, value: Any) -> Any:
     most = next((most for pattern, most in _MOST if re.fullmatch(pattern, name)), None)
     if isinstance(value, int) and most is not None:
         return min(value, most)
-    if isinstance(value, list) and most is not None:  # one for each layer
-        return [min(each, most) if isinstance(each, int) else each for each in value]
+    if isinstance(value, list) and most is not None:  # one for each layer, or numbers of layers
+        few = [min(each, most) if isinstance(each, int) else each for each in value]
+        return [*dict.fromkeys(few)] if most < LAYERS else few
     return value
 
 

@@ -23,9 +23,11 @@ _CPU_TRAINERS = frozenset({"SFTTrainer", "UnslothTrainer", "Trainer"})
 #: What says of a script that it trains something else than a text model, or generates with vLLM.
 _NOT_TEXT = (
     r"AutoProcessor|AutoModelFor(?!CausalLM)|auto_model\s*=(?!\s*\w+ForCausalLM)|ForConditionalGeneration|"
-    r"\b(tokenizer|processor)\.tokenizer\b|fast_inference\s*=(?!\s*False)|(\[|cast_column\()\s*[\"']audio[\"']"
+    r"\b(tokenizer|processor)\.tokenizer\b|fast_inference\s*=(?!\s*False)"
 )
 _SEES = r"FastVisionModel|VisionDataCollator|ImageTextToText|Vision2Seq|image_processor"
+_HEARS = r"(\[|cast_column\()\s*[\"']audio[\"']"
+_ROWS, _FEW_ROWS = 1200, 240  # of a data set at least; of one with pictures or sounds, which take longer to work on
 _NEEDED = ("torch", "transformers", "accelerate", "datasets", "psutil")
 _SPREAD = ("auto", "balanced", "balanced_low_0", "sequential")
 _FIELDS = ("dataset_text_field", "text_column", "label_column")
@@ -92,6 +94,7 @@ def read(path: Path, folder: Path | None = None) -> Plan:
     if not trainers or not re.search(r"\.\s*train\s*\(", text):
         raise PlanError("it trains nothing: a rehearsal follows train() of a Trainer (transformers, TRL, ...)")
     _require(tree)
+    sees = bool(re.search(_SEES, text))
     return Plan(
         path.name,
         text,
@@ -99,11 +102,11 @@ def read(path: Path, folder: Path | None = None) -> Plan:
         trainers,
         _unsloth(tree, text, trainers),
         tuple(dict.fromkeys(_models(tree))),
-        dict(_data(tree)),
+        dict(_data(tree, _FEW_ROWS if sees or re.search(_HEARS, text) else _ROWS)),
         tuple(_files(tree, folder or path.resolve().parent)),
         tuple(sorted({module.split(".")[0] for module, _ in _imported(tree)} - set(sys.stdlib_module_names))),
         tuple(_spread(tree)),
-        bool(re.search(_SEES, text)),
+        sees,
         dict(_cells(text)),
     )
 
@@ -163,7 +166,7 @@ def _unsloth(tree: ast.AST, text: str, trainers: tuple[str, ...]) -> str:
     if not any(module.split(".")[0] == "unsloth" for module, _ in _imported(tree)):
         return ""
     own = {name for name in names if not name.startswith("hf_") and name != "__version__"}
-    takes = own <= _CPU_NAMES and set(trainers) <= _CPU_TRAINERS and not re.search(_NOT_TEXT, text)
+    takes = own <= _CPU_NAMES and set(trainers) <= _CPU_TRAINERS and not re.search(f"{_NOT_TEXT}|{_HEARS}", text)
     return "real" if takes and importlib.util.find_spec("unsloth") else "stand-in"
 
 
@@ -178,7 +181,7 @@ def _models(tree: ast.AST) -> Iterator[str]:
             yield from (name for each in given if re.fullmatch(r"[\w.-]+/[\w.-]+", name := _constant(each) or ""))
 
 
-def _data(tree: ast.AST) -> Iterator[tuple[str, DataHints]]:
+def _data(tree: ast.AST, least: int) -> Iterator[tuple[str, DataHints]]:
     """Each data set that the script loads, with the columns, splits and configurations that it speaks of.
 
     "" is any other: one whose id a variable holds.
@@ -187,7 +190,7 @@ def _data(tree: ast.AST) -> Iterator[tuple[str, DataHints]]:
     spoken = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
     usual = [text for text in spoken if re.fullmatch(_SPLIT, text)]
     usual = [*dict.fromkeys([*usual, "train", "test", "validation"])]
-    most = max([1200, *(number for number in _sizes(tree) if number <= MOST_ROWS)])
+    most = max([least, *(number for number in _sizes(tree) if number <= MOST_ROWS)])
     yield "", DataHints(used, tuple(usual), ("default",), most)
     for node in ast.walk(tree):
         if not (isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "load_dataset" and node.args):

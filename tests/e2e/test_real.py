@@ -7,6 +7,7 @@ import os
 import random
 import socket
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from huggingface_hub import HfApi
 from nb2ddp.rehearsal import upstream
 from nb2ddp.rehearsal.hub import Hub, origin_of
 from nb2ddp.rehearsal.processes import Separate
-from nb2ddp.rehearsal.stage import models, rows
+from nb2ddp.rehearsal.stage import models, rows, seeing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.e2e
 
 WORD = "Zedernholz"
+SEEING = "unsloth/gemma-3-4b-it"
 HINTS = {"used": ["text"], "splits": ["train", "dev"], "configs": ["default"], "rows": 200}
 
 
@@ -33,6 +35,15 @@ def publish(request: dict[str, Any]) -> str:
     """A model of 40 layers whose family its name does not say, or a data set with columns that no stand-in has."""
     folder = Path(request["folder"])
     folder.mkdir()
+    if request["name"] == "me/seeing":
+        sight = seeing.sight_of(SEEING)
+        assert sight is not None
+        seeing.build(SEEING, sight, folder)
+        about = json.loads((folder / "config.json").read_text())
+        about["text_config"] |= {"num_hidden_layers": 34, "layer_types": ["sliding_attention", "full_attention"] * 17}
+        about["vision_config"]["num_hidden_layers"] = 27
+        (folder / "config.json").write_text(json.dumps(about))
+        return ""
     if request["type"] == "models":
         words = models.tokenizer(models.model_of("qwen3"))
         words.add_tokens([WORD])
@@ -74,7 +85,7 @@ def made(kind: str, name: str, folder: Path, **environment: str) -> tuple[Path, 
     """What a process builds for a repository, and where it says that it comes from."""
     target = folder / kind / name.replace("/", "--")
     target.parent.mkdir(parents=True, exist_ok=True)
-    request = {"type": kind, "name": name, "folder": str(target), **(HINTS if kind == "datasets" else {})}
+    request = {"type": kind, "name": name, "folder": str(target), **(HINTS if kind == "datasets" else {"sees": True})}
     environ = {**os.environ, "HF_HOME": str(folder / "hf"), "REHEARSAL_CACHE": str(folder / "cache"), **environment}
     said = folder / "build"
     process = Separate().start("build", json.dumps(request), environment=environ, folder=folder, said=said)
@@ -102,6 +113,28 @@ def test_model_of_the_cache(real: Hub, tmp_path: Path) -> None:
     folder, origin = made("models", "me/big", tmp_path, HF_HUB_OFFLINE="1")
     assert origin == "cache"
     assert is_small_qwen(folder)
+
+
+def test_model_that_sees(real: Hub, tmp_path: Path) -> None:
+    """It keeps its tower, its processor, and two layers of each."""
+    folder, origin = made("models", "me/seeing", tmp_path, HF_ENDPOINT=real.address)
+    assert origin == "hub"
+    config = transformers.AutoConfig.from_pretrained(folder)
+    assert (config.vision_config.num_hidden_layers, config.text_config.num_hidden_layers) == (2, 2)
+    assert "pixel_values" in transformers.AutoProcessor.from_pretrained(folder).model_input_names
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        (SEEING, "gemma3"),
+        ("unsloth/Qwen2-VL-2B", "qwen2_vl" if find_spec("torchvision") else "qwen2"),  # its processor needs torchvision
+    ],
+)
+def test_stand_in_that_sees(name: str, family: str, tmp_path: Path) -> None:
+    folder, origin = made("models", name, tmp_path, HF_HUB_OFFLINE="1")
+    assert origin == "stand-in"
+    assert transformers.AutoConfig.from_pretrained(folder).model_type == family
 
 
 def test_first_rows_of_the_hub(real: Hub, tmp_path: Path) -> None:

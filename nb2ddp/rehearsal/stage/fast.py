@@ -149,8 +149,11 @@ def _linear(model: Any, asked: list[str], given: dict[str, Any]) -> Any:
     if not hasattr(model.config, "vision_config"):
         return asked or "all-linear"
     chosen = {name: value for name, value in given.items() if name.startswith("finetune_")}
-    helpers = importlib.import_module("unsloth_zoo.peft_utils")
-    return helpers.get_peft_regex(model, target_modules=asked or None, **chosen)
+    if not asked or not all(chosen.values()):
+        helpers = importlib.import_module("unsloth_zoo.peft_utils")
+        return helpers.get_peft_regex(model, target_modules=asked or None, **chosen)
+    linear = (name for name, module in model.named_modules() if type(module).__name__ == "Linear")
+    return [name for name in linear if name.removesuffix(".linear").split(".")[-1] in asked]
 
 
 class FastSeeing(Fast):

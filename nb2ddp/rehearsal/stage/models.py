@@ -111,6 +111,7 @@ FAMILIES = (
     (r"lfm", Model("lfm2", "<|startoftext|>", "<|im_end|>", CHATML, {"layer_types": ["conv", "full_attention"]})),
     (r"granite", Model("granite", None, "<|end_of_text|>", GRANITE)),
     (r"ernie.*a\d+b", Model("ernie4_5_moe", "<s>", "</s>", ERNIE, _ERNIE)),
+    (r"paddle", Model("llama", "<s>", "</s>", ERNIE)),
     (r"phi", Model("phi3", "<s>", "<|endoftext|>")),
     (r"zephyr|mistral|mixtral|magistral|pixtral|ministral|devstral", Model("mistral", "<s>", "</s>", MISTRAL)),
 )

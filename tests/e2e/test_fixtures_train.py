@@ -1,4 +1,4 @@
-"""Each fixture notebook, converted and run for real: as one process, and as two."""
+"""Each fixture notebook, converted and rehearsed: as one process, and as two."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from nb2ddp.api import convert_file
-
-from .runner import difference, run
+from nb2ddp.rehearsal.plan import read
+from nb2ddp.rehearsal.rehearse import Options, rehearse
+from nb2ddp.rehearsal.report import text_lines
 
 pytestmark = pytest.mark.e2e
 
@@ -31,17 +32,22 @@ SAVED = {
 SHORT = ("two_trainings", "classification")
 
 
+@pytest.fixture(scope="module")
+def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The stand-in models and data sets, built once."""
+    return tmp_path_factory.mktemp("stand_ins")
+
+
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.short if n in SHORT else ()) for n in SAVED])
-def test_two_processes_train_as_one_does(name: str, hub: Path, tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
+def test_two_processes_train_as_one_does(name: str, stand_ins: Path, tmp_path: Path) -> None:
+    script, kept = tmp_path / "train.py", tmp_path / "kept"
     convert_file(NOTEBOOKS / f"{name}.ipynb", script)
     saved, trainings = SAVED[name]
-    alone, both = (run(script, hub, tmp_path / str(n), n, cuda_is_cpu=True) for n in (1, 2))
-    for result in (alone, both):
-        assert list(result.problems()) == []
-        assert len(result.trainings) == trainings
-        assert "'loss': " in result.ranks[0].stdout
-        assert result.writers[saved] == {0}
-        assert (result.folder / saved).is_file()
-    assert both.ranks[1].trainings, "the second process did not train"
-    assert difference(alone.trainings, both.trainings) < 1e-3
+    verdict = rehearse(read(script), Options(hub=stand_ins, offline=True, keep=kept))
+    assert verdict.code == 0, "\n".join(text_lines(verdict))
+    for run, folder in ((verdict.alone, "one"), (verdict.job, "2-processes")):
+        assert (kept / folder / "work" / saved).is_file()
+        assert [len(list(rank.seen("trained"))) for rank in run.ranks] == [trainings] * len(run.ranks)
+        writers = [n for n, rank in enumerate(run.ranks) for event in rank.seen("write") if event["path"] == saved]
+        assert set(writers) == {0}
+        assert "'loss': " in (kept / folder / "logs" / "0.out").read_text()

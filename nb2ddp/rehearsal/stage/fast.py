@@ -9,6 +9,7 @@ import contextlib
 import functools
 import importlib
 import inspect
+import re
 import sys
 import types
 from typing import TYPE_CHECKING, Any
@@ -149,11 +150,12 @@ def _linear(model: Any, asked: list[str], given: dict[str, Any]) -> Any:
     if not hasattr(model.config, "vision_config"):
         return asked or "all-linear"
     chosen = {name: value for name, value in given.items() if name.startswith("finetune_")}
+    pattern = rf".*\b({'|'.join(asked)})"
     if not asked or not all(chosen.values()):
         helpers = importlib.import_module("unsloth_zoo.peft_utils")
-        return helpers.get_peft_regex(model, target_modules=asked or None, **chosen)
-    linear = (name for name, module in model.named_modules() if type(module).__name__ == "Linear")
-    return [name for name in linear if name.removesuffix(".linear").split(".")[-1] in asked]
+        pattern = helpers.get_peft_regex(model, target_modules=asked or None, **chosen)
+    linear = [name for name, module in model.named_modules() if type(module).__name__ == "Linear"]
+    return [name for name in linear if re.fullmatch(rf"({pattern})(\.linear)?", name)]  # alone, or wrapped (Gemma 4)
 
 
 class FastSeeing(Fast):

@@ -193,6 +193,9 @@ def _method(tree: Tree, call: cst.Call, name: str) -> Does:
     if not isinstance(call.func, cst.Attribute):
         return Does(0)
     method, owner = call.func.attr.value, tree.definition(call.func.value)
+    own = own_class(tree, call.func)
+    if own is not None and any(each.name.value == method for each in tree.within(own, cst.FunctionDef)):
+        return Does(0)  # of the notebook: what it does stands there
     opened = owner.item if isinstance(owner, cst.WithItem) else tree.value(call.func.value)
     if method == "extract" and opens_archive(tree, opened):
         return Does.WRITE
@@ -210,6 +213,17 @@ def _method(tree: Tree, call: cst.Call, name: str) -> Does:
     if method in _LISTING_METHODS:
         return Does.LIST
     return Does.CHANGE if _CHANGING_METHODS.fullmatch(method) else Does(0)
+
+
+def own_class(tree: Tree, node: cst.CSTNode) -> cst.ClassDef | None:
+    """The class of the notebook whose object a method is called on: `self.save`, or a name for what it makes."""
+    if not isinstance(node, cst.Attribute):
+        return None
+    made, bound = tree.value(node.value), tree.definition(node.value) if isinstance(node.value, cst.Name) else None
+    owner: cst.CSTNode | None = tree.definition(made.func) if isinstance(made, cst.Call) else None
+    if isinstance(bound, cst.Param) and bound.name.value == "self" and (method := tree.function(bound)) is not None:
+        owner = tree.scope(method)
+    return owner if isinstance(owner, cst.ClassDef) else None
 
 
 def _is_path(tree: Tree, node: cst.BaseExpression, depth: int = 8) -> bool:

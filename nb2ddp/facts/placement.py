@@ -12,7 +12,7 @@ from functools import cached_property
 
 import libcst as cst
 
-from nb2ddp.facts.effects import Does, gives_an_object, opens_archive
+from nb2ddp.facts.effects import Does, gives_an_object, opens_archive, own_class
 from nb2ddp.facts.execution import Execution, Phase, Who
 from nb2ddp.facts.traces import Traces
 from nb2ddp.syntax.edits import Edit, Guard, InsertAfter, Wrap
@@ -345,17 +345,26 @@ class Placement:
         if function in self._followed:
             return False
         self._followed.add(function)
-        calls = self.tree.calls_of(function)
+        calls = self._all_calls(function)
         statements = [self.tree.statement(call) for call in calls]
         alike = (
             bool(calls)
-            and len(calls) == len(self.tree.uses(function))
             and all(self.training.is_before_end(call) for call in calls)
             and all(self._conditional(each) is each for each in statements)
             and not any(_is_optional(self.tree, call) for call in calls)
         )
         self._followed.remove(function)
         return alike
+
+    def _all_calls(self, function: cst.FunctionDef) -> list[cst.Call]:
+        """The calls of a function or method, where nothing else may call it: it is not handed on, nor inherited."""
+        owner, named = self.tree.scope(function), self.tree.uses(function)
+        if isinstance(owner, cst.ClassDef):
+            if owner.bases or (function.name.value.startswith("__") and function.name.value != "__init__"):
+                return []
+            named = [node for node in self.tree.named(function) if own_class(self.tree, node) in (owner, None)]
+        calls = [call for node in named if (call := self.tree.call_of(node)) is not None]
+        return calls if len(calls) == len(named) else []
 
     # -- tests of the file system ---------------------------------------------------------------------------
 

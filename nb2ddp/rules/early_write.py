@@ -473,6 +473,55 @@ trainer.train()
         ),
         Example(
             """\
+import json
+class Logged(TrainerCallback):
+    def on_log(self, args, state, control, **kwargs):
+        pipeline.note("logged")
+class Pipeline:
+    def note(self, text):
+        with open("notes.txt", "a") as f:
+            f.write(text)
+    def prepare(self, rows):
+        with open("rows.json", "w") as f:
+            json.dump(rows, f)
+    def save(self, name):
+        self.saved.append(name)
+    def run(self, rows):
+        self.prepare(rows)
+        self.rows = json.load(open("rows.json"))
+        self.save("first")
+        trainer.train()
+pipeline = Pipeline()
+pipeline.run(rows)
+""",
+            """\
+import json
+class Logged(TrainerCallback):
+    def on_log(self, args, state, control, **kwargs):
+        pipeline.note("logged")
+class Pipeline:
+    def note(self, text):
+        if local_rank == 0:
+            with open("notes.txt", "a") as f:
+                f.write(text)
+    def prepare(self, rows):
+        if local_rank == 0:
+            with open("rows.json", "w") as f:
+                json.dump(rows, f)
+        PartialState().wait_for_everyone()
+    def save(self, name):
+        self.saved.append(name)
+    def run(self, rows):
+        self.prepare(rows)
+        self.rows = json.load(open("rows.json"))
+        self.save("first")
+        trainer.train()
+pipeline = Pipeline()
+pipeline.run(rows)
+""",
+        ),
+        Example(
+            """\
 import contextlib, os
 with contextlib.suppress(FileExistsError):
     os.mkdir("cache")

@@ -278,6 +278,6 @@ def _is_in_memory(tree: Tree, target: cst.BaseExpression) -> bool:
 
 def _only_looks(tree: Tree, call: cst.Call) -> bool:
     """True for a command that only asks: `nvidia-smi`, `--version`."""
-    words = [str(s.evaluated_value) for s in tree.within(call, cst.SimpleString)]
+    words = tree.texts(call)
     asked = {"nvidia-smi", "--version", "--help", "which", "uname", "lscpu"}
     return any(asked & set(word.split()) for word in words) or (bool(words) and only_shows(" ".join(words)))

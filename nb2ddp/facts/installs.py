@@ -66,8 +66,7 @@ class Installs:
             return is_script and is_install_script(form.body or "")
         if self._tree.qualified(call.func) not in _RUNS:
             return False
-        words = " ".join(str(string.evaluated_value) for string in self._tree.within(call, cst.SimpleString))
-        return is_install(words.removeprefix("-m "))
+        return is_install(" ".join(self._tree.texts(call)).removeprefix("-m "))
 
     @cached_property
     def statements(self) -> frozenset[cst.CSTNode]:

@@ -6,7 +6,6 @@ Every decision is an edit, or none where a person has to decide.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -108,15 +107,13 @@ class Placement:
         statement, top = self.tree.statement(call), self.tree.top_statement(call)
         if self._serves(top):
             return top
-        around = (statement, *self.tree.ancestors(statement))
-        owner = next((above for above in around if isinstance(above, cst.With)), None)
-        opened = [item.item for item in owner.items] if owner is not None else []
-        calls = [each for each in opened if isinstance(each, cst.Call)]
-        opens = any(self.tree.qualified(each.func).endswith("open") for each in calls)
-        archive = any(opens_archive(self.tree, each) for each in calls)
-        if owner is None or not (opens or archive) or (archive and self.traces.leaves(owner)):
+        owner = statement if isinstance(statement, cst.With) else self.tree.around(statement, cst.With)
+        if owner is None:
             return statement
-        return owner
+        opened = [item.item for item in owner.items if isinstance(item.item, cst.Call)]
+        archive = any(opens_archive(self.tree, each) for each in opened)
+        opens = archive or any(self.tree.qualified(each.func).endswith("open") for each in opened)
+        return statement if not opens or (archive and self.traces.leaves(owner)) else owner
 
     def _serves(self, top: Statement) -> bool:
         """True for a whole test or `try` that starts a program beside the script, and keeps it to itself."""
@@ -190,9 +187,9 @@ class Placement:
         return list(dict.fromkeys(found))
 
     def _run_by(self, node: cst.CSTNode) -> list[Statement]:
-        """The top-level statements that run a node: around it, or before the end of training around such a call."""
+        """The top-level statements before the end of training that run a node: around it, or calling its function."""
         tops = dict.fromkeys(map(self.tree.top_statement, self._made_by(node)))
-        return [top for top in tops if self.tree.function(node) is None or self.training.is_before_end(top)]
+        return [top for top in tops if self.training.is_before_end(top)]
 
     def on_main_process(self, node: cst.CSTNode) -> tuple[Edit, ...]:
         """Run a statement on the main process alone; nobody waits for it."""
@@ -458,16 +455,10 @@ def suppresses(tree: Tree, item: cst.WithItem) -> bool:
 def _is_optional(tree: Tree, call: cst.BaseExpression) -> bool:
     """True for a call that its own statement may leave out, or make elsewhere or later."""
     inner = (cst.Lambda, cst.GeneratorExp, cst.IfExp, cst.BooleanOperation)
-    above = list(_inside_statement(tree, call))
+    above = list(tree.inside_statement(call))
     made = [node for node in above if isinstance(node, (cst.ListComp, cst.SetComp, cst.DictComp))]
     loops = [loop for each in made for loop in tree.within(each, cst.CompFor)]
     return any(isinstance(node, inner) for node in above) or any(loop.ifs for loop in loops)
-
-
-def _inside_statement(tree: Tree, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """What stands around a node in its own statement."""
-    start = tree.start(tree.statement(node))
-    return (above for above in tree.ancestors(node) if tree.start(above) >= start)
 
 
 def _is_script_test(tree: Tree, statement: cst.CSTNode) -> bool:

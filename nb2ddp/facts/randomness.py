@@ -8,15 +8,14 @@ import libcst as cst
 
 from nb2ddp.facts.effects import DRAWING, SEEDING
 from nb2ddp.facts.placement import Placement
-from nb2ddp.syntax.tree import Tree, keyword
+from nb2ddp.syntax.tree import Tree
 
 _SEED_KEYWORDS = ("random_state", "seed")
 
 
 def seed(tree: Tree) -> str:
     """The seed the notebook itself names, or transformers' default."""
-    calls = tree.live(cst.Call)
-    given = [tree.literal(each.value) for name in _SEED_KEYWORDS for call in calls if (each := keyword(call, name))]
+    given = [tree.literal(value) for name in _SEED_KEYWORDS for value in tree.given(name)]
     return str(next((value for value in given if isinstance(value, int)), 42))
 
 

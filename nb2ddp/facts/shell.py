@@ -273,26 +273,11 @@ def _names(expression: cst.BaseExpression) -> list[str]:
 
 
 def quoted(text: str) -> str:
-    """A plain Python string literal for a text, in the quotes that need the fewest escapes."""
-    if "\n" in text or not text.isprintable():
-        return block(text)
-    if '"' not in text and "\\" not in text:
-        return f'"{text}"'
-    if "'" not in text and "\\" not in text:
-        return f"'{text}'"
-    for quote in ('"', "'", '"""', "'''"):
-        if quote not in text and not text.endswith((quote[0], "\\")) and not text.startswith(quote[0]):
-            return f"{'r' if chr(92) in text else ''}{quote}{text}{quote}"
-    return repr(text)
-
-
-def block(text: str) -> str:
-    """A Python string literal for a text of several lines that reads like the text."""
-    for quote in ('"""', "'''"):
-        if (
-            quote not in text
-            and not text.endswith((quote[0], "\\"))
-            and all(c.isprintable() or c in "\n\t" for c in text)
-        ):
-            return f"{'r' if chr(92) in text else ''}{quote}{text}{quote}"
-    return repr(text)
+    """A plain Python string literal for a text, in the quotes that need the fewest escapes and read like the text."""
+    if text.isprintable():
+        quotes = [quote for quote in ('"', "'", '"""', "'''") if not text.startswith(quote[0])]
+    else:
+        quotes = ['"""', "'''"] if all(c.isprintable() or c in "\n\t" for c in text) else []
+    fitting = (quote for quote in quotes if quote not in text and not text.endswith((quote[0], "\\")))
+    quote = next(fitting, "")
+    return f"{'r' if chr(92) in text else ''}{quote}{text}{quote}" if quote else repr(text)

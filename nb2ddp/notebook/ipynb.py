@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, cast
@@ -128,21 +129,23 @@ def from_node(node: Any, name: str) -> Notebook:
 
 def _gpu(metadata: Any) -> str:
     """The GPU that Colab (`gpuType`) or Kaggle (`accelerator`) ran the notebook on; empty where none is named."""
-    for section, key in (("colab", "gpuType"), ("kaggle", "accelerator")):
-        value = metadata.get(section)
-        if isinstance(value, dict) and isinstance(value.get(key), str) and value[key] != "none":
-            return str(value[key])
-    return ""
+    return next(
+        (each for each in _said(metadata, ("colab", "gpuType"), ("kaggle", "accelerator")) if each != "none"), ""
+    )
 
 
 def _language(node: Any) -> str:
     """The notebook's language in lower case, without a version; empty where it names none."""
-    metadata = node.metadata
-    for section, key in (("language_info", "name"), ("kernelspec", "language")):
-        value = metadata.get(section, {})
+    said = _said(node.metadata, ("language_info", "name"), ("kernelspec", "language"))
+    return next(said, "").lower().rstrip("0123456789.")
+
+
+def _said(metadata: Any, *places: tuple[str, str]) -> Iterator[str]:
+    """What sections of the metadata say under a key."""
+    for section, key in places:
+        value = metadata.get(section)
         if isinstance(value, dict) and isinstance(value.get(key), str) and value[key]:
-            return str(value[key]).lower().rstrip("0123456789.")
-    return ""
+            yield value[key]
 
 
 def _bare_notebook(raw: dict[str, Any]) -> dict[str, Any]:

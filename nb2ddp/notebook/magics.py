@@ -38,6 +38,8 @@ _WRITTEN_OUT = re.compile(
 )
 #: A string of a shell command, or an escaped character outside one.
 _QUOTED = re.compile(r"""'[^']*'?|"(?:\\[\s\S]|[^"\\])*"?|\\[^\n]""")
+#: A command up to its comment, which stands behind a blank.
+_BEFORE_COMMENT = re.compile(r"""(?:'[^']*'?|"[^"]*"?|[^'"#]|(?<=[^ \t])#)*""")
 #: Cell magics whose body is Python that runs in the notebook's own namespace.
 PYTHON_CELL_MAGICS = frozenset({"capture", "time", "timeit", "prun", "memit", "debug", "snakeviz"})
 #: Magics that run the Python on their own line, and their options that take a value.
@@ -203,15 +205,8 @@ def _forms(text: list[str]) -> Iterator[tuple[int, int, int, Syntax]]:
 
 def without_comment(command: str) -> str:
     """Drop a trailing `# comment` of a magic or a shell command."""
-    quote = ""
-    for position, letter in enumerate(command):
-        if quote:
-            quote = "" if letter == quote else quote
-        elif letter in "'\"":
-            quote = letter
-        elif letter == "#" and (not position or command[position - 1] in " \t"):
-            return command[:position].rstrip()
-    return command
+    before = _BEFORE_COMMENT.match(command)
+    return command if before is None or before[0] == command else before[0].rstrip()
 
 
 def _parse(line: str, source: str) -> Syntax:
@@ -256,11 +251,8 @@ def _read_back(match: re.Match[str]) -> Syntax | None:
 
 def _first_code_line(lines: list[str], start: int) -> int | None:
     """The first line that is neither blank nor a comment. Colab lets a title stand above a cell magic."""
-    for number in range(start, len(lines)):
-        line = lines[number].strip()
-        if line and not line.startswith("#"):
-            return number
-    return None
+    code = (number for number in range(start, len(lines)) if lines[number].partition("#")[0].strip())
+    return next(code, None)
 
 
 def _automagic(lines: list[str], bound: frozenset[str]) -> Syntax | None:

@@ -8,22 +8,22 @@ names by its symbol tables.
 from __future__ import annotations
 
 import ast
-import heapq
 import inspect
 import io
 import re
 import tokenize
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from graphlib import CycleError, TopologicalSorter
 
 from nb2ddp.notebook.ipynb import Cell, CellKind, Notebook
 from nb2ddp.notebook.metadata import read_metadata
-from nb2ddp.notebook.python import names, parse_python
+from nb2ddp.notebook.python import Names, names, parse_python
 from nb2ddp.results import NotebookError
 
 _APP = re.compile(r"^[ \t]*app\s*(?::[^=\n]*)?=\s*marimo\.App\(", re.MULTILINE)
 _IMPORT = re.compile(r"^[ \t]*import marimo\b", re.MULTILINE)
-_DECORATORS = frozenset({"cell", "function", "class_definition"})
+_FORMS = frozenset({"cell", "function", "class_definition", "setup", "_unparsable_cell"})
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,13 @@ class _Part:
     """A cell with the names that decide when it runs."""
 
     cell: Cell
-    defines: frozenset[str] = frozenset()
-    reads: frozenset[str] = frozenset()
-    deletes: frozenset[str] = frozenset()
-    local: frozenset[str] = frozenset()
-    #: Those of its local names that its functions read.
-    kept: frozenset[str] = frozenset()
-    is_disabled: bool = False
+    is_disabled: bool
+    names: Names
+
+    @property
+    def local(self) -> frozenset[str]:
+        """The names that marimo keeps within the cell."""
+        return frozenset(n for n in self.names.defines if n.startswith("_") and not n.startswith("__"))
 
 
 def is_marimo(text: str) -> bool:
@@ -59,7 +59,8 @@ def parse_marimo(text: str, name: str) -> Notebook:
         NotebookError: the file is not Python, or marimo would not run it.
     """
     module = parse_python(text, "marimo notebook")
-    parts = [_part(cell, is_disabled) for cell, is_disabled in _cells(module, text.split("\n"))]
+    cells = _cells(module, text.split("\n"))
+    parts = [_Part(cell, off, names(cell.source) if cell.kind == "code" else Names()) for cell, off in cells]
     _check_local_names(parts)
     return Notebook(name, tuple(_in_order(parts)), read_metadata(text))
 
@@ -69,37 +70,37 @@ def parse_marimo(text: str, name: str) -> Notebook:
 
 def _cells(module: ast.Module, lines: Sequence[str]) -> Iterator[tuple[Cell, bool]]:
     """Each cell in the order of the file, and whether it is disabled."""
-    strings = _strings(lines)
+    strings = _strings(module)
     number = 0
     has_app = False
     for statement in module.body:
         if _makes_app(statement):
             has_app = True
-        elif (kind := _kind(statement)) and has_app:
+        elif (maker := _maker(statement)) and has_app:
             number += 1
-            cell, decorator = _cell(statement, kind, number, lines, strings)
-            yield cell, _is_disabled(decorator)
+            yield _cell(statement, maker, number, lines, strings), _is_disabled(maker)
         elif not _is_scaffold(statement):
             where = "; marimo needs `app = marimo.App()` at the top level" if not has_app else ""
-            raise _error(f"this stands outside of every cell, where marimo does not run it{where}", lines, statement)
+            said = f"this stands outside of every cell, where marimo does not run it{where}"
+            raise _error(said, statement.lineno, lines[statement.lineno - 1])
 
 
-def _kind(statement: ast.stmt) -> str:
-    """Which form a cell has: `cell`, `function`, `class_definition`, `setup` or `_unparsable_cell`; else nothing."""
+def _maker(statement: ast.stmt) -> ast.expr | None:
+    """What makes a statement a cell: `app.cell`, `app.setup`, `app._unparsable_cell(...)`; None for no cell."""
+    found: list[ast.expr] = []
     if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        names = [_of_app(decorator) for decorator in statement.decorator_list]
-        return next((name for name in names if name in _DECORATORS), "")
-    if isinstance(statement, (ast.With, ast.AsyncWith)):
-        return "setup" if _of_app(statement.items[0].context_expr) == "setup" else ""
-    unparsable = isinstance(statement, ast.Expr) and _of_app(statement.value) == "_unparsable_cell"
-    return "_unparsable_cell" if unparsable else ""
+        found = statement.decorator_list
+    elif isinstance(statement, (ast.With, ast.AsyncWith)):
+        found = [statement.items[0].context_expr]
+    elif isinstance(statement, ast.Expr):
+        found = [statement.value]
+    return next((each for each in found if _of_app(each) in _FORMS), None)
 
 
 def _of_app(node: ast.expr) -> str:
     """`cell` for `app.cell` and for `app.cell(...)`."""
-    node = node.func if isinstance(node, ast.Call) else node
-    is_app = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "app"
-    return node.attr if is_app and isinstance(node, ast.Attribute) else ""
+    owner, _, name = ast.unparse(node.func if isinstance(node, ast.Call) else node).rpartition(".")
+    return name if owner == "app" else ""
 
 
 def _makes_app(statement: ast.stmt) -> bool:
@@ -119,33 +120,22 @@ def _is_scaffold(statement: ast.stmt) -> bool:
 
 
 def _cell(
-    statement: ast.stmt, kind: str, number: int, lines: Sequence[str], strings: Sequence[tuple[int, int]]
-) -> tuple[Cell, ast.expr]:
-    """A cell, and what makes it one."""
-    if isinstance(statement, ast.Expr):  # app._unparsable_cell(r"""...""")
-        call = statement.value
-        constant = call.args[0] if isinstance(call, ast.Call) and call.args else None
-        text = constant.value if isinstance(constant, ast.Constant) and isinstance(constant.value, str) else ""
-        return _made(number, inspect.cleandoc(text), statement.lineno + 1, 4), call
-    if isinstance(statement, (ast.With, ast.AsyncWith)):
-        return _body(statement, number, lines, strings), statement.items[0].context_expr
-    assert isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
-    decorator = next(d for d in statement.decorator_list if _of_app(d) in _DECORATORS)
-    if kind == "cell":
-        return _body(statement, number, lines, strings), decorator
-    first = (decorator.end_lineno or decorator.lineno) + 1
-    source = "\n".join(lines[first - 1 : _end(statement, lines)])
-    return _made(number, source, first), decorator
-
-
-def _body(
-    statement: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.With | ast.AsyncWith,
-    number: int,
-    lines: Sequence[str],
-    strings: Sequence[tuple[int, int]],
+    statement: ast.stmt, maker: ast.expr, number: int, lines: Sequence[str], strings: Sequence[tuple[int, int]]
 ) -> Cell:
+    if isinstance(statement, ast.Expr):  # app._unparsable_cell(r"""...""")
+        constant = maker.args[0] if isinstance(maker, ast.Call) and maker.args else None
+        text = constant.value if isinstance(constant, ast.Constant) and isinstance(constant.value, str) else ""
+        return _made(number, inspect.cleandoc(text), statement.lineno + 1, 4)
+    if _of_app(maker) in ("cell", "setup"):
+        return _body(statement, number, lines, strings)
+    first = (maker.end_lineno or maker.lineno) + 1
+    return _made(number, "\n".join(lines[first - 1 : _end(statement, lines)]), first)
+
+
+def _body(statement: ast.stmt, number: int, lines: Sequence[str], strings: Sequence[tuple[int, int]]) -> Cell:
     """The cell that a function's body is, without the `return` of its names and without its indentation."""
-    code = list(statement.body)
+    body: list[ast.stmt] = getattr(statement, "body")  # noqa: B009 - a function's, a class's or a `with`'s
+    code = list(body)
     last = _end(statement, lines)
     if isinstance(code[-1], ast.Return):
         last = code.pop().lineno - 1
@@ -154,11 +144,11 @@ def _body(
     if not code or isinstance(code[-1], ast.Pass):
         last = min(last, code.pop().lineno - 1) if code else last
     first = _first_line(statement, lines)
-    indent = statement.body[0].col_offset
-    if first > statement.body[0].lineno:
-        raise _error("a cell's code must begin on a line of its own", lines, statement)
-    source = _dedented(lines, first, last, indent, strings)
-    return _made(number, source, first, indent)
+    if first > body[0].lineno:
+        at = statement.lineno
+        raise _error("a cell's code must begin on a line of its own", at, lines[at - 1])
+    source = _dedented(lines, first, last, body[0].col_offset, strings)
+    return _made(number, source, first, body[0].col_offset)
 
 
 def _made(number: int, source: str, first: int, indent: int = 0) -> Cell:
@@ -196,18 +186,10 @@ def _markdown(statement: ast.stmt) -> str | None:
     return inspect.cleandoc(text) if isinstance(text, str) else None
 
 
-def _strings(lines: Sequence[str]) -> list[tuple[int, int]]:
+def _strings(module: ast.Module) -> list[tuple[int, int]]:
     """The first and last line of each string of several lines."""
-    spans, open_at = [], [0]
-    starts, ends = getattr(tokenize, "FSTRING_START", -1), getattr(tokenize, "FSTRING_END", -1)
-    for token in tokenize.generate_tokens(io.StringIO("\n".join(lines)).readline):
-        if token.type == starts:  # Python 3.12 has tokens for the parts of an f-string
-            open_at.append(token.start[0])
-        elif token.type == ends:
-            spans.append((open_at.pop(), token.end[0]))
-        elif token.type == tokenize.STRING:
-            spans.append((token.start[0], token.end[0]))
-    return [(first, last) for first, last in spans if first < last]
+    nodes = [node for node in ast.walk(module) if isinstance(node, (ast.Constant, ast.JoinedStr))]
+    return [(node.lineno, last) for node in nodes if (last := node.end_lineno or 0) > node.lineno]
 
 
 def _dedented(lines: Sequence[str], first: int, last: int, indent: int, strings: Sequence[tuple[int, int]]) -> str:
@@ -231,30 +213,16 @@ def _is_disabled(decorator: ast.expr) -> bool:
 # -- order ------------------------------------------------------------------------------------------------------
 
 
-def _part(cell: Cell, is_disabled: bool) -> _Part:
-    """A cell with the names that it defines for others, and those of other cells that it reads and deletes."""
-    if cell.kind != "code":
-        return _Part(cell)
-    found = names(cell.source)
-    local = frozenset(filter(_is_local, found.defines))
-    return _Part(cell, found.defines - local, found.reads, found.deletes, local, local & found.late, is_disabled)
-
-
-def _is_local(name: str) -> bool:
-    """True for a name that marimo keeps within its cell."""
-    return name.startswith("_") and not name.startswith("__")
-
-
 def _check_local_names(parts: Sequence[_Part]) -> None:
     """Refuse functions that would read another cell's `_name` in a script, where marimo keeps one for each cell."""
     for part in parts:
-        for name in sorted(part.kept):
+        for name in sorted(part.local & part.names.late):
             others = [other.cell.number for other in parts if name in other.local and other is not part]
             if others:
                 message = (
                     f"cells {part.cell.number} and {others[0]} have a `{name}` of their own, which a function reads"
                 )
-                raise _cell_error(f"{message}: a script has one; rename one of them", part.cell)
+                raise _error(f"{message}: a script has one; rename one of them", *_first(part.cell))
 
 
 def _in_order(parts: list[_Part]) -> list[Cell]:
@@ -262,14 +230,14 @@ def _in_order(parts: list[_Part]) -> list[Cell]:
     code = {part.cell.number: part for part in parts if part.cell.kind == "code"}
     owners: dict[str, int] = {}
     for number, part in code.items():
-        for name in sorted(part.defines):
+        for name in sorted(part.names.defines - part.local):
             if name in owners:
                 message = f"marimo would not run this notebook: cells {owners[name]} and {number} both define `{name}`"
-                raise _cell_error(message, part.cell)
+                raise _error(message, *_first(part.cell))
             owners[name] = number
-    after = {n: {owners[name] for name in part.reads if owners.get(name, n) != n} for n, part in code.items()}
+    after = {n: {owners[name] for name in part.names.reads if owners.get(name, n) != n} for n, part in code.items()}
     for number, part in code.items():
-        after[number].update(n for n, other in code.items() if n != number and part.deletes & other.reads)
+        after[number].update(n for n, other in code.items() if n != number and part.names.deletes & other.names.reads)
     below: dict[int, list[Cell]] = {}
     above: list[Cell] = []
     for part in parts:
@@ -288,32 +256,25 @@ def _in_order(parts: list[_Part]) -> list[Cell]:
 
 def _sorted(after: dict[int, set[int]], code: dict[int, _Part]) -> Iterator[int]:
     """The numbers of the cells, the smallest first of those whose predecessors have run."""
-    waiting = {number: set(needed) for number, needed in after.items()}
-    ready = [number for number, needed in waiting.items() if not needed]
-    heapq.heapify(ready)
-    while ready:
-        number = heapq.heappop(ready)
-        del waiting[number]
+    sorter, ready = TopologicalSorter(after), list[int]()
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        circle = sorted(set(error.args[1]))
+        said = f"cells {', '.join(map(str, circle))} wait for each other's names; rename one"
+        raise _error(f"marimo would not run this notebook: {said}", *_first(code[circle[0]].cell)) from None
+    while sorter.is_active():
+        ready = sorted([*ready, *sorter.get_ready()])
+        sorter.done(number := ready.pop(0))
         yield number
-        for other, needed in waiting.items():
-            if number in needed:
-                needed.remove(number)
-                if not needed:
-                    heapq.heappush(ready, other)
-    if waiting:
-        circle = ", ".join(map(str, sorted(waiting)))
-        first = code[min(waiting)].cell
-        said = f"marimo would not run this notebook: cells {circle} wait for each other's names; rename one"
-        raise _cell_error(said, first)
 
 
-def _error(message: str, lines: Sequence[str], statement: ast.stmt) -> NotebookError:
+def _first(cell: Cell) -> tuple[int, str]:
+    """The first line of a cell, by its number in the file and as it is."""
+    return cell.lines[0], cell.source.split("\n")[0]
+
+
+def _error(message: str, line: int, text: str) -> NotebookError:
     error = NotebookError(message)
-    error.file_line, error.line_text = statement.lineno, lines[statement.lineno - 1]
-    return error
-
-
-def _cell_error(message: str, cell: Cell) -> NotebookError:
-    error = NotebookError(message)
-    error.file_line, error.line_text = cell.lines[0], cell.source.split("\n")[0]
+    error.file_line, error.line_text = line, text
     return error

@@ -28,6 +28,10 @@ class Source:
     Args:
         notebook: the cells.
 
+    Attributes:
+        code_cells: the code cells, in order.
+        cell_starts: the offsets in the source at which they begin.
+
     Raises:
         NotebookError: a cell is not Python, with its place.
     """
@@ -35,12 +39,11 @@ class Source:
     def __init__(self, notebook: Notebook) -> None:
         self.notebook = notebook
         self.forms: list[Syntax] = []
-        self._cells: list[Cell] = []
-        #: The offsets in the source at which code cells begin.
+        self.code_cells: list[Cell] = []
         self.cell_starts: list[int] = []
         masked = self._mask(notebook)
-        self._index = {cell.number: index for index, cell in enumerate(self._cells)}
-        for cell, source in zip(self._cells, masked, strict=True):
+        self._index = {cell.number: index for index, cell in enumerate(self.code_cells)}
+        for cell, source in zip(self.code_cells, masked, strict=True):
             if beyond := excess(source):
                 raise NotebookError(
                     f"the cell is too complex to be read ({beyond[1]}): cut it into smaller pieces",
@@ -78,7 +81,7 @@ class Source:
                 place = Location(cell.number, cell.source.count("\n", 0, lone.start()) + 1, 1)
                 raise NotebookError("a line that is only a backslash stands before IPython syntax: take it out", place)
             self.forms += result.forms
-            self._cells.append(cell)
+            self.code_cells.append(cell)
             self.cell_starts.append(at)
             masked.append(result.source + "\n")
             at += len(masked[-1])
@@ -94,7 +97,7 @@ class Source:
 
     def _syntax_error(self, masked: list[str]) -> NotebookError:
         """Say which cell is not Python, and where."""
-        for cell, source in zip(self._cells, masked, strict=True):
+        for cell, source in zip(self.code_cells, masked, strict=True):
             try:
                 Tree(source.rstrip())
             except cst.ParserSyntaxError as error:
@@ -104,11 +107,6 @@ class Source:
             except RecursionError:
                 return NotebookError("the cell nests too deeply to be read", Location(cell.number, 1, 1))
         return NotebookError("the cells are Python one by one, but not together")
-
-    @property
-    def code_cells(self) -> list[Cell]:
-        """The code cells, in order."""
-        return self._cells
 
     @cached_property
     def _body_starts(self) -> list[int]:
@@ -130,12 +128,11 @@ class Source:
     def cell_span(self, number: int) -> tuple[int, int]:
         """Where a code cell lies in the source, its last line break included."""
         index = self._index[number]
-        is_last = index + 1 == len(self.cell_starts)
-        return self.cell_starts[index], len(self.tree.source) if is_last else self.cell_starts[index + 1]
+        return self.cell_starts[index], [*self.cell_starts, len(self.tree.source)][index + 1]
 
     def cell_at(self, offset: int) -> Cell:
         """The cell that holds an offset."""
-        return self._cells[bisect.bisect_right(self.cell_starts, offset) - 1]
+        return self.code_cells[bisect.bisect_right(self.cell_starts, offset) - 1]
 
     def location(self, node: cst.CSTNode) -> Location:
         """Where a node stands in the notebook."""
@@ -143,31 +140,24 @@ class Source:
         index = bisect.bisect_right(self.cell_starts, offset) - 1
         line, column = self.tree.line_column(offset)
         first, _ = self.tree.line_column(self.cell_starts[index])
-        place = Location(self._cells[index].number, line - first + 1, column)
-        own, masked = (
-            self.notebook.line_text(place),
-            self.tree.source[self.tree.line_start(offset) : self.tree.line_end(offset)],
-        )
+        place = Location(self.code_cells[index].number, line - first + 1, column)
+        own, masked = self.notebook.line_text(place), self.tree.source[self.tree.line_start(offset) :].split("\n", 1)[0]
         moved = len(own) - len(masked) if own.endswith(masked.lstrip()) else 0  # `%time` left its place
         return replace(place, column=column + moved)
 
     def form(self, node: cst.CSTNode) -> Syntax | None:
         """The IPython form that a call stands for."""
-        return self._form_of.get(id(node))
+        return self._placed_forms[id(node)][1] if id(node) in self._placed_forms else None
 
     @cached_property
-    def _form_of(self) -> dict[int, Syntax]:
-        return {id(call): form for call, form in self._placed_forms}
-
-    @cached_property
-    def _placed_forms(self) -> list[tuple[cst.Call, Syntax]]:
-        """Every IPython form with the call that stands for it, in order."""
-        numbers = ((call, _number(call)) for call in self.tree.of(cst.Call))
-        return [(call, self.forms[number]) for call, number in numbers if number is not None]
+    def _placed_forms(self) -> dict[int, tuple[cst.Call, Syntax]]:
+        """Every IPython form with the call that stands for it, in order, by the call's `id`."""
+        calls = [c for c in self.tree.of(cst.Call) if isinstance(c.func, cst.Name) and c.func.value == PLACEHOLDER]
+        return {id(call): (call, self.forms[int(self.tree.text(call.args[0].value))]) for call in calls}
 
     def forms_of(self, *kinds: Kind) -> Iterator[tuple[cst.Call, Syntax]]:
         """The IPython forms of some kinds, with the calls that stand for them, in order."""
-        return ((call, form) for call, form in self._placed_forms if form.kind in kinds)
+        return ((call, form) for call, form in self._placed_forms.values() if form.kind in kinds)
 
     def alone(self, call: cst.Call) -> cst.Expr | None:
         """The statement that consists of a call and nothing else."""
@@ -176,13 +166,9 @@ class Source:
 
     def name(self, wanted: str) -> str:
         """A name for the setup block that the notebook does not use: `wanted`, or `wanted_`."""
-        while wanted in self._taken:
+        while wanted in self.tree.bound_names:
             wanted += "_"
         return wanted
-
-    @cached_property
-    def _taken(self) -> frozenset[str]:
-        return self.tree.bound_names
 
 
 def _not_python(cell: int, source: str, error: cst.ParserSyntaxError) -> NotebookError:
@@ -200,10 +186,3 @@ def _not_python(cell: int, source: str, error: cst.ParserSyntaxError) -> Noteboo
         f"the cell is not Python: {reason}; correct it, or make it a Markdown cell",
         Location(cell, line, max(column, 1)),
     )
-
-
-def _number(node: cst.CSTNode) -> int | None:
-    """The number of the IPython form a call stands for."""
-    if isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value == PLACEHOLDER:
-        return int(cst.ensure_type(node.args[0].value, cst.Integer).value)
-    return None

@@ -5,10 +5,9 @@ A query gives live calls that install nothing, so that no rule can forget to lea
 
 from __future__ import annotations
 
-import bisect
 import re
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum, Flag, auto
 from functools import cached_property
 from typing import Final
@@ -83,6 +82,7 @@ class Execution:
         self.is_install = is_install
         names = {name: source.name(name) for name in ("local_rank", "is_main_process", "run_once")}
         self._run_once = names["run_once"]
+        self._known: dict[int, Phase] = {}  # by the nodes' `id`
         self._local = re.compile(rf"{_LOCAL_RANK}|\b{names['local_rank']}\b")
         self._main = re.compile(rf"{_RANK}|\b{names['is_main_process']}\b")
 
@@ -133,28 +133,22 @@ class Execution:
 
     def phase(self, node: cst.CSTNode) -> Phase:
         """When a node runs; no phase in a function that nothing uses."""
+        if (found := self._known.get(id(node))) is None:
+            found = self._known[id(node)] = self._phase(node)
+        return found
+
+    def _phase(self, node: cst.CSTNode) -> Phase:
         if not self.tree.is_live(node):
             return Phase.DEAD
         if self.is_install(node):
             return Phase.INSTALL
         start = self.tree.start(node)
-        starts, owners = self._owners
-        owner = owners[bisect.bisect_right(starts, start) - 1]
-        return self._phase_at(start) if owner is None else self._phases.get(owner, Phase(0))
-
-    @cached_property
-    def _owners(self) -> tuple[list[int], list[Function | None]]:
-        """Offsets, in order, with the function, or the lambda that a trainer calls, in which the code from there is."""
-        functions: list[Function] = [*self.tree.of(cst.FunctionDef)]
-        functions += [each for each in self.tree.of(cst.Lambda) if each in self._phases]
-        spans = [(*self.tree.span(each), each) for each in functions]
-        borders = [(start + 1, 1, each) for start, _, each in spans] + [(end, 0, each) for _, end, each in spans]
-        offsets, owners, inside = [0], list[Function | None]([None]), list[Function]()
-        for offset, enters, function in sorted(borders, key=lambda border: border[:2]):
-            inside = [*inside, function] if enters else [each for each in inside if each is not function]
-            offsets.append(offset)
-            owners.append(inside[-1] if inside else None)
-        return offsets, owners
+        for above in self.tree.ancestors(node):
+            if type(above) is cst.FunctionDef and self.tree.start(above) < start:  # a decorator stands above it
+                return self._phases.get(above, Phase(0))
+            if type(above) is cst.Lambda and above in self._phases:
+                return self._phases[above]
+        return self._phase_at(start)
 
     def runs(self, node: cst.CSTNode, phase: Phase = Phase.TOGETHER) -> bool:
         """True for code that runs in some of these phases: as long as all processes are there."""
@@ -246,12 +240,9 @@ class Execution:
         """Which processes come into a statement, by its own test or decorator, as far as `inner`."""
         if isinstance(above, cst.If) and inner is not above.test:
             return self.asks_rank(above.test)
-        heads: list[cst.CSTNode] = []
-        if isinstance(above, (cst.With, cst.FunctionDef)) and inner is above.body:
-            if isinstance(above, cst.With):
-                heads = [item.item for item in above.items]
-            else:
-                heads = [decorator.decorator for decorator in above.decorators]
+        if not isinstance(above, (cst.With, cst.FunctionDef)) or inner is not above.body:
+            return Who.EVERY
+        heads: Sequence[cst.CSTNode] = above.items if isinstance(above, cst.With) else above.decorators
         found = next((match for head in heads if (match := _IN_TURN.search(self.tree.text(head)))), None)
         if found is None:
             return Who.EVERY

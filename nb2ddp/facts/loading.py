@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from enum import Enum
+from typing import Final
 
 import libcst as cst
 
@@ -25,21 +26,8 @@ _TAKES_MODEL = re.compile(r"transformers\.pipeline|peft(\.\w+)*\.PeftModel\w*\.f
 _IMPORTED_CLASS = re.compile(r"(\w+\.)+[A-Z]\w*")
 #: Names of what is no model, where nothing shows what it is.
 _OTHER_NAME = re.compile(r"(?i)(tokeni[sz]er|processor|config|extractor|vocab|scheduler)\w*$")
-
-_MIXTURE_OF_EXPERTS = re.compile(
-    r"moe|mixtral|gpt-?oss|\ba\d+(\.\d+)?b\b|[-_]a\d+(\.\d+)?b\b|deepseek-v[23]|llama-4|olmoe|glm.*(air|flash)"
-    r"|qwen3[._]?[56].*(35b|122b|397b)|granite-4.*-h-(tiny|small)|nemotron.*-a\d",
-    re.IGNORECASE,
-)
-_VISION = re.compile(
-    r"[-_]vl\b|[-_]vl[-_]|vision|pixtral|llava|gemma-?3n|gemma-?4|gemma-3-(4|12|27)b|ocr|qwen3[._][56]|idefics"
-    r"|smolvlm|internvl|mistral-small-3|magistral|ministral-3|muse|diffusion",
-    re.IGNORECASE,
-)
-_AUDIO = re.compile(r"whisper|csm|audio|speech|wav2vec", re.IGNORECASE)
 #: Heads that no checkpoint of a language model holds.
 _CLASSIFIER = re.compile(r"For(\w*Classification|QuestionAnswering|MultipleChoice)\b")
-_ENCODER_DECODER = re.compile(r"\bt5|flan|bart\b|pegasus|marian|seq2seq", re.IGNORECASE)
 
 
 class ModelKind(Enum):
@@ -52,6 +40,18 @@ class ModelKind(Enum):
     ENCODER_DECODER = "encoder-decoder"
     ENCODER = "encoder"
     UNKNOWN = "unknown"
+
+
+#: Names of models and their classes, whatever their case. The first that is found decides.
+_KINDS: Final = {
+    ModelKind.MIXTURE_OF_EXPERTS: r"moe|mixtral|gpt-?oss|\ba\d+(\.\d+)?b\b|[-_]a\d+(\.\d+)?b\b|deepseek-v[23]|llama-4"
+    r"|olmoe|glm.*(air|flash)|qwen3[._]?[56].*(35b|122b|397b)|granite-4.*-h-(tiny|small)|nemotron.*-a\d",
+    ModelKind.AUDIO: r"whisper|csm|audio|speech|wav2vec",
+    ModelKind.VISION: r"[-_]vl\b|[-_]vl[-_]|vision|pixtral|llava|gemma-?3n|gemma-?4|gemma-3-(4|12|27)b|ocr"
+    r"|qwen3[._][56]|idefics|smolvlm|internvl|mistral-small-3|magistral|ministral-3|muse|diffusion|ImageTextToText",
+    ModelKind.ENCODER_DECODER: r"\bt5|flan|bart\b|pegasus|marian|seq2seq",
+    ModelKind.ENCODER: r"(?-i:SentenceTransformer|Classification)",
+}
 
 
 def loads(tree: Tree) -> list[cst.Call]:
@@ -213,16 +213,8 @@ def _kind(tree: Tree, load: cst.Call) -> ModelKind:
     prepared = tree.value(load.func)
     parts = [*(part.rsplit(".", 1)[-1] for part in loader.split()), name, _auto_model(tree, load)]
     described = " ".join([*parts, tree.text(prepared) if is_partial(tree, prepared) else ""])
-    if _MIXTURE_OF_EXPERTS.search(described):
-        return ModelKind.MIXTURE_OF_EXPERTS
-    if _AUDIO.search(described):
-        return ModelKind.AUDIO
-    if _VISION.search(described) or "ImageTextToText" in described:
-        return ModelKind.VISION
-    if _ENCODER_DECODER.search(described):
-        return ModelKind.ENCODER_DECODER
-    if "SentenceTransformer" in described or "Classification" in described:
-        return ModelKind.ENCODER
-    if name or "FastLanguageModel" in loader or "ForCausalLM" in described:
-        return ModelKind.DENSE_TEXT
-    return ModelKind.UNKNOWN
+    for kind, pattern in _KINDS.items():
+        if re.search(pattern, described, re.IGNORECASE):
+            return kind
+    is_text = name or "FastLanguageModel" in loader or "ForCausalLM" in described
+    return ModelKind.DENSE_TEXT if is_text else ModelKind.UNKNOWN

@@ -86,6 +86,5 @@ def _cannot_pad(training: Training, config: cst.Call) -> bool:
 
 
 def _has_own_loss(tree: Tree) -> bool:
-    methods = [each for each in tree.of(cst.FunctionDef) if each.name.value == "compute_loss"]
-    calls = [call for call in tree.of(cst.Call) if keyword(call, "compute_loss_func") is not None]
-    return any(map(tree.is_live, [*methods, *calls]))
+    methods = [each for each in tree.live(cst.FunctionDef) if each.name.value == "compute_loss"]
+    return bool(methods or tree.given("compute_loss_func"))

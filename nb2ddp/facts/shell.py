@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
-import keyword
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
-import libcst as cst
+from IPython.utils.text import DollarFormatter
 
 from nb2ddp.notebook.magics import without_comment
 
@@ -40,8 +40,6 @@ _ENDLESS = re.compile(
 _BASH = re.compile(
     r"\{[^{}\s]*(?:,|\.\.)[^{}\s]*\}|\[\[|(?:^|[;&|]\s*)source\s|<\(|&>|<<<|\$'|\|&|\bshopt\b|\bpipefail\b"
 )
-_CONVERSION = re.compile(r"![rsa]$")
-_GROUP = re.compile(r"\{\{|\}\}|\$\$|\{(?P<braced>[^{}]*)\}|\$(?P<name>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)")
 
 
 @dataclass(frozen=True)
@@ -205,18 +203,20 @@ def trailing_comment(command: str) -> str:
 
 
 def _expression(text: str, is_bound: Callable[[str], bool]) -> str:
-    filled = list(_groups(text))
-    if not all(inside is None or _is_filled(inside, is_bound) for _, _, inside in filled):
-        return quoted(text)  # as IPython: where one name is unknown, nothing is filled in
-    pieces, at = [], 0
-    for start, end, inside in filled:
-        escaped = text[start] if inside is None else ""
-        pieces.append((text[at:start] + escaped, inside))
-        at = end
-    pieces.append((text[at:], None))
-    if all(inside is None for _, inside in pieces):
-        return quoted("".join(literal for literal, _ in pieces))
-    return _fstring(pieces)
+    try:
+        parsed = list(DollarFormatter().parse(text))
+    except ValueError:  # a brace that is the shell's own
+        return quoted(text)
+    names = [name for _, name, _, _ in parsed if name is not None]
+    if not all(_is_filled(name, is_bound) for name in names) or any(
+        "." in name and f"${name}" in text for name in names
+    ):
+        return quoted(text)  # as IPython: where one is unknown, nothing is filled in; `$name.txt` has no such attribute
+    pieces: list[tuple[str, str | None]] = []
+    for literal, name, spec, conversion in parsed:
+        form = (f"!{conversion}" if conversion else "") + (f":{spec}" if spec else "")
+        pieces.append((literal, None if name is None else name + form))
+    return _fstring(pieces) if names else quoted("".join(literal for literal, _ in pieces))
 
 
 def _fstring(pieces: list[tuple[str, str | None]]) -> str:
@@ -236,40 +236,14 @@ def _fstring(pieces: list[tuple[str, str | None]]) -> str:
     return f"{prefix}{quote}{body}{quote}"
 
 
-def _groups(text: str) -> Iterator[tuple[int, int, str | None]]:
-    """Each brace group and dollar name: its place and what stands in it; None for an escaped one."""
-    for match in _GROUP.finditer(text):
-        inside = match["braced"] if match["braced"] is not None else match["name"]
-        if match["name"] is not None and "." in match["name"]:
-            inside = ""  # `$name.txt`: an attribute that nobody has
-        if match["name"] is not None and text[match.end() :].count("'") % 2:
-            continue  # IPython leaves a dollar in single quotes to the shell
-        yield match.start(), match.end(), inside
-
-
 def _is_filled(inside: str, is_bound: Callable[[str], bool]) -> bool:
     """True for a Python expression all of whose names the notebook (or Python) binds."""
     try:
-        expression = cst.parse_expression(_CONVERSION.sub("", inside).strip())
-    except Exception:
+        expression = ast.parse(inside.strip(), mode="eval")
+    except (SyntaxError, ValueError):
         return False
-    names = _names(expression)
-    return bool(names) and all(is_bound(n) or hasattr(builtins, n) for n in names) and any(is_bound(n) for n in names)
-
-
-def _names(expression: cst.BaseExpression) -> list[str]:
-    collected: list[str] = []
-
-    class Names(cst.CSTVisitor):
-        def visit_Name(self, node: cst.Name) -> None:  # noqa: N802
-            collected.append(node.value)
-
-        def visit_Attribute(self, node: cst.Attribute) -> bool:  # noqa: N802
-            node.value.visit(self)
-            return False
-
-    expression.visit(Names())
-    return [name for name in collected if not keyword.iskeyword(name)]
+    names = [node.id for node in ast.walk(expression) if isinstance(node, ast.Name)]
+    return any(map(is_bound, names)) and all(is_bound(name) or hasattr(builtins, name) for name in names)
 
 
 def quoted(text: str) -> str:

@@ -213,13 +213,10 @@ class Tree:
     def named(self, function: cst.FunctionDef) -> list[cst.CSTNode]:
         """Where live code names a function; a method by its own name, `__init__` and the like by their class."""
         owner, name = self.scope(function), function.name.value
-        if not isinstance(owner, cst.ClassDef):
-            nodes: list[cst.CSTNode] = list(self.loads(name))
-        elif name.startswith("__"):
-            nodes = list(self.loads(owner.name.value))
-        else:
-            nodes = list(self.attributes(name))
-        return [node for node in nodes if self.is_live(node)]
+        if isinstance(owner, cst.ClassDef) and not name.startswith("__"):
+            return [node for node in self.attributes(name) if self.is_live(node)]
+        named = self.loads(owner.name.value if isinstance(owner, cst.ClassDef) else name)
+        return [node for node in named if self.is_live(node)]
 
     def uses(self, function: cst.FunctionDef) -> list[cst.CSTNode]:
         """Where a function may come to be called from: where it is named, and of a method where its class is."""

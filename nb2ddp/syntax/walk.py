@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import bisect
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import libcst as cst
 from libcst._nodes.internal import CodegenState
@@ -22,6 +21,13 @@ Span = tuple[int, int]
 _COMPREHENSIONS = (cst.ListComp, cst.SetComp, cst.GeneratorExp, cst.DictComp)
 #: What binds names to a value that it holds itself.
 _VALUES = (cst.Assign, cst.AnnAssign, cst.AugAssign, cst.NamedExpr, cst.WithItem)
+#: What binds names beside imports, and the field that holds them.
+_BINDING: Final[dict[type[cst.CSTNode], str]] = {
+    cst.Assign: "targets",
+    **dict.fromkeys((cst.AnnAssign, cst.NamedExpr, cst.AugAssign, cst.For, cst.CompFor), "target"),
+    **dict.fromkeys((cst.FunctionDef, cst.ClassDef, cst.Param, cst.MatchAs, cst.MatchStar, cst.ExceptHandler), "name"),
+    cst.WithItem: "asname",
+}
 SCOPES: Final = frozenset({cst.Module, cst.FunctionDef, cst.ClassDef, cst.Lambda, *_COMPREHENSIONS})
 
 
@@ -90,27 +96,25 @@ class Walk(CodegenState):
         return _Recorded(self, node, start_node, end_node)
 
 
+@dataclass
 class _Recorded:
     """A node between its beginning and its end; another node may say where these are."""
 
-    def __init__(
-        self, walk: Walk, node: cst.CSTNode, start_node: cst.CSTNode | None, end_node: cst.CSTNode | None
-    ) -> None:
-        self._walk = walk
-        self._node = node
-        self._start_node = start_node
-        self._end_node = end_node
+    walk: Walk
+    node: cst.CSTNode
+    start_node: cst.CSTNode | None
+    end_node: cst.CSTNode | None
 
     def __enter__(self) -> None:
-        self._start = self._walk.offset
+        self._start = self.walk.offset
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         if error is not None:  # code that nests too deeply; its end has not been reached
             return
-        spans = self._walk.spans
-        start = self._start if self._start_node is None else spans[id(self._start_node)][0]
-        end = self._walk.offset if self._end_node is None else spans[id(self._end_node)][1]
-        spans[id(self._node)] = start, end
+        spans = self.walk.spans
+        start = self._start if self.start_node is None else spans[id(self.start_node)][0]
+        end = self.walk.offset if self.end_node is None else spans[id(self.end_node)][1]
+        spans[id(self.node)] = start, end
 
 
 class Regions:
@@ -146,10 +150,6 @@ class Binding:
     value: cst.BaseExpression | None = None
 
 
-#: A name, what binds it, and the fields of the binding.
-_Bound = tuple[str, cst.CSTNode, dict[str, Any]]
-
-
 class Bindings:
     """Every binding of a source.
 
@@ -172,35 +172,40 @@ class Bindings:
         for statement in walk.by_type[cst.Global]:
             names = cst.ensure_type(statement, cst.Global).names
             self._globals[self._scope(statement)].update(item.name.value for item in names)
-        for kind, bound in self._kinds().items():
+        for kind, field in _BINDING.items():
             for node in walk.by_type.get(kind, ()):
-                for name, at, fields in bound(node):
-                    self._add(name, at, node=node, **fields)
+                bound = getattr(node, field)
+                for target in [each.target for each in bound] if kind is cst.Assign else [bound]:
+                    self._bind(target, node)
+        for alias in walk.by_type.get(cst.ImportAlias, ()):
+            self._import(cst.ensure_type(alias, cst.ImportAlias))
+        for each in walk.by_type.get(cst.ImportFrom, ()):
+            if isinstance((whole := cst.ensure_type(each, cst.ImportFrom)).names, cst.ImportStar):
+                self.star_imports.append(_module(whole))
         for names_of in self.by_scope.values():
             for bindings in names_of.values():
                 bindings.sort(key=lambda binding: binding.offset)
 
-    def _kinds(self) -> dict[type[cst.CSTNode], Callable[[Any], Iterator[_Bound]]]:
-        """What binds names, and which."""
-        target, named, caught = partial(self._target, value=None), self._named, self._caught
-        return {
-            cst.Import: self._import,
-            cst.ImportFrom: self._import_from,
-            cst.Assign: self._assign,
-            cst.AnnAssign: lambda node: self._target(node.target, node, node.value),
-            cst.NamedExpr: lambda node: self._target(node.target, node, node.value),
-            **dict.fromkeys((cst.AugAssign, cst.For, cst.CompFor), lambda node: target(node.target, node)),
-            cst.WithItem: lambda node: caught(node.asname, node),
-            cst.ExceptHandler: lambda node: caught(node.name, node),
-            **dict.fromkeys((cst.FunctionDef, cst.ClassDef, cst.Param), named),
-            **dict.fromkeys((cst.MatchAs, cst.MatchStar), lambda node: target(node.name, node)),
-        }
+    def _bind(self, target: cst.CSTNode | None, node: cst.CSTNode) -> None:
+        is_plain = isinstance(target, cst.Name) and isinstance(node, (cst.Assign, cst.AnnAssign, cst.NamedExpr))
+        value = getattr(node, "value", None) if is_plain else None
+        for name in _names(target):
+            if not isinstance(node, cst.AugAssign):
+                self.stores.add(name)
+            self._add(name.value, Binding(self._in_effect(node), node, value=value))
 
-    def _add(self, name: str, at: cst.CSTNode, **fields: Any) -> None:
-        scope = self._scope(fields["node"])
-        if name in self._globals[scope]:
-            scope = self._module
-        self.by_scope[scope][name].append(Binding(self._in_effect(at), **fields))
+    def _import(self, alias: cst.ImportAlias) -> None:
+        node, full = self._walk.parents[id(alias)], dotted(alias.name)
+        if isinstance(node, cst.ImportFrom):
+            full = f"{_module(node)}.{full}"
+        elif alias.asname is None:
+            full = full.split(".")[0]  # `import a.b` binds a
+        name = full.rsplit(".", 1)[-1] if alias.asname is None else dotted(alias.asname.name)
+        self._add(name, Binding(self._in_effect(alias), node, imported=full))
+
+    def _add(self, name: str, binding: Binding) -> None:
+        scope = self._scope(binding.node)
+        self.by_scope[self._module if name in self._globals[scope] else scope][name].append(binding)
 
     def _scope(self, node: cst.CSTNode) -> cst.CSTNode:
         parents = self._walk.parents
@@ -216,48 +221,21 @@ class Bindings:
         start, end = self._walk.spans[id(node)]
         return end - 1 if isinstance(node, _VALUES) else start
 
-    def _import(self, node: cst.Import) -> Iterator[_Bound]:
-        for alias in node.names:
-            full = dotted(alias.name)
-            first = full.split(".")[0]
-            if alias.asname is not None:
-                yield dotted(alias.asname.name), alias, {"imported": full}
-            else:
-                yield first, alias, {"imported": first}
 
-    def _import_from(self, node: cst.ImportFrom) -> Iterator[_Bound]:
-        module = "." * len(node.relative) + (dotted(node.module) if node.module else "")
-        if isinstance(node.names, cst.ImportStar):
-            self.star_imports.append(module)
-            return
-        for alias in node.names:
-            name = dotted(alias.asname.name) if alias.asname else dotted(alias.name)
-            yield name, alias, {"imported": f"{module}.{dotted(alias.name)}"}
+def _names(target: cst.CSTNode | None) -> Iterator[cst.Name]:
+    """The plain names in what is bound: `a` and `b` in `(a, *b)`."""
+    if isinstance(target, cst.Name):
+        yield target
+    elif isinstance(target, cst.AsName):
+        yield from _names(target.name)
+    elif isinstance(target, (cst.Tuple, cst.List)):
+        for element in target.elements:
+            yield from _names(element.value)
 
-    def _assign(self, node: cst.Assign) -> Iterator[_Bound]:
-        for target in node.targets:
-            value = node.value if isinstance(target.target, cst.Name) else None
-            yield from self._target(target.target, node, value)
 
-    def _caught(self, asname: cst.AsName | None, node: cst.CSTNode) -> Iterator[_Bound]:
-        if asname is not None:
-            yield from self._target(asname.name, node, None)
-
-    def _named(self, node: cst.FunctionDef | cst.ClassDef | cst.Param) -> Iterator[_Bound]:
-        yield node.name.value, node, {}
-
-    def _target(
-        self, target: cst.CSTNode | None, node: cst.CSTNode, value: cst.BaseExpression | None
-    ) -> Iterator[_Bound]:
-        if isinstance(target, cst.Name):
-            if not isinstance(node, cst.AugAssign):
-                self.stores.add(target)
-            yield target.value, node, {"value": value}
-        elif isinstance(target, (cst.Tuple, cst.List)):
-            for element in target.elements:
-                yield from self._target(element.value, node, None)
-        elif isinstance(target, cst.StarredElement):
-            yield from self._target(target.value, node, None)
+def _module(node: cst.ImportFrom) -> str:
+    """The module that names are imported from, with the dots before it."""
+    return "." * len(node.relative) + (dotted(node.module) if node.module else "")
 
 
 def dotted(node: cst.CSTNode) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import cast
 
 import libcst as cst
 
@@ -40,9 +41,7 @@ def questions(tree: Tree, call: cst.Call) -> list[cst.Call]:
 
 def called_on(tree: Tree, value: cst.CSTNode) -> cst.Call | None:
     """The call of a method of a value, or of something in it: `value.chat.create(...)`."""
-    top = value
-    while isinstance(above := tree.parents[top], cst.Attribute) and above.value is top:
-        top = above
+    top = tree.extended(value, cst.Attribute)
     return None if top is value else tree.call_of(top)
 
 
@@ -64,15 +63,8 @@ def answer(tree: Tree, call: cst.Call) -> cst.BaseExpression | None:
 
     They cannot take an open connection, nor what is still awaited.
     """
-    top: cst.BaseExpression = call
-    while True:
-        above = tree.parents[top]
-        if isinstance(above, (cst.Attribute, cst.Subscript)) and above.value is top:
-            top = above
-        elif isinstance(above, cst.Call) and above.func is top:
-            top = above
-        else:
-            break
+    top = cast(cst.BaseExpression, tree.extended(call, cst.Attribute, cst.Subscript, cst.Call))
+    above = tree.parents[top]
     streams = keyword(call, "stream") is not None or (
         top is call and _CONNECTIONS.fullmatch(tree.qualified(call.func)) is not None
     )

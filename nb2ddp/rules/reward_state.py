@@ -115,7 +115,8 @@ def _counters(program: Program) -> Iterator[cst.AugAssign]:
         owner = _kept(tree, step.target) if inside and counts else None
         if owner is None:
             continue
-        same = [use for use in tree.loads(owner) if tree.text(_whole(tree, use)) == tree.text(step.target)]
+        wholes = [(use, tree.extended(use, cst.Attribute, cst.Subscript)) for use in tree.loads(owner)]
+        same = [use for use, whole in wholes if tree.text(whole) == tree.text(step.target)]
         reads = [use for use in same if tree.function(use) in functions and step not in tree.ancestors(use)]
         if not all(_only_tells(tree, use) for use in reads):
             yield step

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
+from itertools import accumulate
 
 import libcst as cst
 
@@ -39,9 +40,9 @@ class Source:
     def __init__(self, notebook: Notebook) -> None:
         self.notebook = notebook
         self.forms: list[Syntax] = []
-        self.code_cells: list[Cell] = []
-        self.cell_starts: list[int] = []
-        masked = self._mask(notebook)
+        self.code_cells = [cell for cell in notebook.cells if cell.kind == "code"]
+        masked = self._mask()
+        self.cell_starts = [0, *accumulate(map(len, masked))][:-1]
         self._index = {cell.number: index for index, cell in enumerate(self.code_cells)}
         for cell, source in zip(self.code_cells, masked, strict=True):
             if beyond := excess(source):
@@ -56,20 +57,12 @@ class Source:
         if self._run_on(masked):
             raise self._syntax_error(masked)
 
-    def _mask(self, notebook: Notebook) -> list[str]:
+    def _mask(self) -> list[str]:
         """The code cells with calls in the place of IPython's forms."""
         masked = []
-        bound = frozenset(
-            name
-            for cell in notebook.cells
-            if cell.kind == "code"
-            for names in _BOUND.findall(cell.source)
-            for name in names
-        )
-        at = 0
-        for cell in notebook.cells:
-            if cell.kind != "code":
-                continue
+        found = (names for cell in self.code_cells for names in _BOUND.findall(cell.source))
+        bound = frozenset(name for names in found for name in names)
+        for cell in self.code_cells:
             try:
                 result = mask(cell.source, len(self.forms), bound)
             except SyntaxError as error:  # Python's own tokenizer, which IPython uses, can make nothing of it
@@ -81,10 +74,7 @@ class Source:
                 place = Location(cell.number, cell.source.count("\n", 0, lone.start()) + 1, 1)
                 raise NotebookError("a line that is only a backslash stands before IPython syntax: take it out", place)
             self.forms += result.forms
-            self.code_cells.append(cell)
-            self.cell_starts.append(at)
             masked.append(result.source + "\n")
-            at += len(masked[-1])
         return masked
 
     def _run_on(self, masked: list[str]) -> bool:
@@ -141,7 +131,8 @@ class Source:
         line, column = self.tree.line_column(offset)
         first, _ = self.tree.line_column(self.cell_starts[index])
         place = Location(self.code_cells[index].number, line - first + 1, column)
-        own, masked = self.notebook.line_text(place), self.tree.source[self.tree.line_start(offset) :].split("\n", 1)[0]
+        own = self.notebook.line_text(place)
+        masked = self.tree.source[self.tree.line_start(offset) : self.tree.line_end(offset)]
         moved = len(own) - len(masked) if own.endswith(masked.lstrip()) else 0  # `%time` left its place
         return replace(place, column=column + moved)
 

@@ -178,6 +178,14 @@ class Tree:
         """The innermost node of one class that a node stands in."""
         return next((a for a in self.ancestors(node) if isinstance(a, kind)), None)
 
+    def extended(self, node: cst.CSTNode, *kinds: type[cst.BaseExpression]) -> cst.CSTNode:
+        """The longest chain of attributes, items or calls that begins with a node: `a.b[0]` for `a`."""
+        while isinstance(above := self.parents[node], kinds):
+            if node is not getattr(above, "func" if isinstance(above, cst.Call) else "value"):
+                break
+            node = above
+        return node
+
     def inside_statement(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         """What a node stands in, up to its own statement, which is not given."""
         for above in self.ancestors(node):

@@ -132,13 +132,10 @@ def _is_player(value: cst.BaseExpression, made: str) -> bool:
 def _made_by(execution: Execution, value: cst.BaseExpression) -> str:
     """The full name of the call that made a value, through a name: of `figure, axes = plt.subplots()` too."""
     tree = execution.tree
-    made: cst.CSTNode = tree.value(value)
-    if isinstance(value, cst.Name) and (binding := tree.binding(value)) is not None:
-        node = binding.node
-        first = node.targets[0].target if isinstance(node, cst.Assign) else None
-        names = tree.text(first).strip("( ").split(",") if isinstance(first, cst.Tuple) else []
-        if isinstance(node, cst.Assign) and names[:1] == [value.value]:
-            made = node.value
+    made, bound = tree.value(value), tree.definition(value)
+    if isinstance(bound, cst.Assign) and isinstance(several := bound.targets[0].target, cst.Tuple):
+        first = tree.text(several.elements[0].value) if several.elements else ""
+        made = bound.value if first == tree.text(value) else made
     while isinstance(made, cst.Call) and isinstance(made.func, cst.Attribute) and made.func.attr.value in _KEEPING:
         made = made.func.value
     return tree.qualified(made.func) if isinstance(made, cst.Call) else ""
@@ -174,7 +171,8 @@ def _sound(execution: Execution, player: cst.BaseExpression, file: str) -> tuple
     for written in execution.calls("soundfile.write"):
         if len(written.args) > 1 and tree.text(written.args[1].value) == tree.text(samples.value):
             return [], f"{tree.text(written.func)}({file}, {tree.text(samples.value)}, {tree.text(rate.value)})"
-    numpy = next((name for name in ("np", "numpy") if _is_numpy(execution, name, player)), "")
+    bound = ((name, tree.bound(name, player)) for name in ("np", "numpy"))
+    numpy = next((name for name, found in bound if found is not None and found.imported == "numpy"), "")
     waveform, opened = execution.source.name("waveform"), execution.source.name("file")
     return (
         ["import wave\n", "" if numpy else "import numpy as np"],
@@ -185,19 +183,14 @@ def _sound(execution: Execution, player: cst.BaseExpression, file: str) -> tuple
     )
 
 
-def _is_numpy(execution: Execution, name: str, place: cst.CSTNode) -> bool:
-    binding = execution.tree.bound(name, place)
-    return binding is not None and binding.imported == "numpy"
-
-
 def _is_written(execution: Execution, place: cst.CSTNode, text: str) -> bool:
     """True where the same cell writes the same to a file of its own, which nothing writes over later."""
     tree = execution.tree
     cell = execution.source.cell_at(tree.start(place)).number
     writing = [call for call in execution.calls(does=Does.WRITE) if call.args]
-    files = [tree.text(call.args[0].value) for call in writing]
+    last = {tree.text(call.args[0].value): call for call in writing}  # by the file that each writes
     return any(
-        text in [tree.text(each.value) for each in call.args] and file not in files[at:]
-        for at, (call, file) in enumerate(zip(writing, files, strict=True), start=1)
+        text in [tree.text(each.value) for each in call.args]
+        for call in last.values()
         if execution.source.cell_at(tree.start(call)).number == cell
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from operator import attrgetter
 
 from nb2ddp.notebook.ipynb import Notebook
 
@@ -34,15 +35,12 @@ def gpu(notebook: Notebook) -> Gpu:
     texts = [notebook.name]
     for cell in notebook.cells:
         texts += _MADE_FOR.findall(cell.source) if cell.kind == "markdown" else []
+    memory = attrgetter("gigabytes")
     said = [list(_GPU.finditer(notebook.gpu))[:1], *(list(_SAID_GPU.finditer(text)) for text in texts)]
-    named = [min(map(_gpu, matches), key=_memory) for matches in said if matches]
-    return max(named, key=_memory, default=Gpu("T4", _GPUS["T4"], named=False))
+    named = [min(map(_gpu, matches), key=memory) for matches in said if matches]
+    return max(named, key=memory, default=Gpu("T4", _GPUS["T4"], named=False))
 
 
 def _gpu(match: re.Match[str]) -> Gpu:
     name = match["gpu"]
     return Gpu(name, int(match.groupdict().get("gigabytes") or _GPUS[name]))
-
-
-def _memory(gpu: Gpu) -> int:
-    return gpu.gigabytes

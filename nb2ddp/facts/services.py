@@ -47,15 +47,9 @@ def called_on(tree: Tree, value: cst.CSTNode) -> cst.Call | None:
 
 def _uses(tree: Tree, binding: cst.Assign | cst.AnnAssign | cst.WithItem) -> list[cst.CSTNode]:
     """Where what a statement binds is used, by a name or as an attribute: `Settings.llm`."""
-    target: cst.CSTNode | None
-    if isinstance(binding, cst.WithItem):
-        target = binding.asname.name if binding.asname else None
-    else:
-        target = binding.targets[0].target if isinstance(binding, cst.Assign) else binding.target
-    if isinstance(target, cst.Attribute):
-        same = [each for each in tree.attributes(target.attr.value) if tree.text(each) == tree.text(target)]
-        return [each for each in same if each is not target]
-    return [*tree.bound_uses(target, binding)]
+    kept = [target for target in tree.targets(binding) if isinstance(target, cst.Attribute)]
+    same = [each for target in kept for each in tree.attributes(target.attr.value) if each is not target]
+    return [*tree.bound_uses(binding), *(each for each in same if tree.text(each) in map(tree.text, kept))]
 
 
 def answer(tree: Tree, call: cst.Call) -> cst.BaseExpression | None:

@@ -53,18 +53,16 @@ class Command:
     @property
     def run(self) -> str:
         """The statement that runs it, as the notebook does: a failing command does not stop the script."""
-        function = "Popen" if self.background else "run"
-        executable = ', executable="/bin/bash"' if self.bash else ""
-        return f"subprocess.{function}({self.expression}, shell=True{executable})"
+        return f"subprocess.{'Popen' if self.background else 'run'}({self._arguments})"
 
     @property
     def lines(self) -> str:
         """The expression for the lines it prints."""
-        executable = ', executable="/bin/bash"' if self.bash else ""
-        return (
-            f"subprocess.run({self.expression}, shell=True{executable}, capture_output=True, text=True)"
-            ".stdout.splitlines()"
-        )
+        return f"subprocess.run({self._arguments}, capture_output=True, text=True).stdout.splitlines()"
+
+    @property
+    def _arguments(self) -> str:
+        return f"{self.expression}, shell=True" + (', executable="/bin/bash"' if self.bash else "")
 
 
 def parts(command: str) -> list[str]:
@@ -74,12 +72,9 @@ def parts(command: str) -> list[str]:
 
 def is_install(command: str) -> bool:
     """True for a command that installs packages and does nothing else."""
-    pieces = parts(command.strip("() "))
-    installs = [bool(_INSTALL.match(piece.strip("() "))) for piece in pieces]
-    return any(installs) and all(
-        found or piece.strip("() ").startswith(("command -v", "cd ", "which "))
-        for found, piece in zip(installs, pieces, strict=True)
-    )
+    pieces = [piece.strip("() ") for piece in parts(command.strip("() "))]
+    others = [piece for piece in pieces if not _INSTALL.match(piece)]
+    return len(others) < len(pieces) and all(piece.startswith(("command -v", "cd ", "which ")) for piece in others)
 
 
 #: What a shell script does around its installs: it finds out, says, and decides.

@@ -10,23 +10,10 @@ from functools import cached_property
 from typing import Any, Literal, cast
 
 import nbformat
-from nbformat.validator import NotebookValidationError, ValidationError
 
 from nb2ddp.results import Location, NotebookError
 
 CellKind = Literal["code", "markdown", "raw"]
-#: What nbformat raises for what is no notebook; its upgrades from older versions assume much.
-_UPGRADE_ERRORS = (
-    NotebookValidationError,
-    ValidationError,
-    AssertionError,
-    AttributeError,
-    IndexError,
-    KeyError,
-    RecursionError,
-    TypeError,
-    ValueError,
-)
 _LINE_END = re.compile(r"\r\n?")
 
 
@@ -106,7 +93,7 @@ def parse_notebook(text: str, name: str) -> Notebook:
     try:
         node = nbformat.reads(json.dumps(_bare_notebook(raw)), as_version=4)
         nbformat.validate(node, relax_add_props=True)
-    except _UPGRADE_ERRORS as error:
+    except Exception as error:  # whatever its upgrades from older versions raise, which assume much
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise NotebookError(f"not a valid notebook: {reason}") from None
     return from_node(node, name)

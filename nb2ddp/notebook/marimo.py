@@ -18,8 +18,7 @@ from graphlib import CycleError, TopologicalSorter
 
 from nb2ddp.notebook.ipynb import Cell, CellKind, Notebook
 from nb2ddp.notebook.metadata import read_metadata
-from nb2ddp.notebook.python import Names, names, parse_python
-from nb2ddp.results import NotebookError
+from nb2ddp.notebook.python import Names, names, parse_python, refusal
 
 _APP = re.compile(r"^[ \t]*app\s*(?::[^=\n]*)?=\s*marimo\.App\(", re.MULTILINE)
 _IMPORT = re.compile(r"^[ \t]*import marimo\b", re.MULTILINE)
@@ -82,7 +81,7 @@ def _cells(module: ast.Module, lines: Sequence[str]) -> Iterator[tuple[Cell, boo
         elif not _is_scaffold(statement):
             where = "; marimo needs `app = marimo.App()` at the top level" if not has_app else ""
             said = f"this stands outside of every cell, where marimo does not run it{where}"
-            raise _error(said, statement.lineno, lines[statement.lineno - 1])
+            raise refusal(said, statement.lineno, lines[statement.lineno - 1])
 
 
 def _maker(statement: ast.stmt) -> ast.expr | None:
@@ -146,7 +145,7 @@ def _body(statement: ast.stmt, number: int, lines: Sequence[str], strings: Seque
     first = _first_line(statement, lines)
     if first > body[0].lineno:
         at = statement.lineno
-        raise _error("a cell's code must begin on a line of its own", at, lines[at - 1])
+        raise refusal("a cell's code must begin on a line of its own", at, lines[at - 1])
     source = _dedented(lines, first, last, body[0].col_offset, strings)
     return _made(number, source, first, body[0].col_offset)
 
@@ -222,7 +221,7 @@ def _check_local_names(parts: Sequence[_Part]) -> None:
                 message = (
                     f"cells {part.cell.number} and {others[0]} have a `{name}` of their own, which a function reads"
                 )
-                raise _error(f"{message}: a script has one; rename one of them", *_first(part.cell))
+                raise refusal(f"{message}: a script has one; rename one of them", *_first(part.cell))
 
 
 def _in_order(parts: list[_Part]) -> list[Cell]:
@@ -233,7 +232,7 @@ def _in_order(parts: list[_Part]) -> list[Cell]:
         for name in sorted(part.names.defines - part.local):
             if name in owners:
                 message = f"marimo would not run this notebook: cells {owners[name]} and {number} both define `{name}`"
-                raise _error(message, *_first(part.cell))
+                raise refusal(message, *_first(part.cell))
             owners[name] = number
     after = {n: {owners[name] for name in part.names.reads if owners.get(name, n) != n} for n, part in code.items()}
     for number, part in code.items():
@@ -262,7 +261,7 @@ def _sorted(after: dict[int, set[int]], code: dict[int, _Part]) -> Iterator[int]
     except CycleError as error:
         circle = sorted(set(error.args[1]))
         said = f"cells {', '.join(map(str, circle))} wait for each other's names; rename one"
-        raise _error(f"marimo would not run this notebook: {said}", *_first(code[circle[0]].cell)) from None
+        raise refusal(f"marimo would not run this notebook: {said}", *_first(code[circle[0]].cell)) from None
     while sorter.is_active():
         ready = sorted([*ready, *sorter.get_ready()])
         sorter.done(number := ready.pop(0))
@@ -272,9 +271,3 @@ def _sorted(after: dict[int, set[int]], code: dict[int, _Part]) -> Iterator[int]
 def _first(cell: Cell) -> tuple[int, str]:
     """The first line of a cell, by its number in the file and as it is."""
     return cell.lines[0], cell.source.split("\n")[0]
-
-
-def _error(message: str, line: int, text: str) -> NotebookError:
-    error = NotebookError(message)
-    error.file_line, error.line_text = line, text
-    return error

@@ -25,12 +25,17 @@ def parse_python(text: str, what: str) -> ast.Module:
             warnings.simplefilter("ignore")  # "\d" in a string, which is the author's
             return ast.parse(text)
     except SyntaxError as fault:
-        error = NotebookError(f"not a {what}: not Python ({fault.msg})")
-        error.file_line = fault.lineno or 1
-        error.line_text = [*text.split("\n"), ""][error.file_line - 1]
+        line = fault.lineno or 1
+        raise refusal(f"not a {what}: not Python ({fault.msg})", line, [*text.split("\n"), ""][line - 1]) from None
     except (ValueError, RecursionError) as fault:
-        error = NotebookError(f"not a {what}: not Python ({fault})")
-    raise error
+        raise NotebookError(f"not a {what}: not Python ({fault})") from None
+
+
+def refusal(message: str, line: int, text: str) -> NotebookError:
+    """What is wrong with a line of the file, which says some text."""
+    error = NotebookError(message)
+    error.file_line, error.line_text = line, text
+    return error
 
 
 @dataclass(frozen=True)

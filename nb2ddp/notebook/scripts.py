@@ -74,10 +74,6 @@ def _trimmed(lines: _Lines) -> _Lines:
     return lines[text[0] : text[-1] + 1] if text else []
 
 
-def _numbered(text: str) -> _Lines:
-    return list(enumerate(text.split("\n"), start=1))
-
-
 def _without_header(lines: _Lines) -> _Lines:
     """Lines without the interpreter, the encoding and the inline metadata at the top."""
     text = "\n".join(line for _, line in lines)
@@ -135,7 +131,7 @@ def _found(source: list[str], file: list[str], at: int) -> tuple[_Lines, int]:
 
 def _jupyter(text: str) -> Iterator[tuple[CellKind, _Lines]]:
     """The cells of nbconvert's script: code below a prompt, Markdown as comments above the next one."""
-    lines = _without_header(_numbered(text))
+    lines = _without_header(_lines_between(text, 0, len(text)))
     prompts = [n for n, (_, line) in enumerate(lines) if _PROMPT.fullmatch(line)]
     if head := _trimmed(lines[: prompts[0]]):
         comments = all(line.startswith("#") or not line for _, line in head)

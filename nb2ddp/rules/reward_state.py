@@ -134,13 +134,6 @@ def _kept(tree: Tree, target: cst.BaseExpression) -> str | None:
     return None if is_own and tree.scope(base) is not tree.module else base.value
 
 
-def _whole(tree: Tree, name: cst.CSTNode) -> cst.CSTNode:
-    """The attribute or item that a name begins."""
-    while isinstance(parent := tree.parents[name], (cst.Attribute, cst.Subscript)) and parent.value is name:
-        name = parent
-    return name
-
-
 def _only_tells(tree: Tree, node: cst.CSTNode) -> bool:
     """True where a value decides or makes up nothing but what is printed."""
     for above in tree.ancestors(node):
@@ -158,9 +151,9 @@ def _is_only_told(tree: Tree, node: cst.BaseExpression, depth: int = 8) -> bool:
     if _only_tells(tree, node):
         return True
     assign = tree.around(node, cst.Assign)
-    if assign is None or not depth or not isinstance(target := assign.targets[0].target, cst.Name):
+    if assign is None or not depth or not isinstance(assign.targets[0].target, cst.Name):
         return False
-    return all(_is_only_told(tree, use, depth - 1) for use in tree.bound_uses(target, assign))
+    return all(_is_only_told(tree, use, depth - 1) for use in tree.bound_uses(assign))
 
 
 def _sets(tree: Tree, small: cst.BaseSmallStatement) -> bool:

@@ -86,7 +86,7 @@ def _alone(program: Program, call: cst.Call) -> dict[cst.CSTNode, tuple[Edit, ..
     target = assign.targets[0].target if isinstance(assign, cst.Assign) and len(assign.targets) == 1 else None
     if not isinstance(target, cst.Name) or not tree.is_certain(assign):
         return {}
-    taken = tree.bound_uses(target, assign)
+    taken = tree.bound_uses(assign)
     others = [use for use in taken if program.execution.runs(use) and not placement.is_done_once(use)]
     lines = [tree.parents[called] for use in others if (called := called_on(tree, use)) is not None]
     if len(lines) < len(others) or not all(isinstance(line, cst.Expr) for line in lines):
@@ -99,7 +99,7 @@ def _is_only_written(program: Program, call: cst.Call) -> bool:
     """True for an answer that only one process looks at, to write it into a file from which all read."""
     tree = program.tree
     assign = tree.around(call, cst.Assign)
-    taken = tree.bound_uses(assign.targets[0].target, assign) if assign is not None else []
+    taken = tree.bound_uses(assign) if assign is not None else []
     return bool(taken) and all(program.placement.runs_alone_as_placed(use) for use in taken)
 
 

@@ -287,10 +287,9 @@ class Tree:
         found = self.binding(node)
         return None if found is None else found.node
 
-    def bound_uses(self, target: cst.CSTNode | None, node: cst.CSTNode) -> list[cst.Name]:
-        """The uses of a name that stand for what a statement binds it to; none where the target is no name."""
-        uses = self.loads(target.value) if isinstance(target, cst.Name) else []
-        return [use for use in uses if self.definition(use) is node]
+    def bound_uses(self, node: cst.CSTNode) -> list[cst.Name]:
+        """The uses of names that stand for what a statement, or a part of a `with`, binds them to."""
+        return [use for name in self.binds(node) for use in self.loads(name) if self.definition(use) is node]
 
     def bound(self, name: str, place: cst.CSTNode) -> Binding | None:
         """What a name would stand for at a node; see `binding`."""

@@ -27,11 +27,8 @@ def find(program: Program) -> Iterator[Finding]:
     for statement in tree.of(cst.Import):
         uses = tree.readers("os", statement) if tree.text(statement) == "import os" else []
         if uses and all(moved.intersection(tree.ancestors(use)) for use in uses):
-            yield Finding(
-                statement,
-                "os is imported for what the setup block sets; the script leaves it out",
-                (Remove(statement),),
-            )
+            said = "os is imported for what the setup block sets; the script leaves it out"
+            yield Finding(statement, said, (Remove(statement),))
 
 
 def _comments(tree: Tree, setting: Setting) -> Iterator[Cut]:

@@ -19,8 +19,10 @@ _PROGRAM = re.compile(
     re.IGNORECASE,
 )
 _FUNCTION = re.compile(
-    r"((run|start|launch|do)_)?(train|training|fine_?tune|fine_?tuning)(_(model|loop|lora|llm))?|sft"
+    r"(\w+\.)+(((run|start|launch|do)_)?(train|training|fine_?tune|fine_?tuning)(_(model|loop|lora|llm))?|sft)"
 )
+_NEVER_CALLED = "this training stands in a function that the notebook never calls, so there is no script: call it"
+_NEVER_TRAINED = "the notebook never calls train() of this trainer, so there is no script: call it"
 _IN_A_PROGRAM = (
     "trains in a program of its own, on one GPU whatever a script does, so there is no script: start that program with"
     " accelerate launch, or bring its trainer into the notebook"
@@ -37,21 +39,16 @@ _NOTHING = (
 
 def find(program: Program) -> Iterator[Finding]:
     training, module = program.training, program.tree.module
-    if training.events or not module.body or program.training.backward_calls:  # nothing to point at; DDP003
+    if training.events or not module.body or training.backward_calls:  # nothing to point at; DDP003
         return
     if training.calls:
-        yield Finding(
-            training.calls[0],
-            "this training stands in a function that the notebook never calls, so there is no script: call it",
-        )
+        yield Finding(training.calls[0], _NEVER_CALLED)
     elif training.trainers:
-        yield Finding(
-            training.trainers[0], "the notebook never calls train() of this trainer, so there is no script: call it"
-        )
+        yield Finding(training.trainers[0], _NEVER_TRAINED)
     elif (started := next(_programs(program), None)) is not None:
         yield Finding(started, _IN_A_PROGRAM)
-    elif (called := next(_functions(program), None)) is not None:
-        yield Finding(called, f"{program.tree.text(called.func)}() {_IN_A_FUNCTION}")
+    elif called := program.execution.calls(_FUNCTION)[:1]:
+        yield Finding(called[0], f"{program.tree.text(called[0].func)}() {_IN_A_FUNCTION}")
     else:
         yield Finding(next(iter(program.loads), module.body[0]), _NOTHING)
 
@@ -68,16 +65,6 @@ def _programs(program: Program) -> Iterator[cst.Call]:
             python = "python " if "sys.executable" in tree.text(command) else ""
             text = python + " ".join(tree.texts(command))
         if _PROGRAM.search(text):
-            yield call
-
-
-def _functions(program: Program) -> Iterator[cst.Call]:
-    """Calls of imported functions that are named for training."""
-    tree = program.tree
-    for call in program.execution.calls():
-        name = tree.qualified(call.func)
-        owner, _, last = name.rpartition(".")
-        if owner and not name.startswith(".") and _FUNCTION.fullmatch(last):
             yield call
 
 

@@ -30,6 +30,7 @@ _JOB = (
     "starts a distributed job of its own inside each of the job's processes, so there is no script: convert the"
     " notebook that holds its training"
 )
+_SHARDS = "shards the model, which excludes DDP, so there is no script: leave it out if the model fits one GPU"
 _APART = (
     "trains in a thread or process apart, out of the job's hands, so there is no script: call the function directly"
 )
@@ -50,11 +51,7 @@ def find(program: Program) -> Iterator[Finding]:
         for strategy in _OTHER_STRATEGIES:
             passed = keyword(call, strategy)
             if passed is not None and tree.literal(passed.value) not in (None, "", False):
-                yield Finding(
-                    passed,
-                    f"{strategy} shards the model, which excludes DDP, so there is no script: leave it out if the"
-                    " model fits one GPU",
-                )
+                yield Finding(passed, f"{strategy} {_SHARDS}")
 
 
 def _starter(tree: Tree, value: cst.CSTNode) -> cst.Call | None:

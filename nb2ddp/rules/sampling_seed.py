@@ -24,11 +24,8 @@ def find(program: Program) -> Iterator[Finding]:
         if seed is not None and tree.literal(seed.value) is not None and "RANK" not in tree.text(seed.value):
             plain = isinstance(seed.value, (cst.Integer, cst.Name))
             text = tree.text(seed.value) if plain else f"({tree.text(seed.value)})"
-            yield Finding(
-                call,
-                "one seed would give every process the same completions of a prompt; the script gives each its own",
-                edits=(Replace(seed.value, f"{text} + {OWN}"),),
-            )
+            said = "one seed would give every process the same completions of a prompt; the script gives each its own"
+            yield Finding(call, said, (Replace(seed.value, f"{text} + {OWN}"),))
 
 
 RULE = Rule(

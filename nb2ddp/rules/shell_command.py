@@ -35,13 +35,11 @@ def _found(program: Program, call: cst.Call, command: str) -> Iterator[Finding]:
     elif not text or text.startswith("#"):
         yield Finding(call, message, edits=(Remove(statement),))
     elif never_ends(text):
-        yield Finding(
-            call, f"{shown} runs until a person stops it; the script leaves it out", edits=(Remove(statement, False),)
-        )
+        said = "runs until a person stops it; the script leaves it out"
+        yield Finding(call, f"{shown} {said}", (Remove(statement, keep_comment=False),))
     elif only_shows(text) and program.training.last is not None and not program.execution.runs(call, Phase.AFTER):
-        yield Finding(
-            call, f"{shown} only shows something; the script leaves it out", edits=(Remove(statement, False),)
-        )
+        said = "only shows something; the script leaves it out"
+        yield Finding(call, f"{shown} {said}", (Remove(statement, keep_comment=False),))
     else:
         comment = trailing_comment(command)
         run = Replace(statement, f"{parse(text, program.tree.bound_at(call)).run}  {comment}".rstrip())

@@ -27,9 +27,7 @@ def find(program: Program) -> Iterator[Finding]:
             said = "the notebook shows the cell's last expression; the script prints it"
             yield Finding(last, said, edits=(Replace(last, f"print({program.tree.text(last.value)})"),))
         elif not after and only_looks(program.effects, last.value):
-            yield Finding(
-                last, "the cell's last expression is only shown; the script leaves it out", edits=(Remove(last),)
-            )
+            yield Finding(last, "the cell's last expression is only shown; the script leaves it out", (Remove(last),))
 
 
 RULE = Rule(

@@ -15,16 +15,10 @@ _EARLY = ", without training: take the line out to go on"
 
 
 def find(program: Program) -> Iterator[Finding]:
-    for statement in program.tree.of(cst.Expr):
-        if not program.names.is_stop(statement) or not program.tree.is_live(statement):
-            continue
+    for statement in filter(program.names.is_stop, program.tree.live(cst.Expr)):
         early = program.execution.runs(statement, Phase.BEFORE | Phase.BETWEEN)
-        yield Finding(
-            statement,
-            "the notebook stops here on purpose, and so does the script" + (_EARLY if early else ""),
-            (Replace(statement, "sys.exit()"),),
-            todo=early,
-        )
+        said = "the notebook stops here on purpose, and so does the script" + (_EARLY if early else "")
+        yield Finding(statement, said, (Replace(statement, "sys.exit()"),), todo=early)
 
 
 RULE = Rule(

@@ -32,23 +32,18 @@ _ROWS = _message("each process collects what it sees of the rows")
 
 def find(program: Program) -> Iterator[Finding]:
     tree = program.tree
-    loops = {
-        above: None
-        for node in (*program.training.calls, *program.training.events)
-        for above in tree.ancestors(node)
-        if isinstance(above, (cst.While, cst.For))
-    }
+    around = {above for node in (*program.training.calls, *program.training.events) for above in tree.ancestors(node)}
+    loops = [loop for kind in (cst.While, cst.For) for loop in tree.of(kind) if loop in around]
     for loop in loops:
         if isinstance(loop, cst.While) and program.execution.unlike(loop.test):
             yield Finding(loop, _CLOCKS, todo=True)
-    leaving = [node for kind in (cst.Break, cst.Return) for node in tree.of(kind)]
-    deciding: list[cst.CSTNode] = [n for n in leaving if any(above in loops for above in tree.ancestors(n))]
-    steering = [
+    leaving = [node for loop in loops for kind in (cst.Break, cst.Return) for node in tree.within(loop, kind)]
+    steering: list[cst.CSTNode] = [
         assign
         for assign in tree.of(cst.Assign)
         if isinstance(target := assign.targets[0].target, cst.Attribute) and _CONTROL.fullmatch(target.attr.value)
     ]
-    for test in _tests(tree, [*deciding, *steering]):
+    for test in _tests(tree, [*leaving, *steering]):
         if program.execution.unlike(test.test):
             yield Finding(test, _CLOCKS, todo=True)
     for test in _tests(tree, steering):
@@ -70,14 +65,10 @@ def _is_collected(tree: Tree, name: cst.Name) -> bool:
     calls = isinstance(made, cst.Call) and bool(_COLLECTIONS.fullmatch(tree.qualified(made.func)))
     if not (calls or isinstance(made, (cst.List, cst.Dict, cst.Set))) or tree.function(made) is not None:
         return False
-    uses = [(tree.function(use), tree.parents[use]) for use in tree.loads(name.value)]
-    return any(
-        function is not None
-        and function.name.value not in ("on_log", "on_evaluate")  # what is logged is gathered over the processes
-        and isinstance(above, cst.Attribute)
-        and above.attr.value in _CHANGES
-        for function, above in uses
-    )
+    parts = [tree.parents[use] for use in tree.loads(name.value)]
+    changed = [part for part in parts if isinstance(part, cst.Attribute) and part.attr.value in _CHANGES]
+    functions = {function.name.value for part in changed if (function := tree.function(part)) is not None}
+    return bool(functions - {"on_log", "on_evaluate"})  # what is logged is gathered over the processes
 
 
 RULE = Rule(

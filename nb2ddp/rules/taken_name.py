@@ -32,10 +32,8 @@ def find(program: Program) -> Iterator[Finding]:
                 continue
             matters = name in _EVERYWHERE or program.training.is_before_end(binding.node)
             if matters and not re.fullmatch(wanted, binding.imported or ""):
-                yield Finding(
-                    binding.node,
-                    f"{name!r} is a name that the script's own code needs, so there is no script: choose another",
-                )
+                said = "is a name that the script's own code needs, so there is no script: choose another"
+                yield Finding(binding.node, f"{name!r} {said}")
 
 
 RULE = Rule(

@@ -26,11 +26,8 @@ def find(program: Program) -> Iterator[Finding]:
             name = program.name(f"run_async_{wrapped}")
             body = f"async def {name}():\n    return {tree.text(node)}\n"
             code, edits = f"asyncio.run({name}())", [InsertBefore(tree.statement(node), body)]
-        yield Finding(
-            node,
-            "await outside a function works in a notebook only; the script runs it with asyncio.run",
-            (*edits, Replace(node, code)),
-        )
+        said = "await outside a function works in a notebook only; the script runs it with asyncio.run"
+        yield Finding(node, said, (*edits, Replace(node, code)))
     for keyword in tree.of(cst.Asynchronous):
         owner = tree.parents[keyword]
         if not isinstance(owner, cst.FunctionDef) and tree.function(owner) is None:

@@ -10,25 +10,18 @@ from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.arguments import passed, set_argument
 
 FIELD = "ddp_find_unused_parameters"
+_FAILS = "is not set: transformers would take True for an adapter, which fails or slows down; the script sets False"
 
 
 def find(program: Program) -> Iterator[Finding]:
-    kind = program.model_kind
-    for call in program.training.arguments:
-        if passed(program.tree, call, FIELD) is not None:
-            continue
-        if kind is ModelKind.DENSE_TEXT and has_lora(program.tree):
-            yield Finding(
-                call,
-                f"{FIELD} is not set: transformers would take True for an adapter, which fails or slows down; the"
-                " script sets False",
-                edits=(set_argument(program.tree, call, FIELD, "False"),),
-            )
-        elif kind is not ModelKind.DENSE_TEXT:
-            chooses = "Unsloth (2026.10.6 or newer)" if has_lora(program.tree) else "transformers"
-            yield Finding(
-                call, f"{FIELD} is left to {chooses}: False makes some models of this kind fail ({kind.value})"
-            )
+    tree, kind, adapters = program.tree, program.model_kind, has_lora(program.tree)
+    for call in [call for call in program.training.arguments if passed(tree, call, FIELD) is None]:
+        if kind is not ModelKind.DENSE_TEXT:
+            chooses = "Unsloth (2026.10.6 or newer)" if adapters else "transformers"
+            message = f"is left to {chooses}: False makes some models of this kind fail ({kind.value})"
+            yield Finding(call, f"{FIELD} {message}")
+        elif adapters:
+            yield Finding(call, f"{FIELD} {_FAILS}", (set_argument(tree, call, FIELD, "False"),))
 
 
 RULE = Rule(

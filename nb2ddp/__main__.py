@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from nb2ddp import __version__
+from nb2ddp.cli.request import Request
 from nb2ddp.options import SETTINGS, LaunchError, OptionsError, Slurm, as_typed, slurm_table
-from nb2ddp.settings import Setting
+from nb2ddp.settings import Setting, settings_of
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+#: The options that the command alone has.
+REQUESTED = settings_of(Request)
 _SECTIONS = ("Where to", "What to do", "Training job", "Findings", "Other")
 _EXAMPLES = """\
 \b
@@ -111,24 +114,29 @@ _CALLBACKS = {frozenset: _codes, Slurm: _slurm, tuple: None}
 
 
 def _declared(each: Setting) -> Callable[[_Function], _Function]:
-    """The option of a setting that pyproject.toml has too. None means that it was not given."""
+    """The option of a setting. None means that it was not given; a switch that pyproject.toml has can be turned off."""
     more: dict[str, Any] = {"metavar": each.metavar, "help": each.help, "default": None}
     if each.choices:
         more |= {"type": click.Choice(each.choices), "metavar": None}
     elif each.kind is int:
         more["type"] = _Number(each)
     elif each.kind is Path:
-        more["type"] = click.Path(path_type=Path, file_okay=False)
+        more["type"] = click.Path(path_type=Path, **{"file_okay" if each.metavar == "FOLDER" else "dir_okay": False})
     elif each.kind in _CALLBACKS:
         more |= {"multiple": True, "callback": _CALLBACKS[each.kind]}
-    flag = f"{each.option}/--no-{each.key}" if each.kind is bool else each.option
+    elif each.kind is bool:
+        more["is_flag"] = True
+    flag = f"{each.option}/--no-{each.key}" if each.kind is bool and each in SETTINGS else each.option
     return _option(each.section, *([each.short] if each.short else []), flag, **more)
 
 
-def _settings(function: _Function) -> _Function:
-    for each in reversed(SETTINGS):
-        function = _declared(each)(function)
-    return function
+def _settings(declared: Sequence[Setting]) -> Callable[[_Function], _Function]:
+    def with_options(function: _Function) -> _Function:
+        for each in reversed(declared):
+            function = _declared(each)(function)
+        return function
+
+    return with_options
 
 
 def _complete_code(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -165,58 +173,7 @@ def _list_rules(ctx: click.Context, param: click.Parameter, value: bool) -> None
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.argument("paths", nargs=-1, metavar="INPUT... [OUTPUT.py]")
-@_option("What to do", "--check", is_flag=True, help="Write nothing; exit with 1 if a script is out of date.")
-@_option(
-    "What to do",
-    "--diff",
-    is_flag=True,
-    help="Write nothing; show what would change in the files; with --check too, exit as it does.",
-)
-@_option(
-    "What to do",
-    "--rewrites",
-    is_flag=True,
-    help="Write nothing; show the script as a diff from the notebook's own code.",
-)
-@_option(
-    "What to do", "--force", is_flag=True, help="Replace files that were edited by hand, or are not nb2ddp's, too."
-)
-@_option(
-    "What to do",
-    "--hook",
-    is_flag=True,
-    help="For pre-commit: exit with 1 and the `git add` line where something was written.",
-)
-@_option(
-    "Findings",
-    "--format",
-    "form",
-    type=click.Choice(["text", "json", "github", "sarif"]),
-    default="text",
-    help="How to print findings (default text).",
-)
-@_option(
-    "Findings",
-    "--summary-file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Append a Markdown table, as for $GITHUB_STEP_SUMMARY.",
-)
-@_option(
-    "Findings",
-    "--since",
-    metavar="COMMIT",
-    help="In it, show what changed since a commit of git in each notebook, and beside it in its script.",
-)
-@_option(
-    "Findings",
-    "--report",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="PAGE.html",
-    help="Write a page that shows cells beside the script, with what was done and why.",
-)
-@_option("Findings", "-q", "--quiet", is_flag=True, help="Print errors only.")
-@_option("Findings", "-v", "--verbose", is_flag=True, help="Print notes too: everything that was rewritten.")
+@_settings(REQUESTED)
 @_option("Findings", "--all", "is_whole", is_flag=True, help="With --explain: all examples.")
 @_option(
     "Findings",
@@ -234,10 +191,7 @@ def _list_rules(ctx: click.Context, param: click.Parameter, value: bool) -> None
     expose_value=False,
     help="List all codes.",
 )
-@_option("Other", "-j", "--jobs", type=click.IntRange(1), metavar="N", help="Processes that convert (default: cores).")
-@_option("Other", "--no-cache", is_flag=True, help="Convert anew what was converted before.")
-@_option("Other", "--isolated", is_flag=True, help="Do not read pyproject.toml.")
-@_settings
+@_settings(SETTINGS)
 @click.version_option(__version__, prog_name="nb2ddp", message="%(prog)s %(version)s")
 @click.pass_context
 def main(ctx: click.Context, /, paths: tuple[str, ...], explain: str | None, is_whole: bool, **options: Any) -> None:
@@ -253,11 +207,13 @@ def main(ctx: click.Context, /, paths: tuple[str, ...], explain: str | None, is_
     if explain is not None:
         _explain(ctx, explain, is_whole=is_whole)
         return
-    from nb2ddp.cli.command import USAGE_ERRORS, Request, execute
+    from nb2ddp.cli.command import USAGE_ERRORS, execute
     from nb2ddp.cli.report import printable
 
-    given = {each.key: options.pop(each.key.replace("-", "_")) for each in SETTINGS}
-    request = Request(paths, {key: value for key, value in given.items() if value not in (None, ())}, **options)
+    set_here = {key.replace("_", "-"): value for key, value in options.items() if value not in (None, ())}
+    given = {each.key: set_here[each.key] for each in SETTINGS if each.key in set_here}
+    own = {each.field: set_here[each.key] for each in REQUESTED if each.key in set_here}
+    request = Request(paths, given, **own)
     try:
         code = execute(request)
     except USAGE_ERRORS as error:

@@ -101,7 +101,7 @@ def rewrites(
     before = script(
         done.program, {cell.number: cell.source for cell in done.program.code_cells}, done.needs, script_name
     )
-    head = setup(done.program, done.needs, done.program.options)
+    head = setup(done.program, done.needs)
     own = before[before.index(head) + len(head) :].lstrip("\n")
     return done.conversion, _diff(own, done.conversion.files[script_name], file_name or f"{name}.ipynb", script_name)
 

@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
@@ -17,6 +17,7 @@ import click
 
 from nb2ddp import __version__
 from nb2ddp.cli import report, summary
+from nb2ddp.cli.request import Request
 from nb2ddp.cli.steps import next_steps
 from nb2ddp.options import LaunchError, OptionsError
 from nb2ddp.project import files
@@ -29,41 +30,11 @@ from nb2ddp.project.history import git
 from nb2ddp.project.inputs import InputError, find, is_notebook_name, named
 from nb2ddp.project.plan import NoOutputError, Planned, from_here, plan, plan_one
 from nb2ddp.project.pool import Mode, converted, run, script_of
-from nb2ddp.results import Change, Result, Severity, Status
+from nb2ddp.results import Change, Result, Status
 from nb2ddp.script.launch import launch_files
 
 USAGE_ERRORS = (ConfigError, InputError, LaunchError, OptionsError)
 _STREAM = "-"
-
-
-@dataclass(frozen=True)
-class Request:
-    """A command line."""
-
-    paths: tuple[str, ...]
-    #: Settings, by the keys of `options.SETTINGS`: only those that were given.
-    given: Mapping[str, Any]
-    check: bool = False
-    diff: bool = False
-    rewrites: bool = False
-    force: bool = False
-    hook: bool = False
-    form: str = "text"
-    summary_file: Path | None = None
-    since: str | None = None
-    report: Path | None = None
-    quiet: bool = False
-    verbose: bool = False
-    jobs: int | None = None
-    no_cache: bool = False
-    isolated: bool = False
-
-    @property
-    def level(self) -> Severity:
-        """The severity from which findings are printed for a person."""
-        if self.quiet:
-            return Severity.ERROR
-        return Severity.NOTE if self.verbose else Severity.WARNING
 
 
 def execute(request: Request) -> int:
@@ -96,9 +67,8 @@ def execute(request: Request) -> int:
             results.append(result)
             if not shows_progress:
                 printer.show(result)
-    if shows_progress:
-        for result in results:
-            printer.show(result)
+    for result in results if shows_progress else ():
+        printer.show(result)
     printer.end(jobs, results, cache)
     if mode is Mode.WRITE and not request.quiet:
         for line in next_steps(jobs, results):

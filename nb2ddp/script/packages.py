@@ -97,11 +97,12 @@ _STARTS = re.compile(r"os\.(system|popen)|subprocess\.(run|call|check_call|check
 _INTERPOLATION = re.compile(r"\{\{|\}\}|\$\$|\{(?P<braced>[^{}]*)\}|\$(?P<name>[A-Za-z_]\w*)")
 #: Stands around an expression whose value is not known.
 _MARK = "\0"
+_MARKED = r"\0[^\0]*\0"
 #: A word of the shell. Unlike there, `transformers>=4.50` without quotes is one: nobody means the file `=4.50`.
-_WORD = r"""(?:\0[^\0]*\0|'[^']*'|"(?:\0[^\0]*\0|[^"\0])*"|\\.|[^\s;|&()])+"""
+_WORD = rf"""(?:{_MARKED}|'(?:{_MARKED}|[^'\0])*'|"(?:{_MARKED}|[^"\0])*"|\\.|[^\s;|&()])+"""
 #: Comments and redirections, which are no words; what ends a command; words.
 _TOKEN = re.compile(rf"(?<!\S)(?:#.*|(?:\d*|&)[<>]+[^\S\n]*&?(?:{_WORD})?)|(?P<end>[;|&\n()]+)|(?P<word>{_WORD})")
-_QUOTED = re.compile(r"""(\0[^\0]*\0)|'([^']*)'|"((?:\0[^\0]*\0|[^"\0])*)"|\\(.)""")
+_QUOTED = re.compile(rf"""({_MARKED})|'((?:{_MARKED}|[^'\0])*)'|"((?:{_MARKED}|[^"\0])*)"|\\(.)""")
 #: `pip` before its subcommand, also as `python -m pip` and `uv pip`; `uv` before `add`, which installs as well.
 _PIP = re.compile(r"(?:(?:\S*/)?python[\d.]* (?:-[uIq] )*-m )?(?:(?:uv )?(?:\S*/)?pip[\d.]*|uv(?= add)) ")
 
@@ -430,7 +431,8 @@ class _Reading:
         if not rest:
             self.variables.update(word.partition("=")[::2] for word in words)
         elif (found := _pip(rest)) is None:
-            self.notes += [(cell, f"not a Python package: {said}")] if is_install(" ".join(rest)) else []
+            if is_install(" ".join(rest)):
+                self.notes.append((cell, f"not a Python package: {said}"))
         elif found[0] in ("install", "add"):
             self._install(found[1], cell)
         elif found[0] in ("uninstall", "download", "wheel", "sync"):

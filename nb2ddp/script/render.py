@@ -14,7 +14,6 @@ from nb2ddp.facts.program import Program
 from nb2ddp.facts.randomness import seed
 from nb2ddp.facts.shell import quoted
 from nb2ddp.facts.waiting import wait_seconds
-from nb2ddp.options import Options
 from nb2ddp.script.launch import jobs_command, launch_command, single_command
 from nb2ddp.script.packages import requirements
 from nb2ddp.script.templates import FOLDERS, render
@@ -43,7 +42,7 @@ def script(program: Program, cells: dict[int, str], needs: frozenset[Part], scri
         "title": " ".join(program.notebook.name.split()),
         "one": single_command(program.options.launch, script_name),
         "launch": launch_command(program.options.launch, script_name),
-        "setup": setup(program, needs, program.options),
+        "setup": setup(program, needs),
     }
     if program.options.launch.launcher == "uv":
         resources["jobs"] = jobs_command(program.options.launch, script_name)
@@ -54,8 +53,9 @@ def script(program: Program, cells: dict[int, str], needs: frozenset[Part], scri
     return str(text).rstrip("\n") + "\n"
 
 
-def setup(program: Program, needs: frozenset[Part], options: Options) -> str:
+def setup(program: Program, needs: frozenset[Part]) -> str:
     """The setup block: only the parts that this notebook needs."""
+    options = program.options
     with_unsloth = uses_unsloth(program.tree)
     seconds = wait_seconds(program.training)
     return render(

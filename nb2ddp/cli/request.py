@@ -1,0 +1,67 @@
+"""What a command line asks for, with the options that only the command has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from nb2ddp.results import Severity
+from nb2ddp.settings import setting
+
+
+@dataclass(frozen=True)
+class Request:
+    """A command line."""
+
+    paths: tuple[str, ...]
+    #: Settings, by the keys of `options.SETTINGS`: only those that were given.
+    given: Mapping[str, Any]
+    check: bool = setting(False, "Write nothing; exit with 1 if a script is out of date.", section="What to do")
+    diff: bool = setting(
+        False,
+        "Write nothing; show what would change in the files; with --check too, exit as it does.",
+        section="What to do",
+    )
+    rewrites: bool = setting(
+        False, "Write nothing; show the script as a diff from the notebook's own code.", section="What to do"
+    )
+    force: bool = setting(
+        False, "Replace files that were edited by hand, or are not nb2ddp's, too.", section="What to do"
+    )
+    hook: bool = setting(
+        False, "For pre-commit: exit with 1 and the `git add` line where something was written.", section="What to do"
+    )
+    form: Literal["text", "json", "github", "sarif"] = setting(
+        "text", "How to print findings (default text).", key="format", section="Findings"
+    )
+    summary_file: Path | None = setting(
+        None, "Append a Markdown table, as for $GITHUB_STEP_SUMMARY.", section="Findings", metavar="FILE"
+    )
+    since: str | None = setting(
+        None,
+        "In it, show what changed since a commit of git in each notebook, and beside it in its script.",
+        section="Findings",
+        metavar="COMMIT",
+    )
+    report: Path | None = setting(
+        None,
+        "Write a page that shows cells beside the script, with what was done and why.",
+        section="Findings",
+        metavar="PAGE.html",
+    )
+    quiet: bool = setting(False, "Print errors only.", section="Findings", short="-q")
+    verbose: bool = setting(False, "Print notes too: everything that was rewritten.", section="Findings", short="-v")
+    jobs: int | None = setting(
+        None, "Processes that convert (default: cores).", section="Other", metavar="N", least=1, short="-j"
+    )
+    no_cache: bool = setting(False, "Convert anew what was converted before.", section="Other")
+    isolated: bool = setting(False, "Do not read pyproject.toml.", section="Other")
+
+    @property
+    def level(self) -> Severity:
+        """The severity from which findings are printed for a person."""
+        if self.quiet:
+            return Severity.ERROR
+        return Severity.NOTE if self.verbose else Severity.WARNING

@@ -5,7 +5,8 @@
     python -m benchmarks.rehearsals --page           # the tables of docs/rehearsal.md from what was kept
 
 What has been kept is not done again, so that the same command goes on where it was stopped. Each rehearsal is one call
-of `nb2ddp rehearse --offline`; its seconds by the wall, and those of the processors that all its processes used.
+of `nb2ddp rehearse --offline`; its seconds by the wall, and those of the processors that all its processes used. The
+table gives those of one machine, that which most of a set ran on: `--machine` says what that is.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -101,13 +103,15 @@ def summary(results: Kept) -> str:
     def row(name: str, found: Iterable[Result]) -> list[str]:
         ran = [each for each in found if each["converts"]]
         ready = [each for each in ran if each["code"] == 0]
-        seconds, computed = ([each[key] for each in ready if key in each] for key in ("seconds", "processor"))
+        ((usual, _),) = Counter(each.get("machine", "") for each in ran).most_common(1)
+        timed = [each for each in ready if each.get("machine", "") == usual]
+        seconds, computed = ([each[key] for each in timed if key in each] for key in ("seconds", "processor"))
         share = f"{len(ready)} ({len(ready) / len(ran):.0%})"
         late = sum(each > 120 for each in seconds)
         times = [f"{statistics.median(each):.0f} / {max(each):.0f}" for each in (seconds, computed)]
-        return [SETS[name], str(len(ran)), share, *times, str(late)]
+        return [SETS[name], str(len(ran)), share, str(len(timed)), *times, str(late)]
 
-    head = ("of", "that convert", "ready", "seconds: median / most", "of the processors", "above 120 s")
+    head = ("of", "that convert", "ready", "timed", "seconds: median / most", "of the processors", "above 120 s")
     return table(head, (row(name, results[name].values()) for name in SETS if name in results))
 
 
@@ -142,6 +146,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--again", default="", help="rehearse those again whose name fits this pattern")
     parser.add_argument("--failed", action="store_true", help="rehearse those again that were not ready")
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--machine", default="", help="what they run on, kept with each result")
     parser.add_argument("--keep", type=Path, help="a folder in which everything about the runs stays")
     parser.add_argument("--page", action="store_true", help="write the tables of docs/rehearsal.md")
     return parser.parse_args()
@@ -163,7 +168,7 @@ def main() -> None:
         ]
         with ProcessPoolExecutor(given.jobs) as pool:
             for path, told in zip(todo, pool.map(partial(rehearsed, kept=given.keep), todo), strict=True):
-                found[path.stem] = told
+                found[path.stem] = told | ({"machine": given.machine} if given.machine else {})
                 write(results, given.out)
                 print(
                     f"{told['code']} {told.get('seconds', 0):6.1f} s  {path.stem}: {told['verdict'][:160]}", flush=True

@@ -149,7 +149,9 @@ def test_what_rehearsals_came_to_is_told_in_tables() -> None:
     late = ready | {"seconds": 130.0}
     failed = ready | {"code": 2, "verdict": "could not be rehearsed: x", "first": {"text": "KeyError: `a`|b\nmore"}}
     kept = {"notebooks": {"a": ready, "b": late, "c": failed, "d": {"code": 2, "converts": False, "verdict": "no"}}}
-    assert rehearsals.summary(kept).splitlines()[2:] == ["| public notebooks | 3 | 2 (67%) | 85 / 130 | 30 / 30 | 1 |"]
+    assert rehearsals.summary(kept).splitlines()[2:] == [
+        "| public notebooks | 3 | 2 (67%) | 2 | 85 / 130 | 30 / 30 | 1 |"
+    ]
     assert rehearsals.others(kept).splitlines()[2:] == ["| c | not rehearsed | `KeyError: 'a'\\|b` |"]
 
 

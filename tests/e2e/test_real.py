@@ -128,10 +128,11 @@ def test_model_that_sees(real: Hub, tmp_path: Path) -> None:
     ("name", "family"),
     [
         (SEEING, "gemma3"),
+        ("unsloth/whisper-large-v3", "whisper"),
         ("unsloth/Qwen2-VL-2B", "qwen2_vl" if find_spec("torchvision") else "qwen2"),  # its processor needs torchvision
     ],
 )
-def test_stand_in_that_sees(name: str, family: str, tmp_path: Path) -> None:
+def test_stand_in_that_sees_or_hears(name: str, family: str, tmp_path: Path) -> None:
     folder, origin = made("models", name, tmp_path, HF_HUB_OFFLINE="1")
     assert origin == "stand-in"
     assert transformers.AutoConfig.from_pretrained(folder).model_type == family

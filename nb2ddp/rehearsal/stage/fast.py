@@ -169,10 +169,11 @@ class FastSeeing(Fast):
         from transformers import AutoProcessor
 
         model, tokenizer = Fast.from_pretrained(*args, **given)
-        if not hasattr(model.config, "vision_config"):
-            FastSeeing.log.write("blind")
-            return model, _seeing(tokenizer)
-        return model, _conversing(AutoProcessor.from_pretrained(model.config._name_or_path), FastSeeing.log)
+        processor = AutoProcessor.from_pretrained(model.config._name_or_path)
+        if _is_real(processor):
+            return model, _conversing(processor, FastSeeing.log)
+        FastSeeing.log.write("blind")
+        return model, _seeing(tokenizer)
 
 
 class FastSentence(Fast):
@@ -405,7 +406,7 @@ def _see(auto: ModuleType) -> None:
 
     def loaded(*args: Any, **given: Any) -> Any:
         found = load(*args, **given)
-        return found if hasattr(found, "image_processor") else _seeing(found)
+        return found if _is_real(found) else _seeing(found)
 
     auto.AutoProcessor.from_pretrained = staticmethod(functools.wraps(load)(loaded))
 

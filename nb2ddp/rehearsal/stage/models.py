@@ -65,11 +65,13 @@ _SLIDING = {"layer_types": ["sliding_attention", "full_attention"]}
 _PER_LAYER = {"vocab_size_per_layer_input": 512, "hidden_size_per_layer_input": 32}
 _MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 32, "mamba_d_state": 16, "mamba_chunk_size": 32, "mamba_d_ssm": 256}
 _ERNIE = {"moe_num_experts": 4, "moe_k": 2, "moe_intermediate_size": 64, "moe_num_shared_experts": 1}
+_WHISPER = {"d_model": 128, "decoder_start_token_id": 0}
+_WHISPER |= {f"{part}_{what}": 2 for part in ("encoder", "decoder") for what in ("layers", "attention_heads")}
 _LLAMA = Model("llama", "<|begin_of_text|>", "<|eot_id|>", LLAMA3)
 
 #: The family by what an id says, the first that fits. A model that sees or hears is a text model of its family.
 FAMILIES = (
-    (r"whisper", Model("whisper", "<s>", "</s>")),
+    (r"whisper", Model("whisper", "<s>", "</s>", settings=_WHISPER)),
     (r"orpheus", _LLAMA._replace(settings={"vocab_size": 156940})),  # codes of sounds are tokens above those of text
     (r"modernbert", Model("modernbert", "<s>", "</s>")),
     (r"minilm|bert|bge|e5-|gte-|mpnet", Model("bert", "<s>", "</s>")),
@@ -188,6 +190,9 @@ def build_model(name: str, folder: Path) -> None:
     if about.family in ENCODERS:
         model = transformers.AutoModelForMaskedLM.from_config(settings)
         describe_encoder(folder)
+    elif about.family == "whisper":
+        model = transformers.AutoModelForSpeechSeq2Seq.from_config(settings, dtype=torch.bfloat16)
+        transformers.WhisperFeatureExtractor().save_pretrained(folder)
     else:
         model = transformers.AutoModelForCausalLM.from_config(settings, dtype=torch.bfloat16)
     model.save_pretrained(folder)

@@ -62,6 +62,7 @@ def _conversing(processor: Any, log: Log) -> Any:
     """A processor that takes a conversation for its text, as a notebook for an older TRL hands it on."""
     base = type(processor)
 
+    @functools.wraps(base.__call__)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         if any(map(_is_conversation, args)):
             log.write("older", what="a processor is given a conversation for its text")

@@ -69,7 +69,7 @@ _WHISPER = {"d_model": 128, "decoder_start_token_id": 0}
 _WHISPER |= {f"{part}_{what}": 2 for part in ("encoder", "decoder") for what in ("layers", "attention_heads")}
 _LLAMA = Model("llama", "<|begin_of_text|>", "<|eot_id|>", LLAMA3)
 
-#: The family by what an id says, the first that fits. A model that sees or hears is a text model of its family.
+#: The family by what an id says, the first that fits; of one that sees, that of its text (`seeing`).
 FAMILIES = (
     (r"whisper", Model("whisper", "<s>", "</s>", settings=_WHISPER)),
     (r"orpheus", _LLAMA._replace(settings={"vocab_size": 156940})),  # codes of sounds are tokens above those of text

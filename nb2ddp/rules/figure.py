@@ -15,6 +15,9 @@ from nb2ddp.syntax.tree import Statement, Tree, small_statements
 
 _PYPLOT = re.compile(r"matplotlib\.pyplot\.\w+")
 _DRAWS = frozenset("bar barh boxplot contour errorbar fill_between hist imshow pie plot scatter semilogy step".split())
+_SEABORN = re.compile(r"seaborn\.(\w*plot|heatmap|clustermap)")
+#: What `table.plot.bar()` and the like draw.
+_KINDS = _DRAWS | {"area", "box", "density", "hexbin", "kde", "line"}
 _KEPT = "a script has no notebook to draw in; it keeps this in a file"
 
 
@@ -46,19 +49,53 @@ def _left_open(program: Program) -> Iterator[Finding]:
     """Figures that a cell leaves to Jupyter, which shows them at the cell's end."""
     tree = program.tree
     number = sum(drawing.library in ("pyplot", "figure") for drawing in program.drawings.values())
-    drawn: dict[int, list[cst.Call]] = {}
-    for call in program.execution.calls(_PYPLOT, phase=Phase.AFTER):
+    called: dict[int, list[cst.Call]] = {}
+    for call in program.execution.calls(phase=Phase.AFTER):
         if tree.function(call) is None and program.execution.is_after_training(call):
-            drawn.setdefault(program.cell_at(tree.start(call)).number, []).append(call)
-    for calls in drawn.values():
-        names = {tree.qualified(call.func).rsplit(".", 1)[-1] for call in calls}
-        owner = calls[0].func
-        if isinstance(owner, cst.Attribute) and names & _DRAWS and not names & {"show", "savefig", "close"}:
-            number += 1
-            pyplot = tree.text(owner.value)
-            keep = f'{pyplot}.savefig("figure_{number}.png")\n{pyplot}.close()'
-            said = "the notebook shows this figure at the cell's end; the script keeps it in a file"
-            yield Finding(calls[-1], said, (InsertAfter(tree.top_statement(calls[-1]), keep),))
+            called.setdefault(program.cell_at(tree.start(call)).number, []).append(call)
+    names = [tree.text(call.func).rpartition(".")[0] for call in tree.of(cst.Call) if _is_of_pyplot(tree, call)]
+    for cell, calls in called.items():
+        drawing = [call for call in calls if _draws(tree, call)]
+        if not drawing or any(_keeps(tree, call) for call in calls):
+            continue
+        number += 1
+        pyplot = names[0] if names else "plt"
+        keep = f'{pyplot}.savefig("figure_{number}.png")\n{pyplot}.close()'
+        said = "the notebook shows this figure at the cell's end; the script keeps it in a file"
+        last = _last_of_figure(program, cell, calls)
+        yield Finding(last, said, (InsertAfter(last, keep if names else f"import matplotlib.pyplot as plt\n\n{keep}"),))
+
+
+def _is_of_pyplot(tree: Tree, call: cst.Call) -> bool:
+    return isinstance(call.func, cst.Attribute) and bool(_PYPLOT.fullmatch(tree.qualified(call.func)))
+
+
+def _draws(tree: Tree, call: cst.Call) -> bool:
+    """True for a call of pyplot, seaborn, pandas or an axis that draws."""
+    name, func = tree.qualified(call.func), call.func
+    if not isinstance(func, cst.Attribute):
+        return False
+    if name.startswith(("matplotlib.pyplot.", "seaborn.")):
+        return func.attr.value in _DRAWS or bool(_SEABORN.fullmatch(name))
+    owner = func.value.attr.value if isinstance(func.value, cst.Attribute) else ""
+    method = func.attr.value
+    of_no_module = name.startswith((".", "pandas.")) or not name
+    return of_no_module and (method in ("plot", "hist", "boxplot") or (owner == "plot" and method in _KINDS))
+
+
+def _keeps(tree: Tree, call: cst.Call) -> bool:
+    """True for a call that shows, saves or closes a figure."""
+    method = call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
+    return method in ("show", "savefig") or (method == "close" and _is_of_pyplot(tree, call))
+
+
+def _last_of_figure(program: Program, cell: int, calls: list[cst.Call]) -> Statement:
+    """The last statement of a cell that draws, or changes what one that draws has bound: `ax.set_title(...)`."""
+    tree, (start, end) = program.tree, program.cell_span(cell)
+    drawing = {tree.top_statement(call) for call in calls if _is_of_pyplot(tree, call) or _draws(tree, call)}
+    bound = {name for statement in drawing for name in tree.binds(statement)}
+    uses = {tree.top_statement(use) for name in bound for use in tree.loads(name) if start <= tree.start(use) < end}
+    return max(drawing | uses, key=tree.start)
 
 
 def _indentation(tree: Tree, line: Statement) -> str:
@@ -208,6 +245,34 @@ for n, text in enumerate(texts):
             "import matplotlib.pyplot as plt\ntrainer.train()\n# %%\nplt.plot(losses)\nplt.title('Loss')\n",
             "import matplotlib.pyplot as plt\ntrainer.train()\n# %%\nplt.plot(losses)\nplt.title('Loss')\n"
             'plt.savefig("figure_1.png")\nplt.close()\n',
+        ),
+        Example(
+            """\
+import pandas as pd
+import seaborn as sns
+trainer.train()
+log = pd.DataFrame(trainer.state.log_history)
+ax = log.plot(x = "step", y = "loss")
+ax.set_title("Loss")
+log.to_csv("log.csv")
+# %%
+sns.heatmap(log.corr()).figure.savefig("heat.png")
+""",
+            """\
+import pandas as pd
+import seaborn as sns
+trainer.train()
+log = pd.DataFrame(trainer.state.log_history)
+ax = log.plot(x = "step", y = "loss")
+ax.set_title("Loss")
+import matplotlib.pyplot as plt
+
+plt.savefig("figure_1.png")
+plt.close()
+log.to_csv("log.csv")
+# %%
+sns.heatmap(log.corr()).figure.savefig("heat.png")
+""",
         ),
         Example("window.show()\n"),
     ),

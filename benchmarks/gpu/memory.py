@@ -21,9 +21,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import unsloth  # before transformers and trl
-from datasets import Dataset
-from trl import SFTConfig, SFTTrainer
+
+LOCAL_RANK, WORLD_SIZE = int(os.environ.get("LOCAL_RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+if WORLD_SIZE > 1 and torch.cuda.is_available():
+    torch.cuda.set_device(LOCAL_RANK)
+
+import unsloth  # noqa: E402  (before transformers and trl)
+from datasets import Dataset  # noqa: E402
+from trl import SFTConfig, SFTTrainer  # noqa: E402
 
 STEPS = 2
 
@@ -36,7 +41,7 @@ def load(options: argparse.Namespace) -> tuple[Any, Any]:
         dtype=None,
         load_in_4bit=options.precision == "4bit",
         full_finetuning=options.precision == "full",
-        device_map=0 if torch.cuda.is_available() else None,
+        device_map=LOCAL_RANK if torch.cuda.is_available() else None,
     )
     model = unsloth.FastLanguageModel.get_peft_model(
         model,
@@ -54,7 +59,7 @@ def load(options: argparse.Namespace) -> tuple[Any, Any]:
 def train(model: Any, tokenizer: Any, rows: int, tokens: int, options: argparse.Namespace) -> dict[str, Any]:
     """Train a few steps of `rows` rows of `tokens` tokens, with checkpointing or, as a script does it, without."""
     rng = random.Random(0)
-    ids = [[rng.randrange(32, 200) for _ in range(tokens)] for _ in range(rows * STEPS)]
+    ids = [[rng.randrange(32, 200) for _ in range(tokens)] for _ in range(rows * STEPS * WORLD_SIZE)]
     data = Dataset.from_dict({"input_ids": ids, "labels": ids})
     trainer = SFTTrainer(
         model=model,
@@ -71,6 +76,7 @@ def train(model: Any, tokenizer: Any, rows: int, tokens: int, options: argparse.
             output_dir=options.out.stem,
             save_strategy="no",
             report_to="none",
+            ddp_find_unused_parameters=False if WORLD_SIZE > 1 else None,
             dataset_kwargs={"skip_prepare_dataset": True},
         ),
     )
@@ -125,6 +131,7 @@ def main() -> None:
         "precision": options.precision,
         "checkpointing": options.checkpointing,
         "type": config.model_type,
+        "gpus": WORLD_SIZE,
         "config": {name: getattr(config, name, None) for name in names},
         "trained": sum(weight.nbytes for weight in model.parameters() if weight.requires_grad),
         "runs": [],
@@ -132,14 +139,15 @@ def main() -> None:
     for batch in options.batches:
         rows, tokens = map(int, batch.split("x"))
         with options.lock.open("w") as lock:
-            if is_heavy(config, rows * tokens, options.checkpointing):
+            if WORLD_SIZE == 1 and is_heavy(config, rows * tokens, options.checkpointing):
                 fcntl.flock(lock, fcntl.LOCK_EX)
             try:
                 facts["runs"].append(train(model, tokenizer, rows, tokens, options))
             except torch.cuda.OutOfMemoryError as error:  # another process may hold the rest of the GPU
                 facts["runs"].append({"rows": rows, "tokens": tokens, "error": str(error)[:300]})
                 torch.cuda.empty_cache()
-        options.out.write_text(json.dumps(facts) + "\n")
+        if LOCAL_RANK == 0:
+            options.out.write_text(json.dumps(facts) + "\n")
 
 
 if __name__ == "__main__":

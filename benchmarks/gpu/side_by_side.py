@@ -1,10 +1,12 @@
 """Runs side by side on one machine, each timed alone: the notebook's split of a batch beside the one for the GPU.
 
-    python -m benchmarks.gpu.side_by_side write FOLDER --runs splits         # needs nb2ddp; no GPU
+    python -m benchmarks.gpu.side_by_side write FOLDER --runs kinds          # needs nb2ddp; no GPU
     python -m benchmarks.gpu.side_by_side run FOLDER --hub HUB --results FILE  # needs GPUs; nothing of nb2ddp
 
-`write` converts the notebooks; `run` starts them all at once, lets each train its first steps, and then opens them one
-after another (`gated/sitecustomize.py`), so that each has the machine for itself while it is timed.
+`write` converts the notebooks. `run` starts a process for each lane (one a GPU), which runs the scripts of its lane one
+after another (`lane.py`), or tries settings (`trials.py`). In each round every lane gets its next run ready, up to its
+first steps; then they are timed one after another, each alone on the machine while the others wait
+(`gated/sitecustomize.py`).
 """
 
 from __future__ import annotations
@@ -14,24 +16,24 @@ import contextlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
-from unittest.mock import patch
 
 from benchmarks.grpo import free_port
 
 HERE = Path(__file__).resolve().parent
 WARM_UP = 5
 TIMED = 8
-PROFILED = 2
-PATIENCE = 140  # seconds for all runs to get ready; one that hangs at its first step never does
+STEPS = WARM_UP + TIMED + 2  # of a training: the learning rate falls to 0 over them; it is left after the timed ones
+PATIENCE = 220, 90  # seconds for the runs of the first round, and of others, to get ready; one that hangs never does
 
 
 @dataclass(frozen=True)
@@ -40,90 +42,75 @@ class Run:
 
     name: str
     gpus: int
-    split: str = "gpu"  # "gpu" for the GPU at hand, "notebook", or "hand" for transformers, PEFT and TRL
+    split: str = "gpu"  # for the GPU at hand, "notebook", a number, "hand" (transformers, PEFT and TRL), or "trial"
     kind: str = "sft_3b"
     settings: dict[str, str] = field(default_factory=dict)
-    trial_apart: bool = True  # the work-around for Unsloth's kernel trial
-    profiled: bool = False
-    environment: dict[str, str] = field(default_factory=dict)
-    by_hand: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()  # of what is no converted script
     checkpointing: str = "chosen"  # or "kept": as the notebook has it
-    early: bool = False  # it waits before it loads its model, as it needs much memory, and again before its first step
+    lane: str = ""  # its process: runs of one lane follow each other; what follows "@" is the one GPU that it takes
+    together: bool = False  # timed at once with the others of its round that say so
 
 
 #: Rows of 450 tokens, or of 400 to 500, 8 a step.
 EVEN = {"dataset": 'load_dataset("bench/books", split = "train")', "max_seq_length": "450"}
 SHORT = {**EVEN, "gradient_accumulation_steps": "4"}
-UNEVEN = {"dataset": 'load_dataset("bench/letters", split = "train")', "gradient_accumulation_steps": "4"}
 WIDE = {**EVEN, "gradient_accumulation_steps": "16"}
-WHOLE = {**SHORT, "use_gradient_checkpointing": "False"}
-PLAIN = ("--no-checkpointing", "--accumulation=1")
-HAND = ("--data=bench/books", "--max-length=450", "--four-bit")
+UNEVEN = {"dataset": 'load_dataset("bench/letters", split = "train")', "gradient_accumulation_steps": "4"}
 TINY = {**UNEVEN, "max_seq_length": "32", "model_name": '"bench/Llama-small"', "load_in_4bit": "False"}
-PADDED = {"UNSLOTH_DISABLE_AUTO_PADDING_FREE": "1"}
+HAND = ("--data=bench/books", "--max-length=450", "--four-bit", "--accumulation=1", f"--steps={STEPS}")
+NONE = {"use_gradient_checkpointing": "False"}
+TRIED = (
+    "warm-up",
+    "base",
+    "cores of its own",
+    "GPU not named at each launch",
+    "broadcast_buffers = False",
+    "log every 20 steps",
+    "own mean, log every 20 steps",
+    "backward in one thread",
+    "base again",
+    "base, profiled",
+    "CUDA graphs",
+)
+ONE, TWO = ("--rows=16", "--accumulation=2"), ("--rows=16",)
+
+
+def trial(name: str, lane: str, *arguments: str, together: bool = False) -> Run:
+    return Run(name, 1 if "@" in lane else 2, "trial", arguments=arguments, lane=lane, together=together)
+
+
+def kinds_on(names: str, gpus: int, split: str, lane: str) -> list[Run]:
+    return [Run(f"{kind}, {split}", gpus, split, kind, lane=lane) for kind in names.split()]
+
+
 SETS: dict[str, list[Run]] = {
     "tiny": [
-        Run("tiny", 1, settings=TINY, profiled=True),
-        Run("tiny, notebook's split", 1, "notebook", settings=TINY),
-        Run("tiny, late", 1, "notebook", settings=TINY, early=True),
-        Run("tiny, late too", 1, "notebook", settings=TINY, early=True),
-    ],
-    "splits": [
-        Run("8 a step, notebook's split", 1, "notebook", settings=SHORT),
-        Run("8 a step", 1, settings=SHORT),
-        Run("8 a step, notebook's split", 2, "notebook", settings=SHORT),
-        Run("8 a step", 2, settings=SHORT),
-        Run("8 a step, by hand", 1, "hand", by_hand=(*HAND, "--per-device=8", "--accumulation=1")),
-        Run("8 a step, by hand", 2, "hand", by_hand=(*HAND, "--per-device=4", "--accumulation=1")),
-        Run("32 a step", 1, settings=WIDE),
-        Run("32 a step", 2, settings=WIDE),
-        Run("8 a step, no checkpointing", 1, settings=WHOLE),
-        Run("8 a step, no checkpointing", 2, settings=WHOLE),
-        Run("8 a step, uneven, notebook's split", 1, "notebook", settings=UNEVEN),
-        Run("8 a step, uneven", 1, settings=UNEVEN),
-        Run("8 a step, uneven, padded", 1, settings=UNEVEN, environment=PADDED),
+        Run("tiny", 1, settings=TINY, lane="one@0"),
+        Run("tiny, notebook's split", 1, "notebook", settings=TINY, lane="one@0"),
+        Run("tiny", 2, settings=TINY, lane="two"),
+        Run("tiny, notebook's split", 2, "notebook", settings=TINY, lane="two"),
         *(
-            Run(f"{kind}, {split}", gpus, split, kind)
-            for kind in ("sft_8b", "full", "packing")
-            for gpus in (1, 2)
-            for split in ("notebook", "gpu")
+            trial(name, "trials", "--rows=2", "--model=bench/Llama-small", "--length=32")
+            for name in ("base", "2 workers")
         ),
     ],
-    "choice": [
-        Run("8 a step, notebook's split", 1, "notebook", settings=SHORT),
-        Run("8 a step", 1, settings=SHORT),
-        Run("8 a step", 2, settings=SHORT),
-        Run("32 a step", 1, settings=WIDE, early=True),
-        Run("32 a step", 2, settings=WIDE, early=True),
-        Run("8 a step, by hand", 1, "hand", by_hand=(*HAND, "--per-device=8", "--accumulation=1")),
-        Run("8 a step, by hand", 2, "hand", by_hand=(*HAND, "--per-device=4", "--accumulation=1")),
-        Run("8 a step, by hand, no checkpointing", 1, "hand", by_hand=(*HAND, *PLAIN, "--per-device=8"), early=True),
-        Run("8 a step, by hand, no checkpointing", 2, "hand", by_hand=(*HAND, *PLAIN, "--per-device=4"), early=True),
-        Run("8 a step, checkpointing kept", 1, settings=SHORT, checkpointing="kept"),
-        Run("32 a step, checkpointing kept", 2, settings=WIDE, checkpointing="kept"),
-        Run("32 a step, checkpointing kept", 1, settings=WIDE, checkpointing="kept"),
-        Run("8 a step, uneven, notebook's split", 1, "notebook", settings=UNEVEN),
-        Run("8 a step, uneven", 1, settings=UNEVEN),
-        Run("8 a step, uneven", 2, settings=UNEVEN),
-        Run("8 a step, uneven, padded", 1, settings=UNEVEN, environment=PADDED),
-    ],
     "kinds": [
-        Run(f"{kind}, {split}", gpus, split, kind, early=True)
-        for kind in ("full", "lora_16bit", "sft_8b", "packing")
-        for split, gpus in (("notebook", 1), ("gpu", 1), ("gpu", 2))
-    ],
-    "trial": [
-        Run("8 a step", 2, settings=UNEVEN),
-        Run("8 a step, kernel trial as it is", 2, settings=UNEVEN, trial_apart=False),
-        Run("8 a step, notebook's split", 2, "notebook", settings=UNEVEN),
-        Run("8 a step, notebook's split, kernel trial as it is", 2, "notebook", settings=UNEVEN, trial_apart=False),
-        Run("16-bit, 8 a step, kernel trial as it is", 2, "gpu", "lora_16bit", UNEVEN, trial_apart=False),
+        *kinds_on("lora_16bit cpt packing", 1, "notebook", "notebook@0"),
+        Run("32 a step", 1, settings=WIDE, lane="8b@0"),
+        *kinds_on("sft_8b", 1, "notebook", "8b@0"),
+        *kinds_on("lora_16bit cpt packing", 1, "gpu", "gpu@1"),
+        Run("8 a step", 1, settings=SHORT, lane="8b@1"),
+        *kinds_on("sft_8b", 1, "gpu", "8b@1"),
+        Run("sft_8b, 4 x 2, no checkpointing", 1, "4", "sft_8b", settings=NONE, lane="8b@1"),
+        Run("32 a step", 2, settings=WIDE, lane="two"),
+        *kinds_on("lora_16bit packing", 2, "gpu", "two"),
+        Run("8 a step", 2, settings=SHORT, lane="8b"),
+        *kinds_on("sft_8b cpt", 2, "gpu", "8b"),
+        *kinds_on("full", 1, "gpu", "full@0"),
+        *kinds_on("full", 1, "notebook", "full@0"),
+        Run("sft_8b, gpu, checkpointing kept", 1, "gpu", "sft_8b", checkpointing="kept", lane="8b@1"),
     ],
 }
-
-
-def folder_of(root: Path, run: Run) -> Path:
-    return root.with_name(f"{root.name}-{run.name}-{run.gpus}".replace(", ", "-").replace(" ", "-").replace("'", ""))
 
 
 def write(root: Path, name: str) -> None:
@@ -133,203 +120,187 @@ def write(root: Path, name: str) -> None:
     from benchmarks.gpu import kinds, scripts
     from nb2ddp.api import convert_file
     from nb2ddp.options import Options
-    from nb2ddp.script import render, versions
 
     for number, each in enumerate(SETS[name]):
-        folder = folder_of(root / f"{number:02}", each)
-        folder.mkdir(parents=True, exist_ok=True)
-        steps = str(WARM_UP + TIMED + PROFILED)  # of all runs: the learning rate falls to 0 over them
+        folder = root / f"{number:02}-{each.name}-{each.gpus}".replace(", ", "-").replace(" ", "-").replace("'", "")
+        work = folder / "work"
+        work.mkdir(parents=True, exist_ok=True)
         if each.split == "hand":
-            shutil.copy(scripts.HANDWRITTEN, folder / "train.py")
-        else:
+            shutil.copy(scripts.HANDWRITTEN, work / "train.py")
+        elif each.split != "trial":
             kind = kinds.KINDS[each.kind]
-            settings = {**kind.settings, **each.settings, "max_steps": steps}
-            book = scripts.changed(kind.notebook, settings)
-            (folder / "notebook.ipynb").write_text(nbformat.writes(book))
+            book = scripts.changed(kind.notebook, {**kind.settings, **each.settings, "max_steps": str(STEPS)})
+            (work / "notebook.ipynb").write_text(nbformat.writes(book))
+            fixed: dict[str, Any] = {"gpu": None, "notebook": "notebook"}
             options = Options(
-                per_device_batch_size="notebook" if each.split == "notebook" else None,
+                per_device_batch_size=fixed[each.split] if each.split in fixed else int(each.split),
                 ignore=frozenset({"DDP209"} if each.checkpointing == "kept" else ()),
             )
-            with_trial = versions.tries_kernels if each.trial_apart else (lambda program: False)
-            with patch.object(render, "tries_kernels", with_trial):
-                convert_file(folder / "notebook.ipynb", folder / "train.py", options)
-            (folder / "notebook.ipynb").unlink()
-        (folder / "run.json").write_text(json.dumps({**asdict(each), "steps": steps}))
+            convert_file(work / "notebook.ipynb", work / "train.py", options)
+        (folder / "run.json").write_text(json.dumps({**asdict(each), "steps": STEPS}))
 
 
-def start(folder: Path, gpu: int, hub: Path) -> subprocess.Popen[bytes]:
-    """Start a run, which waits after its first steps; `gpu` is the one that it takes if it takes one alone."""
-    about = json.loads((folder / "run.json").read_text())
-    gpus = about["gpus"]
-    work = folder / "work"
-    work.mkdir()
-    for name in ("train.py", "accelerate_config.yaml"):
-        if (folder / name).exists():
-            shutil.copy(folder / name, work / name)
-    for entry in hub.iterdir():
-        (work / entry.name).symlink_to(entry)
-    arguments = [*about["by_hand"], f"--steps={about['steps']}"] if about["by_hand"] else []
-    launch = [sys.executable]
+@dataclass
+class Lane:
+    """A process, or one for each of two GPUs, and its runs in their order."""
+
+    name: str
+    folders: list[Path]
+    about: list[dict[str, Any]]
+    process: subprocess.Popen[bytes]
+
+    def state(self, number: int, name: str) -> bool:
+        """True if all processes of its run `number` have left a file of this name."""
+        return all((self.folders[number] / f"{name}-{rank}").exists() for rank in range(self.about[number]["gpus"]))
+
+    def is_alive(self) -> bool:
+        return self.process.poll() is None
+
+
+def start(name: str, folders: list[Path], options: argparse.Namespace) -> Lane:
+    """Start a lane's process: `lane.py` for scripts, `trials.py` for trials of one model."""
+    about = [json.loads((folder / "run.json").read_text()) for folder in folders]
+    gpus = about[0]["gpus"]
+    for folder in folders:
+        for entry in options.hub.resolve().iterdir():
+            (folder / "work" / entry.name).symlink_to(entry)
+    if about[0]["split"] == "trial":
+        out = options.results.resolve().with_name(f"{name.replace('@', '-')}.json")
+        what = ["benchmarks.gpu.trials", *about[0]["arguments"], f"--out={out}", "--folders"]
+    else:
+        what = ["benchmarks.gpu.lane"]
+    command = [sys.executable, "-m", *what, *map(str, folders)]
     if gpus > 1:
-        config = ["--config_file", "accelerate_config.yaml"] if not about["by_hand"] else ["--multi_gpu"]
-        port = ["--main_process_port", str(free_port())]
-        launch = [sys.executable, "-m", "accelerate.commands.launch", *config, *port, "--num_processes", str(gpus)]
+        launch = ["torch.distributed.run", f"--nproc_per_node={gpus}", f"--master_port={free_port()}"]
+        command[1:2] = ["-m", *launch, "-m"]
     env = {
         **os.environ,
-        "PYTHONPATH": f"{HERE / 'gated'}:{HERE.parents[1] / 'tests/e2e/site'}:{os.environ.get('PYTHONPATH', '')}",
-        "GATE_FOLDER": str(folder),
+        "PYTHONPATH": f"{HERE / 'gated'}:{HERE.parents[1] / 'tests/e2e/site'}:{HERE.parents[1]}"
+        f":{os.environ.get('PYTHONPATH', '')}",
         "GATE_WARM_UP": str(WARM_UP),
-        **about["environment"],
-        "GATE_PROFILED": str(PROFILED * about["profiled"]),
-        "GATE_EARLY": str(int(about["early"])),
+        "GATE_TIMED": str(TIMED),
+        "GATE_LOAD": str(options.load_after or HERE),
         "TORCHINDUCTOR_COMPILE_THREADS": "4",
         "HF_HUB_OFFLINE": "1",
         "OMP_NUM_THREADS": "4",
-        "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(gpus))) if gpus > 1 else str(gpu),
+        "CUDA_VISIBLE_DEVICES": name.partition("@")[2] or ",".join(map(str, range(gpus))),
     }
-    with (folder / "log.txt").open("w") as log:
-        return subprocess.Popen(
-            [*launch, "train.py", *arguments],
-            cwd=work,
-            env=env,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
+    with (folders[0] / "log.txt").open("w") as log:
+        process = subprocess.Popen(
+            command, cwd=folders[0] / "work", env=env, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
         )
+    return Lane(name, folders, about, process)
 
 
-def is_ready(folder: Path, gpus: int) -> bool:
-    return all((folder / f"ready-{rank}").exists() for rank in range(gpus))
-
-
-def summary(folder: Path, code: int | None) -> dict[str, Any]:
+def summary(folder: Path) -> dict[str, Any]:
     """What a run's processes wrote down."""
     about = json.loads((folder / "run.json").read_text())
     files = [folder / f"{rank}.json" for rank in range(about["gpus"])]
-    said = [line for line in (folder / "log.txt").read_text().splitlines() if line.startswith("Gradient checkpoi")]
-    facts: dict[str, Any] = {**about, "exit_code": code, "chosen": said[0] if said else ""}
-    if code or not all(file.exists() for file in files):
-        return {**facts, "exit_code": 124 if code is None else code, "said": (folder / "log.txt").read_text()[-3000:]}
+    logs = [folder / "log.txt", *(folder / f"log-{rank}.txt" for rank in range(about["gpus"]))]
+    said = "".join(log.read_text() for log in logs if log.exists())
+    chosen = [line for line in said.splitlines() if line.startswith("Gradient checkpointing ")]
+    facts = {**about, "chosen": chosen[0] if chosen else ""}
+    if not all(file.exists() for file in files):
+        return {**facts, "exit_code": 1, "said": said[-3000:]}
     ranks = [json.loads(file.read_text()) for file in files]
-    at = [ranks[0]["began"], *(step["at"] for step in ranks[0]["steps"][WARM_UP : WARM_UP + TIMED])]
+    at = [ranks[0]["began"], *(step["at"] for step in ranks[0]["steps"][WARM_UP:])]
     seconds = [round(later - earlier, 4) for earlier, later in pairwise(at)]
     return {
         **facts,
+        "exit_code": 0,
         "seconds": seconds,
-        "median": round(median(seconds), 4) if seconds else None,
+        "median": round(median(seconds), 4),
         "losses": [step["loss"] for step in ranks[0]["steps"]],
         "grad_norms": [step.get("grad_norm") for step in ranks[0]["steps"]],
+        "before": [rank["before"] for rank in ranks],
         "peak": [rank["memory"] for rank in ranks],
         "reserved": [rank["reserved"] for rank in ranks],
-        **{name: ranks[0][name] for name in ("per_device", "accumulation", "gpu", "total") if name in ranks[0]},
-        **({"profile": ranks[0]["profile"]} if "profile" in ranks[0] else {}),
+        "processor": [rank["processor"] for rank in ranks],
+        **{name: ranks[0][name] for name in ("per_device", "accumulation", "gpu", "total")},
     }
 
 
 def run(root: Path, options: argparse.Namespace) -> None:
-    """Start every run below `root`, open one after another (or two on different GPUs), and keep what they measured."""
+    """Start every lane below `root`, time their runs round by round, and keep what they measured."""
     deadline = time.monotonic() + options.seconds
-    folders = sorted(path.parent for path in root.glob("*/run.json"))
-    about = {folder: json.loads((folder / "run.json").read_text()) for folder in folders}
-    alone = [folder for folder in folders if about[folder]["gpus"] == 1]
-    running = {
-        folder: start(folder, alone.index(folder) % 2 if folder in alone else 0, options.hub.resolve())
-        for folder in folders
-    }
-    wait_for(options.load_after)
-    for folder in folders:
-        (folder / "load").touch()
-    waiting = get_ready(folders, running, {folder: about[folder]["gpus"] for folder in folders})
-    for folder in waiting:
-        stop(running[folder])
-    wait_for(options.open_after)
-    for folder in folders:
-        if not about[folder]["early"]:
-            signal_all(running[folder], signal.SIGSTOP)
+    by_lane: dict[str, list[Path]] = {}
+    for folder in sorted(path.parent for path in root.glob("*/run.json")):
+        by_lane.setdefault(json.loads((folder / "run.json").read_text())["lane"], []).append(folder)
+    lanes = [start(name, folders, options) for name, folders in by_lane.items()]
     found: list[dict[str, Any]] = []
-    for group in groups(folders, about):
-        time_together(group, running, deadline)
-        for folder in group:
-            facts = summary(folder, running[folder].poll())
-            found.append(facts)
-            print(folder.name, facts["exit_code"], facts.get("median"), facts.get("peak"), flush=True)
-        options.results.write_text(json.dumps({"runs": found}, indent=1) + "\n")
+    for number in range(max(len(lane.folders) for lane in lanes)):
+        here = [lane for lane in lanes if number < len(lane.folders) and lane.is_alive()]
+        get_ready(here, number, min(deadline, time.monotonic() + PATIENCE[min(number, 1)]))
+        until(lambda: not options.open_after or options.open_after.exists(), deadline)
+        for group in groups(here, number):
+            for lane in group:
+                (lane.folders[number] / "go").touch()
+            until(partial(all_over, group, number), deadline)
+            for lane in group:
+                say(lane.folders[number].name)
+                if lane.about[number]["split"] != "trial":  # those are written down by themselves
+                    found.append(summary(lane.folders[number]))
+                    say(*(found[-1].get(name) for name in ("exit_code", "median", "per_device", "peak", "chosen")))
+            options.results.write_text(json.dumps({"runs": found}, indent=1) + "\n")
+        for lane in here:
+            (lane.folders[number] / "next").touch()
+    for lane in lanes:
+        stop(lane.process)
 
 
-def wait_for(file: Path | None) -> None:
-    while file and not file.exists():
-        time.sleep(0.1)
+def say(*words: Any) -> None:
+    print(f"{time.monotonic():.0f}", *words, flush=True)
 
 
-def get_ready(folders: list[Path], running: dict[Path, subprocess.Popen[bytes]], gpus: dict[Path, int]) -> list[Path]:
-    """Wait until all runs are ready, but not for ever.
+def until(true: Callable[[], bool], deadline: float) -> None:
+    while not true() and time.monotonic() < deadline:
+        time.sleep(0.02)
 
-    Returns:
-        Those that are not.
-    """
+
+def all_over(lanes: list[Lane], number: int) -> bool:
+    return all(over(lane, number) for lane in lanes)
+
+
+def over(lane: Lane, number: int) -> bool:
+    return lane.state(number, "over") or not lane.is_alive()
+
+
+def get_ready(lanes: list[Lane], number: int, deadline: float) -> None:
+    """Wait until the run `number` of these lanes is ready to be timed; a lane that is not is ended."""
     began = time.monotonic()
-    waiting = folders
-    while waiting and time.monotonic() < began + PATIENCE:
-        time.sleep(0.2)
-        waiting = [f for f in folders if running[f].poll() is None and not is_ready(f, gpus[f])]
-    print(f"ready after {time.monotonic() - began:.0f} s; not ready:", [f.name for f in waiting], flush=True)
-    return waiting
+    until(lambda: all(lane.state(number, "ready") or over(lane, number) for lane in lanes), deadline)
+    late = [lane for lane in lanes if not lane.state(number, "ready") and not over(lane, number)]
+    say(f"round {number} ready after {time.monotonic() - began:.0f} s; not ready:", [lane.name for lane in late])
+    for lane in late:
+        stop(lane.process)
 
 
-def groups(folders: list[Path], about: dict[Path, dict[str, Any]]) -> list[list[Path]]:
-    """What is timed at once: each run alone, but two neighbours that load late, on one GPU each, together."""
-    found: list[list[Path]] = []
-    for folder in folders:
-        pairs = (
-            found
-            and len(found[-1]) == 1
-            and all(about[each]["early"] and about[each]["gpus"] == 1 for each in (found[-1][0], folder))
-        )
-        if pairs:
-            found[-1].append(folder)
-        else:
-            found.append([folder])
-    return found
-
-
-def time_together(group: list[Path], running: dict[Path, subprocess.Popen[bytes]], deadline: float) -> None:
-    """Open these runs, and wait until they end or the time is over."""
-    alive = [folder for folder in group if running[folder].poll() is None]
-    for folder in alive if time.monotonic() < deadline else ():
-        (folder / "go").touch()
-        signal_all(running[folder], signal.SIGCONT)
-    while any(running[folder].poll() is None for folder in alive) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    for folder in alive:
-        if running[folder].poll() is None:
-            stop(running[folder])
+def groups(lanes: list[Lane], number: int) -> list[list[Lane]]:
+    """What is timed at once: each run alone, but those that are to be timed together."""
+    together = [lane for lane in lanes if lane.about[number]["together"]]
+    return [[lane] for lane in lanes if lane not in together] + ([together] if together else [])
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """End a run and the processes that its launcher started."""
-    signal_all(process, signal.SIGKILL)
-    process.wait()
-
-
-def signal_all(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    """Send a signal to a run and to the processes that its launcher started, where it still runs."""
+    """End a lane and the processes that its launcher started."""
     import psutil
 
     if process.poll() is None:
         for each in [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]:
             with contextlib.suppress(psutil.NoSuchProcess):
-                each.send_signal(number)
+                each.kill()
+        process.wait()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.side_by_side", description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=["write", "run"])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--runs", choices=SETS, default="splits")
+    parser.add_argument("--runs", choices=SETS, default="kinds")
     parser.add_argument("--hub", type=Path)
     parser.add_argument("--results", type=Path)
-    parser.add_argument("--seconds", type=float, default=400)
-    parser.add_argument("--load-after", type=Path, help="what loads late does so when this file is there")
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--load-after", type=Path, help="models are loaded when this file is there")
     parser.add_argument("--open-after", type=Path, help="the first run is timed when this file is there")
     options = parser.parse_args()
     if options.what == "write":

@@ -1,8 +1,9 @@
 """Settings tried on one training, one after another in the same processes: `python -m benchmarks.gpu.trials ...`.
 
 The model is loaded once and its adapters are set back before each trial, so that trials differ by their setting alone.
-Started with `accelerate launch` it trains on several GPUs. Written down by each process: seconds of the timed steps,
-losses, peak memory, and the processor's seconds in each part of a step; of some trials a profile of two more steps.
+Each folder holds a run of `side_by_side.py` that names its trial; before its timed steps it waits for its turn. Started
+with `torchrun` it trains on several GPUs. Written down by each process: seconds of the timed steps, losses, peak
+memory, the processor's seconds in each part of a step and of the whole process; of some a profile of two more steps.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ os.environ["UNSLOTH_NO_CUDA_EXTENSIONS"] = "1"
 import argparse
 import gc
 import json
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -30,12 +32,13 @@ RANK, LOCAL_RANK = int(os.environ.get("RANK", 0)), int(os.environ.get("LOCAL_RAN
 if torch.cuda.is_available():
     torch.cuda.set_device(LOCAL_RANK)
 
+import sitecustomize  # type: ignore[import-not-found]  # noqa: E402  (the one of `gated`)
 import unsloth  # noqa: E402  (before transformers and trl)
 from datasets import load_dataset  # noqa: E402
 from transformers import TrainerCallback  # noqa: E402
 from trl import SFTConfig, SFTTrainer  # noqa: E402
 
-WARM_UP, TIMED, PROFILED = 4, 8, 2
+WARM_UP, TIMED, PROFILED = 4, 10, 2
 
 
 @dataclass(frozen=True)
@@ -45,21 +48,114 @@ class Trial:
     fields: dict[str, Any] = field(default_factory=dict)
     ddp: dict[str, Any] = field(default_factory=dict)
     checkpointing: bool = False
-    before: Callable[[], None] | None = None
-    after: Callable[[], None] | None = None
+    around: Callable[[Any], AbstractContextManager[None]] | None = None  # what is done to the model while it trains
     synchronized: bool = True  # False: gradients are never summed over processes, to see what that costs
     profiled: bool = False
 
 
-def expandable(on: bool) -> Callable[[], None]:
-    return lambda: torch.cuda.memory._set_allocator_settings(f"expandable_segments:{on}")
+@contextmanager
+def expandable(_: Any) -> Iterator[None]:
+    torch.cuda.memory._set_allocator_settings("expandable_segments:True")
+    yield
+    torch.cuda.memory._set_allocator_settings("expandable_segments:False")
 
 
+@contextmanager
+def no_collection(_: Any) -> Iterator[None]:
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@contextmanager
+def own_cores(_: Any) -> Iterator[None]:
+    """Give this process, with all its threads, a share of the cores for itself."""
+    count = os.cpu_count() or 1
+    share = count // int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    set_cores(range(LOCAL_RANK * share, (LOCAL_RANK + 1) * share))
+    yield
+    set_cores(range(count))
+
+
+def set_cores(cores: range) -> None:
+    for thread in Path("/proc/self/task").iterdir():
+        os.sched_setaffinity(int(thread.name), cores)
+
+
+@contextmanager
+def one_thread(_: Any) -> Iterator[None]:
+    """Run the backward pass in the thread that asks for it, not in one of the GPU's."""
+    with torch.autograd.set_multithreading_enabled(False):
+        yield
+
+
+@contextmanager
+def threads(_: Any) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(16)
+    yield
+    torch.set_num_threads(before)
+
+
+@contextmanager
+def no_guard(_: Any) -> Iterator[None]:
+    """Let Unsloth launch kernels as it does where it sees one GPU: without naming the GPU each time."""
+    found = [module.__dict__ for name, module in sys.modules.items() if name.startswith("unsloth.kernels")]
+    kept = [(names, names["torch_gpu_device"]) for names in found if "torch_gpu_device" in names]
+    nothing = nullcontext()
+    for names, _ in kept:
+        names["torch_gpu_device"] = lambda device: nothing
+    yield
+    for names, each in kept:
+        names["torch_gpu_device"] = each
+
+
+def note_call(model: Any) -> None:
+    """Keep what the first layer is called with, for `graphs`."""
+
+    def keep(_: Any, args: Any, kwargs: Any) -> None:
+        SEEN[:] = [args, kwargs]
+
+    model.get_base_model().model.layers[0].register_forward_pre_hook(keep, with_kwargs=True)
+
+
+@contextmanager
+def graphs(model: Any) -> Iterator[None]:
+    """Capture each layer, forward and backward, as CUDA graphs; all batches have the same rows' lengths."""
+    layers = model.get_base_model().model.layers
+    (hidden, *rest), kwargs = SEEN
+    kept = [layer.forward for layer in layers]
+
+    class Body(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self, layer: Any) -> None:
+            super().__init__()
+            self.layer, self.original = layer, layer.forward
+
+        def forward(self, hidden: Any) -> Any:
+            return self.original(hidden, *rest, **kwargs)[0]
+
+    model.train()
+    bodies = tuple(Body(layer) for layer in layers)
+    samples = tuple((torch.randn_like(hidden).requires_grad_(),) for _ in bodies)
+    with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
+        graphed = torch.cuda.make_graphed_callables(bodies, samples)
+    for layer, captured in zip(layers, graphed, strict=True):
+        layer.forward = lambda hidden_states, *_, captured=captured, **__: (captured(hidden_states),)
+    try:
+        yield
+    finally:
+        for layer, original in zip(layers, kept, strict=True):
+            layer.forward = original
+
+
+SEEN: list[Any] = []  # the arguments of the first layer
 TRIALS = {
     "warm-up": Trial(),
     "checkpointing": Trial(checkpointing=True, profiled=True),
-    "base": Trial(profiled=True),
+    "base": Trial(),
+    "base, profiled": Trial(profiled=True),
     "base again": Trial(),
+    "base, on both GPUs at once": Trial(),
     "gradient_as_bucket_view": Trial(ddp={"gradient_as_bucket_view": True}),
     "static_graph": Trial(ddp={"static_graph": True}),
     "bucket_cap_mb = 200": Trial(ddp={"bucket_cap_mb": 200}),
@@ -67,39 +163,51 @@ TRIALS = {
     "2 workers": Trial(fields={"dataloader_num_workers": 2}),
     "adamw_torch_fused": Trial(fields={"optim": "adamw_torch_fused"}),
     "no clipping": Trial(fields={"max_grad_norm": 0.0}),
-    "log every 10 steps": Trial(fields={"logging_steps": 10}),
+    "log every 20 steps": Trial(fields={"logging_steps": 20}),
     "own mean of tokens": Trial(fields={"average_tokens_across_devices": False}),
+    "own mean, log every 20 steps": Trial(fields={"average_tokens_across_devices": False, "logging_steps": 20}),
     "gradients not summed": Trial(synchronized=False),
-    "no garbage collection": Trial(before=gc.disable, after=gc.enable),
-    "expandable_segments": Trial(before=expandable(True), after=expandable(False)),
-    "packing": Trial(fields={"packing": True}),
+    "no garbage collection": Trial(around=no_collection),
+    "expandable_segments": Trial(around=expandable),
+    "cores of its own": Trial(around=own_cores),
+    "backward in one thread": Trial(around=one_thread),
+    "16 threads": Trial(around=threads),
+    "GPU not named at each launch": Trial(around=no_guard),
+    "CUDA graphs": Trial(around=graphs),
 }
 
 
 class Clock(TrainerCallback):  # type: ignore[misc]
-    """Takes the time after each step, once the GPU has done it, and profiles the last ones."""
+    """Takes the time of each step, waits for its turn before those that are timed, and profiles the last ones.
 
-    def __init__(self, trial: Trial) -> None:
+    The GPU is waited for before and after all timed steps alone: what runs ahead may do so.
+    """
+
+    def __init__(self, trial: Trial, folder: Path, spent: dict[str, float]) -> None:
         self.profiler = torch.profiler.profile() if trial.profiled else None
+        self.folder, self.spent = folder, spent
         self.at: list[float] = []
+        self.parts: dict[str, float] = {}
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if state.global_step == WARM_UP:
-            self.take()
-        if self.profiler and state.global_step == WARM_UP + TIMED:
-            self.profiler.__enter__()
+            sitecustomize.wait_for_turn(self.folder)
+            self.spent.clear()
+            self.spent["whole process"] = -time.process_time()
+            self.at.append(sitecustomize.synchronized())
+        elif WARM_UP < state.global_step < WARM_UP + TIMED:
+            self.at.append(time.perf_counter())
+        elif state.global_step == WARM_UP + TIMED:
+            self.at.append(sitecustomize.synchronized())
+            self.spent["whole process"] += time.process_time()
+            self.parts = {part: round(1e3 * seconds / TIMED, 1) for part, seconds in self.spent.items()}
+            if self.profiler:
+                self.profiler.__enter__()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if WARM_UP < state.global_step <= WARM_UP + TIMED:
-            self.take()
         if self.profiler and state.global_step == state.max_steps:
             torch.cuda.synchronize()
             self.profiler.__exit__(None, None, None)
-
-    def take(self) -> None:
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        self.at.append(time.perf_counter())
 
 
 @contextmanager
@@ -172,18 +280,17 @@ def profile(profiler: Any) -> dict[str, Any]:
         return {"error": repr(error)[:500]}
 
 
-def train(name: str, model: Any, tokenizer: Any, data: Any, options: argparse.Namespace) -> dict[str, Any]:
+def train(folder: Path, model: Any, tokenizer: Any, data: Any, options: argparse.Namespace) -> dict[str, Any]:
     """One trial."""
-    trial = TRIALS[name]
-    clock, spent = Clock(trial), defaultdict[str, float](float)
-    if trial.before:
-        trial.before()
+    name = json.loads((folder / "run.json").read_text())["name"]
+    trial, spent = TRIALS[name], defaultdict[str, float](float)
+    clock = Clock(trial, folder, spent)
     fields = {
         "dataset_text_field": "text",
         "max_length": options.length,
         "per_device_train_batch_size": options.rows,
         "gradient_accumulation_steps": options.accumulation,
-        "max_steps": WARM_UP + TIMED + PROFILED * trial.profiled,
+        "max_steps": WARM_UP + TIMED + (PROFILED if trial.profiled else 1),
         "warmup_steps": 5,
         "learning_rate": 2e-4,
         "logging_steps": 1,
@@ -221,20 +328,18 @@ def train(name: str, model: Any, tokenizer: Any, data: Any, options: argparse.Na
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-    with parts_of(trainer, spent):
+    with trial.around(model) if trial.around else nullcontext(), parts_of(trainer, spent):
         trainer.train()
-    if trial.after:
-        trial.after()
     seconds = [round(later - earlier, 4) for earlier, later in zip(clock.at, clock.at[1:], strict=False)]
-    steps = trainer.state.global_step
     return {
         "trial": name,
         "seconds": seconds,
         "median": round(median(seconds), 4),
+        "mean": round((clock.at[-1] - clock.at[0]) / TIMED, 4),
         "losses": [log["loss"] for log in trainer.state.log_history if "loss" in log],
         "peak": torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0,
         "reserved": torch.cuda.max_memory_reserved() if torch.cuda.is_available() else 0,
-        "milliseconds": {part: round(1e3 * total / steps, 1) for part, total in spent.items()},
+        "milliseconds": clock.parts,
         **({"profile": profile(clock.profiler)} if clock.profiler else {}),
     }
 
@@ -246,9 +351,8 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=450)
     parser.add_argument("--rows", type=int, required=True)
     parser.add_argument("--accumulation", type=int, default=1)
-    parser.add_argument("--trials", nargs="+", choices=TRIALS, required=True, metavar="TRIAL")
-    parser.add_argument("--wait-for", type=Path, help="start training when this file is there")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--folders", type=Path, nargs="+", required=True, help="of runs, in their order")
     options = parser.parse_args()
     model, tokenizer = unsloth.FastLanguageModel.from_pretrained(
         options.model,
@@ -264,25 +368,24 @@ def main() -> None:
         use_gradient_checkpointing="unsloth",
         random_state=3407,
     )
+    note_call(model)
     data = load_dataset(options.data, split="train[:600]").map(lambda row: {"text": row["text"] + tokenizer.eos_token})
     trained = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
     at_first = {name: weight.detach().clone() for name, weight in trained.items()}
-    while options.wait_for and not options.wait_for.exists():
-        time.sleep(0.1)
     found = []
-    for name in options.trials:
+    for folder in options.folders:
         for each, weight in trained.items():
             weight.data.copy_(at_first[each])
         try:
-            found.append(train(name, model, tokenizer, data, options))
+            found.append(train(folder, model, tokenizer, data, options))
         except Exception as error:
-            if torch.distributed.is_initialized():
-                raise  # the other processes would wait
-            found.append({"trial": name, "error": repr(error)[:500]})
+            found.append({"trial": folder.name, "error": repr(error)[:1000]})
         about = {"rows": options.rows, "accumulation": options.accumulation, "rank": RANK, "data": options.data}
         options.out.with_suffix(f".{RANK}.json").write_text(json.dumps({**about, "trials": found}) + "\n")
-        if RANK == 0:
-            print(name, found[-1].get("median"), found[-1].get("milliseconds"), found[-1].get("error"), flush=True)
+        print(RANK, folder.name, [found[-1].get(key) for key in ("mean", "milliseconds", "error")], flush=True)
+        (folder / f"over-{RANK}").touch()
+        while not (folder / "next").exists():
+            time.sleep(0.02)
 
 
 if __name__ == "__main__":

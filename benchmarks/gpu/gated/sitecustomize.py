@@ -1,14 +1,16 @@
 """Loaded by Python itself at the start of each process of a run that `side_by_side.py` starts.
 
-All runs start at once; each trains its first steps, says that it is ready, and waits until its turn comes. So the
-steps that are timed have their GPUs and the processors for themselves, while starting takes the time of one run. Runs
-that need much memory ($GATE_EARLY) wait before they load their model, and again before their first step.
+Several scripts get ready at once; each trains its first steps, says that it is ready, and waits until its turn comes.
+So the steps that are timed have their GPUs and the processors for themselves, while getting ready takes the time of the
+slowest. $GATE_FOLDER names the run: `lane.py` sets it before each script. When the timed steps are over the script is
+left by `TrainingOver`, as what comes after training is not asked for.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,27 +20,25 @@ from after_import import call_after_import
 if TYPE_CHECKING:
     from types import ModuleType
 
-FOLDER = Path(os.environ["GATE_FOLDER"])
 WARM_UP = int(os.environ["GATE_WARM_UP"])  # steps before the wait
-EARLY = os.environ.get("GATE_EARLY") == "1"
-PROFILED = int(os.environ.get("GATE_PROFILED", 0))  # steps after the timed ones, under torch's profiler
+TIMED = int(os.environ["GATE_TIMED"])
 RANK = int(os.environ.get("RANK", 0))
-facts: dict[str, Any] = {"steps": []}
-profiler: Any = None
+facts: dict[str, Any] = {}
 
 
-def wait_for_turn() -> None:
+class TrainingOver(BaseException):
+    """The timed steps are over."""
+
+
+def wait_for_turn(folder: Path) -> None:
+    """Say that this process is ready, and wait until it may go on."""
     import torch
 
     if torch.cuda.is_available():
         torch.cuda.empty_cache()  # others on this GPU are timed meanwhile
-    (FOLDER / f"ready-{RANK}").touch()
-    wait_for("go")
-
-
-def wait_for(name: str) -> None:
-    while not (FOLDER / name).exists():
-        time.sleep(0.02)
+    (folder / f"ready-{RANK}").touch()
+    while not (folder / "go").exists():
+        time.sleep(0.01)
 
 
 def synchronized() -> float:
@@ -50,39 +50,38 @@ def synchronized() -> float:
     return time.perf_counter()
 
 
-def profile(steps_done: int, steps: int) -> None:
-    """Switch the profiler on before the last steps, and write its table down after them."""
-    global profiler
-    from torch import profiler as torch_profiler
-
-    if steps_done == steps - PROFILED and profiler is None:
-        profiler = torch_profiler.profile()
-        profiler.__enter__()
-    elif steps_done == steps and profiler is not None:
-        profiler.__exit__(None, None, None)
-        averages = profiler.key_averages()
-        rows = [
-            (e.key, e.count, e.self_cpu_time_total / 1e3, e.self_device_time_total / 1e3, str(e.device_type))
-            for e in averages
-        ]
-        facts["profile"] = sorted(rows, key=lambda row: -max(row[2], row[3]))[:120]
-
-
-def end(args: Any, model: Any) -> None:
-    """Write down what was measured, and leave: what comes after training is not asked for."""
+def memory() -> dict[str, Any]:
+    """What this process has of its GPU, in bytes: now, and at most."""
     import torch
 
-    on_gpu = torch.cuda.is_available()
+    if not torch.cuda.is_available():
+        return {"memory": 0, "reserved": 0, "total": 0, "gpu": "none"}
+    return {
+        "memory": torch.cuda.max_memory_allocated(),
+        "reserved": torch.cuda.max_memory_reserved(),
+        "total": torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory,
+        "gpu": torch.cuda.get_device_name(),
+    }
+
+
+def begin(args: Any) -> None:
+    """Note what is trained, and how much memory is taken before the first step."""
+    import torch
+
+    facts.clear()
     facts.update(
+        steps=[],
         per_device=args.per_device_train_batch_size,
         accumulation=args.gradient_accumulation_steps,
-        memory=torch.cuda.max_memory_allocated() if on_gpu else 0,
-        reserved=torch.cuda.max_memory_reserved() if on_gpu else 0,
-        total=torch.cuda.get_device_properties(0).total_memory if on_gpu else 0,
-        gpu=torch.cuda.get_device_name(0) if on_gpu else "none",
+        before=torch.cuda.memory_allocated() if torch.cuda.is_available() else 0,
     )
-    (FOLDER / f"{RANK}.json").write_text(json.dumps(facts))
-    os._exit(0)
+
+
+def end(folder: Path) -> None:
+    """Write down what was measured, and leave the script."""
+    facts.update(memory(), processor=round(time.process_time() - facts.pop("processor_before"), 3))
+    (folder / f"{RANK}.json").write_text(json.dumps(facts))
+    raise TrainingOver
 
 
 def follow(callbacks: ModuleType) -> None:
@@ -91,25 +90,49 @@ def follow(callbacks: ModuleType) -> None:
     original = handler.call_event
 
     def call_event(self: Any, event: str, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
-        if event == ("on_init_end" if EARLY else "on_step_begin") and state.global_step == (0 if EARLY else WARM_UP):
-            wait_for_turn()
-        if event == "on_step_begin" and state.global_step == WARM_UP:
-            facts["began"] = synchronized()
-        if event == "on_step_begin" and PROFILED:
-            profile(state.global_step, state.max_steps)
+        if "GATE_FOLDER" not in os.environ:  # a process of `trials.py`, which waits by itself
+            return original(self, event, args, state, control, **kwargs)
+        folder = Path(os.environ["GATE_FOLDER"])
         logs = kwargs.get("logs") or {}
+        if event == "on_train_begin":
+            begin(args)
+        if event == "on_step_begin" and state.global_step == WARM_UP:
+            wait_for_turn(folder)
+            facts.update(began=synchronized(), processor_before=time.process_time())
         if event == "on_log" and "loss" in logs:
             seen = {name: float(logs[name]) for name in ("loss", "grad_norm") if name in logs}
             facts["steps"].append({"at": synchronized(), **seen})
-        if event == "on_train_end":
-            if PROFILED:
-                profile(state.global_step, state.max_steps)
-            end(args, self.model)
+            if state.global_step == WARM_UP + TIMED:
+                end(folder)
         return original(self, event, args, state, control, **kwargs)
 
     handler.call_event = call_event
 
 
+def see_alone(module: ModuleType) -> None:
+    """Let a script see its GPU's memory as if it had the GPU for itself: others may be training there when it asks."""
+    original = module.mem_get_info
+
+    def mem_get_info(*args: Any, **kwargs: Any) -> tuple[int, int]:
+        _, total = original(*args, **kwargs)
+        return total - module.memory_reserved() - CONTEXT, total
+
+    module.mem_get_info = mem_get_info  # type: ignore[attr-defined]
+
+
+def wait_for_models(module: ModuleType) -> None:
+    """Let models be made while processes start: wait after the last import before one is loaded."""
+    if module.__name__ == "unsloth" or "unsloth" not in sys.modules:
+        while not Path(os.environ["GATE_LOAD"]).exists():
+            time.sleep(0.05)
+
+
+CONTEXT = 600_000_000  # bytes that CUDA takes for a process
 call_after_import(
-    {"transformers.trainer_callback": follow, **({"unsloth": lambda _: wait_for("load")} if EARLY else {})}
+    {
+        "transformers.trainer_callback": follow,
+        "torch.cuda": see_alone,
+        "unsloth": wait_for_models,
+        "trl": wait_for_models,
+    }
 )

@@ -112,8 +112,8 @@ def memory(runs: Runs) -> Figure:
 
 
 def splits(_: Runs) -> Figure:
-    """Seconds a step as the notebook has it and as a script chooses, on machines G and F."""
-    chosen = {("8 a step", "G"): "3.2B, 8 rows of 450 tokens", ("sft_8b", "F"): "8.0B, 8 rows of 2,048 tokens"}
+    """Seconds a step as the notebook has it and as a script chooses, on machines H and I."""
+    chosen = {("8 a step", "H"): "3.2B, 8 rows of 450 tokens", ("sft_8b", "I"): "8.0B, 8 rows of 2,048 tokens"}
     labels = {"notebook": "as the notebook has it", "gpu": "as a script chooses", "hand": "by hand, its best"}
     found: dict[tuple[str, str, str, int], float] = {}
     for run in beside():

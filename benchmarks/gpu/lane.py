@@ -41,7 +41,10 @@ def train(folder: Path, script: ModuleType) -> None:
 
 
 def forget(script: ModuleType) -> None:
-    """Free what a script held, some of which libraries keep: the first trainer of a process among it."""
+    """Free what a script held, some of which libraries keep: the first trainer of a process among it.
+
+    What they keep all the same is said in $GATE_HELD, in bytes.
+    """
     import torch
     from transformers import Trainer
     from transformers.trainer_callback import CallbackHandler
@@ -55,7 +58,7 @@ def forget(script: ModuleType) -> None:
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-        print(f"{torch.cuda.memory_allocated() / 2**30:.2f} GiB are still held", file=sys.stderr)
+        os.environ["GATE_HELD"] = str(torch.cuda.memory_allocated())
 
 
 def main() -> None:

@@ -21,7 +21,15 @@ PAGE, README = ROOT / "docs" / "performance.md", ROOT / "README.md"
 GIB = 2**30
 SPLITS, MEMORY, TRIALS = (ROOT / "benchmarks" / "results" / f"{name}.json" for name in ("splits", "memory", "trials"))
 #: What the name of a run of `side_by_side.py` says beside what is trained.
-ASIDES = (", notebook's split", ", no checkpointing", ", checkpointing kept", ", by hand", ", notebook", ", gpu")
+ASIDES = (
+    ", notebook's split",
+    ", no checkpointing",
+    ", checkpointing kept",
+    ", by hand",
+    ", notebook",
+    ", gpu",
+    ", 4 x 2",
+)
 #: Types of models for which scripts trust the estimate of what a step keeps (`templates/setup.py.j2`).
 ESTIMATED = ("llama", "mistral", "qwen2", "qwen3")
 T4, H200 = 15.8e9, 150.1e9  # bytes that torch reports as `total_memory`
@@ -207,7 +215,7 @@ def splits(_: Runs) -> str:
                 f"{run['per_device']} x {run['accumulation']}",
                 "off" if run["whole"] else "on",
                 f"{seconds} ({base['median'] / run['median']:.2f}x)" if base else seconds,
-                f"{max(run['peak']) / GIB:.1f}",
+                f"{peak(run) / GIB:.1f}",
                 f"{run['losses'][12]:.4f}",
             ]
         )
@@ -229,6 +237,11 @@ def beside() -> list[Facts]:
         run["title"] = (KINDS[name].title if name in KINDS else short) + ", by hand" * ("by hand" in run["name"])
         run["profile_only"] = "kernel trial" in name
     return runs
+
+
+def peak(run: Facts) -> float:
+    """The most memory that a process had, less what was held of the script before it in the same process."""
+    return max(float(most - held) for most, held in zip(run["peak"], run.get("held", [0] * run["gpus"]), strict=True))
 
 
 def notebook_on_one(run: Facts) -> Facts | None:
@@ -264,7 +277,8 @@ def kept(_: Runs) -> str:
             measured, needed = (run["peak"] - run["before"]) / GIB, estimate(model, run) / GIB
             rows.append(
                 [
-                    f"{model['model'].removeprefix('bench/')}, {PRECISIONS[model['precision']]}",
+                    f"{model['model'].removeprefix('bench/')}, {PRECISIONS[model['precision']]}"
+                    + ", two GPUs" * (model.get("gpus", 1) > 1),
                     f"{run['rows']} x {run['tokens']:,}",
                     f"{measured:.2f}",
                     f"{needed:.2f} ({needed / measured:.2f}x)",
@@ -274,11 +288,12 @@ def kept(_: Runs) -> str:
 
 
 def estimate(model: Facts, run: Facts) -> float:
-    """The bytes that `spare_checkpointing` of a script on one GPU works out for a run of `memory.py`."""
+    """The bytes that `spare_checkpointing` of a script works out for a run of `memory.py`."""
     config = model["config"]
     heads = config["num_attention_heads"] * (config.get("head_dim") or 0)
     width = 17 * max(config["hidden_size"], heads) + 6 * config["intermediate_size"]
-    return float(run["rows"] * run["tokens"] * config["num_hidden_layers"] * width + 3 * model["trained"] + 3e8)
+    copies = 4 if model.get("gpus", 1) > 1 else 3
+    return float(run["rows"] * run["tokens"] * config["num_hidden_layers"] * width + copies * model["trained"] + 3e8)
 
 
 def trials(_: Runs) -> str:
@@ -297,7 +312,7 @@ def trials(_: Runs) -> str:
                     f"{seconds['median']:.3f} ({min(seconds['seconds']):.2f} to {max(seconds['seconds']):.2f})",
                     f"{parts['forward and backward']:.0f}, {parts['optimizer']:.0f}, {parts['rows']:.0f}",
                     f"{trial['peak'] / GIB:.1f}",
-                    f"{trial['losses'][6]:.4f}",
+                    f"{trial['losses'][6]:.4f}" if trial["losses"] else "",
                 ]
             )
     head = ["machine, split", "setting", "seconds a step", "processor's ms: forward and backward, optimizer, rows"]
@@ -350,8 +365,8 @@ def measured(runs: Runs) -> str:
         )
     subjects = [
         "four GPUs, against one",
-        "one GPU with the per-device batch that suits it (3.2B: and no checkpointing), against the notebook's own (rows"
-        " of 450 and 2,048 tokens)",
+        "one GPU with the per-device batch that suits it and no checkpointing, against the notebook's own (rows of 450"
+        " and 2,048 tokens)",
         "four GPUs, against transformers, PEFT and TRL by hand",
         "losses of 30 steps, four GPUs' against one's (one's against its own on another machine)",
         "samples a step on four GPUs (beside the exported notebook's)",

@@ -58,6 +58,7 @@ WIDE = {**EVEN, "gradient_accumulation_steps": "16"}
 UNEVEN = {"dataset": 'load_dataset("bench/letters", split = "train")', "gradient_accumulation_steps": "4"}
 TINY = {**UNEVEN, "max_seq_length": "32", "model_name": '"bench/Llama-small"', "load_in_4bit": "False"}
 HAND = ("--data=bench/books", "--max-length=450", "--four-bit", "--accumulation=1", f"--steps={STEPS}")
+PLAIN = ("--no-checkpointing",)
 NONE = {"use_gradient_checkpointing": "False"}
 TRIED = (
     "warm-up",
@@ -93,6 +94,27 @@ SETS: dict[str, list[Run]] = {
             trial(name, "trials", "--rows=2", "--model=bench/Llama-small", "--length=32")
             for name in ("base", "2 workers")
         ),
+    ],
+    "choice": [
+        Run("8 a step, notebook's split", 1, "notebook", settings=SHORT, lane="notebook@0"),
+        Run("8 a step", 1, settings=SHORT, lane="gpu@1"),
+        Run("8 a step", 2, settings=SHORT, lane="two"),
+        Run(
+            "8 a step, by hand, no checkpointing", 1, "hand", arguments=(*HAND, *PLAIN, "--per-device=8"), lane="hand@0"
+        ),
+        Run("8 a step, by hand, no checkpointing", 2, "hand", arguments=(*HAND, *PLAIN, "--per-device=4"), lane="hand"),
+        Run("8 a step, by hand", 2, "hand", arguments=(*HAND, "--per-device=4"), lane="hand"),
+        *kinds_on("full", 1, "notebook", "full@0"),
+        *kinds_on("full", 1, "gpu", "full@0"),
+        *kinds_on("full", 2, "gpu", "full"),
+        *(trial(name, "trials", *TWO) for name in TRIED),
+        trial("warm-up", "trials@0", *ONE),
+        trial("base", "trials@0", *ONE),
+        trial("base, on both GPUs at once", "trials@0", *ONE, together=True),
+        *(trial(name, "trials@0", *ONE) for name in ("base, profiled", "CUDA graphs")),
+        trial("warm-up", "trials@1", *ONE),
+        trial("warm-up", "trials@1", *ONE),
+        trial("base, on both GPUs at once", "trials@1", *ONE, together=True),
     ],
     "kinds": [
         *kinds_on("lora_16bit cpt packing", 1, "notebook", "notebook@0"),
@@ -212,10 +234,8 @@ def summary(folder: Path) -> dict[str, Any]:
         "median": round(median(seconds), 4),
         "losses": [step["loss"] for step in ranks[0]["steps"]],
         "grad_norms": [step.get("grad_norm") for step in ranks[0]["steps"]],
-        "before": [rank["before"] for rank in ranks],
         "peak": [rank["memory"] for rank in ranks],
-        "reserved": [rank["reserved"] for rank in ranks],
-        "processor": [rank["processor"] for rank in ranks],
+        **{name: [rank[name] for rank in ranks] for name in ("held", "before", "reserved", "processor")},
         **{name: ranks[0][name] for name in ("per_device", "accumulation", "gpu", "total")},
     }
 

@@ -75,7 +75,7 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch, **versions: str) -> N
 def start(notebook: str, world_size: int = 2) -> None:
     """Execute the check of a notebook's script, as one of so many processes."""
     source = script(notebook)
-    check = source[source.index("for package, floor") : source.index("if torch.cuda.is_available()")]
+    check = source[source.index("for package, floor") : source.index("if world_size > 1 and torch.cuda")]
     imports = "import sys\nfrom importlib.metadata import version\nfrom packaging.version import Version\n"
     exec(imports + check, {"world_size": world_size})
 

@@ -73,6 +73,7 @@ def begin(args: Any) -> None:
         steps=[],
         per_device=args.per_device_train_batch_size,
         accumulation=args.gradient_accumulation_steps,
+        held=int(os.environ.get("GATE_HELD", 0)),
         before=torch.cuda.memory_allocated() if torch.cuda.is_available() else 0,
     )
 

@@ -258,6 +258,20 @@ def test_what_a_script_says_of_its_data(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("trainer", "columns"),
+    [
+        ("DPOTrainer", ("prompt", "chosen", "rejected")),
+        ("SentenceTransformerTrainer", ("anchor", "positive")),
+        ("SFTTrainer", ()),
+    ],
+)
+def test_what_a_trainer_reads_by_itself_is_a_column(trainer: str, columns: tuple[str, ...], tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(f"{trainer}(train_dataset = load_dataset('me/data')).train()\n")
+    assert read(script).columns == columns
+
+
 def test_what_a_trainer_makes_of_a_text_is_no_column(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text('SFTTrainer(model).train()\nprint(trainer.train_dataset[0]["labels"], row["frage"])\n')

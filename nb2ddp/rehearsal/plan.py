@@ -30,6 +30,13 @@ _HEARS = r"(\[|cast_column\()\s*[\"']audio[\"']"
 _ROWS, _FEW_ROWS = 1200, 240  # of a data set at least; of one with pictures or sounds, which take longer to work on
 _NEEDED = ("torch", "transformers", "accelerate", "datasets", "psutil")
 _SPREAD = ("auto", "balanced", "balanced_low_0", "sequential")
+#: Columns that a trainer reads without a word of the script's (TRL's data set formats; any two texts are a pair).
+_READ = {
+    **dict.fromkeys(("DPOTrainer", "ORPOTrainer", "CPOTrainer"), ("prompt", "chosen", "rejected")),
+    "RewardTrainer": ("chosen", "rejected"),
+    "KTOTrainer": ("prompt", "completion", "label"),
+}
+_PAIR = ("anchor", "positive")
 _FIELDS = ("dataset_text_field", "text_column", "label_column")
 _SPLIT = r"(?!.*(runtime|loss|second|dataset|size|step|batch))(train|test|val|eval|dev)\w{0,12}"
 _NO_COLUMN = frozenset("input_ids attention_mask role content from value type user assistant system human gpt".split())
@@ -186,7 +193,10 @@ def _data(tree: ast.AST, least: int) -> Iterator[tuple[str, DataHints]]:
 
     "" is any other: one whose id a variable holds.
     """
-    used = tuple(dict.fromkeys(_columns(tree)))
+    trainers = set(_called(tree))
+    read = [column for trainer, columns in _READ.items() if trainer in trainers for column in columns]
+    used = tuple(dict.fromkeys([*_columns(tree), *read]))
+    used = used or _PAIR * ("SentenceTransformerTrainer" in trainers)
     spoken = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
     usual = [text for text in spoken if re.fullmatch(_SPLIT, text)]
     usual = [*dict.fromkeys([*usual, "train", "test", "validation"])]

@@ -76,13 +76,13 @@ def page(jobs: Sequence[Job], results: Sequence[Result], scripts: Sequence[str])
     shown = [_shown(*each) for each in zip(jobs, results, scripts, strict=True)]
     used = sorted({each.code for result in results for each in result.diagnostics})
     html = environment(autoescape=True)
-    html.filters |= {"posix": posix, "printable": printable}
+    html.filters |= {"posix": posix, "printable": printable, "highlighted": _highlighted}
     script = _text(html, "page.js").strip()
     styles = {mode: HtmlFormatter(style=style).get_style_defs(".code") for mode, style in _STYLES.items()}
     return html.get_template("page.html.j2").render(
         notebooks=shown,
         summary=Counts(results).summary(),
-        explained=[_explained(code) for code in used],
+        explained=[KNOWN[code] for code in used],
         codes=used,
         style=Markup(_text(html, "page.css")),
         styles={mode: Markup(text) for mode, text in styles.items()},
@@ -94,17 +94,6 @@ def page(jobs: Sequence[Job], results: Sequence[Result], scripts: Sequence[str])
 def _text(html: Environment, name: str) -> str:
     assert html.loader is not None
     return html.loader.get_source(html, name)[0]
-
-
-def _explained(code: str) -> dict[str, object]:
-    """What a code means, for the page's own explanations."""
-    known = KNOWN[code]
-    examples = [
-        {"before": [line for line, _ in _lines(each.before, [])], "after": [line for line, _ in _lines(each.after, [])]}
-        for each in known.examples
-        if each.after is not None
-    ]
-    return {"code": code, "name": known.name, "summary": known.summary, "why": known.why, "examples": examples}
 
 
 def _shown(job: Job, result: Result, script: str) -> Shown:
@@ -158,7 +147,12 @@ def _lines(text: str, other: Sequence[str]) -> list[tuple[Markup, bool]]:
     lines = text.split("\n")
     matcher = difflib.SequenceMatcher(None, lines, other, autojunk=False)
     same = {block.a + n for block in matcher.get_matching_blocks() for n in range(block.size)}
-    shown = "\n".join(map(printable, lines))
-    marked = highlight(shown, PythonLexer(stripnl=False, ensurenl=False), HtmlFormatter(nowrap=True)).split("\n")
-    pairs = zip_longest(marked[: len(lines)], range(len(lines)), fillvalue="")
-    return [(Markup(line), n in same or not lines[int(n)].strip()) for line, n in pairs]
+    return [(line, n in same or not lines[n].strip()) for n, line in enumerate(_highlighted(text))]
+
+
+def _highlighted(text: str) -> list[Markup]:
+    """The lines of a text as highlighted HTML."""
+    lines = [printable(line) for line in text.split("\n")]
+    lexer, formatter = PythonLexer(stripnl=False, ensurenl=False), HtmlFormatter(nowrap=True)
+    marked = highlight("\n".join(lines), lexer, formatter).split("\n")
+    return [Markup(line) for line, _ in zip_longest(marked[: len(lines)], lines, fillvalue="")]

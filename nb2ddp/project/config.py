@@ -88,7 +88,7 @@ class Config:
             if key in values:
                 values[key] = self.path.parent / values[key]
         for override in self.values.get("overrides", []):
-            if names(override["files"], notebook, self.path.parent):
+            if matches(override["files"], notebook, self.path.parent):
                 values |= {key: value for key, value in override.items() if key != "files"}
         if "output-dir" in values:
             values.setdefault("root", self.path.parent)
@@ -217,7 +217,7 @@ def _slurm(values: Mapping[str, Any]) -> Slurm:
     return Slurm(**table)
 
 
-def names(patterns: Sequence[str], notebook: Path, folder: Path) -> bool:
+def matches(patterns: Sequence[str], notebook: Path, folder: Path) -> bool:
     """True for a notebook that a pattern (as in .gitignore, relative to a folder) is for."""
     place = notebook.parent.resolve() / notebook.name
     try:

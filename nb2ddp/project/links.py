@@ -87,18 +87,14 @@ def file_address(link: str) -> str:
 
 def file_name(link: str) -> str:
     """What to call the notebook: the last part of the file's address, or of the link where that says nothing."""
-    for address in (_address_or_link(link), link):
+    addresses = [link]
+    with suppress(NotebookError):
+        addresses.insert(0, file_address(link))
+    for address in addresses:
         name = unquote(PurePosixPath(urlsplit(address).path).name)
         if re.search(r"\.(ipynb|py)$", name, re.IGNORECASE):
             return name
     return re.sub(r"\W+", "-", name).strip("-") or "notebook"
-
-
-def _address_or_link(link: str) -> str:
-    try:
-        return file_address(link)
-    except NotebookError:
-        return link
 
 
 def resolve(host: str, port: int) -> list[str]:

@@ -54,9 +54,9 @@ def plan(
     planned = []
     for each in find(paths, any_file=any_file):
         found = config.find(each.path.parent) if reads_config else None
-        if config.names(given.get("exclude", []), each.path, Path()):
+        if config.matches(given.get("exclude", []), each.path, Path()):
             continue
-        if found is None or not config.names(found.exclude, each.path, found.path.parent):
+        if found is None or not config.matches(found.exclude, each.path, found.path.parent):
             planned.append(_planned(each, found, given))
     check_outputs([each.job for each in planned])
     return planned

@@ -47,32 +47,17 @@ def launching_notebook(program: Program, script: str, script_name: str, packages
 def _cells(program: Program, script: str, script_name: str, packages: Requirements) -> Iterator[tuple[str, str]]:
     """The kinds and sources of the cells."""
     title = " ".join(program.notebook.name.split())
-    yield (
-        "markdown",
-        f"# {title} on all GPUs of this machine\n\n"
-        + ("On Kaggle, choose *GPU T4 x2* as accelerator and turn *Internet* on."),
-    )
+    on_kaggle = "On Kaggle, choose *GPU T4 x2* as accelerator and turn *Internet* on."
+    yield "markdown", f"# {title} on all GPUs of this machine\n\n{on_kaggle}"
     for name, text in packages.files(script_name, title).items():
         yield "code", f"%%writefile {shlex.quote(name)}\n{text}"
     if commands := packages.commands(script_name):
         yield "code", "\n".join(f"!{command.replace('install', 'install --quiet', 1)}" for command in commands.values())
     yield "code", render("launch_secrets.py.j2", names=json.dumps(secrets(program)))
     yield "code", f"%%writefile {shlex.quote(script_name)}\n{script}"
-    yield (
-        "code",
-        render(
-            "launch_cell.py.j2",
-            script=shlex.quote(script_name),
-            launch=program.options.launch,
-        ),
-    )
-    yield (
-        "markdown",
-        (
-            f"The main process of `{script_name}` has run the rest of the notebook, and what it printed stands above. "
-            "What it saved as pictures and sound:"
-        ),
-    )
+    yield "code", render("launch_cell.py.j2", script=shlex.quote(script_name), launch=program.options.launch)
+    has_run = f"The main process of `{script_name}` has run the rest of the notebook, and what it printed stands above."
+    yield "markdown", f"{has_run} What it saved as pictures and sound:"
     yield "code", render("launch_results.py.j2")
     if looking := looking_cells(program):
         yield "markdown", "The notebook's cells that only look at the result, with the model that the script saved."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,7 +12,7 @@ import libcst as cst
 from nb2ddp.facts.effects import Does
 from nb2ddp.facts.execution import Execution
 from nb2ddp.syntax.edits import Edit, InsertBefore
-from nb2ddp.syntax.tree import argument, keyword, small_statements
+from nb2ddp.syntax.tree import argument, keyword, method, small_statements
 
 #: IPython's own function, under each of its full names.
 DISPLAY = frozenset(
@@ -79,16 +80,13 @@ class Drawing:
 def drawings(execution: Execution) -> dict[cst.Expr, Drawing]:
     """Every live place that draws, by its statement, in order."""
     found: dict[cst.Expr, Drawing] = {}
-    numbers: dict[str, int] = {}
+    numbers = Counter[str]()
     lasts = {execution.source.last_statement(cell) for cell in execution.source.code_cells}
-    for statement in execution.tree.of(cst.Expr):
-        drawn = _drawn(execution, statement, statement in lasts)
-        if drawn is None or not execution.tree.is_live(statement):
-            continue
-        library, value = drawn
-        stem = _FILES[library][0]
-        numbers[stem] = numbers.get(stem, 0) + 1
-        found[statement] = Drawing(statement, library, value, numbers[stem])
+    for statement in execution.tree.live(cst.Expr):
+        if (drawn := _drawn(execution, statement, statement in lasts)) is not None:
+            stem = _FILES[drawn[0]][0]
+            numbers[stem] += 1
+            found[statement] = Drawing(statement, *drawn, numbers[stem])
     return found
 
 
@@ -101,7 +99,7 @@ def _drawn(execution: Execution, statement: cst.Expr, is_last: bool) -> tuple[st
             return ("pyplot", value.func.value) if isinstance(value.func, cst.Attribute) else None
         if name in DISPLAY and len(value.args) == 1:
             return _shown(execution, value.args[0].value, named=True)
-        if isinstance(value.func, cst.Attribute) and value.func.attr.value == "show":
+        if isinstance(value.func, cst.Attribute) and method(value) == "show":
             return _shown(execution, value.func.value, named=False)
     if is_last and execution.is_after_training(statement):
         return _shown(execution, value, named=False)

@@ -219,7 +219,7 @@ def own_class(tree: Tree, node: cst.CSTNode) -> cst.ClassDef | None:
     """The class of the notebook whose object a method is called on: `self.save`, or a name for what it makes."""
     if not isinstance(node, cst.Attribute):
         return None
-    made, bound = tree.value(node.value), tree.definition(node.value) if isinstance(node.value, cst.Name) else None
+    made, bound = tree.value(node.value), tree.definition(node.value)
     owner: cst.CSTNode | None = tree.definition(made.func) if isinstance(made, cst.Call) else None
     if isinstance(bound, cst.Param) and bound.name.value == "self" and (method := tree.function(bound)) is not None:
         owner = tree.scope(method)
@@ -254,14 +254,9 @@ def _is_own(tree: Tree, call: cst.Call, name: str) -> bool:
 
 def _below_temporary(tree: Tree, call: cst.Call) -> bool:
     """True where a call is given something of a temporary folder: each process has its own."""
-    makers = [node for name in tree.within(call, cst.Name) if (node := tree.definition(name)) is not None]
-    sources = [node.item if isinstance(node, cst.WithItem) else node for node in makers]
-    made = [
-        each
-        for source in sources
-        if isinstance(source, (cst.Assign, cst.Call))
-        for each in tree.within(source, cst.Call)
-    ]
+    found = (tree.definition(name) for name in tree.within(call, cst.Name))
+    binding = [node for node in found if isinstance(node, (cst.Assign, cst.WithItem))]
+    made = (each for node in binding for each in tree.within(node, cst.Call))
     return any(tree.qualified(each.func).startswith("tempfile.") for each in made)
 
 

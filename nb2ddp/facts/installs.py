@@ -171,14 +171,11 @@ class Installs:
         return not (
             self._source.form(call) is not None
             or tree.function(call) is not None  # it counts where the function is called
-            or self._is_certain(call)
+            or not self._certain.isdisjoint((call, *tree.ancestors(call)))
             or self._effects.of(call) & (Does.ACT | Does.TELL)
             or name.startswith(("sys.path.", "os.", "site.", "warnings.", "logging."))
             or only_looks(self._effects, call)
         )
-
-    def _is_certain(self, node: cst.CSTNode) -> bool:
-        return any(above in self._certain for above in (node, *self._tree.ancestors(node)))
 
     def _collect(self, statement: cst.CSTNode, gone: set[cst.CSTNode]) -> bool:
         """Add a statement, or those in it, that do nothing but look and bind names; True where that is all of it."""
@@ -223,9 +220,9 @@ class Installs:
         tree = self._tree
         if isinstance(statement, cst.Expr):
             value = statement.value
-            is_print = isinstance(value, cst.Call) and tree.qualified(value.func) == "print"
-            shown = [each.value for each in value.args] if isinstance(value, cst.Call) and is_print else [value]
-            return all(only_looks(self._effects, each) for each in shown)
+            if isinstance(value, cst.Call) and tree.qualified(value.func) == "print":
+                return all(only_looks(self._effects, each.value) for each in value.args)
+            return only_looks(self._effects, value)
         if isinstance(statement, (cst.Import, cst.ImportFrom)):
             return not isinstance(statement.names, cst.ImportStar) and "unsloth" not in tree.text(statement)
         if isinstance(statement, cst.Assign):

@@ -243,18 +243,16 @@ class Placement:
 
     def runs_alone(self, node: cst.CSTNode) -> bool:
         """True for what one process runs: below a question for the rank, or in a function that one process calls."""
-        if self.execution.who(node) is not Who.EVERY:
-            return True
-        return any(above in self.below_guards for above in self.tree.ancestors(node))
+        is_below = not self.below_guards.isdisjoint(self.tree.ancestors(node))
+        return is_below or self.execution.who(node) is not Who.EVERY
 
     def runs_alone_as_placed(self, node: cst.CSTNode) -> bool:
         """True for what one process runs in the notebook or in the script."""
-        return self.runs_alone(node) or any(above in self._guarded for above in self.tree.ancestors(node))
+        return self.runs_alone(node) or not self._guarded.isdisjoint(self.tree.ancestors(node))
 
     def is_done_once(self, node: cst.CSTNode) -> bool:
         """True for what one process runs as it is placed, also where it hands the value of it to the others."""
-        around = {node, *self.tree.ancestors(node)}
-        return self.runs_alone_as_placed(node) or not self._handed.isdisjoint(around)
+        return self.runs_alone_as_placed(node) or not self._handed.isdisjoint((node, *self.tree.ancestors(node)))
 
     @cached_property
     def _guarded(self) -> frozenset[cst.CSTNode]:
@@ -376,7 +374,7 @@ class Placement:
             and self.tree.is_live(test.body)
             and self._is_shared_work(test)
             and any(self.acts(call) for call in self._in_branches(test))
-            and not all(self.traces.is_only_acting(line) for line in self.tree.within(test, cst.SimpleStatementLine))
+            and not self.traces.only_acts(test)
         )
 
     def acts(self, call: cst.Call) -> bool:
@@ -417,9 +415,8 @@ class Placement:
         tree = self.tree
         for above in tree.ancestors(statement):
             if isinstance(above, (cst.If, cst.Try)) and not isinstance(tree.parents[above], cst.If):
-                if not all(self.traces.is_only_acting(line) for line in tree.within(above, cst.SimpleStatementLine)):
-                    break
-                if any(tree.within(above, kind) for kind in (cst.SimpleStatementSuite, cst.FunctionDef)):
+                others = [*tree.within(above, cst.SimpleStatementSuite), *tree.within(above, cst.FunctionDef)]
+                if others or not self.traces.only_acts(above):
                     break
                 acting = [self.execution.does(call) for call in tree.within(above, cst.Call)]
                 if len({does is Does.SAVE for does in acting if does & Does.ACT}) > 1:

@@ -26,21 +26,22 @@ class Traces:
         self.training = training
         self._does = effects.of
         self._is_shell = effects.is_shell
-        self._callees = {
-            call: function for function in self.tree.of(cst.FunctionDef) for call in self.tree.calls_of(function)
-        }
 
-    def is_only_acting(self, line: cst.SimpleStatementLine) -> bool:
-        """True for a line that writes, fetches or runs something, binds no name and needs no other process."""
-        if self.training.is_joint(line):
-            return False
-        for small in line.body:
-            call = small.value if isinstance(small, cst.Expr) else None
-            acts = isinstance(call, cst.Call) and self._does(call) & Does.ACT
-            tells = isinstance(call, cst.Call) and (self.tree.qualified(call.func) == "print" or self._is_shell(call))
-            if not (acts or tells or isinstance(small, cst.Pass)):
-                return False
-        return True
+    def _callee(self, call: cst.Call) -> cst.FunctionDef | None:
+        """The function of the notebook that a call calls by its name."""
+        made = self.tree.definition(call.func)
+        return made if isinstance(made, cst.FunctionDef) else None
+
+    def only_acts(self, code: cst.CSTNode) -> bool:
+        """True for code whose lines write, fetch, run or tell something, bind no name and need no other process."""
+        lines = self.tree.within(code, cst.SimpleStatementLine)
+        return not self.training.is_joint(code) and all(self._is_act(small) for line in lines for small in line.body)
+
+    def _is_act(self, small: cst.BaseSmallStatement) -> bool:
+        call = small.value if isinstance(small, cst.Expr) else None
+        if not isinstance(call, cst.Call):
+            return isinstance(small, cst.Pass)
+        return bool(self._does(call) & Does.ACT) or self.tree.qualified(call.func) == "print" or self._is_shell(call)
 
     def leaves(self, statement: Statement) -> bool:
         """True for a statement that binds or changes what is read outside it, moves a generator, or leads elsewhere."""
@@ -49,7 +50,7 @@ class Traces:
             self.tree.is_bound_for_later(statement)
             or self._leads_elsewhere(statement)
             or not self._keeps_to_itself(statement, calls)
-            or any(call in self._callees and not self.only_writes(self._callees[call]) for call in calls)
+            or not all(self.only_writes(callee) for call in calls if (callee := self._callee(call)) is not None)
         )
 
     def returns(self, statement: Statement) -> bool:
@@ -73,7 +74,7 @@ class Traces:
         if not self._keeps_to_itself(function, calls, given):
             return False
         for call in calls:
-            callee = self._callees.get(call)
+            callee = self._callee(call)
             if callee is None or callee in below:
                 continue
             alone = all(tree.function(other) in below for other in self.tree.calls_of(callee))
@@ -121,7 +122,7 @@ class Traces:
         """True for a call on a line of its own that writes, tells something, or changes what the function has made."""
         owner = call.func.value if isinstance(call.func, cst.Attribute) else None
         return (
-            call in self._callees
+            self._callee(call) is not None
             or self._is_shell(call)
             or bool(self._does(call) & (Does.ACT | Does.TELL))
             or (owner is not None and self._is_its_own(function, owner))

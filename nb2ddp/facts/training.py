@@ -235,13 +235,9 @@ class Training:
             base = target.value if isinstance(target, cst.Subscript) else target
             uses: list[cst.CSTNode] = list(self.tree.loads(base.value)) if isinstance(base, cst.Name) else []
             uses += [a for a in self.tree.of(cst.Attribute) if a.attr.value == attribute and a is not target]
-            for use in uses:
-                for call in self.tree.ancestors(use):
-                    if isinstance(call, cst.BaseSmallStatement):
-                        break
-                    if isinstance(call, cst.Call) and self.tree.is_live(call) and (call.func is use or not only_calls):
-                        yield call
-                        break
+            for use in filter(self.tree.is_live, uses):
+                around = (above for above in self.tree.inside_statement(use) if isinstance(above, cst.Call))
+                yield from [call for call in around if call.func is use or not only_calls][:1]
 
     @cached_property
     def last(self) -> Statement | None:

@@ -400,20 +400,18 @@ def _merged(tree: Tree, guards: list[Guard], cells: Sequence[int]) -> list[Guard
     """One guard for neighbouring statements of a cell under the same header."""
     merged: list[Guard] = []
     for guard in sorted(dict.fromkeys(guards), key=lambda g: tree.start(g.first)):
-        last = merged[-1] if merged else None
-        alike = last is not None and (last.header, last.after) == (guard.header, guard.after)
-        if last is not None and alike and _follows(tree, last, guard, cells):
-            merged[-1] = Guard(last.first, guard.last, guard.header, guard.after)
+        if merged and _follows(tree, merged[-1], guard, cells):
+            merged[-1] = replace(merged[-1], last=guard.last)
         else:
             merged.append(guard)
     return merged
 
 
 def _follows(tree: Tree, before: Guard, after: Guard, cells: Sequence[int]) -> bool:
-    if bisect.bisect_right(cells, tree.start(before.last)) != bisect.bisect_right(cells, tree.start(after.first)):
+    ends, starts = (bisect.bisect_right(cells, tree.start(each)) for each in (before.last, after.first))
+    if ends != starts or (before.header, before.after) != (after.header, after.after):
         return False
-    suite = tree.parents[before.last]
-    statements = list(getattr(suite, "body", ()))
+    statements = list(getattr(tree.parents[before.last], "body", ()))
     return after.first in statements and statements.index(after.first) == statements.index(before.last) + 1
 
 

@@ -19,6 +19,7 @@ from nb2ddp.syntax.tree import Statement, Tree, argument, keyword, small_stateme
 
 IN_TURN = "with PartialState().local_main_process_first()"
 WAIT_CALL = "PartialState().wait_for_everyone()"
+_APPLIES = re.compile(r"map|(.*\.)(map|filter|apply|applymap|submit|imap|imap_unordered|starmap)", re.DOTALL)
 _WRITES_TO_FILE = re.compile(r"(json|pickle|yaml|joblib|cloudpickle|dill)\.(dump|safe_dump)")
 
 
@@ -182,9 +183,15 @@ class Placement:
         function = self.tree.function(node)
         if function is None:
             return [self.tree.statement(node)]
-        callers = self.tree.callers(function) if function not in below else []
+        callers = [*self.tree.callers(function), *self._handed_to(function)] if function not in below else []
         found = [each for caller in callers for each in self._made_by(caller, (*below, function))]
         return list(dict.fromkeys(found))
+
+    def _handed_to(self, function: cst.FunctionDef) -> list[cst.Call]:
+        """The calls that a function is given to and that call it before they are done: `rows.map(function)`."""
+        given = [self.tree.parents[use] for use in self.tree.named(function)]
+        calls = [self.tree.parents[argument] for argument in given if isinstance(argument, cst.Arg)]
+        return [call for call in calls if isinstance(call, cst.Call) and _APPLIES.fullmatch(self.tree.text(call.func))]
 
     def _run_by(self, node: cst.CSTNode) -> list[Statement]:
         """The top-level statements before the end of training that run a node: around it, or calling its function."""

@@ -522,6 +522,31 @@ pipeline.run(rows)
         ),
         Example(
             """\
+def keep(row):
+    path = "pages/" + row["name"]
+    row["page"].to_csv(path)
+    return {"path": path}
+rows = rows.map(keep)
+with ThreadPoolExecutor(4) as pool:
+    jobs = [pool.submit(keep, row) for row in others]
+trainer.train()
+""",
+            """\
+def keep(row):
+    path = "pages/" + row["name"]
+    if local_rank == 0:
+        row["page"].to_csv(path)
+    return {"path": path}
+rows = rows.map(keep)
+PartialState().wait_for_everyone()
+with ThreadPoolExecutor(4) as pool:
+    jobs = [pool.submit(keep, row) for row in others]
+PartialState().wait_for_everyone()
+trainer.train()
+""",
+        ),
+        Example(
+            """\
 import contextlib, os
 with contextlib.suppress(FileExistsError):
     os.mkdir("cache")

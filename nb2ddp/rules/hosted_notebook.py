@@ -20,6 +20,8 @@ _HOSTED = ("google.colab", "kaggle_secrets", "kaggle_web_client")
 _HOSTED_CLASS = re.compile(rf"({'|'.join(map(re.escape, _HOSTED))})\.(\w+\.)*[A-Z]")
 #: Whether this is Colab, as the whole of a test.
 _IN_COLAB = re.compile(r"""^["']google\.colab["'] (?P<no>not )?in [^\n]*$""")
+#: What a test speaks of that asks where the notebook runs.
+_PLACES = re.compile(r"(?i)colab|kaggle")
 #: What a handler may be for that a missing package comes to.
 _CATCHES = frozenset({"", "ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
 _SECRET = re.compile(r"google\.colab\.userdata\.get|.*\.get_secret|kaggle_secrets\.UserSecretsClient\.get_secret")
@@ -80,7 +82,7 @@ def _folders(program: Program, handled: set[cst.CSTNode]) -> Iterator[Finding]:
     for node, value in _paths(program):
         folder = _PATH.match(value)
         covered = program.installs.covers(node) or not handled.isdisjoint(tree.ancestors(node))
-        if folder is not None and tree.is_live(node) and not covered and not _is_for_colab(tree, node):
+        if folder is not None and tree.is_live(node) and not covered and not _asks_where(tree, node):
             found.setdefault(folder[0], []).append((node, value))
     for name, paths in found.items():
         if any(_is_made_or_tested(tree, each) for each, _ in paths) or _is_made_by_shell(program, name):
@@ -155,6 +157,12 @@ def _is_for_colab(tree: Tree, node: cst.CSTNode) -> bool:
         if asked is not None and branch is not None and tree.start(branch) <= tree.start(node) < tree.span(branch)[1]:
             return True
     return False
+
+
+def _asks_where(tree: Tree, node: cst.CSTNode) -> bool:
+    """True in a branch of a test where the notebook runs: it has a folder for each place."""
+    tests = [above.test for above in tree.ancestors(node) if isinstance(above, (cst.If, cst.IfExp))]
+    return any(_PLACES.search(tree.text(each)) or _PLACES.search(tree.text(tree.value(each))) for each in tests)
 
 
 def _imports(program: Program) -> Iterator[Finding]:
@@ -302,6 +310,17 @@ one of your machine
 rows = load("/content/drive/MyDrive/rows.csv")
 more = load("/content/drive/MyDrive/more.csv")
 """,
+        ),
+        Example(
+            """\
+import os
+on_kaggle = "KAGGLE_KERNEL_RUN_TYPE" in os.environ
+root = "/kaggle/input/rows" if on_kaggle else "rows"
+if not on_kaggle:
+    more = "more"
+else:
+    more = "/kaggle/input/more"
+"""
         ),
         Example('import os\nroot = "/content/rows"\nif os.path.exists(root):\n    rows = load(root)\n'),
         Example('!mkdir -p /content/rows\nrows = load("/content/rows/a.csv")\n'),

@@ -258,6 +258,15 @@ def test_what_a_script_says_of_its_data(tmp_path: Path) -> None:
     }
 
 
+def test_what_methods_of_data_are_told_is_a_column(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "data = load_dataset('me/data')['train'].rename_column('label', 'labels').remove_columns(['id'])\n"
+        "print(Trainer(data).train().metrics['train_runtime'])\n"
+    )
+    assert set(read(script).columns) == {"label", "id"}
+
+
 @pytest.mark.parametrize(
     ("trainer", "columns"),
     [

@@ -36,10 +36,14 @@ _READ = {
     "RewardTrainer": ("chosen", "rejected"),
     "KTOTrainer": ("prompt", "completion", "label"),
 }
+_OF_COLUMNS = frozenset("rename_column remove_columns select_columns cast_column class_encode_column".split())
 _PAIR = ("anchor", "positive")
 _FIELDS = ("dataset_text_field", "text_column", "label_column")
 _SPLIT = r"(?!.*(runtime|loss|second|dataset|size|step|batch))(train|test|val|eval|dev)\w{0,12}"
-_NO_COLUMN = frozenset("input_ids attention_mask role content from value type user assistant system human gpt".split())
+_NO_COLUMN = frozenset(
+    "input_ids attention_mask role content from value type user assistant system human gpt "
+    "train test validation".split()
+)
 
 
 class PlanError(Exception):
@@ -223,14 +227,18 @@ def _data(tree: ast.AST, least: int) -> Iterator[tuple[str, DataHints]]:
 
 
 def _columns(tree: ast.AST) -> Iterator[str]:
-    """Names that may be columns: what rows are subscripted with, and fields of trainers that name columns."""
+    """Names that may be columns: what rows are subscripted with, and what methods of data and trainers are told."""
     made = _NO_COLUMN | {"labels"} if "SFTTrainer" in _called(tree) else _NO_COLUMN  # it makes them of the text
     for node in ast.walk(tree):
         if isinstance(node, ast.Subscript) and (name := _constant(node.slice)) and isinstance(node.ctx, ast.Load):
-            if name not in made and "environ" not in ast.unparse(node.value):
+            if name not in made and not re.search(r"environ|\.metrics$", ast.unparse(node.value)):
                 yield name
         elif isinstance(node, ast.keyword) and node.arg in _FIELDS and (name := _constant(node.value)):
             yield name
+        elif isinstance(node, ast.Call) and node.args and ast.unparse(node.func).split(".")[-1] in _OF_COLUMNS:
+            given = node.args[0]
+            named = given.elts if isinstance(given, (ast.List, ast.Tuple)) else [given]
+            yield from (name for each in named if (name := _constant(each)) and name not in made)
 
 
 def _sizes(tree: ast.AST) -> Iterator[int]:

@@ -21,9 +21,9 @@ _FOR_GPU = frozenset({"device_map", "load_in_4bit", "load_in_8bit", "max_memory"
 
 
 def _here(value: Any) -> Any:
-    """The CPU for a CUDA device, however it is written; anything else as it is."""
+    """The CPU for a CUDA device, however it is written, and for "cpu:0", which torch.load does not know."""
     is_device = isinstance(value, str) or type(value).__name__ == "device"
-    return "cpu" if is_device and str(value).split(":")[0] == "cuda" else value
+    return "cpu" if is_device and str(value).split(":")[0] in ("cuda", "cpu") else value
 
 
 def _placed_here(function: Any) -> Any:

@@ -158,6 +158,19 @@ def _follow_rows(loaders: ModuleType, log: Log) -> None:
     wrap(loaders.DataLoaderDispatcher)
 
 
+def _rewarded(reward: Any, args: tuple[Any, ...], kwargs: dict[str, Any], log: Log) -> Any:
+    """What a reward returns; if it takes texts alone, as TRL before 0.24 gave them for prompts with pictures, of these."""
+    try:
+        return reward(*args, **kwargs)
+    except (TypeError, AttributeError):
+        completions = kwargs.get("completions")
+        if not isinstance(completions, list) or not all(isinstance(each, list) for each in completions):
+            raise
+    log.write("older", what="a reward is given the texts of completions, not their messages")
+    texts = ["".join(str(turn["content"]) for turn in each) for each in completions]
+    return reward(*args, **{**kwargs, "completions": texts})
+
+
 def _follow_rewards(grpo: ModuleType, log: Log) -> None:
     """Record what rewards return for which completions."""
     original = grpo.GRPOTrainer.__init__
@@ -168,7 +181,7 @@ def _follow_rewards(grpo: ModuleType, log: Log) -> None:
 
         @functools.wraps(reward)
         def call(*args: Any, **kwargs: Any) -> Any:
-            values = reward(*args, **kwargs)
+            values = _rewarded(reward, args, kwargs, log)
             completions = kwargs.get("completions", args[1] if len(args) > 1 else [])
             prompts = kwargs.get("prompts", args[0] if args else [])
             keys = [digest([prompt, completion]) for prompt, completion in zip(prompts, completions, strict=False)]

@@ -159,7 +159,7 @@ def _follow_rows(loaders: ModuleType, log: Log) -> None:
 
 
 def _rewarded(reward: Any, args: tuple[Any, ...], kwargs: dict[str, Any], log: Log) -> Any:
-    """What a reward returns; if it takes texts alone, as TRL before 0.24 gave them for prompts with pictures, of these."""
+    """What a reward returns; of texts if it takes no messages, as TRL before 0.24 gave them."""
     try:
         return reward(*args, **kwargs)
     except (TypeError, AttributeError):

@@ -29,6 +29,8 @@ from nb2ddp.script.templates import render
 
 #: Options that pip knows on its command line alone, in the order in which what they hold is installed.
 _COMMAND_OPTIONS = ("--no-build-isolation", "--no-deps")
+#: The options that packages of one file share, in the order in which the files are installed.
+GROUPS = ((), ("--no-build-isolation",), ("--no-deps",), _COMMAND_OPTIONS)
 #: Options that keep their meaning in a requirements file, by the names that pip and uv have for them.
 _FILE_OPTIONS = {
     "-i": "--index-url",
@@ -222,10 +224,6 @@ class Requirements:
         ).strip("\n")
 
 
-#: The options that packages of one file share, in the order in which the files are installed.
-GROUPS = ((), ("--no-build-isolation",), ("--no-deps",), _COMMAND_OPTIONS)
-
-
 def file_name(script_name: str, group: tuple[str, ...]) -> str:
     """The name of a group's file, beside the script."""
     return f"{PurePosixPath(script_name).stem}.requirements{''.join(option[1:] for option in group)}.txt"
@@ -264,8 +262,8 @@ class _Reading:
     def result(self) -> Requirements:
         self._install(list(self.program.notebook.metadata.dependencies), HEADER)
         for call in self.tree.of(cst.Call):
-            if self.tree.is_live(call):
-                self._take(call)
+            if (text := self._shell_text(call)) and self.tree.is_live(call):
+                self._take(call, text)
         self._add_what_colab_has()
         self.groups = {group: self._kept(group) for group in GROUPS}
         self._raise_floors()
@@ -297,9 +295,9 @@ class _Reading:
 
     # -- commands -------------------------------------------------------------------------------------------
 
-    def _take(self, call: cst.Call) -> None:
+    def _take(self, call: cst.Call, text: str) -> None:
         """Take in what a call has a shell do, where that is about packages."""
-        commands = _split(self._filled(self._shell_text(call), call))
+        commands = _split(self._filled(text, call))
         if not any(_pip(words) or is_install(" ".join(words)) for words in map(_without_environment, commands)):
             return
         cell = self.program.cell_at(self.tree.start(call)).number

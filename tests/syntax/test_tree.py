@@ -169,6 +169,18 @@ def test_arguments() -> None:
     assert argument(h, "y", 0) is None
 
 
+def test_what_a_statement_holds() -> None:
+    tree = Tree("if ok:\n    a = f(g('x', key=1), 'y')\nif False:\n    h(key=2)\n")
+    above = list(tree.inside_statement(tree.of(cst.SimpleString)[0]))
+    assert [tree.text(node) for node in above if isinstance(node, cst.Call)] == [
+        "g('x', key=1)",
+        "f(g('x', key=1), 'y')",
+    ]
+    assert not any(isinstance(node, (cst.Assign, cst.If)) for node in above)
+    assert tree.texts(tree.module) == ["x", "y"]
+    assert [tree.text(value) for value in tree.given("key")] == ["1"]
+
+
 def test_small_statements() -> None:
     tree = Tree("a; b\nif x: c; d\n")
     assert len(small_statements(tree.module.body[0])) == 2

@@ -74,9 +74,10 @@ def _studies(program: Program) -> Iterator[Finding]:
 
 def _drawn_alone(program: Program, drawing: list[cst.Call]) -> Iterator[Finding]:
     """What moves the generators of one process alone, where something is drawn later."""
-    tree = program.tree
-    chances = [call for call in program.execution.calls() if _drawn(tree, call) or _samples(tree, call)]
-    for guard in program.placement.guards:
+    tree, guards = program.tree, program.placement.guards
+    calls = program.execution.calls() if guards else []
+    chances = [call for call in calls if _drawn(tree, call) or _samples(tree, call)]
+    for guard in guards:
         start, end = tree.start(guard.first), tree.span(guard.last)[1]
         inside = [call for call in chances if any(start <= tree.start(place) < end for place in _places(tree, call))]
         later = [call for call in drawing if tree.start(call) >= end and call not in inside]

@@ -67,6 +67,7 @@ class Tree:
         self._spans = walk.spans
         self._spans[id(self.module)] = 0, len(source)
         self._by_type = walk.by_type
+        self._live: dict[type[cst.CSTNode], Sequence[cst.CSTNode]] = {}
         self._sorted_by_type: dict[type[cst.CSTNode], tuple[list[int], list[cst.CSTNode]]] = {}
         bindings = Bindings(walk)
         self._bindings = bindings.by_scope
@@ -199,7 +200,15 @@ class Tree:
 
     def given(self, name: str) -> list[cst.BaseExpression]:
         """What live calls are passed under a keyword, in order."""
-        return [each.value for call in self.live(cst.Call) if (each := keyword(call, name)) is not None]
+        return self._given.get(name, [])
+
+    @cached_property
+    def _given(self) -> dict[str, list[cst.BaseExpression]]:
+        found: dict[str, list[cst.BaseExpression]] = defaultdict(list)
+        for each in self.live(cst.Arg):
+            if each.keyword is not None:
+                found[each.keyword.value].append(each.value)
+        return found
 
     def is_live(self, node: cst.CSTNode) -> bool:
         """False inside `if False:` and the like: code that never runs as the notebook stands."""
@@ -207,7 +216,9 @@ class Tree:
 
     def live(self, kind: type[Node]) -> list[Node]:
         """Every live node of one class, in source order."""
-        return [node for node in self.of(kind) if self.is_live(node)]
+        if kind not in self._live:
+            self._live[kind] = [node for node in self.of(kind) if self.is_live(node)]
+        return cast("list[Node]", self._live[kind])
 
     @cached_property
     def _dead(self) -> Regions:

@@ -97,6 +97,8 @@ class Fast:
         if num_labels is not None:
             loader, extra["num_labels"] = transformers.AutoModelForSequenceClassification, num_labels
         model = loader.from_pretrained(model_name, dtype="float32", **extra)
+        if "Classification" in type(model).__name__:
+            model.accepts_loss_kwargs = False  # as Unsloth does: its loss is a mean, whatever the accumulation
         tokenizer = transformers.AutoTokenizer.from_pretrained(model_name)
         if given.get("max_seq_length"):
             tokenizer.model_max_length = int(given["max_seq_length"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 from .hooks import after_import
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 MOST = 16  # tokens of an answer
+_MARK = r"(image|video|audio|vision|bo[ia]|eo[ia])\w*_(id|index)$"
 _calls = itertools.count()
 
 
@@ -23,20 +25,27 @@ class Draw:
     (https://en.wikipedia.org/wiki/Gumbel_distribution#Gumbel_reparameterization_tricks).
     """
 
-    def __init__(self, call: int, first: int) -> None:
-        self.call, self.first, self.position = call, first, 0
+    def __init__(self, call: int, first: int, never: list[int]) -> None:
+        self.call, self.first, self.never, self.position = call, first, never, 0
 
     def __call__(self, _: Any, scores: Any) -> Any:
         """Leave one token possible in each row."""
         import torch
 
         self.position += 1
+        scores[:, self.never] = float("-inf")
         chosen = torch.full_like(scores, float("-inf"))
         for row, logits in enumerate(scores):
             generator = torch.Generator().manual_seed((self.call * 4096 + self.first + row) * 65536 + self.position)
             noise = -torch.log(-torch.log(torch.rand(logits.shape, generator=generator).clamp(1e-9, 1 - 1e-7)))
             chosen[row, int((logits.float() + noise).argmax())] = 0.0
         return chosen
+
+
+def _marks(config: Any) -> list[int]:
+    """The tokens that stand for pictures and sounds: a random model would write them, where none is shown."""
+    about = config.to_dict()
+    return [about[name] for name in about if re.search(_MARK, name) and type(about[name]) is int]
 
 
 def _shorten(asked: dict[str, Any]) -> None:
@@ -55,7 +64,7 @@ def _draw_alike(generation: ModuleType) -> None:
             _shorten(kwargs)
         ids = kwargs.get("input_ids", args[0] if args and hasattr(args[0], "shape") else None)
         if getattr(settings, "do_sample", False) and ids is not None and self.training is not None:
-            draw = Draw(next(_calls), int(os.environ.get("RANK", 0)) * len(ids))
+            draw = Draw(next(_calls), int(os.environ.get("RANK", 0)) * len(ids), _marks(self.config))
             kwargs["logits_processor"] = generation.LogitsProcessorList([*kwargs.get("logits_processor", ()), draw])
         return original(self, *args, **kwargs)
 

@@ -76,6 +76,7 @@ class Tree:
         self._found: dict[int, Binding | None] = {}  # asked for again and again; by `id`, as in `Walk`
         self._qualified: dict[int, str] = {}
         self._uses: dict[cst.FunctionDef, list[cst.CSTNode]] = {}
+        self._live: dict[type[cst.CSTNode], Sequence[cst.CSTNode]] = {}
         self._line_starts = [0]
         for line in source.split("\n"):
             self._line_starts.append(self._line_starts[-1] + len(line) + 1)
@@ -214,7 +215,7 @@ class Tree:
         """False inside `if False:` and the like: code that never runs as the notebook stands."""
         return self.start(node) not in self._dead
 
-    def live(self, kind: type[Node]) -> list[Node]:
+    def live(self, kind: type[Node]) -> Sequence[Node]:
         """Every live node of one class, in source order."""
         if kind not in self._live:
             self._live[kind] = [node for node in self.of(kind) if self.is_live(node)]
@@ -375,7 +376,8 @@ class Tree:
         """The constant an expression stands for (a string, a number, True, False, None), or `...`."""
         node = self.value(node)
         if isinstance(node, (cst.SimpleString, cst.ConcatenatedString, cst.Integer, cst.Float)):
-            return ... if node.evaluated_value is None else node.evaluated_value
+            value: object = node.evaluated_value  # worked out anew each time
+            return ... if value is None else value
         return _CONSTANTS.get(node.value, ...) if isinstance(node, cst.Name) else ...
 
     def is_bound_for_later(self, statement: Statement) -> bool:

@@ -104,7 +104,7 @@ def summary(results: Kept) -> str:
         ran = [each for each in found if each["converts"]]
         ready = [each for each in ran if each["code"] == 0]
         ((usual, _),) = Counter(each.get("machine", "") for each in ran).most_common(1)
-        timed = [each for each in ready if each.get("machine", "") == usual]
+        timed = [each for each in ready if each.get("machine", "") == usual and "seconds" in each]
         seconds, computed = ([each[key] for each in timed if key in each] for key in ("seconds", "processor"))
         share = f"{len(ready)} ({len(ready) / len(ran):.0%})"
         late = sum(each > 120 for each in seconds)

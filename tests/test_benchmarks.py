@@ -182,7 +182,7 @@ def test_what_a_script_reckons_with_held(
         train_dataset={"input_ids": [[1] * run["tokens"]]},
     )
     cuda = SimpleNamespace(is_available=lambda: True, mem_get_info=lambda: (150e9, 150e9))
-    names: dict[str, Any] = {"torch": SimpleNamespace(cuda=cuda), "world_size": 1}
+    names: dict[str, Any] = {"torch": SimpleNamespace(cuda=cuda), "world_size": model.get("gpus", 1)}
     source = convert_source(text()).files["train.py"]
     names["trainer"] = trainer
     exec(source[source.index("def spare_checkpointing") : source.index("trainer.train()")], names)

@@ -76,7 +76,6 @@ class Tree:
         self._found: dict[int, Binding | None] = {}  # asked for again and again; by `id`, as in `Walk`
         self._qualified: dict[int, str] = {}
         self._uses: dict[cst.FunctionDef, list[cst.CSTNode]] = {}
-        self._live: dict[type[cst.CSTNode], Sequence[cst.CSTNode]] = {}
         self._line_starts = [0]
         for line in source.split("\n"):
             self._line_starts.append(self._line_starts[-1] + len(line) + 1)

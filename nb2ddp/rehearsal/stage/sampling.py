@@ -25,15 +25,14 @@ class Draw:
     (https://en.wikipedia.org/wiki/Gumbel_distribution#Gumbel_reparameterization_tricks).
     """
 
-    def __init__(self, call: int, first: int, never: list[int]) -> None:
-        self.call, self.first, self.never, self.position = call, first, never, 0
+    def __init__(self, call: int, first: int) -> None:
+        self.call, self.first, self.position = call, first, 0
 
     def __call__(self, _: Any, scores: Any) -> Any:
         """Leave one token possible in each row."""
         import torch
 
         self.position += 1
-        scores[:, self.never] = float("-inf")
         chosen = torch.full_like(scores, float("-inf"))
         for row, logits in enumerate(scores):
             generator = torch.Generator().manual_seed((self.call * 4096 + self.first + row) * 65536 + self.position)
@@ -60,11 +59,13 @@ def _draw_alike(generation: ModuleType) -> None:
     @functools.wraps(original)
     def generate(self: Any, *args: Any, **kwargs: Any) -> Any:
         settings = kwargs.get("generation_config")
+        if marks := _marks(self.config):
+            kwargs.setdefault("suppress_tokens", marks)
         if settings is None:  # else a trainer's
             _shorten(kwargs)
         ids = kwargs.get("input_ids", args[0] if args and hasattr(args[0], "shape") else None)
         if getattr(settings, "do_sample", False) and ids is not None and self.training is not None:
-            draw = Draw(next(_calls), int(os.environ.get("RANK", 0)) * len(ids), _marks(self.config))
+            draw = Draw(next(_calls), int(os.environ.get("RANK", 0)) * len(ids))
             kwargs["logits_processor"] = generation.LogitsProcessorList([*kwargs.get("logits_processor", ()), draw])
         return original(self, *args, **kwargs)
 

@@ -194,7 +194,7 @@ def _method(tree: Tree, call: cst.Call, name: str) -> Does:
         return Does(0)
     method, owner = call.func.attr.value, tree.definition(call.func.value)
     own = own_class(tree, call.func)
-    if own is not None and any(each.name.value == method for each in tree.within(own, cst.FunctionDef)):
+    if own is not None and any(each.name.value == method for each in tree.methods(own)):
         return Does(0)  # of the notebook: what it does stands there
     opened = owner.item if isinstance(owner, cst.WithItem) else tree.value(call.func.value)
     if method == "extract" and opens_archive(tree, opened):

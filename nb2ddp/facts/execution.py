@@ -15,7 +15,7 @@ from typing import Final
 import libcst as cst
 
 from nb2ddp.facts.effects import Does, Effects
-from nb2ddp.facts.handed import handed_on, methods
+from nb2ddp.facts.handed import handed_on
 from nb2ddp.facts.training import Training
 from nb2ddp.syntax.cells import Source
 from nb2ddp.syntax.tree import Function, method
@@ -218,7 +218,7 @@ class Execution:
             called
             for owner in tree.of(cst.ClassDef)
             if owner.bases and _CALLED_CLASSES.fullmatch(tree.class_name(owner.bases[0].value))
-            for called in methods(tree, owner)
+            for called in tree.methods(owner)
         }
         return found.union(handed_on(tree, given)[0])
 

@@ -6,9 +6,7 @@ from collections.abc import Iterable
 
 import libcst as cst
 
-from nb2ddp.syntax.tree import Function, Tree, method
-
-_FILLED_BY = frozenset({"append", "extend", "insert"})
+from nb2ddp.syntax.tree import ADDING, Function, Tree, method
 
 
 def handed_on(tree: Tree, values: Iterable[cst.CSTNode]) -> tuple[list[Function], set[cst.CSTNode]]:
@@ -25,7 +23,7 @@ def handed_on(tree: Tree, values: Iterable[cst.CSTNode]) -> tuple[list[Function]
                 continue
             names.add(name)
             if isinstance(made, cst.ClassDef):
-                functions.update(dict.fromkeys(methods(tree, made)))
+                functions.update(dict.fromkeys(tree.methods(made)))
             elif isinstance(made, cst.FunctionDef) and tree.call_of(name) is None:
                 functions[made] = None
             elif isinstance(made, cst.FunctionDef):
@@ -36,13 +34,7 @@ def handed_on(tree: Tree, values: Iterable[cst.CSTNode]) -> tuple[list[Function]
     return list(functions), names
 
 
-def methods(tree: Tree, owner: cst.ClassDef) -> list[cst.FunctionDef]:
-    """What objects of a class can be asked, once they are made."""
-    found = tree.within(owner, cst.FunctionDef)
-    return [each for each in found if tree.scope(each) is owner and each.name.value != "__init__"]
-
-
 def _added(tree: Tree, name: str) -> list[cst.BaseExpression]:
     """What `name.append(...)` and the like put into a list."""
     calls = [tree.call_of(tree.parents[use]) for use in tree.loads(name)]
-    return [given.value for call in calls if call is not None and method(call) in _FILLED_BY for given in call.args]
+    return [given.value for call in calls if call is not None and method(call) in ADDING for given in call.args]

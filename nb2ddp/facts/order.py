@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from nb2ddp.syntax.tree import Tree, method
+from nb2ddp.syntax.tree import ADDING, Tree, method
 
 _LOSES_ORDER = frozenset("all any bool frozenset len max min print set sorted sum".split())
 
@@ -21,5 +21,5 @@ def collects(tree: Tree, loop: cst.For | cst.CompFor) -> bool:
     """True for a loop that collects what it makes, in its own order."""
     added = {method(call) for call in tree.within(loop, cst.Call)}
     return isinstance(loop, cst.CompFor) or bool(
-        added & {"append", "extend", "insert"} or tree.within(loop, cst.AugAssign) or tree.within(loop, cst.Yield)
+        added & ADDING or tree.within(loop, cst.AugAssign) or tree.within(loop, cst.Yield)
     )

@@ -27,6 +27,8 @@ _STATEMENTS |= {cst.FunctionDef, cst.ClassDef}
 #: The field in which a node of a class holds a name that is read from nowhere; empty where every name in it is one.
 _LABELS = {cst.Attribute: "attr", cst.Arg: "keyword", cst.AsName: "", cst.NameItem: ""}
 _LABELS |= dict.fromkeys((cst.Param, cst.FunctionDef, cst.ClassDef), "name")
+#: Methods that put something into a list.
+ADDING = frozenset({"append", "extend", "insert"})
 _IMPORTS = frozenset({cst.ImportAlias, cst.ImportFrom})
 _CONSTANTS: Final[dict[str, object]] = {"True": True, "False": False, "None": None}
 
@@ -246,6 +248,11 @@ class Tree:
                 found = [*found, *(node for node in self.loads(owner.name.value) if self.is_live(node))]
             self._uses[function] = found
         return self._uses[function]
+
+    def methods(self, owner: cst.ClassDef) -> list[cst.FunctionDef]:
+        """What objects of a class can be asked, once they are made."""
+        found = self.within(owner, cst.FunctionDef)
+        return [each for each in found if self.scope(each) is owner and each.name.value != "__init__"]
 
     def calls_of(self, function: cst.FunctionDef) -> list[cst.Call]:
         """The live calls of a function by its name; none for a method, which its object's owner may call."""

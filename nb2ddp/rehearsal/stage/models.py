@@ -62,7 +62,8 @@ _LINEAR = {
     "linear_num_value_heads": 4,
 }
 _SLIDING = {"layer_types": ["sliding_attention", "full_attention"]}
-_PER_LAYER = {"vocab_size_per_layer_input": 512, "hidden_size_per_layer_input": 32}
+VOCABULARY = 512  # more than the tokenizer has, as in most models
+_PER_LAYER = {"vocab_size_per_layer_input": VOCABULARY, "hidden_size_per_layer_input": 32}
 _MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 32, "mamba_d_state": 16, "mamba_chunk_size": 32, "mamba_d_ssm": 256}
 _ERNIE = {"moe_num_experts": 4, "moe_k": 2, "moe_intermediate_size": 64, "moe_num_shared_experts": 1}
 _WHISPER = {"d_model": 128, "decoder_start_token_id": 0}
@@ -160,7 +161,7 @@ def config(model: Model, words: PreTrainedTokenizerFast) -> PretrainedConfig:
     from transformers import AutoConfig
 
     settings = {
-        "vocab_size": 512,  # more than the tokenizer has, as in most models
+        "vocab_size": VOCABULARY,
         "hidden_size": 128,
         "intermediate_size": 256,
         "num_hidden_layers": 2,

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from .models import model_of, tokenizer
+from .models import VOCABULARY, model_of, tokenizer
 from .shrink import shrunk
 
 if TYPE_CHECKING:
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 _PART = "{{ part['text'] if part['text'] else '' }}"  # of the chats in `models`
 _SIDE, _PATCH = 32, 16  # of the pictures of towers that want them in one size
-_VOCABULARY = 512
 
 
 @dataclass(frozen=True)
@@ -143,7 +142,7 @@ def _config(words: Any, sight: Sight) -> Any:
     ids = {f"{key}_id": words.convert_tokens_to_ids(token) for key, token in sight.tokens.items()}
     ids |= {key.replace("_id", "_index"): value for key, value in ids.items()}
     ids |= {key: getattr(words, key) for key in ("bos_token_id", "eos_token_id", "pad_token_id")}
-    ids |= dict.fromkeys(("vocab_size", "vocab_size_per_layer_input"), _VOCABULARY)
+    ids |= dict.fromkeys(("vocab_size", "vocab_size_per_layer_input"), VOCABULARY)
     for part in (settings, settings["text_config"]):
         part |= {key: value for key, value in ids.items() if key in part}
     return type(real).from_dict(settings)

@@ -11,16 +11,16 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 
 import libcst as cst
 
 from nb2ddp.syntax.tree import Statement, Tree, head, keyword, small_statements
 
 INDENT = "    "
-_LONG_STRING = re.compile(r'("""|\'\'\').*?\1', re.DOTALL)
-#: The indentation of a line that is not blank.
-_LINE = re.compile(r"^[ \t]*(?=\S)", re.MULTILINE)
+#: The indentation of a line that is not blank; and comments and strings, whose lines are none.
+_INDENTATION = re.compile(
+    r"""^[ \t]*(?=\S)|\#.*|(?s:(\"{3}|'{3})(?:\\.|.)*?\1|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')""", re.MULTILINE
+)
 
 
 @dataclass(frozen=True)
@@ -112,30 +112,20 @@ class Guard:
 Edit = Replace | Wrap | SetKeyword | SetUnpacked | InsertBefore | InsertAfter | Remove | Cut | Guard
 
 
-class Shape(Enum):
-    """How the text of a change sits in the lines around it."""
-
-    INLINE = "inside a line"
-    ABOVE = "whole lines above a statement"
-    HEADER = "a guard's line above what it guards"
-    BELOW = "whole lines below a statement"
-    GONE = "a removal"
-
-
 @dataclass(frozen=True)
 class Change:
     """Replace `source[start:end]` by `text`.
 
     Attributes:
         owner: the span of the statement or node that the change belongs to.
-        rank: of insertions at one place: what belongs to an inner statement comes before what follows an outer one.
+        rank: of insertions at one place: below 0 are lines above a statement, above 0 lines below one, where those that
+            belong to an inner statement come before what follows an outer one.
     """
 
     start: int
     end: int
     text: str
     owner: tuple[int, int]
-    shape: Shape = Shape.INLINE
     rank: int = 0
 
     @property
@@ -159,7 +149,7 @@ def resolve(tree: Tree, edits: Iterable[Edit], cells: Sequence[int] = ()) -> lis
     changes += [*_unpack(tree, edits), *_keywords(tree, edits)]
     removals = {edit.statement: edit for edit in edits if isinstance(edit, Remove)}
     gone = _gone(tree, removals.values())
-    changes += _remove(tree, removals.values(), gone, [c.start for c in changes if c.shape is not Shape.INLINE])
+    changes += _remove(tree, removals.values(), gone, [c.start for c in changes if c.rank])
     guards = [edit for edit in edits if isinstance(edit, Guard)]
     guards = [guard for guard in guards if guard.first not in gone or guard.first is not guard.last]
     return _guarded(tree, _outermost(changes), _merged(tree, guards, cells))
@@ -175,7 +165,7 @@ def _changes(tree: Tree, edit: Edit) -> Iterator[Change]:
         yield Change(end, end, edit.after, (start, end))
     elif isinstance(edit, InsertBefore):
         start, indent = _line_of(tree, edit.statement)
-        yield Change(start, start, _block(edit.text, indent), tree.span(edit.statement), Shape.ABOVE)
+        yield Change(start, start, _block(edit.text, indent), tree.span(edit.statement), rank=-1)
     elif isinstance(edit, InsertAfter):
         yield _below(tree, edit.statement, edit.text)
     elif isinstance(edit, Cut) and edit.start < edit.end:
@@ -186,12 +176,12 @@ def _below(tree: Tree, statement: Statement, text: str) -> Change:
     """Lines below a statement, at its indentation; at one place those below an inner statement come first."""
     end, depth = tree.line_end(_code_end(tree, statement)), sum(1 for _ in tree.ancestors(statement))
     lines = "\n" + _block(text, _line_of(tree, statement)[1])[:-1]
-    return Change(end, end, lines, tree.span(statement), Shape.BELOW, rank=1000 - depth)
+    return Change(end, end, lines, tree.span(statement), rank=1000 - depth)
 
 
 def _removal(start: int, end: int, kept: str = "") -> Change:
     """Take text out; what is kept of it belongs to nothing else."""
-    return Change(start, end, kept, (start, end), Shape.GONE)
+    return Change(start, end, kept, (start, end))
 
 
 def _unpack(tree: Tree, edits: list[Edit]) -> Iterator[Change]:
@@ -232,8 +222,12 @@ def apply(source: str, changes: Sequence[Change], start: int = 0, end: int | Non
     """Carry out those changes, of all in their order, that lie in `source[start:end]` and return that part."""
     end = len(source) if end is None else end
     low, high = (bisect.bisect_left(changes, at, key=lambda change: change.start) for at in (start, end))
+    return _carried_out(source, changes[low:high], start, end)
+
+
+def _carried_out(source: str, changes: Sequence[Change], start: int, end: int) -> str:
     parts, at = [], start
-    for change in changes[low:high]:
+    for change in changes:
         parts += [source[at : change.start], change.text]
         at = change.end
     return "".join([*parts, source[at:end]])
@@ -416,59 +410,27 @@ def _follows(tree: Tree, before: Guard, after: Guard, cells: Sequence[int]) -> b
 
 
 def _guarded(tree: Tree, changes: list[Change], guards: list[Guard]) -> list[Change]:
-    """Add the guards, inner ones first: a header above, deeper lines, a line below."""
-    spans = (tree.span(node) for kind in (cst.SimpleString, cst.FormattedString) for node in tree.of(kind))
-    strings = sorted((start, end) for start, end in spans if "\n" in tree.source[start:end])
+    """Put each guard, inner ones first, in the place of its statements: a header, and deeper what they have become."""
     for guard in sorted(guards, key=lambda g: tree.span(g.last)[1] - tree.start(g.first)):
         start, indent = _line_of(tree, guard.first)
         end = tree.line_end(_code_end(tree, guard.last))
+        first, last = tree.start(head(guard.first)), max(tree.span(guard.last)[1], end + 1)
         low, high = (bisect.bisect_left(changes, at, key=lambda c: c.start) for at in (start, end + 1))
-        inside = [span for span in strings if start <= span[0] <= end]
-        header = Change(start, start, f"{indent}{guard.header}:\n", (start, end), Shape.HEADER)
-        made = _deeper_lines(tree, guard, header, changes[low:high], inside)
+        inside = [
+            each
+            for each in changes[low:high]
+            if first <= each.owner[0] and each.owner[1] <= last and (each.rank >= 0 or each.start > start)
+        ]
+        text = f"{indent}{guard.header}:\n{_deeper(_carried_out(tree.source, inside, start, end))}"
+        made = [Change(start, max([end, *(each.end for each in inside)]), text, (first, end))]
         if guard.after:
             made.append(_below(tree, guard.last, guard.after))
+        made += [each for each in changes[low:high] if each not in inside]
         changes[low:high] = sorted(made, key=lambda change: change.place)
     return changes
 
 
-def _deeper_lines(
-    tree: Tree, guard: Guard, header: Change, changes: list[Change], strings: list[tuple[int, int]]
-) -> list[Change]:
-    """The changes of a guard's lines, indented with them, its header, and one for each line of the notebook's own."""
-    start, end = header.owner
-    first, last = tree.start(head(guard.first)), tree.span(guard.last)[1]
-    tabs = [at.start() for at in re.compile(r"(?m)^\t").finditer(tree.source, start, end)]
-    step = "\t" if any(not any(a < at < b for a, b in strings) for at in tabs) else INDENT
-    made = [
-        _deeper(change, step)
-        if first <= change.owner[0]
-        and change.owner[1] <= max(last, end + 1)
-        and not (change.shape is Shape.ABOVE and change.start == start)
-        else change
-        for change in changes
-    ]
-    made.append(header)  # below what is inserted above the first statement
-    gone = [(c.start, c.end) for c in changes if c.shape is Shape.GONE]
-    replaced = [(c.start, c.end) for c in changes if c.end > c.start]
-    line = start
-    while line <= end:
-        text = tree.source[line : tree.line_end(line)]
-        hidden = any(a < line < b for a, b in [*strings, *replaced]) or any(a <= line < b for a, b in gone)
-        if text.strip() and not hidden:
-            at = line + len(text) - len(text.lstrip())
-            made.append(Change(at, at, step, (line, line)))
-        line = tree.line_end(line) + 1
-    return made
-
-
-def _deeper(change: Change, step: str) -> Change:
-    """Indent the lines that a change adds, except inside long strings."""
-    is_whole = change.shape in (Shape.ABOVE, Shape.HEADER) or (change.shape is Shape.GONE and change.text != "")
-    strings = [string.span() for string in _LONG_STRING.finditer(change.text)]
-
-    def indented(line: re.Match[str]) -> str:
-        is_code = (is_whole or line.start()) and not any(a < line.start() < b for a, b in strings)
-        return line[0] + step if is_code else line[0]
-
-    return replace(change, text=_LINE.sub(indented, change.text))
+def _deeper(text: str) -> str:
+    """Indent lines, except inside long strings."""
+    step = "\t" if any(found[0].startswith("\t") for found in _INDENTATION.finditer(text)) else INDENT
+    return _INDENTATION.sub(lambda found: found[0] if found[0].strip() else found[0] + step, text)

@@ -52,7 +52,7 @@ def _cells(program: Program, script: str, script_name: str, packages: Requiremen
     for name, text in packages.files(script_name, title).items():
         yield "code", f"%%writefile {shlex.quote(name)}\n{text}"
     if commands := packages.commands(script_name):
-        yield "code", "\n".join(f"!{command.replace('install', 'install --quiet', 1)}" for command in commands.values())
+        yield "code", "\n".join(f"!{command.replace('install', 'install --quiet', 1)}" for command in commands)
     yield "code", render("launch_secrets.py.j2", names=json.dumps(secrets(program)))
     yield "code", f"%%writefile {shlex.quote(script_name)}\n{script}"
     yield "code", render("launch_cell.py.j2", script=shlex.quote(script_name), launch=program.options.launch)

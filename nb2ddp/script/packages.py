@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterable
+from argparse import ArgumentParser
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import PurePosixPath
 
 import libcst as cst
@@ -24,45 +24,38 @@ from nb2ddp.facts.installs import is_colab
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.shell import is_install
 from nb2ddp.notebook.magics import Kind
-from nb2ddp.notebook.python import names
 from nb2ddp.script.templates import render
 
 #: Options that pip knows on its command line alone, in the order in which what they hold is installed.
 _COMMAND_OPTIONS = ("--no-build-isolation", "--no-deps")
 #: The options that packages of one file share, in the order in which the files are installed.
 GROUPS = ((), ("--no-build-isolation",), ("--no-deps",), _COMMAND_OPTIONS)
-#: Options that keep their meaning in a requirements file, by the names that pip and uv have for them.
-_FILE_OPTIONS = {
-    "-i": "--index-url",
-    "--index-url": "--index-url",
-    "--default-index": "--index-url",
-    "--extra-index-url": "--extra-index-url",
-    "--index": "--extra-index-url",
-    "-f": "--find-links",
-    "--find-links": "--find-links",
-    "--trusted-host": "--trusted-host",
-    "--no-binary": "--no-binary",
-    "--only-binary": "--only-binary",
-    "-c": "-c",
-    "--constraint": "-c",
-    **dict.fromkeys(("-r", "--requirement", "--requirements"), "-r"),
-    **dict.fromkeys(("-e", "--editable"), "-e"),
-}
+#: Options that keep their meaning in a requirements file, with the other names that pip and uv have for them.
+_SOURCES = (
+    *("--index-url -i --default-index", "--extra-index-url --index", "--find-links -f", "--trusted-host"),
+    *("--no-binary", "--only-binary", "-c --constraint"),
+)
+#: Options that name what is installed.
+_NAMING = ("-e --editable", "-r --requirement --requirements")
 #: Options with a value that decide what is installed, and that no requirements file can hold.
-_LOST_OPTIONS = frozenset(
+_LOST_OPTIONS = (
     "--torch-backend --exclude-newer --target -t --prefix --root --config-settings --config-setting -C --override"
     " --overrides --resolution --group --python-version --platform --abi --implementation --index-strategy"
     " --global-option --install-option --build-option".split()
 )
 #: Options with a value that do not.
-_IDLE_OPTIONS = frozenset(
+_IDLE_OPTIONS = (
     "--cache-dir --timeout --retries --progress-bar --upgrade-strategy --log --proxy --cert --client-cert --report"
     " --use-feature --use-deprecated --exists-action --src --python -p --keyring-provider --link-mode --prerelease"
     " --refresh-package --reinstall-package --upgrade-package -P --color --directory --project --config-file"
     " --allow-insecure-host --no-build-isolation-package --no-build-package --build-constraint -b".split()
 )
-#: What takes pre-releases.
-_PRE = frozenset({"--pre", "--prerelease allow"})
+#: Reads the options that have a value; all else is left.
+_OPTIONS = ArgumentParser(add_help=False, allow_abbrev=False)
+for _names in (each.split() for each in (*_SOURCES, *_NAMING, *_LOST_OPTIONS, *_IDLE_OPTIONS)):
+    _OPTIONS.add_argument(*_names, dest=_names[0], action="append", nargs="?", const="", default=[])
+#: Lets pre-releases in.
+_PRE_RELEASES = ">=0.dev0"
 #: What starts a script, and what its setup block imports.
 _NEEDED = ("accelerate", "unsloth")
 #: The versions of Python that Unsloth supports.
@@ -91,22 +84,27 @@ _ON_COLAB = {
 _INSTALLERS = frozenset({"pip", "uv"})
 #: Stands for the number of a cell where a notebook's own header names a package.
 HEADER = 0
+#: What stands for a value: of Python's, `{name}` or `$name`, as IPython fills it in.
+_VALUE = re.compile(r"(?<!\$)\{([^{}]*)\}|\$([A-Za-z_]\w*)")
 #: A variable of the shell whose name pip takes too, in braces.
 _VARIABLE = re.compile(r"\$(?P<brace>\{)?(?P<name>[A-Z_][A-Z0-9_]*)(?(brace)\})")
-_ARCHIVE = re.compile(r"\.(whl|zip|tar\.gz|tgz|tar\.bz2)(\[[^\]]*\])?$")
+#: A file or a folder.
+_LOCAL = re.compile(r"[./~]|[^@]*/|.*\.(whl|zip|tar\.gz|tgz|tar\.bz2)(\[[^\]]*\])?$")
+#: A test for what a new environment lacks.
+_MISSING = re.compile(r"importlib\.util\.find_spec\(.*\) is None|(shutil\.)?which\(.*\) is None")
 _ENVIRONMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 _STARTS = re.compile(r"os\.(system|popen)|subprocess\.(run|call|check_call|check_output|Popen|getoutput)")
-_INTERPOLATION = re.compile(r"\{\{|\}\}|\$\$|\{(?P<braced>[^{}]*)\}|\$(?P<name>[A-Za-z_]\w*)")
-#: Stands around an expression whose value is not known.
-_MARK = "\0"
-_MARKED = r"\0[^\0]*\0"
+#: An expression in braces, whose blanks stand in strings.
+_BRACES = r"""\{(?:"[^"]*"|'[^']*'|[^{}\s"'])*\}"""
 #: A word of the shell. Unlike there, `transformers>=4.50` without quotes is one: nobody means the file `=4.50`.
-_WORD = rf"""(?:{_MARKED}|'(?:{_MARKED}|[^'\0])*'|"(?:{_MARKED}|[^"\0])*"|\\.|[^\s;|&()])+"""
+_WORD = rf"""(?:{_BRACES}|'[^']*'|"[^"]*"|\\.|[^\s;|&()])+"""
 #: Comments and redirections, which are no words; what ends a command; words.
 _TOKEN = re.compile(rf"(?<!\S)(?:#.*|(?:\d*|&)[<>]+[^\S\n]*&?(?:{_WORD})?)|(?P<end>[;|&\n()]+)|(?P<word>{_WORD})")
-_QUOTED = re.compile(rf"""({_MARKED})|'((?:{_MARKED}|[^'\0])*)'|"((?:{_MARKED}|[^"\0])*)"|\\(.)""")
+_QUOTED = re.compile(rf"""({_BRACES})|'([^']*)'|"([^"]*)"|\\(.)""")
 #: `pip` before its subcommand, also as `python -m pip` and `uv pip`; `uv` before `add`, which installs as well.
-_PIP = re.compile(r"(?:(?:\S*/)?python[\d.]* (?:-[uIq] )*-m )?(?:(?:uv )?(?:\S*/)?pip[\d.]*|uv(?= add)) ")
+_PIP = re.compile(
+    r"(?:(?:(?:\S*/)?python[\d.]*|\{sys\.executable\}) (?:-[uIq] )*-m )?(?:(?:uv )?(?:\S*/)?pip[\d.]*|uv(?= add)) "
+)
 
 
 @dataclass(frozen=True)
@@ -114,18 +112,18 @@ class Package:
     """One requirement of a notebook.
 
     Attributes:
-        line: as a requirements file holds it, without `pre`.
-        name: its canonical name; for a bare URL what the last part of the URL says; for a file option the line.
+        line: as a requirements file holds it.
+        name: its canonical name; for a bare URL what the last part of the URL says.
         cell: the notebook's cell that installs it.
-        pre: its pre-releases count too.
-        upgrade: what is there already does not do.
+        group: the options that pip takes for a whole command only.
+        sources: the lines about indexes that its command asks for.
     """
 
     line: str
     name: str
     cell: int
-    pre: bool = False
-    upgrade: bool = False
+    group: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
 
     @property
     def requirement(self) -> Requirement | None:
@@ -135,22 +133,16 @@ class Package:
     @property
     def is_open(self) -> bool:
         """True where any version does."""
-        return self.requirement is not None and not self.requirement.specifier and not self.requirement.url
-
-    @property
-    def decides(self) -> bool:
-        """True where what is there already may not do."""
-        return self.upgrade or not self.is_open
-
-    @property
-    def text(self) -> str:
-        """The line of the file: where pre-releases count, with a bound that lets them in for this package alone."""
         own = self.requirement
-        if not self.pre or own is None or own.url or "==" in str(own.specifier):
-            return self.line
-        own = Requirement(str(own))
-        own.specifier &= SpecifierSet(">=0.dev0")
-        return str(own)
+        return own is not None and not own.url and str(own.specifier) in ("", _PRE_RELEASES)
+
+    def bounded(self, bound: str) -> Package:
+        """The same with one more bound to its versions; a URL and another file have none."""
+        own = self.requirement
+        if own is None or own.url:
+            return self
+        own.specifier &= SpecifierSet(bound)
+        return replace(self, line=str(own))
 
 
 @dataclass(frozen=True)
@@ -158,39 +150,41 @@ class Requirements:
     """The packages of a notebook.
 
     Attributes:
-        groups: packages by the options that pip takes for a whole command only; the first group has none.
-        options: lines about indexes, by the same groups.
+        packages: in the notebook's order.
         notes: what is not in the files, as pairs of cell and sentence.
     """
 
-    groups: dict[tuple[str, ...], tuple[Package, ...]]
-    options: dict[tuple[str, ...], tuple[str, ...]]
+    packages: tuple[Package, ...]
     notes: tuple[tuple[int, str], ...]
 
     def __bool__(self) -> bool:
-        return bool(any(self.groups.values()) or self.notes)
+        return bool(self.packages or self.notes)
+
+    @property
+    def groups(self) -> dict[tuple[str, ...], list[Package]]:
+        """The packages of each file; the first holds the notes too, so it is there where anything is."""
+        found = {group: [package for package in self.packages if package.group == group] for group in GROUPS}
+        return {group: own for group, own in found.items() if own or (self and not group)}
 
     def files(self, script_name: str, title: str = "the notebook") -> dict[str, str]:
         """The text of each file, by its name beside the script; none where the notebook installs nothing."""
-        commands = self.commands(script_name)
         return {
-            name: render(
+            file_name(script_name, group): render(
                 "requirements.txt.j2",
                 title=title,
                 group=group,
-                commands=list(commands.values()),
-                command=command,
+                commands=self.commands(script_name),
+                command=install_command(script_name, group),
                 notes=[] if group else self.notes,
-                options=self.options[group],
-                lines=[package.text for package in self.groups[group]],
+                options=_sources(packages),
+                lines=[package.line for package in packages],
             )
-            for group, (name, command) in zip(self.groups, commands.items(), strict=False)
+            for group, packages in self.groups.items()
         }
 
-    def commands(self, script_name: str) -> dict[str, str]:
-        """What installs the packages of each file, by its name and in the order in which they are installed."""
-        groups = self.groups if self else ()
-        return {file_name(script_name, group): install_command(script_name, group) for group in groups}
+    def commands(self, script_name: str) -> list[str]:
+        """What installs the packages of each file, in the order in which they are installed."""
+        return [install_command(script_name, group) for group in self.groups]
 
     def header(self, requires_python: str = "") -> str:
         """The packages as inline script metadata, which uv reads.
@@ -202,18 +196,16 @@ class Requirements:
         """
         lines: dict[str, str] = {}
         overrides = []
-        for group, packages in self.groups.items():
-            for package in packages:
-                own = package.requirement
-                if own is None and "://" in package.line and not package.line.startswith("-"):
-                    lines.setdefault(package.name, f"{package.name} @ {package.line}")
-                elif own is not None:
-                    lines.setdefault(canonicalize_name(own.name), package.text)
-                    overrides += [package.text] if "--no-deps" in group and not package.is_open else []
+        packages = [package for own in self.groups.values() for package in own]
+        for package in packages:
+            own = package.requirement
+            if own is not None:
+                lines.setdefault(canonicalize_name(own.name), package.line)
+                overrides += [package.line] if "--no-deps" in package.group and not package.is_open else []
+            elif not package.line.startswith("-"):
+                lines.setdefault(package.name, f"{package.name} @ {package.line}")
         missing = [name for name in _NEEDED if name not in lines]
-        options = [
-            option.split(" ", 1)[1] for each in self.options.values() for option in each if "index-url" in option
-        ]
+        options = [option.split(" ", 1)[1] for each in packages for option in each.sources if "index-url" in option]
         return render(
             "metadata.py.j2",
             requires_python=requires_python or _PYTHON,
@@ -222,6 +214,17 @@ class Requirements:
             indexes=list(dict.fromkeys(options)),
             quoted=json.dumps,
         ).strip("\n")
+
+
+def _sources(packages: list[Package]) -> list[str]:
+    """Lines about indexes: one that not every package came from is there beside PyPI, not instead of it."""
+    found = dict.fromkeys(line for package in packages for line in package.sources)
+    return [
+        line
+        if all(line in package.sources for package in packages)
+        else line.replace("--index-url", "--extra-index-url")
+        for line in found
+    ]
 
 
 def file_name(script_name: str, group: tuple[str, ...]) -> str:
@@ -241,100 +244,81 @@ def requirements(program: Program, minimums: Iterable[tuple[str, str]] = ()) -> 
         program: the notebook.
         minimums: packages, with the first version that the script takes; asked for where the notebook takes any.
     """
-    return _Reading(program, dict(minimums)).result()
+    return _Reading(program).result(dict(minimums))
 
 
 class _Reading:
     """Read a notebook's installs one after the other, as they would run."""
 
-    def __init__(self, program: Program, minimums: dict[str, str]) -> None:
+    def __init__(self, program: Program) -> None:
         self.program = program
-        self.minimums = minimums
         self.tree = program.tree
         self.notes: list[tuple[int, str]] = []
-        self.groups: dict[tuple[str, ...], dict[str, Package]] = {group: {} for group in GROUPS}
-        #: Each group's options, and the index of each of its commands.
-        self.options: dict[tuple[str, ...], list[str]] = {group: [] for group in GROUPS}
-        self.indexes: dict[tuple[str, ...], list[str | None]] = {group: [] for group in GROUPS}
+        #: By their names, and by whether pip leaves their dependencies out.
+        self.packages: dict[tuple[str, bool], Package] = {}
         #: What shell commands set.
         self.variables: dict[str, str] = {}
 
-    def result(self) -> Requirements:
+    def result(self, minimums: dict[str, str]) -> Requirements:
         self._install(list(self.program.notebook.metadata.dependencies), HEADER)
-        for call in self.tree.of(cst.Call):
-            if (text := self._shell_text(call)) and self.tree.is_live(call):
-                self._take(call, text)
-        self._add_what_colab_has()
-        self.groups = {group: self._kept(group) for group in GROUPS}
-        self._raise_floors()
-        groups = {group: tuple(each.values()) for group, each in self.groups.items() if each or not group}
-        return Requirements(groups, {group: self._index_lines(group) for group in groups}, tuple(self.notes))
-
-    def _add_what_colab_has(self) -> None:
-        """List what the code imports and Colab has, where the notebook does not install it."""
-        installed = {package.name for packages in self.groups.values() for package in packages.values()}
+        for call in self.tree.live(cst.Call):
+            for words in _split(self._shell_text(call)):
+                self._command(call, words)
+        named = {name for name, _ in self.packages}
         for module, line in _ON_COLAB.items():
             name = canonicalize_name(Requirement(line).name)
-            if name not in installed and (where := self._imported(module)) is not None:
+            if name not in named and (where := self._imported(module)) is not None:
                 cell = self.program.cell_at(self.tree.start(where)).number
-                self.groups[()][name] = Package(line, name, cell)
+                self._add(Package(line, name, cell))
                 self.notes.append((cell, f"{name} is added: the code imports it, and Colab has it"))
-
-    def _raise_floors(self) -> None:
-        """Ask for the versions below which the script stops, where the notebook takes any; so of what comes along."""
-        named = {name for packages in self.groups.values() for name in packages}
-        minimums = {str(canonicalize_name(name)): (name, version) for name, version in self.minimums.items()}
-        for packages in self.groups.values():
-            for name, package in list(packages.items()):
-                if package.is_open and name in minimums:
-                    own = Requirement(package.line)
-                    own.specifier = SpecifierSet(f">={minimums[name][1]}")
-                    packages[name] = replace(package, line=str(own))
-                    for other in sorted(minimums.keys() - named) if name == "unsloth" else ():
-                        packages[other] = Package(">=".join(minimums[other]), other, package.cell)
+        packages = tuple(_raised(list(self._kept()), minimums))
+        return Requirements(packages, tuple(dict.fromkeys(self.notes)))
 
     # -- commands -------------------------------------------------------------------------------------------
-
-    def _take(self, call: cst.Call, text: str) -> None:
-        """Take in what a call has a shell do, where that is about packages."""
-        commands = _split(self._filled(text, call))
-        if not any(_pip(words) or is_install(" ".join(words)) for words in map(_without_environment, commands)):
-            return
-        cell = self.program.cell_at(self.tree.start(call)).number
-        is_taken, why = self._branch(call)
-        for words in commands if is_taken else ():
-            self._command(words, cell)
-        if why and (cell, why) not in self.notes:
-            self.notes.append((cell, why))
 
     def _shell_text(self, call: cst.Call) -> str:
         """What a call has a shell do; empty for any other call."""
         form = self.program.form(call)
         if form is None:
             return self._python_command(call)
-        if form.kind is Kind.LINE_MAGIC and form.name in ("pip", "uv", "conda", "mamba", "micromamba"):
-            return f"{form.name} {form.text}"
         if form.kind is Kind.CELL_MAGIC and form.name in ("bash", "sh", "script"):
             return form.body or ""
-        return form.text if form.kind is Kind.SHELL else ""
+        return self._filled(str(form), self.tree.start(call)) if form.kind in (Kind.SHELL, Kind.LINE_MAGIC) else ""
 
     def _python_command(self, call: cst.Call) -> str:
         """The command line of `subprocess.run` and the like; empty for any other call."""
-        name = self.tree.qualified(call.func)
-        if not call.args or not _STARTS.fullmatch(name):
+        if not call.args or not _STARTS.fullmatch(self.tree.qualified(call.func)):
             return ""
         value = call.args[0].value
         if isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute) and value.func.attr.value == "split":
             value = value.func.value
         value = self.tree.value(value)
         if isinstance(value, (cst.List, cst.Tuple)):
-            words = [self._word(element.value, call) for element in value.elements]
-            return " ".join(word if _MARK in word else shlex.quote(word) for word in words)
+            return shlex.join(self._word(element.value, call) for element in value.elements)
         return self._word(value, call)
 
     def _word(self, node: cst.BaseExpression, call: cst.Call) -> str:
-        text = "python" if self.tree.text(node) == "sys.executable" else self._value(node, call)
-        return _marked(self.tree.text(node)) if text is None else text
+        text = self._text(node, self.tree.start(call))
+        return f"{{{self.tree.text(node)}}}" if text is None else text
+
+    def _command(self, call: cst.Call, words: list[str]) -> None:
+        """Take in one command, in which no other one is joined, where it is about packages."""
+        cell = self.program.cell_at(self.tree.start(call)).number
+        said = _shown(" ".join(words))
+        rest = _without_environment(words)
+        subcommand, arguments = _pip(rest)
+        if not rest:
+            self.variables.update(word.partition("=")[::2] for word in words)
+        elif subcommand or is_install(" ".join(rest)):
+            is_taken, why = self._branch(call)
+            if why:
+                self.notes.append((cell, why))
+            if is_taken and not subcommand:
+                self.notes.append((cell, f"not a Python package: {said}"))
+            elif is_taken and subcommand in ("install", "add"):
+                self._install(arguments, cell)
+            elif is_taken and subcommand in ("uninstall", "download", "wheel", "sync"):
+                self.notes.append((cell, f"not done here: {said}"))
 
     # -- branches -------------------------------------------------------------------------------------------
 
@@ -344,17 +328,14 @@ class _Reading:
         below: cst.CSTNode = call
         for above in self.tree.ancestors(call):
             if isinstance(above, cst.If):
-                state = self._holds(above.test)
-                in_body = above.body is below
+                holds, in_body = self._holds(above.test), above.body is below
                 test = " ".join(self.tree.text(above.test).split())
-                if state is not None and state is not in_body:
-                    if is_colab(test) is not None:
-                        return False, "left out: what is for Colab alone"
-                    return False, f"left out: what is installed where {test}" + ("" if in_body else " fails")
-                if state is None and not in_body and self._installs_below(above.body):
-                    return False, f"left out: the other branch, taken where {test} fails"
-                if state is None:
+                if holds is None and (in_body or not self._installs_below(above.body)):
                     why = f"the notebook asks first: {test}"
+                elif holds is not in_body and is_colab(test) is not None:
+                    return False, "left out: what is for Colab alone"
+                elif holds is not in_body:
+                    return False, f"left out: what is installed where {test}" + ("" if in_body else " fails")
             elif isinstance(above, cst.ExceptHandler):
                 whole = cst.ensure_type(self.tree.parents[above], cst.Try)
                 if self._installs_below(whole.body):
@@ -367,109 +348,62 @@ class _Reading:
 
     def _holds(self, test: cst.BaseExpression) -> bool | None:
         """Whether a test holds in a new environment on a machine of one's own; None where that cannot be told."""
-        if isinstance(test, cst.BooleanOperation):
-            sides = [self._holds(test.left), self._holds(test.right)]
-            if isinstance(test.operator, cst.And):
-                return False if False in sides else None if None in sides else True
-            if any(is_colab(self.tree.text(side)) is False for side in (test.left, test.right)):
-                return False  # `torch is missing or this is Colab`: what follows is made for Colab
-            return True if True in sides else None
         if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
             inner = self._holds(test.expression)
             return None if inner is None else not inner
-        text = self.tree.text(self.tree.value(test))
-        colab = is_colab(text) if is_colab(text) is not None else is_colab(self.tree.text(test))
-        if colab is not None:
-            return colab
-        if re.fullmatch(r"importlib\.util\.find_spec\(.*\) is None|(shutil\.)?which\(.*\) is None", text):
-            return True
+        for text in (self.tree.text(self.tree.value(test)), self.tree.text(test)):
+            if (colab := is_colab(text)) is not None:
+                return colab  # also of `torch is missing or this is Colab`: what follows is made for Colab
+            if _MISSING.fullmatch(text):
+                return True
         constant = self.tree.literal(test)
         return bool(constant) if constant is not ... else None
 
     # -- values ---------------------------------------------------------------------------------------------
 
-    def _filled(self, command: str, call: cst.Call) -> str:
-        """A command with the notebook's own `{values}` filled in; the others between marks."""
+    def _filled(self, text: str, before: int) -> str:
+        """A text with `{name}` and `$name` filled in, where the notebook binds the name once above, to a text."""
 
         def fill(match: re.Match[str]) -> str:
-            if match[0] in ("{{", "}}", "$$"):
-                return match[0][0]
-            inside = (match["braced"] or match["name"] or "").strip()
-            if inside == "sys.executable":
-                return "python"
-            if not names(f"({inside})").reads & self.tree.bound_names:
-                return match[0]
-            value = self._value(cst.parse_expression(f"({inside})"), call)
-            return _marked(match[0]) if value is None else value
-
-        return _INTERPOLATION.sub(fill, command)
-
-    def _value(self, node: cst.CSTNode, call: cst.Call) -> str | None:
-        """The text of an expression where the notebook writes it out, also by a name that it binds once."""
-        if isinstance(node, cst.FormattedStringText):
-            return node.value
-        if isinstance(node, cst.FormattedStringExpression):
-            return None if node.format_spec else self._value(node.expression, call)
-        if isinstance(node, cst.FormattedString):
-            parts = [self._value(part, call) for part in node.parts]
-            return None if None in parts else "".join(part for part in parts if part)
-        if isinstance(node, cst.Name):
-            above = [b for b in self.tree.bindings(node.value) if b.offset < self.tree.start(call)]
+            above = [each for each in self.tree.bindings(match[1] or match[2]) if each.offset < before]
             made = above[0].value if len(above) == 1 else None
-            return None if made is None or isinstance(made, cst.Name) else self._value(made, call)
-        value = self.tree.literal(node) if isinstance(node, cst.BaseExpression) else ...
+            text = None if made is None else self._text(made, above[0].offset)
+            return match[0] if text is None else text
+
+        return _VALUE.sub(fill, text)
+
+    def _text(self, node: cst.BaseExpression, before: int) -> str | None:
+        """The text of an expression, by what is bound before an offset; None where the notebook writes none."""
+        if isinstance(node, cst.FormattedString):
+            return self._filled("".join(self.tree.text(part) for part in node.parts), before)
+        value = self.tree.literal(node)
         return str(value) if isinstance(value, (str, int, float)) else None
 
     # -- one command ----------------------------------------------------------------------------------------
 
-    def _command(self, words: list[str], cell: int) -> None:
-        """Take in one command, in which no other one is joined."""
-        said = _shown(" ".join(words))
-        rest = _without_environment(words)
-        if not rest:
-            self.variables.update(word.partition("=")[::2] for word in words)
-        elif (found := _pip(rest)) is None:
-            if is_install(" ".join(rest)):
-                self.notes.append((cell, f"not a Python package: {said}"))
-        elif found[0] in ("install", "add"):
-            self._install(found[1], cell)
-        elif found[0] in ("uninstall", "download", "wheel", "sync"):
-            self.notes.append((cell, f"not done here: {said}"))
-
     def _install(self, arguments: list[str], cell: int) -> None:
-        packages: list[tuple[str, str]] = []
-        options: list[str] = []
-        index: str | None = None
-        flags: set[str] = set()
-        rest = iter(arguments)
-        for word in rest:
-            if not word.startswith("-"):
-                packages.append(("", word))
-                continue
-            name, is_given, value = word.partition("=")
-            if not is_given and (name in _FILE_OPTIONS or name in _LOST_OPTIONS or name in _IDLE_OPTIONS):
-                value = next(rest, "")
-            kept = _FILE_OPTIONS.get(name, "")
-            if kept in ("-r", "-e"):
-                packages.append((kept, value))
-            elif kept and value.isprintable() and " " not in value:
-                value = self._without_variables(value, cell)
-                if kept == "--index-url":
-                    index = value
+        """Take in what `pip install` and `uv add` are given."""
+        known, words = _OPTIONS.parse_known_args(arguments)
+        given: dict[str, list[str]] = vars(known)
+        flags = {word for word in words if word.startswith("-")}
+        sources = sorted(flags & {"--prefer-binary", "--no-index"})
+        for name in (names.split()[0] for names in (*_SOURCES, *_LOST_OPTIONS)):
+            for value in given[name]:
+                if name in _LOST_OPTIONS or not value.isprintable() or " " in value:
+                    said = _shown(f"{name} {value}")
+                    self.notes.append((cell, f"an option that no requirements file has: {said}"))
                 else:
-                    options.append(f"{kept} {value}")
-            elif kept or name in _LOST_OPTIONS:
-                self.notes.append((cell, f"an option that no requirements file has: {_shown(f'{name} {value}')}"))
-            else:
-                flags.add(f"{name} {value}".strip())
+                    sources.append(f"{name} {self._without_variables(value, cell)}")
         group = tuple(option for option in _COMMAND_OPTIONS if option in flags)
-        found = [p for option, word in packages if (p := self._package(option, word, cell, flags)) is not None]
-        for package in found:
-            self._add(group, package)
-        if found:
-            options += [option for option in ("--prefer-binary", "--no-index") if option in flags]
-            self.options[group] += options
-            self.indexes[group].append(index)
+        takes_pre_releases = "--pre" in flags or "allow" in given["--prerelease"]
+        named = [("", word) for word in words if word not in flags]
+        named += [(option, word) for option in ("-e", "-r") for word in given[option]]
+        for option, word in named:
+            package = self._package(option, word, cell)
+            if package is not None:
+                if takes_pre_releases and "==" not in package.line.partition(";")[0]:
+                    package = package.bounded(_PRE_RELEASES)
+                self._add(replace(package, group=group, sources=tuple(sources)))
 
     def _without_variables(self, value: str, cell: int) -> str:
         """An option's value with the shell's variables filled in, or written as pip reads them from the environment."""
@@ -486,21 +420,17 @@ class _Reading:
 
         return _VARIABLE.sub(fill, value)
 
-    def _package(self, option: str, word: str, cell: int, flags: set[str]) -> Package | None:
+    def _package(self, option: str, word: str, cell: int) -> Package | None:
         """One argument as a line of the file; None where it is none, which a note then says."""
-        upgrade = any(re.fullmatch(r"--upgrade|-[a-zA-Z]*U[a-zA-Z]*", flag) for flag in flags)
         is_url = bool(re.match(r"(git|hg|svn|bzr)\+|\w+://", word))
-        if _MARK in word:
+        line = f"{option} {word}".strip()
+        if _VALUE.search(word):
             why = "known only when the notebook runs"
         elif not word.isprintable() or (" " in word and (is_url or option)):  # one line of the file for each
             why = "not a requirement"
-        elif option == "-r" and "://" not in word and ("/" in word or self._changes_folder):
-            why = "a file that is there only later"  # pip refuses the whole file where it is missing
-        elif option == "-r":
-            return Package(f"-r {word}", f"-r {word}", cell)
         elif is_url:
-            return Package(f"{option} {word}".strip(), _name_of_url(word), cell, upgrade=upgrade)
-        elif option or word.startswith((".", "/", "~")) or _ARCHIVE.search(word) or ("/" in word and "@" not in word):
+            return Package(line, _name_of_url(word), cell)
+        elif option or _LOCAL.match(word):
             why = "a file or folder of the notebook's machine"
         elif (own := _requirement(word)) is None:
             why = "not a requirement"
@@ -508,57 +438,36 @@ class _Reading:
             name = canonicalize_name(own.name)
             if name == "marimo" or (name in _INSTALLERS and self._imported(name) is None):
                 return None
-            marker = f"; {own.marker}" if own.marker else ""
-            return Package(word, name + marker, cell, bool(flags & _PRE), upgrade)
-        self.notes.append((cell, f"{why}: {_shown(f'{option} {word}'.strip())}"))
+            return Package(line, name + (f"; {own.marker}" if own.marker else ""), cell)
+        self.notes.append((cell, f"{why}: {_shown(line)}"))
         return None
 
     def _imported(self, name: str) -> cst.CSTNode | None:
         """Where code that stays first imports a module; None where it does not."""
-        modules: list[tuple[cst.CSTNode, str]] = [
-            (node, alias.evaluated_name) for node in self.tree.of(cst.Import) for alias in node.names
-        ]
-        modules += [(node, self.tree.text(node.module)) for node in self.tree.of(cst.ImportFrom) if node.module]
-        for node, module in modules:
-            if module.split(".")[0] == name and self.tree.is_live(node) and not self.program.installs.covers(node):
-                return node
-        return None
+        modules: list[tuple[cst.CSTNode, cst.CSTNode]]
+        modules = [(node, alias.name) for node in self.tree.live(cst.Import) for alias in node.names]
+        modules += [(node, node.module) for node in self.tree.live(cst.ImportFrom) if node.module]
+        covers = self.program.installs.covers
+        found = (node for node, module in modules if self.tree.text(module).split(".")[0] == name and not covers(node))
+        return next(found, None)
 
-    @cached_property
-    def _changes_folder(self) -> bool:
-        """True where the notebook goes into another folder, such as one that it clones."""
-        magics = any(form.name in ("cd", "pushd") for _, form in self.program.forms_of(Kind.LINE_MAGIC))
-        return magics or any(self.tree.qualified(call.func) == "os.chdir" for call in self.tree.of(cst.Call))
+    def _add(self, new: Package) -> None:
+        """Take in a package: of two commands that name it the later one decides, unless any version will do for it."""
+        is_alone = "--no-deps" in new.group
+        old = self.packages.get((new.name, is_alone))
+        if not new.is_open:
+            other = None if is_alone else self.packages.pop((new.name, True), None)  # it would be installed later
+            for each in (old, other):
+                if each is not None and not each.is_open and each.line != new.line:
+                    self.notes.append((each.cell, f"{each.line} gives way to {new.line} of cell {new.cell}"))
+        self.packages[new.name, is_alone] = new if old is None else _joined(old, new)
 
-    # -- several commands -----------------------------------------------------------------------------------
-
-    def _add(self, group: tuple[str, ...], new: Package) -> None:
-        """Take in a package: of two commands that name it the last one decides, unless it takes what is there."""
-        packages = self.groups[group]
-        old = packages.get(new.name)
-        replaced = [old]
-        if "--no-deps" not in group and not new.is_open:  # their files are installed later than this one's
-            replaced += [each.pop(new.name, None) for options, each in self.groups.items() if "--no-deps" in options]
-        for each in replaced if new.decides else ():
-            if each is not None and not each.is_open and each.line != new.line:
-                self.notes.append((each.cell, f"{each.line} gives way to {new.line} of cell {new.cell}"))
-        packages[new.name] = new if old is None else _joined(old, new)
-
-    def _kept(self, group: tuple[str, ...]) -> dict[str, Package]:
-        """The packages of a group, without those of which the first file installs what does here too."""
-        full = self.groups[()] if group else {}
-        return {
-            name: each
-            for name, each in self.groups[group].items()
-            if name not in full or not (each.is_open or each.line == full[name].line)
-        }
-
-    def _index_lines(self, group: tuple[str, ...]) -> tuple[str, ...]:
-        """Lines about indexes: one that not every package came from is there beside PyPI, not instead of it."""
-        given = dict.fromkeys(self.indexes[group])
-        option = "--index-url" if len(given) == 1 else "--extra-index-url"
-        lines = [f"{option} {index}" for index in given if index is not None]
-        return tuple(dict.fromkeys([*lines, *self.options[group]]))
+    def _kept(self) -> Iterator[Package]:
+        """The packages, without those of which the file before installs what does here too."""
+        for (name, is_alone), package in self.packages.items():
+            full = self.packages.get((name, False)) if is_alone else None
+            if full is None or not (package.is_open or package.line == full.line):
+                yield package
 
 
 def _requirement(text: str) -> Requirement | None:
@@ -577,21 +486,35 @@ def _name_of_url(url: str) -> str:
 
 def _joined(old: Package, new: Package) -> Package:
     """The one of two lines of a package that decides, with the extras of both."""
-    chosen = new if new.decides else old
-    own = chosen.requirement
-    extras = {extra for each in (old, new) if each.requirement for extra in each.requirement.extras}
-    if own is None or extras == own.extras:
+    chosen, other = (old, new) if new.is_open else (new, old)
+    own, more = chosen.requirement, other.requirement
+    if own is None or more is None or more.extras <= own.extras:
         return chosen
-    own.extras = extras
+    own.extras |= more.extras
     return replace(chosen, line=str(own))
 
 
-def _pip(words: list[str]) -> tuple[str, list[str]] | None:
-    """The subcommand of pip and all that stands around it; None for another command."""
+def _raised(packages: list[Package], minimums: dict[str, str]) -> Iterator[Package]:
+    """Packages with the versions below which the script stops, where the notebook takes any; so of what comes along."""
+    floors = {str(canonicalize_name(name)): (name, f">={version}") for name, version in minimums.items()}
+    missing = sorted(floors.keys() - {package.name for package in packages})
+    others: list[Package] = []
+    for package in packages:
+        if package.is_open and package.name in floors:
+            yield package.bounded(floors[package.name][1])
+            if package.name == "unsloth":
+                others = [replace(package, line="".join(floors[name]), name=name) for name in missing]
+        else:
+            yield package
+    yield from others
+
+
+def _pip(words: list[str]) -> tuple[str, list[str]]:
+    """The subcommand of pip and all that stands around it; an empty one for another command."""
     found = _PIP.match(" ".join(words))
     rest = words[found[0].count(" ") :] if found else []
     at = next((n for n, word in enumerate(rest) if not word.startswith("-")), None)
-    return (rest[at], [*rest[:at], *rest[at + 1 :]]) if at is not None else None
+    return ("", []) if at is None else (rest[at], [*rest[:at], *rest[at + 1 :]])
 
 
 def _split(text: str) -> list[list[str]]:
@@ -605,13 +528,9 @@ def _split(text: str) -> list[list[str]]:
     return [words for words in commands if words]
 
 
-def _marked(text: str) -> str:
-    return f"{_MARK}{text}{_MARK}"
-
-
 def _shown(text: str) -> str:
     """A text as a comment holds it: on one line, as the notebook wrote it."""
-    line = " ".join(text.replace(_MARK, "").split())
+    line = " ".join(text.split())
     return line if line.isprintable() else line.encode("unicode_escape").decode()
 
 

@@ -98,9 +98,9 @@ CASES = {
         ),
         "transformers==4.56.2 peft==0.18.0",
         notes=(
-            "not a requirement: $version_free",
+            "known only when the notebook runs: $version_free",
             'known only when the notebook runs: {" ".join(names)}',
-            "not a requirement: xformers=={found}",
+            "known only when the notebook runs: xformers=={found}",
         ),
     ),
     "a value known only when it runs": Case(
@@ -112,6 +112,11 @@ CASES = {
         ),
         "unsloth",
         notes=("known only when the notebook runs: {xformers}", "known only when the notebook runs: {_numpy}"),
+    ),
+    "a name that is bound to itself": Case(
+        ('p = f"{p} trl"\n!pip install unsloth {p}',),
+        "unsloth trl",
+        notes=("known only when the notebook runs: {p}",),
     ),
     "a name of several values": Case(
         ("p = 'vllm==0.9'\nif fast:\n    p = 'vllm'\n!pip install {p}",),
@@ -131,8 +136,8 @@ CASES = {
             "!pip install torch --index-url https://download.pytorch.org/whl/cu128\n!pip install unsloth\n"
             "!pip install -f https://x.org/wheels.html --extra-index-url=https://y.org/simple flash",
         ),
-        "--extra-index-url https://download.pytorch.org/whl/cu128|--find-links https://x.org/wheels.html"
-        "|--extra-index-url https://y.org/simple|torch|unsloth|flash",
+        "--extra-index-url https://download.pytorch.org/whl/cu128|--extra-index-url https://y.org/simple"
+        "|--find-links https://x.org/wheels.html|torch|unsloth|flash",
     ),
     "an index that the shell works out": Case(
         (
@@ -159,8 +164,8 @@ CASES = {
         "tomli; python_version < '3.11'|triton==3.4; sys_platform==\"linux\"|tomli==2.0; python_version >= '3.11'",
     ),
     "other files": Case(
-        ("!pip install -r requirements.txt\n!pip install -c https://x.org/constraints.txt unsloth",),
-        "-c https://x.org/constraints.txt|-r requirements.txt|unsloth",
+        ("!pip install -r https://x.org/r.txt\n!pip install -c https://x.org/constraints.txt unsloth",),
+        "-c https://x.org/constraints.txt|-r https://x.org/r.txt|unsloth",
     ),
     "files of a clone": Case(
         (
@@ -169,8 +174,8 @@ CASES = {
         ),
         "unsloth",
         notes=(
-            "a file that is there only later: -r llama.cpp/requirements.txt",
-            "a file that is there only later: -r requirements.txt",
+            "a file or folder of the notebook's machine: -r llama.cpp/requirements.txt",
+            "a file or folder of the notebook's machine: -r requirements.txt",
         ),
     ),
     "folders and wheels": Case(
@@ -199,10 +204,9 @@ CASES = {
         notes=("transformers==4.55.4 gives way to transformers==4.56.2 of cell 2",),
     ),
     "a pin, then any or a newer one": Case(
-        ("!pip install trl==0.22.2 peft==0.18.0 datasets==4.3.0\n!pip install -U trl 'peft>=0.17' 'datasets>=4.4'",),
-        "trl peft>=0.17 datasets>=4.4",
+        ("!pip install trl==0.22.2 peft==0.18.0 datasets==4.3.0\n!pip install trl 'peft>=0.17' 'datasets>=4.4'",),
+        "trl==0.22.2 peft>=0.17 datasets>=4.4",
         notes=(
-            "trl==0.22.2 gives way to trl of cell 1",
             "peft==0.18.0 gives way to peft>=0.17 of cell 1",
             "datasets==4.3.0 gives way to datasets>=4.4 of cell 1",
         ),
@@ -243,7 +247,7 @@ CASES = {
             "!CMAKE_ARGS='-DX=on' pip install llama-cpp-python\n!uv add timm",
         ),
         "unsloth trl peft einops datasets>=4 snac jiwer llama-cpp-python timm",
-        notes=("known only when the notebook runs: package",),
+        notes=("known only when the notebook runs: {package}",),
     ),
     "where it is missing": Case(
         (
@@ -259,7 +263,7 @@ CASES = {
         "tilelang",
         notes=(
             "the notebook asks first: torch.cuda.is_available()",
-            "left out: the other branch, taken where torch.cuda.is_available() fails",
+            "left out: what is installed where torch.cuda.is_available() fails",
         ),
     ),
     "never": Case(("if False:\n    !pip install never\n# !pip install never\nprint('pip install never')",)),
@@ -275,10 +279,10 @@ CASES = {
         ("%%bash\npip install 'https://x.org/a\n--index-url https://y.org' -r 'a\nb' -f 'c\nd' 'e\x1b' trl",),
         "trl",
         notes=(
-            "an option that no requirements file has: -f c d",
+            "an option that no requirements file has: --find-links c d",
             "not a requirement: https://x.org/a --index-url https://y.org",
-            "not a requirement: -r a b",
             "not a requirement: e\\x1b",
+            "not a requirement: -r a b",
         ),
     ),
     "no quotes": Case(("!pip install transformers>=4.50 numpy<2 > log.txt",), "transformers>=4.50 numpy<2"),

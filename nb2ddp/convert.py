@@ -134,11 +134,9 @@ def _from_text(
     try:
         done = _convert(notebook, script_name, options, file_name or None if reference is None else reference)
     except NotebookError as error:
-        if error.location is not None:
-            error.file_line, error.file_column = places.of(error.location)
+        error.diagnostic = places.placed(error.diagnostic)
         raise
-    found = [(each, places.of(each.location)) for each in done.conversion.diagnostics if each.location is not None]
-    diagnostics = tuple(replace(each, file_line=line, file_column=column) for each, (line, column) in found)
+    diagnostics = tuple(map(places.placed, done.conversion.diagnostics))
     return replace(done, conversion=replace(done.conversion, diagnostics=diagnostics))
 
 
@@ -172,7 +170,8 @@ def _convert(notebook: Notebook, script_name: str, options: Options, reference: 
         text = script(program, result.cells, result.needs, script_name)
         _check_script(text, notebook, result.cells, all_rules=not suppressions.is_used and len(rules) == len(RULES))
     except NotebookError as error:
-        error.line_text = notebook.line_text(error.location) if error.location else ""
+        if error.location is not None:
+            error.diagnostic = replace(error.diagnostic, line_text=notebook.line_text(error.location))
         raise
     packages = requirements(program, floors(program))
     listed = packages.files(script_name, notebook.name) if options.requirements else {}

@@ -62,7 +62,7 @@ class NotebookError(Exception):
         message: one sentence, without the place.
         location: the place in the notebook, or None where the file as a whole is at fault.
         code: the rule that refused it, or `DDP001` for a notebook that cannot be read as Python.
-        name: the code's.
+        diagnostic: the same as a finding, with the code's name.
     """
 
     def __init__(
@@ -73,30 +73,11 @@ class NotebookError(Exception):
         name: str = "notebook-not-converted",
     ) -> None:
         super().__init__(message)
-        self.message = message
-        self.location = location
-        self.code = code
-        self.name = name
-        self.file_line: int | None = None  #: the line of the file, where one was read
-        self.file_column: int | None = None  #: its column, where the file's lines are the notebook's own
-        self.line_text = ""  #: the notebook's own line
+        self.message, self.location, self.code = message, location, code
+        self.diagnostic = Diagnostic(code, name, Severity.ERROR, message, location)
 
     def __str__(self) -> str:
         return f"{self.location}: {self.message}" if self.location else self.message
-
-    @property
-    def diagnostic(self) -> Diagnostic:
-        """The same as a finding."""
-        return Diagnostic(
-            self.code,
-            self.name,
-            Severity.ERROR,
-            self.message,
-            self.location,
-            self.line_text,
-            file_line=self.file_line,
-            file_column=self.file_column,
-        )
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+from nb2ddp.facts.program import Program
+from nb2ddp.notebook.ipynb import Cell, Notebook
+from nb2ddp.options import Options
+from nb2ddp.rules.engine import rewrite
+from nb2ddp.rules.rule import Rule
+
+#: What stands between two cells of a rule's example.
+CELL_BREAK = "# %%\n"
 #: The cells of the smallest notebook that trains: what `MINIMAL` says, each rule has its place in.
 CELLS = (
     "%%capture\n!pip install unsloth",
@@ -47,3 +55,16 @@ def write(path: Path, *cells: str | dict[str, Any], **fields: Any) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text(*cells, **fields), encoding="utf-8")
     return path
+
+
+def example_notebook(code: str) -> Notebook:
+    """A notebook of an example's cells."""
+    cells = code.split(CELL_BREAK)
+    return Notebook("example", tuple(Cell(n, "code", c.removesuffix("\n")) for n, c in enumerate(cells, start=1)))
+
+
+def apply_rule(rule: Rule, code: str) -> str:
+    """What one rule alone makes of an example's cells."""
+    program = Program(example_notebook(code), Options())
+    cells = rewrite(program, [rule]).cells
+    return CELL_BREAK.join(f"{text}\n" if text else "" for text in cells.values())

@@ -50,9 +50,9 @@ def test_source_to_text(command: Command, tmp_path: Path) -> None:
 def test_source_says_where_a_notebook_is_wrong() -> None:
     with pytest.raises(NotebookError, match=r"^cell 2:1:5: the cell is not Python") as caught:
         convert_source(text("x = 1", "y = = 2"))
-    assert caught.value.line_text == "y = = 2"
+    assert caught.value.diagnostic.line_text == "y = = 2"
     assert caught.value.code == "DDP001"
-    assert "y = = 2" in text("x = 1", "y = = 2").split("\n")[(caught.value.file_line or 0) - 1]
+    assert "y = = 2" in text("x = 1", "y = = 2").split("\n")[(caught.value.diagnostic.file_line or 0) - 1]
 
 
 @pytest.mark.parametrize("alone", ["@staticmethod", "x = (1 +", "if x:", "y = 1 \\"])

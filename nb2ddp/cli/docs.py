@@ -9,17 +9,11 @@ import difflib
 import sys
 from pathlib import Path
 
-from nb2ddp.facts.program import Program
-from nb2ddp.notebook.ipynb import Cell, Notebook
-from nb2ddp.options import Options
-from nb2ddp.rules.engine import rewrite
 from nb2ddp.rules.index import RULES
 from nb2ddp.rules.rule import Example, Rule
 from nb2ddp.script.templates import render
 
 PAGE = Path(__file__).parents[2] / "docs" / "rules.md"
-#: What stands between two cells of an example.
-CELL_BREAK = "# %%\n"
 
 
 def explain(rule: Rule) -> str:
@@ -38,19 +32,6 @@ def difference(example: Example) -> str:
         return ""
     lines = difflib.unified_diff(example.before.splitlines(), example.after.splitlines(), lineterm="", n=99)
     return "\n".join(list(lines)[3:])
-
-
-def example_notebook(code: str) -> Notebook:
-    """A notebook of an example's cells."""
-    cells = code.split(CELL_BREAK)
-    return Notebook("example", tuple(Cell(n, "code", c.removesuffix("\n")) for n, c in enumerate(cells, start=1)))
-
-
-def apply_rule(rule: Rule, code: str) -> str:
-    """What one rule alone makes of an example's cells."""
-    program = Program(example_notebook(code), Options())
-    cells = rewrite(program, [rule]).cells
-    return CELL_BREAK.join(f"{text}\n" if text else "" for text in cells.values())
 
 
 def main(arguments: list[str]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import symtable
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nb2ddp.results import NotebookError
 
@@ -34,7 +34,7 @@ def parse_python(text: str, what: str) -> ast.Module:
 def refusal(message: str, line: int, text: str) -> NotebookError:
     """What is wrong with a line of the file, which says some text."""
     error = NotebookError(message)
-    error.file_line, error.line_text = line, text
+    error.diagnostic = replace(error.diagnostic, file_line=line, line_text=text)
     return error
 
 

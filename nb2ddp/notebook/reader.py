@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import cached_property
 from pathlib import PurePath
 from typing import Final
@@ -11,7 +12,7 @@ from nb2ddp.notebook.ipynb import Notebook, parse_notebook
 from nb2ddp.notebook.lines import file_lines
 from nb2ddp.notebook.marimo import is_marimo, parse_marimo
 from nb2ddp.notebook.scripts import is_script, parse_script
-from nb2ddp.results import Location, NotebookError
+from nb2ddp.results import Diagnostic, NotebookError
 
 #: Endings of notebooks that are not read, with what they are and how to get one that is.
 OTHER_FORMATS: Final = {
@@ -85,12 +86,13 @@ class Places:
     def _lines(self) -> list[list[int]]:
         return file_lines(self._text, [cell.source for cell in self._notebook.cells])
 
-    def of(self, location: Location) -> tuple[int | None, int | None]:
-        """The line of the file, and the column where the file's lines are the notebook's own; None if unknown."""
-        cell = self._notebook.cell(location.cell)
+    def placed(self, found: Diagnostic) -> Diagnostic:
+        """A finding with its line of the file, and the column where the file's lines are the notebook's own."""
+        if found.location is None:
+            return found
+        cell, line = self._notebook.cell(found.location.cell), found.location.line
         if cell.lines:
-            return cell.lines[min(location.line, len(cell.lines)) - 1], location.column + cell.indent
-        try:
-            return self._lines[location.cell - 1][location.line - 1], None
-        except IndexError:
-            return None, None
+            at = cell.lines[min(line, len(cell.lines)) - 1]
+            return replace(found, file_line=at, file_column=found.location.column + cell.indent)
+        lines = self._lines[cell.number - 1]
+        return replace(found, file_line=lines[line - 1] if line <= len(lines) else None)

@@ -65,30 +65,28 @@ def launch_files(launch: Launch, script_name: str) -> dict[str, str]:
     return files
 
 
-def launch_command(launch: Launch, script_name: str, machine_rank: int = 0) -> str:
+def launch_command(launch: Launch, script_name: str) -> str:
     """Say what to type, in the folder of the files, to start the script.
 
     Args:
         launch: as for `launch_files`.
         script_name: as for `launch_files`.
-        machine_rank: which of several machines it is typed on, from 0; SLURM finds out itself.
 
     Returns:
-        One line for a POSIX shell.
+        One line for a POSIX shell, on the first of several machines; the others put in their own rank. SLURM finds
+        that out itself.
 
     Raises:
-        LaunchError: `script_name` is not a plain file name, or there is no such machine.
+        LaunchError: `script_name` is not a plain file name.
     """
     check_script(script_name)
-    if not 0 <= machine_rank < launch.machines:
-        raise LaunchError(f"machine_rank must be between 0 and {launch.machines - 1}, not {machine_rank}.")
     if launch.launcher == "slurm":
         return shlex.join(["sbatch", path_word(_side_file(script_name))])
     if launch.launcher == "torchrun":
-        rank = f"NODE_RANK={machine_rank} " if launch.machines > 1 else ""
+        rank = "NODE_RANK=0 " if launch.machines > 1 else ""
         return rank + shlex.join(["bash", path_word(_side_file(script_name, "torchrun.sh"))])
     count = ["--num_processes", str(launch.processes)] if launch.processes > 1 else []
-    ranks = ["--machine_rank", str(machine_rank)] if launch.machines > 1 else []
+    ranks = ["--machine_rank", "0"] if launch.machines > 1 else []
     command = ["accelerate", "launch", "--config_file", CONFIG_NAME, *count, *ranks, path_word(script_name)]
     if launch.launcher == "uv":
         # uv reads the header of a script that it runs itself; behind a launcher it must be named.

@@ -25,15 +25,11 @@ class Guard:
         concerns: true for a notebook that needs it.
         package: the distribution, as pip names it.
         minimum: the first version without the problem.
-        problem: what goes wrong below it, as the end of a sentence.
-        source: where the fact is from.
     """
 
     concerns: Callable[[Program], bool]
     package: str
     minimum: str
-    problem: str
-    source: str
 
 
 def _is_grpo(program: Program) -> bool:
@@ -74,57 +70,29 @@ def _trains(program: Program) -> bool:
     return bool(program.training.events)
 
 
-#: A row that is always below another one of its package is left out.
+#: Each below what goes wrong in older versions, and where that is from. A row that is always below another one of its
+#: package is left out.
 GUARDS: tuple[Guard, ...] = (
-    Guard(
-        lambda program: _is_grpo(program) and starts_engine(program.tree, program.loads),
-        "unsloth_zoo",
-        "2026.10.9",
-        "the vLLM engines of the processes wait for each other for ever",
-        "Unsloth issues 4559, 1880 and 2435; unsloth_zoo/vllm_utils.py in the wheels 2026.10.7 and 2026.10.9",
-    ),
-    Guard(
-        _is_grpo,
-        "unsloth",
-        "2026.9.14",
-        "gradients of GRPO are not averaged, so each process trains another model",
-        "_wrap_grpo_ddp_gradient_sync in unsloth/models/rl.py: in the wheel 2026.9.14, not in 2026.9.12",
-    ),
-    Guard(
-        _trains,
-        "unsloth_zoo",
-        "2026.9.9",
-        "the processes may wait for each other for ever at the start",
-        "unsloth_zoo pull requests 379 and 967; in the wheel 2026.9.9, not in 2026.8.17",
-    ),
-    Guard(
-        _trains,
-        "unsloth",
-        "2025.10.5",
-        "per-device batches above 1 crash",
-        "Unsloth issue 3452, pull request 3473",
-    ),
-    Guard(
-        _is_dense_text,
-        "unsloth",
-        "2026.7.1",
-        "training may fail: 'No backend type associated with device type cpu'",
-        "Unsloth issues 2553, 2074 and 5532, pull request 6662 (after 2026.6.9)",
-    ),
-    Guard(
-        lambda program: program.model_kind is ModelKind.VISION,
-        "unsloth",
-        "2025.12.7",
-        "training may fail: 'Expected to mark a variable ready only once'",
-        "Unsloth issues 3713 and 4485, pull request 3751",
-    ),
-    Guard(
-        _searches_unused,
-        "unsloth",
-        "2026.10.6",
-        "training may fail: 'Expected to mark a variable ready only once'",
-        "unsloth/models/_ddp_defaults.py: in the wheel 2026.10.6, not in 2026.10.3",
-    ),
+    # The vLLM engines of the processes wait for each other for ever (Unsloth issues 4559, 1880 and 2435;
+    # unsloth_zoo/vllm_utils.py in the wheels 2026.10.7 and 2026.10.9).
+    Guard(lambda program: _is_grpo(program) and starts_engine(program.tree, program.loads), "unsloth_zoo", "2026.10.9"),
+    # Gradients of GRPO are not averaged, so each process trains another model (_wrap_grpo_ddp_gradient_sync in
+    # unsloth/models/rl.py, in the wheel 2026.9.14, not in 2026.9.12).
+    Guard(_is_grpo, "unsloth", "2026.9.14"),
+    # The processes may wait for each other for ever at the start (unsloth_zoo pull requests 379 and 967; in the wheel
+    # 2026.9.9, not in 2026.8.17).
+    Guard(_trains, "unsloth_zoo", "2026.9.9"),
+    # Per-device batches above 1 crash (Unsloth issue 3452, pull request 3473).
+    Guard(_trains, "unsloth", "2025.10.5"),
+    # Training may fail with 'No backend type associated with device type cpu' (Unsloth issues 2553, 2074 and 5532, pull
+    # request 6662, after 2026.6.9).
+    Guard(_is_dense_text, "unsloth", "2026.7.1"),
+    # Training may fail with 'Expected to mark a variable ready only once' (Unsloth issues 3713 and 4485, pull request
+    # 3751).
+    Guard(lambda program: program.model_kind is ModelKind.VISION, "unsloth", "2025.12.7"),
+    # Training may fail with 'Expected to mark a variable ready only once' (unsloth/models/_ddp_defaults.py, in the
+    # wheel 2026.10.6, not in 2026.10.3).
+    Guard(_searches_unused, "unsloth", "2026.10.6"),
 )
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from nb2ddp.cli.docs import example_notebook
 from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.program import Program
 from nb2ddp.options import Options
+from tests.notebooks import example_notebook
 
 
 def program(code: str) -> Program:

@@ -150,21 +150,21 @@ class TestCells:
 class TestRefusal:
     def test_of_what_is_not_python_names_the_line(self) -> None:
         error = failure(HEAD + "@app.cell\ndef _():\n    x = = 1\n    return\n")
-        assert (error.file_line, error.line_text) == (8, "    x = = 1")
+        assert (error.diagnostic.file_line, error.diagnostic.line_text) == (8, "    x = = 1")
         assert str(error) == "not a marimo notebook: not Python (invalid syntax)"
 
     def test_of_an_app_inside_an_if(self) -> None:
         text = "import marimo\n\nif True:\n    app = marimo.App()\n\n    @app.cell\n    def _():\n        return\n"
         assert is_marimo(text)
         error = failure(text)
-        assert error.file_line == 3
+        assert error.diagnostic.file_line == 3
         assert str(error).endswith("marimo needs `app = marimo.App()` at the top level")
 
     def test_of_a_name_that_two_cells_define(self) -> None:
         cell = "@app.cell\ndef _():\n    x = 1\n    return\n\n"
         error = failure(HEAD + cell + cell)
         assert str(error) == "marimo would not run this notebook: cells 1 and 2 both define `x`"
-        assert error.file_line == 13
+        assert error.diagnostic.file_line == 13
 
     def test_of_a_name_of_two_cells_that_a_function_reads(self) -> None:
         cell = "@app.cell\ndef _():\n    _x = 1\n    def {}():\n        return _x\n    return\n\n"

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 import nb2ddp.rules
-from nb2ddp.cli.docs import PAGE, apply_rule, example_notebook, page
+from nb2ddp.cli.docs import PAGE, page
 from nb2ddp.facts.program import Program
 from nb2ddp.options import Options
 from nb2ddp.rules.engine import rewrite
 from nb2ddp.rules.index import RULES
 from nb2ddp.rules.rule import Example, Rule
+from tests.notebooks import apply_rule, example_notebook
 
 EXAMPLES = [
     pytest.param(rule, example, id=f"{rule.code}-{number}")

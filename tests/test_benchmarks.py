@@ -178,14 +178,17 @@ def test_what_a_script_reckons_with_held(
     weights = [SimpleNamespace(nbytes=model["trained"], requires_grad=True)]
     trainer = SimpleNamespace(
         model=SimpleNamespace(config=SimpleNamespace(model_type=model["type"], **config), parameters=lambda: weights),
-        args=SimpleNamespace(per_device_train_batch_size=run["rows"]),
+        args=SimpleNamespace(gradient_accumulation_steps=1, device="cpu"),
+        accelerator=SimpleNamespace(gather=lambda rows: SimpleNamespace(min=lambda: rows)),
         train_dataset={"input_ids": [[1] * run["tokens"]]},
+        _train_batch_size=run["rows"],
     )
     cuda = SimpleNamespace(is_available=lambda: True, mem_get_info=lambda: (150e9, 150e9))
-    names: dict[str, Any] = {"torch": SimpleNamespace(cuda=cuda), "world_size": model.get("gpus", 1)}
+    torch = SimpleNamespace(cuda=cuda, tensor=lambda value, device: value)
+    names: dict[str, Any] = {"torch": torch, "world_size": model.get("gpus", 1)}
     source = convert_source(text()).files["train.py"]
     names["trainer"] = trainer
     exec(source[source.index("def spare_checkpointing") : source.index("trainer.train()")], names)
     estimate = report.estimate(model, run)
-    assert f"a step needs {estimate / 1e9:.1f} GB" in capsys.readouterr().out
+    assert f"rows need {estimate / 1e9:.1f} GB" in capsys.readouterr().out
     assert 1 <= estimate / (run["peak"] - run["before"]) <= 1.5

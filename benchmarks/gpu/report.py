@@ -22,6 +22,8 @@ GIB = 2**30
 SPLITS, MEMORY, TRIALS = (ROOT / "benchmarks" / "results" / f"{name}.json" for name in ("splits", "memory", "trials"))
 #: What the name of a run of `side_by_side.py` says beside what is trained.
 ASIDES = (
+    ", 2 x 4",
+    ", 4 x 2",
     ", notebook's split",
     ", no checkpointing",
     ", checkpointing kept",

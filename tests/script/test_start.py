@@ -291,43 +291,91 @@ LLAMA_3B: dict[str, Any] = {
 }
 
 
-def choose(free: float | None, world_size: int = 1, model_type: str = "llama", **sizes: Any) -> SimpleNamespace:
-    """A trainer of 8 rows a step, the longest of 450 tokens, after a script has looked at its GPU's free gigabytes."""
+def choose(
+    free: float | None,
+    world_size: int = 1,
+    model_type: str = "llama",
+    total: float = 20,
+    others: tuple[int, ...] = (),
+    **sizes: Any,
+) -> SimpleNamespace:
+    """A trainer of 8 rows a step, the longest of 450 tokens, after a script has looked at its GPU's free gigabytes.
+
+    `others` are the rows that the other processes came to.
+    """
     source = script()
-    cuda = SimpleNamespace(is_available=lambda: free is not None, mem_get_info=lambda: ((free or 0) * 1e9, 150e9))
+    cuda = SimpleNamespace(is_available=lambda: free is not None, mem_get_info=lambda: ((free or 0) * 1e9, total * 1e9))
     weights = [
         SimpleNamespace(nbytes=97_255_424, requires_grad=True),
         SimpleNamespace(nbytes=10**12, requires_grad=False),
     ]
     trainer = SimpleNamespace(
         model=SimpleNamespace(config=SimpleNamespace(model_type=model_type, **sizes), parameters=lambda: weights),
-        args=SimpleNamespace(per_device_train_batch_size=8, gradient_checkpointing=True),
+        args=SimpleNamespace(
+            per_device_train_batch_size=8, gradient_accumulation_steps=2, gradient_checkpointing=True, device="cpu"
+        ),
+        accelerator=SimpleNamespace(gather=lambda rows: FakeRows(rows, *others)),
         train_dataset={"input_ids": [[1] * 30, [1] * 450, [1]]},
+        _train_batch_size=8,
     )
-    names: dict[str, Any] = {"torch": SimpleNamespace(cuda=cuda), "world_size": world_size}
-    names["trainer"] = trainer
+    torch = SimpleNamespace(cuda=cuda, tensor=lambda value, device: value)
+    names: dict[str, Any] = {"torch": torch, "world_size": world_size, "trainer": trainer}
     exec(source[source.index("def spare_checkpointing") : source.index("trainer.train()")], names)
     return trainer
 
 
-class TestCheckpointing:
-    """Off where memory is not short, and as the notebook has it everywhere else."""
+class FakeRows(tuple[int, ...]):
+    """What all processes came to, in place of a tensor."""
 
-    @pytest.mark.parametrize(("free", "off"), [(147.0, True), (13.0, True), (12.5, False), (8.0, False)])
-    def test_room_to_spare(self, free: float, off: bool, capsys: pytest.CaptureFixture[str]) -> None:
-        trainer = choose(free, **LLAMA_3B)
-        assert trainer.args.gradient_checkpointing is not off
-        assert (getattr(trainer.model, "_unsloth_gradient_checkpointing", None) is False) is off
-        said = "is off" if off else "stays"
-        assert capsys.readouterr().out == f"Gradient checkpointing {said}: without it a step needs 10.8 GB\n"
+    __slots__ = ()
+
+    def __new__(cls, *rows: int) -> FakeRows:
+        return super().__new__(cls, rows)
+
+    def min(self) -> int:
+        return min(self)
+
+
+class TestCheckpointing:
+    """Off where memory is not short, if need be for fewer rows at a time; as the notebook has it everywhere else."""
+
+    @pytest.mark.parametrize(
+        ("free", "total", "rows", "needed"),
+        [
+            (147, 150, 8, "10.8"),
+            (13, 20, 8, "10.8"),
+            (12.5, 20, 4, "5.7"),  # 5.1 of it for the rows, and a quarter of the memory is 5
+            (12.5, 24, None, "10.8"),  # a quarter is 6: so few rows would not keep the GPU busy
+            (6, 8, 2, "3.1"),
+            (0.5, 8, None, "10.8"),  # not one row fits
+        ],
+    )
+    def test_room_to_spare(
+        self, free: float, total: float, rows: int | None, needed: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        trainer = choose(free, total=total, **LLAMA_3B)
+        assert trainer.args.gradient_checkpointing is (rows is None)
+        assert (getattr(trainer.model, "_unsloth_gradient_checkpointing", None) is False) is (rows is not None)
+        taken = trainer.args.per_device_train_batch_size
+        assert trainer._train_batch_size == taken == (rows or 8)
+        assert trainer.args.gradient_accumulation_steps == 16 // taken
+        said = f"Checkpointing is {'off' if rows else 'on'}: without it {taken} rows need {needed} GB\n"
+        assert capsys.readouterr().out == said
+
+    @pytest.mark.parametrize(("others", "rows"), [((8, 4), 4), ((8, 0), None)])
+    def test_as_many_rows_in_all_processes(self, others: tuple[int, ...], rows: int | None) -> None:
+        """As many as the smallest GPU has memory for; checkpointing stays in all where it stays in one."""
+        trainer = choose(100, world_size=3, others=others, **LLAMA_3B)
+        assert trainer.args.per_device_train_batch_size == (rows or 8)
+        assert trainer.args.gradient_checkpointing is (rows is None)
 
     def test_heads_wider_than_the_model(self, capsys: pytest.CaptureFixture[str]) -> None:
         choose(100, model_type="qwen3", head_dim=256, **LLAMA_3B)
-        assert "needs 16.1 GB" in capsys.readouterr().out
+        assert "need 16.1 GB" in capsys.readouterr().out
 
     def test_the_copy_of_gradients_that_ddp_keeps(self, capsys: pytest.CaptureFixture[str]) -> None:
         choose(100, world_size=2, **LLAMA_3B)
-        assert "needs 10.9 GB" in capsys.readouterr().out
+        assert "need 10.9 GB" in capsys.readouterr().out
 
     @pytest.mark.parametrize(("free", "model_type"), [(None, "llama"), (100, "gemma3_text"), (100, "lfm2")])
     def test_no_gpu_or_a_model_that_was_not_measured(

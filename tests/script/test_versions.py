@@ -162,9 +162,12 @@ def test_the_block_is_taken_in_at_a_glance() -> None:
 
 
 def test_the_choice_of_checkpointing_too() -> None:
-    _, _, choice = script(TEXT).partition("def spare_checkpointing(trainer):\n")
-    body, _, _ = choice.partition("\n\n\nspare_checkpointing(trainer)\n")
-    assert 1 < len(body.splitlines()) < 10
+    _, start, rest = script(TEXT).partition("def spare_checkpointing(")
+    choice, _, call = rest.partition("\n\n\nif torch.cuda.is_available() and trainer.model.config.model_type in ")
+    assert len((start + choice).splitlines()) == 10
+    lines = [*choice.splitlines(), *call.splitlines()[:2]]
+    assert "    spare_checkpointing(trainer, " in lines[-1]
+    assert [line for line in lines if len(line) > 120] == []
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS)

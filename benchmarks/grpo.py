@@ -83,7 +83,7 @@ class Bench:
         name, _, processes = job.partition("/")
         needs = frozenset({f"checkpoint/{processes}"}) if name == "resumed" else frozenset[str]()
         makes = job if name == "checkpoint" else ""
-        gpus = int(processes) + (name in TWO_GPUS_IN_ONE_PROCESS or CASES.get(name, Case()).server)
+        gpus = int(processes) + (name in TWO_GPUS_IN_ONE_PROCESS or CASES.get(name, Case()).server > 0)
         return schedule.Task(lambda devices: self.do(job, sorted(devices)), gpus, needs, makes, 40)
 
 
@@ -133,9 +133,18 @@ def environment(folder: Path, name: str, logs: Path, devices: list[str], gate: P
 
 
 @contextmanager
-def server(model: str, device: str, work: Path, mark: str) -> Iterator[None]:
+def server(case: Case, device: str, work: Path, mark: str) -> Iterator[None]:
     """A vLLM server on one GPU while a job runs, started by `trl vllm-serve`, which says what it does in server.log."""
-    words = ["--model", f"bench/{model}", "--gpu_memory_utilization", "0.1", "--max_model_len", "1024"]
+    words = [
+        "--model",
+        f"bench/{case.model}",
+        "--port",
+        str(case.server),
+        "--gpu_memory_utilization",
+        "0.1",
+        "--max_model_len",
+        "1024",
+    ]
     words = [sys.executable, "-m", "trl.scripts.vllm_serve", *words, "--kv-cache-memory-bytes", str(1 << 30)]
     variables = {**os.environ, "CUDA_VISIBLE_DEVICES": device, "BENCH_RUN": mark}
     with (work / "server.log").open("w") as log:
@@ -193,7 +202,7 @@ def run(
         (work / "bench").symlink_to(folder / "hub" / "bench")
     mark = f"BENCH_RUN={uuid.uuid4().hex}"
     start, number = time.monotonic(), mark.partition("=")[2]
-    serving = server(case.model, devices[-1], work, number) if case.server else nullcontext()
+    serving = server(case, devices[-1], work, number) if case.server else nullcontext()
     seen_by_job = devices[:-1] if case.server else devices
     variables = environment(folder, name, logs, seen_by_job, gate) | {"BENCH_RUN": number}
     with serving, surroundings(name, devices) as port, (logs / "log").open("w") as log:
@@ -212,6 +221,8 @@ def run(
     said = (logs / "log").read_text(errors="replace") if code or name in STARTS else ""
     ended = "in time" if took < seconds else "ended by us"
     facts = {"job": job, "gpus": devices, "code": code, "seconds": round(took, 1), "ended": ended, "left": remaining}
+    served = logs / "server.json"
+    facts |= {"served": json.loads(served.read_text())} if served.exists() else {}
     return {**facts, "ranks": seen(logs), "said": said[-9000:]}
 
 

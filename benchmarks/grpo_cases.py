@@ -59,10 +59,6 @@ ENGINE = """\
     max_lora_rank = 16,
     gpu_memory_utilization = {memory},
 """
-SERVER = """\
-    use_vllm = True,
-    vllm_mode = "server",
-"""
 FINE_TUNE = """\
 from datasets import load_dataset
 from trl import SFTConfig, SFTTrainer
@@ -134,6 +130,7 @@ answer = model.fast_generate(
 )
 print("generated", len(answer[0].outputs[0].token_ids))
 """
+COMPARE_SERVER = "import grpo_phases\ngrpo_phases.compare_server(trainer)\n"
 TIME_TOKENS = "import grpo_phases\ngrpo_phases.time_tokens(model)\n"
 
 
@@ -145,7 +142,10 @@ class Case:
     engine: float = 0.0  # the share of the GPU's memory for an engine; 0 for none
     cache: int = 1  # GiB that the engine takes for keys and values, where jobs share a GPU and it cannot measure that
     at_once: int = 0  # completions that the engine writes at once; 0 leaves that to Unsloth
-    server: bool = False  # a vLLM server on the last GPU writes the completions
+    server: int = 0  # the port of a vLLM server on the last GPU, which writes the completions
+    copied: bool = (
+        True  # the server is sent copies of the weights, as scripts do, and not what TRL takes back meanwhile
+    )
     one_length: bool = False  # of all prompts, so that no step compiles for a new shape
     standby: bool = False
     four_bit: bool = False
@@ -171,7 +171,8 @@ class Case:
             self.data(),
             REWARD,
             *(cell for more in self.trainings for cell in self.train(more)),
-            SAVE_ENGINE if self.engine else 'model.save_pretrained("odd_lora")\n',
+            *([COMPARE_SERVER] if self.server else []),
+            SAVE_ENGINE if self.engine and not self.server else 'model.save_pretrained("odd_lora")\n',
             *([TIME_TOKENS] if self.one_length else []),
         ]
 
@@ -201,7 +202,11 @@ class Case:
             **more,
         }
         written = "".join(f"    {name} = {value!r},\n" for name, value in settings.items())
-        written += SERVER if self.server else ""
+        written += (
+            f"    vllm_server_port = {self.server},\n    vllm_group_port = {self.server + 100},\n"
+            if self.server
+            else ""
+        )
         train = "trainer.train(resume_from_checkpoint = True)\n" if self.resumes else "trainer.train()\n"
         return [TRAIN.format(settings=written), train]
 
@@ -288,7 +293,8 @@ CASES = {
     "sizes-1B": Case("Llama-1B", engine=0.3, **{**SIZED, "steps": 12}),
     "sizes-3B": Case("Llama-3B", engine=0.3, **SIZED),
     "no-texts-1B": Case("Llama-1B", engine=0.3, **{**SIZED, "trainings": LARGEST, "more": NO_TEXTS}),
-    "server": Case(server=True, steps=4),
+    "server": Case(server=8000, engine=0.05, steps=6),
+    "server-uncopied": Case(server=8001, engine=0.05, steps=6, copied=False),
     "memory-3B": Case("Llama-3B", engine=0.35, cache=24, **{**BIG, "steps": 4}),
     "memory-3B-standby": Case("Llama-3B", engine=0.35, cache=24, standby=True, **{**BIG, "steps": 4}),
 }
@@ -324,12 +330,16 @@ def write(folder: Path) -> None:
 def script(name: str, case: Case) -> str:
     """The script of a case, with what it does in each GRPO step written down."""
     from nb2ddp.convert import convert_source
+    from nb2ddp.options import Launch, Options
 
     cells: list[dict[str, Any]] = [
         {"cell_type": "code", "metadata": {}, "source": text, "outputs": [], "execution_count": None}
         for text in case.cells()
     ]
     notebook = json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 4})
-    converted = convert_source(notebook, name, f"{name}.py").files[f"{name}.py"]
+    options = Options(Launch(1), vllm_server=True) if case.server else None
+    converted = convert_source(notebook, name, f"{name}.py", options).files[f"{name}.py"]
+    if not case.copied:
+        converted = converted.replace("\nVLLMGeneration._iter_named_params = sent_weights\n", "\n")
     sft, grpo, rest = converted.partition("from trl import GRPOConfig")
     return sft + grpo + rest.replace("\ntrainer.train(", f"\n{ATTACH}trainer.train(")

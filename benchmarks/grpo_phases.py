@@ -7,7 +7,8 @@ Each part is timed to the end of what it asked of the GPU. `generating` holds th
 `waiting` is the time until the slowest process has its completions; `scoring` is what follows up to the advantages
 (rewards, log-probabilities of the old and the reference policy); `learning` is forward, backward and the optimizer.
 
-`time_tokens(model)` times the engine alone, into "$BENCH_FOLDER/tokens.json".
+`time_tokens(model)` times the engine alone, into "$BENCH_FOLDER/tokens.json"; `compare_server(trainer)` says into
+"$BENCH_FOLDER/server.json" which weights a vLLM server has.
 """
 
 from __future__ import annotations
@@ -157,3 +158,29 @@ def seconds_of_a_token(model: Any, count: int, adapter: Any = None, **more: Any)
         write(TOKENS // 4)
     kernels = sum(each.self_device_time_total for each in seen.key_averages()) / 1e6
     return {"seconds": whole / TOKENS, "computing": kernels / (TOKENS // 4)}
+
+
+def compare_server(trainer: Any) -> None:
+    """Say how far a server's log-probabilities of a completion are from the model's, with its adapter and without."""
+    model, generation = trainer.model.eval(), trainer.vllm_generation
+    os.environ["UNSLOTH_RETURN_LOGITS"] = "1"
+    for name, weight in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, std=0.05)  # an adapter whose effect shows
+    generation.sync_weights()
+    prompt = trainer.processing_class("Count to 3")["input_ids"]
+    given = generation.vllm_client.generate([prompt], max_tokens=24)
+    completion = torch.tensor(given["completion_ids"][0], device=model.device)
+    served = torch.tensor([each[0] for each in given["logprobs"][0]], device=model.device)
+
+    def apart() -> float:
+        both = torch.cat([torch.tensor(prompt, device=model.device), completion])
+        with torch.no_grad():
+            logits = model(input_ids=both[None]).logits[0, len(prompt) - 1 : -1].float()
+        own = logits.log_softmax(-1).gather(1, completion[:, None])[:, 0]
+        return float((served - own).abs().mean())
+
+    found = {"from the model with its adapter": apart()}
+    with model.disable_adapter():
+        found["from the model without"] = apart()
+    Path(os.environ["BENCH_FOLDER"], "server.json").write_text(json.dumps(found) + "\n")

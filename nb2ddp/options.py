@@ -244,6 +244,9 @@ class Options:
         metavar="N|notebook",
         least=1,
     )
+    vllm_server: bool = setting(
+        False, "GRPO: a vLLM server on one more GPU writes the completions, not an engine in each process."
+    )
     requirements: bool = setting(False, "Write the packages of the install cells to SCRIPT.requirements.txt.")
     #: Codes, or beginnings of codes; None applies all.
     select: frozenset[str] | None = setting(
@@ -258,6 +261,8 @@ class Options:
 
     def __post_init__(self) -> None:
         check(self, OptionsError)
+        if self.vllm_server and (self.launch.machines > 1 or self.launch.launcher not in ("accelerate", "torchrun")):
+            raise OptionsError("A vLLM server is for one machine, and for the launchers accelerate and torchrun.")
 
     def applies(self, code: str) -> bool:
         """True for a rule that is selected and not ignored."""

@@ -63,8 +63,8 @@ def example_notebook(code: str) -> Notebook:
     return Notebook("example", tuple(Cell(n, "code", c.removesuffix("\n")) for n, c in enumerate(cells, start=1)))
 
 
-def apply_rule(rule: Rule, code: str) -> str:
+def apply_rule(rule: Rule, code: str, options: Options) -> str:
     """What one rule alone makes of an example's cells."""
-    program = Program(example_notebook(code), Options())
+    program = Program(example_notebook(code), options)
     cells = rewrite(program, [rule]).cells
     return CELL_BREAK.join(f"{text}\n" if text else "" for text in cells.values())

@@ -53,7 +53,7 @@ def test_every_case_has_a_script_that_says_what_its_steps_take(folder: Path) -> 
         start = grpo_cases.STARTS.get(name)
         case = start.case if start else grpo_cases.CASES[name]
         assert text.count(grpo_cases.ATTACH + "trainer.train(") == len(case.trainings)
-        assert ("fast_inference = True" in text) == bool(case.engine)
+        assert ("fast_inference = True" in text) == (case.engine > 0 and not case.server)
 
 
 def test_starts_that_must_fail_have_what_is_wrong_with_them(folder: Path) -> None:
@@ -105,8 +105,8 @@ def test_timed_jobs_go_on_wave_by_wave(folder: Path) -> None:
 def test_a_server_has_the_last_gpu_to_itself(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     served = list[tuple[str, str]]()
 
-    def serve(model: str, gpu: str, *_: object) -> AbstractContextManager[None]:
-        served.append((model, gpu))
+    def serve(case: grpo_cases.Case, gpu: str, *_: object) -> AbstractContextManager[None]:
+        served.append((case.model, gpu))
         return nullcontext()
 
     monkeypatch.setattr(grpo, "server", serve)

@@ -9,6 +9,7 @@ from pathlib import Path
 from nb2ddp.options import Launch
 from nb2ddp.project.files import Job
 from nb2ddp.results import Result, Status
+from nb2ddp.rules import vllm_server
 from nb2ddp.script.launch import launch_command
 from nb2ddp.script.packages import GROUPS, file_name, install_command
 
@@ -34,6 +35,8 @@ def _of_one(job: Job, result: Result) -> Iterator[str]:
         yield f"Install its packages with: {' && '.join(installs)}"
     elif result.packages:
         yield "The notebook needs packages: --requirements writes them beside the script."
+    if any(each.code == vllm_server.RULE.code for each in result.diagnostics):
+        yield "Start its vLLM server first, as its first lines say."
     command = launch_command(job.options.launch, job.script.name)
     folder = "" if job.script.parent == Path() else f" in {shlex.quote(str(job.script.parent))}"
     yield f"Start it{folder} with: {command}"

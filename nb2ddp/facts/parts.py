@@ -22,6 +22,7 @@ class Part(Enum):
     DRAWS_RANDOM = auto()  #: ... `random`,
     DRAWS_NUMPY = auto()  #: ... NumPy,
     DRAWS_TORCH = auto()  #: ... torch
+    SERVER = auto()  #: a vLLM server is sent the weights of the trained model, adapters merged
     ENGINE = auto()  #: a vLLM engine keeps the process group until the script ends
     SPLIT_BATCH = auto()  #: `split_batch`, for samples
     COMPLETIONS = auto()  #: `split_batch` takes completions too, in groups of one prompt

@@ -24,7 +24,7 @@ def find(program: Program) -> Iterator[Finding]:
     if last is None or closed:
         return
     message, template, needs = _ENDS, "end_of_training.py.j2", {Part.PARTIAL_STATE}
-    if starts_engine(tree, program.loads):
+    if starts_engine(tree, program.loads) and not program.options.vllm_server:
         message, template, needs = f"{_ENDS}{_WAITING}", "main_process_goes_on.py.j2", {Part.PARTIAL_STATE, Part.ENGINE}
     below = _below(tree, last, render(template, is_main_process=program.name("is_main_process")))
     yield Finding(program.training.events[-1], message, (below,), frozenset(needs))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import libcst as cst
 
 from nb2ddp.facts.parts import Part
+from nb2ddp.options import Options
 from nb2ddp.results import Severity
 from nb2ddp.syntax.cells import Source
 from nb2ddp.syntax.edits import Edit, Remove, Replace
@@ -61,12 +62,13 @@ class Example:
     """A notebook's code before, and the script's code after this rule alone.
 
     `after=None` is a near miss, where the rule stays silent, or with `reported` a place where it only reports. Cells
-    are separated by a line `# %%`.
+    are separated by a line `# %%`. `options` are those of the conversion.
     """
 
     before: str
     after: str | None = None
     reported: bool = False
+    options: Options = field(default_factory=Options)
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from functools import cache
 from typing import Any
 
 from nb2ddp.facts.environment import Setting, uses_unsloth
 from nb2ddp.facts.gpu import gpu
-from nb2ddp.facts.loading import ModelKind
+from nb2ddp.facts.loading import ModelKind, model_name
 from nb2ddp.facts.micro_batch import what_more_samples_mean
 from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
@@ -18,8 +19,9 @@ from nb2ddp.script.launch import jobs_command, launch_command, single_command
 from nb2ddp.script.packages import requirements
 from nb2ddp.script.templates import FOLDERS, render
 from nb2ddp.script.versions import floors, tries_kernels
+from nb2ddp.syntax.arguments import passed
 
-_NAMES = ("local_rank", "world_size", "is_main_process", "split_batch", "run_once", "same_draws")
+_NAMES = ("local_rank", "world_size", "is_main_process", "split_batch", "run_once", "same_draws", "sent_weights")
 
 
 def script(program: Program, cells: dict[int, str], needs: frozenset[Part], script_name: str) -> str:
@@ -44,6 +46,8 @@ def script(program: Program, cells: dict[int, str], needs: frozenset[Part], scri
         "launch": launch_command(program.options.launch, script_name),
         "setup": setup(program, needs),
     }
+    if Part.SERVER in needs:
+        resources["server"] = _server_command(program)
     if program.options.launch.launcher == "uv":
         resources["jobs"] = jobs_command(program.options.launch, script_name)
         resources["metadata_header"] = requirements(program, floors(program)).header(
@@ -51,6 +55,21 @@ def script(program: Program, cells: dict[int, str], needs: frozenset[Part], scri
         )
     text, _ = _exporter().from_notebook_node(from_dict({"cells": nodes, "metadata": {}}), resources=resources)
     return str(text).rstrip("\n") + "\n"
+
+
+def _server_command(program: Program) -> str:
+    """What to type to start the vLLM server, on the GPU after those of the training."""
+    name = next(filter(None, (model_name(program.tree, load) for load in program.loads)), "MODEL")
+    lengths = [passed(program.tree, load, "max_seq_length") for load in program.loads]
+    length = next((program.tree.literal(given.value) for given in lengths if given is not None), None)
+    words = [
+        "trl",
+        "vllm-serve",
+        "--model",
+        name,
+        *(["--max_model_len", str(length)] if isinstance(length, int) else []),
+    ]
+    return f"CUDA_VISIBLE_DEVICES={program.options.launch.processes} {shlex.join(words)}"
 
 
 def setup(program: Program, needs: frozenset[Part]) -> str:

@@ -12,7 +12,6 @@ import pytest
 import nb2ddp.rules
 from nb2ddp.cli.docs import PAGE, page
 from nb2ddp.facts.program import Program
-from nb2ddp.options import Options
 from nb2ddp.rules.engine import rewrite
 from nb2ddp.rules.index import RULES
 from nb2ddp.rules.rule import Example, Rule
@@ -27,14 +26,14 @@ EXAMPLES = [
 
 @pytest.mark.parametrize(("rule", "example"), EXAMPLES)
 def test_example(rule: Rule, example: Example) -> None:
-    result = apply_rule(rule, example.before)
+    result = apply_rule(rule, example.before, example.options)
     assert result == (example.before if example.after is None else example.after)
-    assert apply_rule(rule, result) == result, "a second application changes more"
+    assert apply_rule(rule, result, example.options) == result, "a second application changes more"
 
 
 @pytest.mark.parametrize(("rule", "example"), EXAMPLES)
 def test_rule_is_silent_where_it_leaves_code_alone(rule: Rule, example: Example) -> None:
-    found = rewrite(Program(example_notebook(example.before), Options()), [rule]).diagnostics
+    found = rewrite(Program(example_notebook(example.before), example.options), [rule]).diagnostics
     assert all(d.code == rule.code for d in found)
     assert bool(found) == (example.after is not None or example.reported)
 
@@ -77,4 +76,6 @@ def test_the_rule_of_the_architecture_page_works() -> None:
     exec(text.split("```python\n", 1)[1].split("```", 1)[0], names)
     rule: Rule = names["RULE"]
     for example in rule.examples:
-        assert apply_rule(rule, example.before) == (example.before if example.after is None else example.after)
+        assert apply_rule(rule, example.before, example.options) == (
+            example.before if example.after is None else example.after
+        )

@@ -1,0 +1,105 @@
+"""DDP210: completions that a vLLM server writes, on a GPU of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from nb2ddp.facts.parts import Part
+from nb2ddp.facts.program import Program
+from nb2ddp.facts.waiting import starts_engine
+from nb2ddp.options import Options
+from nb2ddp.results import Severity
+from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.arguments import passed, set_argument
+from nb2ddp.syntax.tree import Tree
+
+#: The ways of quantisation that a load may be asked for; Unsloth's default is the first.
+_QUANTISED = ("load_in_4bit", "load_in_8bit", "load_in_fp8")
+_ENGINE = re.compile(r".*\.(fast_generate|load_lora)")
+
+_SENT = (
+    "takes its completions from a vLLM server; TRL would send it weights without adapters, and the script sends both"
+)
+_STARTED = "would start an engine in each process; in the script a server writes the completions"
+_PACKED = "loads quantised weights, which a vLLM server cannot take from the trainer: load them in 16 bits"
+_SAMPLING = "does not reach a server: write temperature, top_p, top_k and min_p into the arguments of the trainer"
+_NEEDED = "needs an engine in the process, and the server has it: use model.generate(...)"
+
+
+def find(program: Program) -> Iterator[Finding]:
+    tree, wanted = program.tree, program.options.vllm_server
+    trainings = [
+        call for call in program.training.arguments if tree.class_name(call.func).endswith(("GRPOConfig", "RLOOConfig"))
+    ]
+    for call in trainings if wanted else [call for call in trainings if _asks_server(tree, call)]:
+        fields = (("use_vllm", "True"), ("vllm_mode", '"server"'))
+        edits = tuple(set_argument(tree, call, name, value) for name, value in fields) if wanted else ()
+        yield Finding(call, _SENT, edits, frozenset({Part.SERVER}), fixed=True)
+        if wanted and passed(tree, call, "vllm_sampling_params") is not None:
+            yield Finding(call, f"vllm_sampling_params {_SAMPLING}", severity=Severity.WARNING)
+    if wanted and trainings:
+        yield from _without_engine(program)
+
+
+def _asks_server(tree: Tree, call: cst.Call) -> bool:
+    mode = passed(tree, call, "vllm_mode")
+    return mode is not None and tree.literal(mode.value) == "server"
+
+
+def _without_engine(program: Program) -> Iterator[Finding]:
+    """What a notebook with engines says otherwise where there is none."""
+    tree = program.tree
+    for load in [load for load in program.loads if starts_engine(tree, [load])]:
+        yield Finding(load, _STARTED, (set_argument(tree, load, "fast_inference", "False"),))
+        given = {name: passed(tree, load, name) for name in _QUANTISED}
+        if given["load_in_4bit"] is None or any(g and tree.literal(g.value) is not False for g in given.values()):
+            yield Finding(load, _PACKED, todo=True)
+    needing = {tree.statement(call): call for call in program.execution.calls(_ENGINE)}
+    for call in needing.values():
+        yield Finding(call, f"{tree.text(call.func)}(...) {_NEEDED}", todo=True)
+
+
+_ENGINES = """\
+from unsloth import FastLanguageModel
+from trl import GRPOConfig, GRPOTrainer
+model, tokenizer = FastLanguageModel.from_pretrained(
+    "unsloth/Qwen3-4B",
+    load_in_4bit = False,
+    fast_inference = True,
+)
+trainer = GRPOTrainer(model = model, args = GRPOConfig(max_steps = 60))
+trainer.train()
+"""
+
+RULE = Rule(
+    code="DDP210",
+    name="completions-from-a-server",
+    summary="With `--vllm-server` a `trl vllm-serve` on one more GPU writes the completions of GRPO, and no process"
+    " starts an engine. A script that takes them from a server sends it the adapters too.",
+    why="An engine in each process keeps the whole model beside the one that is trained, and both may not fit one GPU."
+    " TRL 1.15 merges the adapters to send the weights, and takes them out again before the last gigabyte of these is"
+    " packed (trl/generation/vllm_generation.py, `_iter_named_params`; vllm/distributed/weight_transfer/"
+    "packed_tensor.py, `pack_tensors`): the server then writes its completions without them, in every step"
+    " (docs/grpo.md). The script sends copies. Quantised weights cannot be sent.",
+    find=find,
+    examples=(
+        Example(
+            _ENGINES,
+            _ENGINES.replace("fast_inference = True", "fast_inference = False").replace(
+                "max_steps = 60", 'max_steps = 60, use_vllm = True, vllm_mode = "server"'
+            ),
+            options=Options(vllm_server=True),
+        ),
+        Example(
+            'from trl import GRPOConfig\nargs = GRPOConfig(use_vllm = True, vllm_mode = "server")\n', reported=True
+        ),
+        Example(_ENGINES),
+        Example(
+            "from trl import SFTConfig, SFTTrainer\ntrainer = SFTTrainer(args = SFTConfig(max_steps = 60))\n",
+            options=Options(vllm_server=True),
+        ),
+    ),
+)

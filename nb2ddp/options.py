@@ -244,9 +244,7 @@ class Options:
         metavar="N|notebook",
         least=1,
     )
-    vllm_server: bool = setting(
-        False, "GRPO: a vLLM server on one more GPU writes the completions, not an engine in each process."
-    )
+    vllm_server: bool = setting(False, "GRPO: one more GPU serves the completions.")
     requirements: bool = setting(False, "Write the packages of the install cells to SCRIPT.requirements.txt.")
     #: Codes, or beginnings of codes; None applies all.
     select: frozenset[str] | None = setting(

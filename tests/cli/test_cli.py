@@ -368,6 +368,7 @@ class TestWrongUsage:
             ("a.ipynb t.py --slurm time=1", "SLURM settings have no effect with the launcher 'accelerate'"),
             ("a.ipynb t.py --launcher slurm --slurm tme=1", "slurm: unknown key 'tme'; did you mean 'time'?"),
             ("a.ipynb t.py --slurm time", "'time' is not KEY=VALUE."),
+            ("a.ipynb t.py --vllm-server --launcher slurm", "A vLLM server is for one machine, and for the launchers"),
             ("a.ipynb t.py --select E501", "'E501' is not a code such as DDP101 or DDP3."),
             ("a.ipynb t.py --ignore DDP109", "There is no rule 'DDP109'; did you mean DDP"),
             ("a.ipynb t.py --num-proceses 4", "No such option '--num-proceses'"),

@@ -131,6 +131,11 @@ answer = model.fast_generate(
 print("generated", len(answer[0].outputs[0].token_ids))
 """
 COMPARE_SERVER = "import grpo_phases\ngrpo_phases.compare_server(trainer)\n"
+COPIES = "VLLMGeneration._iter_named_params = sent_weights\n"
+STREAM = """\
+if torch.cuda.is_available():
+    torch.cuda.set_stream(torch.cuda.default_stream())  # vLLM would take another, for which bitsandbytes does not wait
+"""
 TIME_TOKENS = "import grpo_phases\ngrpo_phases.time_tokens(model)\n"
 
 
@@ -143,9 +148,7 @@ class Case:
     cache: int = 1  # GiB that the engine takes for keys and values, where jobs share a GPU and it cannot measure that
     at_once: int = 0  # completions that the engine writes at once; 0 leaves that to Unsloth
     server: int = 0  # the port of a vLLM server on the last GPU, which writes the completions
-    copied: bool = (
-        True  # the server is sent copies of the weights, as scripts do, and not what TRL takes back meanwhile
-    )
+    without: str = ""  # lines that somebody took out of the script
     one_length: bool = False  # of all prompts, so that no step compiles for a new shape
     standby: bool = False
     four_bit: bool = False
@@ -294,7 +297,8 @@ CASES = {
     "sizes-3B": Case("Llama-3B", engine=0.3, **SIZED),
     "no-texts-1B": Case("Llama-1B", engine=0.3, **{**SIZED, "trainings": LARGEST, "more": NO_TEXTS}),
     "server": Case(server=8000, engine=0.05, steps=6),
-    "server-uncopied": Case(server=8001, engine=0.05, steps=6, copied=False),
+    "server-uncopied": Case(server=8001, engine=0.05, steps=6, without=COPIES),
+    "server-own-stream": Case(server=8002, engine=0.05, steps=6, without=STREAM),
     "memory-3B": Case("Llama-3B", engine=0.35, cache=24, **{**BIG, "steps": 4}),
     "memory-3B-standby": Case("Llama-3B", engine=0.35, cache=24, standby=True, **{**BIG, "steps": 4}),
 }
@@ -339,7 +343,7 @@ def script(name: str, case: Case) -> str:
     notebook = json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 4})
     options = Options(Launch(1), vllm_server=True) if case.server else None
     converted = convert_source(notebook, name, f"{name}.py", options).files[f"{name}.py"]
-    if not case.copied:
-        converted = converted.replace("\nVLLMGeneration._iter_named_params = sent_weights\n", "\n")
+    assert case.without in converted
+    converted = converted.replace(case.without, "")
     sft, grpo, rest = converted.partition("from trl import GRPOConfig")
     return sft + grpo + rest.replace("\ntrainer.train(", f"\n{ATTACH}trainer.train(")

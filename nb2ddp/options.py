@@ -239,8 +239,7 @@ class Options:
     launch: Launch = field(default_factory=Launch)
     per_device_batch_size: int | Literal["notebook"] | None = setting(
         None,
-        "Fix it, or leave it at the notebook's. The default is as large as the GPU's memory allows; the notebook's "
-        "global batch stays.",
+        "Fix it, or leave it at the notebook's. The default is what the GPU's memory allows; the global batch stays.",
         metavar="N|notebook",
         least=1,
     )

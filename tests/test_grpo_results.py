@@ -107,3 +107,21 @@ def test_other_kinds_train_on_two_gpus_as_on_one(job: str) -> None:
     apart_by = max(abs(a["loss"] - b["loss"]) for a, b in steps)
     page = (ROOT / "docs" / "measurements.md").read_text(encoding="utf-8")
     assert f"`{name}` | {apart_by:.1e} |" in page
+
+
+@pytest.mark.parametrize("job", RESULTS["server"])
+def test_page_has_what_a_server_holds(job: str) -> None:
+    run, name = RESULTS["server"][job], job.partition("/")[0]
+    row = next(line for line in PAGE.splitlines() if f"(`{name}`)" in line)
+    assert f"| code {run['code']} " in row
+    assert run["left"] == []
+    for distance in run.get("served", {}).values():
+        assert f"| {distance:.3f} |" in row
+
+
+@pytest.mark.parametrize("job", RESULTS["no_texts"])
+def test_page_has_the_seconds_of_a_step_without_texts(job: str) -> None:
+    run = RESULTS["no_texts"][job]
+    assert run["code"] == 0
+    assert len({rank[0]["weights"][-1] for rank in run["ranks"]}) == 1
+    assert f"{median(part['whole'] for part in run['ranks'][0][0]['parts'][2:]):.2f} s" in PAGE

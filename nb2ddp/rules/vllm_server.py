@@ -83,7 +83,8 @@ RULE = Rule(
     " TRL 1.15 merges the adapters to send the weights, and takes them out again before the last gigabyte of these is"
     " packed (trl/generation/vllm_generation.py, `_iter_named_params`; vllm/distributed/weight_transfer/"
     "packed_tensor.py, `pack_tensors`): the server then writes its completions without them, in every step"
-    " (docs/grpo.md). The script sends copies. Quantised weights cannot be sent.",
+    " (docs/grpo.md). The script sends copies, and keeps to the stream that 8-bit optimizers work on. Quantised weights"
+    " cannot be sent.",
     find=find,
     examples=(
         Example(

@@ -34,7 +34,8 @@ def find(program: Program) -> Iterator[Finding]:
     trainings = [
         call for call in program.training.arguments if tree.class_name(call.func).endswith(("GRPOConfig", "RLOOConfig"))
     ]
-    for call in trainings if wanted else [call for call in trainings if _asks_server(tree, call)]:
+    asked = [] if starts_engine(tree, program.loads) else [call for call in trainings if _asks_server(tree, call)]
+    for call in trainings if wanted else asked:
         fields = (("use_vllm", "True"), ("vllm_mode", '"server"'))
         edits = tuple(set_argument(tree, call, name, value) for name, value in fields) if wanted else ()
         yield Finding(call, _SENT, edits, frozenset({Part.SERVER}), fixed=True)

@@ -44,6 +44,8 @@ SAID: Final = {
     Does.RUN: "runs a program",
 }
 
+#: Cell magics that write their body into a file.
+FILE_MAGICS: Final = frozenset({"writefile", "file"})
 #: What asks a person for a token, unless it is given one.
 LOGIN: Final = r"(huggingface_hub\.)?(login|notebook_login|interpreter_login)"
 #: What draws from the one generator that Python's `random`, NumPy or PyTorch keeps for the whole process.
@@ -143,6 +145,17 @@ class Effects:
         """True for a call that stands for a shell command."""
         form = self.form(call)
         return form is not None and form.kind is Kind.SHELL
+
+    def command(self, call: cst.Call) -> str:
+        """What a call runs, as a command line: a shell line, a magic's body, a program; empty where it runs nothing."""
+        if (form := self.form(call)) is not None:
+            text = form.body or (f"python {form.text}" if form.name == "run" else form.text)
+            return "" if form.name in FILE_MAGICS else text
+        if not call.args or not self.of(call) & Does.RUN:
+            return ""
+        command = self.tree.value(call.args[0].value)
+        python = "python " if "sys.executable" in self.tree.text(command) else ""
+        return python + " ".join(self.tree.texts(command))
 
 
 def _of_call(tree: Tree, call: cst.Call) -> Does:

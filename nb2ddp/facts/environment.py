@@ -31,17 +31,12 @@ _Plain = tuple[cst.CSTNode, str, str]
 
 def uses_unsloth(tree: Tree) -> bool:
     """True where live code imports Unsloth, whatever for."""
-    return any(map(tree.is_live, _imports_of_unsloth(tree)))
+    return any(tree.is_live(statement) for statement, *_ in tree.imports("unsloth"))
 
 
 def first_import(tree: Tree) -> int:
     """Where Unsloth is first imported; 0 where it is not."""
-    return min(map(tree.start, _imports_of_unsloth(tree)), default=0)
-
-
-def _imports_of_unsloth(tree: Tree) -> list[cst.Import | cst.ImportFrom]:
-    statements: list[cst.Import | cst.ImportFrom] = [*tree.of(cst.Import), *tree.of(cst.ImportFrom)]
-    return [each for each in statements if "unsloth" in tree.text(each).split() or "unsloth." in tree.text(each)]
+    return min((tree.start(statement) for statement, *_ in tree.imports("unsloth")), default=0)
 
 
 def assignment(text: str) -> tuple[str, str, str] | None:

@@ -260,16 +260,12 @@ class Execution:
 
     def unlike(self, node: cst.CSTNode) -> list[cst.BaseExpression]:
         """What a value is made of that each process gets another of: a time, a random name, a run's name."""
-        found: set[cst.BaseExpression] = set()
-        pending, seen = [node], set[cst.CSTNode]()
-        while pending:
-            part = pending.pop()
-            if part in seen:
-                continue
-            seen.add(part)
+        found, parts = set[cst.BaseExpression](), [node]
+        for part in parts:  # which grow on the way
             found.update(call for call in self.tree.within(part, cst.Call) if self.does(call) is Does.CLOCK)
             found.update(each for each in self.tree.within(part, cst.Attribute) if self._names_run(each))
-            pending += [self.tree.value(name) for name in self.tree.within(part, cst.Name)]
+            values = map(self.tree.value, self.tree.within(part, cst.Name))
+            parts += [value for value in values if value not in parts]
         return sorted(found, key=self.tree.start)
 
     def _names_run(self, node: cst.Attribute) -> bool:

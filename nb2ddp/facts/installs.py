@@ -15,7 +15,7 @@ from nb2ddp.facts.shell import is_install, is_install_script
 from nb2ddp.facts.training import Training
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.syntax.cells import Source
-from nb2ddp.syntax.tree import small_statements
+from nb2ddp.syntax.tree import Tree, small_statements
 from nb2ddp.syntax.walk import Regions
 
 _INSTALL_MAGICS = frozenset({"pip", "conda", "mamba", "micromamba", "uv"})
@@ -30,8 +30,6 @@ _COLAB = re.compile(r"""["']COLAB_["']\s+in\b|["']google\.colab["']\s+in\b|\b(IN
 _NOT_COLAB = re.compile(
     r"""["']COLAB_["']\s+not\s+in\b|["']google\.colab["']\s+not\s+in\b|\bnot\s+(IN_COLAB|is_colab)\b"""
 )
-#: Modules that the setup block imports.
-_IN_SETUP = frozenset({"os", "sys", "torch"})
 _BODY = (cst.SimpleStatementLine, cst.SimpleStatementSuite)
 
 
@@ -192,11 +190,12 @@ class Installs:
             return True
         if not isinstance(statement, (cst.If, cst.Try, cst.For)):
             return False
+        tree = self._tree
         head = {cst.If: "test", cst.For: "iter"}.get(type(statement))
         whole = head is None or only_looks(self._effects, getattr(statement, head))
         for suite in _suites(statement):
             lines = _lines(suite)
-            if self._is_for_colab(statement, suite):
+            if colab_branch(tree, statement) in (suite, *tree.ancestors(suite)):
                 gone.update(lines)
                 self._dropped.update(lines)
             else:
@@ -205,15 +204,6 @@ class Installs:
         if whole:
             gone.add(statement)
         return whole
-
-    def _is_for_colab(self, statement: cst.CSTNode, suite: cst.CSTNode) -> bool:
-        """True for the suite of a test that only Colab takes."""
-        if not isinstance(statement, cst.If):
-            return False
-        test = self._tree.text(statement.test)
-        if " or " in test or " and " in test or is_colab(test) is None:
-            return False
-        return is_colab(test) is not (suite is statement.body)
 
     def _is_idle(self, statement: cst.BaseSmallStatement) -> bool:
         """True for a statement that only binds names, tells something, or checks what is installed."""
@@ -263,9 +253,7 @@ class Installs:
         return stays and not self._is_bound_before(node, name, goes)
 
     def _is_bound_before(self, node: cst.CSTNode, name: str, goes: set[cst.CSTNode] | frozenset[cst.CSTNode]) -> bool:
-        """True for an import of what an earlier line that stays imports too, or the setup block does."""
-        if name in _IN_SETUP and self._tree.around(node, cst.Try) is not None:
-            return True
+        """True for an import of what an earlier line that stays imports too."""
         tree = self._tree
         own = [each for each in tree.bindings(name) if each.node in (node, tree.parents[node])]
         return bool(own and own[0].imported) and any(
@@ -280,6 +268,16 @@ class Installs:
 def is_colab(test: str) -> bool | None:
     """What a test for Colab gives on another machine; None for any other test."""
     return True if _NOT_COLAB.search(test) else False if _COLAB.search(test) else None
+
+
+def colab_branch(tree: Tree, statement: cst.CSTNode) -> cst.CSTNode | None:
+    """The branch of a test that Colab alone takes; None for any other statement."""
+    if not isinstance(statement, cst.If):
+        return None
+    texts = [tree.text(each) for each in (statement.test, tree.value(statement.test))]
+    answers = [is_colab(text) for text in texts if " or " not in text and " and " not in text]
+    answer = next((each for each in answers if each is not None), None)
+    return None if answer is None else statement.orelse if answer else statement.body
 
 
 def _suites(statement: cst.CSTNode) -> Iterator[cst.IndentedBlock | cst.SimpleStatementSuite]:

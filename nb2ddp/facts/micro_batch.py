@@ -9,7 +9,7 @@ import libcst as cst
 from nb2ddp.facts.execution import Execution
 from nb2ddp.facts.loading import ModelKind, loads
 from nb2ddp.facts.training import Training
-from nb2ddp.syntax.arguments import passed
+from nb2ddp.syntax.arguments import constant, passed
 from nb2ddp.syntax.tree import Tree, keyword
 
 #: Configs of trainers whose loss compares the samples of a micro-batch with each other, or that generate (TRL).
@@ -50,34 +50,26 @@ def depends_on_shape(training: Training, kind: ModelKind, config: cst.Call) -> b
 
     Sentence encoders draw their negatives from it and classifiers pad within it; KTO compares its samples; rows that
     are grouped by length are sorted in multiples of it; a mean over a micro-batch weighs its tokens by their number
-    (code that comes with a model may take one); a trainer with nothing to pad with takes rows of unequal length one by
-    one alone.
+    (code that comes with a model may take one: often its forward does not take `num_items_in_batch`); a trainer with
+    nothing to pad with takes rows of unequal length one by one alone.
     """
     tree = training.tree
     family = tree.family(config.func)
-    fields = [given for name in _SHAPED_FIELDS if (given := passed(tree, config, name)) is not None]
     return (
         family.endswith(_COMPARING_CONFIGS)
         or not family.startswith(("trl.", "unsloth.", "transformers."))
-        or any(tree.literal(given.value) not in _UNSHAPED_VALUES for given in fields)
+        or any(constant(tree, config, name) not in _UNSHAPED_VALUES for name in _SHAPED_FIELDS)
         or _has_own_loss(tree)
         or _cannot_pad(training, config)
         or bool(_BALANCE.search(tree.source))
         or (kind in _MEANS and not family.endswith("SFTConfig"))
-        or any(_runs_code_of_its_own(tree, load) for load in loads(tree))
+        or any(constant(tree, load, "trust_remote_code") is True for load in loads(tree))
     )
-
-
-def _runs_code_of_its_own(tree: Tree, load: cst.Call) -> bool:
-    """True for a model whose code comes with its weights: often its forward does not take `num_items_in_batch`."""
-    trusted = keyword(load, "trust_remote_code")
-    return trusted is not None and tree.literal(trusted.value) is True
 
 
 def _cannot_pad(training: Training, config: cst.Call) -> bool:
     """True for a batch of 1 of a plain trainer that has nothing to pad with: its default collator stacks rows."""
-    given = passed(training.tree, config, "per_device_train_batch_size")
-    alone = given is not None and training.tree.literal(given.value) in (1, "1")
+    alone = constant(training.tree, config, "per_device_train_batch_size") in (1, "1")
     padding = ("data_collator", "processing_class", "tokenizer")
     return alone and any(
         name in ("Trainer", "Seq2SeqTrainer") and not any(keyword(call, each) for each in padding)

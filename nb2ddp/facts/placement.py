@@ -178,14 +178,10 @@ class Placement:
             edits.append(Guard(statement, statement, IN_TURN))
         return tuple(edits)
 
-    def _made_by(self, node: cst.CSTNode, below: tuple[cst.FunctionDef, ...] = ()) -> list[Statement]:
+    def _made_by(self, node: cst.CSTNode) -> list[Statement]:
         """The statements outside functions that run a node: its own, or those that call its function."""
-        function = self.tree.function(node)
-        if function is None:
-            return [self.tree.statement(node)]
-        callers = [*self.tree.callers(function), *self._handed_to(function)] if function not in below else []
-        found = [each for caller in callers for each in self._made_by(caller, (*below, function))]
-        return list(dict.fromkeys(found))
+        places = self.tree.run_from(node, lambda used: [*self.tree.callers(used), *self._handed_to(used)])
+        return list(dict.fromkeys(map(self.tree.statement, places)))
 
     def _handed_to(self, function: cst.FunctionDef) -> list[cst.Call]:
         """The calls that a function is given to and that call it before they are done: `rows.map(function)`."""
@@ -400,13 +396,9 @@ class Placement:
 
     def _is_yes_or_no(self, test: cst.BaseExpression) -> bool:
         """True for a test whose value is True or False, and so can be sent to other processes."""
-        if isinstance(test, cst.BooleanOperation):
-            return self._is_yes_or_no(test.left) and self._is_yes_or_no(test.right)
-        if isinstance(test, cst.Call):
-            return self.execution.does(test) is Does.TEST
-        return isinstance(test, cst.Comparison) or (
-            isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not)
-        )
+        asks = isinstance(test, cst.Call) and self.execution.does(test) is Does.TEST
+        denies = isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not)
+        return asks or denies or isinstance(test, cst.Comparison)
 
     def _in_branches(self, test: cst.If) -> list[cst.Call]:
         """The calls of a test's branches."""

@@ -10,6 +10,8 @@ from nb2ddp.facts.effects import DRAWING, SEEDING
 from nb2ddp.facts.placement import Placement
 from nb2ddp.syntax.tree import Tree
 
+#: What takes a seed from the operating system where it is given none, whatever has been seeded before.
+_GENERATORS = re.compile(r"numpy\.random\.(default_rng|RandomState|seed)|random\.(Random|seed)")
 _SEED_KEYWORDS = ("random_state", "seed")
 
 
@@ -23,6 +25,11 @@ def generator(tree: Tree, call: cst.Call) -> str | None:
     """The library from whose common generator a call draws: `random`, `numpy` or `torch`; None where it draws not."""
     name = tree.qualified(call.func)
     return next((library for library, functions in DRAWING.items() if re.fullmatch(functions, name)), None)
+
+
+def seeds_itself(tree: Tree, call: cst.Call) -> bool:
+    """True for a call that seeds a generator with what the operating system gives: `random.Random()`."""
+    return bool(_GENERATORS.fullmatch(tree.qualified(call.func))) and not call.args
 
 
 class Seeding:
@@ -43,7 +50,8 @@ class Seeding:
 
         Above in the function of the draw itself counts too.
         """
-        offset, function = self._first_run(draw), self._tree.function(draw)
+        runs = map(self._tree.start, self._tree.run_from(draw, self._tree.uses))
+        offset, function = min(runs, default=-1), self._tree.function(draw)
         for call, generators in self._seeds:
             if generator not in generators or self._runs_alone(call):
                 continue
@@ -52,19 +60,6 @@ class Seeding:
             if beside or (suite is self._tree.module and start < offset):
                 return True
         return False
-
-    def _first_run(self, node: cst.CSTNode) -> int:
-        """The offset of the first code outside of functions that runs a node, or uses a function which does."""
-        pending, seen, found = [node], set[cst.FunctionDef](), list[int]()
-        while pending:
-            place = pending.pop()
-            function = self._tree.function(place)
-            if function is None:
-                found.append(self._tree.start(place))
-            elif function not in seen:
-                seen.add(function)
-                pending += self._tree.uses(function)
-        return min(found, default=-1)
 
 
 def _seeded_by(tree: Tree, call: cst.Call) -> frozenset[str]:

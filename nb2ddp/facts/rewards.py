@@ -59,13 +59,10 @@ class Rewards:
 
     def reached(self, entry: Function) -> set[Function]:
         """A function with all functions and methods of the notebook that it calls or hands on."""
-        found, pending = set[Function](), [entry]
-        while pending:
-            function = pending.pop()
-            if function not in found:
-                found.add(function)
-                pending += self._used_in[function]
-        return found
+        found = [entry]
+        for function in found:  # which grow on the way
+            found += [used for used in self._used_in[function] if used not in found]
+        return set(found)
 
     @cached_property
     def functions(self) -> set[Function]:

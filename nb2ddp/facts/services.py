@@ -22,12 +22,7 @@ def questions(tree: Tree, call: cst.Call) -> list[cst.Call]:
     """
     found: list[cst.Call] = []
     pending: list[cst.CSTNode] = [call] if _CLASS.fullmatch(tree.qualified(call.func)) else []
-    seen: set[cst.CSTNode] = set()
-    while pending:
-        value = pending.pop()
-        if value in seen:
-            continue
-        seen.add(value)
+    for value in pending:  # which grows on the way
         owner, above = called_on(tree, value), tree.parents[value]
         if owner is not None:
             found.append(owner)
@@ -35,7 +30,7 @@ def questions(tree: Tree, call: cst.Call) -> list[cst.Call]:
             if _CLASS.fullmatch(tree.qualified(taker.func)):
                 pending.append(taker)
         elif isinstance(above, (cst.Assign, cst.AnnAssign, cst.WithItem)):
-            pending += _uses(tree, above)
+            pending += [use for use in _uses(tree, above) if use not in pending]
     return sorted(found, key=tree.start) or [call]
 
 

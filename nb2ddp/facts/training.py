@@ -89,9 +89,7 @@ class Training:
     def is_trainer(self, node: cst.BaseExpression) -> bool:
         """True for an expression that holds a trainer: built by a trainer class, or named as one."""
         if isinstance(node, cst.Call):
-            return self.is_trainer_call(node) or any(
-                isinstance(a.value, cst.Name) and self.is_trainer(a.value) for a in node.args
-            )
+            return self.is_trainer_call(node)
         name = node.attr if isinstance(node, cst.Attribute) else node
         if isinstance(name, cst.Name) and _TRAINER_NAME.search(name.value):
             return True

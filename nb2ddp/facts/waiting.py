@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import libcst as cst
 
 from nb2ddp.facts.training import Training
-from nb2ddp.syntax.arguments import passed
+from nb2ddp.syntax.arguments import constant
 from nb2ddp.syntax.tree import Tree
 
 #: Seconds: long enough for downloads and data preparation by one process before training.
@@ -20,12 +20,10 @@ def wait_seconds(training: Training) -> int:
     The first process group decides: `TrainingArguments` takes the one that is there, and `ddp_timeout` then has no
     effect (accelerate/state.py, `PartialState.__init__`; transformers/training_args.py, `_setup_devices`).
     """
-    given = [passed(training.tree, call, "ddp_timeout") for call in training.arguments]
-    values = [training.tree.literal(g.value) for g in given if g is not None]
+    values = [constant(training.tree, call, "ddp_timeout") for call in training.arguments]
     return max([WAIT_SECONDS, *(value for value in values if isinstance(value, int))])
 
 
 def starts_engine(tree: Tree, loads: Sequence[cst.Call]) -> bool:
     """True where one of these loads may start a vLLM engine in its process."""
-    given = [passed(tree, call, "fast_inference") for call in loads]
-    return any(g is not None and tree.literal(g.value) is not False for g in given)
+    return any(constant(tree, call, "fast_inference") not in (None, False) for call in loads)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from nb2ddp.facts.effects import FILE_MAGICS
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.shell import is_install, parse, quoted
 from nb2ddp.notebook.magics import Kind, Syntax, without_comment
@@ -25,7 +26,6 @@ _PROGRAMS = {
 _SILENT = frozenset({"!", "sx", "system"})
 #: Programs that do nothing with the body: `%%script false` switches a cell off.
 _OFF = re.compile(r"(--\S+\s+)*(false|true|echo)\b")
-_FILES = frozenset({"writefile", "file"})
 #: Magics that draw in the notebook, and that show a text to read.
 _DRAWN = frozenset({"html", "HTML", "javascript", "js", "svg", "SVG"})
 _TEXT = frozenset({"latex", "markdown"})
@@ -60,7 +60,7 @@ def find(program: Program) -> Iterator[Finding]:
 def _code(program: Program, call: cst.Call, form: Syntax) -> str | None:
     """The statement that does what a cell magic does; None where there is none."""
     body = form.body or ""
-    if form.name in _FILES and (words := _words(form.text)):
+    if form.name in FILE_MAGICS and (words := _words(form.text)):
         mode = "a" if {"-a", "--append"} & set(words) else "w"
         path = parse(words[-1], program.tree.bound_at(call)).expression
         return f'with open({path}, "{mode}", encoding="utf-8") as file:\n    file.write({quoted(body + chr(10))})'

@@ -11,7 +11,6 @@ from nb2ddp.facts.looking import only_looks
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule, left_out
 from nb2ddp.syntax.edits import Edit, Remove, Replace
-from nb2ddp.syntax.walk import dotted
 
 _DISPLAY = DISPLAY | {
     f"{module}.{name}"
@@ -114,22 +113,13 @@ def _is_ipython(name: str) -> bool:
 def _imports(program: Program) -> Iterator[Finding]:
     """Drop imports of IPython, whole or name by name."""
     tree = program.tree
-    for statement in tree.of(cst.ImportFrom):
-        module = dotted(statement.module) if statement.module is not None else ""
-        if module.split(".")[0] == "ipywidgets":
-            yield Finding(statement, _DRAWS, todo=True)
-        elif module.split(".")[0] == "IPython":
-            tried = tree.around(statement, cst.Try) is not None
-            edit = Replace(statement, 'raise ImportError("not a notebook")') if tried else Remove(statement)
-            yield Finding(statement, f"{module} {_IMPORTED}", (edit,))
-    for imported in tree.of(cst.Import):
-        roots = {alias: alias.evaluated_name.split(".")[0] for alias in imported.names}
-        kept = ", ".join(tree.text(alias).rstrip(", ") for alias, root in roots.items() if root != "IPython")
-        if "IPython" in roots.values():
-            without = Replace(imported, f"import {kept}") if kept else Remove(imported)
-            yield Finding(imported, f"IPython {_IMPORTED}", (without,))
-        if "ipywidgets" in roots.values():
-            yield Finding(imported, _DRAWS, todo=True)
+    for statement, module, kept in tree.imports("IPython"):
+        if not kept and tree.around(statement, cst.Try) is not None:
+            kept = 'raise ImportError("not a notebook")'
+        edit = Replace(statement, kept) if kept else Remove(statement)
+        yield Finding(statement, f"{module} {_IMPORTED}", (edit,))
+    for statement, *_ in tree.imports("ipywidgets"):
+        yield Finding(statement, _DRAWS, todo=True)
 
 
 RULE = Rule(

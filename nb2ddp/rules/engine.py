@@ -12,7 +12,7 @@ from nb2ddp.notebook.magics import Kind
 from nb2ddp.results import Diagnostic, NotebookError, Severity
 from nb2ddp.rules.rule import Finding, Rule
 from nb2ddp.rules.suppress import Suppressions
-from nb2ddp.syntax.edits import Change, Edit, Guard, InsertBefore, Replace, apply, resolve
+from nb2ddp.syntax.edits import Edit, Guard, InsertBefore, Replace, apply, resolve
 
 #: How code that edits insert begins, and the part of the setup block that it relies on (see `templates/setup.py.j2`).
 _RELIES: Final = {
@@ -49,7 +49,8 @@ def rewrite(program: Program, rules: Iterable[Rule], suppressions: Suppressions 
     edits = [edit for rule, finding in found for edit in _edits(program, rule, finding)]
     unmasked = [Replace(call, form.source) for call, form in program.forms_of(*Kind)]  # where no rule wanted them
     changes = resolve(program.tree, [*edits, *unmasked], program.cell_starts)
-    cells = {cell.number: _cell(program, changes, cell.number) for cell in program.code_cells}
+    spans = {cell.number: program.cell_span(cell.number) for cell in program.code_cells}
+    cells = {each: apply(program.tree.source, changes, *span).removesuffix("\n") for each, span in spans.items()}
     diagnostics = sorted(
         (_diagnostic(program, rule, finding) for rule, finding in found),
         key=lambda each: each.order,
@@ -89,11 +90,6 @@ def _edits(program: Program, rule: Rule, finding: Finding) -> list[Edit]:
         if todo not in program.tree.line_above(statement):
             edits.append(InsertBefore(statement, f"{todo} {finding.message}"))
     return edits
-
-
-def _cell(program: Program, changes: list[Change], number: int) -> str:
-    start, end = program.cell_span(number)
-    return apply(program.tree.source, changes, start, end).removesuffix("\n")
 
 
 def _diagnostic(program: Program, rule: Rule, finding: Finding) -> Diagnostic:

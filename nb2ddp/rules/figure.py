@@ -11,7 +11,7 @@ from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import InsertAfter, Remove, Replace
-from nb2ddp.syntax.tree import Statement, Tree, small_statements
+from nb2ddp.syntax.tree import Statement, Tree, method, small_statements
 
 _PYPLOT = re.compile(r"matplotlib\.pyplot\.\w+")
 _DRAWS = frozenset("bar barh boxplot contour errorbar fill_between hist imshow pie plot scatter semilogy step".split())
@@ -38,7 +38,7 @@ def find(program: Program) -> Iterator[Finding]:
             said = "a script has no notebook to draw in; it closes the figure, which the notebook saves"
             yield Finding(statement, said, (Replace(statement, f"{pyplot}.close()"),))
         else:
-            code = re.sub(r"\n(?!\n)", "\n" + _indentation(tree, line), code)
+            code = re.sub(r"\n(?!\n)", "\n" + tree.indentation(line), code)
             edits = (Replace(statement, code), *program.placement.on_main_process(statement), *edits)
             close = (InsertAfter(line, f"{pyplot}.close()"),) if pyplot else ()
             yield Finding(statement, _KEPT, (*edits, *close))
@@ -72,21 +72,17 @@ def _is_of_pyplot(tree: Tree, call: cst.Call) -> bool:
 
 def _draws(tree: Tree, call: cst.Call) -> bool:
     """True for a call of pyplot, seaborn, pandas or an axis that draws."""
-    name, func = tree.qualified(call.func), call.func
-    if not isinstance(func, cst.Attribute):
-        return False
+    name, called = tree.qualified(call.func), method(call)
     if name.startswith(("matplotlib.pyplot.", "seaborn.")):
-        return func.attr.value in _DRAWS or bool(_SEABORN.fullmatch(name))
-    owner = func.value.attr.value if isinstance(func.value, cst.Attribute) else ""
-    method = func.attr.value
+        return called in _DRAWS or bool(_SEABORN.fullmatch(name))
+    of_plot = called in _KINDS and tree.text(call.func).endswith(f".plot.{called}")
     of_no_module = name.startswith((".", "pandas.")) or not name
-    return of_no_module and (method in ("plot", "hist", "boxplot") or (owner == "plot" and method in _KINDS))
+    return of_no_module and (called in ("plot", "hist", "boxplot") or of_plot)
 
 
 def _keeps(tree: Tree, call: cst.Call) -> bool:
     """True for a call that shows, saves or closes a figure."""
-    method = call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
-    return method in ("show", "savefig") or (method == "close" and _is_of_pyplot(tree, call))
+    return method(call) in ("show", "savefig") or (method(call) == "close" and _is_of_pyplot(tree, call))
 
 
 def _last_of_figure(program: Program, cell: int, calls: list[cst.Call]) -> Statement:
@@ -96,10 +92,6 @@ def _last_of_figure(program: Program, cell: int, calls: list[cst.Call]) -> State
     bound = {name for statement in drawing for name in tree.binds(statement)}
     uses = {tree.top_statement(use) for name in bound for use in tree.loads(name) if start <= tree.start(use) < end}
     return max(drawing | uses, key=tree.start)
-
-
-def _indentation(tree: Tree, line: Statement) -> str:
-    return tree.source[tree.line_start(tree.start(line)) : tree.start(line)]
 
 
 def _is_saved(program: Program, line: Statement, pyplot: str) -> bool:

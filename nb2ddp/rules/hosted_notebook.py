@@ -7,19 +7,18 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from nb2ddp.facts.effects import FILE_MAGICS, Does
 from nb2ddp.facts.environment import environ_key
+from nb2ddp.facts.installs import colab_branch
 from nb2ddp.facts.program import Program
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Edit, Remove, Replace
-from nb2ddp.syntax.tree import Tree, argument
-from nb2ddp.syntax.walk import dotted
+from nb2ddp.syntax.tree import Tree
 
 _HOSTED = ("google.colab", "kaggle_secrets", "kaggle_web_client")
 #: A class of theirs, and what is made of it.
 _HOSTED_CLASS = re.compile(rf"({'|'.join(map(re.escape, _HOSTED))})\.(\w+\.)*[A-Z]")
-#: Whether this is Colab, as the whole of a test.
-_IN_COLAB = re.compile(r"""^["']google\.colab["'] (?P<no>not )?in [^\n]*$""")
 #: What a test speaks of that asks where the notebook runs.
 _PLACES = re.compile(r"(?i)colab|kaggle")
 #: What a handler may be for that a missing package comes to.
@@ -28,8 +27,7 @@ _SECRET = re.compile(r"google\.colab\.userdata\.get|.*\.get_secret|kaggle_secret
 #: A folder of theirs with the folder or data set in it.
 _SHELL_PATH = re.compile(r"(?<![\w.:/-])/(?:content|kaggle)(?:/[^\s'\";|&)]*)?(?![\w-])")
 _PATH = re.compile(r"/(content|kaggle)(?![^/])(/input)?(/[^/]+)?")
-#: Functions and methods that ask for a path or make one, and keywords for what is written.
-_MAKES = re.compile(r"exists|is_?file|is_?dir|makedirs|mkdir|rmtree|extractall|to_\w+|save\w*|savefig|imsave|write_\w+")
+#: Keywords for what is written.
 _WRITTEN = re.compile(r"(output|save|logging|log|cache|local|export|extract)_(dir|folder|path|directory|file)")
 _UPLOAD = "google.colab.files.upload"
 _VALUE = "{}(...) works on Colab or Kaggle only, so its value is None in the script: write the value{}"
@@ -85,7 +83,7 @@ def _folders(program: Program, handled: set[cst.CSTNode]) -> Iterator[Finding]:
         if folder is not None and tree.is_live(node) and not covered and not _asks_where(tree, node):
             found.setdefault(folder[0], []).append((node, value))
     for name, paths in found.items():
-        if any(_is_made_or_tested(tree, each) for each, _ in paths) or _is_made_by_shell(program, name):
+        if any(_is_made_or_tested(program, each) for each, _ in paths) or _is_made_by_shell(program, name):
             continue
         places = f" ({len(paths)} places)" if len(paths) > 1 else ""
         node, value = paths[0]
@@ -106,28 +104,23 @@ def _paths(program: Program) -> Iterator[tuple[cst.BaseExpression, str]]:
         if isinstance(first, cst.FormattedStringText):
             paths.append((filled, first.value))
     for call, form in program.forms_of(Kind.SHELL, Kind.LINE_MAGIC, Kind.CELL_MAGIC):
-        if form.name not in ("writefile", "file"):
+        if form.name not in FILE_MAGICS:
             paths += [(call, word) for word in _SHELL_PATH.findall(f"{form.text}\n{form.body or ''}")]
     yield from sorted(paths, key=lambda path: tree.start(path[0]))
 
 
-def _is_made_or_tested(tree: Tree, path: cst.BaseExpression) -> bool:
+def _is_made_or_tested(program: Program, path: cst.BaseExpression) -> bool:
     """True for a path that is asked for, made or written to, in place or by its name."""
-    owner = tree.parents[path]
-    target = owner.targets[0].target if isinstance(owner, cst.Assign) else None
-    uses: list[cst.CSTNode] = [path, *(tree.loads(target.value) if isinstance(target, cst.Name) else [])]
-    return any(_makes_or_tests(tree, above) for use in uses for above in tree.inside_statement(use))
+    tree, owner = program.tree, program.tree.parents[path]
+    uses: list[cst.CSTNode] = [path, *(tree.bound_uses(owner) if isinstance(owner, cst.Assign) else [])]
+    return any(_makes_or_tests(program, above) for use in uses for above in tree.inside_statement(use))
 
 
-def _makes_or_tests(tree: Tree, above: cst.CSTNode) -> bool:
+def _makes_or_tests(program: Program, above: cst.CSTNode) -> bool:
     """True for a call that makes, writes or asks for the path it is given, and for an argument that names one."""
     if isinstance(above, cst.Arg):
         return above.keyword is not None and bool(_WRITTEN.fullmatch(above.keyword.value))
-    if not isinstance(above, cst.Call):
-        return False
-    mode = argument(above, "mode", 1) if tree.qualified(above.func) == "open" else None
-    writes = mode is not None and str(tree.literal(mode.value))[:1] in ("w", "a", "x")
-    return writes or bool(_MAKES.fullmatch(tree.text(above.func).rpartition(".")[2]))
+    return isinstance(above, cst.Call) and bool(program.effects.of(above) & (Does.ACT | Does.TEST))
 
 
 def _is_made_by_shell(program: Program, folder: str) -> bool:
@@ -151,12 +144,8 @@ def _hosted_name(tree: Tree, call: cst.Call) -> str | None:
 
 def _is_for_colab(tree: Tree, node: cst.CSTNode) -> bool:
     """True below a test whether this is Colab, which the script answers with no."""
-    for test in (above for above in tree.ancestors(node) if isinstance(above, cst.If)):
-        asked = _IN_COLAB.search(tree.text(tree.value(test.test)))
-        branch = test.orelse if asked is not None and asked["no"] else test.body
-        if asked is not None and branch is not None and tree.start(branch) <= tree.start(node) < tree.span(branch)[1]:
-            return True
-    return False
+    around = [*tree.ancestors(node)]
+    return any(colab_branch(tree, above) in around for above in around)
 
 
 def _asks_where(tree: Tree, node: cst.CSTNode) -> bool:
@@ -167,17 +156,10 @@ def _asks_where(tree: Tree, node: cst.CSTNode) -> bool:
 
 def _imports(program: Program) -> Iterator[Finding]:
     tree = program.tree
-    statements: list[tuple[cst.Import | cst.ImportFrom, str]] = [
-        (s, dotted(s.module)) for s in tree.of(cst.ImportFrom) if s.module is not None
-    ]
-    statements += [(s, s.names[0].evaluated_name) for s in tree.of(cst.Import)]
-    for statement, module in statements:
-        names = () if isinstance(statement.names, cst.ImportStar) else statement.names
-        imports = [alias.evaluated_name for alias in names]
-        colab = module.startswith(_HOSTED) or (module == "google" and imports == ["colab"])
-        if not colab or program.installs.covers(statement):
+    for statement, module, kept in tree.imports(*_HOSTED):
+        if program.installs.covers(statement):
             continue
-        edit: Edit = Remove(statement, keep_comment=False)
+        edit: Edit = Replace(statement, kept) if kept else Remove(statement, keep_comment=False)
         tried = tree.around(statement, cst.Try)
         if tried is not None and not (_is_for_colab(tree, statement) or _gives_secrets(tree, tried)):
             edit = _handled(tree, tried, statement) or Replace(statement, 'raise ImportError("not a hosted notebook")')
@@ -207,9 +189,7 @@ def _handled(tree: Tree, tried: cst.Try, statement: cst.Import | cst.ImportFrom)
     if not plain or caught not in _CATCHES or tree.parents[statement] is not first:
         return None
     kept = [tree.text(line) for line in lines if tree.text(line) != "pass"]
-    start = tree.start(tried)
-    indent = tree.source[tree.line_start(start) : start]
-    return Replace(tried, f"\n{indent}".join(kept)) if kept else Remove(tried)
+    return Replace(tried, f"\n{tree.indentation(tried)}".join(kept)) if kept else Remove(tried)
 
 
 RULE = Rule(

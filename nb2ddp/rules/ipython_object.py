@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.facts.program import Program
+from nb2ddp.facts.shell import Command
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Remove, Replace
@@ -41,12 +42,10 @@ def find(program: Program) -> Iterator[Finding]:
 
 def _run(program: Program, call: cst.Call, command: str) -> Finding:
     """Run a command that is worked out when the script runs."""
-    statement = program.alone(call)
+    statement, shell = program.alone(call), Command(command, background=False, bash=False)
     if statement is None:
-        lines = f"subprocess.run({command}, shell=True, capture_output=True, text=True).stdout.splitlines()"
-        return Finding(call, _RUN, (Replace(call, lines),))
-    run = Replace(statement, f"subprocess.run({command}, shell=True)")
-    return Finding(call, _RUN, (run, *program.placement.once(statement)))
+        return Finding(call, _RUN, (Replace(call, shell.lines),))
+    return Finding(call, _RUN, (Replace(statement, shell.run), *program.placement.once(statement)))
 
 
 RULE = Rule(

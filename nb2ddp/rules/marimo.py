@@ -82,8 +82,7 @@ def _value(program: Program, call: cst.Call) -> str | None:
 def _edits(program: Program, call: cst.Call, value: str) -> tuple[Edit, ...]:
     """Put the value in the widget's place, and in that of every `widget.value`."""
     tree, owner = program.tree, program.tree.parents[call]
-    target = owner.targets[0].target if isinstance(owner, cst.Assign) else None
-    uses = tree.loads(target.value) if isinstance(target, cst.Name) else []
+    uses = tree.bound_uses(owner) if isinstance(owner, cst.Assign) else []
     values = [above for use in uses if isinstance(above := tree.parents[use], cst.Attribute)]
     return (Replace(call, value), *(Replace(v, tree.text(v.value)) for v in values if v.attr.value == "value"))
 
@@ -91,10 +90,9 @@ def _edits(program: Program, call: cst.Call, value: str) -> tuple[Edit, ...]:
 def _imports(program: Program, done: set[cst.CSTNode]) -> Iterator[Finding]:
     """Drop the import of marimo where nothing that stays needs it."""
     tree = program.tree
-    for imported in tree.of(cst.Import):
-        name = imported.names[0].evaluated_alias or "marimo"
-        names = [alias.evaluated_name for alias in imported.names]
-        if names == ["marimo"] and not any(done.isdisjoint(tree.ancestors(use)) for use in tree.loads(name)):
+    for imported, _, kept in tree.imports("marimo"):
+        uses = [use for name in tree.binds(imported) for use in tree.loads(name)]
+        if not kept and not any(done.isdisjoint(tree.ancestors(use)) for use in uses):
             message = "marimo is what the page needs; the script leaves the import out"
             yield Finding(imported, message, (Remove(imported),))
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-import libcst as cst
-
-from nb2ddp.facts.effects import Does
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
@@ -45,27 +42,12 @@ def find(program: Program) -> Iterator[Finding]:
         yield Finding(training.calls[0], _NEVER_CALLED)
     elif training.trainers:
         yield Finding(training.trainers[0], _NEVER_TRAINED)
-    elif (started := next(_programs(program), None)) is not None:
-        yield Finding(started, _IN_A_PROGRAM)
+    elif started := [call for call in program.execution.calls() if _PROGRAM.search(program.effects.command(call))]:
+        yield Finding(started[0], _IN_A_PROGRAM)
     elif called := program.execution.calls(_FUNCTION)[:1]:
         yield Finding(called[0], f"{program.tree.text(called[0].func)}() {_IN_A_FUNCTION}")
     else:
         yield Finding(next(iter(program.loads), module.body[0]), _NOTHING)
-
-
-def _programs(program: Program) -> Iterator[cst.Call]:
-    """Calls that start a program which trains."""
-    tree = program.tree
-    for call in program.execution.calls():
-        form, text = program.form(call), ""
-        if form is not None and form.name not in ("writefile", "file"):
-            text = form.body or (f"python {form.text}" if form.name == "run" else form.text)
-        elif form is None and call.args and program.execution.does(call) & Does.RUN:
-            command = tree.value(call.args[0].value)
-            python = "python " if "sys.executable" in tree.text(command) else ""
-            text = python + " ".join(tree.texts(command))
-        if _PROGRAM.search(text):
-            yield call
 
 
 RULE = Rule(

@@ -44,8 +44,8 @@ def find(program: Program) -> Iterator[Finding]:
     for value in program.training.handed_on:
         if (starter := _starter(tree, value)) is not None:
             yield Finding(starter, _APART)
-    for call, form in program.forms_of(Kind.SHELL, Kind.CELL_MAGIC):
-        if _COMMAND.search(form.body or form.text) and tree.is_live(call) and form.name not in ("writefile", "file"):
+    for call, _ in program.forms_of(Kind.SHELL, Kind.CELL_MAGIC):
+        if tree.is_live(call) and _COMMAND.search(program.effects.command(call)):
             yield Finding(call, _JOB)
     for call in program.training.arguments:
         for strategy in _OTHER_STRATEGIES:

@@ -32,10 +32,8 @@ def find(program: Program) -> Iterator[Finding]:
         own = function.name.value == _METHOD and isinstance(tree.scope(function), cst.ClassDef)
         if own and not any(method(call) in _SHARING for call in tree.within(function, cst.Call)):
             yield Finding(function, _MESSAGE, todo=True)
-    for assign in tree.live(cst.Assign):
-        target = assign.targets[0].target
-        if isinstance(target, cst.Attribute) and target.attr.value == _METHOD:
-            yield Finding(assign, _MESSAGE, todo=True)
+    for assign in filter(tree.is_live, tree.setting(_METHOD)):
+        yield Finding(assign, _MESSAGE, todo=True)
     loops = [loop.iter for loop in tree.live(cst.For) if not tree.within(loop.body, cst.Break)]
     for node in [*loops, *(comprehended.iter for comprehended in tree.live(cst.CompFor))]:
         loader = _loader(tree, node)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-import libcst as cst
-
 from nb2ddp.facts.loading import has_new_head, model_name
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
@@ -33,13 +31,7 @@ def find(program: Program) -> Iterator[Finding]:
 
 def _padding_is_chosen(tree: Tree) -> bool:
     """True where the notebook pads on another side than the left, or every row to one length."""
-    sides = [
-        assign.value
-        for assign in tree.of(cst.Assign)
-        for each in assign.targets
-        if isinstance(each.target, cst.Attribute) and each.target.attr.value == "padding_side"
-    ]
-    sides += tree.given("padding_side")
+    sides = [*(assign.value for assign in tree.setting("padding_side")), *tree.given("padding_side")]
     to_one_length = "max_length" in map(tree.literal, tree.given("padding"))
     return to_one_length or any(tree.literal(side) != "left" for side in sides)
 

@@ -10,6 +10,7 @@ from nb2ddp.facts.execution import Who
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.waiting import starts_engine
 from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.tree import method
 
 _MESSAGE = (
     "only some processes come to what is trained, evaluated or waited for below, and wait for the others for ever: take"
@@ -32,17 +33,9 @@ def find(program: Program) -> Iterator[Finding]:
         elif program.training.is_joint(test.body):
             yield Finding(test, _MESSAGE, todo=True)
     for call in program.training.calls:
-        method = call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
-        best = tree.parents[call]
-        if method == "hyperparameter_search" and isinstance(best, cst.Assign) and _is_used(program, best):
+        taken = tree.bound_uses(best) if isinstance(best := tree.parents[call], cst.Assign) else []
+        if method(call) == "hyperparameter_search" and any(map(program.execution.runs, taken)):
             yield Finding(call, _BEST, todo=True)
-
-
-def _is_used(program: Program, assign: cst.Assign) -> bool:
-    """True for a value with a name that is read before the end of training."""
-    target = assign.targets[0].target
-    uses = program.tree.loads(target.value) if isinstance(target, cst.Name) else []
-    return any(program.execution.runs(use) for use in uses)
 
 
 RULE = Rule(

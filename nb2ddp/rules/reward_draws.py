@@ -9,14 +9,13 @@ import libcst as cst
 
 from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
-from nb2ddp.facts.randomness import generator
+from nb2ddp.facts.randomness import generator, seeds_itself
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Edit, InsertBefore, Wrap
 from nb2ddp.syntax.tree import Function
 
 HELPER = "same_draws"
-#: What takes its numbers from the operating system, where it is given no seed or takes none.
-_UNSEEDED = re.compile(r"numpy\.random\.(default_rng|RandomState|seed)|random\.(Random|seed)")
+#: What takes its numbers from the operating system.
 _NEVER_SEEDED = re.compile(r"secrets\.\w+|uuid\.uuid[14]|os\.urandom|random\.SystemRandom(\.\w+)?")
 _DRAWS = {"random": Part.DRAWS_RANDOM, "numpy": Part.DRAWS_NUMPY, "torch": Part.DRAWS_TORCH}
 _SEEDING = {"random": "random.seed", "numpy": "numpy.random.seed", "torch": "torch.manual_seed"}
@@ -40,14 +39,12 @@ def find(program: Program) -> Iterator[Finding]:
             needs = frozenset({Part.SAME_DRAWS, *(_DRAWS[library] for library in unseeded.values())})
             message = f"draws other numbers in each process ({tree.text(next(iter(unseeded)).func)}) {_ALIKE}"
             yield Finding(entry, message, (_drawn_alike(program, entry),), needs)
-        apart += [call for call in calls if _is_unseeded(program, call) or (is_async and call in unseeded)]
+        alone = [
+            call for call in calls if seeds_itself(tree, call) or _NEVER_SEEDED.fullmatch(tree.qualified(call.func))
+        ]
+        apart += [*alone, *(unseeded if is_async else ())]
     for call in dict.fromkeys(apart):
         yield Finding(call, f"{tree.text(call.func)} draws other numbers in each process {_APART}", todo=True)
-
-
-def _is_unseeded(program: Program, call: cst.Call) -> bool:
-    name = program.tree.qualified(call.func)
-    return bool(_NEVER_SEEDED.fullmatch(name) or (_UNSEEDED.fullmatch(name) and not call.args))
 
 
 def _is_drawn_alike(program: Program, entry: Function) -> bool:

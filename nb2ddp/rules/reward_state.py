@@ -32,7 +32,6 @@ _BUSY = "and other processes use the machine too: leave cores free, or allow mor
 _COUNTS = (
     "counts the completions of this process alone: for all, count those of each call from rank * len(completions) on"
 )
-_TELLING = re.compile(r"print|logging\.\w+|.*\.(debug|info|warning)")
 _LOOPS = (cst.For, cst.While, cst.CompFor)
 
 
@@ -45,7 +44,7 @@ def find(program: Program) -> Iterator[Finding]:
             remedy = _ELSEWHERE if _REMOTE.match(address) else _OURS
             yield Finding(entry, f"{tree.text(call.func)} {_SHARED}: {remedy}", todo=True)
         timers = [call for call in calls if _TIMERS.fullmatch(tree.qualified(call.func))]
-        timer = next((call for call in timers if not _is_only_told(tree, call)), None)
+        timer = next((call for call in timers if not _is_only_told(program, call)), None)
         if timer is not None:
             yield Finding(entry, f"its reward is a time ({tree.text(timer.func)}): {_CORES}", todo=True)
         elif (limit := _limit(program, entry)) is not None:
@@ -118,7 +117,7 @@ def _counters(program: Program) -> Iterator[cst.AugAssign]:
         wholes = [(use, tree.extended(use, cst.Attribute, cst.Subscript)) for use in tree.loads(owner)]
         same = [use for use, whole in wholes if tree.text(whole) == tree.text(step.target)]
         reads = [use for use in same if tree.function(use) in functions and step not in tree.ancestors(use)]
-        if not all(_only_tells(tree, use) for use in reads):
+        if not all(_only_tells(program, use) for use in reads):
             yield step
 
 
@@ -134,35 +133,36 @@ def _kept(tree: Tree, target: cst.BaseExpression) -> str | None:
     return None if is_own and tree.scope(base) is not tree.module else base.value
 
 
-def _only_tells(tree: Tree, node: cst.CSTNode) -> bool:
+def _only_tells(program: Program, node: cst.CSTNode) -> bool:
     """True where a value decides or makes up nothing but what is printed."""
+    tree = program.tree
     for above in tree.ancestors(node):
         if isinstance(above, cst.If) and node in tree.within(above.test, type(node)):
             lines = [*tree.within(above, cst.SimpleStatementLine), *tree.within(above, cst.SimpleStatementSuite)]
             told = [each for line in lines for each in small_statements(line) if not _sets(tree, each)]
-            return all(isinstance(each, cst.Expr) and _tells(tree, each.value) for each in told)
-        if _tells(tree, above) or isinstance(above, (cst.BaseSmallStatement, cst.BaseCompoundStatement)):
-            return _tells(tree, above)
+            return all(isinstance(each, cst.Expr) and _tells(program, each.value) for each in told)
+        if _tells(program, above) or isinstance(above, (cst.BaseSmallStatement, cst.BaseCompoundStatement)):
+            return _tells(program, above)
     return False
 
 
-def _is_only_told(tree: Tree, node: cst.BaseExpression, depth: int = 8) -> bool:
+def _is_only_told(program: Program, node: cst.BaseExpression, depth: int = 8) -> bool:
     """True for a value that is only printed, also what is made of it under a name."""
-    if _only_tells(tree, node):
+    if _only_tells(program, node):
         return True
-    assign = tree.around(node, cst.Assign)
+    assign = program.tree.around(node, cst.Assign)
     if assign is None or not depth or not isinstance(assign.targets[0].target, cst.Name):
         return False
-    return all(_is_only_told(tree, use, depth - 1) for use in tree.bound_uses(assign))
+    return all(_is_only_told(program, use, depth - 1) for use in program.tree.bound_uses(assign))
 
 
 def _sets(tree: Tree, small: cst.BaseSmallStatement) -> bool:
     return isinstance(small, cst.Assign) and tree.literal(small.value) is not ...
 
 
-def _tells(tree: Tree, node: cst.CSTNode) -> bool:
+def _tells(program: Program, node: cst.CSTNode) -> bool:
     """True for a call that prints or logs."""
-    return isinstance(node, cst.Call) and bool(_TELLING.fullmatch(tree.qualified(node.func)))
+    return isinstance(node, cst.Call) and program.execution.does(node) is Does.TELL
 
 
 RULE = Rule(

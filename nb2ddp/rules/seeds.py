@@ -7,20 +7,18 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from nb2ddp.facts.effects import Does
 from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.loading import has_new_head, is_load
 from nb2ddp.facts.order import collects, is_order_lost
 from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
-from nb2ddp.facts.randomness import Seeding, generator, seed
+from nb2ddp.facts.randomness import Seeding, generator, seed, seeds_itself
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Replace, SetKeyword
 from nb2ddp.syntax.tree import Tree, argument, keyword, method
 
-#: What takes a seed from the operating system where it is given none, whatever has been seeded before.
-_GENERATOR = re.compile(
-    r"numpy\.random\.(default_rng|RandomState|seed)|random\.(Random|seed)|datasets(\.\w+)*\.interleave_datasets"
-)
+_INTERLEAVES = re.compile(r"datasets(\.\w+)*\.interleave_datasets")
 #: What draws weights that no checkpoint holds, beside a load: adapters of PEFT's own (Unsloth seeds its adapters).
 _NEW_WEIGHTS = re.compile(r"peft(\.\w+)*\.get_peft_model|transformers(\.\w+)*\.\w+\.from_config")
 _STUDY = re.compile(r"optuna\.(study\.)?create_study")
@@ -76,7 +74,7 @@ def _drawn_alone(program: Program, drawing: list[cst.Call]) -> Iterator[Finding]
     """What moves the generators of one process alone, where something is drawn later."""
     tree, guards = program.tree, program.placement.guards
     calls = program.execution.calls() if guards else []
-    chances = [call for call in calls if _drawn(tree, call) or _samples(tree, call)]
+    chances = [call for call in calls if _drawn(tree, call) or program.execution.does(call) & Does.DRAW]
     for guard in guards:
         start, end = tree.start(guard.first), tree.span(guard.last)[1]
         inside = [call for call in chances if any(start <= tree.start(place) < end for place in _places(tree, call))]
@@ -122,18 +120,15 @@ def _in_set_order(program: Program) -> Iterator[cst.BaseExpression]:
         is_set = isinstance(value, (cst.Set, cst.SetComp)) or (
             isinstance(value, cst.Call) and tree.qualified(value.func) in ("set", "frozenset")
         )
-        if is_set and tree.is_live(node) and program.execution.runs(node) and not is_order_lost(tree, node):
+        if is_set and program.execution.runs(node) and not is_order_lost(tree, node):
             yield node
 
 
 def _makes_generator(tree: Tree, call: cst.Call) -> bool:
-    """True for a call that seeds a generator with what the operating system gives."""
-    name = tree.qualified(call.func)
-    if not _GENERATOR.fullmatch(name):
-        return False
-    if name.endswith("interleave_datasets"):
+    """True for a call that seeds a generator of its own with what the operating system gives."""
+    if _INTERLEAVES.fullmatch(tree.qualified(call.func)):
         return keyword(call, "probabilities") is not None and keyword(call, "seed") is None
-    return not call.args
+    return seeds_itself(tree, call)
 
 
 def _drawn(tree: Tree, call: cst.Call) -> tuple[str, str] | None:
@@ -184,11 +179,6 @@ def _streams(tree: Tree, call: cst.Call) -> bool:
     owner = cst.ensure_type(call.func, cst.Attribute).value
     made_of = [owner, *(tree.value(name) for name in tree.within(owner, cst.Name))]
     return keyword(call, "buffer_size") is not None or any(_STREAMING.search(tree.text(node)) for node in made_of)
-
-
-def _samples(tree: Tree, call: cst.Call) -> bool:
-    sampled = keyword(call, "do_sample")
-    return sampled is not None and tree.literal(sampled.value) is not False
 
 
 def _places(tree: Tree, call: cst.Call) -> list[cst.CSTNode]:

@@ -11,7 +11,6 @@ from nb2ddp.facts.effects import Does
 from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.services import answer, called_on, questions
-from nb2ddp.notebook.magics import Kind
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Edit
 from nb2ddp.syntax.tree import Tree, argument
@@ -57,10 +56,7 @@ def _asks_whether(tree: Tree, call: cst.Call) -> bool:
     parts = [url.value, *map(tree.value, tree.within(url.value, cst.Name))] if url is not None else []
     if any(_HERE.search(tree.text(part)) for part in parts):
         return True
-    top: cst.CSTNode = call
-    while isinstance(above := tree.parents[top], (cst.Attribute, cst.Call)):
-        top = above
-    return isinstance(above, cst.Expr)
+    return isinstance(tree.parents[tree.extended(call, cst.Attribute, cst.Call)], cst.Expr)
 
 
 def _asked(program: Program, call: cst.Call) -> Finding:
@@ -105,11 +101,7 @@ def _is_only_written(program: Program, call: cst.Call) -> bool:
 
 def _starts(program: Program, call: cst.Call) -> bool:
     """True for a call, or a shell command, that starts a server."""
-    form = program.form(call)
-    if form is not None:
-        return form.kind is Kind.SHELL and bool(_COMMAND.search(form.text))
-    runs = bool(program.execution.does(call) & Does.RUN)
-    started = runs and _COMMAND.search(" ".join(program.tree.texts(call)))
+    started = _COMMAND.search(program.effects.command(call))
     return bool(started or _CALLS.fullmatch(program.tree.qualified(call.func)))
 
 

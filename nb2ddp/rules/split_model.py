@@ -9,6 +9,7 @@ from nb2ddp.facts.loading import SPLITTING
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.arguments import constant
 from nb2ddp.syntax.edits import Edit, SetKeyword
 from nb2ddp.syntax.tree import keyword
 
@@ -19,11 +20,10 @@ _PLANS = ("max_memory", "device_map_planner_kwargs")
 def find(program: Program) -> Iterator[Finding]:
     tree, many = program.tree, f"{program.name('world_size')} > 1"
     for call in program.loads:
-        passed = keyword(call, "device_map")
         given = [(name, plan) for name in _PLANS if (plan := keyword(call, name)) is not None]
         plans = [(name, tree.text(plan.value)) for name, plan in given if not tree.text(plan.value).startswith("None")]
         edits: tuple[Edit, ...] = tuple(SetKeyword(call, name, f"None if {many} else {text}") for name, text in plans)
-        if plans or (passed is not None and tree.literal(passed.value) in SPLITTING):
+        if plans or constant(tree, call, "device_map") in SPLITTING:
             yield Finding(
                 call,
                 "the notebook splits this model over its GPUs; started on several, the script puts a whole copy on"

@@ -13,7 +13,7 @@ from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.tree import Tree
 
 #: What a callback tells the trainer to do (transformers, `TrainerControl`).
-_CONTROL = re.compile(r"should_(training_stop|epoch_stop|save|evaluate)")
+_CONTROL = ("should_training_stop", "should_epoch_stop", "should_save", "should_evaluate")
 _COLLECTIONS = re.compile(r"list|dict|set|collections\.(deque|defaultdict|Counter)")
 _CHANGES = frozenset("add append appendleft extend insert update".split())
 
@@ -38,11 +38,7 @@ def find(program: Program) -> Iterator[Finding]:
         if isinstance(loop, cst.While) and program.execution.unlike(loop.test):
             yield Finding(loop, _CLOCKS, todo=True)
     leaving = [node for loop in loops for kind in (cst.Break, cst.Return) for node in tree.within(loop, kind)]
-    steering: list[cst.CSTNode] = [
-        assign
-        for assign in tree.of(cst.Assign)
-        if isinstance(target := assign.targets[0].target, cst.Attribute) and _CONTROL.fullmatch(target.attr.value)
-    ]
+    steering = [assign for name in _CONTROL for assign in tree.setting(name)]
     for test in _tests(tree, [*leaving, *steering]):
         if program.execution.unlike(test.test):
             yield Finding(test, _CLOCKS, todo=True)

@@ -32,6 +32,12 @@ def passed(tree: Tree, call: cst.Call, name: str) -> Passed | None:
     return None
 
 
+def constant(tree: Tree, call: cst.Call, name: str) -> object:
+    """The constant that a call is passed under a keyword, see `passed`: `...` for any other value, None for none."""
+    found = passed(tree, call, name)
+    return None if found is None else tree.literal(found.value)
+
+
 def entry(tree: Tree, node: cst.BaseExpression, name: str) -> Passed | None:
     """The value under a key of a dictionary that the notebook writes out, and the `{...}` or `dict(...)` around it."""
     found = [Passed(value, holder) for key, value, holder in _entries(tree, node, name) or () if key == name]

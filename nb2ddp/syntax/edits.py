@@ -264,10 +264,10 @@ def _added(tree: Tree, call: cst.Call, new: list[SetKeyword]) -> Iterator[tuple[
         yield tree.span(call)[1] - 1, ", ".join(written)
         return
     last = call.args[-1]
-    start, end = tree.span(last)
+    end = tree.span(last)[1]
     after = tree.span(last.comma)[1] if isinstance(last.comma, cst.Comma) else end
     has_comma = after > end
-    lead = tree.source[tree.line_start(start) : start]
+    lead = tree.indentation(last)
     if lead.strip():  # the last argument shares its line with others
         yield after, (" " if has_comma else ", ") + ", ".join(written) + ("," if has_comma else "")
         return
@@ -284,7 +284,7 @@ def _table_width(tree: Tree, named: list[cst.Arg]) -> int:
     widths = set()
     for argument in named:
         start, end = tree.span(cst.ensure_type(argument.keyword, cst.Name))
-        if tree.source[tree.line_start(start) : start].strip():
+        if tree.indentation(argument).strip():
             return 0
         widths.add((tree.source.index("=", end) - start - 1, end - start))
     columns = {column for column, _ in widths}

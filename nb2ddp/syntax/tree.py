@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import bisect
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Final, TypeVar, cast
 
 import libcst as cst
 
-from nb2ddp.syntax.walk import SCOPES, Binding, Bindings, Regions, Walk
+from nb2ddp.syntax.walk import SCOPES, Binding, Bindings, Regions, Walk, dotted
 
 Node = TypeVar("Node", bound=cst.CSTNode)
 Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
@@ -111,6 +111,10 @@ class Tree:
         end = self.source.find("\n", offset)
         return len(self.source) if end < 0 else end
 
+    def indentation(self, node: cst.CSTNode) -> str:
+        """What stands before a node on its line."""
+        return self.source[self.line_start(self.start(node)) : self.start(node)]
+
     def line_above(self, node: cst.CSTNode) -> str:
         """The line above the one that a node begins on; empty for the first."""
         start = self.line_start(self.start(node))
@@ -118,8 +122,7 @@ class Tree:
 
     def comments_above(self, statement: cst.CSTNode) -> int:
         """Where the comments begin that stand right above a statement, at its indentation."""
-        start = self.line_start(self.start(statement))
-        indent = self.source[start : self.start(statement)]
+        start, indent = self.line_start(self.start(statement)), self.indentation(statement)
         while start and (above := self.source[self.line_start(start - 1) : start]).startswith(f"{indent}#"):
             start -= len(above)
         return start
@@ -152,10 +155,7 @@ class Tree:
 
     def statement(self, node: cst.CSTNode) -> Statement:
         """The innermost whole statement (line) that holds a node."""
-        for candidate in (node, *self.ancestors(node)):
-            if type(candidate) in _STATEMENTS:
-                return cast(Statement, candidate)
-        raise LookupError("the node stands in no statement")
+        return cast(Statement, next(each for each in (node, *self.ancestors(node)) if type(each) in _STATEMENTS))
 
     def top_statement(self, node: cst.CSTNode) -> Statement:
         """The statement of the module itself that holds a node."""
@@ -184,8 +184,6 @@ class Tree:
     def extended(self, node: cst.CSTNode, *kinds: type[cst.BaseExpression]) -> cst.CSTNode:
         """The longest chain of attributes, items or calls that begins with a node: `a.b[0]` for `a`."""
         while isinstance(above := self.parents[node], kinds):
-            if node is not getattr(above, "func" if isinstance(above, cst.Call) else "value"):
-                break
             node = above
         return node
 
@@ -195,6 +193,26 @@ class Tree:
             if isinstance(above, (cst.BaseSmallStatement, cst.BaseCompoundStatement)):
                 return
             yield above
+
+    def imports(self, *packages: str) -> Iterator[tuple[cst.Import | cst.ImportFrom, str, str]]:
+        """The imports of some packages, with the module that each names, and the statement that imports the rest of it.
+
+        That is empty where nothing is left.
+        """
+
+        def is_one(name: str) -> bool:
+            return f"{name}.".startswith(tuple(f"{package}." for package in packages))
+
+        for each in self.of(cst.ImportFrom):
+            module = dotted(each.module) if each.module is not None else ""
+            names = () if isinstance(each.names, cst.ImportStar) else each.names
+            if is_one(module) or (names and all(is_one(f"{module}.{alias.evaluated_name}") for alias in names)):
+                yield each, module, ""
+        for statement in self.of(cst.Import):
+            found = [alias.evaluated_name for alias in statement.names if is_one(alias.evaluated_name)]
+            kept = [self.text(alias).rstrip(", ") for alias in statement.names if alias.evaluated_name not in found]
+            if found:
+                yield statement, found[0], f"import {', '.join(kept)}" if kept else ""
 
     def texts(self, node: cst.CSTNode) -> list[str]:
         """What the plain strings inside a node say, in order."""
@@ -260,6 +278,25 @@ class Tree:
             return []
         return self.callers(function)
 
+    def run_from(
+        self, node: cst.CSTNode, uses: Callable[[cst.FunctionDef], Iterable[cst.CSTNode]]
+    ) -> list[cst.CSTNode]:
+        """The places outside functions that run a node: itself, or what uses its function, and so on.
+
+        Args:
+            node: what is run.
+            uses: gives what counts as a use of a function.
+        """
+        found, pending, seen = list[cst.CSTNode](), [node], set[cst.FunctionDef]()
+        for place in pending:  # which grows on the way
+            function = self.function(place)
+            if function is None:
+                found.append(place)
+            elif function not in seen:
+                seen.add(function)
+                pending += uses(function)
+        return found
+
     def call_of(self, node: cst.CSTNode) -> cst.Call | None:
         """The call that a name or an attribute is the function of."""
         parent = self.parents[node]
@@ -280,6 +317,11 @@ class Tree:
         found: list[cst.AssignTarget | cst.AugAssign | cst.AnnAssign] = [*self.within(node, cst.AssignTarget)]
         found += [*self.within(node, cst.AugAssign), *self.within(node, cst.AnnAssign)]
         return [each.target for each in found]
+
+    def setting(self, name: str) -> list[cst.Assign]:
+        """The assignments that set an attribute of a name, of whatever object: `x.name = 1`."""
+        above = [self.parents[self.parents[attribute]] for attribute in self.attributes(name)]
+        return [each for each in above if isinstance(each, cst.Assign)]
 
     def binds(self, statement: cst.CSTNode) -> list[str]:
         """The names that a statement binds in the scope that it stands in, each once."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import Final
 
 import libcst as cst
 
+from nb2ddp.syntax.arguments import passed
 from nb2ddp.syntax.tree import Tree, argument, keyword, method
 
 #: Calls that load a model; never a tokenizer, processor or config.
@@ -158,14 +159,50 @@ def _sources(tree: Tree, node: cst.BaseExpression) -> list[cst.BaseExpression]:
         return [binding.node.value]
     function = tree.function(binding.node) if isinstance(binding.node, cst.Param) else None
     users = [tree.parents[use] for use in tree.loads(function.name.value)] if function is not None else []
-    return [argument.value for call in users if isinstance(call, cst.Call) for argument in call.args]
+    given = [argument.value for call in users if isinstance(call, cst.Call) for argument in call.args]
+    default = binding.node.default if isinstance(binding.node, cst.Param) else None
+    return given if default is None else [default, *given]
 
 
 def model_name(tree: Tree, load: cst.Call) -> str:
-    """The name that a load passes for its model; "" where the notebook does not write it out."""
-    passed = argument(load, "model_name", 0) or keyword(load, "pretrained_model_name_or_path")
-    name = tree.literal(passed.value) if passed is not None else ...
-    return name if isinstance(name, str) else ""
+    """The names that a load may pass for its model, as far as the notebook writes them out, one after the other."""
+    named = (passed(tree, load, name) for name in ("model_name", "pretrained_model_name_or_path"))
+    given = argument(load, "model_name", 0) or next(filter(None, named), None)
+    return " ".join(_texts(tree, given.value, set())) if given is not None else ""
+
+
+def _texts(tree: Tree, node: cst.CSTNode, seen: set[str]) -> Iterator[str]:
+    """What an expression may say; of a setting (`cfg.name`, `cfg["name"]`), what is set under that name anywhere."""
+    node = tree.value(node) if isinstance(node, cst.BaseExpression) else node
+    parts = node.children
+    if isinstance(node, cst.FormattedStringText):
+        yield node.value
+    elif isinstance(node, cst.SimpleString):
+        yield str(node.evaluated_value)
+    elif isinstance(node, (cst.Name, cst.Attribute, cst.Subscript)):
+        parts = [] if tree.text(node) in seen else _set_elsewhere(tree, node)
+        seen.add(tree.text(node))
+    for part in parts:
+        yield from _texts(tree, part, seen)
+
+
+def _set_elsewhere(tree: Tree, node: cst.Name | cst.Attribute | cst.Subscript) -> list[cst.BaseExpression]:
+    """What a name stands for, or what is set under a name: an attribute, keyword, key of a dictionary, own option."""
+    if isinstance(node, cst.Name):
+        return _sources(tree, node)
+    texts = [text for part in getattr(node, "slice", ()) for text in tree.texts(part)]
+    keys = [node.attr.value] if isinstance(node, cst.Attribute) else texts
+    if isinstance(node, cst.Subscript) and not keys:
+        return [node.value]
+    bound = [(target.target, each.value) for each in tree.of(cst.Assign) for target in each.targets]
+    bound += [(each.target, each.value) for each in tree.of(cst.AnnAssign) if each.value is not None]
+    found = [value for target, value in bound if tree.text(target).rsplit(".", 1)[-1] in keys]
+    found += [each.value for each in tree.of(cst.DictElement) if tree.literal(each.key) in keys]
+    for call in tree.of(cst.Call):
+        named = method(call) == "add_argument" and [text.strip("-").replace("-", "_") for text in tree.texts(call)]
+        if named and not {*keys}.isdisjoint(named) and (default := keyword(call, "default")) is not None:
+            found.append(default.value)
+    return [*found, *(value for key in keys for value in tree.given(key))]
 
 
 def has_new_head(tree: Tree, load: cst.Call) -> bool:
@@ -175,11 +212,23 @@ def has_new_head(tree: Tree, load: cst.Call) -> bool:
 
 
 def has_lora(tree: Tree) -> bool:
-    """True where the notebook trains adapters."""
+    """True where the notebook makes adapters."""
     return any(
         "get_peft_model" in (method(call), tree.qualified(call.func).rsplit(".", 1)[-1]) or keyword(call, "peft_config")
         for call in tree.live(cst.Call)
     )
+
+
+def trains_lora(tree: Tree) -> bool:
+    """True where adapters are trained: new ones, or those that Unsloth finds where it loads a model."""
+    by_unsloth = any(tree.qualified(call.func).startswith("unsloth.") for call in loads(tree))
+    return has_lora(tree) or (by_unsloth and not trains_whole(tree))
+
+
+def trains_whole(tree: Tree) -> bool:
+    """True where a load may be told to train all of the model."""
+    told = [given for call in loads(tree) if (given := passed(tree, call, "full_finetuning")) is not None]
+    return any(tree.literal(given.value) is not False for given in told)
 
 
 def model_kind(tree: Tree, trainers: Sequence[cst.Call], loads: Sequence[cst.Call]) -> ModelKind:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nb2ddp.facts.loading import ModelKind, has_lora
+from nb2ddp.facts.loading import ModelKind, trains_lora
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.arguments import passed, set_argument
@@ -14,7 +14,7 @@ _FAILS = "is not set: transformers would take True for an adapter, which fails o
 
 
 def find(program: Program) -> Iterator[Finding]:
-    tree, kind, adapters = program.tree, program.model_kind, has_lora(program.tree)
+    tree, kind, adapters = program.tree, program.model_kind, trains_lora(program.tree)
     for call in [call for call in program.training.arguments if passed(tree, call, FIELD) is None]:
         if kind is not ModelKind.DENSE_TEXT:
             chooses = "Unsloth (2026.10.6 or newer)" if adapters else "transformers"
@@ -57,6 +57,36 @@ from trl import SFTConfig
 model, tokenizer = FastLanguageModel.from_pretrained("unsloth/Qwen3-0.6B", full_finetuning = True)
 args = SFTConfig(max_steps = 60)
 """
+        ),
+        Example(
+            """\
+from unsloth import FastLanguageModel
+from trl import SFTConfig
+model, tokenizer = FastLanguageModel.from_pretrained("adapter_of_last_week")
+args = SFTConfig(max_steps = 60)
+""",
+            """\
+from unsloth import FastLanguageModel
+from trl import SFTConfig
+model, tokenizer = FastLanguageModel.from_pretrained("adapter_of_last_week")
+args = SFTConfig(max_steps = 60, ddp_find_unused_parameters = False)
+""",
+        ),
+        Example(
+            """\
+import os
+from dataclasses import dataclass
+from unsloth import FastLanguageModel
+from trl import SFTConfig
+@dataclass
+class Config:
+    model: str = os.environ.get("MODEL", "unsloth/gpt-oss-20b")
+cfg = Config()
+model, tokenizer = FastLanguageModel.from_pretrained(cfg.model)
+model = FastLanguageModel.get_peft_model(model, r = 16)
+args = SFTConfig(max_steps = 60)
+""",
+            reported=True,
         ),
         Example(
             """\

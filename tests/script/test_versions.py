@@ -32,7 +32,9 @@ REWARDED_WITH_ENGINE = text(LOAD.format(", fast_inference = True"), GRPO)
 REWARDED_WITHOUT_ENGINE = text(LOAD.format(", fast_inference = False"), GRPO)
 VISION = text(LOAD.format("").replace("Llama-3.2-1B", "Qwen2-VL-2B"), SFT.format(""))
 WHOLE = text(
-    'from unsloth import FastModel\nmodel, tokenizer = FastModel.from_pretrained("Qwen2-VL-2B")', SFT.format("")
+    "from unsloth import FastModel\n"
+    'model, tokenizer = FastModel.from_pretrained("Qwen2-VL-2B", full_finetuning = True)',
+    SFT.format(""),
 )
 UNKNOWN = text(
     "from unsloth import FastModel\nmodel, tokenizer = FastModel.from_pretrained(name)\n"

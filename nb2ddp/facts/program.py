@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import cached_property
+from pathlib import PurePath
 
 import libcst as cst
 
 from nb2ddp.facts.drawn import Drawing, drawings
-from nb2ddp.facts.effects import Effects
+from nb2ddp.facts.effects import FILE_MAGICS, Effects
 from nb2ddp.facts.environment import early_settings
 from nb2ddp.facts.execution import Execution
 from nb2ddp.facts.installs import Installs
@@ -17,6 +18,7 @@ from nb2ddp.facts.placement import Placement
 from nb2ddp.facts.rewards import Rewards
 from nb2ddp.facts.training import Training
 from nb2ddp.notebook.ipynb import Notebook
+from nb2ddp.notebook.magics import Kind
 from nb2ddp.options import Options
 from nb2ddp.syntax.cells import Source
 
@@ -50,6 +52,12 @@ class Program(Source):
     def loads(self) -> list[cst.Call]:
         """The calls that load a model's weights, or prepare to, in order."""
         return loads(self.tree)
+
+    def written(self, command: str) -> str:
+        """The file which a command speaks of and a cell writes (`%%writefile train.py`); empty for none."""
+        forms = [form for _, form in self.forms_of(Kind.CELL_MAGIC) if form.name in FILE_MAGICS]
+        names = [PurePath(word).name for form in forms for word in form.text.split()[-1:]]
+        return next((name for name in names if name in command), "")
 
     @cached_property
     def execution(self) -> Execution:

@@ -24,6 +24,10 @@ _IN_A_PROGRAM = (
     "trains in a program of its own, on one GPU whatever a script does, so there is no script: start that program with"
     " accelerate launch, or bring its trainer into the notebook"
 )
+_IN_A_CELL = (
+    "trains in {0}, which a cell writes, so there is no script: take out this line and the line %%writefile {0}, so"
+    " that its code is the notebook's own"
+)
 _IN_A_FUNCTION = (
     "seems to train out of sight, so there is no script: only a Trainer's train() that the notebook itself calls can"
     " be distributed; call it here, or start the function's own script with accelerate launch"
@@ -43,7 +47,8 @@ def find(program: Program) -> Iterator[Finding]:
     elif training.trainers:
         yield Finding(training.trainers[0], _NEVER_TRAINED)
     elif started := [call for call in program.execution.calls() if _PROGRAM.search(program.effects.command(call))]:
-        yield Finding(started[0], _IN_A_PROGRAM)
+        file = program.written(program.effects.command(started[0]))
+        yield Finding(started[0], _IN_A_CELL.format(file) if file else _IN_A_PROGRAM)
     elif called := program.execution.calls(_FUNCTION)[:1]:
         yield Finding(called[0], f"{program.tree.text(called[0].func)}() {_IN_A_FUNCTION}")
     else:
@@ -62,6 +67,7 @@ RULE = Rule(
         Example('model.generate(**inputs)\nprint("done")\n', reported=True),
         Example("from trl import SFTTrainer\ndef run():\n    SFTTrainer(model).train()\n", reported=True),
         Example('import subprocess, sys\nsubprocess.run([sys.executable, "train.py"])\n', reported=True),
+        Example("%%writefile train.py\ntrainer.train()\n# %%\n!python train.py\n", reported=True),
         Example("from recipes import run_training\nrun_training(config)\n", reported=True),
         Example("trainer.train()\n"),
     ),

@@ -30,6 +30,10 @@ _JOB = (
     "starts a distributed job of its own inside each of the job's processes, so there is no script: convert the"
     " notebook that holds its training"
 )
+_A_SCRIPT = (
+    "starts {0}, which a cell writes, on several GPUs, so there is no script to make: it is one; to have one made, take"
+    " out this line and the line %%writefile {0}, so that its code is the notebook's own"
+)
 _SHARDS = "shards the model, which excludes DDP, so there is no script: leave it out if the model fits one GPU"
 _APART = (
     "trains in a thread or process apart, out of the job's hands, so there is no script: call the function directly"
@@ -46,7 +50,8 @@ def find(program: Program) -> Iterator[Finding]:
             yield Finding(starter, _APART)
     for call, _ in program.forms_of(Kind.SHELL, Kind.CELL_MAGIC):
         if tree.is_live(call) and _COMMAND.search(program.effects.command(call)):
-            yield Finding(call, _JOB)
+            file = program.written(program.effects.command(call))
+            yield Finding(call, _A_SCRIPT.format(file) if file else _JOB)
     for call in program.training.arguments:
         for strategy in _OTHER_STRATEGIES:
             passed = keyword(call, strategy)
@@ -87,6 +92,7 @@ RULE = Rule(
         Example(
             "from threading import Thread\nworker = Thread(target = trainer.train)\nworker.start()\n", reported=True
         ),
+        Example("%%writefile train.py\ntrainer.train()\n# %%\n!torchrun train.py\n", reported=True),
         Example('from trl import SFTConfig\nargs = SFTConfig(fsdp = "full_shard")\n', reported=True),
         Example("from threading import Thread\nThread(target = model.generate).start()\ntrainer.train()\n"),
         Example('print("torchrun")\ntrainer.train()\n'),

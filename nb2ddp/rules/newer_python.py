@@ -1,0 +1,34 @@
+"""DDP007: f-strings that only Python 3.12 and newer read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from nb2ddp.facts.program import Program
+from nb2ddp.rules.rule import Example, Finding, Rule
+
+_NEWER = "this f-string is for Python 3.12 or newer, and so is the script: others stop at it, a SyntaxError"
+
+
+def find(program: Program) -> Iterator[Finding]:
+    tree = program.tree
+    for string in tree.of(cst.FormattedString):
+        fields = [tree.text(each.expression) for each in tree.within(string, cst.FormattedStringExpression)]
+        if any(mark in field for field in fields for mark in (string.end, "\\", "#")):
+            yield Finding(string, _NEWER)
+
+
+RULE = Rule(
+    code="DDP007",
+    name="newer-python",
+    summary="An f-string that only Python 3.12 and newer read is reported.",
+    why="Since PEP 701 the fields of an f-string may hold its own quotes, backslashes and comments. The script keeps"
+    " the notebook's code, so a machine with an older Python cannot start it.",
+    find=find,
+    examples=(
+        Example("""print(f"{row["text"]}: {"\\n".join(lines)}")\ntrainer.train()\n""", reported=True),
+        Example("""print(f"{row['text']}\\n", f\'\'\'{row["text"]}\'\'\')\ntrainer.train()\n"""),
+    ),
+)

@@ -29,7 +29,7 @@ from nb2ddp.project.files import STDIN, Job
 from nb2ddp.project.history import git
 from nb2ddp.project.inputs import InputError, find, is_notebook_name, named
 from nb2ddp.project.plan import NoOutputError, Planned, from_here, plan, plan_one
-from nb2ddp.project.pool import Mode, converted, run, script_of
+from nb2ddp.project.pool import Mode, run, script_of
 from nb2ddp.results import Change, Result, Status
 from nb2ddp.script.launch import launch_files
 
@@ -220,8 +220,7 @@ class _Printer:
         if self.request.report is not None:
             from nb2ddp.cli.page import page
 
-            scripts = [script_of(job, cache) for job in jobs]
-            files.replace({self.request.report: page(jobs, results, scripts).encode()})
+            files.replace({self.request.report: page(jobs, results, cache).encode()})
         if not self.request.quiet:
             click.echo(report.Counts(results).summary(), err=True)
 
@@ -230,7 +229,7 @@ class _Printer:
         if self.request.since is None:
             return {}
         revision = commit(self.request.since)
-        found = {job.notebook: since(revision, job, partial(converted, job)) for job in jobs}
+        found = {job.notebook: since(revision, job, partial(script_of, job)) for job in jobs}
         return {notebook: change for notebook, change in found.items() if change is not None}
 
 

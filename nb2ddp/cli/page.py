@@ -20,7 +20,9 @@ from pygments.lexers import PythonLexer
 from nb2ddp.cli.report import Counts, posix, printable
 from nb2ddp.notebook.ipynb import Cell
 from nb2ddp.notebook.reader import read_notebook
+from nb2ddp.project.cache import Cache
 from nb2ddp.project.files import Job, content, decode
+from nb2ddp.project.pool import script_of
 from nb2ddp.results import Diagnostic, NotebookError, Result, Severity
 from nb2ddp.rules.index import KNOWN
 from nb2ddp.script.templates import environment
@@ -65,15 +67,15 @@ class Shown:
     counts: Counts
 
 
-def page(jobs: Sequence[Job], results: Sequence[Result], scripts: Sequence[str]) -> str:
+def page(jobs: Sequence[Job], results: Sequence[Result], cache: Cache | None = None) -> str:
     """The page of several notebooks.
 
     Args:
         jobs: what was converted; the notebooks are read again.
         results: what became of each.
-        scripts: what each converts to; empty where there is nothing.
+        cache: where conversions are remembered; None for nowhere.
     """
-    shown = [_shown(*each) for each in zip(jobs, results, scripts, strict=True)]
+    shown = [_shown(job, result, cache) for job, result in zip(jobs, results, strict=True)]
     used = sorted({each.code for result in results for each in result.diagnostics})
     html = environment(autoescape=True)
     html.filters |= {"posix": posix, "printable": printable, "highlighted": _highlighted}
@@ -96,11 +98,14 @@ def _text(html: Environment, name: str) -> str:
     return html.loader.get_source(html, name)[0]
 
 
-def _shown(job: Job, result: Result, script: str) -> Shown:
+def _shown(job: Job, result: Result, cache: Cache | None) -> Shown:
     serious = [each for each in result.diagnostics if each.severity is not Severity.NOTE]
     cells: tuple[Cell, ...] = ()
+    script = ""
     with suppress(NotebookError, OSError):
-        cells = read_notebook(decode(content(job)), job.notebook.stem, job.notebook.name).cells
+        found = content(job)
+        cells = read_notebook(decode(found), job.notebook.stem, job.notebook.name).cells
+        script = script_of(job, found, cache)
     return Shown(result, serious, list(_rows(cells, script, result.diagnostics)), Counts([result]))
 
 

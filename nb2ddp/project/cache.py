@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
-from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
 from hashlib import sha256
@@ -18,8 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-from nb2ddp.project import files
-from nb2ddp.project.files import Job
+from nb2ddp.project.files import Job, Store
 from nb2ddp.results import Conversion, Diagnostic, Location, Severity
 from nb2ddp.script.templates import FOLDERS
 
@@ -30,7 +27,7 @@ _PACKAGES = ("ipython", "jinja2", "jupytext", "libcst", "nbconvert", "nbformat")
 
 
 class Cache:
-    """Conversions in a folder.
+    """Conversions in a folder; one without files is of a notebook that cannot be converted.
 
     A folder that cannot be read or written makes conversions slower, and nothing else.
 
@@ -39,30 +36,20 @@ class Cache:
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        self.folder = default_folder() if folder is None else folder
+        self.store = Store(folder or default_folder(), LIFETIME)
 
-    def get(self, key: str) -> Conversion | Diagnostic | None:
+    def get(self, key: str) -> Conversion | None:
         """What became of the notebook that a key stands for, or None."""
-        path = self._path(key)
-        try:
-            outcome = _load(path.read_bytes())
-            if time.time() - path.stat().st_mtime > LIFETIME / 30:
-                os.utime(path)  # still wanted
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return None
-        return outcome
+        checksum, _, body = self.store.get(key).partition(b"\n")
+        if _digest(body) != checksum:
+            return None  # nothing, or damaged
+        value: dict[str, Any] = json.loads(body)
+        return Conversion(value["files"], tuple(map(_diagnostic, value["diagnostics"])), value["packages"])
 
-    def put(self, key: str, outcome: Conversion | Diagnostic) -> None:
+    def put(self, key: str, outcome: Conversion) -> None:
         """Keep what became of a notebook."""
-        with suppress(OSError):
-            files.replace({self._path(key): _dump(outcome)})
-
-    def prune(self) -> None:
-        """Remove entries that nothing asked for in `LIFETIME`."""
-        files.prune(self.folder, LIFETIME)
-
-    def _path(self, key: str) -> Path:
-        return self.folder / key[:2] / key[2:]
+        body = json.dumps(asdict(outcome)).encode()
+        self.store.put(key, _digest(body) + b"\n" + body)
 
 
 def default_folder() -> Path:
@@ -102,24 +89,8 @@ def _tool() -> str:
     return f"{digest.hexdigest()} {sys.version_info[:2]} {versions}"
 
 
-def _dump(outcome: Conversion | Diagnostic) -> bytes:
-    if isinstance(outcome, Diagnostic):
-        value: dict[str, Any] = {"failure": asdict(outcome)}
-    else:
-        found = [asdict(each) for each in outcome.diagnostics]
-        value = {"files": outcome.files, "diagnostics": found, "packages": outcome.packages}
-    body = json.dumps(value).encode()
-    return sha256(body).hexdigest().encode() + b"\n" + body
-
-
-def _load(entry: bytes) -> Conversion | Diagnostic:
-    checksum, _, body = entry.partition(b"\n")
-    if sha256(body).hexdigest().encode() != checksum:
-        raise ValueError("damaged")
-    value: dict[str, Any] = json.loads(body)
-    if "failure" in value:
-        return _diagnostic(value["failure"])
-    return Conversion(value["files"], tuple(map(_diagnostic, value["diagnostics"])), value["packages"])
+def _digest(content: bytes) -> bytes:
+    return sha256(content).hexdigest().encode()
 
 
 def _diagnostic(fields: dict[str, Any]) -> Diagnostic:

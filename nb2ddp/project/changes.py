@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from nb2ddp.notebook.reader import read_notebook
-from nb2ddp.options import LaunchError, OptionsError
 from nb2ddp.project.files import Job, decode, read, unified_diff
-from nb2ddp.project.history import Convert, at, git
+from nb2ddp.project.history import at, git
 from nb2ddp.project.inputs import InputError
 from nb2ddp.results import Change, NotebookError
 
@@ -24,13 +24,13 @@ def commit(name: str) -> str:
     return found.decode().strip()
 
 
-def since(revision: str, job: Job, convert: Convert) -> Change | None:
+def since(revision: str, job: Job, script: Callable[[bytes], str]) -> Change | None:
     """What changed in a job's notebook; None for one that stayed, is new, or cannot be read.
 
     Args:
         revision: a hash of `commit`.
-        job: the notebook, and the options that both versions are converted with.
-        convert: converts a notebook's content for the job's script.
+        job: the notebook.
+        script: what a notebook's content converts to, or nothing.
     """
     before = at(revision, job.notebook) if job.is_file else None
     try:
@@ -40,9 +40,8 @@ def since(revision: str, job: Job, convert: Convert) -> Change | None:
         cells = [_cells(job, content) for content in (before, now)]
     except (NotebookError, OSError):
         return None
-    scripts = [_script(job, content, convert) for content in (before, now)]
     notebook = unified_diff(cells[0], cells[1], job.notebook.as_posix())
-    return Change(notebook, unified_diff(scripts[0], scripts[1], job.script.as_posix())) if notebook else None
+    return Change(notebook, unified_diff(script(before), script(now), job.script.as_posix())) if notebook else None
 
 
 def _cells(job: Job, content: bytes) -> str:
@@ -51,10 +50,3 @@ def _cells(job: Job, content: bytes) -> str:
         f"# %% Cell {cell.number}{'' if cell.kind == 'code' else f' ({cell.kind})'}\n{cell.source}\n"
         for cell in notebook.cells
     )
-
-
-def _script(job: Job, content: bytes, convert: Convert) -> str:
-    try:
-        return convert(content, job.options).files[job.script.name]
-    except (NotebookError, LaunchError, OptionsError):
-        return ""

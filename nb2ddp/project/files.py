@@ -133,13 +133,43 @@ def _signals_held() -> Iterator[None]:
             signal.raise_signal(each)
 
 
-def prune(folder: Path, lifetime: float) -> None:
-    """Remove the files of a folder's folders that were not used for so many seconds; what cannot be removed stays."""
-    with suppress(OSError):
-        for path in folder.glob("*/*"):
-            with suppress(OSError):
-                if time.time() - path.stat().st_mtime > lifetime:
-                    path.unlink()
+@dataclass(frozen=True)
+class Store:
+    """Contents under names of hexadecimal digits.
+
+    A folder that cannot be read or written keeps nothing.
+
+    Attributes:
+        folder: where they lie; made when first needed.
+        lifetime: how many seconds one stays that nobody asks for.
+    """
+
+    folder: Path
+    lifetime: float
+
+    def get(self, name: str) -> bytes:
+        """What is kept under a name; empty where nothing is."""
+        content = b""
+        with suppress(OSError):
+            content = self._path(name).read_bytes()
+            os.utime(self._path(name))
+        return content
+
+    def put(self, name: str, content: bytes) -> None:
+        """Keep something."""
+        with suppress(OSError):
+            replace({self._path(name): content})
+
+    def prune(self) -> None:
+        """Remove what nobody asked for in its lifetime."""
+        with suppress(OSError):
+            for path in self.folder.glob("*/*"):
+                with suppress(OSError):
+                    if time.time() - path.stat().st_mtime > self.lifetime:
+                        path.unlink()
+
+    def _path(self, name: str) -> Path:
+        return self.folder / name[:2] / name[2:]
 
 
 #: The notebook of a job that reads standard input.

@@ -6,7 +6,6 @@ with the same options and the same version of nb2ddp gives the same bytes again.
 
 from __future__ import annotations
 
-import os
 import shlex
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
@@ -16,10 +15,9 @@ from typing import Final
 
 from nb2ddp import __version__
 from nb2ddp.options import LaunchError, Options, OptionsError
-from nb2ddp.project import files
 from nb2ddp.project.cache import default_folder
 from nb2ddp.project.config import ConfigError, options_of
-from nb2ddp.project.files import STDIN, read
+from nb2ddp.project.files import STDIN, Store, read
 from nb2ddp.results import Conversion, NotebookError
 from nb2ddp.script import stamp
 from nb2ddp.script.stamp import Stamp
@@ -36,12 +34,7 @@ def remember(texts: Iterable[str]) -> None:
     for text in texts:
         line = stamp.read(text)
         if line is not None:
-            with suppress(OSError):
-                path = _path(line)
-                if path.exists():
-                    os.utime(path)
-                else:
-                    files.replace({path: text.encode()})
+            store().put(line.digest, text.encode())
 
 
 def recall(notebook: Path, convert: Convert, line: Stamp) -> str | None:
@@ -55,24 +48,16 @@ def recall(notebook: Path, convert: Convert, line: Stamp) -> str | None:
     Returns:
         Its text; None where neither the cache nor git knows it any more.
     """
-    with suppress(OSError, UnicodeDecodeError):
-        text = _path(line).read_bytes().decode()
+    with suppress(UnicodeDecodeError):
+        text = store().get(line.digest).decode()
         if stamp.read(text) == Stamp(line.command, line.version, line.digest, is_intact=True):
             return text
     return next(_made_again(notebook, convert, line), None) if line.version == __version__ else None
 
 
-def prune() -> None:
-    """Forget what nobody asked for in `LIFETIME`."""
-    files.prune(_folder(), LIFETIME)
-
-
-def _folder() -> Path:
-    return default_folder() / "written"
-
-
-def _path(line: Stamp) -> Path:
-    return _folder() / line.digest[:2] / line.digest[2:]
+def store() -> Store:
+    """Where files are kept as they were written."""
+    return Store(default_folder() / "written", LIFETIME)
 
 
 def _made_again(notebook: Path, convert: Convert, line: Stamp) -> Iterator[str]:

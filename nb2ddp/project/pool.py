@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import replace
 from enum import Enum
 from functools import partial
@@ -84,28 +85,26 @@ def run(
     for _ in converted:  # let the pool end
         pass
     if missing:
-        history.prune()
+        history.store().prune()
         if cache is not None:
-            cache.prune()
+            cache.store.prune()
 
 
-def convert_job(job: Job, mode: Mode, cache: Cache | None, entry: str = "") -> Result:
+def convert_job(job: Job, mode: Mode, cache: Cache | None, known: Conversion | None = None) -> Result:
     """Convert one notebook; whatever goes wrong is the result's failure.
 
     Args:
         job: what to convert.
         mode: what to do with the conversion.
         cache: where conversions are remembered; None for nowhere.
-        entry: the cache's key for this job, where the notebook has been read already.
+        known: what is remembered of it.
     """
     try:
-        outcome = cache.get(entry) if cache and entry else None
-        if outcome is None:
-            if mode not in _DO:
-                return _as_text(job, mode)
-            outcome = _convert(job, cache)
-        if isinstance(outcome, Diagnostic):
-            return _failed(job, outcome)
+        if mode not in _DO:
+            return _as_text(job, mode)
+        outcome = known or _convert(job, cache)
+        if not outcome.files:
+            return _failed(job, outcome.diagnostics[0])
         if mode is Mode.WRITE:
             history.remember(outcome.files.values())
         return _DO[mode](job, outcome, recalling(job))
@@ -131,15 +130,13 @@ def converted(job: Job, found: bytes, options: Options) -> Conversion:
     return convert_source(decode(found), job.name, job.script.name, options, job.notebook.name, job.reference)
 
 
-def script_of(job: Job, cache: Cache | None) -> str:
-    """What a job's notebook converts to, as it is remembered, or anew; empty where it converts to nothing."""
+def script_of(job: Job, found: bytes, cache: Cache | None = None) -> str:
+    """What the content of a job's notebook converts to, as it is remembered, or anew; empty where to nothing."""
     try:
-        found = content(job)
         outcome = cache.get(key(found, job)) if cache else None
-        done = outcome if isinstance(outcome, Conversion) else converted(job, found, job.options)
-    except (NotebookError, LaunchError, OptionsError, OSError):
+        return (outcome or converted(job, found, job.options)).files.get(job.script.name, "")
+    except (NotebookError, LaunchError, OptionsError):
         return ""
-    return done.files[job.script.name]
 
 
 def recalling(job: Job) -> outputs.Recall:
@@ -147,14 +144,14 @@ def recalling(job: Job) -> outputs.Recall:
     return partial(history.recall, job.notebook, partial(converted, job))
 
 
-def _convert(job: Job, cache: Cache | None) -> Conversion | Diagnostic:
+def _convert(job: Job, cache: Cache | None) -> Conversion:
+    """What becomes of a job's notebook, remembered; without files where it cannot be converted."""
     found = content(job)
-    outcome: Conversion | Diagnostic
     try:
         outcome = converted(job, found, job.options)
     except NotebookError as error:
-        outcome = error.diagnostic
-    if cache and not (isinstance(outcome, Diagnostic) and outcome.code == INTERNAL.code):
+        outcome = Conversion({}, (error.diagnostic,))
+    if cache and (outcome.files or outcome.diagnostics[0].code != INTERNAL.code):
         cache.put(key(found, job), outcome)
     return outcome
 
@@ -171,15 +168,11 @@ def _as_text(job: Job, mode: Mode) -> Result:
     return Result(job.notebook, job.script, Status.CONVERTED, conversion.diagnostics, text=text)
 
 
-def _remembered(job: Job, cache: Cache | None) -> str | None:
-    """The cache's key for a job that needs no pool; None for one to convert."""
-    if cache is None or not job.is_file:
-        return None
-    try:
-        entry = key(read(job.notebook), job)
-    except (NotebookError, OSError):
-        return ""  # its result is an error
-    return entry if cache.get(entry) else None
+def _remembered(job: Job, cache: Cache | None) -> Conversion | None:
+    """What is remembered of a job, which then needs no pool; None for one to convert."""
+    with suppress(NotebookError, OSError):
+        return cache.get(key(read(job.notebook), job)) if cache and job.is_file else None
+    return None
 
 
 def _in_turn(jobs: Sequence[Job], convert: Callable[[Job], Result], done: Callable[[], None]) -> Iterator[Result]:

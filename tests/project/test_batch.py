@@ -216,17 +216,17 @@ class TestCache:
             Job(write(tmp_path / f"{n}.ipynb", *CELLS, f"y = '{n}'"), tmp_path / "t.py", Options()) for n in "ab"
         )
         list(run([old], cache=cache))
-        (entry,) = [path for path in cache.folder.rglob("*") if path.is_file()]
+        (entry,) = [path for path in cache.store.folder.rglob("*") if path.is_file()]
         os.utime(entry, (0, time.time() - LIFETIME - 1))
         list(run([new], cache=cache))
         assert not entry.exists()
-        assert len([path for path in cache.folder.rglob("*") if path.is_file()]) == 1
+        assert len([path for path in cache.store.folder.rglob("*") if path.is_file()]) == 1
 
     def test_lies_in_the_users_cache_folder(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.delenv("NB2DDP_CACHE_DIR")
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
         if sys.platform == "linux":
-            assert Cache().folder == tmp_path / "nb2ddp"
+            assert Cache().store.folder == tmp_path / "nb2ddp"
 
     def test_many_processes_at_once(self, tmp_path: Path) -> None:
         for number in range(4):

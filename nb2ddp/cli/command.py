@@ -220,7 +220,7 @@ class _Printer:
         if self.request.report is not None:
             from nb2ddp.cli.page import page
 
-            files.replace({self.request.report: page(jobs, results, cache).encode()})
+            files.replace({self.request.report: page(jobs, results, partial(script_of, cache=cache)).encode()})
         if not self.request.quiet:
             click.echo(report.Counts(results).summary(), err=True)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -20,9 +20,7 @@ from pygments.lexers import PythonLexer
 from nb2ddp.cli.report import Counts, posix, printable
 from nb2ddp.notebook.ipynb import Cell
 from nb2ddp.notebook.reader import read_notebook
-from nb2ddp.project.cache import Cache
 from nb2ddp.project.files import Job, content, decode
-from nb2ddp.project.pool import script_of
 from nb2ddp.results import Diagnostic, NotebookError, Result, Severity
 from nb2ddp.rules.index import KNOWN
 from nb2ddp.script.templates import environment
@@ -67,15 +65,15 @@ class Shown:
     counts: Counts
 
 
-def page(jobs: Sequence[Job], results: Sequence[Result], cache: Cache | None = None) -> str:
+def page(jobs: Sequence[Job], results: Sequence[Result], script_of: Callable[[Job, bytes], str]) -> str:
     """The page of several notebooks.
 
     Args:
         jobs: what was converted; the notebooks are read again.
         results: what became of each.
-        cache: where conversions are remembered; None for nowhere.
+        script_of: what a job's notebook, by its content, converts to; or nothing.
     """
-    shown = [_shown(job, result, cache) for job, result in zip(jobs, results, strict=True)]
+    shown = [_shown(job, result, script_of) for job, result in zip(jobs, results, strict=True)]
     used = sorted({each.code for result in results for each in result.diagnostics})
     html = environment(autoescape=True)
     html.filters |= {"posix": posix, "printable": printable, "highlighted": _highlighted}
@@ -98,14 +96,14 @@ def _text(html: Environment, name: str) -> str:
     return html.loader.get_source(html, name)[0]
 
 
-def _shown(job: Job, result: Result, cache: Cache | None) -> Shown:
+def _shown(job: Job, result: Result, script_of: Callable[[Job, bytes], str]) -> Shown:
     serious = [each for each in result.diagnostics if each.severity is not Severity.NOTE]
     cells: tuple[Cell, ...] = ()
     script = ""
     with suppress(NotebookError, OSError):
         found = content(job)
         cells = read_notebook(decode(found), job.notebook.stem, job.notebook.name).cells
-        script = script_of(job, found, cache)
+        script = script_of(job, found)
     return Shown(result, serious, list(_rows(cells, script, result.diagnostics)), Counts([result]))
 
 

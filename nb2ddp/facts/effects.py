@@ -205,12 +205,11 @@ def opens_archive(tree: Tree, node: cst.CSTNode) -> bool:
 def _method(tree: Tree, call: cst.Call, name: str) -> Does:
     if not isinstance(call.func, cst.Attribute):
         return Does(0)
-    method, owner = call.func.attr.value, tree.definition(call.func.value)
+    method = call.func.attr.value
     own = own_class(tree, call.func)
     if own is not None and any(each.name.value == method for each in tree.methods(own)):
         return Does(0)  # of the notebook: what it does stands there
-    opened = owner.item if isinstance(owner, cst.WithItem) else tree.value(call.func.value)
-    if method == "extract" and opens_archive(tree, opened):
+    if method == "extract" and _ARCHIVES.fullmatch(tree.maker(call.func.value)):
         return Does.WRITE
     if method in _SAVING_METHODS:
         return Does.SAVE
@@ -262,7 +261,8 @@ def _is_own(tree: Tree, call: cst.Call, name: str) -> bool:
         return _only_looks(tree, call)
     if re.fullmatch(LOGIN, name) and first is None:
         return True  # it asks a person: rule DDP311
-    return first is not None and (_is_in_memory(tree, first) or tree.text(first).endswith("os.devnull"))
+    in_memory = first is not None and tree.maker(first) in ("io.BytesIO", "io.StringIO")
+    return in_memory or (first is not None and tree.text(first).endswith("os.devnull"))
 
 
 def _below_temporary(tree: Tree, call: cst.Call) -> bool:
@@ -276,12 +276,6 @@ def _below_temporary(tree: Tree, call: cst.Call) -> bool:
 def _is_text(tree: Tree, node: cst.BaseExpression) -> bool:
     """True for a path that is written out: a string, an f-string, or a name for one."""
     return isinstance(tree.value(node), (cst.SimpleString, cst.ConcatenatedString, cst.FormattedString))
-
-
-def _is_in_memory(tree: Tree, target: cst.BaseExpression) -> bool:
-    """True for a buffer that is no file."""
-    made_by = tree.value(target)
-    return isinstance(made_by, cst.Call) and tree.qualified(made_by.func) in ("io.BytesIO", "io.StringIO")
 
 
 def _only_looks(tree: Tree, call: cst.Call) -> bool:

@@ -25,6 +25,8 @@ LAUNCHER_VARIABLES = frozenset(
     "CUDA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT RANK "
     "WORLD_SIZE".split()
 )
+#: Magics that set or show variables.
+ENV_MAGICS = frozenset({"env", "set_env"})
 #: A statement that sets a variable, the variable, and its value.
 _Plain = tuple[cst.CSTNode, str, str]
 
@@ -101,7 +103,7 @@ def _plain_settings(source: Source) -> Iterator[_Plain]:
         if isinstance(name, str) and isinstance(value, str):
             yield statement, name, value
     for call, form in source.forms_of(Kind.LINE_MAGIC):
-        pair = assignment(form.text) if form.name in ("env", "set_env") else None
+        pair = assignment(form.text) if form.name in ENV_MAGICS else None
         if pair is not None and not {"$", "{"} & set(pair[1]):
             yield call, pair[0], pair[1]
 

@@ -19,7 +19,6 @@ from nb2ddp.syntax.tree import Tree, small_statements
 from nb2ddp.syntax.walk import Regions
 
 _INSTALL_MAGICS = frozenset({"pip", "conda", "mamba", "micromamba", "uv"})
-_RUNS = frozenset({"os.system", "subprocess.run", "subprocess.call", "subprocess.check_call", "subprocess.Popen"})
 #: What makes a running notebook take up other packages: a script starts with the right ones.
 _RELOADS = re.compile(
     r"sys\.modules\.(pop|clear)|importlib\.(reload|invalidate_caches)|os\._exit|IPython\..*\.do_shutdown"
@@ -62,9 +61,7 @@ class Installs:
                 return form.name in _INSTALL_MAGICS
             is_script = form.kind is Kind.CELL_MAGIC and form.name in ("bash", "sh", "script", "!", "sx", "system")
             return is_script and is_install_script(form.body or "")
-        if self._tree.qualified(call.func) not in _RUNS:
-            return False
-        return is_install(" ".join(self._tree.texts(call)).removeprefix("-m "))
+        return is_install(self._effects.command(call))
 
     @cached_property
     def statements(self) -> frozenset[cst.CSTNode]:

@@ -30,7 +30,7 @@ def questions(tree: Tree, call: cst.Call) -> list[cst.Call]:
             if _CLASS.fullmatch(tree.qualified(taker.func)):
                 pending.append(taker)
         elif isinstance(above, (cst.Assign, cst.AnnAssign, cst.WithItem)):
-            pending += [use for use in _uses(tree, above) if use not in pending]
+            pending += [use for use in tree.kept_uses(above) if use not in pending]
     return sorted(found, key=tree.start) or [call]
 
 
@@ -38,13 +38,6 @@ def called_on(tree: Tree, value: cst.CSTNode) -> cst.Call | None:
     """The call of a method of a value, or of something in it: `value.chat.create(...)`."""
     top = tree.extended(value, cst.Attribute)
     return None if top is value else tree.call_of(top)
-
-
-def _uses(tree: Tree, binding: cst.Assign | cst.AnnAssign | cst.WithItem) -> list[cst.CSTNode]:
-    """Where what a statement binds is used, by a name or as an attribute: `Settings.llm`."""
-    kept = [target for target in tree.targets(binding) if isinstance(target, cst.Attribute)]
-    same = [each for target in kept for each in tree.attributes(target.attr.value) if each is not target]
-    return [*tree.bound_uses(binding), *(each for each in same if tree.text(each) in map(tree.text, kept))]
 
 
 def answer(tree: Tree, call: cst.Call) -> cst.BaseExpression | None:

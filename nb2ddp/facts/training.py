@@ -223,19 +223,11 @@ class Training:
                 return
             node = above
 
-    def _calls_through(
-        self, binding: cst.Assign | cst.AnnAssign | cst.NamedExpr, only_calls: bool
-    ) -> Iterator[cst.CSTNode]:
+    def _calls_through(self, binding: cst.CSTNode, only_calls: bool) -> Iterator[cst.CSTNode]:
         """Calls that what an assignment binds takes part in; of a result, only calls of the name itself."""
-        targets = [t.target for t in binding.targets] if isinstance(binding, cst.Assign) else [binding.target]
-        for target in targets:
-            attribute = target.attr.value if isinstance(target, cst.Attribute) else None
-            base = target.value if isinstance(target, cst.Subscript) else target
-            uses: list[cst.CSTNode] = list(self.tree.loads(base.value)) if isinstance(base, cst.Name) else []
-            uses += [a for a in self.tree.of(cst.Attribute) if a.attr.value == attribute and a is not target]
-            for use in filter(self.tree.is_live, uses):
-                around = (above for above in self.tree.inside_statement(use) if isinstance(above, cst.Call))
-                yield from [call for call in around if call.func is use or not only_calls][:1]
+        for use in filter(self.tree.is_live, self.tree.kept_uses(binding)):
+            around = (above for above in self.tree.inside_statement(use) if isinstance(above, cst.Call))
+            yield from [call for call in around if call.func is use or not only_calls][:1]
 
     @cached_property
     def last(self) -> Statement | None:

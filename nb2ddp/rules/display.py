@@ -22,6 +22,7 @@ _TEXTS = frozenset(
     {"Code", "FileLink", "FileLinks", "HTML", "JSON", "Latex", "Markdown", "Math", "Pretty", "TextDisplayObject"}
 )
 _IMPORTED = "works in a notebook only; the script leaves the import out"
+_NONE = "works in a notebook only, so it is None in the script: write what it does in Python"
 _DRAWS = "ipywidgets draws in a notebook, and shows nothing or fails in a script: write the values, and leave it out"
 
 
@@ -47,8 +48,7 @@ def _calls(program: Program) -> Iterator[Finding]:
             message = f"{name.rsplit('.', 1)[-1]}(...) shows something in a notebook; the script {does}"
             yield Finding(call, message, (edit,), todo=isinstance(owner, cst.Assign))
         elif not isinstance(owner, cst.Arg):  # an argument of a display call, or reported with its import
-            message = "works in a notebook only, so its value is None in the script: write what uses it without it"
-            yield Finding(call, f"{name} {message}", (Replace(call, "None"),), todo=True)
+            yield Finding(call, f"{name} {_NONE}", (Replace(call, "None"),), todo=True)
 
 
 def _uses(program: Program) -> Iterator[Finding]:
@@ -66,8 +66,7 @@ def _uses(program: Program) -> Iterator[Finding]:
             message = f"{tree.text(target.target)} steers a notebook; the script leaves it out"
             yield Finding(use, message, (Remove(assign),))
         else:
-            message = "works in a notebook only, so it is None in the script: write what it does in Python"
-            yield Finding(use, f"{tree.text(chain)} {message}", (Replace(chain, "None"),), todo=True)
+            yield Finding(use, f"{tree.text(chain)} {_NONE}", (Replace(chain, "None"),), todo=True)
 
 
 def _without(program: Program, call: cst.Call) -> Edit:

@@ -87,7 +87,8 @@ def _edits(program: Program, rule: Rule, finding: Finding) -> list[Edit]:
     if finding.todo:
         statement = program.tree.statement(finding.node)
         todo = f"# TODO[nb2ddp] {rule.code}:"
-        if todo not in program.tree.line_above(statement):
+        above = program.tree.comments_above(statement)
+        if todo not in program.tree.source[above : program.tree.start(statement)]:
             edits.append(InsertBefore(statement, f"{todo} {finding.message}"))
     return edits
 

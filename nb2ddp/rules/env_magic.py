@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nb2ddp.facts.environment import assignment
+from nb2ddp.facts.environment import ENV_MAGICS, assignment
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.shell import parse
 from nb2ddp.notebook.magics import Kind
@@ -14,7 +14,7 @@ from nb2ddp.syntax.edits import Remove, Replace
 
 def find(program: Program) -> Iterator[Finding]:
     for call, form in program.forms_of(Kind.LINE_MAGIC):
-        if form.name not in ("env", "set_env"):
+        if form.name not in ENV_MAGICS:
             continue
         statement = program.alone(call)
         pair = assignment(form.text)

@@ -136,9 +136,9 @@ def _hosted_name(tree: Tree, call: cst.Call) -> str | None:
     if name.startswith(_HOSTED):
         return name
     if isinstance(call.func, cst.Attribute):
-        owner = tree.value(call.func.value)
-        if isinstance(owner, cst.Call) and _HOSTED_CLASS.match(tree.qualified(owner.func)):
-            return f"{tree.qualified(owner.func)}.{call.func.attr.value}"
+        made = tree.maker(call.func.value)
+        if _HOSTED_CLASS.match(made):
+            return f"{made}.{call.func.attr.value}"
     return None
 
 

@@ -64,25 +64,19 @@ def _system_packages(program: Program, statement: cst.CSTNode) -> str:
 
 
 def _hollow(program: Program) -> Iterator[Finding]:
-    """Tests of which one branch is left."""
+    """Tests of which only the `else` is left; one that is left without it is an edit's affair."""
     tree, removed = program.tree, program.installs.statements
     for test in tree.of(cst.If):
         other = test.orelse
-        if test in removed or not isinstance(other, cst.Else) or not isinstance(other.body, cst.IndentedBlock):
+        if test in removed or not isinstance(other, cst.Else):
             continue
-        gone = [
-            isinstance(body, cst.IndentedBlock) and all(line in removed for line in body.body)
-            for body in (test.body, other.body)
-        ]
-        start = tree.line_start(tree.start(other))
-        if gone == [True, False]:
+        suites = [each.body for each in (test, other) if isinstance(each.body, cst.IndentedBlock)]
+        if [all(line in removed for line in suite.body) for suite in suites] == [True, False]:
             edits = (
                 Replace(test.test, f"not ({tree.text(test.test)})"),
                 Cut(tree.line_start(tree.start(test.body.body[0])), tree.line_end(tree.start(other)) + 1),
             )
             yield Finding(test, _ONLY_INSTALLS, edits)
-        elif gone == [False, True]:
-            yield Finding(other, _ONLY_INSTALLS, (Cut(start, tree.line_end(tree.span(other)[1]) + 1),))
 
 
 def _only_comments(program: Program, cell: int) -> Iterator[tuple[int, int]]:

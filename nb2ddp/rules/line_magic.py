@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from nb2ddp.facts.environment import ENV_MAGICS
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.shell import parse
 from nb2ddp.notebook.magics import Kind, Syntax
@@ -24,14 +25,12 @@ _NOTEBOOK_ONLY = frozenset(
 )
 #: Without Python to run they do nothing; with it they stand no more (ipython.py).
 _TIMERS = frozenset({"time", "timeit", "prun", "memit", "mprun", "lprun"})
-#: Handled by rules of their own.
-_ELSEWHERE = frozenset({"env", "set_env", "pip", "conda", "mamba", "uv", "micromamba"})
 
 
 def find(program: Program) -> Iterator[Finding]:
     for call, form in program.forms_of(Kind.LINE_MAGIC):
-        if form.name in _ELSEWHERE:
-            continue
+        if form.name in ENV_MAGICS or program.installs.is_install(call):
+            continue  # DDP301, DDP306
         is_alone = program.alone(call) is not None
         code = _code(program, call, form, shown=is_alone)
         comment = form.comment if is_alone else ""

@@ -63,17 +63,10 @@ def _starter(tree: Tree, value: cst.CSTNode) -> cst.Call | None:
     """The call that starts a thread or a process, where it is given a value."""
     for call in tree.ancestors(value):
         if isinstance(call, cst.Call):
-            pool = _made_by(tree, call.func.value) if isinstance(call.func, cst.Attribute) else ""
+            pool = tree.maker(call.func.value) if isinstance(call.func, cst.Attribute) else ""
             if _WORKERS.fullmatch(tree.qualified(call.func)) or _WORKERS.fullmatch(pool):
                 return call
     return None
-
-
-def _made_by(tree: Tree, owner: cst.BaseExpression) -> str:
-    """The full name of what an object is made by, in an assignment or a `with`."""
-    bound = tree.definition(owner)
-    made = bound.item if isinstance(bound, cst.WithItem) else tree.value(owner)
-    return tree.qualified(made.func) if isinstance(made, cst.Call) else ""
 
 
 RULE = Rule(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.environment import LAUNCHER_VARIABLES, assignment, environ_key
+from nb2ddp.facts.environment import ENV_MAGICS, LAUNCHER_VARIABLES, assignment, environ_key
 from nb2ddp.facts.program import Program
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.results import Severity
@@ -39,7 +39,7 @@ def _variable(program: Program, statement: cst.BaseSmallStatement) -> object:
         return None
     form = program.form(call)
     if form is not None:
-        pair = assignment(form.text) if form.kind is Kind.LINE_MAGIC and form.name in ("env", "set_env") else None
+        pair = assignment(form.text) if form.kind is Kind.LINE_MAGIC and form.name in ENV_MAGICS else None
         return pair and pair[0]
     if tree.qualified(call.func) in ("os.environ.setdefault", "os.putenv") and call.args:
         return tree.literal(call.args[0].value)

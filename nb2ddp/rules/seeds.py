@@ -116,10 +116,7 @@ def _in_set_order(program: Program) -> Iterator[cst.BaseExpression]:
     ]
     ordered += [loop.iter for loop in tree.of(cst.For)] + [loop.iter for loop in tree.of(cst.CompFor)]
     for node in ordered:
-        value = tree.value(node)
-        is_set = isinstance(value, (cst.Set, cst.SetComp)) or (
-            isinstance(value, cst.Call) and tree.qualified(value.func) in ("set", "frozenset")
-        )
+        is_set = isinstance(tree.value(node), (cst.Set, cst.SetComp)) or tree.maker(node) in ("set", "frozenset")
         if is_set and program.execution.runs(node) and not is_order_lost(tree, node):
             yield node
 

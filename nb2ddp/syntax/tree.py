@@ -115,11 +115,6 @@ class Tree:
         """What stands before a node on its line."""
         return self.source[self.line_start(self.start(node)) : self.start(node)]
 
-    def line_above(self, node: cst.CSTNode) -> str:
-        """The line above the one that a node begins on; empty for the first."""
-        start = self.line_start(self.start(node))
-        return self.source[self.line_start(start - 1) : start] if start else ""
-
     def comments_above(self, statement: cst.CSTNode) -> int:
         """Where the comments begin that stand right above a statement, at its indentation."""
         start, indent = self.line_start(self.start(statement)), self.indentation(statement)
@@ -351,6 +346,12 @@ class Tree:
         """The uses of names that stand for what a statement, or a part of a `with`, binds them to."""
         return [use for name in self.binds(node) for use in self.loads(name) if self.definition(use) is node]
 
+    def kept_uses(self, node: cst.CSTNode) -> list[cst.CSTNode]:
+        """Where what a statement binds is used, by a name or as an attribute: `Settings.llm`."""
+        kept = [target for target in self.targets(node) if isinstance(target, cst.Attribute)]
+        same = [each for target in kept for each in self.attributes(target.attr.value) if each not in kept]
+        return [*self.bound_uses(node), *(each for each in same if self.text(each) in map(self.text, kept))]
+
     def bound(self, name: str, place: cst.CSTNode) -> Binding | None:
         """What a name would stand for at a node; see `binding`."""
         offset, live, scope = self.start(place), self.is_live(place), self.scope(place)
@@ -413,6 +414,12 @@ class Tree:
     def class_name(self, node: cst.CSTNode) -> str:
         """The name of a class without its module; of a class of the notebook's own, its library's."""
         return self.family(node).rsplit(".", 1)[-1]
+
+    def maker(self, node: cst.BaseExpression) -> str:
+        """The full name of what an object is made by, in an assignment or a `with`; empty where no call makes it."""
+        bound = self.definition(node)
+        made = bound.item if isinstance(bound, cst.WithItem) else self.value(node)
+        return self.qualified(made.func) if isinstance(made, cst.Call) else ""
 
     def value(self, node: cst.BaseExpression, depth: int = 8) -> cst.BaseExpression:
         """The expression a plain name was last bound to, followed through names; else the node itself."""

@@ -142,8 +142,7 @@ def test_places() -> None:
     assert source[start:end] == tree.text(node) == "'日本'"
     assert tree.line_column(start) == (4, 9)
     assert source[tree.line_start(start) : tree.line_end(start)] == "    ask('日本', 2)"
-    assert tree.line_above(node) == "if ä:\n"
-    assert tree.line_above(tree.module.body[0]) == ""
+    assert tree.indentation(node) == "    ask("
 
 
 def test_loads_are_no_bindings_and_no_labels() -> None:

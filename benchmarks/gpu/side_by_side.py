@@ -139,6 +139,18 @@ SETS: dict[str, list[Run]] = {
         *kinds_on("full", 1, "notebook", "full@0"),
         Run("sft_8b, gpu, checkpointing kept", 1, "gpu", "sft_8b", checkpointing="kept", lane="8b@1"),
     ],
+    "pairs": [
+        *kinds_on("cpt packing", 1, "notebook", "notebook@0"),
+        Run("32 a step", 1, settings=WIDE, lane="one@1"),
+        Run("8 a step, notebook's split", 1, "notebook", settings=SHORT, lane="one@1"),
+        Run("8 a step", 1, settings=SHORT, lane="one@1"),
+        Run("32 a step", 2, settings=WIDE, lane="two"),
+        *kinds_on("packing", 2, "gpu", "two"),
+        Run("8 a step", 2, settings=SHORT, lane="two"),
+        *kinds_on("cpt", 2, "gpu", "cpt"),
+        Run("32 a step, again", 2, settings=WIDE, lane="cpt"),
+        Run("32 a step, again", 1, settings=WIDE, lane="notebook@0"),
+    ],
     "fewer": [  # for one GPU of 80 GB; those by hand with long rows come last, when the other lanes have left it
         *kinds_on("sft_8b", 1, "notebook", "8b@0"),
         Run("sft_8b, gpu, checkpointing kept", 1, "gpu", "sft_8b", checkpointing="kept", lane="8b@0"),

@@ -6,10 +6,8 @@ saves the model, or is code of the notebook that makes nothing anew: imports, fu
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterator, Set
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence, Set
 
 import libcst as cst
 
@@ -17,7 +15,7 @@ from nb2ddp.facts.program import Program
 from nb2ddp.facts.shell import quoted
 from nb2ddp.notebook.magics import PLACEHOLDER
 from nb2ddp.notebook.python import Names, names
-from nb2ddp.syntax.tree import argument, keyword
+from nb2ddp.syntax.tree import Tree, argument, keyword, small_statements
 
 #: What does more than look: it writes, sends, trains, or is IPython's.
 _ACTS = re.compile(
@@ -28,44 +26,34 @@ _ACTS = re.compile(
 _PURE = re.compile(r"\b(get_chat_template|TextStreamer|dedent|strip|join)$")
 
 
-@dataclass(frozen=True)
-class _Statement:
-    text: str
-    node: ast.stmt
-    names: Names
-    start: int  #: offset in the notebook's source
-
-    def holds(self, offset: int) -> bool:
-        """True for an offset within the statement."""
-        return self.start <= offset < self.start + len(self.text)
-
-
 def looking_cells(program: Program) -> list[str]:
     """The sources of cells to run after the script: what they need first; none where nothing can be looked at."""
+    tree, training = program.tree, program.training
     saved, load = _saved(program), next(iter(program.loads), None)
-    statements = list(_statements(program))
-    loading = next((s for s in statements if load is not None and s.holds(program.tree.start(load))), None)
-    if saved is None or load is None or loading is None or not program.training.is_before_end(load):
+    if saved is None or load is None or not training.is_before_end(load):
         return []
-    available = [s for s in statements if s.start < program.training.end]
-    chosen = _needed(loading.names.reads, available[: available.index(loading)], loading)
-    cells, ran = [], set[int]()
+    loading = tree.top_statement(load)
+    known: dict[cst.CSTNode, Names] = {each: names(_text(tree, each)) for each in tree.module.body}
+    available = [each for each in known if tree.start(each) < training.end]
+    chosen = _needed(tree, known, known[loading].reads, available[: available.index(loading)], loading)
+    cells, ran = [], set[cst.CSTNode]()
     for cell in program.code_cells:
         start, end = program.cell_span(cell.number)
-        own = [s for s in statements if start <= s.start < end]
-        source = program.tree.source[start:end].strip("\n")
-        if start < program.training.end or _ACTS.search(source) or all(map(_is_off, own)):
+        own = [each for each in known if start <= tree.start(each) < end]
+        source = tree.source[start:end].strip("\n")
+        used = names(source)  # none where this Python cannot read the cell
+        if start < training.end or used == Names() or _ACTS.search(source) or all(_is_off(tree, each) for each in own):
             continue
-        needed = _needed(names(source).reads - {saved[0]}, available, loading, ran)
+        needed = _needed(tree, known, used.reads - {saved[0]}, available, loading, ran)
         if needed is not None and chosen is not None:
             chosen |= needed
             cells.append(source)
             available += own
-            ran |= {s.start for s in own}
+            ran.update(own)
     if not cells or chosen is None:
         return []
-    wanted = [s for s in statements if s.start in chosen or s is loading]
-    first = [_from_folder(program, s, load, *saved) if s is loading else s.text for s in wanted]
+    wanted = [each for each in known if each in chosen or each is loading]
+    first = [_from_folder(program, each, load, *saved) if each is loading else _text(tree, each) for each in wanted]
     return ["\n".join(first), *cells]
 
 
@@ -82,69 +70,70 @@ def _saved(program: Program) -> tuple[str, str] | None:
     return None
 
 
-def _is_off(statement: _Statement) -> bool:
+def _is_off(tree: Tree, statement: cst.CSTNode) -> bool:
     """True for `if False:`, which published notebooks have around what a reader may want."""
-    test = statement.node.test if isinstance(statement.node, ast.If) else None
-    return isinstance(test, ast.Constant) and not test.value
+    return isinstance(statement, cst.If) and not tree.is_live(statement.body)
 
 
-def _statements(program: Program) -> Iterator[_Statement]:
-    """The notebook's statements that stand in no block; several on one line count as one."""
-    source = program.tree.source
-    starts = [0, *(match.end() for match in re.finditer("\n", source))]
-    done = -1
-    for node in ast.parse(source).body:
-        start, end = starts[node.lineno - 1], starts[node.end_lineno or node.lineno]
-        if start > done:
-            text = source[start:end].rstrip("\n")
-            yield _Statement(text, node, names(text), start)
-        done = start
+def _text(tree: Tree, statement: cst.CSTNode) -> str:
+    """A statement that stands in no block, with the comment behind it."""
+    start, end = tree.span(statement)
+    return tree.source[start : tree.line_end(end)]
 
 
 def _needed(
-    reads: frozenset[str], available: list[_Statement], loading: _Statement, ran: Set[int] = frozenset()
-) -> set[int] | None:
-    """Where the statements begin that bind what some code reads; None where one of them does more than that.
+    tree: Tree,
+    known: Mapping[cst.CSTNode, Names],
+    reads: frozenset[str],
+    available: Sequence[cst.CSTNode],
+    loading: cst.CSTNode,
+    ran: Set[cst.CSTNode] = frozenset(),
+) -> set[cst.CSTNode] | None:
+    """The statements that bind what some code reads; None where one of them does more than that.
 
     Args:
+        tree: the notebook's code.
+        known: its statements, and what each binds and reads.
         reads: the names.
         available: the statements that stand above the code.
         loading: the one that loads the model.
-        ran: where those begin that have run already.
+        ran: those that have run already.
     """
-    chosen: set[int] = set()
+    chosen: set[cst.CSTNode] = set()
     pending = [(name, len(available)) for name in sorted(reads)]
     while pending:
         name, before = pending.pop()
-        at = next((n for n in reversed(range(before)) if name in available[n].names.defines), None)
-        if at is None or available[at].start in ran:
+        at = next((n for n in reversed(range(before)) if name in known[available[n]].defines), None)
+        if at is None or available[at] in ran:
             continue  # a builtin, or there
         statement = available[at]
-        if statement is not loading and not _makes_nothing(statement):
+        if statement is not loading and not _makes_nothing(tree, statement):
             return None
-        if statement.start not in chosen:
-            chosen.add(statement.start)
-            pending += [(each, at) for each in sorted(statement.names.reads)]
+        if statement not in chosen:
+            chosen.add(statement)
+            pending += [(each, at) for each in sorted(known[statement].reads)]
     return chosen
 
 
-def _makes_nothing(statement: _Statement) -> bool:
+def _makes_nothing(tree: Tree, statement: cst.CSTNode) -> bool:
     """True for an import, a function, a class, and a constant."""
-    if PLACEHOLDER in statement.text:
-        return False
-    if isinstance(statement.node, (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)):
-        return True
-    calls = [ast.unparse(node.func) for node in ast.walk(statement.node) if isinstance(node, ast.Call)]
-    return isinstance(statement.node, ast.Assign) and all(_PURE.search(call) for call in calls)
+    if isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
+        return PLACEHOLDER not in tree.text(statement)
+    smalls = small_statements(statement)
+    calls = [tree.text(call.func) for call in tree.within(statement, cst.Call)]
+    is_binding = bool(smalls) and all(isinstance(each, (cst.Import, cst.ImportFrom, cst.Assign)) for each in smalls)
+    return is_binding and all(_PURE.search(call) for call in calls)
 
 
-def _from_folder(program: Program, loading: _Statement, load: cst.Call, model: str, folder: str) -> str:
+def _from_folder(program: Program, loading: cst.CSTNode, load: cst.Call, model: str, folder: str) -> str:
     """The notebook's load, from the folder that the script saved the model in."""
     tree = program.tree
+    text = _text(tree, loading)
     passed = argument(load, "model_name", 0) or keyword(load, "pretrained_model_name_or_path")
     if passed is None:
-        return loading.text
-    start, end = (offset - loading.start for offset in tree.span(passed.value))
-    text = loading.text[:start] + quoted(folder) + loading.text[end:]
-    targets = [name for name in sorted(loading.names.defines) if "model" in name]
-    return text if model in loading.names.defines or not targets else f"{text}\n{model} = {targets[0]}"
+        return text
+    start, end = (offset - tree.start(loading) for offset in tree.span(passed.value))
+    defines = names(text).defines
+    targets = [name for name in sorted(defines) if "model" in name]
+    text = text[:start] + quoted(folder) + text[end:]
+    return text if model in defines or not targets else f"{text}\n{model} = {targets[0]}"

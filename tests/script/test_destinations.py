@@ -124,5 +124,9 @@ class TestLookingBack:
             'print(inputs["input_ids"])',
         ]
 
+    def test_a_cell_that_only_python_3_12_reads_keeps_none_of_the_others_out(self) -> None:
+        newer = """print(f"{ask("you")}")"""
+        assert self.LOOK in self.cells(newer, 'model.save_pretrained("lora")', self.LOOK)
+
     def test_nothing_is_loaded_where_nothing_was_saved(self) -> None:
         assert self.cells(self.LOOK) == []

@@ -61,6 +61,13 @@ class Seeding:
                 return True
         return False
 
+    def again(self, draw: cst.Call, generator: str, start: int, end: int) -> bool:
+        """True where a generator is seeded between two places of the notebook, or above a draw in its function."""
+        own, tree = self._tree.function(draw), self._tree
+        found = [call for call, generators in self._seeds if generator in generators and not self._runs_alone(call)]
+        beside = [each for each in found if own is not None and tree.function(each) is own]
+        return any(start < tree.start(each) < end for each in found) or bool(beside)
+
 
 def _seeded_by(tree: Tree, call: cst.Call) -> frozenset[str]:
     """The generators that a call seeds with a given number; of a function of the notebook, those that it seeds."""

@@ -14,6 +14,7 @@ from nb2ddp.facts.order import collects, is_order_lost
 from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.randomness import Seeding, generator, seed, seeds_itself
+from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Replace, SetKeyword
 from nb2ddp.syntax.tree import Tree, argument, keyword, method
@@ -34,6 +35,10 @@ _FOLDS = re.compile(r"sklearn(\.\w+)*\.(Stratified|Group|StratifiedGroup)?KFold"
 _STUDIES = (
     "each process's study tries other values, so no two train alike: pass a sampler with a seed, or use the trainer's"
     " hyperparameter_search"
+)
+_APART = (
+    "draws other numbers in each process, which TRL has seeded apart for the GRPO training before: call"
+    " transformers.set_seed with one number for all, just before"
 )
 _STREAMING = re.compile(r"\bstreaming\s*=\s*True\b|\bto_iterable_dataset\(")
 
@@ -60,6 +65,7 @@ def find(program: Program) -> Iterator[Finding]:
     yield from _own_order(program)
     yield from _studies(program)
     yield from _drawn_alone(program, list(drawing))
+    yield from _seeded_apart(program, seeding, drawing)
 
 
 def _studies(program: Program) -> Iterator[Finding]:
@@ -83,6 +89,29 @@ def _drawn_alone(program: Program, drawing: list[cst.Call]) -> Iterator[Finding]
             message = "draws random numbers on one process alone, so that what is drawn later, such as"
             message += f" {tree.text(later[0].func)}, differs between processes: seed again before it"
             yield Finding(inside[0], message, todo=True)
+
+
+def _seeded_apart(program: Program, seeding: Seeding, drawing: dict[cst.Call, tuple[str, str]]) -> Iterator[Finding]:
+    """What is drawn before a training, where an earlier GRPO trainer has given each process a seed of its own."""
+    tree, found = program.tree, dict[cst.CSTNode, cst.Call]()
+    trainers = [each for each in program.training.trainers if "GRPO" in tree.class_name(each.func)]
+    made = [place for each in trainers for place in tree.run_from(each, tree.uses)]
+    planned = program.execution.calls(phase=Phase.BEFORE | Phase.BETWEEN) if made else []
+
+    def uses(function: cst.FunctionDef) -> list[cst.CSTNode]:
+        handed_on, functions = program.rewards.names, program.rewards.functions
+        return [use for use in tree.uses(function) if use not in handed_on and tree.owner(use) not in functions]
+
+    for draw in (call for call in planned if call in drawing and not _makes_weights(tree, call)):
+        for place in tree.run_from(draw, uses):
+            loops = [above for above in tree.ancestors(place) if isinstance(above, (cst.For, cst.While))]
+            since = [tree.start(loop) for loop in loops for each in made if loop in tree.ancestors(each)]
+            since += [tree.start(each) for each in made if tree.start(each) < tree.start(place)]
+            is_late = bool(since) and program.training.is_before_end(place)
+            if is_late and not seeding.again(draw, drawing[draw][0], min(since), tree.start(place)):
+                found.setdefault(place, draw)
+    for place, draw in found.items():
+        yield Finding(place, f"{tree.text(draw.func)} {_APART}", severity=Severity.WARNING, todo=True)
 
 
 def _own_order(program: Program) -> Iterator[Finding]:
@@ -192,9 +221,33 @@ RULE = Rule(
     why="Each process would shuffle or split the data its own way: samples are then trained twice or never. "
     "datasets takes a missing seed from NumPy's global state. New weights, such as a classifier's head, would start "
     "elsewhere in each run, so that one process and several could not be compared. Python orders a set of strings "
-    "in each process its own way: the script starts itself again with PYTHONHASHSEED.",
+    "in each process its own way: the script starts itself again with PYTHONHASHSEED. A GRPO trainer seeds each "
+    "process apart (`set_seed(args.seed, device_specific=True)`, trl 1.15, grpo_trainer.py:1077), and so what is drawn "
+    "for the next training.",
     find=find,
     examples=(
+        Example(
+            """\
+import random
+from trl import GRPOTrainer
+def rows(n):
+    return [random.choice(questions) for _ in range(n)]
+for n in (10, 20):
+    trainer = GRPOTrainer(model = model, reward_funcs = [score], train_dataset = rows(n))
+    trainer.train()
+""",
+            """\
+import random
+from trl import GRPOTrainer
+def rows(n):
+    return [random.choice(questions) for _ in range(n)]
+for n in (10, 20):
+    # TODO[nb2ddp] DDP402: random.choice draws other numbers in each process, which TRL has seeded apart for the GRPO \
+training before: call transformers.set_seed with one number for all, just before
+    trainer = GRPOTrainer(model = model, reward_funcs = [score], train_dataset = rows(n))
+    trainer.train()
+""",
+        ),
         Example(
             """\
 import random

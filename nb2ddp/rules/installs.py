@@ -47,7 +47,8 @@ def find(program: Program) -> Iterator[Finding]:
     for number in (each.number for each in program.code_cells):
         for start, end in (*_loose_comments(program, number), *_only_comments(program, number)):
             said = "a comment on the installation; the script leaves it out"
-            yield Finding(tree.module.body[0], said, (Cut(start, end),))
+            below = next((line for line in tree.module.body if tree.start(line) >= start), tree.module.body[-1])
+            yield Finding(below, said, (Cut(start, end),))
     for statement, kept in program.installs.imports.items():
         names = ", ".join(tree.text(alias).rstrip(", ") for alias in kept)
         said = "imports what only the installation needs; the script leaves it out"

@@ -112,7 +112,7 @@ def _counters(program: Program) -> Iterator[cst.AugAssign]:
         inside = [above for above in tree.ancestors(step) if not functions.isdisjoint(tree.ancestors(above))]
         counts = any(isinstance(above, _LOOPS) for above in inside) or "len(" in tree.text(step.value)
         owner = _kept(tree, step.target) if inside and counts else None
-        if owner is None:
+        if owner is None or _is_made_anew(program, step):
             continue
         wholes = [(use, tree.extended(use, cst.Attribute, cst.Subscript)) for use in tree.loads(owner)]
         same = [use for use, whole in wholes if tree.text(whole) == tree.text(step.target)]
@@ -131,6 +131,13 @@ def _kept(tree: Tree, target: cst.BaseExpression) -> str | None:
     here = tree.bindings(base.value, base)
     is_own = any(isinstance(binding.node, (cst.Assign, cst.AnnAssign, cst.For)) for binding in here)
     return None if is_own and tree.scope(base) is not tree.module else base.value
+
+
+def _is_made_anew(program: Program, step: cst.AugAssign) -> bool:
+    """True in a method of objects that a reward makes for itself: they do not outlive its call."""
+    tree, owner = program.tree, program.tree.scope(program.tree.function(step) or step)
+    made = tree.loads(owner.name.value) if isinstance(owner, cst.ClassDef) else []
+    return any(tree.call_of(use) is not None and tree.owner(use) in program.rewards.functions for use in made)
 
 
 def _only_tells(program: Program, node: cst.CSTNode) -> bool:
@@ -206,6 +213,21 @@ call from rank * len(completions) on
 trainer = GRPOTrainer(model = model, reward_funcs = [plays])
 trainer.train()
 """,
+        ),
+        Example(
+            """\
+from trl import GRPOTrainer
+class Board:
+    moves = 0
+    def play(self, completion):
+        for move in completion:
+            self.moves += 1
+        return self.moves
+def plays(completions, **kwargs):
+    return [Board().play(completion) for completion in completions]
+trainer = GRPOTrainer(model = model, reward_funcs = [plays])
+trainer.train()
+"""
         ),
         Example(
             """\

@@ -15,9 +15,7 @@ from nb2ddp.syntax.edits import Edit, InsertBefore
 from nb2ddp.syntax.tree import argument, keyword, method, small_statements
 
 #: IPython's own function, under each of its full names.
-DISPLAY = frozenset(
-    {"display", "IPython.display.display", "IPython.core.display.display", "IPython.core.display_functions.display"}
-)
+DISPLAY = re.compile(r"(IPython\.(core\.)?display(_functions)?\.)?display")
 #: What runs more than once.
 _REPEATED = (cst.For, cst.While, cst.FunctionDef)
 _PYPLOT_SHOW = frozenset({"matplotlib.pyplot.show", "pylab.show"})
@@ -97,7 +95,7 @@ def _drawn(execution: Execution, statement: cst.Expr, is_last: bool) -> tuple[st
         name = tree.qualified(value.func)
         if name in _PYPLOT_SHOW:
             return ("pyplot", value.func.value) if isinstance(value.func, cst.Attribute) else None
-        if name in DISPLAY and len(value.args) == 1:
+        if DISPLAY.fullmatch(name) and len(value.args) == 1:
             return _shown(execution, value.args[0].value, named=True)
         if isinstance(value.func, cst.Attribute) and method(value) == "show":
             return _shown(execution, value.func.value, named=False)

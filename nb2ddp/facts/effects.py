@@ -101,10 +101,6 @@ _WRITING_METHODS = frozenset(
     " symlink_to to_csv to_excel to_feather to_html to_json to_parquet to_pickle to_sql touch unlink"
     " write_bytes write_image write_text".split()
 )
-#: Methods that only return a text where they are given no path.
-_TEXT_METHODS = frozenset({"to_html", "to_json"})
-#: Methods of a path that other objects have too.
-_PATH_METHODS = frozenset({"rename", "replace"})
 #: Methods of a path that give another.
 _PATH_MAKERS = re.compile(r"absolute|expanduser|joinpath|parent|resolve|with_\w+")
 _LISTING_METHODS = frozenset({"glob", "iterdir", "rglob"})
@@ -216,11 +212,11 @@ def _method(tree: Tree, call: cst.Call, name: str) -> Does:
     if (sampled := keyword(call, "do_sample")) is not None and tree.literal(sampled.value) is not False:
         return Does.DRAW
     if method in _WRITING_METHODS:
-        returns_text = method in _TEXT_METHODS and name.startswith((".", "plt")) and not call.args
+        returns_text = method in ("to_html", "to_json") and name.startswith((".", "plt")) and not call.args
         return Does(0) if returns_text else Does.WRITE
     if method == "save" and call.args and _is_text(tree, call.args[0].value):
         return Does.WRITE
-    if method in _PATH_METHODS and _is_path(tree, call.func.value):
+    if method in ("rename", "replace") and _is_path(tree, call.func.value):  # texts and tables have them too
         return Does.WRITE
     if method in _LISTING_METHODS:
         return Does.LIST

@@ -24,11 +24,8 @@ _RELOADS = re.compile(
     r"sys\.modules\.(pop|clear)|importlib\.(reload|invalidate_caches)|os\._exit|IPython\..*\.do_shutdown"
     r"|site\.main|pkg_resources\..*reload"
 )
-#: Tests that are true in Colab alone, or false there alone; a script does not run in Colab.
-_COLAB = re.compile(r"""["']COLAB_["']\s+in\b|["']google\.colab["']\s+in\b|\b(IN_COLAB|is_colab)\b""")
-_NOT_COLAB = re.compile(
-    r"""["']COLAB_["']\s+not\s+in\b|["']google\.colab["']\s+not\s+in\b|\bnot\s+(IN_COLAB|is_colab)\b"""
-)
+#: Tests that are true in Colab alone or, with a `not`, false there alone; a script does not run in Colab.
+_COLAB = re.compile(r"""["'](?:COLAB_|google\.colab)["']\s+(not\s+)?in\b|\b(not\s+)?(?:IN_COLAB|is_colab)\b""")
 _BODY = (cst.SimpleStatementLine, cst.SimpleStatementSuite)
 
 
@@ -264,7 +261,8 @@ class Installs:
 
 def is_colab(test: str) -> bool | None:
     """What a test for Colab gives on another machine; None for any other test."""
-    return True if _NOT_COLAB.search(test) else False if _COLAB.search(test) else None
+    asked = _COLAB.search(test)
+    return None if asked is None else any(asked.groups())
 
 
 def colab_branch(tree: Tree, statement: cst.CSTNode) -> cst.CSTNode | None:

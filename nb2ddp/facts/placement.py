@@ -140,11 +140,9 @@ class Placement:
         return () if gives_an_object(self.tree, call) else self.shared(call, in_whole_job)
 
     def _closings(self, opened: cst.Assign) -> list[Statement]:
-        """The statements of the same scope that close a file by the name that it is given."""
-        name, start = self.tree.text(opened.targets[0].target), self.tree.start(opened)
-        closed = [use for use in self.tree.attributes("close") if self.tree.text(use.value) == name]
-        scope = self.tree.scope(opened)
-        return [self.tree.statement(c) for c in closed if self.tree.scope(c) is scope and self.tree.start(c) > start]
+        """The statements that close a file by the name that it is given."""
+        asked = [self.tree.parents[use] for use in self.tree.kept_uses(opened)]
+        return [self.tree.statement(each) for each in asked if each in self.tree.attributes("close")]
 
     @cached_property
     def guards(self) -> list[Guard]:

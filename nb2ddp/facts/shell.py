@@ -145,13 +145,9 @@ def never_ends(command: str) -> bool:
 def without_installs(command: str) -> str:
     """The rest of a command whose parts install packages among other things."""
     pieces = _SEPARATOR.split(without_comment(command))
-    kept: list[str] = []
-    for index in range(0, len(pieces), 2):
-        if _INSTALL.match(pieces[index].strip("() ")) or not pieces[index].strip():
-            continue
-        if kept:
-            kept.append(pieces[index - 1])
-        kept.append(pieces[index])
+    joined = zip(["", *pieces[1::2]], pieces[::2], strict=True)
+    others = [pair for pair in joined if pair[1].strip() and not _INSTALL.match(pair[1].strip("() "))]
+    kept = [part for pair in others for part in pair][1:]
     return "".join(part if part == ";" else f" {part}" for part in kept).strip().replace(" ;", ";")
 
 

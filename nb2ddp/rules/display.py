@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import libcst as cst
@@ -12,11 +13,7 @@ from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule, left_out
 from nb2ddp.syntax.edits import Edit, Remove, Replace
 
-_DISPLAY = DISPLAY | {
-    f"{module}.{name}"
-    for module in ("IPython.display", "IPython.core.display", "IPython.core.display_functions")
-    for name in ("clear_output", "display_html", "display_markdown", "display_png", "display_pretty")
-}
+_DISPLAY = re.compile(rf"{DISPLAY.pattern}(_[a-z]+)?|IPython\.(core\.)?display(_functions)?\.clear_output")
 #: IPython's classes of a text to read, or of a path to click on.
 _TEXTS = frozenset(
     {"Code", "FileLink", "FileLinks", "HTML", "JSON", "Latex", "Markdown", "Math", "Pretty", "TextDisplayObject"}
@@ -37,11 +34,11 @@ def _calls(program: Program) -> Iterator[Finding]:
     tree, done = program.tree, set[cst.CSTNode]()
     for call in tree.of(cst.Call):
         name, owner = tree.qualified(call.func), tree.parents[call]
-        if not (_is_ipython(name) or name in _DISPLAY) or not done.isdisjoint(tree.ancestors(call)):
+        if not (_is_ipython(name) or _DISPLAY.fullmatch(name)) or not done.isdisjoint(tree.ancestors(call)):
             continue
         if owner in program.drawings:
             done.add(call)  # DDP312
-        elif isinstance(owner, cst.Expr) or name in _DISPLAY:
+        elif isinstance(owner, cst.Expr) or _DISPLAY.fullmatch(name):
             done.add(call)
             edit = _without(program, call)
             does = "prints it" if isinstance(edit, Replace) and edit.text.startswith("print(") else "leaves it out"
@@ -88,7 +85,7 @@ def _printed(program: Program, value: cst.BaseExpression) -> list[str]:
     tree = program.tree
     name = tree.qualified(value.func) if isinstance(value, cst.Call) else ""
     shown = [each.value for each in value.args if each.keyword is None] if isinstance(value, cst.Call) else []
-    if name in _DISPLAY:
+    if _DISPLAY.fullmatch(name):
         shown = [] if name.endswith("clear_output") else shown
         return [text for each in shown for text in _printed(program, each)]
     if not _is_ipython(name):

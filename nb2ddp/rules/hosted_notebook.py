@@ -94,15 +94,10 @@ def _folders(program: Program, handled: set[cst.CSTNode]) -> Iterator[Finding]:
 def _paths(program: Program) -> Iterator[tuple[cst.BaseExpression, str]]:
     """Texts that may be paths: strings, the beginnings of f-strings, words of shell commands."""
     tree = program.tree
-    paths: list[tuple[cst.BaseExpression, str]] = []
-    for string in tree.of(cst.SimpleString):
-        value = string.evaluated_value if "/" in string.value else None
-        if isinstance(value, str):
-            paths.append((string, value))
-    for filled in tree.of(cst.FormattedString):
-        first = filled.parts[0] if filled.parts else None
-        if isinstance(first, cst.FormattedStringText):
-            paths.append((filled, first.value))
+    plain = [each for each in tree.of(cst.SimpleString) if "/" in each.value]
+    paths: list[tuple[cst.BaseExpression, str]] = [(each, str(each.evaluated_value)) for each in plain]
+    filled = [(each, each.parts[0]) for each in tree.of(cst.FormattedString) if each.parts]
+    paths += [(each, first.value) for each, first in filled if isinstance(first, cst.FormattedStringText)]
     for call, form in program.forms_of(Kind.SHELL, Kind.LINE_MAGIC, Kind.CELL_MAGIC):
         if form.name not in FILE_MAGICS:
             paths += [(call, word) for word in _SHELL_PATH.findall(f"{form.text}\n{form.body or ''}")]

@@ -8,7 +8,7 @@ import libcst as cst
 
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
-from nb2ddp.syntax.edits import Edit, Remove, Replace
+from nb2ddp.syntax.edits import Cut, Edit, Remove, Replace, Wrap
 from nb2ddp.syntax.tree import argument, keyword
 
 #: What a widget's value is where it is given none; None where that is for the page to say.
@@ -55,14 +55,10 @@ def find(program: Program) -> Iterator[Finding]:
 
 def _stop(program: Program, call: cst.Call, statement: cst.Expr) -> Finding:
     """End the script where marimo stops a cell and those that need it."""
-    tree = program.tree
-    test = tree.text(call.args[0].value)
-    for use in tree.within(call.args[0], cst.Attribute):
-        widget = tree.value(use.value)
-        if use.attr.value == "value" and isinstance(widget, cst.Call) and _value(program, widget) is not None:
-            test = test.replace(tree.text(use), tree.text(use.value))
-    edit = Replace(statement, f"if {test}:\n    raise SystemExit")
-    return Finding(call, "mo.stop(...) ends cells of a page; in the script it ends the script", (edit,))
+    tree, test = program.tree, call.args[0].value
+    (start, end), (first, last) = tree.span(statement), tree.span(test)
+    edits = (Cut(start, first), Wrap(test, "if ", ":\n    raise SystemExit"), Cut(last, end))
+    return Finding(call, "mo.stop(...) ends cells of a page; in the script it ends the script", edits)
 
 
 def _value(program: Program, call: cst.Call) -> str | None:

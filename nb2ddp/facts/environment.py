@@ -84,8 +84,10 @@ def early_settings(source: Source) -> list[Setting]:
     first = first_import(tree)
     early = [
         (node, name, value)
-        for node, name, value in _plain_settings(source)
-        if tree.start(node) < first
+        for node, name, value in settings(source)
+        if isinstance(name, str)
+        and isinstance(value, str)
+        and tree.start(node) < first
         and name not in LAUNCHER_VARIABLES
         and not _READ_LATER.fullmatch(name)
         and tree.parents[tree.statement(node)] is tree.module
@@ -94,18 +96,17 @@ def early_settings(source: Source) -> list[Setting]:
     return [_setting(source, *each, early) for each in early]
 
 
-def _plain_settings(source: Source) -> Iterator[_Plain]:
-    """Statements that set a variable to a plain value."""
+def settings(source: Source) -> Iterator[tuple[cst.CSTNode, object, object]]:
+    """What sets a variable: the statement or its call, the variable, and the value; `...` for what is no constant."""
     tree = source.tree
     for statement in tree.of(cst.Assign):
-        name = environ_key(tree, statement.targets[0].target)
-        value = tree.literal(statement.value)
-        if isinstance(name, str) and isinstance(value, str):
-            yield statement, name, value
+        yield statement, environ_key(tree, statement.targets[0].target), tree.literal(statement.value)
     for call, form in source.forms_of(Kind.LINE_MAGIC):
-        pair = assignment(form.text) if form.name in ENV_MAGICS else None
-        if pair is not None and not {"$", "{"} & set(pair[1]):
-            yield call, pair[0], pair[1]
+        if form.name in ENV_MAGICS and (pair := assignment(form.text)) is not None:
+            yield call, pair[0], ... if {"$", "{"} & set(pair[1]) else pair[1]
+    for call in tree.of(cst.Call):
+        if tree.qualified(call.func) in ("os.environ.setdefault", "os.putenv") and call.args:
+            yield call, tree.literal(call.args[0].value), ...
 
 
 def _setting(source: Source, node: cst.CSTNode, name: str, value: str, early: list[_Plain]) -> Setting:

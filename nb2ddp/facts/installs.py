@@ -51,12 +51,10 @@ class Installs:
     def is_install(self, call: cst.Call) -> bool:
         """True for an IPython form or a Python call that installs packages."""
         form = self._source.form(call)
-        if form is not None:
-            if form.kind is Kind.SHELL:
-                return is_install(form.text)
-            if form.kind is Kind.LINE_MAGIC:
-                return form.name in _INSTALL_MAGICS
-            is_script = form.kind is Kind.CELL_MAGIC and form.name in ("bash", "sh", "script", "!", "sx", "system")
+        if form is not None and form.kind is Kind.LINE_MAGIC:
+            return form.name in _INSTALL_MAGICS
+        if form is not None and form.kind is Kind.CELL_MAGIC:
+            is_script = form.name in ("bash", "sh", "script", "!", "sx", "system")
             return is_script and is_install_script(form.body or "")
         return is_install(self._effects.command(call))
 

@@ -106,10 +106,8 @@ def is_partial(tree: Tree, node: cst.CSTNode) -> bool:
 def _loads_with(tree: Tree, node: cst.BaseExpression, depth: int = 8) -> cst.BaseExpression | None:
     """The class whose `from_pretrained` an expression stands for."""
     node = tree.value(node)
-    if isinstance(node, cst.Attribute):
-        return node.value if node.attr.value == "from_pretrained" else None
-    if isinstance(node, cst.Call) and tree.qualified(node.func) == "getattr" and len(node.args) > 1:
-        return node.args[0].value if tree.literal(node.args[1].value) == "from_pretrained" else None
+    if (member := tree.member(node)) is not None:
+        return member[0] if member[1] == "from_pretrained" else None
     if is_partial(tree, node) and depth:
         return _loads_with(tree, cst.ensure_type(node, cst.Call).args[0].value, depth - 1)
     return None
@@ -134,12 +132,8 @@ def _is_other_class(name: str) -> bool:
 def _alternatives(tree: Tree, node: cst.BaseExpression, depth: int = 6) -> list[cst.BaseExpression]:
     """The classes that an expression may stand for, where the notebook writes them out; else the expression."""
     node = tree.value(node)
-    parts = [
-        part
-        for source in _sources(tree, node)
-        for kind in (cst.Name, cst.Attribute)
-        for part in tree.within(source, kind)
-    ]
+    sources = _sources(tree, node)
+    parts = [part for each in sources for part in (*tree.within(each, cst.Name), *tree.within(each, cst.Attribute))]
     found = [each for part in parts if depth for each in _alternatives(tree, part, depth - 1)]
     return [each for each in found if _IMPORTED_CLASS.fullmatch(tree.family(each))] or [node]
 

@@ -88,13 +88,9 @@ class Training:
 
     def is_trainer(self, node: cst.BaseExpression) -> bool:
         """True for an expression that holds a trainer: built by a trainer class, or named as one."""
-        if isinstance(node, cst.Call):
-            return self.is_trainer_call(node)
-        name = node.attr if isinstance(node, cst.Attribute) else node
-        if isinstance(name, cst.Name) and _TRAINER_NAME.search(name.value):
-            return True
-        binding = self.tree.binding(node)
-        return binding is not None and isinstance(binding.value, cst.Call) and self.is_trainer_call(binding.value)
+        made, name = self.tree.value(node), node.attr if isinstance(node, cst.Attribute) else node
+        is_named = isinstance(name, cst.Name) and bool(_TRAINER_NAME.search(name.value))
+        return is_named or (isinstance(made, cst.Call) and self.is_trainer_call(made))
 
     @cached_property
     def calls(self) -> list[cst.Call]:
@@ -104,19 +100,13 @@ class Training:
 
     def _trains(self, node: cst.BaseExpression) -> bool:
         """True for a trainer's method that all processes must take part in: `trainer.train`, by `getattr` too."""
-        tree = self.tree
-        if isinstance(node, cst.Attribute):
-            owner, method = node.value, node.attr.value
-        elif isinstance(node, cst.Call) and tree.qualified(node.func) == "getattr" and len(node.args) > 1:
-            owner, method = node.args[0].value, str(tree.literal(node.args[1].value))
-        else:
-            return False
+        owner, method = self.tree.member(node) or (node, "")
         if method not in COLLECTIVE_METHODS:
             return False
         if self.is_trainer(owner):
             return True
         # where trainers are built, an object of unknown origin that trains is taken for one
-        name = owner.attr.value if isinstance(owner, cst.Attribute) else tree.text(owner)
+        name = owner.attr.value if isinstance(owner, cst.Attribute) else self.tree.text(owner)
         return method == "train" and bool(self.trainers) and not _MODEL_NAME.search(name)
 
     @cached_property

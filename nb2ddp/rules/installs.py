@@ -12,7 +12,6 @@ from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Cut, Edit, Remove, Replace
-from nb2ddp.syntax.tree import small_statements
 
 #: What a package manager of the system is told to install.
 _SYSTEM = re.compile(
@@ -32,10 +31,7 @@ def find(program: Program) -> Iterator[Finding]:
         cell = program.cell_at(tree.start(statement)).number
         if cell in program.installs.cells:
             edits = (*edits, Cut(*program.cell_span(cell)))
-        elif (
-            isinstance(statement, cst.SimpleStatementLine | cst.BaseCompoundStatement)
-            or len(small_statements(tree.parents[statement])) == 1
-        ):
+        elif isinstance(statement, (cst.SimpleStatementLine, cst.BaseCompoundStatement)):
             edits = (*edits, Cut(tree.comments_above(statement), tree.line_start(tree.start(statement))))
         if packages := _system_packages(program, statement):
             said = f"installs {packages} on the machine, which no requirements file can; the script leaves it out"

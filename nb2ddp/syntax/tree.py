@@ -415,6 +415,14 @@ class Tree:
         """The name of a class without its module; of a class of the notebook's own, its library's."""
         return self.family(node).rsplit(".", 1)[-1]
 
+    def member(self, node: cst.CSTNode) -> tuple[cst.BaseExpression, object] | None:
+        """The object that an attribute is of, and its name: `a` and `"b"` of `a.b`, and of `getattr(a, "b")`."""
+        if isinstance(node, cst.Attribute):
+            return node.value, node.attr.value
+        if isinstance(node, cst.Call) and self.qualified(node.func) == "getattr" and len(node.args) > 1:
+            return node.args[0].value, self.literal(node.args[1].value)
+        return None
+
     def maker(self, node: cst.BaseExpression) -> str:
         """The full name of what an object is made by, in an assignment or a `with`; empty where no call makes it."""
         bound = self.definition(node)

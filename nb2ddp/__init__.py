@@ -17,13 +17,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-#: The modules that hold what is asked for here.
-_HOMES = {
-    "nb2ddp.api": ("convert_file", "convert_paths"),
-    "nb2ddp.convert": ("convert_source",),
-    "nb2ddp.options": ("Launch", "LaunchError", "Options", "OptionsError", "Slurm"),
-    "nb2ddp.results": ("Conversion", "Diagnostic", "Location", "NotebookError", "Result", "Severity", "Status"),
-}
+#: The modules that hold what is asked for here, from the one that is imported the soonest.
+_HOMES = ("results", "options", "convert", "api")
 
 __all__ = [
     "Conversion",
@@ -46,7 +41,7 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     """Import what is asked for, and no more: `nb2ddp --help` needs no parser."""
-    for home, names in _HOMES.items():
-        if name in names:
-            return getattr(import_module(home), name)
+    for home in _HOMES if name in __all__ else ():
+        if hasattr(module := import_module(f"nb2ddp.{home}"), name):
+            return getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -77,7 +77,8 @@ def _declared(kind: Any) -> Iterator[Setting]:
         if declared is not None:
             key = declared.key or each.name.replace("_", "-")
             words = tuple(word for kind in get_args(hint) if get_origin(kind) is Literal for word in get_args(kind))
-            kind = int if words else _several(hint) or hint
+            several = get_origin(hint) if get_origin(hint) in (frozenset, tuple) else None
+            kind = int if words else several or hint
             yield replace(declared, key=key, field=each.name, kind=kind, words=words)
         elif is_dataclass(hint):
             yield from _declared(hint)
@@ -86,11 +87,6 @@ def _declared(kind: Any) -> Iterator[Setting]:
 def _without_none(hint: Any) -> Any:
     kinds = [each for each in get_args(hint) if each is not NoneType]
     return kinds[0] if NoneType in get_args(hint) and len(kinds) == 1 else hint
-
-
-def _several(hint: Any) -> type | None:
-    origin = get_origin(hint)
-    return origin if origin in (frozenset, tuple) else None
 
 
 def make(kind: type[_Made], values: Mapping[str, Any]) -> _Made:

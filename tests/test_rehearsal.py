@@ -322,7 +322,7 @@ def test_bad_input_gets_one_line(text: str, message: str, tmp_path: Path) -> Non
 
 def test_a_file_that_is_not_there() -> None:
     result = CliRunner().invoke(main, ["rehearse", "nothing.py"])
-    assert (result.exit_code, result.output) == (2, "nothing.py: it cannot be read: No such file or directory\n")
+    assert (result.exit_code, result.output) == (2, "nothing.py: there is no such file\n")
 
 
 def test_missing_packages_are_named_with_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -508,8 +508,8 @@ def test_a_link_is_fetched_and_converted(tmp_path: Path, monkeypatch: pytest.Mon
     [
         ("http://example.com/a.ipynb", "http://example.com/a.ipynb: only https links are fetched"),
         ("https://127.0.0.1/a.ipynb", "https://127.0.0.1/a.ipynb: "),
-        ("folder", "folder: it cannot be read: Is a directory"),
-        ("picture.ipynb", "picture.ipynb: it cannot be read: it is not text in UTF-8"),
+        ("folder", "folder: is a folder, not a notebook"),
+        ("picture.ipynb", "picture.ipynb: not a notebook: not UTF-8 (invalid start byte at byte 0)"),
         ("text.ipynb", "text.ipynb: "),
     ],
 )

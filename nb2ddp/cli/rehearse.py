@@ -109,21 +109,20 @@ def _script(source: str, scratch: Path) -> tuple[Path, Path]:
     """
     from nb2ddp.convert import convert_source
     from nb2ddp.notebook.marimo import is_marimo
-    from nb2ddp.project.links import Fetcher, file_name, is_link
+    from nb2ddp.options import Options
+    from nb2ddp.project.files import Job, content, decode
+    from nb2ddp.project.inputs import named
     from nb2ddp.rehearsal.plan import PlanError
     from nb2ddp.results import NotebookError
 
-    path = Path(file_name(source) if is_link(source) else source)
-    script = scratch / f"{path.stem}.py"
+    notebook = named(source)
+    path, script = notebook.path, scratch / f"{notebook.path.stem}.py"
     try:
-        content = Fetcher().fetch(source) if is_link(source) else path.read_bytes()
-        text = content.decode("utf-8")
+        text = decode(content(Job(path, script, Options(), notebook.link)))
         if path.suffix.lower() != ".py" or is_marimo(text):
             text = convert_source(text, path.stem, script.name, file_name=path.name).files[script.name]
     except OSError as error:
         raise PlanError(f"it cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise PlanError("it cannot be read: it is not text in UTF-8") from None
     except NotebookError as error:
         raise PlanError(str(error).removeprefix(f"{source}: ")) from None
     script.write_text(text, encoding="utf-8")

@@ -15,7 +15,7 @@ from nb2ddp.project.files import Job
 from nb2ddp.project.inputs import Input, InputError, find, is_notebook_name, named, script_for
 from nb2ddp.results import Severity
 from nb2ddp.script import stamp
-from nb2ddp.script.launch import launch_files
+from nb2ddp.script.launch import CONFIG_NAME, launch_files
 
 
 class NoOutputError(InputError):
@@ -125,7 +125,7 @@ def check_outputs(jobs: Sequence[Job]) -> None:
         InputError: which ones.
     """
     scripts: dict[str, Path] = {}
-    launches: dict[tuple[str, str], tuple[str, Path]] = {}
+    launches: dict[str, tuple[str, Path]] = {}
     notebooks = {_same(job.notebook) for job in jobs if job.is_file}
     for job in jobs:
         place = _same(job.script)
@@ -134,23 +134,21 @@ def check_outputs(jobs: Sequence[Job]) -> None:
         if place in scripts:
             raise InputError(f"{scripts[place]} and {job.notebook} would both become {job.script}")
         scripts[place] = job.notebook
-        for name, text in _launch_texts(job).items():
-            key = (_same(job.script.parent), name)
-            first = launches.setdefault(key, (text, job.notebook))
-            if first[0] != text:
-                raise InputError(
-                    f"{first[1]} and {job.notebook} want different settings in one {job.script.parent / name}; "
-                    "give them output folders of their own"
-                )
+        text = _config(job)
+        first = launches.setdefault(_same(job.script.parent), (text, job.notebook)) if text else (text, job.notebook)
+        if text != first[0]:
+            raise InputError(
+                f"{first[1]} and {job.notebook} want different settings in one {job.script.parent / CONFIG_NAME}; "
+                "give them output folders of their own"
+            )
 
 
-def _launch_texts(job: Job) -> dict[str, str]:
-    """The launch files that scripts of one folder share: those of a script's own name cannot collide."""
+def _config(job: Job) -> str:
+    """The launch file that scripts of one folder share; the others have a script's own name."""
     try:
-        files = launch_files(job.options.launch, job.script.name)
+        return launch_files(job.options.launch, job.script.name)[CONFIG_NAME]
     except ValueError:
-        return {}  # said of the notebook when its turn comes
-    return {name: text for name, text in files.items() if not name.startswith(job.script.stem + ".")}
+        return ""  # said of the notebook when its turn comes
 
 
 def _same(path: Path) -> str:

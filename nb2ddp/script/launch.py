@@ -27,6 +27,8 @@ DEFAULT_PORT: Final = 29500
 #: The host names that YAML 1.1 would read as a truth value or as nothing (https://yaml.org/type/bool.html).
 _YAML_WORDS = frozenset({"yes", "no", "true", "false", "on", "off", "null"})
 _REFERENCE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
+#: What means something within double quotes.
+_SPECIAL = re.compile(rf'{_REFERENCE.pattern}|[\\"`$]', re.ASCII)
 
 
 def launch_files(launch: Launch, script_name: str) -> dict[str, str]:
@@ -146,17 +148,12 @@ def _yaml(host: str) -> str:
 
 def _shell(text: str) -> str:
     """Quote one word for the shell, all but its variables: `$HOME/a b` -> `"${HOME}/a b"`."""
-    if _REFERENCE.search(text) is None:
-        return shlex.quote(text)
-    parts, end = [], 0
-    for match in _REFERENCE.finditer(text):
-        parts += [_double_quoted(text[end : match.start()]), f"${{{match[1] or match[2]}}}"]
-        end = match.end()
-    return f'"{"".join(parts)}{_double_quoted(text[end:])}"'
 
+    def escaped(match: re.Match[str]) -> str:
+        name = match[1] or match[2]
+        return f"${{{name}}}" if name else f"\\{match[0]}"
 
-def _double_quoted(text: str) -> str:
-    return re.sub(r'([\\"`$])', r"\\\1", text)
+    return f'"{_SPECIAL.sub(escaped, text)}"' if _REFERENCE.search(text) else shlex.quote(text)
 
 
 def path_word(name: str) -> str:

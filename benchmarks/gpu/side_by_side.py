@@ -151,6 +151,10 @@ SETS: dict[str, list[Run]] = {
         Run("32 a step, again", 2, settings=WIDE, lane="cpt"),
         Run("32 a step, again", 1, settings=WIDE, lane="notebook@0"),
     ],
+    "wide": [  # each in a process of its own
+        *(Run(f"32 a step, {n}", 1, settings=WIDE, lane=f"one-{n}@{n % 2}") for n in range(3)),
+        *(Run(f"32 a step, {n}", 2, settings=WIDE, lane=f"two-{n}") for n in range(3)),
+    ],
     "fewer": [  # for one GPU of 80 GB; those by hand with long rows come last, when the other lanes have left it
         *kinds_on("sft_8b", 1, "notebook", "8b@0"),
         Run("sft_8b, gpu, checkpointing kept", 1, "gpu", "sft_8b", checkpointing="kept", lane="8b@0"),

@@ -20,7 +20,7 @@ from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
 from nb2ddp.notebook.ipynb import Cell, Notebook
 from nb2ddp.notebook.magics import PLACEHOLDER
-from nb2ddp.notebook.reader import Places, read_notebook
+from nb2ddp.notebook.reader import placed, read_notebook
 from nb2ddp.options import Options, OptionsError
 from nb2ddp.results import Conversion, Location, NotebookError
 from nb2ddp.rules import no_training
@@ -130,13 +130,12 @@ def _from_text(
     text: str, name: str, script_name: str, options: Options, file_name: str, reference: str | None = None
 ) -> _Done:
     notebook = read_notebook(text, name, file_name)
-    places = Places(notebook, text)
     try:
         done = _convert(notebook, script_name, options, file_name or None if reference is None else reference)
     except NotebookError as error:
-        error.diagnostic = places.placed(error.diagnostic)
+        (error.diagnostic,) = placed(notebook, text, [error.diagnostic])
         raise
-    diagnostics = tuple(map(places.placed, done.conversion.diagnostics))
+    diagnostics = tuple(placed(notebook, text, done.conversion.diagnostics))
     return replace(done, conversion=replace(done.conversion, diagnostics=diagnostics))
 
 

@@ -185,42 +185,34 @@ class Launch:
 
     def __post_init__(self) -> None:
         check(self, LaunchError)
-        if self.processes % self.machines:
-            raise LaunchError(
-                f"{self.processes} processes cannot be spread evenly over {self.machines} machines: "
-                "the number of processes counts those of all machines together."
-            )
-        if self.machines > 1 and self.launcher in ("notebook", "uv"):
-            raise LaunchError(f"The launcher {self.launcher!r} is for one machine, not {self.machines}.")
-        self._check_port()
-        self._check_address()
-        if self.slurm is not None and self.launcher != "slurm":
-            raise LaunchError(f"SLURM settings have no effect with the launcher {self.launcher!r}.")
+        for is_wrong, why in self._faults():
+            if is_wrong:
+                raise LaunchError(why)
 
-    def _check_port(self) -> None:
-        port = self.main_process_port
-        if port is not None and self.processes == 1:
-            raise LaunchError("main_process_port has no effect on one process.")
-        if port == 0 and self.machines > 1:
-            raise LaunchError("Port 0 (any free one) is for one machine: several must agree on a port.")
-        if port == 0 and self.launcher == "slurm":
-            raise LaunchError("Port 0 is not needed with SLURM: the port follows from the job's number.")
-
-    def _check_address(self) -> None:
-        address = self.main_process_ip
-        if self.launcher == "slurm":
-            if address is not None:
-                raise LaunchError("SLURM decides which machine has rank 0: leave out main_process_ip.")
-        elif self.machines == 1:
-            if address is not None:
-                raise LaunchError("main_process_ip has no effect on one machine.")
-        elif address is None:
-            if self.launcher == "accelerate":
-                raise LaunchError(
-                    f"{self.machines} machines need the address of the one with rank 0 (main_process_ip)."
-                )
-        elif not _is_host(address):
-            raise LaunchError(f"{address!r} is neither a host name nor an IPv4 address.")
+    def _faults(self) -> Iterator[tuple[bool, str]]:
+        """What may not fit together: whether that is so, and how it is said."""
+        launcher, port, address = self.launcher, self.main_process_port, self.main_process_ip
+        is_slurm, is_alone = launcher == "slurm", self.machines == 1
+        yield (
+            self.processes % self.machines != 0,
+            f"{self.processes} processes cannot be spread evenly over {self.machines} machines: "
+            "the number of processes counts those of all machines together.",
+        )
+        yield (
+            not is_alone and launcher in ("notebook", "uv"),
+            f"The launcher {launcher!r} is for one machine, not {self.machines}.",
+        )
+        yield port is not None and self.processes == 1, "main_process_port has no effect on one process."
+        yield port == 0 and not is_alone, "Port 0 (any free one) is for one machine: several must agree on a port."
+        yield port == 0 and is_slurm, "Port 0 is not needed with SLURM: the port follows from the job's number."
+        yield address is not None and is_slurm, "SLURM decides which machine has rank 0: leave out main_process_ip."
+        yield address is not None and is_alone, "main_process_ip has no effect on one machine."
+        yield (
+            address is None and not is_alone and launcher == "accelerate",
+            f"{self.machines} machines need the address of the one with rank 0 (main_process_ip).",
+        )
+        yield address is not None and not _is_host(address), f"{address!r} is neither a host name nor an IPv4 address."
+        yield self.slurm is not None and not is_slurm, f"SLURM settings have no effect with the launcher {launcher!r}."
 
     @property
     def processes_per_machine(self) -> int:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import cached_property
 from pathlib import PurePath
 from typing import Final
 
@@ -70,29 +70,24 @@ def is_python_notebook(text: str) -> bool:
     return is_marimo(lines) or is_script(lines)
 
 
-class Places:
-    """Where the places of a notebook stand in its file.
+def placed(notebook: Notebook, text: str, findings: Iterable[Diagnostic]) -> Iterator[Diagnostic]:
+    """Findings with their lines of the file, and the columns where the file's lines are the notebook's own.
 
     Args:
         notebook: what was read.
         text: the file's content.
+        findings: of the notebook.
     """
-
-    def __init__(self, notebook: Notebook, text: str) -> None:
-        self._notebook = notebook
-        self._text = text
-
-    @cached_property
-    def _lines(self) -> list[list[int]]:
-        return file_lines(self._text, [cell.source for cell in self._notebook.cells])
-
-    def placed(self, found: Diagnostic) -> Diagnostic:
-        """A finding with its line of the file, and the column where the file's lines are the notebook's own."""
-        if found.location is None:
-            return found
-        cell, line = self._notebook.cell(found.location.cell), found.location.line
+    written: list[list[int]] = []  # where the file holds cells as JSON
+    for each in findings:
+        if each.location is None:
+            yield each
+            continue
+        cell, line = notebook.cell(each.location.cell), each.location.line
         if cell.lines:
             at = cell.lines[min(line, len(cell.lines)) - 1]
-            return replace(found, file_line=at, file_column=found.location.column + cell.indent)
-        lines = self._lines[cell.number - 1]
-        return replace(found, file_line=lines[line - 1] if line <= len(lines) else None)
+            yield replace(each, file_line=at, file_column=each.location.column + cell.indent)
+        else:
+            written = written or file_lines(text, [other.source for other in notebook.cells])
+            lines = written[cell.number - 1]
+            yield replace(each, file_line=lines[line - 1] if line <= len(lines) else None)

@@ -26,9 +26,11 @@ from nb2ddp.rehearsal.rehearse import _build
 from nb2ddp.rehearsal.run import Rank, Run, environment, launched
 from nb2ddp.rehearsal.stage import rows
 from nb2ddp.rehearsal.stage.device import _load_on_cpu
+from nb2ddp.rehearsal.stage.fast import _make_no_gguf
 from nb2ddp.rehearsal.stage.files import Files, _divide_freely, _select_what_is_there
 from nb2ddp.rehearsal.stage.log import Log
 from nb2ddp.rehearsal.stage.older import _known_as
+from nb2ddp.rehearsal.stage.play import _at_home
 from nb2ddp.rehearsal.stage.shrink import shrunk
 from nb2ddp.rehearsal.verdict import Place, Row, State, judge
 from tests import rehearsals
@@ -461,6 +463,26 @@ def test_a_file_that_the_script_names(name: str, start: bytes, tmp_path: Path, m
     assert later.named(f"data/{name}") == f"data/{name}"
     Path(name).write_text("there")
     assert files.named(name) == name
+
+
+def test_a_hosted_folder_is_that_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    log = Log()
+    log.open(str(tmp_path / "log"), "train.py")
+    text = 'rows = "/kaggle/input/rows.csv", "/contents"\nout = f"/kaggle/working/{name}"\nhome = \'/kaggle/working\'\n'
+    assert _at_home(text, log) == text.replace("/kaggle/working", str(tmp_path))
+    said = json.loads((tmp_path / "log").read_text())
+    assert (said["kind"], said["name"], said["line"]) == ("stand-in", "/kaggle/working", 2)
+
+
+def test_no_gguf_file_is_made(tmp_path: Path) -> None:
+    log, loader = Log(), SimpleNamespace()
+    log.open(str(tmp_path / "log"), "train.py")
+    _make_no_gguf(loader, log)  # type: ignore[arg-type]
+    model = SimpleNamespace(save_pretrained=lambda folder: Path(folder).mkdir())
+    (made,) = loader.save_pretrained_gguf(model, str(tmp_path / "out"), None, quantization_method="q8_0")
+    assert Path(made).suffix == ".gguf"
+    assert Path(made).exists()
 
 
 @pytest.mark.parametrize(

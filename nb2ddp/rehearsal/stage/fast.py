@@ -12,6 +12,7 @@ import inspect
 import re
 import sys
 import types
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .hooks import after_import
@@ -455,11 +456,25 @@ def _without_gpu(load: Any) -> Any:
     return loaded
 
 
+def _make_no_gguf(loader: ModuleType, log: Log) -> None:
+    """Write the head of a GGUF file in the place of one: to make it, llama.cpp would be fetched and built."""
+
+    def saved(model: Any, folder: Any, *_: Any, **__: Any) -> list[str]:
+        log.write("program", command="llama.cpp, which makes GGUF files")
+        model.save_pretrained(folder)
+        file = Path(folder) / "model.gguf"
+        file.write_bytes(b"GGUF")
+        return [str(file)]
+
+    vars(loader)["save_pretrained_gguf"] = saved
+
+
 def lay(kind: str, log: Log) -> None:
     """Extend Unsloth once it has been imported: with everything ("stand-in"), or only where its CPU backend is stricter
     than it is on a GPU ("real").
     """
     after_import("unsloth", _pass_over)
+    after_import("unsloth_zoo.cpu.loader", lambda module: _make_no_gguf(module, log))
     if kind == "stand-in":
         after_import("unsloth", lambda module: _extend(module, log))
         after_import("transformers.models.auto.processing_auto", _see)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -16,6 +17,8 @@ from typing import Any
 from . import device, fast, files, older, outside, ranks, sampling, training
 from .log import Log
 
+#: The working folder of Colab and of Kaggle, where a text begins with it.
+_HOSTED = re.compile(r"""(?<=["'])(/content|/kaggle/working)(?=[/"'])""")
 _SOON = 5.0  # seconds in which a thread may still end that has done its work
 
 
@@ -71,7 +74,7 @@ def _run(script: str, log: Log) -> int:
     try:
         with open(script, encoding="utf-8") as file:
             source = file.read()
-        exec(compile(source, script, "exec"), main.__dict__)
+        exec(compile(_at_home(source, log), script, "exec"), main.__dict__)
     except SystemExit as left:
         error = left
         code = left.code if isinstance(left.code, int) else 0 if left.code is None else 1
@@ -91,6 +94,14 @@ def _run(script: str, log: Log) -> int:
         about |= {"error": "SystemExit", "message": error.code}
     log.write("end", code=code, **about)
     return code
+
+
+def _at_home(source: str, log: Log) -> str:
+    """The script with this run's folder for those in which a hosted notebook works, line for line."""
+    for folder in dict.fromkeys(_HOSTED.findall(source)):
+        first = next(number for number, line in enumerate(source.split("\n"), 1) if folder in _HOSTED.findall(line))
+        log.write("stand-in", name=folder, line=first)
+    return _HOSTED.sub(lambda _: os.getcwd(), source)
 
 
 def _say_what_is_left(log: Log) -> None:

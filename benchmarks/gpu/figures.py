@@ -112,8 +112,12 @@ def memory(runs: Runs) -> Figure:
 
 
 def splits(_: Runs) -> Figure:
-    """Seconds a step as the notebook has it and as a script chooses, on machines H and I."""
-    chosen = {("8 a step", "H"): "3.2B, 8 rows of 450 tokens", ("sft_8b", "I"): "8.0B, 8 rows of 2,048 tokens"}
+    """Seconds a step as the notebook has it and as a script chooses, on machines H, I and J."""
+    chosen = {
+        ("8 a step", "H"): "3.2B, 8 rows of 450 tokens",
+        ("sft_8b", "I"): "8.0B, 8 rows of 2,048 tokens",
+        ("sft_8b", "J"): "8.0B, on 80 GB",
+    }
     labels = {"notebook": "as the notebook has it", "gpu": "as a script chooses", "hand": "by hand, its best"}
     found: dict[tuple[str, str, str, int], float] = {}
     for run in beside():
@@ -121,7 +125,7 @@ def splits(_: Runs) -> Figure:
         if not run["exit_code"] and run.get("checkpointing") != "kept" and "padded" not in run["name"]:
             found[key] = min(run["median"], found.get(key, run["median"]))
     figure: Figure
-    figure, panels = plt.subplots(1, len(chosen), figsize=(9, 3.6), layout="constrained")
+    figure, panels = plt.subplots(1, len(chosen), figsize=(10, 3.6), width_ratios=(3, 3, 2), layout="constrained")
     for ax, ((base, machine), title) in zip(panels, chosen.items(), strict=True):
         for place, (split, label) in enumerate(labels.items()):
             heights = [(n, seconds) for n in (1, 2) if (seconds := found.get((base, machine, split, n)))]
@@ -129,7 +133,12 @@ def splits(_: Runs) -> Figure:
                 bars = ax.bar([gpus + 0.26 * (place - 1) for gpus, _ in heights], [h for _, h in heights], 0.25)
                 bars.set_label(label)
                 ax.bar_label(bars, [f"{found[base, machine, 'notebook', 1] / h:.2f}x" for _, h in heights], fontsize=8)
-        ax.set(title=f"{title} ({machine})", xlabel="GPUs (H200)", ylabel="seconds a step", xticks=(1, 2))
+        ax.set(
+            title=f"{title} ({machine})",
+            xlabel="GPUs",
+            ylabel="seconds a step",
+            xticks=(1,) if machine == "J" else (1, 2),
+        )
     panels[0].legend(frameon=False, fontsize=8)
     return figure
 

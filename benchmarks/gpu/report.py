@@ -30,7 +30,7 @@ ASIDES = (
     ", by hand",
     ", notebook",
     ", gpu",
-    ", 4 x 2",
+    *(f", {again}" for again in ("again", "0", "1", "2")),
 )
 #: Types of models for which scripts trust the estimate of what a step keeps (`templates/setup.py.j2`).
 ESTIMATED = ("llama", "mistral", "qwen2", "qwen3")
@@ -373,7 +373,7 @@ def measured(runs: Runs) -> str:
         "losses of 30 steps, four GPUs' against one's (one's against its own on another machine)",
         "samples a step on four GPUs (beside the exported notebook's)",
     ]
-    return table(["4-bit LoRA with Unsloth on H200s", "3.2B", "8.0B"], list(zip(subjects, *columns, strict=True)))
+    return table(["4-bit LoRA with Unsloth on H200s (one GPU: an H100 too)", "3.2B", "8.0B"], list(zip(subjects, *columns, strict=True)))
 
 
 TABLES: dict[str, Callable[[Runs], str]] = {

@@ -373,7 +373,8 @@ def measured(runs: Runs) -> str:
         "losses of 30 steps, four GPUs' against one's (one's against its own on another machine)",
         "samples a step on four GPUs (beside the exported notebook's)",
     ]
-    return table(["4-bit LoRA with Unsloth on H200s (one GPU: an H100 too)", "3.2B", "8.0B"], list(zip(subjects, *columns, strict=True)))
+    head = ["4-bit LoRA with Unsloth on H200s (one GPU: an H100 too)", "3.2B", "8.0B"]
+    return table(head, list(zip(subjects, *columns, strict=True)))
 
 
 TABLES: dict[str, Callable[[Runs], str]] = {

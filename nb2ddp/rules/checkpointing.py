@@ -102,7 +102,7 @@ RULE = Rule(
     " keeps fits the GPU, with room to spare; where it does not, with as many rows at a time as do.",
     why="A notebook checkpoints because its T4 cannot hold what a step keeps, and pays for it with a second forward"
     " pass (4-bit LoRA, 3.2B parameters, 8 rows of 450 tokens on an H200: 0.39 s a step with it, 0.21 without). Fewer"
-    " rows at a time, in more accumulation steps, are faster without it too where they are long (8.0B parameters, 2,000"
+    " rows at a time, in more accumulation steps, are faster without it too where they are long (8.0B parameters, 2,048"
     " tokens on an H100: 1.60 s a step with 8 x 1 and checkpointing, 1.15 with 4 x 2 and none); they are taken where"
     " they fill a quarter of the GPU's memory or more. All processes take as many, and the rows of a step and the"
     " losses stay. What a step keeps follows from the model's shape and the longest row; the estimate was measured for"

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import libcst as cst
 
-from nb2ddp.syntax.tree import Statement, Tree, keyword
+from nb2ddp.syntax.tree import Statement, Tree, keyword, method
 
 #: Trainers whose loss is a mean over tokens.
 TOKEN_TRAINERS = ("SFTTrainer", "UnslothTrainer", "Seq2SeqTrainer")
@@ -229,6 +229,12 @@ class Training:
     def end(self) -> int:
         """The offset where the last top-level training statement ends; -1 where nothing trains."""
         return self.tree.span(self.last)[1] if self.last is not None else -1
+
+    @cached_property
+    def trained(self) -> int:
+        """The offset where the last top-level statement that trains ends; evaluations may come after it."""
+        training = [event for event in self.events if method(event) not in ("evaluate", "predict")]
+        return max((self.tree.span(self.tree.top_statement(event))[1] for event in training), default=self.end)
 
     def is_before_end(self, node: cst.CSTNode) -> bool:
         """True for code that runs up to the last training statement."""

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import InsertAfter, Remove, Replace
@@ -50,7 +49,7 @@ def _left_open(program: Program) -> Iterator[Finding]:
     tree = program.tree
     number = sum(drawing.library in ("pyplot", "figure") for drawing in program.drawings.values())
     called: dict[int, list[cst.Call]] = {}
-    for call in program.execution.calls(phase=Phase.AFTER):
+    for call in program.execution.calls():
         if tree.function(call) is None and program.execution.is_after_training(call):
             called.setdefault(program.cell_at(tree.start(call)).number, []).append(call)
     names = [tree.text(call.func).rpartition(".")[0] for call in tree.of(cst.Call) if _is_of_pyplot(tree, call)]
@@ -60,9 +59,10 @@ def _left_open(program: Program) -> Iterator[Finding]:
             continue
         number += 1
         pyplot = names[0] if names else "plt"
-        keep = f'{pyplot}.savefig("figure_{number}.png")\n{pyplot}.close()'
         said = "the notebook shows this figure at the cell's end; the script keeps it in a file"
         last = _last_of_figure(program, cell, calls)
+        alone = "if is_main_process:\n    " if program.execution.runs(last) else ""
+        keep = f'{alone}{pyplot}.savefig("figure_{number}.png")\n{pyplot}.close()'
         yield Finding(last, said, (InsertAfter(last, keep if names else f"import matplotlib.pyplot as plt\n\n{keep}"),))
 
 
@@ -113,6 +113,20 @@ RULE = Rule(
         Example(
             "import matplotlib.pyplot as plt\nplt.plot(losses)\nplt.show()\n",
             'import matplotlib.pyplot as plt\nplt.plot(losses)\nplt.savefig("figure_1.png")\nplt.close()\n',
+        ),
+        Example(
+            "import matplotlib.pyplot as plt\ntrainer.train()\n# %%\nplt.hist(losses)\n# %%\ntrainer.evaluate()\n",
+            """\
+import matplotlib.pyplot as plt
+trainer.train()
+# %%
+plt.hist(losses)
+if is_main_process:
+    plt.savefig("figure_1.png")
+plt.close()
+# %%
+trainer.evaluate()
+""",
         ),
         Example(
             "import matplotlib.pyplot as plt\nfor rows in parts:\n    plt.plot(rows)\n    plt.show()\n",

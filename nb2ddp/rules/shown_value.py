@@ -42,6 +42,10 @@ RULE = Rule(
     examples=(
         Example("dataset = load()\ndataset[0] # the first row\n", "dataset = load()\n# the first row\n"),
         Example(
+            "trainer.train()\n# %%\ntrainer.state.log_history\n# %%\nscores = trainer.evaluate()\n",
+            "trainer.train()\n# %%\nprint(trainer.state.log_history)\n# %%\nscores = trainer.evaluate()\n",
+        ),
+        Example(
             "outputs = model.generate(**inputs)\ntokenizer.batch_decode(outputs)\n",
             "outputs = model.generate(**inputs)\n",
         ),

@@ -159,7 +159,9 @@ def _makes_generator(tree: Tree, call: cst.Call) -> bool:
 
 def _drawn(tree: Tree, call: cst.Call) -> tuple[str, str] | None:
     """The common generator that a call draws from without a seed, and what comes of it; None for no such call."""
-    name, library = tree.text(call.func), generator(tree, call)
+    name, library, sampled = tree.text(call.func), generator(tree, call), keyword(call, "do_sample")
+    if sampled is not None and tree.literal(sampled.value) is not False:
+        library = "torch"  # whose generator picks the tokens of an answer
     if _divides(tree, call):  # datasets and scikit-learn take NumPy's
         library = library or ("torch" if tree.qualified(call.func).startswith("torch.") else "numpy")
         message = f"{name.rsplit('.', 1)[-1]} without a seed gives each process other data; the script seeds it"
@@ -226,6 +228,15 @@ RULE = Rule(
     "for the next training.",
     find=find,
     examples=(
+        Example(
+            """\
+from unsloth import FastLanguageModel
+model, tokenizer = FastLanguageModel.from_pretrained("unsloth/Qwen3-0.6B")
+rows = [{"text": tokenizer.decode(model.generate(**question, do_sample = True)[0])} for question in questions]
+trainer.train()
+""",
+            reported=True,
+        ),
         Example(
             """\
 import random

@@ -26,7 +26,7 @@ from nb2ddp.rehearsal.rehearse import _build
 from nb2ddp.rehearsal.run import Rank, Run, environment, launched
 from nb2ddp.rehearsal.stage import rows
 from nb2ddp.rehearsal.stage.device import _load_on_cpu
-from nb2ddp.rehearsal.stage.fast import _make_no_gguf
+from nb2ddp.rehearsal.stage.fast import _equipped, _make_no_gguf
 from nb2ddp.rehearsal.stage.files import Files, _divide_freely, _select_what_is_there
 from nb2ddp.rehearsal.stage.log import Log
 from nb2ddp.rehearsal.stage.older import _known_as
@@ -550,3 +550,13 @@ def test_readme_and_picture_are_of_the_page() -> None:
     (ready,) = rehearsals.READY.findall(rehearsals.README.read_text(encoding="utf-8"))
     assert ready == rehearsals.ready(page)
     assert rehearsals.PICTURE.read_text(encoding="utf-8") == picture(rehearsals.faults(page))
+
+
+@pytest.mark.parametrize("engine", [True, False])
+def test_only_a_model_with_an_engine_loads_adapters_and_takes_prompts(engine: bool) -> None:
+    model = _equipped(SimpleNamespace(save_pretrained=None, generate=lambda **given: given), engine)
+    assert (hasattr(model, "load_lora"), hasattr(model, "vllm_engine")) == (engine, engine)
+    if not engine:
+        assert model.fast_generate(input_ids=[1]) == {"input_ids": [1]}
+        with pytest.raises(ValueError, match="fast_inference = True alone"):
+            model.fast_generate("Hi")

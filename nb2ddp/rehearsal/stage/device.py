@@ -72,7 +72,9 @@ def _answer(torch: ModuleType, log: Log) -> None:
         "get_device_name": gpu.name,
         "get_device_capability": (8, 0),
         "mem_get_info": (MEMORY, MEMORY),
-        **dict.fromkeys(("reset_peak_memory_stats", "synchronize", "set_device", "manual_seed_all")),
+        **dict.fromkeys(
+            ("reset_peak_memory_stats", "synchronize", "set_device", "set_stream", "default_stream", "manual_seed_all")
+        ),
     }
     for name, answer in answers.items():
         setattr(torch.cuda, name, lambda *_, answer=answer, **__: answer)

@@ -104,7 +104,7 @@ class Fast:
         if given.get("max_seq_length"):
             tokenizer.model_max_length = int(given["max_seq_length"])
         tokenizer.tokenizer = tokenizer  # asked of a processor, where a real one would come
-        return _equipped(model), tokenizer
+        return _equipped(model, bool(given.get("fast_inference"))), tokenizer
 
     @staticmethod
     def get_peft_model(model: Any, r: int = 16, target_modules: Any = None, **given: Any) -> Any:
@@ -123,7 +123,7 @@ class Fast:
             modules_to_save=known or None,
             **settings,
         )
-        return _equipped(peft.get_peft_model(model, config))
+        return _equipped(peft.get_peft_model(model, config), hasattr(model, "vllm_engine"))
 
     @staticmethod
     def for_inference(model: Any, *_: Any, **__: Any) -> Any:
@@ -231,8 +231,8 @@ class SyntheticData:
         """Stop nothing."""
 
 
-def _equipped(model: Any) -> Any:
-    """The model with what Unsloth adds to one: other ways to save it, and vLLM's way to generate."""
+def _equipped(model: Any, engine: bool) -> Any:
+    """The model with what Unsloth adds to one: other ways to save it, and with an engine vLLM's way to generate."""
 
     def save(folder: Any, *_: Any, **__: Any) -> None:
         model.save_pretrained(folder)
@@ -241,10 +241,20 @@ def _equipped(model: Any) -> Any:
         setattr(model, name, save)
     for name in ("push_to_hub_merged", "push_to_hub_gguf"):
         setattr(model, name, lambda *_, **__: None)
-    model.load_lora = lambda *_, **__: None
-    model.fast_generate = functools.partial(_generate_as_vllm, model)
-    model.vllm_engine = types.SimpleNamespace(generate=model.fast_generate)
+    model.fast_generate = functools.partial(_generate_as_vllm if engine else _generate, model)
+    if engine:
+        model.load_lora = lambda *_, **__: None
+        model.vllm_engine = types.SimpleNamespace(generate=model.fast_generate)
     return model
+
+
+def _generate(model: Any, *args: Any, **given: Any) -> Any:
+    """What the model itself generates; as with Unsloth, what only an engine takes is refused."""
+    if any(map(_is_text, args)) or not {"sampling_params", "lora_request"}.isdisjoint(given):
+        raise ValueError(
+            "fast_generate takes prompts, sampling_params and lora_request with fast_inference = True alone"
+        )
+    return model.generate(*args, **given)
 
 
 def _generate_as_vllm(model: Any, prompts: Any, *_: Any, **__: Any) -> Any:

@@ -36,16 +36,16 @@ def find(program: Program) -> Iterator[Finding]:
         yield Finding(assign, _MESSAGE, todo=True)
     loops = [loop.iter for loop in tree.live(cst.For) if not tree.within(loop.body, cst.Break)]
     for node in [*loops, *(comprehended.iter for comprehended in tree.live(cst.CompFor))]:
-        loader = _loader(tree, node)
-        if isinstance(loader, cst.Attribute) and program.training.is_trainer(loader.value):
-            yield Finding(tree.parents[loader], _PART, todo=True)
+        if any(isinstance(n, cst.Attribute) and program.training.is_trainer(n.value) for n in _loaders(tree, node)):
+            yield Finding(node, _PART, todo=True)
 
 
-def _loader(tree: Tree, node: cst.BaseExpression) -> cst.BaseExpression | None:
-    """The method that gives the loader which is gone through, by itself, or in a count or a progress bar."""
+def _loaders(tree: Tree, node: cst.BaseExpression) -> list[cst.BaseExpression]:
+    """The methods that give the loader which is gone through, by itself, or in a count or a progress bar."""
     while isinstance(node, cst.Call) and _AROUND.fullmatch(tree.qualified(node.func)) and node.args:
         node = node.args[0].value
-    return node.func if isinstance(node, cst.Call) and method(node) in _SHARED_OUT else None
+    made = tree.values(node)
+    return [each.func for each in made if isinstance(each, cst.Call) and method(each) in _SHARED_OUT]
 
 
 RULE = Rule(
@@ -82,6 +82,23 @@ trainer.train()
 # TODO[nb2ddp] DDP205: {_PART}
 for batch in trainer.get_eval_dataloader():
     count(batch)
+""",
+        ),
+        Example(
+            """\
+def tokens(loader):
+    return sum(batch["input_ids"].numel() for batch in loader)
+loader = trainer.get_train_dataloader()
+total = tokens(loader)
+trainer.train()
+""",
+            f"""\
+def tokens(loader):
+    # TODO[nb2ddp] DDP205: {_PART}
+    return sum(batch["input_ids"].numel() for batch in loader)
+loader = trainer.get_train_dataloader()
+total = tokens(loader)
+trainer.train()
 """,
         ),
         Example("batch = next(iter(trainer.get_train_dataloader()))\n"),

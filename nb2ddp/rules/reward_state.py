@@ -11,7 +11,7 @@ from nb2ddp.facts.effects import Does
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
-from nb2ddp.syntax.tree import Function, Tree, argument, keyword, method, small_statements
+from nb2ddp.syntax.tree import Function, Tree, keyword, method, small_statements
 
 _TIMERS = re.compile(r"time\.(perf_counter|process_time|thread_time)(_ns)?|timeit\.\w+")
 #: What stops code by the clock: a decorator, a signal, a wait for another process or thread with a `timeout`.
@@ -79,18 +79,8 @@ def _server(program: Program, call: cst.Call) -> str | None:
         return asked[0]
     if method(call) not in _STEPPING:
         return None
-    makers = _made_by(tree, cst.ensure_type(call.func, cst.Attribute).value)
+    makers = tree.values(cst.ensure_type(call.func, cst.Attribute).value)
     return next((address for maker in makers if (address := _address(tree, maker)) is not None), None)
-
-
-def _made_by(tree: Tree, owner: cst.BaseExpression) -> list[cst.BaseExpression]:
-    """What an object is bound to; of a parameter, what the function is called with."""
-    param, function = tree.definition(owner), tree.function(owner)
-    if not isinstance(param, cst.Param) or function is None:
-        return [tree.value(owner)]
-    position = next((at for at, each in enumerate(function.params.params) if each is param), None)
-    given = [argument(call, param.name.value, position) for call in tree.calls_of(function)]
-    return [tree.value(each.value) for each in given if each is not None]
 
 
 def _address(tree: Tree, maker: cst.BaseExpression) -> str | None:

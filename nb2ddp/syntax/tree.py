@@ -315,8 +315,8 @@ class Tree:
 
     def setting(self, name: str) -> list[cst.Assign]:
         """The assignments that set an attribute of a name, of whatever object: `x.name = 1`."""
-        above = [self.parents[self.parents[attribute]] for attribute in self.attributes(name)]
-        return [each for each in above if isinstance(each, cst.Assign)]
+        targets = [self.parents[attribute] for attribute in self.attributes(name)]
+        return [cst.ensure_type(self.parents[n], cst.Assign) for n in targets if isinstance(n, cst.AssignTarget)]
 
     def binds(self, statement: cst.CSTNode) -> list[str]:
         """The names that a statement binds in the scope that it stands in, each once."""
@@ -434,6 +434,15 @@ class Tree:
         while type(node) is cst.Name and depth and (binding := self.binding(node)) and binding.value is not None:
             node, depth = binding.value, depth - 1
         return node
+
+    def values(self, node: cst.BaseExpression) -> list[cst.BaseExpression]:
+        """What an expression stands for; of a parameter, what its function is called with."""
+        param, function = self.definition(node), self.function(node)
+        if not isinstance(param, cst.Param) or function is None:
+            return [self.value(node)]
+        position = next((at for at, each in enumerate(function.params.params) if each is param), None)
+        given = [argument(call, param.name.value, position) for call in self.calls_of(function)]
+        return [self.value(each.value) for each in given if each is not None]
 
     def literal(self, node: cst.BaseExpression) -> object:
         """The constant an expression stands for (a string, a number, True, False, None), or `...`."""

@@ -95,8 +95,8 @@ class Placement:
                 return Decision(call, unit, (*elsewhere, *self.waits_after(unit)))
             if _WRITES_TO_FILE.fullmatch(self.tree.qualified(call.func)):
                 return Decision(call, unit, stays=True)  # into a file that a call of its own has opened
-        if elsewhere and isinstance(target := self.tree.parents[call], cst.Assign) and len(target.targets) == 1:
-            waits = tuple(edit for close in self._closings(target) for edit in self.waits_after(close))
+        if elsewhere and isinstance(opened := self.tree.parents[call], cst.Assign):
+            waits = tuple(edit for close in self._closings(opened) for edit in self.waits_after(close))
             return Decision(call, unit, (*elsewhere, *waits))
         return Decision(call, unit)
 

@@ -61,7 +61,7 @@ def _system_packages(program: Program, statement: cst.CSTNode) -> str:
 
 
 def _hollow(program: Program) -> Iterator[Finding]:
-    """Tests of which only the `else` is left; one that is left without it is an edit's affair."""
+    """Tests of which only the `else` is left (an `else` of which nothing is left goes with its last line)."""
     tree, removed = program.tree, program.installs.statements
     for test in tree.of(cst.If):
         other = test.orelse

@@ -84,8 +84,5 @@ def _find(program: Program) -> Iterator[_Suppression]:
 
 def _next_line(lines: list[str], line: int) -> int:
     """The next line, from 1, that holds more than a comment."""
-    for number in range(line + 1, len(lines) + 1):
-        text = lines[number - 1].strip()
-        if text and not text.startswith("#"):
-            return number
-    return line
+    below = enumerate(map(str.strip, lines[line:]), start=line + 1)
+    return next((number for number, text in below if text and not text.startswith("#")), line)

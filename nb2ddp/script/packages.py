@@ -444,12 +444,9 @@ class _Reading:
 
     def _imported(self, name: str) -> cst.CSTNode | None:
         """Where code that stays first imports a module; None where it does not."""
-        modules: list[tuple[cst.CSTNode, cst.CSTNode]]
-        modules = [(node, alias.name) for node in self.tree.live(cst.Import) for alias in node.names]
-        modules += [(node, node.module) for node in self.tree.live(cst.ImportFrom) if node.module]
         covers = self.program.installs.covers
-        found = (node for node, module in modules if self.tree.text(module).split(".")[0] == name and not covers(node))
-        return next(found, None)
+        found = [node for node, *_ in self.tree.imports(name) if self.tree.is_live(node) and not covers(node)]
+        return min(found, key=self.tree.start, default=None)
 
     def _add(self, new: Package) -> None:
         """Take in a package: of two commands that name it the later one decides, unless any version will do for it."""

@@ -154,8 +154,7 @@ class Tree:
 
     def top_statement(self, node: cst.CSTNode) -> Statement:
         """The statement of the module itself that holds a node."""
-        chain = [node, *self.ancestors(node)]
-        return cast(Statement, chain[-2])
+        return cast(Statement, [node, *self.ancestors(node)][-2])
 
     def scope(self, node: cst.CSTNode) -> cst.CSTNode:
         """The function, class, lambda, comprehension or module whose names a node sees first."""

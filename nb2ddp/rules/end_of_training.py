@@ -26,7 +26,9 @@ def find(program: Program) -> Iterator[Finding]:
     message, template, needs = _ENDS, "end_of_training.py.j2", {Part.PARTIAL_STATE}
     if starts_engine(tree, program.loads) and not program.options.vllm_server:
         message, template, needs = f"{_ENDS}{_WAITING}", "main_process_goes_on.py.j2", {Part.PARTIAL_STATE, Part.ENGINE}
-    below = _below(tree, last, render(template, is_main_process=program.name("is_main_process")))
+    goes_on = tree.module.body[-1] is not last
+    text = render(template, is_main_process=program.name("is_main_process"), goes_on=goes_on)
+    below = _below(tree, last, text)
     yield Finding(program.training.events[-1], message, (below,), frozenset(needs))
 
 
@@ -48,6 +50,26 @@ RULE = Rule(
     "training; then it is closed when the script ends, in whatever way it does.",
     find=find,
     examples=(
+        Example(
+            """\
+from trl import SFTTrainer
+def main():
+    trainer = SFTTrainer(model)
+    trainer.train()
+main()
+""",
+            """\
+from trl import SFTTrainer
+def main():
+    trainer = SFTTrainer(model)
+    trainer.train()
+main()
+
+# %% Training is over
+PartialState().wait_for_everyone()
+PartialState().destroy_process_group()
+""",
+        ),
         Example(
             """\
 from trl import SFTTrainer

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from enum import Enum
 from functools import partial
@@ -187,7 +187,8 @@ def _in_pool(
 ) -> Iterator[Result]:
     pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_start_worker)
     try:
-        futures: list[Future[Result]] = [pool.submit(convert, job) for job in jobs]
+        with _without_interrupt():  # this starts the workers
+            futures: list[Future[Result]] = [pool.submit(convert, job) for job in jobs]
         for future in futures:
             future.add_done_callback(lambda _: done())
         for job, future in zip(jobs, futures, strict=True):
@@ -205,6 +206,19 @@ def _alone(job: Job, convert: Callable[[Job], Result]) -> Result:
             return pool.submit(convert, job).result()
         except BrokenProcessPool:
             return _failed(job, INTERNAL.found(INTERNAL_SAID.format("the converting process died")))
+
+
+@contextmanager
+def _without_interrupt() -> Iterator[None]:
+    """Hold Ctrl-C back; a process that is started meanwhile does not get it while it imports."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _start_worker() -> None:

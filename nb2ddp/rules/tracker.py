@@ -18,6 +18,7 @@ _OTHERS = re.compile(
     r"(mlflow|comet_ml|neptune|trackio|clearml|swanlab|aim)\.(?!(last_)?active_run$|get_tracking_uri$).*"
 )
 _WANDB = re.compile(r"wandb\.(init|login|log|Table)")
+_ALONE = "is for one process (each would begin a run of its own)"
 _ARTIFACT = re.compile(r".*\.use_artifact")
 
 
@@ -26,7 +27,7 @@ def find(program: Program) -> Iterator[Finding]:
     for call in execution.calls(_WANDB, phase=Phase.TOGETHER)[:1]:
         yield Finding(
             call,
-            f"{tree.qualified(call.func)} would begin a run in every process; in the script the main one does",
+            f"{tree.qualified(call.func)} {_ALONE}; in the script the main one does it",
             needs=frozenset({Part.WANDB}),
             fixed=True,
         )
@@ -42,7 +43,7 @@ def find(program: Program) -> Iterator[Finding]:
 def _other(program: Program, call: cst.Call) -> Finding:
     """A call of another tracker: the main process makes it alone, and the others do without what it gives."""
     tree, main = program.tree, program.name("is_main_process")
-    said, done = f"{tree.text(call.func)} would begin a run in every process", "; in the script the main one does"
+    said, done = f"{tree.text(call.func)} {_ALONE}", "; in the script the main one does it"
     around = tree.parents[call]
     if isinstance(around, cst.WithItem):
         if around.asname is None:
@@ -95,8 +96,8 @@ with mlflow.start_run(run_name = "first") if is_main_process else contextlib.nul
     trainer.train()
     if mlflow.active_run():
         print("logged")
-# TODO[nb2ddp] DDP406: mlflow.start_run would begin a run in every process: write `if is_main_process else \
-contextlib.nullcontext()` behind it, and use run below `if is_main_process:`
+# TODO[nb2ddp] DDP406: mlflow.start_run is for one process (each would begin a run of its own): write `if \
+is_main_process else contextlib.nullcontext()` behind it, and use run below `if is_main_process:`
 with mlflow.start_run() as run:
     trainer.train()
 """,

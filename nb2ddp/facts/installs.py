@@ -49,14 +49,15 @@ class Installs:
         self._dropped = set[cst.CSTNode]()  # lines for Colab alone, which go whatever they do
 
     def is_install(self, call: cst.Call) -> bool:
-        """True for an IPython form or a Python call that installs packages."""
+        """True for an IPython form or a Python call that installs packages, and whose answer nothing asks for."""
         form = self._source.form(call)
         if form is not None and form.kind is Kind.LINE_MAGIC:
             return form.name in _INSTALL_MAGICS
         if form is not None and form.kind is Kind.CELL_MAGIC:
             is_script = form.name in ("bash", "sh", "script", "!", "sx", "system")
             return is_script and is_install_script(form.body or "")
-        return is_install(self._effects.command(call))
+        kept = self._tree.around(call, cst.Assign)
+        return is_install(self._effects.command(call)) and not (kept and self._tree.bound_uses(kept))
 
     @cached_property
     def statements(self) -> frozenset[cst.CSTNode]:

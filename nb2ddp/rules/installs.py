@@ -276,5 +276,20 @@ from unsloth import FastModel
 """,
         ),
         Example('print("pip install unsloth")\n'),
+        Example(
+            """\
+import subprocess
+done = subprocess.run(["pip", "install", "unsloth"])
+if done.returncode:
+    raise SystemExit("no packages")
+subprocess.run(["pip", "install", "trl"])
+""",
+            """\
+import subprocess
+done = subprocess.run(["pip", "install", "unsloth"])
+if done.returncode:
+    raise SystemExit("no packages")
+""",
+        ),
     ),
 )

@@ -26,7 +26,7 @@ from nb2ddp.rehearsal.rehearse import _build
 from nb2ddp.rehearsal.run import Rank, Run, environment, launched
 from nb2ddp.rehearsal.stage import rows
 from nb2ddp.rehearsal.stage.device import _load_on_cpu
-from nb2ddp.rehearsal.stage.fast import _equipped, _make_no_gguf
+from nb2ddp.rehearsal.stage.fast import _equipped, _make_no_gguf, _offered
 from nb2ddp.rehearsal.stage.files import Files, _divide_freely, _select_what_is_there
 from nb2ddp.rehearsal.stage.log import Log
 from nb2ddp.rehearsal.stage.older import _known_as
@@ -473,6 +473,12 @@ def test_a_hosted_folder_is_that_of_the_run(tmp_path: Path, monkeypatch: pytest.
     assert _at_home(text, log) == text.replace("/kaggle/working", str(tmp_path))
     said = json.loads((tmp_path / "log").read_text())
     assert (said["kind"], said["name"], said["line"]) == ("stand-in", "/kaggle/working", 2)
+
+
+def test_a_model_in_a_folder_that_is_not_there_gets_an_id(tmp_path: Path) -> None:
+    asked = ["unsloth/Qwen3-0.6B", "outputs/checkpoint-60", str(tmp_path)]
+    assert [_offered(name) for name in asked] == asked
+    assert [_offered(name) for name in ("/home/me/models/qwen-sft/", "./qwen-sft")] == ["local/qwen-sft"] * 2
 
 
 def test_no_gguf_file_is_made(tmp_path: Path) -> None:

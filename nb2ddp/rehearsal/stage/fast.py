@@ -9,6 +9,7 @@ import contextlib
 import functools
 import importlib
 import inspect
+import os
 import re
 import sys
 import types
@@ -82,6 +83,12 @@ def _is_conversation(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and isinstance(value[0], dict) and "role" in value[0]
 
 
+def _offered(name: str) -> str:
+    """What a model is asked for by: of a folder that is not there, an id, for which there is a stand-in."""
+    is_missing = name.startswith(("/", "./", "../", "~")) and not os.path.exists(name)
+    return f"local/{os.path.basename(os.path.normpath(name))}" if is_missing else name
+
+
 class Fast:
     """Stands for every `Fast*Model`."""
 
@@ -93,6 +100,7 @@ class Fast:
         import transformers
 
         transformers.set_seed(given.get("random_state", 3407))  # as Unsloth does
+        model_name = _offered(model_name)
         loader = _loader(model_name, auto_model)
         extra: dict[str, Any] = {name: given[name] for name in ("id2label", "label2id", "revision") if name in given}
         if num_labels is not None:
@@ -458,7 +466,9 @@ def _without_gpu(load: Any) -> Any:
     @functools.wraps(load)
     def loaded(*args: Any, **given: Any) -> Any:
         kept = {name: value for name, value in given.items() if name not in _FOR_GPU}
-        model, words = load(*args, **kept, load_in_4bit=False)
+        if "model_name" in kept:
+            kept["model_name"] = _offered(kept["model_name"])
+        model, words = load(*map(_offered, args[:1]), *args[1:], **kept, load_in_4bit=False)
         if not hasattr(model, "save_pretrained_torchao"):
             model.save_pretrained_torchao = lambda folder, *_, **__: model.save_pretrained(folder)
         return model, words

@@ -100,7 +100,8 @@ def settings(source: Source) -> Iterator[tuple[cst.CSTNode, object, object]]:
     """What sets a variable: the statement or its call, the variable, and the value; `...` for what is no constant."""
     tree = source.tree
     for statement in tree.of(cst.Assign):
-        yield statement, environ_key(tree, statement.targets[0].target), tree.literal(statement.value)
+        if (name := environ_key(tree, statement.targets[0].target)) is not None:
+            yield statement, name, tree.literal(statement.value)
     for call, form in source.forms_of(Kind.LINE_MAGIC):
         if form.name in ENV_MAGICS and (pair := assignment(form.text)) is not None:
             yield call, pair[0], ... if {"$", "{"} & set(pair[1]) else pair[1]

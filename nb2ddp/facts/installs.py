@@ -56,8 +56,10 @@ class Installs:
         if form is not None and form.kind is Kind.CELL_MAGIC:
             is_script = form.name in ("bash", "sh", "script", "!", "sx", "system")
             return is_script and is_install_script(form.body or "")
+        if not is_install(self._effects.command(call)):
+            return False
         kept = self._tree.around(call, cst.Assign)
-        return is_install(self._effects.command(call)) and not (kept and self._tree.bound_uses(kept))
+        return kept is None or not self._tree.bound_uses(kept)
 
     @cached_property
     def statements(self) -> frozenset[cst.CSTNode]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from enum import Enum
+from functools import lru_cache
 from typing import Final
 
 import libcst as cst
@@ -55,6 +56,7 @@ _KINDS: Final = {
 }
 
 
+@lru_cache(maxsize=1)  # of the notebook at hand
 def loads(tree: Tree) -> list[cst.Call]:
     """Live calls that load a model's weights, or prepare to (`functools.partial`), in order."""
     return [call for call in tree.live(cst.Call) if is_load(tree, call)]
@@ -85,8 +87,9 @@ def unknown_loads(tree: Tree) -> list[cst.Call]:
 
 def loaders_handed_on(tree: Tree) -> list[cst.BaseExpression]:
     """Live mentions of a loading function other than to call it, to name it, or to prepare a call of it."""
-    mentions: list[cst.BaseExpression] = [*tree.attributes("from_pretrained"), *tree.of(cst.Call)]
-    mentions += [name for name in tree.of(cst.Name) if tree.value(name) is not name]
+    made = [call for call in tree.of(cst.Call) if tree.qualified(call.func) in ("getattr", "functools.partial")]
+    written = dict.fromkeys([*tree.attributes("from_pretrained"), *made])
+    mentions = [*written, *(name for name in tree.of(cst.Name) if tree.value(name) in written)]
     return [node for node in mentions if is_loader(tree, node) and tree.is_live(node) and not _is_followed(tree, node)]
 
 

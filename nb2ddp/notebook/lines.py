@@ -39,10 +39,10 @@ def file_lines(text: str, sources: Iterable[str]) -> list[list[int]]:
 
 def _lines(text: str, start: int, end: int) -> tuple[str, list[int]]:
     """What the strings of a member say together, and the offsets of those in which its lines begin."""
-    strings = list(_STRING.finditer(text, start, end))
-    parts = [json.loads(string[0]) for string in strings]
+    said = json.loads(text[start:end])
+    parts = [said] if isinstance(said, str) else said
     ends, source = list(accumulate(map(len, parts))), "".join(parts)
     starts = [0, *(match.end() for match in _LINE_END.finditer(source))]
-    places = [string.start() for string in strings] or [0]
+    places = [string.start() for string in _STRING.finditer(text, start, end)] or [0]
     offsets = [places[min(bisect.bisect_right(ends, each), len(places) - 1)] for each in starts]
     return _LINE_END.sub("\n", source.removeprefix("\ufeff")), offsets

@@ -80,10 +80,11 @@ def _only_comments(program: Program, cell: int) -> Iterator[tuple[int, int]]:
     """A cell of comments alone above the import of Unsloth: what an install, or a header that has it, left behind."""
     start, end = program.cell_span(cell)
     text = program.tree.source[start:end].strip()
-    installs = program.installs.statements or program.notebook.metadata.dependencies
-    if not installs or end > first_import(program.tree) or not text or _KEPT.search(text):
+    is_comment = all(line.startswith("#") or not line.strip() for line in text.splitlines())
+    if not text or not is_comment or _KEPT.search(text):
         return
-    if all(line.startswith("#") or not line.strip() for line in text.splitlines()):
+    installs = program.installs.statements or program.notebook.metadata.dependencies
+    if installs and end <= first_import(program.tree):
         yield start, end
 
 

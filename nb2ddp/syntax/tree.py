@@ -193,9 +193,10 @@ class Tree:
 
         That is empty where nothing is left.
         """
+        begins = tuple(f"{package}." for package in packages)
 
         def is_one(name: str) -> bool:
-            return f"{name}.".startswith(tuple(f"{package}." for package in packages))
+            return f"{name}.".startswith(begins)
 
         for each in self.of(cst.ImportFrom):
             module = dotted(each.module) if each.module is not None else ""
@@ -204,8 +205,8 @@ class Tree:
                 yield each, module, ""
         for statement in self.of(cst.Import):
             found = [alias.evaluated_name for alias in statement.names if is_one(alias.evaluated_name)]
-            kept = [self.text(alias).rstrip(", ") for alias in statement.names if alias.evaluated_name not in found]
             if found:
+                kept = [self.text(alias).rstrip(", ") for alias in statement.names if alias.evaluated_name not in found]
                 yield statement, found[0], f"import {', '.join(kept)}" if kept else ""
 
     def texts(self, node: cst.CSTNode) -> list[str]:

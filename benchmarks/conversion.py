@@ -47,12 +47,15 @@ PURPOSES = {
     ),
     "a person's edits, the next step": (
         *("project/merge.py", "project/history.py", "script/stamp.py", "cli/steps.py", "cli/explain.py"),
+        *("project/changes.py", "cli/summary.py"),
     ),
-    "what trainers call in GRPO": ("facts/rewards.py", "rules/reward_draws.py", "rules/reward_state.py"),
+    "what trainers call in GRPO": (
+        *("facts/rewards.py", "rules/reward_draws.py", "rules/reward_state.py", "rules/vllm_server.py"),
+    ),
     "the same in every process": (
         *("facts/drawn.py", "facts/services.py", "rules/own_answers.py", "rules/resumed_training.py", "rules/stop.py"),
     ),
-    "the split for the GPU at hand": ("facts/gpu.py", "facts/micro_batch.py"),
+    "the split for the GPU at hand": ("facts/gpu.py", "facts/micro_batch.py", "rules/checkpointing.py"),
 }
 #: What a grown notebook's cells hold, besides a trainer.
 CELLS = {

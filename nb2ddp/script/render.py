@@ -59,16 +59,11 @@ def script(program: Program, cells: dict[int, str], needs: frozenset[Part], scri
 
 def _server_command(program: Program) -> str:
     """What to type to start the vLLM server, on the GPU after those of the training."""
-    name = next(filter(None, (model_name(program.tree, load) for load in program.loads)), "MODEL")
+    names = {name for load in program.loads for name in model_name(program.tree, load).split()}
     lengths = [passed(program.tree, load, "max_seq_length") for load in program.loads]
     length = next((program.tree.literal(given.value) for given in lengths if given is not None), None)
-    words = [
-        "trl",
-        "vllm-serve",
-        "--model",
-        name,
-        *(["--max_model_len", str(length)] if isinstance(length, int) else []),
-    ]
+    words = ["trl", "vllm-serve", "--model", names.pop() if len(names) == 1 else "MODEL"]
+    words += ["--max_model_len", str(length)] if isinstance(length, int) else []
     return f"CUDA_VISIBLE_DEVICES={program.options.launch.processes} {shlex.join(words)}"
 
 

@@ -41,6 +41,12 @@ def test_the_first_lines_start_the_server_on_one_more_gpu(processes: int) -> Non
     assert ("--num_processes 3" in lines[4]) == (processes == 3)
 
 
+def test_a_model_that_a_person_chooses_is_left_open() -> None:
+    load = LOAD.format(False).replace('"unsloth/Qwen3-4B"', '"unsloth/Qwen3-4B" if small else "unsloth/Qwen3-8B"')
+    converted = convert_source(text("small = True", load, TRAIN), options=Options(Launch(1), vllm_server=True))
+    assert "trl vllm-serve --model MODEL --max_model_len 2048" in converted.files["train.py"]
+
+
 def test_no_process_has_an_engine_or_waits_for_one() -> None:
     script = convert().files["train.py"]
     assert "fast_inference = False," in script

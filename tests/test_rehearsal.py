@@ -460,6 +460,7 @@ def test_a_file_that_the_script_names(name: str, start: bytes, tmp_path: Path, m
     later = Files(log, str(tmp_path / "made"), ["frage"], f"open({name!r})", known=[name])
     assert files.named("b.png") == "b.png"
     assert later.named(name) != name
+    assert later.named(str(Path(name).absolute())) == later.named(name)
     assert later.named(f"data/{name}") == f"data/{name}"
     Path(name).write_text("there")
     assert files.named(name) == name

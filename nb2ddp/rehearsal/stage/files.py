@@ -52,7 +52,7 @@ class Files:
             return [self.table(each, columns) for each in path]
         if not isinstance(path, (str, os.PathLike)):
             return path
-        name = os.fspath(path)
+        name = _in_run(os.fspath(path))
         is_there = "://" not in name and (os.path.exists(name) or "*" in name)
         if _kind(name) not in TABLES or is_there or name.startswith("hf://"):
             return path
@@ -60,8 +60,9 @@ class Files:
 
     def named(self, path: Any) -> Any:
         """The path of a stand-in for a file that the script names, or `path` itself where it needs none."""
-        if not isinstance(path, (str, os.PathLike)) or not isinstance(name := os.fspath(path), str):
+        if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str):
             return path
+        name = _in_run(os.fspath(path))
         if _kind(name) not in (*TABLES, *TEXTS, *PICTURES, *SOUNDS) or os.path.exists(name):
             return path
         if os.path.basename(name) not in self.text or not self.log.place():
@@ -81,6 +82,11 @@ class Files:
             else:
                 Path(path).write_bytes(png(rng) if kind in PICTURES else wav(rng))
         return path
+
+
+def _in_run(name: str) -> str:
+    """A file's name as seen from the run's folder, which every run has at another place."""
+    return name.removeprefix(os.getcwd() + os.sep)
 
 
 def _kind(name: str) -> str:

@@ -61,7 +61,7 @@ def _left_open(program: Program) -> Iterator[Finding]:
         pyplot = names[0] if names else "plt"
         said = "the notebook shows this figure at the cell's end; the script keeps it in a file"
         last = _last_of_figure(program, cell, calls)
-        alone = "if is_main_process:\n    " if program.execution.runs(last) else ""
+        alone = f"if {program.name('is_main_process')}:\n    " if program.execution.runs(last) else ""
         keep = f'{alone}{pyplot}.savefig("figure_{number}.png")\n{pyplot}.close()'
         yield Finding(last, said, (InsertAfter(last, keep if names else f"import matplotlib.pyplot as plt\n\n{keep}"),))
 
@@ -122,6 +122,29 @@ trainer.train()
 # %%
 plt.hist(losses)
 if is_main_process:
+    plt.savefig("figure_1.png")
+plt.close()
+# %%
+trainer.evaluate()
+""",
+        ),
+        Example(
+            """\
+import matplotlib.pyplot as plt
+is_main_process = "the notebook's own"
+trainer.train()
+# %%
+plt.hist(losses)
+# %%
+trainer.evaluate()
+""",
+            """\
+import matplotlib.pyplot as plt
+is_main_process = "the notebook's own"
+trainer.train()
+# %%
+plt.hist(losses)
+if is_main_process_:
     plt.savefig("figure_1.png")
 plt.close()
 # %%

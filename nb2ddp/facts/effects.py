@@ -193,6 +193,12 @@ def _opens(tree: Tree, call: cst.Call, name: str) -> Does:
     return Does.WRITE if is_mode and set("wax+") & set(str(value)) else Does(0)
 
 
+def samples(tree: Tree, call: cst.Call) -> bool:
+    """True for a call that draws the tokens of an answer, or may."""
+    sampled = keyword(call, "do_sample")
+    return sampled is not None and tree.literal(sampled.value) is not False
+
+
 def opens_archive(tree: Tree, node: cst.CSTNode) -> bool:
     """True for a call that opens a zip or tar file."""
     return isinstance(node, cst.Call) and bool(_ARCHIVES.fullmatch(tree.qualified(node.func)))
@@ -209,7 +215,7 @@ def _method(tree: Tree, call: cst.Call, name: str) -> Does:
         return Does.WRITE
     if method in _SAVING_METHODS:
         return Does.SAVE
-    if (sampled := keyword(call, "do_sample")) is not None and tree.literal(sampled.value) is not False:
+    if samples(tree, call):
         return Does.DRAW
     if method in _WRITING_METHODS:
         returns_text = method in ("to_html", "to_json") and name.startswith((".", "plt")) and not call.args

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from enum import Enum
-from functools import lru_cache
 from typing import Final
 
 import libcst as cst
@@ -56,7 +55,6 @@ _KINDS: Final = {
 }
 
 
-@lru_cache(maxsize=1)  # of the notebook at hand
 def loads(tree: Tree) -> list[cst.Call]:
     """Live calls that load a model's weights, or prepare to (`functools.partial`), in order."""
     return [call for call in tree.live(cst.Call) if is_load(tree, call)]
@@ -216,15 +214,15 @@ def has_lora(tree: Tree) -> bool:
     )
 
 
-def trains_lora(tree: Tree) -> bool:
-    """True where adapters are trained: new ones, or those that Unsloth finds where it loads a model."""
-    by_unsloth = any(tree.qualified(call.func).startswith("unsloth.") for call in loads(tree))
-    return has_lora(tree) or (by_unsloth and not trains_whole(tree))
+def trains_lora(tree: Tree, loads: Sequence[cst.Call]) -> bool:
+    """True where adapters are trained: new ones, or those that Unsloth finds where one of these loads is its own."""
+    by_unsloth = any(tree.qualified(call.func).startswith("unsloth.") for call in loads)
+    return has_lora(tree) or (by_unsloth and not trains_whole(tree, loads))
 
 
-def trains_whole(tree: Tree) -> bool:
-    """True where a load may be told to train all of the model."""
-    told = [given for call in loads(tree) if (given := passed(tree, call, "full_finetuning")) is not None]
+def trains_whole(tree: Tree, loads: Sequence[cst.Call]) -> bool:
+    """True where one of these loads may be told to train all of the model."""
+    told = [given for call in loads if (given := passed(tree, call, "full_finetuning")) is not None]
     return any(tree.literal(given.value) is not False for given in told)
 
 

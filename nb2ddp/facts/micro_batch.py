@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import libcst as cst
 
 from nb2ddp.facts.execution import Execution
-from nb2ddp.facts.loading import ModelKind, loads
+from nb2ddp.facts.loading import ModelKind
 from nb2ddp.facts.training import Training
 from nb2ddp.syntax.arguments import constant, passed
 from nb2ddp.syntax.tree import Tree, keyword
@@ -45,7 +46,7 @@ def what_more_samples_mean(training: Training) -> str:
     return "fewer steps an epoch" if steps <= {"-1", "0"} else "fewer steps an epoch, or more samples in as many"
 
 
-def depends_on_shape(training: Training, kind: ModelKind, config: cst.Call) -> bool:
+def depends_on_shape(training: Training, kind: ModelKind, loads: Sequence[cst.Call], config: cst.Call) -> bool:
     """True for training arguments whose per-device batch means more than how many samples a GPU takes at a time.
 
     Sentence encoders draw their negatives from it and classifiers pad within it; KTO compares its samples; rows that
@@ -63,7 +64,7 @@ def depends_on_shape(training: Training, kind: ModelKind, config: cst.Call) -> b
         or _cannot_pad(training, config)
         or bool(_BALANCE.search(tree.source))
         or (kind in _MEANS and not family.endswith("SFTConfig"))
-        or any(constant(tree, load, "trust_remote_code") is True for load in loads(tree))
+        or any(constant(tree, load, "trust_remote_code") is True for load in loads)
     )
 
 

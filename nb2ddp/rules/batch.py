@@ -143,7 +143,7 @@ def _needs(program: Program, call: cst.Call) -> frozenset[Part]:
         return frozenset({Part.SPLIT_BATCH})
     per_device, _ = _given(program.tree, call)
     is_number = per_device is None or _is_one_number(program.tree, per_device.value)
-    kept = not is_number or depends_on_shape(program.training, program.model_kind, call)
+    kept = not is_number or depends_on_shape(program.training, program.model_kind, program.loads, call)
     return frozenset({Part.SPLIT_BATCH, Part.KEPT_BATCH if kept else Part.GPU_MEMORY})
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.effects import Does
+from nb2ddp.facts.effects import Does, samples
 from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.loading import has_new_head, is_load
 from nb2ddp.facts.order import collects, is_order_lost
@@ -159,9 +159,7 @@ def _makes_generator(tree: Tree, call: cst.Call) -> bool:
 
 def _drawn(tree: Tree, call: cst.Call) -> tuple[str, str] | None:
     """The common generator that a call draws from without a seed, and what comes of it; None for no such call."""
-    name, library, sampled = tree.text(call.func), generator(tree, call), keyword(call, "do_sample")
-    if sampled is not None and tree.literal(sampled.value) is not False:
-        library = "torch"  # whose generator picks the tokens of an answer
+    name, library = tree.text(call.func), "torch" if samples(tree, call) else generator(tree, call)
     if _divides(tree, call):  # datasets and scikit-learn take NumPy's
         library = library or ("torch" if tree.qualified(call.func).startswith("torch.") else "numpy")
         message = f"{name.rsplit('.', 1)[-1]} without a seed gives each process other data; the script seeds it"

@@ -14,7 +14,7 @@ _FAILS = "is not set: transformers would take True for an adapter, which fails o
 
 
 def find(program: Program) -> Iterator[Finding]:
-    tree, kind, adapters = program.tree, program.model_kind, trains_lora(program.tree)
+    tree, kind, adapters = program.tree, program.model_kind, trains_lora(program.tree, program.loads)
     for call in [call for call in program.training.arguments if passed(tree, call, FIELD) is None]:
         if kind is not ModelKind.DENSE_TEXT:
             chooses = "Unsloth (2026.10.6 or newer)" if adapters else "transformers"

@@ -5,16 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-import libcst as cst
-
 from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.waiting import starts_engine
 from nb2ddp.options import Options
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
-from nb2ddp.syntax.arguments import passed, set_argument
-from nb2ddp.syntax.tree import Tree
+from nb2ddp.syntax.arguments import constant, passed, set_argument
 
 #: The ways of quantisation that a load may be asked for; Unsloth's default is the first.
 _QUANTISED = ("load_in_4bit", "load_in_8bit", "load_in_fp8")
@@ -34,7 +31,8 @@ def find(program: Program) -> Iterator[Finding]:
     trainings = [
         call for call in program.training.arguments if tree.class_name(call.func).endswith(("GRPOConfig", "RLOOConfig"))
     ]
-    asked = [] if starts_engine(tree, program.loads) else [call for call in trainings if _asks_server(tree, call)]
+    has_engine = starts_engine(tree, program.loads)
+    asked = [call for call in trainings if constant(tree, call, "vllm_mode") == "server" and not has_engine]
     for call in trainings if wanted else asked:
         fields = (("use_vllm", "True"), ("vllm_mode", '"server"'))
         edits = tuple(set_argument(tree, call, name, value) for name, value in fields) if wanted else ()
@@ -45,18 +43,13 @@ def find(program: Program) -> Iterator[Finding]:
         yield from _without_engine(program)
 
 
-def _asks_server(tree: Tree, call: cst.Call) -> bool:
-    mode = passed(tree, call, "vllm_mode")
-    return mode is not None and tree.literal(mode.value) == "server"
-
-
 def _without_engine(program: Program) -> Iterator[Finding]:
     """What a notebook with engines says otherwise where there is none."""
     tree = program.tree
     for load in [load for load in program.loads if starts_engine(tree, [load])]:
         yield Finding(load, _STARTED, (set_argument(tree, load, "fast_inference", "False"),))
-        given = {name: passed(tree, load, name) for name in _QUANTISED}
-        if given["load_in_4bit"] is None or any(g and tree.literal(g.value) is not False for g in given.values()):
+        by_default = constant(tree, load, "load_in_4bit") is None
+        if by_default or any(constant(tree, load, name) not in (None, False) for name in _QUANTISED):
             yield Finding(load, _PACKED, todo=True)
     needing = {tree.statement(call): call for call in program.execution.calls(_ENGINE)}
     for call in needing.values():

@@ -19,7 +19,7 @@ from nb2ddp.script.launch import jobs_command, launch_command, single_command
 from nb2ddp.script.packages import requirements
 from nb2ddp.script.templates import FOLDERS, render
 from nb2ddp.script.versions import floors, tries_kernels
-from nb2ddp.syntax.arguments import passed
+from nb2ddp.syntax.arguments import constant
 
 _NAMES = ("local_rank", "world_size", "is_main_process", "split_batch", "run_once", "same_draws", "sent_weights")
 
@@ -60,8 +60,8 @@ def script(program: Program, cells: dict[int, str], needs: frozenset[Part], scri
 def _server_command(program: Program) -> str:
     """What to type to start the vLLM server, on the GPU after those of the training."""
     names = {name for load in program.loads for name in model_name(program.tree, load).split()}
-    lengths = [passed(program.tree, load, "max_seq_length") for load in program.loads]
-    length = next((program.tree.literal(given.value) for given in lengths if given is not None), None)
+    lengths = (constant(program.tree, load, "max_seq_length") for load in program.loads)
+    length = next((length for length in lengths if length is not None), None)
     words = ["trl", "vllm-serve", "--model", names.pop() if len(names) == 1 else "MODEL"]
     words += ["--max_model_len", str(length)] if isinstance(length, int) else []
     return f"CUDA_VISIBLE_DEVICES={program.options.launch.processes} {shlex.join(words)}"

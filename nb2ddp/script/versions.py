@@ -47,7 +47,7 @@ def tries_kernels(program: Program) -> bool:
     blocks Unsloth does not compile as a whole (Unsloth 2026.10.9, torch 2.11; docs/performance.md);
     `_varlen_in_graph_probe` in unsloth/utils/hf_packed_attention.py: not in the wheel 2026.10.8.
     """
-    trains_all = not has_lora(program.tree) or trains_whole(program.tree)
+    trains_all = not has_lora(program.tree) or trains_whole(program.tree, program.loads)
     compiles_blocks = trains_all or program.model_kind is not ModelKind.DENSE_TEXT
     return compiles_blocks and program.training.has_trainer("SFTTrainer", "UnslothTrainer")
 
@@ -61,7 +61,7 @@ def _searches_unused(program: Program) -> bool:
     left = not _is_dense_text(program) or not program.options.applies("DDP202")
     field = "ddp_find_unused_parameters"
     is_set = any(passed(program.tree, call, field) for call in program.training.arguments)
-    return left and trains_lora(program.tree) and not is_set
+    return left and trains_lora(program.tree, program.loads) and not is_set
 
 
 def _trains(program: Program) -> bool:

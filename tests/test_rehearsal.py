@@ -27,7 +27,7 @@ from nb2ddp.rehearsal.run import Rank, Run, environment, launched
 from nb2ddp.rehearsal.stage import rows
 from nb2ddp.rehearsal.stage.device import _load_on_cpu
 from nb2ddp.rehearsal.stage.fast import _equipped, _make_no_gguf, _offered
-from nb2ddp.rehearsal.stage.files import Files, _divide_freely, _select_what_is_there
+from nb2ddp.rehearsal.stage.files import Files, _answer_with_texts, _divide_freely, _select_what_is_there
 from nb2ddp.rehearsal.stage.log import Log
 from nb2ddp.rehearsal.stage.older import _known_as
 from nb2ddp.rehearsal.stage.play import _at_home
@@ -567,3 +567,20 @@ def test_only_a_model_with_an_engine_loads_adapters_and_takes_prompts(engine: bo
         assert model.fast_generate(input_ids=[1]) == {"input_ids": [1]}
         with pytest.raises(ValueError, match="fast_inference = True alone"):
             model.fast_generate("Hi")
+
+
+def test_a_hub_client_that_asks_with_requests_is_answered_by_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """huggingface_hub before 1.0 checks the size of the README.md that it was promised."""
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:5")
+
+    class Session:
+        def request(self, method: str, url: str) -> SimpleNamespace:
+            return SimpleNamespace(url=url, raw=None)
+
+    log = Log()
+    log.open(str(tmp_path / "log"), __file__)
+    _answer_with_texts(SimpleNamespace(Session=Session), log)  # type: ignore[arg-type]
+    assert Session().request("GET", "http://127.0.0.1:5/datasets/a/b/resolve/main/README.md").raw is None
+    assert Session().request("GET", "https://example.org/book.txt").raw.read()

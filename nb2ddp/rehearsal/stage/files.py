@@ -117,14 +117,20 @@ def _open_stand_ins(files: Files) -> None:
 
 
 def _answer_with_texts(sessions: ModuleType, log: Log) -> None:
-    """Give made-up sentences for a text at an address, where the script asks for one with `requests`."""
+    """Give made-up sentences for a text at an address, where the script asks for one with `requests`.
+
+    huggingface_hub before 1.0 asks the hub with `requests` too; the hub of the rehearsal answers itself.
+    """
     import requests
+
+    hub = os.environ["HF_ENDPOINT"] + "/"
 
     original = sessions.Session.request
 
     @functools.wraps(original)
     def request(self: Any, method: str, url: str, *args: Any, **kwargs: Any) -> Any:
-        if method.upper() != "GET" or not url.split("?")[0].endswith((".txt", ".utf-8", ".md")) or not log.place():
+        is_text = method.upper() == "GET" and url.split("?")[0].endswith((".txt", ".utf-8", ".md"))
+        if not is_text or url.startswith(hub) or not log.place():
             return original(self, method, url, *args, **kwargs)
         log.write("need", what="files", name=url)
         answer = requests.Response()

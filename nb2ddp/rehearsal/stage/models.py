@@ -150,6 +150,7 @@ def tokenizer(model: Model, named: dict[str, str] | None = None) -> PreTrainedTo
         pad_token="<pad>",
         unk_token="<unk>",
         mask_token="<mask>",
+        model_input_names=["input_ids", "attention_mask"],  # transformers 4 adds token_type_ids
         model_max_length=32768,
         chat_template=model.chat,
         extra_special_tokens=named or {},

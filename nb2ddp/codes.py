@@ -79,9 +79,10 @@ CONFLICT: Final = Code(
 FOREIGN: Final = Code(
     "DDP906",
     "not-ours-to-replace",
-    "A file of that name is there that nb2ddp did not write, so nothing was written.",
-    "Files of nb2ddp's begin with a comment `convert again:`. This one does not, so it holds somebody's work. Name "
-    "another script or folder, move the file away, or replace it with --force.",
+    "A file of that name is there that nb2ddp did not write, or made of another notebook, so nothing was written.",
+    "Files of nb2ddp's begin with a comment `convert again:`, which names their notebook; pages of --report hold a "
+    "checksum. This one does not, or was made of another notebook, so it holds somebody's work. Name another file, move "
+    "this one away, or replace it with --force.",
 )
 OTHER_SETTINGS: Final = Code(
     "DDP907",

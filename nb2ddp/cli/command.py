@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -20,7 +20,6 @@ from nb2ddp.cli import report, summary
 from nb2ddp.cli.request import Request
 from nb2ddp.cli.steps import next_steps
 from nb2ddp.options import LaunchError, OptionsError
-from nb2ddp.project import files
 from nb2ddp.project.cache import Cache
 from nb2ddp.project.changes import commit, since
 from nb2ddp.project.config import ConfigError
@@ -28,9 +27,10 @@ from nb2ddp.project.config import find as find_config
 from nb2ddp.project.files import STDIN, Job
 from nb2ddp.project.history import git
 from nb2ddp.project.inputs import InputError, find, is_notebook_name, named
+from nb2ddp.project.pages import Page, Report, Summary, check_pages, files_of
 from nb2ddp.project.plan import NoOutputError, Planned, from_here, plan, plan_one
 from nb2ddp.project.pool import Mode, run, script_of
-from nb2ddp.results import Change, Result, Status
+from nb2ddp.results import Change, Diagnostic, Result, Status
 from nb2ddp.script.launch import launch_files
 
 USAGE_ERRORS = (ConfigError, InputError, LaunchError, OptionsError)
@@ -58,9 +58,12 @@ def execute(request: Request) -> int:
             raise InputError("--since says what the page of --summary-file shows; name one")
         commit(request.since)
     jobs = [replace(each.job, force=request.force) for each in planned]
+    check_pages(_pages(request), files_of(jobs))
+    printer = _Printer(request, mode)
+    if printer.refused(each.refusal() for each in _pages(request)):
+        return 2
     cache = None if request.no_cache else Cache()
     results: list[Result] = []
-    printer = _Printer(request, mode)
     shows_progress = len(jobs) > 1 and not request.quiet and sys.stderr.isatty() and not os.environ.get("CI")
     with _progress(len(jobs), is_shown=shows_progress) as advance:
         for result in run(jobs, mode, processes=request.jobs, cache=cache, done=advance):
@@ -69,13 +72,19 @@ def execute(request: Request) -> int:
                 printer.show(result)
     for result in results if shows_progress else ():
         printer.show(result)
-    printer.end(jobs, results, cache)
+    code = printer.end(jobs, results, cache)
     if mode is Mode.WRITE and not request.quiet:
         for line in next_steps(jobs, results):
             click.echo(report.printable(line), err=True)
-    code = max((report.exit_code(r, p.fail_on) for r, p in zip(results, planned, strict=True)), default=0)
+    code = max([code, *(report.exit_code(r, p.fail_on) for r, p in zip(results, planned, strict=True))])
     code = max(code, _rehearse(request, planned, results)) if mode in (Mode.WRITE, Mode.CHECK) else code
     return max(code, _hook(results, jobs)) if request.hook and mode is Mode.WRITE else code
+
+
+def _pages(request: Request) -> list[Page]:
+    """The files that are written beside the scripts."""
+    named = ((Summary, request.summary_file), (Report, request.report))
+    return [kind(path, request.force) for kind, path in named if path is not None]
 
 
 def _mode(request: Request) -> Mode:
@@ -169,9 +178,9 @@ def _plan_stream(request: Request, mode: Mode) -> Planned:
 
 
 def _script_name(argument: str) -> Path:
-    """What to call the script of a notebook where it is not written: like the notebook, unless that is Python too."""
+    """What to call the script of a notebook where that is not typed: like the notebook, which may be Python too."""
     name = Path(named(argument).path.name)
-    return Path("train.py") if name.suffix.lower() == ".py" else name.with_suffix(".py")
+    return name.with_name(f"{name.stem}_ddp.py") if name.suffix.lower() == ".py" else name.with_suffix(".py")
 
 
 class _Printer:
@@ -206,23 +215,39 @@ class _Printer:
                 for line in report.done_lines(result, self.request.level):
                     click.echo(line, err=True)
 
-    def end(self, jobs: Sequence[Job], results: Sequence[Result], cache: Cache | None) -> None:
-        """Print and write what is said once."""
+    def end(self, jobs: Sequence[Job], results: Sequence[Result], cache: Cache | None) -> int:
+        """Print and write what is said once; the exit code, 2 where a page could not be written."""
         if self.request.form == "json":
             click.echo(report.as_json(results))
         elif self.request.form == "sarif":
             from nb2ddp.cli.sarif import as_sarif
 
             click.echo(as_sarif(results, __version__))
-        if self.request.summary_file is not None:
-            with self.request.summary_file.open("a", encoding="utf-8") as file:
-                file.write(summary.markdown(results, self._changes(jobs)))
-        if self.request.report is not None:
-            from nb2ddp.cli.page import page
-
-            files.replace({self.request.report: page(jobs, results, partial(script_of, cache=cache)).encode()})
+        codes = [self._write(each, jobs, results, cache) for each in _pages(self.request)]
         if not self.request.quiet:
             click.echo(report.Counts(results).summary(), err=True)
+        return max(codes, default=0)
+
+    def refused(self, refusals: Iterable[Diagnostic | None]) -> bool:
+        """Print why pages cannot be written; True where there is one."""
+        found = [each for each in refusals if each is not None]
+        for each in found:
+            click.echo(report.without_notebook(each, self.request.form), err=self.request.form in ("json", "sarif"))
+        return bool(found)
+
+    def _write(self, wanted: Page, jobs: Sequence[Job], results: Sequence[Result], cache: Cache | None) -> int:
+        """Write a page and name it; the exit code."""
+        if isinstance(wanted, Report):
+            from nb2ddp.cli.page import page
+
+            text = page(jobs, results, partial(script_of, cache=cache))
+        else:
+            text = summary.markdown(results, self._changes(jobs))
+        if self.refused([wanted.write(text)]):
+            return 2
+        if not self.request.quiet:
+            click.echo(f"wrote {report.printable(str(wanted.path))}", err=True)
+        return 0
 
     def _changes(self, jobs: Sequence[Job]) -> dict[Path, Change]:
         """What changed in the notebooks, where that is asked for."""

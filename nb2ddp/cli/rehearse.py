@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
+
+from nb2ddp.cli.report import printable, without_notebook
+from nb2ddp.codes import NOT_WRITTEN
+from nb2ddp.project.files import reason
+from nb2ddp.project.inputs import InputError
+from nb2ddp.project.pages import Page, Report, check_pages
+from nb2ddp.results import Diagnostic
 
 _EXAMPLES = """\
 \b
@@ -20,6 +29,10 @@ Examples:
 Exit code: 0 ready; 1 a fault; 2 it could not be rehearsed, or wrong usage.
 It runs the script: see docs/rehearsal.md for what that is protected from.
 """
+
+
+#: Marks a folder of stand-ins.
+_HUB = ".nb2ddp-stand-ins"
 
 
 @click.command(
@@ -37,6 +50,7 @@ It runs the script: see docs/rehearsal.md for what that is protected from.
 @click.option("--hub", type=click.Path(path_type=Path), help="A folder of stand-in models and data sets to use again.")
 @click.option("--offline", is_flag=True, help="Do not ask the hub: stand-ins only, and what the cache has.")
 @click.option("--trust", is_flag=True, help="Let the script start programs, reach the network and write anywhere.")
+@click.option("--force", is_flag=True, help="With --report: write over a file that nb2ddp did not write.")
 @click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
 @click.pass_context
 def rehearse(ctx: click.Context, /, source: str, **options: Any) -> None:
@@ -54,6 +68,7 @@ def run(
     *,
     form: str = "text",
     report: Path | None = None,
+    force: bool = False,
     quiet: bool = False,
     err: bool = False,
     **options: Any,
@@ -64,6 +79,7 @@ def run(
         source: a Python file, a notebook, or a link to one.
         form: "text" or "json".
         report: where a page is written, or None.
+        force: write it over a file that nb2ddp did not write.
         quiet: show no progress.
         err: tell it on standard error.
         options: those of the command line, by name.
@@ -75,9 +91,10 @@ def run(
     from nb2ddp.rehearsal.plan import PlanError, read
     from nb2ddp.rehearsal.rehearse import Options, rehearse
 
-    keep = options.get("keep")
-    if keep is not None and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
-        raise click.UsageError(f"--keep {keep}: it exists, and is not an empty folder")
+    page = None if report is None else Report(report, force)
+    if refusal := _refusal(str(source), page, options):
+        click.echo(without_notebook(refusal, "text"), err=True)
+        return 2
     try:
         with tempfile.TemporaryDirectory(prefix="nb2ddp-script-") as scratch:
             plan = read(*_script(str(source), Path(scratch)))
@@ -92,10 +109,47 @@ def run(
         return 130
     finally:
         progress("")
-    if report is not None:
-        report.write_text(telling.as_page(verdict), encoding="utf-8")
     click.echo(telling.as_json(verdict) if form == "json" else "\n".join(telling.text_lines(verdict)), err=err)
+    if page is not None and (refusal := page.write(telling.as_page(verdict))):
+        click.echo(without_notebook(refusal, "text"), err=True)
+        return 2
+    written = [report, options.get("keep")]
+    if any(written) and not quiet:
+        click.echo(f"wrote {', '.join(printable(str(each)) for each in written if each is not None)}", err=True)
     return verdict.code
+
+
+def _refusal(source: str, page: Page | None, options: Mapping[str, Any]) -> Diagnostic | None:
+    """Why what the options name cannot be written, beforehand; folders are made here.
+
+    Raises:
+        click.UsageError: a file of the user's stands there.
+    """
+    keep, hub = ((each := options.get(name)) and Path(os.path.normpath(each)) for name in ("keep", "hub"))
+    if keep is not None and not _is_free(keep):
+        raise click.UsageError(f"--keep {keep}: it exists, and is not an empty folder")
+    if hub is not None and not (_is_free(hub) or (hub / _HUB).is_file()):
+        raise click.UsageError(f"--hub {hub}: it exists, and is no folder of stand-ins: name a new one")
+    try:
+        check_pages([page] if page else [], {Path(source): "what is rehearsed"})
+    except InputError as error:
+        raise click.UsageError(str(error)) from None
+    if page is not None and (refusal := page.refusal()):
+        return refusal
+    try:
+        if keep is not None:
+            keep.mkdir(parents=True, exist_ok=True)
+        if hub is not None:
+            hub.mkdir(parents=True, exist_ok=True)
+            (hub / _HUB).touch()
+    except OSError as error:
+        return NOT_WRITTEN.found(reason(error))
+    return None
+
+
+def _is_free(folder: Path) -> bool:
+    """True for an empty folder, and where there is nothing, not even a link that leads nowhere."""
+    return not any(folder.iterdir()) if folder.is_dir() else not (folder.exists() or folder.is_symlink())
 
 
 def _script(source: str, scratch: Path) -> tuple[Path, Path]:

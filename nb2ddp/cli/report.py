@@ -77,6 +77,13 @@ def github_lines(result: Result, level: Severity) -> Iterator[str]:
         yield f"::{kind} {listed}::{_data(placed(each))}"
 
 
+def without_notebook(each: Diagnostic, form: str) -> str:
+    """A finding of no notebook, in a form of `--format`, as a line."""
+    if form == "github":
+        return f"::{each.severity.value} title={_property(f'{each.code} {each.name}')}::{_data(each.message)}"
+    return f"{style(each.code, fg=_COLORS[each.severity], bold=True)} {each.severity.value}: {printable(each.message)}"
+
+
 def _data(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 

@@ -28,7 +28,9 @@ class Request:
         False, "Write nothing; show the script as a diff from the notebook's own code.", section="What to do"
     )
     force: bool = setting(
-        False, "Replace files that were edited by hand, or are not nb2ddp's, too.", section="What to do"
+        False,
+        "Replace files that were edited by hand, or are not nb2ddp's, too; never a notebook.",
+        section="What to do",
     )
     hook: bool = setting(
         False, "For pre-commit: exit with 1 and the `git add` line where something was written.", section="What to do"

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from nb2ddp.options import Options
@@ -59,6 +60,49 @@ def check_target(path: Path) -> None:
             raise OSError(errno.EINVAL, "is not a regular file", str(path))
         if not os.access(path, os.W_OK):
             raise PermissionError(errno.EACCES, "is read-only", str(path))
+
+
+def identities(path: Path) -> frozenset[object]:
+    """What two names of one file have in common, though links, `..` or another case lead to it.
+
+    Two names are of one file where they share one of these.
+    """
+    full = os.path.realpath(path)
+    found: set[object] = {full.casefold() if _ignores_case(Path(full).parent) else full}
+    with suppress(OSError):
+        there = path.stat()
+        found.add((there.st_dev, there.st_ino))
+    return frozenset(found)
+
+
+@cache
+def _ignores_case(folder: Path) -> bool:
+    """True in a file system that finds a folder by its name in another case."""
+    for each in (folder, *folder.parents):
+        other = each.with_name(each.name.swapcase()) if each.name else each
+        if other != each and each.exists():
+            return other.exists() and other.samefile(each)
+    return False
+
+
+def text_of(path: Path) -> str:
+    """A file's text with `\\n` as line end; empty where there is none.
+
+    Raises:
+        OSError: it cannot be read, or is no file.
+    """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise OSError(errno.EINVAL, "is not a regular file", str(path))  # reading a pipe would wait
+    try:
+        return path.read_bytes().decode("utf-8", "surrogateescape").replace("\r\n", "\n")
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+
+
+def reason(error: OSError) -> str:
+    """What the system says of a file."""
+    place = f"{error.filename}: " if error.filename else ""
+    return f"{place}{error.strerror or error}"
 
 
 class _Aside:

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from nb2ddp.codes import CONFLICT, EDITED, FOREIGN, LEFT_OUT, OTHER_SETTINGS, STALE
 from nb2ddp.options import arguments
-from nb2ddp.project import files
+from nb2ddp.project import files, inputs
 from nb2ddp.project.files import Job
+from nb2ddp.project.links import is_link
 from nb2ddp.project.merge import Conflict, merge
 from nb2ddp.results import Conversion, Diagnostic, Result, Severity, Status
 from nb2ddp.script import stamp
@@ -60,7 +61,7 @@ def settle(path: Path, converted: str, recall: Recall, *, force: bool = False) -
     Raises:
         OSError: what is there cannot be read.
     """
-    before = _content(path)
+    before = files.text_of(path)
     line = stamp.read(before)
     if not before.strip() or force or before == converted or (line and line.is_intact):
         return Output(path, before, converted)
@@ -73,6 +74,11 @@ def settle(path: Path, converted: str, recall: Recall, *, force: bool = False) -
 
 
 _FOREIGN = "{} is not a file of nb2ddp's (no line `convert again:`): name another, or --force replaces it"
+_INPUT = "{} is the notebook that is converted: give the script another name or folder"
+_ANOTHER = (
+    "{} was made of another notebook, {}, as its line `convert again:` says, and not of {}: name another script, or "
+    "--force replaces it, with what was edited in it"
+)
 _UNKNOWN = (
     "{} was edited by hand, and what nb2ddp wrote there is not known here: neither the cache folder of this machine "
     "nor git has it. Convert where it was converted before, or to another name and carry the edits over; --force "
@@ -99,20 +105,38 @@ def _place(conflict: Conflict) -> str:
     return f"line {conflict.line}" + (f", cell {conflict.cell}" if conflict.cell else "")
 
 
-def _content(path: Path) -> str:
-    """A file's text with `\\n` as line end; empty where there is none."""
-    try:
-        return path.read_bytes().decode("utf-8", "surrogateescape").replace("\r\n", "\n")
-    except (FileNotFoundError, NotADirectoryError):
-        return ""
-
-
 def outputs_of(job: Job, conversion: Conversion, recall: Recall) -> list[Output]:
     """What becomes of the files of a conversion, the script last."""
     folder = job.script.parent
     # The launch files first: a script that is in place has all that its first lines name.
     wanted = {folder / name: text for name, text in reversed(conversion.files.items())}
-    return [settle(path, text, recall, force=job.force) for path, text in wanted.items()]
+    return [_not_ours(job, path) or settle(path, text, recall, force=job.force) for path, text in wanted.items()]
+
+
+def _not_ours(job: Job, path: Path) -> Output | None:
+    """A file that is the notebook itself, or that was made of another one; None for any other."""
+    before = files.text_of(path)
+    if before and job.is_file and files.identities(path) & files.identities(job.notebook):
+        return Output(path, before, before, refusal=FOREIGN.found(_INPUT.format(path)))
+    line = stamp.read(before)
+    if line is None or job.force or not _is_of_another(job, line.notebook):
+        return None
+    return Output(path, before, before, refusal=FOREIGN.found(_ANOTHER.format(path, line.notebook, job.notebook)))
+
+
+def _is_of_another(job: Job, named: str) -> bool:
+    """True where a file's line names another notebook than the job's. One that is gone was moved or renamed.
+
+    Args:
+        job: what is converted.
+        named: the notebook of the line, as the script's folder sees it.
+    """
+    if named in (job.reference, *stamp.NO_NOTEBOOK):
+        return False
+    if is_link(named) or not job.is_file:
+        return inputs.named(named).path.stem != job.notebook.stem
+    there = job.script.parent / named
+    return there.exists() and not files.identities(there) & files.identities(job.notebook)
 
 
 def write(job: Job, conversion: Conversion, recall: Recall) -> Result:
@@ -207,7 +231,7 @@ def _settings_of_others(job: Job, each: Output) -> Iterator[Diagnostic]:
     """A warning where a launch file gets other settings, and other scripts in its folder start with it too."""
     if each.before and each.differs:
         others = [path.name for path in sorted(each.path.parent.glob("*.py")) if path.name != job.script.name]
-        others = [name for name in others if stamp.read(_content(each.path.with_name(name)))]
+        others = [name for name in others if stamp.read(files.text_of(each.path.with_name(name)))]
         old, new = _keys(each.before), _keys(each.after)
         changes = [
             f"{key} is {new.get(key, 'unset')}, was {value}" for key, value in old.items() if new.get(key) != value

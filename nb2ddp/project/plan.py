@@ -11,7 +11,7 @@ from typing import Any
 
 from nb2ddp.options import Options, Settings, arguments
 from nb2ddp.project import config
-from nb2ddp.project.files import Job
+from nb2ddp.project.files import Job, identities
 from nb2ddp.project.inputs import Input, InputError, find, is_notebook_name, named, script_for
 from nb2ddp.results import Severity
 from nb2ddp.script import stamp
@@ -124,18 +124,19 @@ def check_outputs(jobs: Sequence[Job]) -> None:
     Raises:
         InputError: which ones.
     """
-    scripts: dict[str, Path] = {}
+    scripts: dict[object, Path] = {}
     launches: dict[str, tuple[str, Path]] = {}
-    notebooks = {_same(job.notebook) for job in jobs if job.is_file}
+    notebooks = {name for job in jobs if job.is_file for name in identities(job.notebook)}
     for job in jobs:
-        place = _same(job.script)
-        if is_notebook_name(job.script.name) or place in notebooks:
+        names = identities(job.script)
+        if is_notebook_name(job.script.name) or names & notebooks:
             raise InputError(f"{job.script}: a script cannot take the place of a notebook")
-        if place in scripts:
-            raise InputError(f"{scripts[place]} and {job.notebook} would both become {job.script}")
-        scripts[place] = job.notebook
+        if first_of := next((scripts[name] for name in names if name in scripts), None):
+            raise InputError(f"{first_of} and {job.notebook} would both become {job.script}")
+        scripts.update(dict.fromkeys(names, job.notebook))
         text = _config(job)
-        first = launches.setdefault(_same(job.script.parent), (text, job.notebook)) if text else (text, job.notebook)
+        folder = os.path.realpath(job.script.parent)
+        first = launches.setdefault(folder, (text, job.notebook)) if text else (text, job.notebook)
         if text != first[0]:
             raise InputError(
                 f"{first[1]} and {job.notebook} want different settings in one {job.script.parent / CONFIG_NAME}; "
@@ -149,8 +150,3 @@ def _config(job: Job) -> str:
         return launch_files(job.options.launch, job.script.name)[CONFIG_NAME]
     except ValueError:
         return ""  # said of the notebook when its turn comes
-
-
-def _same(path: Path) -> str:
-    """One text for one file, however it is named, as far as no link is involved."""
-    return os.path.normcase(os.path.normpath(path.absolute()))

@@ -19,7 +19,7 @@ from nb2ddp.codes import INTERNAL, INTERNAL_SAID, NOT_WRITTEN, UNREADABLE
 from nb2ddp.options import LaunchError, Options, OptionsError
 from nb2ddp.project import history, outputs
 from nb2ddp.project.cache import Cache, key
-from nb2ddp.project.files import Job, content, decode, read
+from nb2ddp.project.files import Job, content, decode, read, reason
 from nb2ddp.results import Conversion, Diagnostic, NotebookError, Result, Severity, Status
 
 #: What refuses a notebook in which no Trainer trains, and how much that asks of a reader where a folder holds it.
@@ -113,7 +113,7 @@ def convert_job(job: Job, mode: Mode, cache: Cache | None, known: Conversion | N
     except (LaunchError, OptionsError) as error:
         failure = UNREADABLE.found(str(error))
     except OSError as error:
-        failure = NOT_WRITTEN.found(_reason(error))
+        failure = NOT_WRITTEN.found(reason(error))
     except Exception as error:  # the one place: a fault of ours keeps no other notebook from being converted
         failure = INTERNAL.found(INTERNAL_SAID.format(f"{type(error).__name__}: {error}"))
     return _failed(job, failure)
@@ -241,8 +241,3 @@ def _failed(job: Job, failure: Diagnostic) -> Result:
         found = replace(failure, severity=NO_TRAINER[failure.code])
         return Result(job.notebook, job.script, Status.SKIPPED, (found,))
     return Result(job.notebook, job.script, Status.FAILED, (failure,))
-
-
-def _reason(error: OSError) -> str:
-    place = f"{error.filename}: " if error.filename else ""
-    return f"{place}{error.strerror or error}"

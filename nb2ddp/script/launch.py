@@ -59,9 +59,9 @@ def launch_files(launch: Launch, script_name: str) -> dict[str, str]:
     }
     script = shlex.quote(path_word(script_name))
     if launch.launcher == "slurm":
-        files[_side_file(script_name)] = _sbatch(launch, script, script_name)
+        files[side_file(script_name)] = _sbatch(launch, script, script_name)
     if launch.launcher == "torchrun":
-        files[_side_file(script_name, "torchrun.sh")] = render("torchrun.sh.j2", launch=launch, script=script)
+        files[side_file(script_name, "torchrun.sh")] = render("torchrun.sh.j2", launch=launch, script=script)
     if script_name in files:
         raise LaunchError(f"The script cannot be called {script_name!r}: that is the name of a launch file.")
     return files
@@ -83,10 +83,10 @@ def launch_command(launch: Launch, script_name: str) -> str:
     """
     check_script(script_name)
     if launch.launcher == "slurm":
-        return shlex.join(["sbatch", path_word(_side_file(script_name))])
+        return shlex.join(["sbatch", path_word(side_file(script_name))])
     if launch.launcher == "torchrun":
         rank = "NODE_RANK=0 " if launch.machines > 1 else ""
-        return rank + shlex.join(["bash", path_word(_side_file(script_name, "torchrun.sh"))])
+        return rank + shlex.join(["bash", path_word(side_file(script_name, "torchrun.sh"))])
     count = ["--num_processes", str(launch.processes)] if launch.processes > 1 else []
     ranks = ["--machine_rank", "0"] if launch.machines > 1 else []
     command = ["accelerate", "launch", "--config_file", CONFIG_NAME, *count, *ranks, path_word(script_name)]
@@ -161,5 +161,5 @@ def path_word(name: str) -> str:
     return f"./{name}" if name.startswith("-") else name
 
 
-def _side_file(script_name: str, suffix: str = "sbatch") -> str:
+def side_file(script_name: str, suffix: str = "sbatch") -> str:
     return f"{PurePath(script_name).stem}.{suffix}"

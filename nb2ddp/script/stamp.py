@@ -22,6 +22,8 @@ from nb2ddp.script.launch import CONFIG_NAME, path_word
 
 #: What stands for a notebook that has no name for a comment, or in a file of several.
 _SOME_NOTEBOOK: Final = "NOTEBOOK.ipynb"
+#: What names no notebook: standard input's, and those.
+NO_NOTEBOOK: Final = ("-", _SOME_NOTEBOOK)
 #: Stands in the file that scripts of one folder share.
 _NUMBER: Final = "# --num_processes in the line that starts a script is stronger than the number in this file.\n"
 _DIGITS: Final = 16
@@ -40,6 +42,14 @@ class Stamp:
     version: str  #: of nb2ddp
     digest: str  #: of the file as it was written
     is_intact: bool  #: the file is still as it was written
+
+    @property
+    def notebook(self) -> str:
+        """What the file was made of, as its folder sees it; `-` where the line names none."""
+        try:
+            return shlex.split(self.command)[1]
+        except (ValueError, IndexError):
+            return "-"
 
 
 def sign_all(files: Mapping[str, str], reference: str, script_name: str, options: Options) -> dict[str, str]:

@@ -161,10 +161,11 @@ class TestSarif:
 
 
 class TestSummaryFile:
-    def test_is_a_table(self, command: Command, tmp_path: Path) -> None:
+    def test_is_a_table(self, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         write(tmp_path / "n/a|b.ipynb", *WARNING)
         write(tmp_path / "n/c.ipynb", "x = = '<img src=x>`'")
         (tmp_path / "summary.md").write_text("before\n")
+        monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
         command("n", "-o", "out", "--summary-file", "summary.md")
         lines = (tmp_path / "summary.md").read_text().splitlines()
         assert lines[:3] == ["before", "## nb2ddp", ""]

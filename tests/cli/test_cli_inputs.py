@@ -47,12 +47,13 @@ class TestFolder:
 class TestOne:
     @pytest.mark.parametrize("name", ["below/b.py", "c.py"])
     def test_converts_checks_and_shows_the_difference(self, command: Command, notebooks: Path, name: str) -> None:
-        assert command(f"nb/{name}", "train.py").exit_code == 0
-        script = (notebooks.parent / "train.py").read_text()
+        default = f"{Path(name).stem}_ddp.py"
+        assert command(f"nb/{name}", default).exit_code == 0
+        script = (notebooks.parent / default).read_text()
         assert "split_batch(" in script
-        assert command(f"nb/{name}", "train.py", "--check").exit_code == 0
+        assert command(f"nb/{name}", default, "--check").exit_code == 0
         shown = command(f"nb/{name}", "--rewrites").stdout
-        assert f"--- {Path(name).name}\n+++ train.py\n" in shown
+        assert f"--- {Path(name).name}\n+++ {default}\n" in shown
         assert command(f"nb/{name}", "-").stdout == script
 
     def test_findings_stand_at_the_lines_of_the_file(self, command: Command, notebooks: Path) -> None:
@@ -128,4 +129,4 @@ def test_a_script_that_was_converted_is_no_notebook(command: Command, notebooks:
 
 
 def test_what_is_rewritten_names_the_notebook_by_its_file(command: Command, notebooks: Path) -> None:
-    assert "convert again: nb2ddp c.py train.py" in command("nb/c.py", "--rewrites").stdout
+    assert "convert again: nb2ddp c.py c_ddp.py" in command("nb/c.py", "--rewrites").stdout

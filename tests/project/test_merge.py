@@ -230,6 +230,53 @@ class TestCommand:
         result = command("b.ipynb", "a.py")
         assert "a.py: what is new stands where the file was edited by hand (line 2), so nothing" in result.stdout
 
+    def test_a_script_of_another_notebook_is_somebody_elses(self, command: Command, tmp_path: Path) -> None:
+        for name in ("a", "b"):
+            (tmp_path / f"{name}.py").write_text(f"# %%\nname = '{name}'\n# %%\n{CELLS[1]}\n# %%\n{CELLS[2]}\n")
+            assert command(f"{name}.py").exit_code == 0
+        assert files(tmp_path) == {"a.py", "b.py", "a_ddp.py", "b_ddp.py", "accelerate_config.yaml"}
+        own = (tmp_path / "a_ddp.py").read_text()
+        for text in (own, f"{own}# mine\n"):
+            (tmp_path / "a_ddp.py").write_text(text)
+            for more in ((), ("--check",), ("--diff",)):
+                result = command("b.py", "a_ddp.py", *more)
+                assert result.exit_code == 2
+                assert "DDP906 error: a_ddp.py was made of another notebook, a.py, as its line" in result.output
+            assert (tmp_path / "a_ddp.py").read_text() == text
+        assert command("b.py", "a_ddp.py", "--force").exit_code == 0
+        assert "name = 'b'" in (tmp_path / "a_ddp.py").read_text()
+
+    def test_files_beside_a_script_of_another_notebook_are_somebody_elses(
+        self, command: Command, tmp_path: Path
+    ) -> None:
+        write(tmp_path / "a.ipynb")
+        write(tmp_path / "b.ipynb")
+        command("a.ipynb", "t.py", "--launcher", "torchrun")
+        (tmp_path / "t.py").unlink()
+        result = command("b.ipynb", "t.py", "--launcher", "torchrun")
+        assert "DDP906 error: t.torchrun.sh was made of another notebook, a.ipynb" in result.stdout
+        assert not (tmp_path / "t.py").exists()
+
+    def test_a_notebook_may_be_moved_renamed_and_named_in_other_ways(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "a.ipynb")
+        command("a.ipynb", "t.py")
+        (tmp_path / "link.ipynb").symlink_to("a.ipynb")
+        assert command("link.ipynb", "t.py").exit_code == 0
+        (tmp_path / "link.ipynb").unlink()
+        (tmp_path / "nb").mkdir()
+        (tmp_path / "a.ipynb").rename(tmp_path / "nb/b.ipynb")
+        assert command("nb/b.ipynb", "t.py").exit_code == 0
+        assert "convert again: nb2ddp nb/b.ipynb t.py" in (tmp_path / "t.py").read_text()
+
+    def test_a_script_of_a_notebook_is_not_for_standard_input(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "a.ipynb")
+        command("a.ipynb", "t.py")
+        content = (tmp_path / "a.ipynb").read_text()
+        assert command("-", "t.py", stdin=content).exit_code == 2
+        assert command("-", "u.py", stdin=content).exit_code == 0
+        assert command("-", "u.py", stdin=content).exit_code == 0
+        assert command("a.ipynb", "u.py").exit_code == 0
+
     def test_another_number_of_processes_in_the_file_alone_is_said(self, command: Command, tmp_path: Path) -> None:
         write(tmp_path / "a.ipynb")
         command("a.ipynb")

@@ -1,0 +1,167 @@
+"""Write the pages that options name beside the scripts. What nb2ddp did not write stays, unless force is asked for."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import ClassVar, Final
+
+from nb2ddp import __version__
+from nb2ddp.codes import FOREIGN, NOT_WRITTEN
+from nb2ddp.project import files
+from nb2ddp.project.files import Job, check_target, identities, reason, text_of
+from nb2ddp.project.inputs import InputError
+from nb2ddp.results import Diagnostic
+from nb2ddp.script.launch import CONFIG_NAME, LAUNCHING, side_file
+from nb2ddp.script.packages import GROUPS, file_name
+
+_DOCTYPE: Final = "<!doctype html>\n"
+_SIGNED: Final = re.compile(rf"{_DOCTYPE}<!-- nb2ddp \S+, sha256:(?P<digest>[0-9a-f]{{16}}) -->\n", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Page:
+    """A file that an option names.
+
+    Attributes:
+        path: the file.
+        force: write it even where it holds somebody else's work.
+    """
+
+    path: Path
+    force: bool = False
+    option: ClassVar[str]  #: as it is typed
+    what: ClassVar[str]  #: that the option writes
+
+    def refusal(self) -> Diagnostic | None:
+        """Why the file cannot be written, as far as that shows beforehand; None where it can."""
+        try:
+            check_target(self.path)
+            _check_folder(self.path.parent)
+            before = text_of(self.path)
+        except OSError as error:
+            return NOT_WRITTEN.found(f"{self.option}: {reason(error)}")
+        if not before or self.force or self._is_ours(before):
+            return None
+        return FOREIGN.found(
+            f"{self.option} {self.path}: the file is there and is no {self.what} of nb2ddp's: name another, or --force "
+            "writes it all the same"
+        )
+
+    def write(self, text: str) -> Diagnostic | None:
+        """Write the file; why it was not, or None."""
+        if refusal := self.refusal():
+            return refusal
+        try:
+            self._put(text)
+        except OSError as error:
+            return NOT_WRITTEN.found(f"{self.option}: {reason(error)}")
+        return None
+
+    def _is_ours(self, before: str) -> bool:
+        """True for a text that the option wrote."""
+        raise NotImplementedError
+
+    def _put(self, text: str) -> None:
+        raise NotImplementedError
+
+
+class Report(Page):
+    """A page of HTML. Its second line holds a checksum, by which an unchanged one is known and replaced."""
+
+    option = "--report"
+    what = "page"
+
+    def _is_ours(self, before: str) -> bool:
+        signed = _SIGNED.match(before)
+        return signed is not None and signed["digest"] == _digest(before[signed.end() :])
+
+    def _put(self, text: str) -> None:
+        body = text.lstrip()[len(_DOCTYPE) :]
+        signature = f"<!-- nb2ddp {__version__}, sha256:{_digest(body)} -->\n"
+        files.replace({self.path: f"{_DOCTYPE}{signature}{body}".encode()})
+
+
+class Summary(Page):
+    """A page of Markdown, added to the end of the file that holds others of them, or that GitHub shows for a job.
+
+    https://docs.github.com/actions/reference/workflows-and-actions/workflow-commands#adding-a-job-summary
+    """
+
+    option = "--summary-file"
+    what = "summary"
+    _begin = re.compile(r"## nb2ddp\n\n\d+ notebooks?: ")
+
+    def refusal(self) -> Diagnostic | None:
+        """As of any page; a device such as /dev/null holds nothing that could be lost."""
+        return None if self.path.is_char_device() else super().refusal()
+
+    def _is_ours(self, before: str) -> bool:
+        shown = os.environ.get("GITHUB_STEP_SUMMARY")
+        return bool(self._begin.match(before) or (shown and identities(Path(shown)) & identities(self.path)))
+
+    def _put(self, text: str) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("ab", buffering=0) as file:  # in its place: a shell may hold it open, to add more
+            size = file.tell()
+            content = text.encode("utf-8", "backslashreplace")
+            try:
+                if file.write(content) < len(content):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
+            except OSError:
+                file.truncate(size)
+                raise
+
+
+def check_pages(pages: Sequence[Page], taken: Mapping[Path, str]) -> None:
+    """Refuse a page that would take the place of a file that the run reads or writes.
+
+    Args:
+        pages: what is to be written.
+        taken: files, and what each of them is.
+
+    Raises:
+        InputError: which page, and of what it would take the place.
+    """
+    known = {name: what for path, what in taken.items() for name in identities(path)}
+    for page in pages:
+        names = identities(page.path)
+        if found := next((known[name] for name in names if name in known), None):
+            raise InputError(f"{page.option} {page.path}: that is {found}; name another file")
+        known.update(dict.fromkeys(names, f"the {page.what} of {page.option}"))
+
+
+def files_of(jobs: Sequence[Job]) -> dict[Path, str]:
+    """The files that conversions read and write, and what each of them is."""
+    taken = {path: f"a file of the script {job.script}" for job in jobs for path in beside(job.script)}
+    taken |= {job.script: "the script" for job in jobs}
+    return taken | {job.notebook: "the notebook" for job in jobs if job.is_file}
+
+
+def beside(script: Path) -> list[Path]:
+    """All files that any options write beside a script."""
+    packages = [file_name(script.name, group) for group in GROUPS]
+    sides = [side_file(script.name), side_file(script.name, "torchrun.sh"), f"{script.stem}{LAUNCHING}"]
+    return [script.parent / name for name in (CONFIG_NAME, *sides, *packages)]
+
+
+def _check_folder(folder: Path) -> None:
+    """Refuse a folder in which no file can be made; one that is missing is made later.
+
+    Raises:
+        OSError: what is in the way.
+    """
+    there = next(each for each in (folder, *folder.absolute().parents) if each.exists() or each.is_symlink())
+    if not there.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(there))
+    if not os.access(there, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(there))
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]

@@ -267,7 +267,7 @@ class Execution:
             found.update(each for each in self.tree.within(part, cst.Attribute) if self._names_run(each))
             values = map(self.tree.value, self.tree.within(part, cst.Name))
             parts += [value for value in values if value not in parts]
-        return sorted(found, key=self.tree.start)
+        return self.tree.in_order(found)
 
     def _names_run(self, node: cst.Attribute) -> bool:
         """True for the name of a run of Weights & Biases: all but the main process log nothing, under another."""

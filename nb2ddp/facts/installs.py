@@ -118,18 +118,18 @@ class Installs:
     @cached_property
     def _unneeded(self) -> set[cst.CSTNode]:
         """What can go with the installs: found by putting back, again and again, what the rest of the code reads."""
-        gone: set[cst.CSTNode] = set()
+        gone: dict[cst.CSTNode, None] = {}  # in the notebook's order, the parts of each statement before it
         for statement in self._tree.module.body:
             if self._source.cell_at(self._tree.start(statement)).number in self._cells:
                 self._collect(statement, gone)
         found: list[cst.CSTNode] | None = None
         while found != []:
             found = []
-            for node in sorted(gone, key=self._tree.start):  # the first import of a name stays, the second need not
+            for node in list(gone):  # the first import of a name stays, the second need not
                 if self._is_needed(node, gone):
-                    gone.remove(node)
+                    del gone[node]
                     found.append(node)
-        return gone
+        return set(gone)
 
     @cached_property
     def imports(self) -> dict[cst.Import, list[cst.ImportAlias]]:
@@ -170,7 +170,7 @@ class Installs:
             or only_looks(self._effects, call)
         )
 
-    def _collect(self, statement: cst.CSTNode, gone: set[cst.CSTNode]) -> bool:
+    def _collect(self, statement: cst.CSTNode, gone: dict[cst.CSTNode, None]) -> bool:
         """Add a statement, or those in it, that do nothing but look and bind names; True where that is all of it."""
         if statement in self._certain:
             return True
@@ -178,10 +178,10 @@ class Installs:
             smalls = [small for small in small_statements(statement) if small not in self._certain]
             idle = [small for small in smalls if self._is_idle(small)]
             whole = len(idle) == len(smalls)
-            gone.update([*idle, statement] if whole else idle)
+            gone.update(dict.fromkeys([*idle, statement] if whole else idle))
             return whole
         if isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
-            gone.add(statement)
+            gone[statement] = None
             return True
         if not isinstance(statement, (cst.If, cst.Try, cst.For)):
             return False
@@ -191,13 +191,13 @@ class Installs:
         for suite in _suites(statement):
             lines = _lines(suite)
             if colab_branch(tree, statement) in (suite, *tree.ancestors(suite)):
-                gone.update(lines)
+                gone.update(dict.fromkeys(lines))
                 self._dropped.update(lines)
             else:
                 done = [self._collect(line, gone) for line in lines]
                 whole = whole and all(done)
         if whole:
-            gone.add(statement)
+            gone[statement] = None
         return whole
 
     def _is_idle(self, statement: cst.BaseSmallStatement) -> bool:
@@ -219,11 +219,11 @@ class Installs:
         checks = isinstance(statement, (cst.Pass, cst.Raise, cst.Assert))
         return checks and all(only_looks(self._effects, call) for call in calls)
 
-    def _is_needed(self, node: cst.CSTNode, gone: set[cst.CSTNode]) -> bool:
+    def _is_needed(self, node: cst.CSTNode, gone: dict[cst.CSTNode, None]) -> bool:
         """True where code that stays reads what a statement binds, or where a part of the statement stays."""
         if node in self._dropped:
             return False
-        goes = gone | self._certain
+        goes = gone.keys() | self._certain
         if isinstance(node, _BODY):
             return any(small not in goes for small in small_statements(node))
         if isinstance(node, (cst.If, cst.Try, cst.For)):

@@ -72,7 +72,7 @@ class Rewards:
     def calls(self, entry: Function) -> list[cst.Call]:
         """The live calls that a function leads to, in the notebook's order."""
         found = {call for function in self.reached(entry) for call in self.tree.within(function, cst.Call)}
-        return sorted((call for call in found if self.tree.is_live(call)), key=self.tree.start)
+        return self.tree.in_order(call for call in found if self.tree.is_live(call))
 
     def is_only_here(self, node: cst.CSTNode, depth: int = 8) -> bool:
         """True for code that runs during training and at no other time before its end."""

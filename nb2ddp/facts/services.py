@@ -31,7 +31,7 @@ def questions(tree: Tree, call: cst.Call) -> list[cst.Call]:
                 pending.append(taker)
         elif isinstance(above, (cst.Assign, cst.AnnAssign, cst.WithItem)):
             pending += [use for use in tree.kept_uses(above) if use not in pending]
-    return sorted(found, key=tree.start) or [call]
+    return tree.in_order(found) or [call]
 
 
 def called_on(tree: Tree, value: cst.CSTNode) -> cst.Call | None:

@@ -179,7 +179,7 @@ class Training:
                 handed_on += [use for use in called if use in uses or isinstance(node, cst.Return)]
                 pending += called
                 seen.update({owner} - set(uses))
-        return sorted(found, key=tree.start), sorted(handed_on, key=tree.start), seen
+        return tree.in_order(found), tree.in_order(handed_on), seen
 
     def _is_called_or_set(self, node: cst.CSTNode) -> bool:
         """True for the function of a call, and for the target of an assignment."""

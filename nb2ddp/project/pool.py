@@ -71,7 +71,7 @@ def run(
     if any(job.options.select or job.options.ignore for job in missing):
         from nb2ddp.convert import check_codes
 
-        for options in {job.options for job in missing}:
+        for options in dict.fromkeys(job.options for job in missing):
             check_codes(options)
     workers = min(processes or _cores(), math.ceil(len(missing) / JOBS_A_PROCESS))
     convert = partial(convert_job, mode=mode, cache=cache)

@@ -24,7 +24,7 @@ _ONLY_INSTALLS = "nothing but an install stands here; the script leaves it out"
 
 def find(program: Program) -> Iterator[Finding]:
     tree, removed = program.tree, program.installs.statements
-    for statement in sorted(removed, key=tree.start):
+    for statement in tree.in_order(removed):
         if any(above in removed for above in tree.ancestors(statement)):
             continue
         edits: tuple[Edit, ...] = (Remove(statement, keep_comment=False),)  # type: ignore[arg-type]

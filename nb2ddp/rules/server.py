@@ -42,7 +42,7 @@ def find(program: Program) -> Iterator[Finding]:
             yield from _started(program, call)
         else:
             asked.update(each for each in questions(program.tree, call) if execution.runs(each))
-    for call in sorted(asked, key=program.tree.start):
+    for call in program.tree.in_order(asked):
         apart = program.placement.runs_alone_as_placed(call) or program.rewards.is_only_here(call)
         if not apart and not _is_only_written(program, call) and not _asks_whether(program.tree, call):
             yield _asked(program, call)

@@ -122,6 +122,15 @@ class Tree:
             start -= len(above)
         return start
 
+    def in_order(self, nodes: Iterable[Node]) -> list[Node]:
+        """Nodes by where they begin, each before what stands in it: one order for a set, whatever its own is."""
+        return sorted(nodes, key=lambda node: (self.start(node), self._number[id(node)]))
+
+    @cached_property
+    def _number(self) -> dict[int, int]:
+        """The place of each node in the pass over the source, which comes to a node before its parts."""
+        return {node: number for number, node in enumerate([id(self.module), *self._parents])}
+
     # -- structure ------------------------------------------------------------------------------------------
 
     def of(self, kind: type[Node]) -> Sequence[Node]:

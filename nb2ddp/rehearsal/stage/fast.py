@@ -458,7 +458,7 @@ def _pass_over(unsloth: ModuleType) -> None:
 
     for name in _CONFIGS:
         lenient(getattr(trl, name))
-    for loader in {unsloth.FastLanguageModel, unsloth.FastModel}:
+    for loader in dict.fromkeys((unsloth.FastLanguageModel, unsloth.FastModel)):
         loader.from_pretrained = staticmethod(_without_gpu(loader.from_pretrained))
 
 

@@ -127,7 +127,7 @@ def _known_as(taker: Any, names: dict[str, str], log: Log) -> None:
 
     @functools.wraps(original)
     def init(self: Any, *args: Any, **given: Any) -> None:
-        for name in names.keys() & given.keys():
+        for name in [each for each in names if each in given]:
             log.write("older", what=f"{taker.__name__} has no {name} any more")
             value = given.pop(name)
             if names[name]:

@@ -81,8 +81,8 @@ FOREIGN: Final = Code(
     "not-ours-to-replace",
     "A file of that name is there that nb2ddp did not write, or made of another notebook, so nothing was written.",
     "Files of nb2ddp's begin with a comment `convert again:`, which names their notebook; pages of --report hold a "
-    "checksum. This one does not, or was made of another notebook, so it holds somebody's work. Name another file, move "
-    "this one away, or replace it with --force.",
+    "checksum. This one does not, or was made of another notebook, so it holds somebody's work. Name another file, "
+    "move this one away, or replace it with --force.",
 )
 OTHER_SETTINGS: Final = Code(
     "DDP907",

@@ -19,20 +19,30 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 HOME = ROOT / ".venv"
 PYTHON = HOME / "bin" / "python"
+#: The folders of the project's own code. What else lies in a clone, as a user's script, is not checked.
+CODE = ("action", "benchmarks", "nb2ddp", "tests")
 #: Installed without their dependencies, which need a GPU.
 UNSLOTH = ("unsloth==2026.10.9", "unsloth_zoo==2026.10.9")
 #: What the tests of tests/cluster run.
 SYSTEM_PACKAGES = ("slurm-wlm", "munge", "iproute2", "shellcheck")
 
 
-def run(title: str, *command: str | Path) -> None:
-    """Run one step from the project's folder; a step that fails ends everything with its exit code."""
+def run(title: str, *command: str | Path) -> str:
+    """Run one step from the project's folder, and give its last line; a step that fails ends all with its exit code."""
     print(f"\n=== {title}", flush=True)
-    start = time.monotonic()
-    code = subprocess.run([str(word) for word in command], cwd=ROOT, check=False).returncode
+    start, last = time.monotonic(), ""
+    with subprocess.Popen(
+        [str(word) for word in command], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as step:
+        assert step.stdout is not None
+        for line in step.stdout:
+            print(line, end="", flush=True)
+            last = line.strip() or last
+    code = step.returncode
     print(f"=== {title}: {'failed' if code else 'passed'} in {time.monotonic() - start:.0f} s", flush=True)
     if code:
         sys.exit(code)
+    return last
 
 
 def install() -> None:
@@ -56,13 +66,17 @@ def main(arguments: list[str]) -> int:
         return 2
     kind = "" if arguments else " and short"
     install()
-    run("lint", PYTHON, "-m", "ruff", "check", ".")
-    run("format", PYTHON, "-m", "ruff", "format", "--check", ".")
+    run("lint", PYTHON, "-m", "ruff", "check", *CODE)
+    run("format", PYTHON, "-m", "ruff", "format", "--check", *CODE)
     run("types", PYTHON, "-m", "mypy")
     run("documentation", PYTHON, "-m", "nb2ddp.cli.docs", "--check")
-    run("fast tests", PYTHON, "-m", "pytest", "-q", "-n", "auto", "-m", "not e2e and not cluster")
-    run("tests that train", PYTHON, "-m", "pytest", "-q", "-n", "auto", "-m", f"e2e{kind}")
-    run("tests on clusters", PYTHON, "-m", "pytest", "-q", "-m", f"cluster{kind}")
+    pytest = (PYTHON, "-m", "pytest", "-q", "-m")
+    ends = {
+        "fast tests": run("fast tests", *pytest, "not e2e and not cluster", "-n", "auto"),
+        "tests that train": run("tests that train", *pytest, f"e2e{kind}", "-n", "auto"),
+        "tests on clusters": run("tests on clusters", *pytest, f"cluster{kind}"),
+    }
+    print("", *(f"=== {title}: {end}" for title, end in ends.items()), sep="\n")
     return 0
 
 

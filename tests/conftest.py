@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,13 @@ from click.testing import CliRunner, Result
 from nb2ddp.__main__ import main
 from nb2ddp.project.config import clear
 from tests.command import Command
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Run all tests in a folder of their own: what lies in the project's folder, as a script, changes none."""
+    with chdir(tmp_path_factory.mktemp("elsewhere")):
+        yield
 
 
 @pytest.fixture(autouse=True)

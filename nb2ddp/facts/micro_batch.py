@@ -15,6 +15,10 @@ from nb2ddp.syntax.tree import Tree, keyword
 
 #: Configs of trainers whose loss compares the samples of a micro-batch with each other, or that generate (TRL).
 _COMPARING_CONFIGS = ("KTOConfig", "BCOConfig", "OnlineDPOConfig", "NashMDConfig", "XPOConfig", "PPOConfig")
+#: Configs of trainers that add a mean over the chosen answers' tokens in a micro-batch to the loss (TRL 0.22 and 1.15).
+_TOKEN_MEAN_CONFIGS = ("ORPOConfig", "CPOConfig", "TPOConfig")
+#: DPO's losses that are no mean over pairs: they add such a mean (`sft`), sort or average the pairs of a micro-batch.
+_UNLIKE_PAIRS = re.compile(r"\b(sft|aot|aot_unpaired|bco_pair)\b")
 #: What adds a mixture of experts' balance over the tokens of a micro-batch to the loss (transformers).
 _BALANCE = re.compile(r"\b(output_router_logits|router_aux_loss_coef|aux_loss_coef)\b")
 #: Fields that sort or drop rows by the per-device batch ...
@@ -51,13 +55,14 @@ def depends_on_shape(training: Training, kind: ModelKind, loads: Sequence[cst.Ca
 
     Sentence encoders draw their negatives from it and classifiers pad within it; KTO compares its samples; rows that
     are grouped by length are sorted in multiples of it; a mean over a micro-batch weighs its tokens by their number
-    (code that comes with a model may take one: often its forward does not take `num_items_in_batch`); a trainer with
-    nothing to pad with takes rows of unequal length one by one alone.
+    (ORPO and CPO take one; code that comes with a model may: often its forward does not take `num_items_in_batch`); a
+    trainer with nothing to pad with takes rows of unequal length one by one alone.
     """
     tree = training.tree
     family = tree.family(config.func)
     return (
-        family.endswith(_COMPARING_CONFIGS)
+        family.endswith((*_COMPARING_CONFIGS, *_TOKEN_MEAN_CONFIGS))
+        or _is_no_mean_over_pairs(tree, config)
         or not family.startswith(("trl.", "unsloth.", "transformers."))
         or any(constant(tree, config, name) not in _UNSHAPED_VALUES for name in _SHAPED_FIELDS)
         or _has_own_loss(tree)
@@ -66,6 +71,13 @@ def depends_on_shape(training: Training, kind: ModelKind, loads: Sequence[cst.Ca
         or (kind in _MEANS and not family.endswith("SFTConfig"))
         or any(constant(tree, load, "trust_remote_code") is True for load in loads)
     )
+
+
+def _is_no_mean_over_pairs(tree: Tree, config: cst.Call) -> bool:
+    """True for DPO with a loss in which the pairs of a micro-batch do not all count alike, each for itself."""
+    losses = passed(tree, config, "loss_type")
+    named = losses is not None and _UNLIKE_PAIRS.search(tree.text(tree.value(losses.value)))
+    return bool(named) or constant(tree, config, "rpo_alpha") is not None
 
 
 def _cannot_pad(training: Training, config: cst.Call) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from collections import defaultdict
 from collections.abc import Callable
 from functools import cached_property
 
@@ -10,6 +11,7 @@ import libcst as cst
 
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.syntax.cells import Source
+from nb2ddp.syntax.walk import plain_names
 
 _KNOWN = frozenset(dir(builtins)) | {
     "__file__", "__name__", "__doc__", "display", "get_ipython", "In", "Out", "exit", "quit", "__ipython__",
@@ -34,7 +36,24 @@ class Names:
             return False
         if not self._tree.is_live(use) or self._is_install(use):
             return False
-        return self._tree.binding(use) is None
+        return self._tree.binding(use) is None or self.is_deleted(use)
+
+    def is_deleted(self, use: cst.Name) -> bool:
+        """True outside functions for a name that a `del` in no block has unbound since it was bound last."""
+        binding, offset = self._tree.binding(use), self._tree.start(use)
+        if binding not in self._tree.bindings(use.value) or self._tree.owner(use) is not None:
+            return False
+        return any(binding.offset < deleted < offset for deleted in self._deletions.get(use.value, []))
+
+    @cached_property
+    def _deletions(self) -> dict[str, list[int]]:
+        """The offsets where each name is deleted by a `del` that stands in no block."""
+        found = defaultdict[str, list[int]](list)
+        for statement in self._tree.of(cst.Del):
+            if self._tree.is_certain(statement):
+                for name in plain_names(statement.target):
+                    found[name.value].append(self._tree.span(statement)[1])
+        return found
 
     @cached_property
     def _set_by_magics(self) -> set[str]:

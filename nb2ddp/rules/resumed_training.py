@@ -1,7 +1,8 @@
-"""DDP208: a training that is resumed where it has just come to its end."""
+"""DDP208: a training that is resumed from a checkpoint of the training above it."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import libcst as cst
@@ -9,12 +10,18 @@ import libcst as cst
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.arguments import constant
 from nb2ddp.syntax.tree import Tree, argument, method
 
-_MESSAGE = (
-    "goes on from the last checkpoint of a training that ended above, so nothing is left to train: in a notebook it is"
-    " there for one that was cut off; keep one of the two"
+#: A folder that transformers names after the step that it saved there.
+_CHECKPOINT = re.compile(r"checkpoint-(\d+)/?$")
+_FROM_THE_LAST = (
+    "goes on from the last checkpoint of the training above, which has reached its end: transformers trains nothing"
+    " more, or one step where max_steps ended it"
 )
+_FROM_A_STEP = "goes back to step {} of the training above, and trains {} a second time"
+_FROM_ANY = "goes back to a checkpoint of the training above, and trains all steps behind it a second time"
+_REMEDY = "a notebook keeps such a line for a session that was cut off: keep one of the two trainings"
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -23,8 +30,23 @@ def find(program: Program) -> Iterator[Finding]:
     for number, call in enumerate(calls):
         resumed = argument(call, "resume_from_checkpoint", 0)
         again = resumed is not None and tree.literal(resumed.value) not in (None, False)
-        if again and any(_goes_on(tree, before, call) for before in calls[:number]):
-            yield Finding(call, _MESSAGE)
+        if resumed is not None and again and any(_goes_on(tree, before, call) for before in calls[:number]):
+            yield Finding(call, f"{_what_it_trains(program, resumed.value)}; {_REMEDY}")
+
+
+def _what_it_trains(program: Program, checkpoint: cst.BaseExpression) -> str:
+    """What a training does that begins at a checkpoint of one that has ended."""
+    tree = program.tree
+    if (folder := tree.literal(checkpoint)) is True:
+        return _FROM_THE_LAST
+    named = _CHECKPOINT.search(folder) if isinstance(folder, str) else None
+    if named is None:
+        return _FROM_ANY
+    lasts = {constant(tree, config, "max_steps") for config in program.training.arguments}
+    first, last = int(named[1]), lasts.pop() if len(lasts) == 1 else None
+    if not isinstance(last, int) or last <= 0:
+        return _FROM_A_STEP.format(first, "all steps behind it")
+    return _FROM_A_STEP.format(first, f"steps {first + 1} to {last}") if first < last else _FROM_THE_LAST
 
 
 def _goes_on(tree: Tree, before: cst.Call, call: cst.Call) -> bool:
@@ -40,14 +62,21 @@ def _goes_on(tree: Tree, before: cst.Call, call: cst.Call) -> bool:
 RULE = Rule(
     code="DDP208",
     name="finished-training-resumed",
-    summary="A second `train()` of one trainer that resumes the first gets a warning.",
+    summary="A second `train()` of one trainer that resumes the first gets a warning, which says what it trains.",
     why="A notebook keeps such a cell for a session that was cut off, and a person runs one of the two. A script runs"
-    " both: the second one loads the last checkpoint of a training that is over, on every process.",
+    " both. What the second one trains follows from the checkpoint (transformers 4.56.2 and 5.17): from"
+    " `checkpoint-2` of a training of 6 steps, steps 3 to 6 once more; with `True`, from the last checkpoint, no step"
+    " where the training ended with an epoch, and a seventh where `max_steps = 6` ended it.",
     find=find,
     severity=Severity.WARNING,
     examples=(
         Example(
             "trainer.train()\n# %%\n# if it freezes\ntrainer.train(resume_from_checkpoint = True)\n", reported=True
+        ),
+        Example(
+            "from trl import SFTConfig\nargs = SFTConfig(max_steps = 700)\ntrainer.train()\n# %%\n"
+            'trainer.train(resume_from_checkpoint = "outputs/checkpoint-60")\n',
+            reported=True,
         ),
         Example("trainer.train()\ntrainer.args.num_train_epochs = 2\ntrainer.train(resume_from_checkpoint = True)\n"),
         Example("if resume:\n    trainer.train(resume_from_checkpoint = True)\nelse:\n    trainer.train()\n"),

@@ -17,14 +17,19 @@ from nb2ddp.syntax.tree import Tree, keyword
 
 FIELD = "average_tokens_across_devices"
 COUNT = "num_items_in_batch"
+_WITH_OUTPUTS = "return_outputs"
 #: Training arguments of trainers whose loss is a mean over tokens.
 _TOKEN_CONFIGS = ("SFTConfig", "UnslothTrainingArguments", "Seq2SeqTrainingArguments")
 
 _FALSE = (
-    "transformers 5 would multiply a classifier's evaluation loss by the number of processes; the script sets it to"
-    " False"
+    "transformers 5 would multiply the evaluation loss by the number of processes, which is a mean already; the script"
+    f" sets {FIELD} to False"
 )
-_TRUE = "older transformers would weigh each process alike, not each token; the script sets it"
+_TRUE = f"{FIELD} is not set: older transformers would weigh each process alike, not each token; the script sets it"
+_FALSE_TO_TRUE = (
+    f"{FIELD} is False, which does nothing on one GPU and on several weighs each process alike, not each token; the"
+    " script sets it to True"
+)
 _CLASSIFIER = (
     "transformers 5 takes the loss of a classifier that it loads itself for a part of a sum: evaluation losses grow"
     " with the processes, gradients with the micro-batches of a step; set model.accepts_loss_kwargs = False after"
@@ -35,31 +40,57 @@ _MULTIPLIES = (
     " training and metrics are the notebook's: divide these losses to compare them"
 )
 _DIVIDES = "counts the tokens of all processes, whose gradients are averaged again; the script multiplies by them"
-_UNUSED = (
-    "Trainer then adds up the losses of a step's micro-batches, whose number changes with that of processes; divide a"
-    " sum over tokens by it"
+_LEAVES = f"this loss leaves {COUNT} unused: Trainer then adds up the means of a step's micro-batches,"
+_FEWER = f"{_LEAVES} of which each of several processes has fewer; the script multiplies by the processes"
+_IN_TRAINING = (
+    f"{_LEAVES} and multiplies them by the number of processes, in evaluations too (transformers 5); the script"
+    " multiplies in training alone"
 )
+_UNUSED = f"{_LEAVES} whose number changes with that of processes; divide a sum over tokens by it"
 
 
 def find(program: Program) -> Iterator[Finding]:
     tree, training = program.tree, program.training
     plain = "Trainer" in training.trainer_classes
     loader = _loader_of_classifier(program) if plain else ""
-    counts = training.has_trainer(*TOKEN_TRAINERS) or (plain and program.model_kind is not ModelKind.ENCODER)
-    fields = [passed(tree, call, FIELD) for call in training.arguments]
-    for call in [call for call, field in zip(training.arguments, fields, strict=True) if field is None]:
-        config = tree.class_name(call.func)
-        general = config == "TrainingArguments"
-        if general and loader == "unsloth":
-            yield Finding(call, f"{FIELD} is not set: {_FALSE}", (set_argument(tree, call, FIELD, "False"),))
-        elif general and loader:
+    means = list(_mean_functions(tree))
+    stays_false = False
+    for call in training.arguments:
+        value = _value(program, call, loader, bool(means))
+        given = passed(tree, call, FIELD)
+        is_false = given is not None and tree.literal(given.value) is False
+        stays_false |= value == "False" or (is_false and not value)
+        if value == "True" and (given is None or is_false):
+            yield Finding(call, _FALSE_TO_TRUE if is_false else _TRUE, (set_argument(tree, call, FIELD, value),))
+        elif value == "False" and not is_false and (given is None or means):
+            yield Finding(call, _FALSE, (set_argument(tree, call, FIELD, value),))
+        elif given is None and tree.class_name(call.func) == "TrainingArguments" and loader not in ("", "unsloth"):
             yield Finding(call, _CLASSIFIER, severity=Severity.WARNING)
-        elif config.endswith(_TOKEN_CONFIGS) or (general and counts):
-            yield Finding(call, f"{FIELD} is not set: {_TRUE}", (set_argument(tree, call, FIELD, "True"),))
-    if loader != "unsloth" and not any(field and tree.literal(field.value) is False for field in fields):
-        yield from _own_means(program)
-    yield from _left_out(program)
+    for function in means:
+        yield from _in_training_alone(program, function)
+    yield from [] if stays_false else _own_means(program)
+    yield from _means_of_methods(program)
     yield from _multiplied(program)
+
+
+def _value(program: Program, call: cst.Call, loader: str, has_mean: bool) -> str:
+    """What a config must be told, as code; "" where nothing is known to be right.
+
+    Args:
+        program: the notebook.
+        call: builds the config.
+        loader: the package that loads a classifier; see `_loader_of_classifier`.
+        has_mean: True where a loss function of the notebook's own is multiplied by the processes already.
+    """
+    training, config = program.training, program.tree.class_name(call.func)
+    is_general = config == "TrainingArguments"
+    is_decoder = "Trainer" in training.trainer_classes and program.model_kind is not ModelKind.ENCODER
+    counts_tokens = is_decoder or training.has_trainer(*TOKEN_TRAINERS)
+    if not is_general and not config.endswith(_TOKEN_CONFIGS):
+        return ""
+    if has_mean or (is_general and loader == "unsloth"):
+        return "False"
+    return "True" if not is_general or (counts_tokens and not loader) else ""
 
 
 def _multiplied(program: Program) -> Iterator[Finding]:
@@ -90,15 +121,64 @@ def _own_means(program: Program) -> Iterator[Finding]:
                 yield Finding(mean, f"{COUNT} {_DIVIDES}", (Wrap(mean, "", f" * {world_size}"),))
 
 
-def _left_out(program: Program) -> Iterator[Finding]:
-    """Losses of the notebook's own that are told how many tokens a step has, and are means all the same."""
-    tree = program.tree
-    for function in dict.fromkeys([*_losses(tree), *map(tree.definition, tree.given("compute_loss_func"))]):
-        if not isinstance(function, cst.FunctionDef):
+def _means_of_methods(program: Program) -> Iterator[Finding]:
+    """The `compute_loss` of the notebook's own trainers that is a mean, however many tokens a step has."""
+    tree, world_size = program.tree, program.name("world_size")
+    for function in _losses(tree):
+        count = _unused_count(tree, function)
+        if not count or world_size in tree.text(function):
             continue
-        taken = [param.name.value for param in tree.within(function.params, cst.Param)]
-        if COUNT in taken and not any(function is tree.function(use) for use in tree.loads(COUNT)):
-            yield Finding(function, f"this loss leaves {COUNT} unused: {_UNUSED}", severity=Severity.WARNING)
+        factor = f" * (1 if {count} is None else {world_size})"
+        edits = tuple(_multiply(loss, factor) for loss in _losses_in_training(tree, function))
+        yield Finding(function, _FEWER if edits else _UNUSED, edits, severity=None if edits else Severity.WARNING)
+
+
+def _mean_functions(tree: Tree) -> Iterator[cst.FunctionDef]:
+    """Functions that are handed to a trainer as its loss, and are means however many tokens a step has."""
+    for function in dict.fromkeys(map(tree.definition, tree.given("compute_loss_func"))):
+        if isinstance(function, cst.FunctionDef) and _unused_count(tree, function):
+            yield function
+
+
+def _in_training_alone(program: Program, function: cst.FunctionDef) -> Iterator[Finding]:
+    """Multiply what a loss function returns by the processes while it trains."""
+    tree, world_size = program.tree, program.name("world_size")
+    factor = f" * ({world_size} if torch.is_grad_enabled() else 1)"
+    losses = [each.value for each in _returns(tree, function) if each.value is not None]
+    if losses and world_size not in tree.text(function):
+        yield Finding(function, _IN_TRAINING, tuple(_multiply(loss, factor) for loss in losses))
+
+
+def _unused_count(tree: Tree, function: cst.FunctionDef) -> str:
+    """How a loss could ask for the number of items, as code, where it does not; "" where it does or cannot."""
+    options = function.params.star_kwarg
+    taken = [param.name.value for param in tree.within(function.params, cst.Param)]
+    name = COUNT if COUNT in taken else options.name.value if options is not None else ""
+    if not name or any(function is tree.function(use) for use in tree.loads(name)):
+        return ""
+    return name if name == COUNT else f'{name}.get("{COUNT}")'
+
+
+def _returns(tree: Tree, function: cst.FunctionDef) -> list[cst.Return]:
+    return [each for each in tree.within(function, cst.Return) if tree.owner(each) is function]
+
+
+def _losses_in_training(tree: Tree, function: cst.FunctionDef) -> Iterator[cst.BaseExpression]:
+    """What a `compute_loss` returns where it is not asked for outputs, which evaluations ask for."""
+    for each in _returns(tree, function):
+        loss = each.value
+        if isinstance(loss, cst.IfExp) and tree.text(loss.test) == _WITH_OUTPUTS:
+            loss = loss.orelse
+        asked = (above for above in tree.ancestors(each) if isinstance(above, cst.If))
+        is_asked = any(tree.text(a.test) == _WITH_OUTPUTS and each in tree.within(a.body, cst.Return) for a in asked)
+        if loss is None or is_asked or isinstance(loss, cst.Tuple) or _WITH_OUTPUTS in tree.text(loss):
+            continue  # what takes `return_outputs` itself may give outputs too
+        yield loss
+
+
+def _multiply(loss: cst.BaseExpression, factor: str) -> Wrap:
+    is_whole = isinstance(loss, (cst.Name, cst.Call, cst.Attribute, cst.Subscript)) or bool(loss.lpar)
+    return Wrap(loss, "", factor) if is_whole else Wrap(loss, "(", f"){factor}")
 
 
 def _loader_of_classifier(program: Program) -> str:
@@ -117,19 +197,23 @@ RULE = Rule(
     code="DDP203",
     name="tokens-not-averaged",
     summary="`average_tokens_across_devices = True` where the loss is a mean over tokens, `False` for a classifier"
-    " that Unsloth loads; of one that transformers loads, a warning. A loss of the notebook's own over all tokens is"
-    " multiplied by the processes.",
-    why="Each process sees another number of tokens in a step. A mean of the processes' means weighs short samples "
-    "more than one GPU would. With this field the loss is one mean over all tokens of the step; transformers before 5 "
-    "defaults to False. A classifier's loss is a mean over samples: with the field, transformers 5 multiplies it by "
-    "the number of processes in every evaluation (1.49 on one GPU, 2.98 on two; transformers 5.17). A `compute_loss`"
+    " that Unsloth loads; of one that transformers loads, a warning. A loss of the notebook's own that is divided by"
+    " all tokens, or is a mean of a micro-batch, is multiplied by the processes.",
+    why="Each process sees another number of tokens in a step. A mean of the processes' means weighs short samples more"
+    " than one GPU would. With this field the loss is one mean over all tokens of the step; transformers before 5"
+    " defaults to False. A classifier's loss is a mean over samples: with the field, transformers 5 multiplies it by"
+    " the number of processes in every evaluation (1.49 on one GPU, 2.98 on two; transformers 5.17). A `compute_loss`"
     " of the notebook's own that divides by `num_items_in_batch` divides by the tokens of all processes, and their"
     " gradients are averaged after that: it is multiplied by their number, as Trainer does. One that leaves the count"
-    " unused gets a warning: Trainer does not divide it by the accumulation steps (transformers 5.17). The same holds"
-    " for models that do so themselves: Whisper, T5, BART and their like. Measured with a small Whisper (CPU, 1 x 4 in"
-    " one process, 1 x 2 in each of two): with the field, losses and gradient norms of training agree (18.2992,"
-    " 7.3683), and the loss of an evaluation is twice that of one process (9.2311, 4.6155); without it the evaluation"
-    " agrees, and training sees half the loss (9.1496, 3.6841). So the field stays, with a warning.",
+    " unused is a mean of a micro-batch, and Trainer does not divide it by the accumulation steps: the gradient is the"
+    " sum of these means, of which each process has fewer. It is multiplied by the processes too. What a"
+    " `compute_loss_func` returns Trainer multiplies itself where the field is set, and with transformers 5 the losses"
+    " of evaluations too: there the script leaves the field False and multiplies in training. An explicit False did"
+    " nothing on one GPU, and becomes True. The field multiplies evaluations for models that take the mean themselves:"
+    " Whisper, T5, BART and their like. Measured with a small Whisper (CPU, 1 x 4 in one process, 1 x 2 in each of"
+    " two): with the field, losses and gradient norms of training agree (18.2992, 7.3683), and the loss of an"
+    " evaluation is twice that of one process (9.2311, 4.6155); without it the evaluation agrees, and training sees"
+    " half the loss (9.1496, 3.6841). So the field stays, with a warning.",
     find=find,
     examples=(
         Example(
@@ -148,9 +232,60 @@ class Weighted(SFTTrainer):
             """\
 class Masked(SFTTrainer):
     def compute_loss(self, model, inputs, return_outputs = False, num_items_in_batch = None):
-        return cross_entropy(model(**inputs).logits, inputs["labels"])
+        outputs = model(**inputs)
+        loss = cross_entropy(outputs.logits, inputs["labels"])
+        return (loss, outputs) if return_outputs else loss
+""",
+            """\
+class Masked(SFTTrainer):
+    def compute_loss(self, model, inputs, return_outputs = False, num_items_in_batch = None):
+        outputs = model(**inputs)
+        loss = cross_entropy(outputs.logits, inputs["labels"])
+        return (loss, outputs) if return_outputs else loss * (1 if num_items_in_batch is None else world_size)
+""",
+        ),
+        Example(
+            """\
+class Penalized(SFTTrainer):
+    def compute_loss(self, model, inputs, return_outputs = False, **kwargs):
+        loss, outputs = super().compute_loss(model, inputs, return_outputs = True)
+        if return_outputs:
+            return loss + penalty(model), outputs
+        else:
+            return loss + penalty(model)
+""",
+            """\
+class Penalized(SFTTrainer):
+    def compute_loss(self, model, inputs, return_outputs = False, **kwargs):
+        loss, outputs = super().compute_loss(model, inputs, return_outputs = True)
+        if return_outputs:
+            return loss + penalty(model), outputs
+        else:
+            return (loss + penalty(model)) * (1 if kwargs.get("num_items_in_batch") is None else world_size)
+""",
+        ),
+        Example(
+            """\
+class Passed(SFTTrainer):
+    def compute_loss(self, model, inputs, return_outputs = False, num_items_in_batch = None):
+        return super().compute_loss(model, inputs, return_outputs)
 """,
             reported=True,
+        ),
+        Example(
+            """\
+from trl import SFTConfig, SFTTrainer
+def loss_of(outputs, labels, **kwargs):
+    return cross_entropy(outputs.logits, labels)
+trainer = SFTTrainer(model = model, compute_loss_func = loss_of, args = SFTConfig(max_steps = 60))
+""",
+            """\
+from trl import SFTConfig, SFTTrainer
+def loss_of(outputs, labels, **kwargs):
+    return cross_entropy(outputs.logits, labels) * (world_size if torch.is_grad_enabled() else 1)
+trainer = SFTTrainer(model = model, compute_loss_func = loss_of, args = SFTConfig(max_steps = 60, \
+average_tokens_across_devices = False))
+""",
         ),
         Example(
             """\
@@ -162,6 +297,10 @@ class Logged(SFTTrainer):
         Example(
             "from trl import SFTConfig\nargs = SFTConfig(max_steps = 60)\n",
             "from trl import SFTConfig\nargs = SFTConfig(max_steps = 60, average_tokens_across_devices = True)\n",
+        ),
+        Example(
+            "from trl import SFTConfig\nargs = SFTConfig(average_tokens_across_devices = False)\n",
+            "from trl import SFTConfig\nargs = SFTConfig(average_tokens_across_devices = True)\n",
         ),
         Example("from trl import DPOConfig\nargs = DPOConfig(max_steps = 60)\n"),
         Example(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 
 import libcst as cst
 
@@ -17,19 +18,14 @@ from nb2ddp.syntax.tree import Tree
 
 def find(program: Program) -> Iterator[Finding]:
     tree = program.tree
-    seen: set[str] = set()
     certain = not _defines_unseen(program)
-    marked: set[cst.CSTNode] = set()
-    for name in sorted(set(tree.names_read)):
-        for use in tree.loads(name):
-            if name in seen or isinstance(tree.parents[use], cst.Expr) or not program.names.is_unknown(use):
-                continue
-            seen.add(name)
-            fails = certain and not _is_caught(tree, use) and bool(program.execution.phase(use))
-            lost = f"{_lost(program, use)}; define it above" if fails else _PERHAPS
-            line = tree.statement(use)
-            yield Finding(use, f"{name!r} {_said(tree, use)}: {lost}", todo=fails and line not in marked)
-            marked.add(line)
+    together = defaultdict[tuple[cst.CSTNode, bool], list[cst.Name]](list)
+    for use in _first_uses(program):
+        fails = certain and not _is_caught(tree, use) and bool(program.execution.phase(use))
+        together[tree.statement(use), fails].append(use)
+    for (_, fails), uses in together.items():
+        lost = f"{_lost(program, uses[0])}; define {'it' if len(uses) == 1 else 'them'} above" if fails else _PERHAPS
+        yield Finding(uses[0], f"{_said(program, uses)}: {lost}", todo=fails)
 
 
 _PERHAPS = (
@@ -37,11 +33,35 @@ _PERHAPS = (
 )
 
 
-def _said(tree: Tree, use: cst.Name) -> str:
+def _first_uses(program: Program) -> list[cst.Name]:
+    """Where each name that stands for nothing is read for the first time, in order."""
+    tree, names = program.tree, program.names
+    unknown = (
+        [use for use in tree.loads(name) if not isinstance(tree.parents[use], cst.Expr) and names.is_unknown(use)]
+        for name in set(tree.names_read)
+    )
+    return sorted((uses[0] for uses in unknown if uses), key=tree.start)
+
+
+def _said(program: Program, uses: Iterable[cst.Name]) -> str:
+    """What is wrong with the names of one statement: those of one reason together."""
+    by_reason = defaultdict[str, list[str]](list)
+    for use in uses:
+        by_reason[_reason(program, use)].append(repr(use.value))
+    return ", ".join(
+        f"{names[0]} is {reason}" if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]} are {reason}"
+        for reason, names in by_reason.items()
+    )
+
+
+def _reason(program: Program, use: cst.Name) -> str:
+    tree = program.tree
     bindings = tree.bindings(use.value)
+    if program.names.is_deleted(use):
+        return "deleted above"
     if any(tree.span(each.node)[0] <= tree.start(use) < tree.span(each.node)[1] for each in bindings):
-        return "has no value yet where its first one is made of it"
-    return "is defined only further down (the cells are out of order)" if bindings else "is never defined"
+        return "made of itself before it has a value"
+    return "defined only further down (the cells are out of order)" if bindings else "never defined"
 
 
 def _defines_unseen(program: Program) -> bool:
@@ -71,17 +91,18 @@ def _lost(program: Program, use: cst.Name) -> str:
 RULE = Rule(
     code="DDP005",
     name="unknown-name",
-    summary="A name that the notebook never defines, or defines only further down, gets a `TODO` that says what the"
-    " script does not come to.",
-    why="A notebook's kernel may still know it from a cell that is gone or was run earlier. A script starts with"
-    " nothing.",
+    summary="Names that the notebook never defines, defines only further down, or has deleted get a `TODO` above the"
+    " line that reads them: it names them all and says what the script does not reach.",
+    why="A notebook's kernel may still know a name from a cell that is gone, was run earlier, or was not run at all, as"
+    " one with `del model`. A script starts with nothing and runs every line.",
     find=find,
     severity=Severity.WARNING,
     examples=(
         Example(
             "trainer = SFTTrainer(model)\ntrainer.train()\n# %%\nupload(trainer)\ntrainer.save_pretrained(folder)\n",
             """\
-# TODO[nb2ddp] DDP005: 'SFTTrainer' is never defined: the script stops here, before training; define it above
+# TODO[nb2ddp] DDP005: 'SFTTrainer' and 'model' are never defined: the script stops here, before training; \
+define them above
 trainer = SFTTrainer(model)
 trainer.train()
 # %%
@@ -94,10 +115,26 @@ trainer.save_pretrained(folder)
         ),
         Example(
             "rows = rows.filter(len)\ntry:\n    settings\nexcept NameError:\n    settings = {}\n",
-            "# TODO[nb2ddp] DDP005: 'rows' has no value yet where its first one is made of it: the script stops here,"
+            "# TODO[nb2ddp] DDP005: 'rows' is made of itself before it has a value: the script stops here,"
             " before training; define it above\n"
             "rows = rows.filter(len)\ntry:\n    settings\nexcept NameError:\n    settings = {}\n",
         ),
+        Example(
+            "model = load()\ndel model\n# %%\ntrain(model, rows, steps = steps)\ndef load():\n    return 1\n",
+            """\
+# TODO[nb2ddp] DDP005: 'load' is defined only further down (the cells are out of order): the script stops here, \
+before training; define it above
+model = load()
+del model
+# %%
+# TODO[nb2ddp] DDP005: 'train', 'rows' and 'steps' are never defined, 'model' is deleted above: the script stops here, \
+before training; define them above
+train(model, rows, steps = steps)
+def load():
+    return 1
+""",
+        ),
+        Example("model = 1\ndel model\nmodel = 2\nprint(model)\nfor row in [1]:\n    del model\nprint([model])\n"),
         Example("import os\nrows = [row for row in os.listdir()]\nprint(len(rows))\n"),
         Example("def more(n):\n    return more(n - 1) + last\nlast = 1\nfor i in [1]:\n    last = last + i\n"),
     ),

@@ -189,7 +189,7 @@ class Bindings:
     def _bind(self, target: cst.CSTNode | None, node: cst.CSTNode) -> None:
         is_plain = isinstance(target, cst.Name) and isinstance(node, (cst.Assign, cst.AnnAssign, cst.NamedExpr))
         value = getattr(node, "value", None) if is_plain else None
-        for name in _names(target):
+        for name in plain_names(target):
             if not isinstance(node, cst.AugAssign):
                 self.stores.add(name)
             self._add(name.value, Binding(self._in_effect(node), node, value=value))
@@ -222,15 +222,15 @@ class Bindings:
         return end - 1 if isinstance(node, _VALUES) else start
 
 
-def _names(target: cst.CSTNode | None) -> Iterator[cst.Name]:
+def plain_names(target: cst.CSTNode | None) -> Iterator[cst.Name]:
     """The plain names in what is bound: `a` and `b` in `(a, *b)`."""
     if isinstance(target, cst.Name):
         yield target
     elif isinstance(target, cst.AsName):
-        yield from _names(target.name)
+        yield from plain_names(target.name)
     elif isinstance(target, (cst.Tuple, cst.List)):
         for element in target.elements:
-            yield from _names(element.value)
+            yield from plain_names(element.value)
 
 
 def _module(node: cst.ImportFrom) -> str:

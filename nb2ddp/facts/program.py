@@ -7,6 +7,7 @@ from pathlib import PurePath
 
 import libcst as cst
 
+from nb2ddp.facts.alone import asks_for_processes
 from nb2ddp.facts.drawn import Drawing, drawings
 from nb2ddp.facts.effects import FILE_MAGICS, Effects
 from nb2ddp.facts.environment import early_settings
@@ -17,6 +18,7 @@ from nb2ddp.facts.names import Names
 from nb2ddp.facts.placement import Placement
 from nb2ddp.facts.rewards import Rewards
 from nb2ddp.facts.training import Training
+from nb2ddp.facts.waiting import starts_engine
 from nb2ddp.notebook.ipynb import Notebook
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.options import Options
@@ -63,6 +65,17 @@ class Program(Source):
     def execution(self) -> Execution:
         """Who runs what, when."""
         return Execution(self, self.training, self.effects, self.installs.covers)
+
+    @cached_property
+    def closes_group(self) -> bool:
+        """True where the main process is alone after training; a vLLM engine may need the others to the end."""
+        engine = starts_engine(self.tree, self.loads) and not self.options.vllm_server
+        return self.training.last is not None and not engine
+
+    @cached_property
+    def asks_when_alone(self) -> bool:
+        """True where the main process, once it is alone, asks for the number of processes."""
+        return self.closes_group and asks_for_processes(self.execution, self.loads)
 
     @cached_property
     def placement(self) -> Placement:

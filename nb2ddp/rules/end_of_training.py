@@ -8,7 +8,6 @@ import libcst as cst
 
 from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
-from nb2ddp.facts.waiting import starts_engine
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.script.templates import render
 from nb2ddp.syntax.edits import InsertAfter
@@ -24,10 +23,15 @@ def find(program: Program) -> Iterator[Finding]:
     if last is None or closed:
         return
     message, template, needs = _ENDS, "end_of_training.py.j2", {Part.PARTIAL_STATE}
-    if starts_engine(tree, program.loads) and not program.options.vllm_server:
+    if not program.closes_group:
         message, template, needs = f"{_ENDS}{_WAITING}", "main_process_goes_on.py.j2", {Part.PARTIAL_STATE, Part.ENGINE}
-    goes_on = tree.module.body[-1] is not last
-    text = render(template, is_main_process=program.name("is_main_process"), goes_on=goes_on)
+    text = render(
+        template,
+        is_main_process=program.name("is_main_process"),
+        variable=program.name("variable"),
+        goes_on=tree.module.body[-1] is not last,
+        asks=program.asks_when_alone,
+    )
     below = _below(tree, last, text)
     yield Finding(program.training.events[-1], message, (below,), frozenset(needs))
 
@@ -46,8 +50,11 @@ RULE = Rule(
     "but the main one end.",
     why="Otherwise every process generates, and all write the same files at once. transformers never closes the group "
     "(transformers issue 48874). It is closed after the last call that needs all processes, found by statement: train, "
-    "evaluate or predict, or a collective of the notebook's own. An in-process vLLM engine may need the group after "
-    "training; then it is closed when the script ends, in whatever way it does.",
+    "evaluate or predict, or a collective of the notebook's own. Where what follows asks for the number of processes (a "
+    "load of Unsloth's, a trainer, `Accelerator()`, `lm_eval`, a Python program), the launcher's variables go and "
+    "accelerate looks again, so that the answer is one (accelerate 1.15: without that, evaluating raises 'Default process "
+    "group has not been initialized'). An in-process vLLM engine may need the group after training; then it is closed when "
+    "the script ends, in whatever way it does.",
     find=find,
     examples=(
         Example(
@@ -140,6 +147,31 @@ if not is_main_process:
     sys.exit()
 
 output = model.fast_generate("Hello")
+""",
+        ),
+        Example(
+            """\
+from unsloth import FastLanguageModel
+trainer.train()
+model, tokenizer = FastLanguageModel.from_pretrained("lora", device_map = "auto")
+""",
+            """\
+from unsloth import FastLanguageModel
+trainer.train()
+
+# %% Training is over: the main process runs the rest of the notebook alone
+from accelerate.state import AcceleratorState
+
+PartialState().wait_for_everyone()
+PartialState().destroy_process_group()
+if not is_main_process:
+    sys.exit()
+for variable in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+    os.environ.pop(variable, None)  # what follows finds one process
+PartialState._reset_state()
+AcceleratorState()  # takes what PartialState now says
+
+model, tokenizer = FastLanguageModel.from_pretrained("lora", device_map = "auto")
 """,
         ),
         Example("model.train()\n"),

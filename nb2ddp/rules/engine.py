@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
 from nb2ddp.notebook.magics import Kind
@@ -44,7 +45,8 @@ def rewrite(program: Program, rules: Iterable[Rule], suppressions: Suppressions 
         (rule, finding)
         for rule in rules
         for finding in rule.find(program)
-        if suppressions is None or not suppressions.covers(rule.code, program.location(finding.node))
+        if _applies(program, rule, finding)
+        and (suppressions is None or not suppressions.covers(rule.code, program.location(finding.node)))
     ]
     edits = [edit for rule, finding in found for edit in _edits(program, rule, finding)]
     unmasked = [Replace(call, form.source) for call, form in program.forms_of(*Kind)]  # where no rule wanted them
@@ -57,6 +59,12 @@ def rewrite(program: Program, rules: Iterable[Rule], suppressions: Suppressions 
     )
     needs = frozenset(need for _, finding in found for need in finding.needs)
     return Rewrite(cells, tuple(diagnostics), needs.union(*map(relied_on, edits)))
+
+
+def _applies(program: Program, rule: Rule, finding: Finding) -> bool:
+    """False for what is found on several processes where the main process is alone: its code is the notebook's."""
+    is_alone = program.closes_group and program.execution.phase(finding.node) is Phase.AFTER
+    return not (rule.is_on_processes and is_alone)
 
 
 def refuse(diagnostics: Iterable[Diagnostic]) -> None:

@@ -20,10 +20,7 @@ _MESSAGE = (
     " loader, as Trainer does"
 )
 _AROUND = re.compile(r"enumerate|iter|(.*\.)?tqdm|tqdm(\.\w+)*")
-_PART = (
-    "this loader gives each process its share of the rows, and the main process no more after training: go through a"
-    " DataLoader of the data set itself"
-)
+_PART = "this loader gives each process its share of the rows: go through a DataLoader of the data set itself"
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -36,16 +33,21 @@ def find(program: Program) -> Iterator[Finding]:
         yield Finding(assign, _MESSAGE, todo=True)
     loops = [loop.iter for loop in tree.live(cst.For) if not tree.within(loop.body, cst.Break)]
     for node in [*loops, *(comprehended.iter for comprehended in tree.live(cst.CompFor))]:
-        if any(isinstance(n, cst.Attribute) and program.training.is_trainer(n.value) for n in _loaders(tree, node)):
-            yield Finding(node, _PART, todo=True)
+        loader = next((call for call in _loaders(tree, node) if _is_trainers(program, call)), None)
+        if loader is not None:  # one that is made before the end of training is a share after it too
+            yield Finding(node if program.execution.runs(node) else loader, _PART, todo=True)
 
 
-def _loaders(tree: Tree, node: cst.BaseExpression) -> list[cst.BaseExpression]:
-    """The methods that give the loader which is gone through, by itself, or in a count or a progress bar."""
+def _is_trainers(program: Program, call: cst.Call) -> bool:
+    return isinstance(call.func, cst.Attribute) and program.training.is_trainer(call.func.value)
+
+
+def _loaders(tree: Tree, node: cst.BaseExpression) -> list[cst.Call]:
+    """The calls that give the loader which is gone through, by itself, or in a count or a progress bar."""
     while isinstance(node, cst.Call) and _AROUND.fullmatch(tree.qualified(node.func)) and node.args:
         node = node.args[0].value
     made = tree.values(node)
-    return [each.func for each in made if isinstance(each, cst.Call) and method(each) in _SHARED_OUT]
+    return [each for each in made if isinstance(each, cst.Call) and method(each) in _SHARED_OUT]
 
 
 RULE = Rule(
@@ -55,7 +57,7 @@ RULE = Rule(
     " that does, get a `TODO` above them.",
     why="Trainer gives each process its share of the data in `get_train_dataloader` (transformers/trainer.py). Without"
     " that all processes train on the same samples. A loop that counts hits over `trainer.get_eval_dataloader()` sees a"
-    " part of them: 16 of 32 rows with two processes, after the end of training too (accelerate keeps their number).",
+    " part of them: 16 of 32 rows with two processes. One that is made after the last training gives all (DDP401).",
     find=find,
     examples=(
         Example(
@@ -73,17 +75,25 @@ class Mine(Trainer):
         ),
         Example(
             """\
-trainer.train()
 for batch in trainer.get_eval_dataloader():
+    count(batch)
+loader = trainer.get_eval_dataloader()
+trainer.train()
+for batch in loader:
     count(batch)
 """,
             f"""\
-trainer.train()
 # TODO[nb2ddp] DDP205: {_PART}
 for batch in trainer.get_eval_dataloader():
     count(batch)
+# TODO[nb2ddp] DDP205: {_PART}
+loader = trainer.get_eval_dataloader()
+trainer.train()
+for batch in loader:
+    count(batch)
 """,
         ),
+        Example("trainer.train()\nfor batch in trainer.get_eval_dataloader():\n    count(batch)\n"),
         Example(
             """\
 def tokens(loader):

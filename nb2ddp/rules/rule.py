@@ -83,6 +83,7 @@ class Rule:
         find: yields the places.
         examples: before and after; they are tests and documentation.
         severity: of its findings, unless a finding says otherwise.
+        also_alone: of a rule of placement, trainers or phases: it also speaks of what the main process runs alone.
     """
 
     code: str
@@ -92,3 +93,9 @@ class Rule:
     find: Find
     examples: tuple[Example, ...]
     severity: Severity = Severity.NOTE
+    also_alone: bool = False
+
+    @property
+    def is_on_processes(self) -> bool:
+        """True for a problem that only several processes have: placement, trainer, phases."""
+        return self.code[3] in "124" and not self.also_alone

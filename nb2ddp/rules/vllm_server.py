@@ -80,6 +80,7 @@ RULE = Rule(
     " (docs/grpo.md). The script sends copies, and keeps to the stream that 8-bit optimizers work on. Quantised weights"
     " cannot be sent.",
     find=find,
+    also_alone=True,
     examples=(
         Example(
             _ENGINES,

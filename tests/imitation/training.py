@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import signal
 from collections.abc import Callable
 from typing import Any
@@ -29,7 +30,7 @@ class State(Imitation):
     """`accelerate.PartialState` and `accelerate.Accelerator`."""
 
     rank = process_index = local_process_index = property(lambda self: self.process.rank)
-    num_processes = property(lambda self: self.process.world)
+    num_processes = property(lambda self: self.process.world if "WORLD_SIZE" in os.environ else 1)
     is_main_process = is_local_main_process = property(lambda self: self.process.rank == 0)
     is_last_process = property(lambda self: self.process.rank == self.process.world - 1)
 

@@ -1,0 +1,41 @@
+"""What follows the last training, where the main process is alone: whether it asks how many processes there are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import libcst as cst
+
+from nb2ddp.facts.effects import Does
+from nb2ddp.facts.environment import LAUNCHER_VARIABLES
+from nb2ddp.facts.execution import Execution, Phase
+from nb2ddp.syntax.tree import method
+
+#: Libraries that ask accelerate, torch or the environment.
+_LIBRARIES = re.compile(r"(accelerate|deepspeed|lighteval|lm_eval|torch\.distributed|vllm)\..*")
+#: A trainer's methods, and its accelerator's, that give each process its own rows.
+_SHARES = re.compile(r"get_\w*dataloader|prepare\w*|gather\w*|split_between_processes")
+#: Programs that ask the environment they are started with.
+_PROGRAMS = re.compile(r"\b(python[\d.]*|accelerate|torchrun|deepspeed|lm[_-]eval|lighteval|vllm)\b")
+
+
+def asks_for_processes(execution: Execution, loads: Sequence[cst.Call]) -> bool:
+    """True where what follows the last training asks for the number of processes.
+
+    Unsloth's loads do (unsloth 2026.10.9, models/loader_utils.py:214, `prepare_device_map`), and every trainer.
+
+    Args:
+        execution: who runs what, when.
+        loads: the calls that load a model.
+    """
+    tree, training = execution.tree, execution.training
+    texts = [text for text in tree.live(cst.SimpleString) if text.evaluated_value in LAUNCHER_VARIABLES]
+    return any(execution.runs(node, Phase.AFTER) for node in (*loads, *texts)) or any(
+        _LIBRARIES.fullmatch(tree.qualified(call.func))
+        or _SHARES.fullmatch(method(call))
+        or training.is_trainer_call(call)
+        or training.is_arguments(call)
+        or (execution.does(call) & Does.RUN and _PROGRAMS.search(execution.effects.command(call)))
+        for call in execution.calls(phase=Phase.AFTER)
+    )

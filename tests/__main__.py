@@ -16,13 +16,17 @@ import time
 import venv
 from pathlib import Path
 
+import tomllib
+
 ROOT = Path(__file__).resolve().parent.parent
 HOME = ROOT / ".venv"
 PYTHON = HOME / "bin" / "python"
 #: The folders of the project's own code. What else lies in a clone, as a user's script, is not checked.
 CODE = ("action", "benchmarks", "nb2ddp", "tests")
-#: Installed without their dependencies, which need a GPU.
-UNSLOTH = ("unsloth==2026.10.9", "unsloth_zoo==2026.10.9")
+#: The versions that the tests train with, and what of them is installed without its dependencies, which need a GPU.
+VERSIONS = tomllib.loads((ROOT / "nb2ddp" / "versions.toml").read_text(encoding="utf-8"))
+PINS = {**VERSIONS["newest"], **VERSIONS["cpu"]}
+UNSLOTH = ("unsloth", "unsloth_zoo")
 #: What the tests of tests/cluster run.
 SYSTEM_PACKAGES = ("slurm-wlm", "munge", "iproute2", "shellcheck")
 
@@ -50,9 +54,10 @@ def install() -> None:
     if not PYTHON.exists():
         venv.create(HOME, with_pip=True)
     pip = (PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-    run("torch", *pip, "torch==2.13.0")  # first: a looser request brings gigabytes of CUDA
-    run("project", *pip, "--editable", ".[dev,e2e]")
-    run("unsloth", *pip, "--no-deps", *UNSLOTH)
+    pins = {name: f"{name}=={version}" for name, version in PINS.items()}
+    run("torch", *pip, pins["torch"])  # first: a looser request brings gigabytes of CUDA
+    run("project", *pip, "--editable", ".[dev,e2e]", *(pin for name, pin in pins.items() if name not in UNSLOTH))
+    run("unsloth", *pip, "--no-deps", *(pins[name] for name in UNSLOTH))
     missing = not all(shutil.which(program) for program in ("slurmctld", "munged", "ip", "shellcheck"))
     if missing and shutil.which("apt-get") and os.geteuid() == 0:
         run("package lists", "apt-get", "update", "-qq")

@@ -15,7 +15,7 @@ ROOMS = (
     "notebook",
 )
 #: Values that every room may speak of.
-GROUND = ("__init__", "results", "options", "settings", "codes")
+GROUND = ("__init__", "results", "options", "settings", "codes", "versions")
 #: The longest way down from a module to one that imports nothing of the package.
 FLOORS = 12
 MODULES = {

@@ -1,10 +1,12 @@
-"""Which statements of a notebook only serve to install packages."""
+"""What leaves a notebook with its installs: the lines that install, and what nothing else reaches without them."""
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from typing import Final
 
 import libcst as cst
 
@@ -12,7 +14,6 @@ from nb2ddp.facts.effects import Does, Effects
 from nb2ddp.facts.environment import Setting
 from nb2ddp.facts.looking import only_looks
 from nb2ddp.facts.shell import is_install, is_install_script
-from nb2ddp.facts.training import Training
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.syntax.cells import Source
 from nb2ddp.syntax.tree import Tree, small_statements
@@ -26,30 +27,35 @@ _RELOADS = re.compile(
 )
 #: Tests that are true in Colab alone or, with a `not`, false there alone; a script does not run in Colab.
 _COLAB = re.compile(r"""["'](?:COLAB_|google\.colab)["']\s+(not\s+)?in\b|\b(not\s+)?(?:IN_COLAB|is_colab)\b""")
-_BODY = (cst.SimpleStatementLine, cst.SimpleStatementSuite)
+_LINE = (cst.SimpleStatementLine, cst.SimpleStatementSuite)
+_COMPOUND = (cst.If, cst.Try, cst.For, cst.While, cst.With)
+#: The part of a compound statement that runs before its suites.
+_HEADS: Final = {cst.If: "test", cst.While: "test", cst.For: "iter"}
 
 
 class Installs:
-    """The installs of a notebook, and what nothing but them needs.
+    """The installs of a notebook, and what serves them alone.
+
+    A statement leaves the script if it installs; if it does nothing but bind names, some of which an install reads and
+    none of which anything else reads; or if nothing is left in it. An install that anything else asks for its answer
+    stays.
 
     Args:
         source: the notebook's code.
-        training: where it trains.
         effects: what its calls do.
         early: what it sets before it imports Unsloth.
     """
 
-    def __init__(self, source: Source, training: Training, effects: Effects, early: Sequence[Setting]) -> None:
+    def __init__(self, source: Source, effects: Effects, early: Sequence[Setting]) -> None:
         self._source = source
         self._effects = effects
         self._tree = source.tree
-        self._training = training
         #: Statements whose work the setup block does.
         self._moved = frozenset(each.node for each in early if each.moves)
-        self._dropped = set[cst.CSTNode]()  # lines for Colab alone, which go whatever they do
+        self._speaking = dict[cst.CSTNode, frozenset[cst.CSTNode]]()  # worked out once
 
     def is_install(self, call: cst.Call) -> bool:
-        """True for an IPython form or a Python call that installs packages, and whose answer nothing asks for."""
+        """True for an IPython form or a Python call that installs packages, and whose answer decides nothing else."""
         form = self._source.form(call)
         if form is not None and form.kind is Kind.LINE_MAGIC:
             return form.name in _INSTALL_MAGICS
@@ -58,30 +64,41 @@ class Installs:
             return is_script and is_install_script(form.body or "")
         if not is_install(self._effects.command(call)):
             return False
-        kept = self._tree.around(call, cst.Assign)
-        return kept is None or not self._tree.bound_uses(kept)
+        holder = self._part(call)
+        if isinstance(holder, cst.Assign):
+            return all(self._tells(use, plain=True, checks=True) for use in self._tree.bound_uses(holder))
+        return not isinstance(holder, (*_COMPOUND, cst.Return)) or self._only_tells(holder, checks=True)
 
     @cached_property
     def statements(self) -> frozenset[cst.CSTNode]:
-        """Statements to leave out of the script: the installs, and in their cells what nothing else needs."""
-        return frozenset(self._certain | self._unneeded)
+        """Statements to leave out of the script."""
+        return frozenset(node for node in self._gone if not isinstance(node, cst.ImportAlias))
+
+    @cached_property
+    def imports(self) -> dict[cst.Import | cst.ImportFrom, list[cst.ImportAlias]]:
+        """Imports of which the script needs a part, with that part."""
+        found = {self._tree.parents[node] for node in self._gone if isinstance(node, cst.ImportAlias)}
+        left = self._tree.in_order(found - self._gone)
+        return {each: [alias for alias in each.names if alias not in self._gone] for each in left}  # type: ignore
+
+    @cached_property
+    def installing(self) -> frozenset[cst.CSTNode]:
+        """Of these statements those that install, or make the running notebook take up what was installed."""
+        tree = self._tree
+        calls = [call for call in tree.of(cst.Call) if self.is_install(call) or self._reloads(call)]
+        purges = [node for node in tree.of(cst.Del) if tree.text(node.target).startswith("sys.modules[")]
+        return frozenset([*map(self._part, calls), *purges])
 
     @cached_property
     def cells(self) -> frozenset[int]:
+        """The cells in which something installs."""
+        return frozenset(self._cell(node) for node in self.installing if self._tree.is_live(node))
+
+    @cached_property
+    def emptied(self) -> frozenset[int]:
         """The cells of which nothing is left but comments."""
-        lines = self._tree.module.body
-        left = [line for line in lines if line not in self.statements and not self._is_capture(line)]
-        return frozenset(self._cells - {self._source.cell_at(self._tree.start(line)).number for line in left})
-
-    def _is_capture(self, line: cst.CSTNode) -> bool:
-        """True for the line that stands for a `%%capture` or the like above code."""
-        smalls = small_statements(line)
-        form = self._source.form(smalls[0].value) if len(smalls) == 1 and isinstance(smalls[0], cst.Expr) else None
-        return form is not None and form.kind is Kind.CELL_MAGIC and form.body is None
-
-    def is_install_cell(self, number: int) -> bool:
-        """True for a cell that does nothing but install, look, and set up what stays."""
-        return number in self._cells - self._working
+        left = (line for line in self._tree.module.body if line not in self.statements and not self._is_capture(line))
+        return frozenset(map(self._cell, self.statements)) - {self._cell(line) for line in left}
 
     def covers(self, node: cst.CSTNode) -> bool:
         """True for a node inside one of these statements."""
@@ -91,173 +108,263 @@ class Installs:
     def _covered(self) -> Regions:
         return Regions(map(self._tree.span, self.statements))
 
-    # -- what installs --------------------------------------------------------------------------------------
-
-    @cached_property
-    def _certain(self) -> set[cst.CSTNode]:
-        """Statements that install, or make the running notebook take up what was installed."""
-        tree = self._tree
-        calls = [call for call in tree.of(cst.Call) if self.is_install(call) or self._reloads(call)]
-        found: set[cst.CSTNode] = set()
-        for call in calls:
-            owner = tree.parents[call]
-            found.add(owner if isinstance(owner, cst.Expr) else tree.statement(call))
-        found.update(node for node in tree.of(cst.Del) if tree.text(node.target).startswith("sys.modules["))
-        for line in [tree.parents[node] for node in found]:
-            if isinstance(line, _BODY) and all(small in found for small in small_statements(line)):
-                found.add(line)
-        return found
+    def _cell(self, node: cst.CSTNode) -> int:
+        return self._source.cell_at(self._tree.start(node)).number
 
     def _reloads(self, call: cst.Call) -> bool:
         name = self._tree.qualified(call.func)
         restarts = name == "os.kill" and "os.getpid()" in self._tree.text(call)
         return restarts or bool(_RELOADS.fullmatch(name)) or self._tree.text(call.func).endswith("kernel.do_shutdown")
 
-    # -- what nothing else needs ----------------------------------------------------------------------------
+    def _part(self, node: cst.CSTNode) -> cst.CSTNode:
+        """The innermost statement that holds a node: one of several on a line, or a compound one for its head."""
+        kinds = (cst.BaseSmallStatement, cst.BaseCompoundStatement)
+        return next(each for each in (node, *self._tree.ancestors(node)) if isinstance(each, kinds))
+
+    # -- what nothing else reaches --------------------------------------------------------------------------
 
     @cached_property
-    def _unneeded(self) -> set[cst.CSTNode]:
-        """What can go with the installs: found by putting back, again and again, what the rest of the code reads."""
-        gone: dict[cst.CSTNode, None] = {}  # in the notebook's order, the parts of each statement before it
-        for statement in self._tree.module.body:
-            if self._source.cell_at(self._tree.start(statement)).number in self._cells:
-                self._collect(statement, gone)
-        found: list[cst.CSTNode] | None = None
-        while found != []:
-            found = []
-            for node in list(gone):  # the first import of a name stays, the second need not
-                if self._is_needed(node, gone):
-                    del gone[node]
-                    found.append(node)
-        return set(gone)
+    def _gone(self) -> set[cst.CSTNode]:
+        """What leaves, imported names too: all that installs read, directly or through others, but what has other uses.
+
+        Each round puts back, all at once, what something that stays needs; so the order of a set is of no account.
+        """
+        gone = set(self.installing)
+        pending = [*self.installing, *self._computed_for_nothing]
+        while pending:
+            node = pending.pop()
+            gone.add(node)
+            pending += self._told(node) - gone
+            pending += [each for each in self._reached(node) if each not in gone and self._may_go(each)]
+        back: set[cst.CSTNode] | None = None
+        while back != set():
+            back = {node for node in gone - self.installing if not self._goes(node, gone)}
+            gone -= back
+        return gone | self._unread(gone)
 
     @cached_property
-    def imports(self) -> dict[cst.Import, list[cst.ImportAlias]]:
-        """Imports of install cells that the script needs in part, with that part."""
-        found: dict[cst.Import, list[cst.ImportAlias]] = {}
-        for node in self._tree.of(cst.Import):
-            is_install = self.is_install_cell(self._source.cell_at(self._tree.start(node)).number)
-            if is_install and not self.covers(node) and self._tree.around(node, cst.Try) is None:
-                kept = [alias for alias in node.names if self._is_read(_imported(alias), alias, self.statements)]
-                if 0 < len(kept) < len(node.names):
-                    found[node] = kept
-        return found
+    def _computed_for_nothing(self) -> set[cst.CSTNode]:
+        """What is computed beside an install, and read by nothing."""
+        assigns = [each for each in self._tree.live(cst.Assign) if self._cell(each) in self.cells]
+        called = [each for each in assigns if self._tree.within(each.value, cst.Call) and self._may_go(each)]
+        return {each for each in called if not self._users(each)}
 
-    @cached_property
-    def _cells(self) -> set[int]:
-        tree = self._tree
-        return {self._source.cell_at(tree.start(node)).number for node in self._certain if tree.is_live(node)}
+    def _unread(self, gone: set[cst.CSTNode]) -> set[cst.CSTNode]:
+        """Imports of Python's own modules that nothing reads, in cells of which nothing else is left."""
+        found, kept = set[cst.CSTNode](), set[int]()
+        for line in self._tree.module.body:
+            if self._cell(line) in self.cells and line not in gone and not self._is_capture(line):
+                if self._is_unread(line, gone):
+                    found.add(line)
+                else:
+                    kept.add(self._cell(line))
+        return {line for line in found if self._cell(line) not in kept}
 
-    @cached_property
-    def _working(self) -> set[int]:
-        """Cells that do more than install and look, and those after training: these lose their installs alone."""
-        tree = self._tree
-        end = self._training.end if self._training.last is not None else len(tree.source)
-        lines = [line for line in tree.module.body if tree.start(line) >= end]
-        nodes = [*lines, *(call for call in tree.of(cst.Call) if self._works(call))]
-        return {self._source.cell_at(tree.start(node)).number for node in nodes}
-
-    def _works(self, call: cst.Call) -> bool:
-        """True for what no install cell does: a call that may act on more than files, packages and settings."""
-        tree = self._tree
-        name = tree.qualified(call.func)
-        return not (
-            self._source.form(call) is not None
-            or tree.function(call) is not None  # it counts where the function is called
-            or not self._certain.isdisjoint((call, *tree.ancestors(call)))
-            or self._effects.of(call) & (Does.ACT | Does.TELL)
-            or name.startswith(("sys.path.", "os.", "site.", "warnings.", "logging."))
-            or only_looks(self._effects, call)
+    def _is_unread(self, line: cst.CSTNode, gone: set[cst.CSTNode]) -> bool:
+        smalls = [small for small in small_statements(line) if small not in gone | self._moved]
+        return isinstance(line, cst.SimpleStatementLine) and all(
+            isinstance(small, cst.Pass)
+            or (
+                isinstance(small, cst.Import)
+                and all(alias.evaluated_name.split(".")[0] in sys.stdlib_module_names for alias in small.names)
+                and self._is_dead(small, gone)
+            )
+            for small in smalls
         )
 
-    def _collect(self, statement: cst.CSTNode, gone: dict[cst.CSTNode, None]) -> bool:
-        """Add a statement, or those in it, that do nothing but look and bind names; True where that is all of it."""
-        if statement in self._certain:
-            return True
-        if isinstance(statement, _BODY):
-            smalls = [small for small in small_statements(statement) if small not in self._certain]
-            idle = [small for small in smalls if self._is_idle(small)]
-            whole = len(idle) == len(smalls)
-            gone.update(dict.fromkeys([*idle, statement] if whole else idle))
-            return whole
-        if isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
-            gone[statement] = None
-            return True
-        if not isinstance(statement, (cst.If, cst.Try, cst.For)):
-            return False
+    def _is_capture(self, line: cst.CSTNode) -> bool:
+        """True for the line that stands for a `%%capture` or the like above code."""
+        smalls = small_statements(line)
+        form = self._source.form(smalls[0].value) if len(smalls) == 1 and isinstance(smalls[0], cst.Expr) else None
+        return form is not None and form.kind is Kind.CELL_MAGIC and form.body is None
+
+    def _reached(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+        """What a node stands in, and what binds the names that it reads with all that these stand in."""
+        yield from self._above(node)
+        for name in sorted(self._names(node)):
+            for binding in self._tree.bindings(name):
+                part = self._part(binding.node)
+                yield from self._tree.within(part, cst.ImportAlias) if binding.imported else ()
+                yield part
+                yield from self._above(part)
+
+    def _above(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+        kinds = (cst.BaseSmallStatement, cst.BaseCompoundStatement, *_LINE)
+        return (each for each in self._tree.ancestors(node) if isinstance(each, kinds))
+
+    def _names(self, node: cst.CSTNode) -> set[str]:
+        """The names that a node reads, those that IPython fills in too."""
+        names = {name.value for name in self._tree.within(node, cst.Name)}
+        forms = [form for call in self._tree.within(node, cst.Call) if (form := self._source.form(call)) is not None]
+        return names.union(*(re.findall(r"[{$](\w+)", form.text) for form in forms))
+
+    def _may_go(self, node: cst.CSTNode) -> bool:
+        """True for what has no effect but names, of itself and as far as that is known."""
         tree = self._tree
-        head = {cst.If: "test", cst.For: "iter"}.get(type(statement))
-        whole = head is None or only_looks(self._effects, getattr(statement, head))
-        for suite in _suites(statement):
-            lines = _lines(suite)
-            if colab_branch(tree, statement) in (suite, *tree.ancestors(suite)):
-                gone.update(dict.fromkeys(lines))
-                self._dropped.update(lines)
+        if isinstance(node, cst.ImportAlias):
+            may = "unsloth" not in tree.text(tree.parents[node])
+        elif isinstance(node, (cst.FunctionDef, *_COMPOUND, *_LINE, cst.Import, cst.ImportFrom)):
+            return True
+        else:
+            may = isinstance(node, cst.ClassDef) or self._only_binds(node) or self._only_tells(node, checks=True)
+        # of names in functions too little is known; in a `try` it counts whether a line fails
+        return may and tree.scope(node) is tree.module and tree.around(node, cst.Try) is None
+
+    def _goes(self, node: cst.CSTNode, gone: set[cst.CSTNode]) -> bool:
+        """True for what has no purpose but what leaves."""
+        if any(node in self._told(each) for each in gone):
+            return True
+        if isinstance(node, _LINE):
+            return gone.issuperset(small_statements(node))
+        if isinstance(node, _COMPOUND):
+            return self._is_empty(node, gone)
+        if isinstance(node, (cst.Import, cst.ImportFrom)):
+            return not isinstance(node.names, cst.ImportStar) and gone.issuperset(node.names)
+        if isinstance(node, cst.FunctionDef) and self._only_installs(node, gone):
+            return True
+        if not (isinstance(node, (cst.FunctionDef, cst.ClassDef, cst.ImportAlias)) or self._only_binds(node)):
+            return False
+        return self._is_dead(node, gone) and (self._serves(node, gone) or node in self._computed_for_nothing)
+
+    def _is_dead(self, node: cst.CSTNode, gone: set[cst.CSTNode]) -> bool:
+        """True where nothing that stays reads what a statement binds."""
+        return all(self._is_in(user, gone) for user in self._users(node))
+
+    def _serves(self, node: cst.CSTNode, gone: set[cst.CSTNode]) -> bool:
+        """True where something that leaves reads what a statement binds, and does more than speak of it."""
+        return any(self._is_in(user, gone - self._told(node)) for user in self._users(node))
+
+    def _is_in(self, user: cst.CSTNode, gone: set[cst.CSTNode]) -> bool:
+        return any(above in gone or above in self._moved for above in self._tree.ancestors(user))
+
+    def _named(self, node: cst.CSTNode) -> list[str]:
+        """The names that a statement, or a part of an import, binds."""
+        return [_imported(node)] if isinstance(node, cst.ImportAlias) else self._tree.binds(node)
+
+    def _users(self, node: cst.CSTNode) -> list[cst.CSTNode]:
+        """What may read what a statement binds, IPython forms too, outside of the statement itself."""
+        tree, (start, end) = self._tree, self._tree.span(node)
+        found: list[cst.CSTNode] = []
+        for name in self._named(node):
+            filled = re.compile(rf"[{{$]{name}\b")
+            forms = self._source.forms_of(Kind.SHELL, Kind.LINE_MAGIC)
+            later = (each.offset for each in tree.bindings(name) if each.offset >= end and tree.is_certain(each.node))
+            last = next(later, len(tree.source))
+            found += tree.readers(name, node)
+            found += [call for call, form in forms if filled.search(form.text) and tree.start(call) <= last]
+        if isinstance(node, cst.For):  # what its own names are bound to anew is read from there
+            found = [user for user in found if (bound := tree.binding(user)) is None or bound.node is node]
+        return [user for user in found if not start <= tree.start(user) < end]
+
+    # -- what says, and does no more ------------------------------------------------------------------------
+
+    def _told(self, node: cst.CSTNode) -> frozenset[cst.CSTNode]:
+        """The statements that do nothing but speak of what a statement binds, or fill it.
+
+        They ask for it and print, purge modules, or ask whether an install succeeded. A plain print stays.
+        """
+        if node not in self._speaking:
+            users = self._users(node)
+            if isinstance(node, cst.FunctionDef):  # of which nothing may be left
+                installs = any(node in self._tree.ancestors(each) for each in self.installing)
+                calls = [self._tree.call_of(user) for user in users] if installs else []
+                found = [self._part(call) for call in calls if call and self._source.alone(call)]
+            elif isinstance(node, (cst.ImportAlias, cst.Import, cst.ImportFrom, cst.ClassDef)):
+                found = []
             else:
-                done = [self._collect(line, gone) for line in lines]
-                whole = whole and all(done)
-        if whole:
-            gone[statement] = None
-        return whole
+                checks = node in self.installing
+                plain = checks or "sys.modules" in self._tree.text(node)
+                found = [self._part(user) for user in users if self._tells(user, plain=plain, checks=checks)]
+            self._speaking[node] = frozenset(found)
+        return self._speaking[node]
 
-    def _is_idle(self, statement: cst.BaseSmallStatement) -> bool:
-        """True for a statement that only binds names, tells something, or checks what is installed."""
-        tree = self._tree
-        if isinstance(statement, cst.Expr):
-            value = statement.value
-            if isinstance(value, cst.Call) and tree.qualified(value.func) == "print":
-                return all(only_looks(self._effects, each.value) for each in value.args)
-            return only_looks(self._effects, value)
-        if isinstance(statement, (cst.Import, cst.ImportFrom)):
-            return not isinstance(statement.names, cst.ImportStar) and "unsloth" not in tree.text(statement)
-        if isinstance(statement, cst.Assign):
-            parts = (cst.Attribute, cst.Subscript)
-            if any(tree.within(target, part) for target in statement.targets for part in parts):
-                return False  # it changes what is there
-            return only_looks(self._effects, statement.value)
-        calls = [] if isinstance(statement, cst.Raise) else tree.within(statement, cst.Call)
-        checks = isinstance(statement, (cst.Pass, cst.Raise, cst.Assert))
-        return checks and all(only_looks(self._effects, call) for call in calls)
+    def _tells(self, user: cst.CSTNode, *, plain: bool, checks: bool) -> bool:
+        owner, part = self._tree.parents[user], self._part(user)
+        call = self._tree.call_of(owner) if isinstance(owner, cst.Attribute) else None
+        if call is not None and self._source.alone(call) is part and self._effects.of(call) is Does.CHANGE:
+            return all(self._looks(each.value) for each in call.args)  # `packages.append("trl")`
+        return (plain or isinstance(part, cst.If)) and self._only_tells(part, checks=checks)
 
-    def _is_needed(self, node: cst.CSTNode, gone: dict[cst.CSTNode, None]) -> bool:
-        """True where code that stays reads what a statement binds, or where a part of the statement stays."""
-        if node in self._dropped:
+    def _only_tells(self, node: cst.CSTNode, *, checks: bool) -> bool:
+        """True for a statement that prints or does nothing; with `checks`, one that may end the notebook too."""
+        if isinstance(node, _COMPOUND):
+            heads = isinstance(node, cst.If) and all(self._looks(test) for test in _tests(node))
+            return heads and all(self._only_tells(line, checks=checks) for line in _lines(node))
+        if isinstance(node, _LINE):
+            return all(self._only_tells(small, checks=checks) for small in small_statements(node))
+        if isinstance(node, (cst.Raise, cst.Assert)):
+            return checks
+        if not isinstance(node, cst.Expr) or self._looks(node.value):
+            return isinstance(node, (cst.Expr, cst.Pass))
+        call = node.value
+        if not isinstance(call, cst.Call) or not all(self._looks(each.value) for each in call.args):
             return False
-        goes = gone.keys() | self._certain
-        if isinstance(node, _BODY):
-            return any(small not in goes for small in small_statements(node))
-        if isinstance(node, (cst.If, cst.Try, cst.For)):
-            return any(line not in goes for suite in _suites(node) for line in _lines(suite))
-        if isinstance(node, cst.Pass):
+        ends = self._tree.qualified(call.func) in ("exit", "quit", "sys.exit")
+        return self._effects.of(call) is Does.TELL or (checks and ends)
+
+    def _looks(self, node: cst.BaseExpression) -> bool:
+        return only_looks(self._effects, node)
+
+    # -- what is left empty ---------------------------------------------------------------------------------
+
+    def _only_binds(self, node: cst.CSTNode) -> bool:
+        """True for a statement that binds plain names, and has no other effect."""
+        if isinstance(node, cst.Assert):  # `assert (found := ...)`
+            calls = self._tree.within(node, cst.Call)
+            bound = bool(self._tree.binds(node)) and not any(self._tree.within(call, cst.NamedExpr) for call in calls)
+            return bound and all(map(self._looks, calls))
+        if not isinstance(node, (cst.Assign, cst.AnnAssign, cst.AugAssign)):
             return False
-        if (tried := self._tree.around(node, cst.Try)) is not None and tried not in gone:
-            return True  # whether it fails decides what runs
-        names = self._tree.binds(node)
-        if any(self._is_read(name, node, goes) for name in names):
-            return True
-        works = self._source.cell_at(self._tree.start(node)).number in self._working
-        return works and not any(self._tree.loads(name) for name in names)
+        parts = (cst.Attribute, cst.Subscript)
+        plain = not any(isinstance(target, parts) for target in self._tree.targets(node))
+        return plain and (node.value is None or self._looks(node.value))
 
-    def _is_read(self, name: str, node: cst.CSTNode, goes: set[cst.CSTNode] | frozenset[cst.CSTNode]) -> bool:
-        """True where code that stays needs what a statement binds a name to."""
-        tree, leaves = self._tree, goes | self._moved
-        forms = self._source.forms_of(Kind.SHELL, Kind.LINE_MAGIC)
-        users: list[cst.CSTNode] = [call for call, form in forms if re.search(rf"[{{$]{name}", form.text)]
-        users += tree.readers(name, node)
-        stays = any(not leaves.intersection(tree.ancestors(user)) for user in users)
-        return stays and not self._is_bound_before(node, name, goes)
-
-    def _is_bound_before(self, node: cst.CSTNode, name: str, goes: set[cst.CSTNode] | frozenset[cst.CSTNode]) -> bool:
-        """True for an import of what an earlier line that stays imports too."""
+    def _is_empty(self, node: cst.CSTNode, gone: set[cst.CSTNode]) -> bool:
+        """True for a compound statement in which nothing is left but what serves installs."""
         tree = self._tree
-        own = [each for each in tree.bindings(name) if each.node in (node, tree.parents[node])]
-        return bool(own and own[0].imported) and any(
-            each.imported == own[0].imported
-            and tree.is_certain(each.node)
-            and not goes.intersection((each.node, *tree.ancestors(each.node)))
-            for each in tree.bindings(name)
-            if each.offset < own[0].offset
+        if tree.scope(node) is not tree.module and tree.binds(node):
+            return False
+        lines = _lines(node)
+        if isinstance(node, cst.Try) and all(line in gone or _is_pass(line) for line in node.body.body):
+            lines = [line for line in lines if tree.around(line, cst.ExceptHandler) is None]  # nothing fails there
+        serves = self._serves(node, gone)
+        begun = any(each in gone for line in lines for each in self._inside(line))
+        return (
+            (serves or begun)
+            and all(self._looks(test) for test in _tests(node))
+            and all(self._is_idle(line, gone, serves) for line in lines)
+            and self._is_dead(node, gone)
         )
+
+    def _inside(self, line: cst.CSTNode) -> Iterator[cst.CSTNode]:
+        yield line
+        for inner in _lines(line):
+            yield from self._inside(inner)
+
+    def _is_idle(self, line: cst.CSTNode, gone: set[cst.CSTNode], serves: bool) -> bool:
+        """True for a line of a compound statement that leaves, or that does nothing without the statement's rest."""
+        if line in gone:
+            return True
+        if isinstance(line, _COMPOUND):
+            tests = all(self._looks(test) for test in _tests(line))
+            return tests and all(self._is_idle(inner, gone, serves) for inner in _lines(line))
+        return bool(small_statements(line)) and all(
+            small in gone
+            or isinstance(small, (cst.Pass, cst.Import))
+            or (isinstance(small, cst.ImportFrom) and not isinstance(small.names, cst.ImportStar))
+            or self._only_binds(small)
+            or (serves and self._only_tells(small, checks=False))
+            for small in small_statements(line)
+        )
+
+    def _only_installs(self, function: cst.FunctionDef, gone: set[cst.CSTNode]) -> bool:
+        """True for a function in which nothing is left but words, and which is only called."""
+        lines = list(function.body.body)
+        if not any(line in gone for line in lines) or self._tree.scope(function) is not self._tree.module:
+            return False
+        calls = [self._tree.call_of(use) for use in self._tree.loads(function.name.value)]
+        alone = all(call is not None and self._source.alone(call) is not None for call in calls)
+        return alone and all(line in gone or self._only_tells(line, checks=False) for line in lines)
 
 
 def is_colab(test: str) -> bool | None:
@@ -276,20 +383,29 @@ def colab_branch(tree: Tree, statement: cst.CSTNode) -> cst.CSTNode | None:
     return None if answer is None else statement.orelse if answer else statement.body
 
 
-def _suites(statement: cst.CSTNode) -> Iterator[cst.IndentedBlock | cst.SimpleStatementSuite]:
-    """The suites of a compound statement, those of `elif` and handlers too."""
-    parts = [statement, *getattr(statement, "handlers", ())]
-    parts += [getattr(statement, name, None) for name in ("orelse", "finalbody")]
-    for part in parts:
-        if isinstance(part, cst.If) and part is not statement:
-            yield from _suites(part)
-        elif part is not None:
-            yield part.body
+def _parts(statement: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """A compound statement with its `elif`, `else`, `except` and `finally`."""
+    if isinstance(statement, (*_COMPOUND, cst.Else, cst.Finally, cst.ExceptHandler)):
+        yield statement
+        for part in (*getattr(statement, "handlers", ()), getattr(statement, "orelse", None)):
+            yield from () if part is None else _parts(part)
+        if (last := getattr(statement, "finalbody", None)) is not None:
+            yield last
 
 
-def _lines(suite: cst.IndentedBlock | cst.SimpleStatementSuite) -> Sequence[cst.CSTNode]:
-    """The lines of a suite; the suite itself where it follows its colon on the same line."""
-    return suite.body if isinstance(suite, cst.IndentedBlock) else [suite]
+def _lines(statement: cst.CSTNode) -> list[cst.CSTNode]:
+    """The lines in all suites of a compound statement; a suite that follows its colon on the same line is one."""
+    suites = [part.body for part in _parts(statement)]  # type: ignore[attr-defined]
+    return [line for suite in suites for line in (suite.body if isinstance(suite, cst.IndentedBlock) else [suite])]
+
+
+def _tests(statement: cst.CSTNode) -> list[cst.BaseExpression]:
+    """What decides which lines of a compound statement run, and how often."""
+    return [getattr(part, head) for part in _parts(statement) if (head := _HEADS.get(type(part)))]
+
+
+def _is_pass(line: cst.CSTNode) -> bool:
+    return all(isinstance(small, cst.Pass) for small in small_statements(line)) and bool(small_statements(line))
 
 
 def _imported(alias: cst.ImportAlias) -> str:

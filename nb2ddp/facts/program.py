@@ -42,7 +42,7 @@ class Program(Source):
         self.training = Training(self.tree)
         self.effects = Effects(self.tree, self.form)
         self.early_settings = early_settings(self)
-        self.installs = Installs(self, self.training, self.effects, self.early_settings)
+        self.installs = Installs(self, self.effects, self.early_settings)
         self.names = Names(self, self.installs.covers)
 
     @cached_property

@@ -15,9 +15,10 @@ from nb2ddp.notebook.magics import without_comment
 _PIP = r"(?:(?:\S*python[\d.]*|\{sys\.executable\})\s+-m\s+)?(?:uv\s+)?pip3?(?:\.\d+)?"
 _INSTALL = re.compile(
     rf"(?:sudo\s+(?:-\S+\s+)*)?(?:{_PIP}\s+(?:-\S+\s+)*(?:install|uninstall|download)\b"
-    r"|uv\s+(?:add|sync|venv|python|self)\b|(?:conda|mamba|micromamba)\s+(?:install|update|create|env)\b"
-    r"|(?:apt|apt-get|aptitude|dpkg|yum|dnf|brew|apk)\s+(?:\S+\s+)*?(?:install|update|upgrade|remove|-i)\b"
-    rf"|npm\s+(?:install|i)\b|ldconfig\b|{_PIP}\s+cache\b|kill\s+-9\s"
+    r"|pip3?-autoremove\b|uv\s+(?:add|sync|venv|python|self|remove)\b"
+    r"|(?:conda|mamba|micromamba)\s+(?:-\S+\s+)*(?:install|update|create|env|remove|uninstall|clean)\b"
+    r"|(?:apt|apt-get|aptitude|dpkg|yum|dnf|brew|apk)\s+(?:\S+\s+)*?(?:install|add|update|upgrade|\w*remove|purge|-i)\b"
+    rf"|(?:npm|pnpm|yarn)\s+(?:install|i|ci|add|remove|uninstall|rm)\b|ldconfig\b|{_PIP}\s+cache\b|kill\s+-9\s"
     r"|(?:rm|find)\s[^|;&]*(?:(?:site|dist)-packages|__pycache__|\.cache/(?:pip|uv)|/usr/local|unsloth_compiled_cache))"
 )
 _SEPARATOR = re.compile(r"\s*(&&|\|\||;)\s*")

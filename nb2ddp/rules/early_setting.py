@@ -9,7 +9,7 @@ import libcst as cst
 from nb2ddp.facts.environment import Setting
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
-from nb2ddp.syntax.edits import Cut, Edit, Remove
+from nb2ddp.syntax.edits import Cut, Edit, Remove, Replace
 from nb2ddp.syntax.tree import Tree
 
 
@@ -25,10 +25,12 @@ def find(program: Program) -> Iterator[Finding]:
         said = f"{setting.name} would be set too late, after the import of Unsloth; the script sets it before"
         yield Finding(node, said, edits, fixed=True)
     for statement in tree.of(cst.Import):
-        uses = tree.readers("os", statement) if tree.text(statement) == "import os" else []
+        names = [tree.text(alias).rstrip(", ") for alias in statement.names]
+        uses = tree.readers("os", statement) if "os" in names else []
         if uses and all(moved.intersection(tree.ancestors(use)) for use in uses):
             said = "os is imported for what the setup block sets; the script leaves it out"
-            yield Finding(statement, said, (Remove(statement),))
+            others = ", ".join(name for name in names if name != "os")
+            yield Finding(statement, said, (Replace(statement, f"import {others}") if others else Remove(statement),))
 
 
 def _comments(tree: Tree, setting: Setting) -> Iterator[Cut]:
@@ -49,7 +51,7 @@ RULE = Rule(
     examples=(
         Example(
             """\
-import os; os.environ["UNSLOTH_VLLM_STANDBY"] = "1"
+import os, warnings; os.environ["UNSLOTH_VLLM_STANDBY"] = "1"
 import torch
 
 # the kernels of an older Triton
@@ -58,6 +60,7 @@ import torch
 from unsloth import FastModel
 """,
             """\
+import warnings
 import torch
 
 from unsloth import FastModel

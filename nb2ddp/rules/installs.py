@@ -12,52 +12,63 @@ from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Cut, Edit, Remove, Replace
+from nb2ddp.syntax.tree import head, small_statements
 
 #: What a package manager of the system is told to install.
 _SYSTEM = re.compile(
     r"\b(?:apt|apt-get|aptitude|yum|dnf|brew|apk)(?:\s+-\S+)*\s+(?:install|add)((?:\s+-?\w[\w.+=-]*)+)"
 )
+#: What a comment says that speaks of the installation, and of nothing else.
+_OF_INSTALL = re.compile(r"(?i)install|\bpip\b|dependenc|requirement|package|--no-deps")
+_OF_VERSIONS = re.compile(r"\bpip install\b|[<>=]=\s*\d")
 #: What a cell of comments may be for besides: a licence, or code that is switched off.
 _KEPT = re.compile(r"(?i)copyright|licen[cs]e|^#\s*(?!!)[\w.\[\]\"']+\s*(=|\(|import\b)", re.M)
-_ONLY_INSTALLS = "nothing but an install stands here; the script leaves it out"
+#: What is installed from a file, which may come with the job.
+_LISTED = re.compile(r"(?:^|\s)(?:-r|--requirement)[ =]?['\"]?([^\s'\"]+)")
+_VERSION = re.compile(r"__version__|\bversion\(")
+_COMMENTS = re.compile(r"(?:^#.*\n)+", re.M)
+_NEEDLESS = "only the installation needs it; the script leaves it out"
+_LINE = (cst.SimpleStatementLine, cst.BaseCompoundStatement)
 
 
 def find(program: Program) -> Iterator[Finding]:
     tree, removed = program.tree, program.installs.statements
     for statement in tree.in_order(removed):
-        if any(above in removed for above in tree.ancestors(statement)):
-            continue
-        edits: tuple[Edit, ...] = (Remove(statement, keep_comment=False),)  # type: ignore[arg-type]
-        cell = program.cell_at(tree.start(statement)).number
-        if cell in program.installs.cells:
-            edits = (*edits, Cut(*program.cell_span(cell)))
-        elif isinstance(statement, (cst.SimpleStatementLine, cst.BaseCompoundStatement)):
-            edits = (*edits, Cut(tree.comments_above(statement), tree.line_start(tree.start(statement))))
-        if packages := _system_packages(program, statement):
-            said = f"installs {packages} on the machine, which no requirements file can; the script leaves it out"
-            message, severity = f"{said}: install it on each machine, before the job", Severity.WARNING
-        else:
-            message, severity = "installs packages; the script leaves it out: install them once, before the job", None
-        yield Finding(statement, message, edits, severity=severity)
-    yield from _hollow(program)
-    for number in (each.number for each in program.code_cells):
-        for start, end in (*_loose_comments(program, number), *_only_comments(program, number)):
-            said = "a comment on the installation; the script leaves it out"
-            below = next((line for line in tree.module.body if tree.start(line) >= start), tree.module.body[-1])
-            yield Finding(below, said, (Cut(start, end),))
-    for statement, kept in program.installs.imports.items():
+        if removed.isdisjoint(tree.ancestors(statement)):
+            edits: tuple[Edit, ...] = (Remove(statement, keep_comment=False),)  # type: ignore[arg-type]
+            if tree.parents[statement] is not tree.module and isinstance(statement, _LINE):
+                edits = (*edits, Cut(tree.comments_above(statement), tree.line_start(tree.start(statement))))
+            message, severity = _reason(program, statement)
+            yield Finding(statement, message, edits, severity=severity)
+    for each, kept in program.installs.imports.items():
+        first, last = tree.start(each.names[0]), tree.span(each.names[-1])[1]  # type: ignore[index]
         names = ", ".join(tree.text(alias).rstrip(", ") for alias in kept)
-        said = "imports what only the installation needs; the script leaves it out"
-        yield Finding(statement, said, (Replace(statement, f"import {names}"),))
+        text = tree.source[tree.start(each) : first] + names + tree.source[last : tree.span(each)[1]]
+        yield Finding(each, _NEEDLESS, (Replace(each, text),))
+    yield from _hollow(program)
+    yield from _needless_tries(program)
+    for cell in program.code_cells:
+        for start, end in _comments(program, cell.number):
+            below = next((line for line in tree.module.body if tree.start(line) >= start), tree.module.body[-1])
+            yield Finding(below, "a comment on the installation; the script leaves it out", (Cut(start, end),))
+    yield from _version_checks(program)
 
 
-def _system_packages(program: Program, statement: cst.CSTNode) -> str:
-    """What a statement has the system's package manager install, as it is written."""
+def _reason(program: Program, statement: cst.CSTNode) -> tuple[str, Severity | None]:
+    """Why a statement leaves the script, and what is left to do."""
     tree = program.tree
+    if not any(statement in (each, *tree.ancestors(each)) for each in program.installs.installing):
+        return _NEEDLESS, None
     forms = [form for call in tree.within(statement, cst.Call) if (form := program.form(call)) is not None]
     texts = [tree.text(statement), *(part for form in forms for part in (form.text, form.body or ""))]
     named = [word for text in texts for found in _SYSTEM.findall(text) for word in found.split() if word[0] != "-"]
-    return ", ".join(dict.fromkeys(named))
+    if packages := ", ".join(dict.fromkeys(named)):
+        said = f"installs {packages} on the machine, which no requirements file can; the script leaves it out"
+        return f"{said}: install it on each machine, before the job", Severity.WARNING
+    if files := list(dict.fromkeys(file for text in texts for file in _LISTED.findall(text))):
+        said = f"installs what {' and '.join(files)} lists; the script leaves it out, and no requirements file holds it"
+        return f"{said}: pip install -r {' -r '.join(files)}, once, before the job", Severity.WARNING
+    return "installs packages; the script leaves it out: install them once, before the job", None
 
 
 def _hollow(program: Program) -> Iterator[Finding]:
@@ -73,42 +84,71 @@ def _hollow(program: Program) -> Iterator[Finding]:
                 Replace(test.test, f"not ({tree.text(test.test)})"),
                 Cut(tree.line_start(tree.start(test.body.body[0])), tree.line_end(tree.start(other)) + 1),
             )
-            yield Finding(test, _ONLY_INSTALLS, edits)
+            yield Finding(test, _NEEDLESS, edits)
 
 
-def _only_comments(program: Program, cell: int) -> Iterator[tuple[int, int]]:
-    """A cell of comments alone above the import of Unsloth: what an install, or a header that has it, left behind."""
-    start, end = program.cell_span(cell)
-    text = program.tree.source[start:end].strip()
-    is_comment = all(line.startswith("#") or not line.strip() for line in text.splitlines())
-    if not text or not is_comment or _KEPT.search(text):
-        return
-    installs = program.installs.statements or program.notebook.metadata.dependencies
-    if installs and end <= first_import(program.tree):
+def _needless_tries(program: Program) -> Iterator[Finding]:
+    """Imports in a `try` whose handlers did nothing but install."""
+    tree, removed = program.tree, program.installs.statements
+    for tried in tree.of(cst.Try):
+        handled = {line for handler in tried.handlers for line in handler.body.body}
+        only = tried.body.body[0]
+        smalls = () if tried.orelse or tried.finalbody or len(tried.body.body) > 1 else small_statements(only)
+        is_import = smalls and all(isinstance(each, (cst.Import, cst.ImportFrom)) for each in smalls)
+        if is_import and tried not in removed and handled <= removed:
+            said = "tries an import before it installs; the script imports"
+            yield Finding(tried, said, (Replace(tried, tree.text(only)),))
+
+
+def _comments(program: Program, cell: int) -> Iterator[tuple[int, int]]:
+    """Comments whose code is gone: above it or, at a cell's end, below it; all of a cell of which nothing else is left.
+
+    A title, which a blank line sets apart, goes with the code below it only if it speaks of the installation.
+    """
+    tree, source, (start, end) = program.tree, program.tree.source, program.cell_span(cell)
+    removed = program.installs.statements
+    lines = [line for line in tree.module.body if start <= tree.start(line) < end]
+    if cell in program.installs.emptied or (not lines and _is_remark(program, cell)):
         yield start, end
+    elif any(line in removed or not removed.isdisjoint(small_statements(line)) for line in lines):
+        for block in _COMMENTS.finditer(source, start, end):
+            if any(tree.start(head(line)) < block.start() < tree.span(line)[1] for line in lines):
+                continue
+            below = next((line for line in lines if tree.start(head(line)) > block.start()), lines[-1])
+            is_title = block.start() == start and source.startswith("\n", block.end())
+            says = _OF_INSTALL if below in removed else _OF_VERSIONS
+            if says.search(block[0]) if is_title else below in removed:
+                yield block.span()
 
 
-def _loose_comments(program: Program, cell: int) -> Iterator[tuple[int, int]]:
-    """Comments of an install cell that stand above no line of code, and its title."""
-    tree = program.tree
-    if not program.installs.is_install_cell(cell) or cell in program.installs.cells:
-        return
+def _is_remark(program: Program, cell: int) -> bool:
+    """True for a cell of comments above the import of Unsloth that speaks of an install, or of an emptied cell."""
     start, end = program.cell_span(cell)
-    code = [tree.span(line) for line in tree.module.body if start <= tree.start(line) < end]
-    begin = at = start
-    while at < end:
-        line = tree.source[at : tree.line_end(at)]
-        after = tree.line_end(at) + 1
-        if not line.startswith("#") or any(a <= at < b for a, b in code):
-            begin = after
-        elif line.replace(" ", "").startswith("#@title"):
-            after += tree.source.startswith("\n", after)
-            yield at, after
-            begin = after
-        elif not tree.source[after : tree.line_end(after)].strip() or after >= end:
-            yield begin, after
-            begin = after
-        at = after
+    text = program.tree.source[start:end]
+    numbers = [each.number for each in program.code_cells]
+    above = numbers[max(numbers.index(cell) - 1, 0)]
+    listed = program.notebook.metadata.dependencies  # all that is left of the installs of a notebook of marimo's
+    if not text.strip() or end > first_import(program.tree) or _KEPT.search(text):
+        return False
+    is_left = bool(listed) or above in program.installs.emptied
+    return is_left or bool(program.installs.statements and _OF_INSTALL.search(text))
+
+
+def _version_checks(program: Program) -> Iterator[Finding]:
+    """Checks beside an install that end the job where another version is installed."""
+    tree, installs = program.tree, program.installs
+    checks: list[tuple[cst.Assert | cst.If, str]] = [(each, "unless") for each in tree.live(cst.Assert)]
+    checks += [(each, "if") for each in tree.live(cst.If) if _raises(each.body)]
+    for check, when in checks:
+        is_beside = program.cell_at(tree.start(check)).number in installs.cells and not installs.covers(check)
+        if is_beside and _VERSION.search(tree.text(check.test)):
+            said = f"ends the job {when} {tree.text(check.test)}: install the versions that the notebook does"
+            yield Finding(check, said, severity=Severity.WARNING)
+
+
+def _raises(suite: cst.BaseSuite) -> bool:
+    smalls = small_statements(suite) or small_statements(suite.body[-1])
+    return any(isinstance(each, cst.Raise) for each in smalls)
 
 
 RULE = Rule(
@@ -247,7 +287,7 @@ import torch; torch._dynamo.config.recompile_limit = 64
 def kind(path):
     return re.sub("[.].*", "", os.path.basename(path))
 # %%
-import json
+import os, json
 # %%
 import os, torch
 print(kind(os.getcwd()), json.dumps(torch.__version__))
@@ -279,17 +319,81 @@ from unsloth import FastModel
         Example('print("pip install unsloth")\n'),
         Example(
             """\
-import subprocess
-done = subprocess.run(["pip", "install", "unsloth"])
-if done.returncode:
-    raise SystemExit("no packages")
-subprocess.run(["pip", "install", "trl"])
+import datetime
+from datetime import datetime
+# %%
+# what the metrics need
+!pip install rouge-score
+
+import datetime, platform, torch
+MAX_SEQ_LEN = 2048
+print(platform.platform(), torch.__version__)
+assert torch.cuda.is_available(), "choose a GPU"
+# %%
+print(datetime.datetime.now())
 """,
+            """\
+import datetime
+from datetime import datetime
+# %%
+import datetime, platform, torch
+MAX_SEQ_LEN = 2048
+print(platform.platform(), torch.__version__)
+assert torch.cuda.is_available(), "choose a GPU"
+# %%
+print(datetime.datetime.now())
+""",
+        ),
+        Example(
+            """\
+import subprocess, sys
+def install(package):
+    print("installing", package)
+    subprocess.check_call([sys.executable, "-m", "pip", "install", package])
+packages = ["trl"]
+packages.append("peft")
+for each in packages:
+    install(each)
+try:
+    import xformers
+except ImportError:
+    !pip install xformers
+print(xformers.__version__)
+try:
+    %pip uninstall -y torchao
+except Exception as error:
+    print(error)
+!pip-autoremove torch -y
+!conda remove -y pillow
+modules = [name for name in list(sys.modules) if "PIL" in name]
+for name in modules:
+    del sys.modules[name]
+print("purged", len(modules))
+capability = torch.cuda.get_device_capability()
+print(capability)
+if capability[0] >= 8:
+    !pip install flash-attn
+""",
+            """\
+import xformers
+print(xformers.__version__)
+capability = torch.cuda.get_device_capability()
+print(capability)
+""",
+        ),
+        Example(
             """\
 import subprocess
 done = subprocess.run(["pip", "install", "unsloth"])
 if done.returncode:
     raise SystemExit("no packages")
+tried = subprocess.run(["pip", "install", "flash-attn"])
+attention = "sdpa" if tried.returncode else "flash_attention_2"
+""",
+            """\
+import subprocess
+tried = subprocess.run(["pip", "install", "flash-attn"])
+attention = "sdpa" if tried.returncode else "flash_attention_2"
 """,
         ),
     ),

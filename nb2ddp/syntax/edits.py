@@ -152,7 +152,7 @@ def resolve(tree: Tree, edits: Iterable[Edit], cells: Sequence[int] = ()) -> lis
     changes += _remove(tree, removals.values(), gone, [c.start for c in changes if c.rank])
     guards = [edit for edit in edits if isinstance(edit, Guard)]
     guards = [guard for guard in guards if guard.first not in gone or guard.first is not guard.last]
-    return _guarded(tree, _outermost(changes), _merged(tree, guards, cells))
+    return _guarded(tree, _without_loose_blanks(tree.source, _outermost(changes), cells), _merged(tree, guards, cells))
 
 
 def _changes(tree: Tree, edit: Edit) -> Iterator[Change]:
@@ -331,8 +331,6 @@ def _remove(
         if isinstance(suite, cst.IndentedBlock) and suite.body[0] is statement and all(s in gone for s in suite.body):
             yield _removal(start, end, f"{kept}{indent}pass")
             continue
-        if not kept:
-            end = _blank_run(tree, start, end)
         yield _removal(start, min(end + 1, len(tree.source)), kept)
 
 
@@ -363,12 +361,18 @@ def _empty_branches(tree: Tree, gone: set[cst.CSTNode], added: list[int]) -> lis
     return found
 
 
-def _blank_run(tree: Tree, start: int, end: int) -> int:
-    """Extend a removed line over the blank line below it where one stands above it too."""
-    source = tree.source
-    above = source[:start].endswith("\n\n") or start == 0
-    below = source.startswith("\n\n", end)
-    return end + 1 if above and below else end
+def _without_loose_blanks(source: str, changes: list[Change], cells: Sequence[int]) -> list[Change]:
+    """Extend lines that go over the blank line below them where one, or nothing of their cell, stands above them."""
+    kept: list[Change] = []
+    begins = end = -1  # of the lines that go, as far as they follow upon one another
+    for change, after in zip(changes, [*(each.start for each in changes[1:]), len(source)], strict=False):
+        goes = change.end > change.start and not change.text and source[change.end - 1] == "\n"
+        begins = begins if goes and change.start == end else change.start
+        end = change.end if goes else -1
+        if goes and (begins in (0, *cells) or source[:begins].endswith("\n\n")) and after > end:
+            end += source.startswith("\n", end)
+        kept.append(replace(change, end=end) if goes else change)
+    return kept
 
 
 def _outermost(changes: list[Change]) -> list[Change]:

@@ -144,10 +144,12 @@ class Installs:
 
     @cached_property
     def _computed_for_nothing(self) -> set[cst.CSTNode]:
-        """What is computed beside an install, and read by nothing."""
-        assigns = [each for each in self._tree.live(cst.Assign) if self._cell(each) in self.cells]
-        called = [each for each in assigns if self._tree.within(each.value, cst.Call) and self._may_go(each)]
-        return {each for each in called if not self._users(each)}
+        """What is computed and read by nothing, in cells that do nothing but install and bind names."""
+        smalls = [each for kind in (cst.Expr, cst.Assign) for each in self._tree.of(kind)]
+        acting = [each for each in smalls if self._tree.function(each) is None and not self._may_go(each)]
+        working = {self._cell(each) for each in acting if each not in self.installing}
+        assigns = [each for each in self._tree.live(cst.Assign) if self._cell(each) in self.cells - working]
+        return {each for each in assigns if self._tree.within(each.value, cst.Call) and not self._users(each)}
 
     def _unread(self, gone: set[cst.CSTNode]) -> set[cst.CSTNode]:
         """Imports of Python's own modules that nothing reads, in cells of which nothing else is left."""

@@ -50,11 +50,11 @@ RULE = Rule(
     "but the main one end.",
     why="Otherwise every process generates, and all write the same files at once. transformers never closes the group "
     "(transformers issue 48874). It is closed after the last call that needs all processes, found by statement: train, "
-    "evaluate or predict, or a collective of the notebook's own. Where what follows asks for the number of processes (a "
-    "load of Unsloth's, a trainer, `Accelerator()`, `lm_eval`, a Python program), the launcher's variables go and "
-    "accelerate looks again, so that the answer is one (accelerate 1.15: without that, evaluating raises 'Default process "
-    "group has not been initialized'). An in-process vLLM engine may need the group after training; then it is closed when "
-    "the script ends, in whatever way it does.",
+    "evaluate or predict, or a collective of the notebook's own. Where what follows asks for the number of processes "
+    "(a load of Unsloth's, a trainer, `Accelerator()`, `lm_eval`, a Python program), the launcher's variables go and "
+    "accelerate looks again, so that the answer is one (accelerate 1.15: without that, evaluating raises 'Default "
+    "process group has not been initialized'). An in-process vLLM engine may need the group after training; then it is "
+    "closed when the script ends, in whatever way it does.",
     find=find,
     examples=(
         Example(

@@ -27,7 +27,7 @@ def converted(*cells: str, options: Options | None = None) -> str:
         "from accelerate import Accelerator\naccelerator = Accelerator()\nloader = accelerator.prepare(rows)",
         "import lm_eval\nscores = lm_eval.simple_evaluate(model = 'hf', tasks = ['piqa'])",
         "loader = trainer.get_eval_dataloader()",
-        "from trl import SFTConfig\nlater = SFTTrainer(model = model, args = SFTConfig(per_device_train_batch_size = 4))",
+        "from trl import SFTConfig\nlater = SFTTrainer(model, args = SFTConfig(per_device_train_batch_size = 4))",
         'import os\nworld = int(os.environ.get("WORLD_SIZE", 1))',
         "import torch.distributed as dist\nbackend = dist.get_backend()",
     ],

@@ -100,8 +100,27 @@ LEFT_OUT: Final = Code(
     "on, until --no-requirements. The message holds the command with the options of the last time; for good they "
     "belong into [tool.nb2ddp] of pyproject.toml.",
 )
+HIDDEN: Final = Code(
+    "DDP909",
+    "module-hidden",
+    "A file beside the script has the name of a module that the script needs.",
+    "Python looks into the script's folder first: a `torch.py` or `wandb.py` there is imported in place of the "
+    "package, and `python train.py` ends in an ImportError or an AttributeError. Rename the file.",
+)
 
 OWN_CODES: Final = {
     code.code: code
-    for code in (INTERNAL, UNREADABLE, STALE, UNUSED, NOT_WRITTEN, EDITED, CONFLICT, FOREIGN, OTHER_SETTINGS, LEFT_OUT)
+    for code in (
+        INTERNAL,
+        UNREADABLE,
+        STALE,
+        UNUSED,
+        NOT_WRITTEN,
+        EDITED,
+        CONFLICT,
+        FOREIGN,
+        OTHER_SETTINGS,
+        LEFT_OUT,
+        HIDDEN,
+    )
 }

@@ -21,7 +21,7 @@ from nb2ddp.facts.program import Program
 from nb2ddp.notebook.ipynb import Cell, Notebook
 from nb2ddp.notebook.magics import PLACEHOLDER
 from nb2ddp.notebook.reader import placed, read_notebook
-from nb2ddp.options import Options, OptionsError
+from nb2ddp.options import LaunchError, Options, OptionsError
 from nb2ddp.results import Conversion, Location, NotebookError
 from nb2ddp.rules import no_training
 from nb2ddp.rules.engine import refuse, rewrite
@@ -29,6 +29,7 @@ from nb2ddp.rules.index import RULES
 from nb2ddp.rules.suppress import Suppressions
 from nb2ddp.script.hosted import launching_notebook
 from nb2ddp.script.launch import LAUNCHING, launch_files
+from nb2ddp.script.modules import hidden, other_name
 from nb2ddp.script.packages import requirements
 from nb2ddp.script.render import script, setup
 from nb2ddp.script.stamp import sign_all
@@ -155,6 +156,7 @@ def _no_collection() -> Iterator[None]:
 def _convert(notebook: Notebook, script_name: str, options: Options, reference: str | None) -> _Done:
     check_codes(options)
     _check_text(notebook)
+    _check_name(notebook, script_name)
     reference = f"{notebook.name}.ipynb" if reference is None else reference
     launch = launch_files(options.launch, script_name)
     notebook = replace(notebook, name=_title(notebook.name))
@@ -199,6 +201,16 @@ def _check_text(notebook: Notebook) -> None:
             )
         if cell.kind == "code" and (start := cell.source.find(PLACEHOLDER)) >= 0:
             raise NotebookError(f"the name {PLACEHOLDER} is nb2ddp's own: choose another", _at(cell, start))
+
+
+def _check_name(notebook: Notebook, script_name: str) -> None:
+    """Refuse the name of a module that is imported: Python would take the script in its place."""
+    stem = PurePath(script_name).stem
+    if what := hidden(stem, [cell.source for cell in notebook.cells if cell.kind == "code"]):
+        raise LaunchError(
+            f"The script cannot be called {script_name!r}: Python would import it in place of {what}, here and in "
+            f"every script beside it. Call it {other_name(stem)}."
+        )
 
 
 def _at(cell: Cell, offset: int) -> Location:

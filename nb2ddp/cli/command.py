@@ -26,7 +26,7 @@ from nb2ddp.project.config import ConfigError
 from nb2ddp.project.config import find as find_config
 from nb2ddp.project.files import STDIN, Job
 from nb2ddp.project.history import git
-from nb2ddp.project.inputs import InputError, find, is_notebook_name, named
+from nb2ddp.project.inputs import InputError, find, is_notebook_name, named, script_beside
 from nb2ddp.project.pages import Page, Report, Summary, check_pages, files_of
 from nb2ddp.project.plan import NoOutputError, Planned, from_here, plan, plan_one
 from nb2ddp.project.pool import Mode, run, script_of
@@ -154,9 +154,10 @@ def _beside(paths: Sequence[str], given: Mapping[str, Any], request: Request) ->
     found = find(paths, any_file=request.hook)
     if not (request.hook or len(paths) == 1) or not all(each.is_named for each in found):
         return []
-    names = [(each.link or str(each.path), each.path.parent) for each in found]
     reads_config = not request.isolated
-    return [plan_one(name, folder / _script_name(name), given, reads_config=reads_config) for name, folder in names]
+    return [
+        plan_one(each.link or str(each.path), script_beside(each), given, reads_config=reads_config) for each in found
+    ]
 
 
 def _plan_stream(request: Request, mode: Mode) -> Planned:
@@ -173,14 +174,8 @@ def _plan_stream(request: Request, mode: Mode) -> Planned:
             raise InputError(f"{last}: the name of a script ends in .py")
         script = Path(last)
     else:
-        script = Path("train.py") if first == _STREAM else _script_name(first)
+        script = Path("train.py" if first == _STREAM else script_beside(named(first)).name)
     return plan_one(notebook, script, request.given, reads_config=not request.isolated)
-
-
-def _script_name(argument: str) -> Path:
-    """What to call the script of a notebook where that is not typed: like the notebook, which may be Python too."""
-    name = Path(named(argument).path.name)
-    return name.with_name(f"{name.stem}_ddp.py") if name.suffix.lower() == ".py" else name.with_suffix(".py")
 
 
 class _Printer:

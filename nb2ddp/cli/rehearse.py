@@ -17,6 +17,7 @@ from nb2ddp.project.files import reason
 from nb2ddp.project.inputs import InputError
 from nb2ddp.project.pages import Page, Report, check_pages
 from nb2ddp.results import Diagnostic
+from nb2ddp.script.modules import hidden, other_name
 
 _EXAMPLES = """\
 \b
@@ -165,15 +166,18 @@ def _script(source: str, scratch: Path) -> tuple[Path, Path]:
     from nb2ddp.notebook.marimo import is_marimo
     from nb2ddp.options import Options
     from nb2ddp.project.files import Job, content, decode
-    from nb2ddp.project.inputs import named
+    from nb2ddp.project.inputs import named, script_name
     from nb2ddp.rehearsal.plan import PlanError
     from nb2ddp.results import NotebookError
 
     notebook = named(source)
-    path, script = notebook.path, scratch / f"{notebook.path.stem}.py"
+    path, script = notebook.path, scratch / script_name(notebook)
     try:
         text = decode(content(Job(path, script, Options(), notebook.link)))
-        if path.suffix.lower() != ".py" or is_marimo(text):
+        is_script = path.suffix.lower() == ".py" and not is_marimo(text)
+        if is_script and (what := hidden(path.stem)):
+            raise PlanError(f"Python would import it in place of {what}: call it {other_name(path.stem)}")
+        if not is_script:
             text = convert_source(text, path.stem, script.name, file_name=path.name).files[script.name]
     except OSError as error:
         raise PlanError(f"it cannot be read: {error.strerror}") from None

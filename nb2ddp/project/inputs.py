@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,10 +13,12 @@ from pathlib import Path
 
 from pathspec import GitIgnoreSpec
 
-from nb2ddp.notebook.reader import OTHER_FORMATS, is_python_notebook
+from nb2ddp.notebook.reader import OTHER_FORMATS, is_python_notebook, read_notebook
 from nb2ddp.project.links import file_name, is_link
+from nb2ddp.results import NotebookError
 from nb2ddp.script import stamp
 from nb2ddp.script.launch import LAUNCHING
+from nb2ddp.script.modules import hidden, other_name
 
 #: Folders that hold copies of notebooks, or other people's.
 SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", "site-packages"})
@@ -187,7 +190,31 @@ def script_for(each: Input, output_dir: Path, root: Path | None = None) -> Path:
         inside = notebook.relative_to(os.path.normpath(top))
     except ValueError:
         raise InputError(f"{each.path}: not below the root {top}, whose tree the output folder mirrors") from None
-    script = output_dir / inside.with_suffix(".py")
+    script = output_dir / inside.with_name(script_name(each))
+    if os.path.normpath(script.absolute()) == str(notebook):
+        script = script.with_name(script_beside(each).name)
     if not script.parent.resolve().is_relative_to(output_dir.resolve()):
         raise InputError(f"{script}: a link leads out of the output folder {output_dir}")
     return script
+
+
+def script_beside(each: Input) -> Path:
+    """Where a notebook's script goes where nobody says: beside it, and not in its place where it is Python too."""
+    is_python = each.path.suffix.lower() == ".py"
+    return each.path.with_name(other_name(each.path.stem) if is_python else script_name(each))
+
+
+def script_name(each: Input) -> str:
+    """What a notebook's script is called where nobody says: as the notebook is, unless that is a module's name."""
+    stem = each.path.stem
+    return other_name(stem) if hidden(stem, _sources_with(each.path, stem)) else f"{stem}.py"
+
+
+def _sources_with(path: Path, name: str) -> list[str]:
+    """The code cells of a notebook's file, where it speaks of a name beside an import or an installation."""
+    text = _text(path) if name.isidentifier() else ""
+    if not re.search(rf"\b(?:import|from|install)\b[^\n]*\b{re.escape(name).replace('_', '[-_]')}\b", text):
+        return []
+    with suppress(NotebookError):
+        return [cell.source for cell in read_notebook(text, name, path.name).cells if cell.kind == "code"]
+    return []

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from nb2ddp.codes import CONFLICT, EDITED, FOREIGN, LEFT_OUT, OTHER_SETTINGS, STALE
+from nb2ddp.codes import CONFLICT, EDITED, FOREIGN, HIDDEN, LEFT_OUT, OTHER_SETTINGS, STALE
 from nb2ddp.options import arguments
 from nb2ddp.project import files, inputs
 from nb2ddp.project.files import Job
@@ -20,6 +20,7 @@ from nb2ddp.project.merge import Conflict, merge
 from nb2ddp.results import Conversion, Diagnostic, Result, Severity, Status
 from nb2ddp.script import stamp
 from nb2ddp.script.launch import CONFIG_NAME, launch_command
+from nb2ddp.script.modules import hidden, hiding
 from nb2ddp.script.stamp import Stamp
 
 #: What gives back a file as nb2ddp wrote it, from what its line says; None where nobody knows.
@@ -79,6 +80,7 @@ _ANOTHER = (
     "{} was made of another notebook, {}, as its line `convert again:` says, and not of {}: name another script, or "
     "--force replaces it, with what was edited in it"
 )
+_HIDING = "{}: Python imports it in place of {}, in {} and in all scripts of this folder: rename it"
 _UNKNOWN = (
     "{} was edited by hand, and what nb2ddp wrote there is not known here: neither the cache folder of this machine "
     "nor git has it. Convert where it was converted before, or to another name and carry the edits over; --force "
@@ -204,11 +206,14 @@ def _edited(outputs: list[Output]) -> Iterator[Diagnostic]:
 
 
 def doubts(job: Job, outputs: list[Output]) -> Iterator[Diagnostic]:
-    """Warnings of options that are left out, and of launch settings that count for other scripts too, or do not."""
+    """Warnings of options that are left out, of files that hide a module, and of launch settings of several scripts."""
     if job.forgotten:
         again = ["nb2ddp", job.link or str(job.notebook), str(job.script), *arguments(job.options), *job.forgotten]
         message = f"{job.script}: converted with {shlex.join(job.forgotten)} the last time, now without"
         yield LEFT_OUT.found(f"{message}; with it: {shlex.join(again)}", Severity.WARNING)
+    for path in hiding(job.script.parent):
+        what = hidden(path.stem if path.name != "__init__.py" else path.parent.name)
+        yield HIDDEN.found(_HIDING.format(path, what, job.script.name), Severity.WARNING)
     for each in outputs:
         if each.path.name == CONFIG_NAME:
             yield from _settings_of_others(job, each)

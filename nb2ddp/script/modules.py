@@ -1,0 +1,71 @@
+"""Names that a script must not have: Python would import it, from its own folder, in place of a module of that name."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+#: Modules that training with Unsloth may import, whether a notebook names them or not: of what unsloth, unsloth_zoo,
+#: trl and sentence-transformers require, and of the trackers, engines and kernels that transformers looks for.
+_PACKAGES: Final = frozenset(
+    """
+    absl accelerate aiohappyeyeballs aiohttp aiosignal annotated_types anyio attr bitsandbytes causal_conv1d
+    certifi charset_normalizer click cloudpickle codecarbon comet_ml cut_cross_entropy cv2 datasets dateutil
+    deepspeed diffusers dill einops evaluate fastapi filelock flash_attn frozenlist fsspec functorch gguf
+    google gradio h11 hf_transfer hf_xet httpcore httpx huggingface_hub idna IPython ipywidgets jinja2 joblib
+    kernels langchain librosa liger_kernel llama_cpp lm_eval mamba_ssm markupsafe matplotlib mlflow mpmath
+    msgspec multidict multiprocess narwhals neptune networkx numpy nvidia ollama openai optimum packaging
+    pandas peft PIL pkg_resources propcache protobuf psutil pyarrow pydantic pydantic_core pygments pynvml ray
+    regex requests rich safetensors scipy sentence_transformers sentencepiece setuptools sklearn soundfile
+    swanlab sympy tensorboard tensorboardX threadpoolctl tiktoken timm tokenizers torch torchao torchaudio
+    torchcodec torchgen torchvision tqdm trackio transformers triton trl typer typing_extensions
+    typing_inspection tyro unsloth unsloth_zoo urllib3 uvicorn vllm wandb xformers xxhash yaml yarl zmq
+    """.split()
+)
+
+
+def hidden(name: str, sources: Iterable[str] = ()) -> str:
+    """What a file of a name would stand in the way of; empty where of nothing.
+
+    Args:
+        name: the file's, without its ending.
+        sources: the notebook's code cells.
+    """
+    if not name.isidentifier():
+        return ""
+    if name in sys.stdlib_module_names:
+        return f"Python's own module {name}"
+    if name in _PACKAGES or any(names_module(source, name) for source in sources):
+        return f"the package {name}"
+    return ""
+
+
+def names_module(source: str, name: str) -> bool:
+    """True where code imports a module of that name, or installs a package of it."""
+    package = re.escape(name).replace("_", "[-_]")
+    return bool(
+        re.search(
+            rf"^[ \t]*(?:from[ \t]+{name}[ \t.][\w. \t]*import\b|import[ \t]+(?:[^#\n]*,[ \t]*)?{name}\b)"
+            rf"|\binstall\b[^\n]*(?<![\w./-]){package}(?![\w./-])",
+            source,
+            re.MULTILINE,
+        )
+    )
+
+
+def other_name(name: str) -> str:
+    """What to call a script in place of a name that is taken."""
+    return f"{name}_ddp.py"
+
+
+def hiding(folder: Path) -> list[Path]:
+    """The modules of a folder that stand in the way of Python's own, or of a package's that training needs."""
+    try:
+        found = sorted(folder.iterdir())
+    except OSError:
+        return []
+    files = [path for path in found if path.suffix == ".py" and hidden(path.stem)]
+    return files + [path / "__init__.py" for path in found if hidden(path.name) and (path / "__init__.py").exists()]

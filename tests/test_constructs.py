@@ -65,7 +65,7 @@ PHASES = {
     "a server": "server",
     "remote data": "remote_data",
     "unseeded randomness": "seeds",
-    "wandb": "wandb",
+    "wandb": "tracker_wandb",
 }
 NOTEBOOK_ONLY = {
     "%%capture after a title": "other_cell_magics",
@@ -89,8 +89,8 @@ NOTEBOOK_ONLY = {
     "tqdm.notebook": "progress_bars",
     "Colab forms, drive, userdata, files": "colab_forms",
     "Colab folders": "colab_folder",
-    "Kaggle secrets and paths": "kaggle_secrets",
-    "input, getpass, notebook_login": "getpass",
+    "Kaggle secrets and paths": "secrets_of_kaggle",
+    "input, getpass, notebook_login": "asked_token",
 }
 REFUSED = {
     "no training": "no_training",
@@ -122,7 +122,7 @@ REPORTED = {
     ("settings that are changed later", "DDP201"): "settings_changed",
     ("training by the clock", "DDP407"): "time_limit",
     ("a data loader of its own", "DDP205"): "own_loader",
-    ("questions", "DDP311"): "getpass",
+    ("questions", "DDP311"): "asked_token",
     ("widgets", "DDP308"): "widgets",
     ("samples compared within a device", "DDP201"): "kto",
 }

@@ -131,11 +131,8 @@ answer = model.fast_generate(
 print("generated", len(answer[0].outputs[0].token_ids))
 """
 COMPARE_SERVER = "import grpo_phases\ngrpo_phases.compare_server(trainer)\n"
-COPIES = "VLLMGeneration._iter_named_params = sent_weights\n"
-STREAM = """\
-if torch.cuda.is_available():
-    torch.cuda.set_stream(torch.cuda.default_stream())  # vLLM would take another, for which bitsandbytes does not wait
-"""
+COPIES = "\nsend_copies_of_weights()"
+STREAM = "\nuse_one_stream()"
 TIME_TOKENS = "import grpo_phases\ngrpo_phases.time_tokens(model)\n"
 
 

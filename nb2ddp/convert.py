@@ -16,7 +16,6 @@ from pathlib import PurePath
 import libcst as cst
 
 from nb2ddp.codes import INTERNAL, INTERNAL_SAID
-from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
 from nb2ddp.notebook.ipynb import Cell, Notebook
 from nb2ddp.notebook.magics import PLACEHOLDER
@@ -31,7 +30,8 @@ from nb2ddp.script.hosted import launching_notebook
 from nb2ddp.script.launch import LAUNCHING, launch_files
 from nb2ddp.script.modules import hidden, other_name
 from nb2ddp.script.packages import requirements
-from nb2ddp.script.render import script, setup
+from nb2ddp.script.render import script
+from nb2ddp.script.setup import setup
 from nb2ddp.script.stamp import sign_all
 from nb2ddp.script.versions import floors
 
@@ -99,11 +99,9 @@ def rewrites(
         script, to the script. Each hunk's header names the cell.
     """
     done = _from_text(text, name, script_name, options or Options(), file_name)
-    before = script(
-        done.program, {cell.number: cell.source for cell in done.program.code_cells}, done.needs, script_name
-    )
-    head = setup(done.program, done.needs)
-    own = before[before.index(head) + len(head) :].lstrip("\n")
+    cells = {cell.number: cell.source for cell in done.program.code_cells}
+    before = script(done.program, cells, done.setup, script_name)
+    own = before[before.index(done.setup) + len(done.setup) :].lstrip("\n")
     return done.conversion, _diff(own, done.conversion.files[script_name], file_name or f"{name}.ipynb", script_name)
 
 
@@ -123,7 +121,7 @@ def check_codes(options: Options) -> None:
 @dataclass(frozen=True)
 class _Done:
     program: Program
-    needs: frozenset[Part]
+    setup: str
     conversion: Conversion
 
 
@@ -168,7 +166,8 @@ def _convert(notebook: Notebook, script_name: str, options: Options, reference: 
         unused = suppressions.unused([rule.code for rule in rules], [rule.code for rule in RULES])
         diagnostics = tuple(sorted([*result.diagnostics, *unused], key=lambda each: each.order))
         refuse(diagnostics)
-        text = script(program, result.cells, result.needs, script_name)
+        block = setup(program, result.inserted)
+        text = script(program, result.cells, block, script_name)
         _check_script(text, notebook, result.cells, all_rules=not suppressions.is_used and len(rules) == len(RULES))
     except NotebookError as error:
         if error.location is not None:
@@ -181,7 +180,7 @@ def _convert(notebook: Notebook, script_name: str, options: Options, reference: 
         launching = launching_notebook(program, files[script_name], script_name, packages)
         name = f"{PurePath(script_name).stem}{LAUNCHING}"
         files |= sign_all({name: launching}, reference, script_name, options)
-    return _Done(program, result.needs, Conversion(files, diagnostics, bool(packages)))
+    return _Done(program, block, Conversion(files, diagnostics, bool(packages)))
 
 
 def _title(name: str) -> str:

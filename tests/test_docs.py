@@ -50,7 +50,7 @@ def test_a_line_of_the_tables(command: Command, inputs: Path, line: str) -> None
     result = command(*shlex.split(line)[1:])
     assert result.exit_code == 0, result.output
     script = "scripts/a.py" if "--output-dir" in line else "train.py"
-    assert "split_batch(" in (inputs / script).read_text()
+    assert "def split_" in (inputs / script).read_text()
     beside = {"torchrun": "train.torchrun.sh", "slurm": "train.sbatch", "notebook": "train.launch.ipynb"}
     for launcher, name in beside.items():
         assert (f"--launcher {launcher}" in line) == (name in files(inputs))

@@ -35,7 +35,12 @@ def test_what_the_packages_hold(built: Path) -> None:
     in_wheel = set(zipfile.ZipFile(wheel).namelist())
     templates = {path.name for path in (Path(__file__).parent.parent / "templates").iterdir()}
     assert {f"nb2ddp/templates/{name}" for name in templates} <= in_wheel
-    assert {"nb2ddp/py.typed", "nb2ddp/__main__.py", "nb2ddp/rules/device_map.py"} <= in_wheel
+    assert {
+        "nb2ddp/py.typed",
+        "nb2ddp/__main__.py",
+        "nb2ddp/rules/device_map.py",
+        "nb2ddp/runtime/batch.py",
+    } <= in_wheel
     assert not [name for name in in_wheel if not name.startswith(("nb2ddp/", "nb2ddp-"))]
     with tarfile.open(sdist) as archive:
         names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}

@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parent.parent / "nb2ddp"
 #: From the top down; a module imports from rooms below its own. `convert` and what stands beside it are rooms of one.
 ROOMS = (
     *("__main__", "exporter", "cli", "rehearsal", "api", "project", "convert", "rules", "script", "facts", "syntax"),
-    "notebook",
+    *("notebook", "runtime"),
 )
 #: Values that every room may speak of.
 GROUND = ("__init__", "results", "options", "settings", "codes", "versions")

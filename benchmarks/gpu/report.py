@@ -11,9 +11,11 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 from benchmarks.gpu.kinds import KINDS, Job, Kind
 from benchmarks.gpu.results import Facts, difference, outside, read, step_time
+from nb2ddp.runtime.memory import MEASURED_MODELS, bytes_of_a_row, bytes_of_training
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "gpu.json"
@@ -32,8 +34,6 @@ ASIDES = (
     ", gpu",
     *(f", {again}" for again in ("again", "0", "1", "2")),
 )
-#: Types of models for which scripts trust the estimate of what a step keeps (`templates/setup.py.j2`).
-ESTIMATED = ("llama", "mistral", "qwen2", "qwen3")
 T4, H200 = 15.8e9, 150.1e9  # bytes that torch reports as `total_memory`
 PRECISIONS = {"4bit": "4-bit LoRA", "16bit": "16-bit LoRA", "full": "full fine-tuning"}
 MACHINES = "ABCD"  # one for each repetition
@@ -275,7 +275,7 @@ def kept(_: Runs) -> str:
     """What training needs beside the weights without gradient checkpointing, beside what a script estimates."""
     rows = []
     for model in json.loads(MEMORY.read_text())["models"]:
-        for run in model["runs"] if not model["checkpointing"] and model["type"] in ESTIMATED else ():
+        for run in model["runs"] if not model["checkpointing"] and model["type"] in MEASURED_MODELS else ():
             measured, needed = (run["peak"] - run["before"]) / GIB, estimate(model, run) / GIB
             rows.append(
                 [
@@ -290,12 +290,10 @@ def kept(_: Runs) -> str:
 
 
 def estimate(model: Facts, run: Facts) -> float:
-    """The bytes that `spare_checkpointing` of a script works out for a run of `memory.py`."""
-    config = model["config"]
-    heads = config["num_attention_heads"] * (config.get("head_dim") or 0)
-    width = 17 * max(config["hidden_size"], heads) + 6 * config["intermediate_size"]
-    copies = 4 if model.get("gpus", 1) > 1 else 3
-    return float(run["rows"] * run["tokens"] * config["num_hidden_layers"] * width + copies * model["trained"] + 3e8)
+    """The bytes that a script works out for a run of `memory.py`."""
+    config = SimpleNamespace(**{name: size for name, size in model["config"].items() if size is not None})
+    row = bytes_of_a_row(config, run["tokens"], 2)
+    return float(run["rows"] * row + bytes_of_training(model["trained"], model.get("gpus", 1)))
 
 
 def trials(_: Runs) -> str:

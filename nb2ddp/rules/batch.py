@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from nb2ddp.facts.gpu import gpu
 from nb2ddp.facts.micro_batch import depends_on_shape, shares_batches
-from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
@@ -18,6 +18,9 @@ from nb2ddp.syntax.tree import Tree, argument, keyword
 
 PER_DEVICE, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
 _FIELDS = (PER_DEVICE, ACCUMULATION)
+#: How calls begin that split a batch, and the memory of a GPU that they take for the notebook's, in gigabytes.
+_SPLITS = ("split_batch(", "split_batch_as_it_is(", "split_completions(", "split_by_size(")
+_DEFAULT_MEMORY = 15
 #: What a config that names neither field trains with: transformers' defaults (training_args.py) ...
 _DEFAULTS = ("8", "1")
 #: ... and those of TRL's configs once Unsloth has patched them (unsloth/models/rl.py, 2026.10.9).
@@ -62,7 +65,6 @@ _TOO_LATE = (
     "is set where the script no longer splits the batch, so each process takes all of it: pass it where the arguments"
     " are built"
 )
-_ONE_SAMPLE = "1 sample a step in the notebook; each process needs one"
 _GROWS = "each process would train on a whole batch, so that more GPUs change the training; the script splits it"
 
 
@@ -79,27 +81,23 @@ def _split(program: Program, call: cst.Call) -> Iterator[Finding]:
     if unknown := _unknown(program, call, given):
         yield Finding(call, unknown, todo=True)
         return
-    needs = _needs(program, call)
-    yield Finding(call, _GROWS, tuple(_edits(program, call, given, needs)), needs)
+    yield Finding(call, _GROWS, tuple(_edits(program, call, given)))
     yield from _doubts(program, call, given)
 
 
-def _edits(program: Program, call: cst.Call, given: list[Passed | None], needs: frozenset[Part]) -> Iterator[Edit]:
+def _edits(program: Program, call: cst.Call, given: list[Passed | None]) -> Iterator[Edit]:
     """Split the batch where it is written: on a line of its own above, or in place."""
     tree = program.tree
     defaults = _defaults(program, call) or _DEFAULTS
     values = [tree.text(g.value) if g else d for g, d in zip(given, defaults, strict=True)]
     generations = _generations(tree, call)
-    others = [_needs(program, other) for other in program.training.arguments]
-    kept = Part.KEPT_BATCH in needs and any(Part.GPU_MEMORY in other for other in others)
-    more = generations or ("grows=False" if kept else "")
-    split = f"{program.name('split_batch')}({', '.join(filter(None, [*values, more]))})"
+    split = _call(program, call, values, generations)
     holder = next((g.holder for g in given if g is not None), call)
     at_call = not _is_said_in_one_place(program, call, holder, values)
     if _stands_alone(program, call):
         names = [program.name("per_device_batch"), program.name("accumulation")]
         holder = call if at_call else holder
-        comment = _comment(values, "completions" if generations else "samples")
+        comment = _comment(values, generations)
         yield InsertBefore(tree.statement(holder), f"{', '.join(names)} = {split}  # {comment}")
     else:
         names = [f"{split}[0]", f"{split}[1]"]
@@ -135,16 +133,25 @@ def _said(tree: Tree, call: cst.Call, name: str) -> object:
     return tree.literal(given.value) if given is not None else None
 
 
-def _needs(program: Program, call: cst.Call) -> frozenset[Part]:
-    """What the split of a config relies on."""
-    if program.tree.family(call.func).endswith(_COMPLETION_CONFIGS):
-        return frozenset({Part.SPLIT_BATCH, Part.COMPLETIONS})
-    if program.options.per_device_batch_size is not None:
-        return frozenset({Part.SPLIT_BATCH})
-    per_device, _ = _given(program.tree, call)
+def _call(program: Program, config: cst.Call, values: list[str], generations: str) -> str:
+    """The call of the runtime that splits a config's batch: per-device batch and accumulation, as code."""
+    size = program.options.per_device_batch_size
+    arguments = ", ".join([*values, *filter(None, [generations])])
+    if isinstance(size, int):
+        return f"split_by_size({size}, {arguments})"
+    if generations:
+        return f"split_completions({arguments})"
+    if size == "notebook" or not _may_grow(program, config):
+        return f"split_batch_as_it_is({arguments})"
+    memory = gpu(program.notebook).gigabytes
+    return f"split_batch({arguments}{f', gpu_memory={memory}e9' if memory != _DEFAULT_MEMORY else ''})"
+
+
+def _may_grow(program: Program, config: cst.Call) -> bool:
+    """True where the per-device batch says no more than how many samples a GPU takes at a time."""
+    per_device, _ = _given(program.tree, config)
     is_number = per_device is None or _is_one_number(program.tree, per_device.value)
-    kept = not is_number or depends_on_shape(program.training, program.model_kind, program.loads, call)
-    return frozenset({Part.SPLIT_BATCH, Part.KEPT_BATCH if kept else Part.GPU_MEMORY})
+    return is_number and not depends_on_shape(program.training, program.model_kind, program.loads, config)
 
 
 def _is_one_number(tree: Tree, value: cst.BaseExpression) -> bool:
@@ -325,18 +332,23 @@ def _generations(tree: Tree, call: cst.Call) -> str:
     return generations if tree.family(call.func).endswith(_COMPLETION_CONFIGS) else ""
 
 
-def _comment(values: list[str], unit: str) -> str:
-    if unit != "samples" or not all(value.isdigit() for value in values):
-        return f"as many {unit} a step as in the notebook"
-    total = int(values[0]) * int(values[1])
-    return f"{total} samples a step, as in the notebook" if total > 1 else _ONE_SAMPLE
+def _comment(values: list[str], generations: str) -> str:
+    """The notebook's own number, which is true on any number of processes."""
+    unit = "completion" if generations else "sample"
+    if not all(value.isdigit() for value in [*values, generations or "1"]):
+        return f"the notebook's {unit}s a step"
+    per_device, accumulation = map(int, values)
+    if generations and per_device * accumulation % int(generations):
+        per_device = int(generations)  # as Unsloth does
+    total = per_device * accumulation
+    return f"{total} {unit}{'s' if total > 1 else ''} a step in the notebook"
 
 
 def _is_split(program: Program, value: cst.BaseExpression) -> bool:
-    """True for a name that `split_batch` has bound, or a call of it."""
+    """True for a name that a split of the batch has bound, or such a call."""
     bound = program.tree.definition(value)
     made = bound.value if isinstance(bound, cst.Assign) else value
-    return program.tree.text(made).startswith(f"{program.name('split_batch')}(")
+    return program.tree.text(made).startswith(_SPLITS)
 
 
 RULE = Rule(
@@ -366,7 +378,7 @@ trainer = SFTTrainer(
 """,
             """\
 from trl import SFTConfig, SFTTrainer
-per_device_batch, accumulation = split_batch(2, 4)  # 8 samples a step, as in the notebook
+per_device_batch, accumulation = split_batch(2, 4)  # 8 samples a step in the notebook
 trainer = SFTTrainer(
     model = model,
     args = SFTConfig(
@@ -384,7 +396,7 @@ args = SFTConfig(per_device_train_batch_size = 1, gradient_accumulation_steps = 
 """,
             """\
 from trl import SFTConfig
-per_device_batch, accumulation = split_batch(1, 1)  # 1 sample a step in the notebook; each process needs one
+per_device_batch, accumulation = split_batch(1, 1)  # 1 sample a step in the notebook
 args = SFTConfig(per_device_train_batch_size = per_device_batch, gradient_accumulation_steps = accumulation)
 """,
         ),
@@ -395,7 +407,7 @@ args = TrainingArguments("out", per_device_train_batch_size=BATCH)
 """,
             """\
 from transformers import TrainingArguments
-per_device_batch, accumulation = split_batch(BATCH, 1)  # as many samples a step as in the notebook
+per_device_batch, accumulation = split_batch_as_it_is(BATCH, 1)  # the notebook's samples a step
 args = TrainingArguments("out", per_device_train_batch_size=per_device_batch, gradient_accumulation_steps=accumulation)
 """,
         ),
@@ -410,7 +422,7 @@ training_args = GRPOConfig(
 """,
             """\
 from trl import GRPOConfig
-per_device_batch, accumulation = split_batch(1, 1, 4)  # as many completions a step as in the notebook
+per_device_batch, accumulation = split_completions(1, 1, 4)  # 4 completions a step in the notebook
 training_args = GRPOConfig(
     per_device_train_batch_size = per_device_batch,
     gradient_accumulation_steps = accumulation, # Increase to 4 for smoother training
@@ -426,7 +438,7 @@ args = SFTConfig(**settings)
 """,
             """\
 from trl import SFTConfig
-per_device_batch, accumulation = split_batch(2, 4)  # 8 samples a step, as in the notebook
+per_device_batch, accumulation = split_batch(2, 4)  # 8 samples a step in the notebook
 settings = {"per_device_train_batch_size": per_device_batch, "gradient_accumulation_steps": accumulation}
 args = SFTConfig(**settings)
 """,
@@ -456,7 +468,7 @@ args = SFTConfig(**{**common, "max_steps": 60})
             """\
 from trl import SFTConfig
 common = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4}
-per_device_batch, accumulation = split_batch(2, 4)  # 8 samples a step, as in the notebook
+per_device_batch, accumulation = split_batch(2, 4)  # 8 samples a step in the notebook
 args = SFTConfig(**{**common, "max_steps": 60, "per_device_train_batch_size": per_device_batch, \
 "gradient_accumulation_steps": accumulation})
 """,
@@ -472,7 +484,7 @@ trainer = SFTTrainer(args = copy.deepcopy(args))
             """\
 import copy
 from trl import SFTConfig, SFTTrainer
-per_device_batch, accumulation = split_batch(2, 4)  # 8 samples a step, as in the notebook
+per_device_batch, accumulation = split_batch(2, 4)  # 8 samples a step in the notebook
 args = SFTConfig(per_device_train_batch_size = per_device_batch, gradient_accumulation_steps = accumulation)
 steps = len(rows) // (args.per_device_train_batch_size * world_size * args.gradient_accumulation_steps)
 trainer = SFTTrainer(args = copy.deepcopy(args))
@@ -491,7 +503,7 @@ from trl import SFTConfig
 class Settings(SFTConfig):
     per_device_train_batch_size: int = 1
     gradient_accumulation_steps: int = 16
-per_device_batch, accumulation = split_batch(1, 16)  # 16 samples a step, as in the notebook
+per_device_batch, accumulation = split_batch(1, 16)  # 16 samples a step in the notebook
 args = Settings(max_steps = 60, per_device_train_batch_size = per_device_batch, \
 gradient_accumulation_steps = accumulation)
 """,
@@ -505,7 +517,7 @@ args = config(per_device_train_batch_size = 2, gradient_accumulation_steps = 4)
             """\
 import trl
 config = trl.SFTConfig if supervised else trl.DPOConfig
-per_device_batch, accumulation = split_batch(2, 4)  # 8 samples a step, as in the notebook
+per_device_batch, accumulation = split_batch_as_it_is(2, 4)  # 8 samples a step in the notebook
 args = config(per_device_train_batch_size = per_device_batch, gradient_accumulation_steps = accumulation)
 """,
         ),
@@ -520,7 +532,7 @@ args = SFTConfig(**common, gradient_accumulation_steps = steps)
 from trl import SFTConfig
 common = {"per_device_train_batch_size": 2}
 steps = 16 // 2
-per_device_batch, accumulation = split_batch(2, steps)  # as many samples a step as in the notebook
+per_device_batch, accumulation = split_batch(2, steps)  # the notebook's samples a step
 args = SFTConfig(**{**common, "per_device_train_batch_size": per_device_batch}, gradient_accumulation_steps = \
 accumulation)
 """,
@@ -533,7 +545,7 @@ args = SFTConfig(**{k: v for k, v in settings.items() if k in supported})
 """,
             """\
 from trl import SFTConfig
-per_device_batch, accumulation = split_batch(2, 4)  # 8 samples a step, as in the notebook
+per_device_batch, accumulation = split_batch(2, 4)  # 8 samples a step in the notebook
 settings = {"per_device_train_batch_size": per_device_batch, "gradient_accumulation_steps": accumulation}
 args = SFTConfig(**{k: v for k, v in settings.items() if k in supported})
 """,
@@ -546,9 +558,9 @@ second = ORPOConfig(per_device_train_batch_size = 2, gradient_accumulation_steps
 """,
             """\
 from trl import ORPOConfig, SFTConfig
-per_device_batch, accumulation = split_batch(2, 4)  # 8 samples a step, as in the notebook
+per_device_batch, accumulation = split_batch(2, 4)  # 8 samples a step in the notebook
 first = SFTConfig(per_device_train_batch_size = per_device_batch, gradient_accumulation_steps = accumulation)
-per_device_batch, accumulation = split_batch(2, 4, grows=False)  # 8 samples a step, as in the notebook
+per_device_batch, accumulation = split_batch_as_it_is(2, 4)  # 8 samples a step in the notebook
 second = ORPOConfig(per_device_train_batch_size = per_device_batch, gradient_accumulation_steps = accumulation)
 """,
         ),

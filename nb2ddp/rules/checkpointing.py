@@ -14,10 +14,10 @@ from nb2ddp.facts.environment import uses_unsloth
 from nb2ddp.facts.loading import ModelKind, model_name
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
-from nb2ddp.script.templates import render
-from nb2ddp.syntax.edits import InsertBefore
-from nb2ddp.syntax.tree import Statement, Tree
+from nb2ddp.syntax.edits import InsertAbove
+from nb2ddp.syntax.tree import Tree
 
+_FUNCTION = "skip_checkpointing_if_it_fits"
 #: Families of models that keep more than the estimate, or of which nothing was measured; a script asks the others.
 _OTHER_FAMILIES = re.compile(r"gemma|lfm|granite|falcon|ernie|glm", re.IGNORECASE)
 #: Arguments with which a step keeps more than was measured, that bring rows as a stream, or that drop an epoch's last
@@ -49,19 +49,10 @@ def find(program: Program) -> Iterator[Finding]:
     call, trainer = trains[0]
     if any(isinstance(above, (cst.For, cst.While)) for above in tree.ancestors(call)):
         return
-    chosen = any(tree.text(each).startswith(f"spare_checkpointing({trainer},") for each in tree.of(cst.Call))
+    choice = f"{_FUNCTION}({trainer})"
+    chosen = any(tree.text(each) == choice for each in tree.of(cst.Call))
     if tree.text(call.func) == f"{trainer}.train" and not chosen:
-        names = {name: program.name(name) for name in ("spare_checkpointing", "world_size")}
-        text = render("spare_checkpointing.py.j2", trainer=trainer, **names)
-        yield Finding(call, _MESSAGE, (_above(program, tree.statement(call), text),))
-
-
-def _above(program: Program, statement: Statement, text: str) -> InsertBefore:
-    """The function and its call above a statement, with two blank lines between them and what the cell has before."""
-    start = program.tree.line_start(program.tree.start(statement))
-    before = program.tree.source[program.cell_span(program.cell_at(start).number)[0] : start]
-    blank = before[len(before.rstrip()) :].count("\n") - 1
-    return InsertBefore(statement, "\n" * max(0, 2 - blank if before.strip() else 0) + text.rstrip("\n"))
+        yield Finding(call, _MESSAGE, (InsertAbove(tree.statement(call), choice),))
 
 
 def _asks_for_it(tree: Tree) -> bool:
@@ -91,10 +82,6 @@ trainer = SFTTrainer(model = model, train_dataset = dataset)
 """
 _UNSLOTH, _OFF = _LOAD.format('"unsloth"'), _LOAD.format("False")
 
-_CHOICE = render(
-    "spare_checkpointing.py.j2", trainer="trainer", spare_checkpointing="spare_checkpointing", world_size="world_size"
-)
-
 RULE = Rule(
     code="DDP209",
     name="checkpointing-for-a-smaller-gpu",
@@ -114,12 +101,12 @@ RULE = Rule(
     examples=(
         Example(
             _UNSLOTH + "trainer_stats = trainer.train()\n",
-            f"{_UNSLOTH}\n\n{_CHOICE}trainer_stats = trainer.train()\n",
+            f"{_UNSLOTH}{_FUNCTION}(trainer)\ntrainer_stats = trainer.train()\n",
         ),
         Example(_OFF + "trainer.train()\n"),
         Example(
-            _UNSLOTH + "trainer.train()\nprint(trainer.evaluate())\n",
-            f"{_UNSLOTH}\n\n{_CHOICE}trainer.train()\nprint(trainer.evaluate())\n",
+            _UNSLOTH + "# Go!\ntrainer.train()\nprint(trainer.evaluate())\n",
+            f"{_UNSLOTH}{_FUNCTION}(trainer)\n# Go!\ntrainer.train()\nprint(trainer.evaluate())\n",
         ),
         Example(_UNSLOTH + "for rate in rates:\n    trainer.train()\n"),
         Example(_UNSLOTH + "trainer.train()\ntrainer.train(resume_from_checkpoint = True)\n"),

@@ -6,15 +6,17 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.script.templates import render
-from nb2ddp.syntax.edits import InsertAfter
+from nb2ddp.syntax.edits import AddToSetup, Edit, InsertAfter
 from nb2ddp.syntax.tree import Statement, Tree
 
 _ENDS = "every process would run the rest of the notebook (print, generate, save); in the script the main process does"
 _WAITING = ", and the others wait, as its vLLM engine may need them, until it ends"
+_PATIENCE = (
+    'os.environ.setdefault("UNSLOTH_DDP_TIMEOUT", "7200")  # seconds that processes wait for the main one at the end'
+)
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -22,9 +24,10 @@ def find(program: Program) -> Iterator[Finding]:
     closed = "PartialState().destroy_process_group" in map(tree.text, tree.of(cst.Attribute))
     if last is None or closed:
         return
-    message, template, needs = _ENDS, "end_of_training.py.j2", {Part.PARTIAL_STATE}
+    message, template, edits = _ENDS, "end_of_training.py.j2", list[Edit]()
     if not program.closes_group:
-        message, template, needs = f"{_ENDS}{_WAITING}", "main_process_goes_on.py.j2", {Part.PARTIAL_STATE, Part.ENGINE}
+        message, template = f"{_ENDS}{_WAITING}", "main_process_goes_on.py.j2"
+        edits.append(AddToSetup(_PATIENCE, before_imports=True))
     text = render(
         template,
         is_main_process=program.name("is_main_process"),
@@ -32,8 +35,7 @@ def find(program: Program) -> Iterator[Finding]:
         goes_on=tree.module.body[-1] is not last,
         asks=program.asks_when_alone,
     )
-    below = _below(tree, last, text)
-    yield Finding(program.training.events[-1], message, (below,), frozenset(needs))
+    yield Finding(program.training.events[-1], message, (_below(tree, last, text), *edits))
 
 
 def _below(tree: Tree, last: Statement, text: str) -> InsertAfter:

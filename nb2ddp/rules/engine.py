@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any
 
 from nb2ddp.facts.execution import Phase
-from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.results import Diagnostic, NotebookError, Severity
 from nb2ddp.rules.rule import Finding, Rule
 from nb2ddp.rules.suppress import Suppressions
-from nb2ddp.syntax.edits import Edit, Guard, InsertBefore, Replace, apply, resolve
-
-#: How code that edits insert begins, and the part of the setup block that it relies on (see `templates/setup.py.j2`).
-_RELIES: Final = {
-    "PartialState().": Part.WAIT,
-    "run_once": Part.RUN_ONCE,
-    "subprocess.": Part.SUBPROCESS,
-    "asyncio.": Part.ASYNCIO,
-}
+from nb2ddp.script.inserted import Inserted
+from nb2ddp.script.linker import renamed, taken
+from nb2ddp.syntax.edits import AddToSetup, Edit, InsertBefore, Replace, apply, resolve, written
 
 
 @dataclass(frozen=True)
 class Rewrite:
-    """The rewritten code cells, by cell number, with what was found and what the setup block must hold."""
+    """The rewritten code cells, by cell number, with what was found and what was inserted."""
 
     cells: dict[int, str]
     diagnostics: tuple[Diagnostic, ...]
-    needs: frozenset[Part]
+    inserted: Inserted
 
 
 def rewrite(program: Program, rules: Iterable[Rule], suppressions: Suppressions | None = None) -> Rewrite:
@@ -49,6 +42,8 @@ def rewrite(program: Program, rules: Iterable[Rule], suppressions: Suppressions 
         and (suppressions is None or not suppressions.covers(rule.code, program.location(finding.node)))
     ]
     edits = [edit for rule, finding in found for edit in _edits(program, rule, finding)]
+    inserted, fresh = _inserted(edits), taken(program)
+    edits = [_renamed(edit, fresh) for edit in edits] if fresh else edits
     unmasked = [Replace(call, form.source) for call, form in program.forms_of(*Kind)]  # where no rule wanted them
     changes = resolve(program.tree, [*edits, *unmasked], program.cell_starts)
     spans = {cell.number: program.cell_span(cell.number) for cell in program.code_cells}
@@ -57,8 +52,7 @@ def rewrite(program: Program, rules: Iterable[Rule], suppressions: Suppressions 
         (_diagnostic(program, rule, finding) for rule, finding in found),
         key=lambda each: each.order,
     )
-    needs = frozenset(need for _, finding in found for need in finding.needs)
-    return Rewrite(cells, tuple(diagnostics), needs.union(*map(relied_on, edits)))
+    return Rewrite(cells, tuple(diagnostics), inserted)
 
 
 def _applies(program: Program, rule: Rule, finding: Finding) -> bool:
@@ -79,15 +73,20 @@ def refuse(diagnostics: Iterable[Diagnostic]) -> None:
         raise NotebookError(first.message, first.location, first.code, first.name)
 
 
-def relied_on(edit: Edit) -> frozenset[Part]:
-    """The parts of the setup block that an edit's text needs."""
-    texts = [text for text in vars(edit).values() if isinstance(text, str)]
-    needs = {part for text in texts for begins, part in _RELIES.items() if text.startswith(begins)}
-    if isinstance(edit, Guard) and edit.waits:
-        needs.add(Part.WAIT)
-    if Part.RUN_ONCE in needs:
-        needs |= {Part.WAIT, *([Part.WHOLE_JOB] if "in_whole_job" in texts[-1] else [])}
-    return frozenset(needs)
+def _inserted(edits: Iterable[Edit]) -> Inserted:
+    """The code that edits bring into the cells and into the setup block."""
+    setup = [edit for edit in edits if isinstance(edit, AddToSetup)]
+    cells = [text for edit in edits if not isinstance(edit, AddToSetup) for text in written(edit)]
+    first, last = (
+        dict.fromkeys(edit.text for edit in setup if edit.before_imports is early) for early in (True, False)
+    )
+    return Inserted(tuple(cells), tuple(first), tuple(last))
+
+
+def _renamed(edit: Edit, names: dict[str, str]) -> Edit:
+    """An edit with other names in its texts, where the notebook has names of the setup block for something else."""
+    texts: dict[str, Any] = {key: renamed(text, names) for key, text in vars(edit).items() if isinstance(text, str)}
+    return replace(edit, **texts)
 
 
 def _edits(program: Program, rule: Rule, finding: Finding) -> list[Edit]:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.randomness import generator, seeds_itself
 from nb2ddp.rules.rule import Example, Finding, Rule
@@ -17,7 +16,6 @@ from nb2ddp.syntax.tree import Function
 HELPER = "same_draws"
 #: What takes its numbers from the operating system.
 _NEVER_SEEDED = re.compile(r"secrets\.\w+|uuid\.uuid[14]|os\.urandom|random\.SystemRandom(\.\w+)?")
-_DRAWS = {"random": Part.DRAWS_RANDOM, "numpy": Part.DRAWS_NUMPY, "torch": Part.DRAWS_TORCH}
 _SEEDING = {"random": "random.seed", "numpy": "numpy.random.seed", "torch": "torch.manual_seed"}
 
 _ALIKE = "for completions of one prompt; the script draws the same in all"
@@ -36,9 +34,8 @@ def find(program: Program) -> Iterator[Finding]:
         unseeded = {call: library for call, library in drawing.items() if _SEEDING[library] not in names}
         is_async = isinstance(entry, cst.FunctionDef) and entry.asynchronous is not None
         if unseeded and not is_async and not _is_drawn_alike(program, entry):
-            needs = frozenset({Part.SAME_DRAWS, *(_DRAWS[library] for library in unseeded.values())})
             message = f"draws other numbers in each process ({tree.text(next(iter(unseeded)).func)}) {_ALIKE}"
-            yield Finding(entry, message, (_drawn_alike(program, entry),), needs)
+            yield Finding(entry, message, (_drawn_alike(program, entry),))
         alone = [
             call for call in calls if seeds_itself(tree, call) or _NEVER_SEEDED.fullmatch(tree.qualified(call.func))
         ]

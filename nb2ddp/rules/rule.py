@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from nb2ddp.facts.parts import Part
 from nb2ddp.options import Options
 from nb2ddp.results import Severity
 from nb2ddp.syntax.cells import Source
@@ -26,7 +25,6 @@ class Finding:
         node: where it is.
         message: what was found, in one line.
         edits: how the script differs there; none for a finding that only reports.
-        needs: parts of the setup block, beside those that the edits name (see `relied_on`).
         severity: None takes the rule's own, or a warning where a person has something to do.
         todo: leave `# TODO[nb2ddp] CODE: message` above the statement.
         fixed: the script no longer has the problem; None where that follows from the edits.
@@ -35,7 +33,6 @@ class Finding:
     node: cst.CSTNode
     message: str
     edits: tuple[Edit, ...] = ()
-    needs: frozenset[Part] = frozenset()
     severity: Severity | None = None
     todo: bool = False
     fixed: bool | None = None

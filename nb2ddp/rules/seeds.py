@@ -11,12 +11,11 @@ from nb2ddp.facts.effects import Does, samples
 from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.loading import has_new_head, is_load
 from nb2ddp.facts.order import collects, is_order_lost
-from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.randomness import Seeding, generator, seed, seeds_itself
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
-from nb2ddp.syntax.edits import Replace, SetKeyword
+from nb2ddp.syntax.edits import AddToSetup, Replace, SetKeyword
 from nb2ddp.syntax.tree import Tree, argument, keyword, method
 
 _INTERLEAVES = re.compile(r"datasets(\.\w+)*\.interleave_datasets")
@@ -40,6 +39,7 @@ _APART = (
     "draws other numbers in each process, which TRL has seeded apart for the GRPO training before: call"
     " transformers.set_seed with one number for all, just before"
 )
+_SEEDED = "set_seed({})  # the same random numbers in every process"
 _STREAMING = re.compile(r"\bstreaming\s*=\s*True\b|\bto_iterable_dataset\(")
 
 
@@ -51,7 +51,7 @@ def find(program: Program) -> Iterator[Finding]:
     seeding = Seeding(program.placement)
     for call, (library, message) in drawing.items():
         if not seeding.covers(call, library):
-            yield Finding(call, message, needs=frozenset({Part.SEED}), fixed=True)
+            yield Finding(call, message, (AddToSetup(_SEEDED.format(seed(tree))),))
     for call in before:
         streams = _streams(tree, call) and not _is_given_seed(tree, call)
         if streams or _makes_generator(tree, call):
@@ -61,11 +61,15 @@ def find(program: Program) -> Iterator[Finding]:
             yield Finding(call, message, (edit,))
     for node in _in_set_order(program):
         message = f"{tree.text(node)} has another order in each process; the script gives all the same"
-        yield Finding(node, message, needs=frozenset({Part.HASH_SEED}), fixed=True)
+        yield Finding(node, message, (_hash_seed(tree),))
     yield from _own_order(program)
     yield from _studies(program)
     yield from _drawn_alone(program, list(drawing))
     yield from _seeded_apart(program, seeding, drawing)
+
+
+def _hash_seed(tree: Tree) -> AddToSetup:
+    return AddToSetup(f"use_hash_seed({seed(tree)})", before_imports=True)
 
 
 def _studies(program: Program) -> Iterator[Finding]:
@@ -121,7 +125,7 @@ def _own_order(program: Program) -> Iterator[Finding]:
         name = tree.qualified(call.func)
         if name == "hash" and not tree.bindings("hash"):
             message = "hash() of a string differs between processes; the script gives all the same"
-            yield Finding(call, message, needs=frozenset({Part.HASH_SEED}), fixed=True)
+            yield Finding(call, message, (_hash_seed(tree),))
         elif _AS_READY.fullmatch(name) and _collects_in_order(tree, call) and not program.placement.runs_alone(call):
             message = "gives its results in another order in each process: keep their order, or sort them"
             yield Finding(call, f"{tree.text(call.func)} {message}", todo=True)

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.facts.execution import Phase
-from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
-from nb2ddp.syntax.edits import Wrap
+from nb2ddp.syntax.edits import AddToSetup, Wrap
 from nb2ddp.syntax.tree import small_statements
 
 _OTHERS = re.compile(
@@ -19,6 +18,7 @@ _OTHERS = re.compile(
 )
 _WANDB = re.compile(r"wandb\.(init|login|log|Table)")
 _ALONE = "is for one process (each would begin a run of its own)"
+_ONE_RUN = '    os.environ["WANDB_MODE"] = "disabled"  # one run, not one a process'
 _ARTIFACT = re.compile(r".*\.use_artifact")
 
 
@@ -28,8 +28,7 @@ def find(program: Program) -> Iterator[Finding]:
         yield Finding(
             call,
             f"{tree.qualified(call.func)} {_ALONE}; in the script the main one does it",
-            needs=frozenset({Part.WANDB}),
-            fixed=True,
+            (AddToSetup(f"if not {program.name('is_main_process')}:\n{_ONE_RUN}"),),
         )
     for call in execution.calls(_ARTIFACT, phase=Phase.TOGETHER):
         if not program.placement.runs_alone(call):
@@ -48,7 +47,7 @@ def _other(program: Program, call: cst.Call) -> Finding:
     if isinstance(around, cst.WithItem):
         if around.asname is None:
             otherwise = Wrap(call, "", f" if {main} else contextlib.nullcontext()")
-            return Finding(call, f"{said}{done}", (otherwise,), needs=frozenset({Part.CONTEXTLIB}))
+            return Finding(call, f"{said}{done}", (otherwise,))
         name = tree.text(around.asname.name)
         said += f": write `if {main} else contextlib.nullcontext()` behind it, and use {name} below `if {main}:`"
         return Finding(call, said, todo=True)

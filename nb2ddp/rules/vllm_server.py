@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from nb2ddp.facts.parts import Part
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.waiting import starts_engine
 from nb2ddp.options import Options
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.script.inserted import SEND_WEIGHTS
 from nb2ddp.syntax.arguments import constant, passed, set_argument
+from nb2ddp.syntax.edits import AddToSetup
 
 #: The ways of quantisation that a load may be asked for; Unsloth's default is the first.
 _QUANTISED = ("load_in_4bit", "load_in_8bit", "load_in_fp8")
@@ -36,7 +37,7 @@ def find(program: Program) -> Iterator[Finding]:
     for call in trainings if wanted else asked:
         fields = (("use_vllm", "True"), ("vllm_mode", '"server"'))
         edits = tuple(set_argument(tree, call, name, value) for name, value in fields) if wanted else ()
-        yield Finding(call, _SENT, edits, frozenset({Part.SERVER}), fixed=True)
+        yield Finding(call, _SENT, (*edits, AddToSetup(SEND_WEIGHTS)))
         if wanted and passed(tree, call, "vllm_sampling_params") is not None:
             yield Finding(call, f"vllm_sampling_params {_SAMPLING}", severity=Severity.WARNING)
     if wanted and trainings:

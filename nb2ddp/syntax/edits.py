@@ -67,6 +67,14 @@ class InsertBefore:
 
 
 @dataclass(frozen=True)
+class InsertAbove:
+    """Put lines above a statement and the comments that belong to it, at its indentation, within its cell."""
+
+    statement: Statement
+    text: str
+
+
+@dataclass(frozen=True)
 class InsertAfter:
     """Put lines below a statement, at its indentation."""
 
@@ -109,7 +117,32 @@ class Guard:
     waits: bool = True  #: other processes wait until they are done, here or further down
 
 
-Edit = Replace | Wrap | SetKeyword | SetUnpacked | InsertBefore | InsertAfter | Remove | Cut | Guard
+@dataclass(frozen=True)
+class AddToSetup:
+    """Put lines into the script's setup block: at its end, or above all imports of packages."""
+
+    text: str
+    before_imports: bool = False
+
+
+Edit = (
+    Replace
+    | Wrap
+    | SetKeyword
+    | SetUnpacked
+    | InsertBefore
+    | InsertAbove
+    | InsertAfter
+    | Remove
+    | Cut
+    | Guard
+    | AddToSetup
+)
+
+
+def written(edit: Edit) -> list[str]:
+    """The texts that an edit brings into a script."""
+    return [text for text in vars(edit).values() if isinstance(text, str)]
 
 
 @dataclass(frozen=True)
@@ -145,7 +178,7 @@ def resolve(tree: Tree, edits: Iterable[Edit], cells: Sequence[int] = ()) -> lis
         cells: the offsets at which cells begin; no guard reaches from one into the next.
     """
     edits = list(dict.fromkeys(edits))
-    changes = [change for edit in edits for change in _changes(tree, edit)]
+    changes = [change for edit in edits for change in _changes(tree, edit, cells)]
     changes += [*_unpack(tree, edits), *_keywords(tree, edits)]
     removals = {edit.statement: edit for edit in edits if isinstance(edit, Remove)}
     gone = _gone(tree, removals.values())
@@ -155,7 +188,7 @@ def resolve(tree: Tree, edits: Iterable[Edit], cells: Sequence[int] = ()) -> lis
     return _guarded(tree, _without_loose_blanks(tree.source, _outermost(changes), cells), _merged(tree, guards, cells))
 
 
-def _changes(tree: Tree, edit: Edit) -> Iterator[Change]:
+def _changes(tree: Tree, edit: Edit, cells: Sequence[int]) -> Iterator[Change]:
     """The changes of an edit that concerns nothing but its own place."""
     if isinstance(edit, Replace):
         yield Change(*tree.span(edit.node), edit.text, tree.span(edit.node))
@@ -165,6 +198,11 @@ def _changes(tree: Tree, edit: Edit) -> Iterator[Change]:
         yield Change(end, end, edit.after, (start, end))
     elif isinstance(edit, InsertBefore):
         start, indent = _line_of(tree, edit.statement)
+        yield Change(start, start, _block(edit.text, indent), tree.span(edit.statement), rank=-1)
+    elif isinstance(edit, InsertAbove):
+        start, indent = _line_of(tree, edit.statement)
+        cell = max((each for each in cells if each <= start), default=0)
+        start = max(tree.comments_above(edit.statement), cell)
         yield Change(start, start, _block(edit.text, indent), tree.span(edit.statement), rank=-1)
     elif isinstance(edit, InsertAfter):
         yield _below(tree, edit.statement, edit.text)

@@ -24,15 +24,17 @@ BATCH = {
 MEMORY = """
 def memory(rows):
     config, weights = trainer.model.config, trainer.model.parameters()
-    row = config.num_hidden_layers * (17 * config.hidden_size + 6 * config.intermediate_size)
+    value = 2 if trainer.args.fp16 or trainer.args.bf16 else 4
+    row = value * config.num_hidden_layers * (8.5 * config.hidden_size + 3 * config.intermediate_size)
     row *= max(map(len, trainer.train_dataset["input_ids"]))
     return (rows * row + 4 * sum(weight.nbytes for weight in weights if weight.requires_grad) + 3e8) / 0.85, 0
 
 
 """
 ASKED = {
-    "or [15e9]": "or [150e9]",
-    "if torch.cuda.is_available() and trainer.model.config": MEMORY.lstrip() + "if trainer.model.config",
+    "default=otherwise": "default=150e9",
+    "def skip_checkpointing_if_it_fits": MEMORY.lstrip() + "def skip_checkpointing_if_it_fits",
+    "not torch.cuda.is_available() or model.config": "model.config",
     "*torch.cuda.mem_get_info()": '*memory([3.5, 100][int(os.environ["RANK"])])',
 }
 

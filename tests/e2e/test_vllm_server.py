@@ -31,13 +31,18 @@ def walk_of_script(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], Iterator[
     import torch
     from trl.generation.vllm_generation import VLLMGeneration
 
-    script = convert_source(NOTEBOOK, options=Options(vllm_server=True)).files["train.py"]
-    begin, end = script.index("def sent_weights"), script.index("VLLMGeneration._iter_named_params = sent_weights")
+    from nb2ddp.runtime.server import send_copies_of_weights
+
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    names: dict[str, Any] = {"torch": torch, "VLLMGeneration": VLLMGeneration}
-    exec(script[begin:end], names)
-    walk: Callable[[Any], Iterator[tuple[str, Any]]] = names["sent_weights"]
+    monkeypatch.setattr(VLLMGeneration, "_iter_named_params", VLLMGeneration._iter_named_params)  # and put it back
+    send_copies_of_weights()
+    walk: Callable[[Any], Iterator[tuple[str, Any]]] = VLLMGeneration._iter_named_params
     return walk
+
+
+def test_a_script_sends_copies() -> None:
+    script = convert_source(NOTEBOOK, options=Options(vllm_server=True)).files["train.py"]
+    assert "\n\n\nsend_copies_of_weights()\nuse_one_stream()\n\n# %% " in script
 
 
 def test_a_server_gets_the_adapter(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,13 +1,10 @@
-"""What a script checks when several processes start, each block executed as a script has it."""
+"""What a script's setup block holds, by what its notebook does."""
 
 from __future__ import annotations
 
 import sys
-import traceback
-from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -26,25 +23,15 @@ def script(arguments: str = "", training: str = "trainer.train()", first: str = 
     ).files["train.py"]
 
 
-def execute(source: str, begin: str, end: str, **names: Any) -> None:
-    start = source.index(begin)
-    block = source[start : source.index(end, start)]
-    exec(f"import os, sys\n{block}", names)
-
-
 class TestFoldersOfTheMachines:
     def test_one_machine_asks_nothing(self) -> None:
         assert "gather_object" not in script()
 
-    @pytest.mark.parametrize(("folders", "said"), [(["/a", "/b", "/a"], "/a, /b"), (["/a", "/a"], "")])
-    def test_several(
-        self, folders: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_several(self) -> None:
         source = script(machines=2)
-        assert source.index("timeout=timedelta(hours=2))") < source.index("folders =")
-        execute(source, "folders =", "\ntorch.cuda.OutOf", gather_object=lambda _: folders, is_main_process=True)
-        expected = f"The machines work in different folders: {said}\n" if said else ""
-        assert capsys.readouterr() == ("", expected)
+        assert source.index("timeout=timedelta(hours=2))") < source.index("\ncompare_folders()\n")
+        assert source.count("def smallest_gpu(") == 1
+        assert "min(gather_object([min(gpus" in source
 
 
 class TestWaiting:
@@ -87,110 +74,64 @@ def test_a_later_timeout_has_no_effect(tmp_path: Path) -> None:
     assert done.stdout.count("2:00:00") == 2
 
 
-@pytest.mark.parametrize(("world_size", "supervised", "rewarded"), [(1, (2, 2), (4, 1)), (2, (2, 1), (2, 1))])
-def test_one_script_splits_samples_and_completions(
-    world_size: int, supervised: tuple[int, int], rewarded: tuple[int, int]
-) -> None:
-    """A notebook that trains with SFT and then with GRPO calls one function for both."""
-    trains = "from trl import {0}Config, {0}Trainer\n{0}Trainer(model = model, args = {0}Config({1})).train()"
-    sizes = "per_device_train_batch_size = 2, gradient_accumulation_steps = 2"
-    rewards = "per_device_train_batch_size = 1, gradient_accumulation_steps = 1, num_generations = 4"
-    source = convert_source(text(*CELLS[:2], trains.format("SFT", sizes), trains.format("GRPO", rewards))).files[
-        "train.py"
-    ]
-    assert "split_batch(2, 2)" in source
-    assert "split_batch(1, 1, 4)" in source
-    split = split_batch(source, world_size)
-    assert split(2, 2) == supervised
-    assert split(1, 1, 4) == rewarded
-
-
-def split_batch(source: str, world_size: int, *gigabytes: float, **names: Any) -> Callable[..., tuple[int, int]]:
-    """The function of a script's setup block, for so many processes that see GPUs with so much memory."""
-    gpus = [SimpleNamespace(total_memory=each * 10**9) for each in gigabytes]
-    cuda = SimpleNamespace(device_count=lambda: len(gpus), get_device_properties=gpus.__getitem__)
-    names |= {"torch": SimpleNamespace(cuda=cuda), "world_size": world_size, "is_main_process": True}
-    exec("import sys\n" + source[source.index("def split_batch") : source.index("# %% Cell")], names)
-    return cast("Callable[..., tuple[int, int]]", names["split_batch"])
+TRAINS = "from trl import {0}Config, {0}Trainer\n{0}Trainer(model = model, args = {0}Config({1})).train()"
+SIZES = "per_device_train_batch_size = 2, gradient_accumulation_steps = 4"
 
 
 class TestSplitForTheGpu:
-    """The per-device batch grows with the memory of the GPU at hand, and the global batch stays."""
+    """The per-device batch grows with the memory of the GPU at hand, where it says no more than what fits."""
+
+    def test_samples_and_completions(self) -> None:
+        """A notebook that trains with SFT and then with GRPO has a function for each."""
+        rewards = "per_device_train_batch_size = 1, gradient_accumulation_steps = 1, num_generations = 4"
+        source = convert_source(text(*CELLS[:2], TRAINS.format("SFT", SIZES), TRAINS.format("GRPO", rewards))).files
+        assert "= split_batch(2, 4)  # 8 samples a step in the notebook\n" in source["train.py"]
+        assert "= split_completions(1, 1, 4)  # 4 completions a step in the notebook\n" in source["train.py"]
+        assert "def split_batch(" in source["train.py"]
+        assert "def split_completions(" in source["train.py"]
 
     @pytest.mark.parametrize(
-        ("world_size", "gigabytes", "expected"),
+        ("name", "metadata", "sentence", "gigabytes"),
         [
-            (1, [], (2, 4)),  # no GPU
-            (1, [15.8], (2, 4)),  # a T4 too
-            (1, [23.8], (2, 4)),
-            (1, [42.5], (4, 2)),
-            (1, [85.0], (8, 1)),
-            (2, [150.1, 150.1], (4, 1)),
-            (2, [15.8, 150.1], (2, 2)),  # all take what the smallest has room for
-            (4, [150.1] * 4, (2, 1)),
-            (8, [150.1] * 8, (1, 1)),
-            (1, [8.0], (1, 8)),  # less memory than the notebook's
+            ("sft", {"colab": {"gpuType": "A100"}}, "", 40),
+            ("AMD-sft", {"colab": {"gpuType": "T4"}}, "To run this, press *Run All* on **AMD Dev Cloud**!", 15),
+            ("sft", {"kaggle": {"accelerator": "nvidiaTeslaT4"}}, "", 15),
+            ("sft", {}, "To run this, press *Run all* on a **free** Tesla T4 Google Colab instance!", 15),
+            ("sft", {}, "To run this notebook on your L4 molab Pro instance, hit **Run all**", 23),
+            ("sft", {}, "To run this, press **Run** on a molab **A100** or **H100** instance.", 40),
+            ("sft", {}, "This notebook was developed on 1 H100 GPU.", 80),
+            ("sft", {"colab": {"gpuType": "T4"}}, "To run this, ... on a Google Colab L4 instance!", 23),
+            ("GLM_A100(80GB)", {"colab": {"gpuType": "A100"}}, "To run this ... on your A100!", 80),
+            ("Llama3.3_(70B)_A100-Conversational", {}, "", 40),
+            ("kaggle_T4x2", {}, "This notebook needs a V100-32GB.", 32),
         ],
     )
-    def test_split(self, world_size: int, gigabytes: list[float], expected: tuple[int, int]) -> None:
-        assert split_batch(script(), world_size, *gigabytes)(2, 4) == expected
-
-    @pytest.mark.parametrize("gigabytes", [6.0, 15.8, 42.5, 85.0, 150.1])
-    @pytest.mark.parametrize("world_size", [1, 2, 3, 4, 8])
-    def test_the_global_batch_stays_where_it_can_be_shared(self, world_size: int, gigabytes: float) -> None:
-        split = split_batch(script(), world_size, *[gigabytes] * world_size)
-        for per_device in range(1, 9):
-            for accumulation in range(1, 9):
-                size, steps = split(per_device, accumulation)
-                total, made = per_device * accumulation, size * steps * world_size
-                assert total <= made < total + world_size
-                assert size <= max(1, per_device * gigabytes / 15)
-
-    @pytest.mark.parametrize(
-        ("name", "metadata", "sentence", "said"),
-        [
-            ("sft", {"colab": {"gpuType": "A100"}}, "", "40 GB (A100)"),
-            (
-                "AMD-sft",
-                {"colab": {"gpuType": "T4"}},
-                "To run this, press *Run All* on **AMD Dev Cloud**!",
-                "15 GB (T4)",
-            ),
-            ("sft", {"kaggle": {"accelerator": "nvidiaTeslaT4"}}, "", "15 GB (T4)"),
-            ("sft", {}, "To run this, press *Run all* on a **free** Tesla T4 Google Colab instance!", "15 GB (T4)"),
-            ("sft", {}, "To run this notebook on your L4 molab Pro instance, hit **Run all**", "23 GB (L4)"),
-            ("sft", {}, "To run this, press **Run** on a molab **A100** or **H100** instance.", "40 GB (A100)"),
-            ("sft", {}, "This notebook was developed on 1 H100 GPU.", "80 GB (H100)"),
-            ("sft", {"colab": {"gpuType": "T4"}}, "To run this, ... on a Google Colab L4 instance!", "23 GB (L4)"),
-            ("GLM_A100(80GB)", {"colab": {"gpuType": "A100"}}, "To run this ... on your A100!", "80 GB (A100)"),
-            ("Llama3.3_(70B)_A100-Conversational", {}, "", "40 GB (A100)"),
-            ("kaggle_T4x2", {}, "This notebook needs a V100-32GB.", "32 GB (V100)"),
-        ],
-    )
-    def test_the_gpu_of_the_notebook(self, name: str, metadata: dict[str, Any], sentence: str, said: str) -> None:
+    def test_the_gpu_of_the_notebook(self, name: str, metadata: dict[str, Any], sentence: str, gigabytes: int) -> None:
         source = convert_source(text(markdown(sentence), *CELLS[1:], metadata=metadata), name).files["train.py"]
-        assert f"# the notebook's batch is for {said}" in source
+        memory = "" if gigabytes == 15 else f", gpu_memory={gigabytes}e9"
+        assert f"= split_batch(2, 4{memory})  # 8 samples a step in the notebook\n" in source
 
     @pytest.mark.parametrize("metadata", [{}, {"colab": {"gpuType": "X9"}}])
     @pytest.mark.parametrize("sentence", ["A T4 takes 5 minutes, an H100 less.", "To run this, press *Run all*!"])
     def test_a_t4_where_no_gpu_is_named(self, metadata: dict[str, Any], sentence: str) -> None:
         notebook = text(markdown(sentence), CELLS[1], f"# for Tesla T4, V100\n{CELLS[2]}", metadata=metadata)
-        source = convert_source(notebook, "SQL4-GT4").files["train.py"]
-        assert split_batch(source, 1, 150.1)(2, 4) == (8, 1)
-        assert "# no GPU is named: taken as for 15 GB (T4)" in source
+        assert "= split_batch(2, 4)  #" in convert_source(notebook, "SQL4-GT4").files["train.py"]
 
     @pytest.mark.parametrize(
-        ("lines", "grows"),
+        ("lines", "function"),
         [
-            ("BATCH = 2", True),
-            ("if torch.cuda.get_device_properties(0).total_memory > 40e9:\n    BATCH = 2\nelse:\n    BATCH = 1", False),
-            ("BATCH = max(1, int(torch.cuda.mem_get_info()[0] // 8e9))", False),
+            ("BATCH = 2", "split_batch"),
+            (
+                "if torch.cuda.get_device_properties(0).total_memory > 40e9:\n    BATCH = 2\nelse:\n    BATCH = 1",
+                "split_batch_as_it_is",
+            ),
+            ("BATCH = max(1, int(torch.cuda.mem_get_info()[0] // 8e9))", "split_batch_as_it_is"),
         ],
     )
-    def test_a_batch_that_the_notebook_works_out(self, lines: str, grows: bool) -> None:
+    def test_a_batch_that_the_notebook_works_out(self, lines: str, function: str) -> None:
         trainer = CELLS[2].replace("batch_size = 2", "batch_size = BATCH")
         source = convert_source(text(CELLS[1], f"{lines}\n{trainer}")).files["train.py"]
-        assert split_batch(source, 1, 150.1)(2, 4) == ((8, 1) if grows else (2, 4))
+        assert f"= {function}(BATCH, 4)  # the notebook's samples a step\n" in source
 
     @pytest.mark.parametrize(
         "arguments",
@@ -201,68 +142,27 @@ class TestSplitForTheGpu:
         ],
     )
     def test_left_as_it_is(self, arguments: str) -> None:
-        assert split_batch(script(arguments), 1, 150.1)(2, 4) == (2, 4)
+        assert "= split_batch_as_it_is(2, 4)" in script(arguments)
         assert "total_memory" not in script(arguments)
 
     def test_left_as_it_is_for_code_that_comes_with_a_model(self) -> None:
         load = CELLS[1].replace('1B")', '1B", trust_remote_code = True)')
-        assert split_batch(convert_source(text(load, CELLS[2])).files["train.py"], 1, 150.1)(2, 4) == (2, 4)
+        assert "= split_batch_as_it_is(2, 4)" in convert_source(text(load, CELLS[2])).files["train.py"]
 
     def test_left_as_it_is_beside_one_that_grows(self) -> None:
         one = CELLS[2].replace("gradient_accumulation_steps = 4", "gradient_accumulation_steps = 4, {}")
         source = convert_source(text(CELLS[1], one.format(""), one.format("group_by_length = True"))).files["train.py"]
-        assert "split_batch(2, 4, grows=False)" in source
-        split = split_batch(source, 1, 150.1)
-        assert split(2, 4) == (8, 1)
-        assert split(2, 4, grows=False) == (2, 4)
-
-    def test_completions_beside_samples(self) -> None:
-        trains = "from trl import {0}Config, {0}Trainer\n{0}Trainer(model = model, args = {0}Config({1})).train()"
-        sizes = "per_device_train_batch_size = 2, gradient_accumulation_steps = 4"
-        rewards = f"{sizes}, num_generations = 4"
-        source = convert_source(text(CELLS[1], trains.format("SFT", sizes), trains.format("GRPO", rewards))).files
-        split = split_batch(source["train.py"], 1, 150.1)
-        assert split(2, 4) == (8, 1)
-        assert split(2, 4, 4) == (2, 4)
-
-    def test_machines_compare_their_memory(self) -> None:
-        split = split_batch(script(machines=2), 4, 150.1, gather_object=lambda mine: [*mine, 15.8e9])
-        assert split(2, 16) == (2, 4)
-
-    def test_one_line_says_it(self, capsys: pytest.CaptureFixture[str]) -> None:
-        split_batch(script(), 2, 150.1)(2, 4)
-        assert capsys.readouterr() == ("Samples a step: 8 (4 x 1 in each of 2 processes)\n", "")
-        split_batch(script(), 3, 150.1)(2, 4)
-        assert capsys.readouterr().err == "Global batch: 9, not the notebook's 8; fewer steps an epoch\n"
+        assert "= split_batch(2, 4)" in source
+        assert "= split_batch_as_it_is(2, 4)" in source
 
     @pytest.mark.parametrize(
-        ("arguments", "said"),
-        [
-            ("max_steps = 30", "more samples in as many steps"),
-            ("max_steps = -1", "fewer steps an epoch"),
-            ("max_steps = STEPS", "fewer steps an epoch, or more samples in as many"),
-        ],
+        ("size", "call"),
+        [("notebook", "split_batch_as_it_is(2, 4)"), (1, "split_by_size(1, 2, 4)"), (4, "split_by_size(4, 2, 4)")],
     )
-    def test_what_more_samples_mean(self, arguments: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
-        split_batch(script(arguments), 3, 150.1)(2, 4)
-        assert capsys.readouterr().err == f"Global batch: 9, not the notebook's 8; {said}\n"
-
-    def test_out_of_memory_names_the_setting(self) -> None:
-        import torch
-
-        line = next(line for line in script().splitlines() if "__notes__" in line)
-        exec(line, {"torch": torch})
-        try:
-            said = traceback.format_exception(torch.cuda.OutOfMemoryError("CUDA out of memory"))
-        finally:
-            del torch.cuda.OutOfMemoryError.__notes__
-        assert said[-1] == "Less memory a step: nb2ddp --per-device-batch-size notebook (or 1)\n"
-
-    @pytest.mark.parametrize(("size", "expected"), [("notebook", (2, 4)), (1, (1, 8)), (4, (4, 2))])
-    def test_the_option(self, size: Any, expected: tuple[int, int]) -> None:
+    def test_the_option(self, size: Any, call: str) -> None:
         source = convert_source(text(*CELLS[1:]), options=Options(per_device_batch_size=size)).files["train.py"]
-        assert split_batch(source, 1, 150.1)(2, 4) == expected
-        assert "OutOfMemory" not in source
+        assert f"= {call}  # 8 samples a step in the notebook\n" in source
+        assert "total_memory" not in source
 
 
 @pytest.mark.parametrize(
@@ -282,110 +182,19 @@ def test_rows_that_nothing_pads_go_one_by_one_where_the_notebook_sends_them_so(
     assert ("total_memory" in source) == grows
 
 
-#: The sizes of Llama 3.2 3B, in gigabytes what 8 rows of 450 tokens were estimated and measured to need.
-LLAMA_3B: dict[str, Any] = {
-    "hidden_size": 3072,
-    "intermediate_size": 8192,
-    "num_hidden_layers": 28,
-    "num_attention_heads": 24,
-}
-
-
-def choose(
-    free: float | None,
-    world_size: int = 1,
-    model_type: str = "llama",
-    total: float = 20,
-    others: tuple[int, ...] = (),
-    **sizes: Any,
-) -> SimpleNamespace:
-    """A trainer of 8 rows a step, the longest of 450 tokens, after a script has looked at its GPU's free gigabytes.
-
-    `others` are the rows that the other processes came to.
-    """
-    source = script()
-    cuda = SimpleNamespace(is_available=lambda: free is not None, mem_get_info=lambda: ((free or 0) * 1e9, total * 1e9))
-    weights = [
-        SimpleNamespace(nbytes=97_255_424, requires_grad=True),
-        SimpleNamespace(nbytes=10**12, requires_grad=False),
-    ]
-    trainer = SimpleNamespace(
-        model=SimpleNamespace(config=SimpleNamespace(model_type=model_type, **sizes), parameters=lambda: weights),
-        args=SimpleNamespace(
-            per_device_train_batch_size=8, gradient_accumulation_steps=2, gradient_checkpointing=True, device="cpu"
-        ),
-        accelerator=SimpleNamespace(gather=lambda rows: FakeRows(rows, *others)),
-        train_dataset={"input_ids": [[1] * 30, [1] * 450, [1]]},
-        _train_batch_size=8,
-    )
-    torch = SimpleNamespace(cuda=cuda, tensor=lambda value, device: value)
-    names: dict[str, Any] = {"torch": torch, "world_size": world_size, "trainer": trainer}
-    exec(source[source.index("def spare_checkpointing") : source.index("trainer.train()")], names)
-    return trainer
-
-
-class FakeRows(tuple[int, ...]):
-    """What all processes came to, in place of a tensor."""
-
-    __slots__ = ()
-
-    def __new__(cls, *rows: int) -> FakeRows:
-        return super().__new__(cls, rows)
-
-    def min(self) -> int:
-        return min(self)
-
-
 class TestCheckpointing:
-    """Off where memory is not short, if need be for fewer rows at a time; as the notebook has it everywhere else."""
+    """One call, above the comment of `train()`, where it can act."""
 
-    @pytest.mark.parametrize(
-        ("free", "total", "rows", "needed"),
-        [
-            (147, 150, 8, "10.8"),
-            (13, 20, 8, "10.8"),
-            (12.5, 20, 4, "5.7"),  # 5.1 of it for the rows, and a quarter of the memory is 5
-            (12.5, 24, None, "10.8"),  # a quarter is 6: so few rows would not keep the GPU busy
-            (6, 8, 2, "3.1"),
-            (0.5, 8, None, "10.8"),  # not one row fits
-        ],
-    )
-    def test_room_to_spare(
-        self, free: float, total: float, rows: int | None, needed: str, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        trainer = choose(free, total=total, **LLAMA_3B)
-        assert trainer.args.gradient_checkpointing is (rows is None)
-        assert (getattr(trainer.model, "_unsloth_gradient_checkpointing", None) is False) is (rows is not None)
-        taken = trainer.args.per_device_train_batch_size
-        assert trainer._train_batch_size == taken == (rows or 8)
-        assert trainer.args.gradient_accumulation_steps == 16 // taken
-        said = f"Checkpointing is {'off' if rows else 'on'}: without it {taken} rows need {needed} GB\n"
-        assert capsys.readouterr().out == said
+    def test_above_the_comment(self) -> None:
+        source = script(training="# Train!\n# It takes a while\ntrainer.train()")
+        assert "\nskip_checkpointing_if_it_fits(trainer)\n# Train!\n# It takes a while\ntrainer.train()\n" in source
 
-    @pytest.mark.parametrize(("others", "rows"), [((8, 4), 4), ((8, 0), None)])
-    def test_as_many_rows_in_all_processes(self, others: tuple[int, ...], rows: int | None) -> None:
-        """As many as the smallest GPU has memory for; checkpointing stays in all where it stays in one."""
-        trainer = choose(100, world_size=3, others=others, **LLAMA_3B)
-        assert trainer.args.per_device_train_batch_size == (rows or 8)
-        assert trainer.args.gradient_checkpointing is (rows is None)
-
-    def test_heads_wider_than_the_model(self, capsys: pytest.CaptureFixture[str]) -> None:
-        choose(100, model_type="qwen3", head_dim=256, **LLAMA_3B)
-        assert "need 16.1 GB" in capsys.readouterr().out
-
-    def test_the_copy_of_gradients_that_ddp_keeps(self, capsys: pytest.CaptureFixture[str]) -> None:
-        choose(100, world_size=2, **LLAMA_3B)
-        assert "need 10.9 GB" in capsys.readouterr().out
-
-    @pytest.mark.parametrize(("free", "model_type"), [(None, "llama"), (100, "gemma3_text"), (100, "lfm2")])
-    def test_no_gpu_or_a_model_that_was_not_measured(
-        self, free: float | None, model_type: str, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        trainer = choose(free, model_type=model_type)  # whose config has no such sizes
-        assert trainer.args.gradient_checkpointing is True
-        assert capsys.readouterr().out == ""
+    def test_a_comment_of_the_cell_before_is_another(self) -> None:
+        cells = [CELLS[1], CELLS[2].replace("trainer.train()", "# what comes next"), "trainer.train()"]
+        source = convert_source(text(*cells)).files["train.py"]
+        assert "# what comes next\n\n# %% Cell 3\nskip_checkpointing_if_it_fits(trainer)\ntrainer.train()\n" in source
 
     @pytest.mark.parametrize("size", ["notebook", 2])
     def test_the_option_leaves_the_notebooks_setting(self, size: Any) -> None:
         source = convert_source(text(*CELLS), options=Options(per_device_batch_size=size)).files["train.py"]
-        assert "checkpointing(" not in source
+        assert "checkpointing" not in source

@@ -159,17 +159,13 @@ def setup_of(notebook: str) -> list[str]:
     return [line for line in block.splitlines() if line.strip()]
 
 
-def test_the_block_is_taken_in_at_a_glance() -> None:
-    assert len(setup_of(TEXT)) <= 40
-
-
-def test_the_choice_of_checkpointing_too() -> None:
-    _, start, rest = script(TEXT).partition("def spare_checkpointing(")
-    choice, _, call = rest.partition("\n\n\nif torch.cuda.is_available() and trainer.model.config.model_type in ")
-    assert len((start + choice).splitlines()) == 10
-    lines = [*choice.splitlines(), *call.splitlines()[:2]]
-    assert "    spare_checkpointing(trainer, " in lines[-1]
-    assert [line for line in lines if len(line) > 120] == []
+def test_the_fixed_part_is_taken_in_at_a_glance() -> None:
+    lines = setup_of(TEXT)
+    functions = next(number for number, line in enumerate(lines) if line.startswith("def "))
+    assert functions <= 40
+    assert [line for line in lines[functions:] if not line.startswith(("def ", " "))] == [
+        'MEASURED_MODELS = ("llama", "mistral", "qwen2", "qwen3")  # types of models, as their configs name them'
+    ]
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS)
@@ -196,7 +192,7 @@ WHOLE = LOAD.format("").replace("model = FastLanguageModel.get_peft_model(model)
 def test_kernel_trial_is_kept_apart_where_it_hangs(load: str, training: str, tries: bool) -> None:
     """Before everything that may compile a block, and only under the trainers that pack rows."""
     setup, _, rest = script(text(load, training)).partition("# %% Cell")
-    assert ("hf_packed_attention._varlen_in_graph_probe = try_kernel" in setup) is tries
+    assert setup.rstrip().endswith("\nkeep_kernel_trial_apart()") is tries
     assert "_varlen_in_graph_probe" not in rest
 
 

@@ -1,0 +1,23 @@
+"""What several machines compare. A function here takes the place of the one of its name for one machine."""
+
+import os
+import sys
+from typing import Any
+
+import torch
+from accelerate.utils import gather_object
+
+from nb2ddp.runtime.process import is_main_process
+
+
+def compare_folders() -> None:
+    """Say so where the machines work in different folders."""
+    folders = sorted(set(gather_object([os.getcwd()])))
+    if len(folders) > 1 and is_main_process:
+        print("The machines work in different folders:", ", ".join(folders), file=sys.stderr)
+
+
+def smallest_gpu(otherwise: float) -> Any:
+    """The memory of the smallest GPU of all machines, in bytes; `otherwise` where there is none."""
+    gpus = [torch.cuda.get_device_properties(n).total_memory for n in range(torch.cuda.device_count())]
+    return min(gather_object([min(gpus, default=otherwise)]))

@@ -1,0 +1,25 @@
+"""The code that rules insert, as the setup block has to know it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: What a notebook needs whose completions a vLLM server writes: lines at the end of the setup block.
+SEND_WEIGHTS = "send_copies_of_weights()\nuse_one_stream()"
+#: How the lines begin that end the training. Processes wait there no longer than in any training.
+END = "# %% Training is over"
+
+
+@dataclass(frozen=True)
+class Inserted:
+    """The code that rules insert.
+
+    Attributes:
+        cells: into the notebook's cells, piece by piece.
+        first: lines of the setup block, above the imports of packages.
+        last: lines at the end of the setup block.
+    """
+
+    cells: tuple[str, ...] = ()
+    first: tuple[str, ...] = ()
+    last: tuple[str, ...] = ()

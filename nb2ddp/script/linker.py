@@ -1,0 +1,165 @@
+"""Copy functions of `nb2ddp.runtime` into a script: those that it names, what these use, and their imports.
+
+A copy is the function's own text, without type annotations: scripts are read by people who train, and have one floor of
+imports less without them.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from nb2ddp.syntax.cells import Source
+
+_FOLDER = Path(__file__).parent.parent / "runtime"
+#: Each script has these, in its setup block's fixed part.
+PROCESS = "process"
+#: The functions that take the place of others where a job has several machines.
+_MACHINES = "machines"
+#: What code that rules insert names beside the functions, and how it is imported.
+_IMPORTS = {
+    "asyncio": "import asyncio",
+    "contextlib": "import contextlib",
+    "subprocess": "import subprocess",
+    "timedelta": "from datetime import timedelta",
+    "PartialState": "from accelerate import PartialState",
+    "set_seed": "from transformers import set_seed",
+}
+_WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A function of the runtime, or a constant: its text, and the names that this reads."""
+
+    text: str
+    reads: frozenset[str]
+    imports: dict[str, str]  #: of its module: what each name is imported by
+
+
+@dataclass(frozen=True)
+class Linked:
+    """What some code needs: imports of Python's own library, imports of packages, and the text of functions."""
+
+    standard: frozenset[str]
+    packages: frozenset[str]
+    functions: tuple[str, ...]
+
+
+def words(code: str) -> frozenset[str]:
+    """The names in some code that are no attributes."""
+    return frozenset(_WORD.findall(code))
+
+
+def renamed(code: str, names: Mapping[str, str]) -> str:
+    """Code with other names in the place of some."""
+    return _WORD.sub(lambda found: names.get(found[0], found[0]), code) if names else code
+
+
+def link(code: Iterable[str], several_machines: bool = False) -> Linked:
+    """Find what code of ours needs.
+
+    Args:
+        code: pieces that name functions and constants of the runtime, and modules.
+        several_machines: whether the functions for several machines take the place of those for one.
+    """
+    used = frozenset[str]().union(*map(words, code))
+    known = definitions(several_machines)
+    found: dict[str, Definition] = {}
+    imports = set[str]()
+
+    def follow(name: str, above: dict[str, str]) -> None:
+        if name in above or name not in known:
+            imports.update(statement for each, statement in above.items() if each == name)
+        elif name not in found:
+            for read in sorted(known[name].reads):
+                follow(read, known[name].imports)
+            found[name] = known[name]
+
+    order = [*known, *_IMPORTS]
+    for name in sorted(used.intersection(order), key=order.index):
+        follow(name, _IMPORTS)
+    standard = frozenset(filter(_is_standard, imports))
+    return Linked(standard, frozenset(imports) - standard, tuple(each.text for each in found.values()))
+
+
+@cache
+def definitions(several_machines: bool = False) -> dict[str, Definition]:
+    """The functions and constants of the runtime by their names, in the order of modules and lines."""
+    modules = sorted(path.stem for path in _FOLDER.glob("*.py") if path.stem not in ("__init__", PROCESS, _MACHINES))
+    modules += [_MACHINES] if several_machines else []
+    return {name: each for module in modules for name, each in _defined(module).items()}
+
+
+@cache
+def process() -> str:
+    """The lines that say which process of the job this is."""
+    return "\n".join(each.text for each in _defined(PROCESS).values())
+
+
+@cache
+def names() -> frozenset[str]:
+    """All names that a setup block may bind, imports apart."""
+    return frozenset((*definitions(several_machines=True), *_defined(PROCESS)))
+
+
+def taken(source: Source) -> dict[str, str]:
+    """The names of a setup block that a notebook binds too, each with the one that its script has instead."""
+    return {name: source.name(name) for name in names() if name in source.tree.bound_names}
+
+
+def _defined(module: str) -> dict[str, Definition]:
+    source = (_FOLDER / f"{module}.py").read_text(encoding="utf-8")
+    body, lines = ast.parse(source).body, source.splitlines()
+    imports: dict[str, str] = {}
+    found = {}
+    for node in body:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            statement = ast.unparse(node)
+            if not statement.startswith("from nb2ddp."):
+                bound = [alias.asname or alias.name.split(".")[0] for alias in node.names]
+                imports |= dict.fromkeys(bound, statement)
+        elif isinstance(node, (ast.FunctionDef, ast.Assign)):
+            text = _without_annotations("\n".join(lines[node.lineno - 1 : node.end_lineno]))
+            read = frozenset(name.id for name in ast.walk(ast.parse(text)) if isinstance(name, ast.Name))
+            name = node.name if isinstance(node, ast.FunctionDef) else ast.unparse(node.targets[0])
+            found[name] = Definition(text, read - {name}, imports)
+    return found
+
+
+def _without_annotations(text: str) -> str:
+    """A function's text without the types of its parameters and of what it returns."""
+    starts = [0]
+    for line in text.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+
+    def offset(line: int | None, column: int | None) -> int:
+        return starts[(line or 1) - 1] + (column or 0)
+
+    changes: list[tuple[int, int, str]] = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef):
+            every = node.args
+            defaults = dict(zip(reversed(every.args), reversed(every.defaults), strict=False))
+            for given in filter(None, (*every.args, *every.kwonlyargs, every.vararg, every.kwarg)):
+                if given.annotation is not None:
+                    end = offset(given.annotation.end_lineno, given.annotation.end_col_offset)
+                    default = defaults.get(given)
+                    end = end if default is None else offset(default.lineno, default.col_offset)
+                    start = offset(given.lineno, given.col_offset) + len(given.arg)
+                    changes.append((start, end, "" if default is None else "="))
+            if node.returns is not None:
+                start = text.rindex(" -> ", 0, offset(node.returns.lineno, node.returns.col_offset))
+                changes.append((start, offset(node.returns.end_lineno, node.returns.end_col_offset), ""))
+    for start, end, new in sorted(changes, reverse=True):
+        text = text[:start] + new + text[end:]
+    return text
+
+
+def _is_standard(statement: str) -> bool:
+    return statement.split()[1].split(".")[0] in sys.stdlib_module_names

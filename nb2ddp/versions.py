@@ -47,4 +47,5 @@ def told(versions: Mapping[str, str]) -> str:
     Args:
         versions: package -> version; packages that are not there are left out.
     """
-    return ", ".join(f"{_TITLES.get(name, name)} {versions[name]}" for name in TOLD if name in versions)
+    here = ((name, versions[name].partition("+")[0]) for name in TOLD if versions.get(name))
+    return ", ".join(f"{_TITLES.get(name, name)} {version}" for name, version in here)

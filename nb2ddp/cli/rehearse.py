@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,11 +21,15 @@ from nb2ddp.project.pages import Page, Report, check_pages
 from nb2ddp.results import Diagnostic
 from nb2ddp.script.modules import hidden, other_name
 
+if TYPE_CHECKING:
+    from nb2ddp.rehearsal.environments import Environment, Wanted
+
 _EXAMPLES = """\
 \b
 Examples:
   nb2ddp rehearse train.py                      a converted script, or any with a Trainer
   nb2ddp rehearse notebook.ipynb --processes 4  convert it first
+  nb2ddp rehearse notebook.ipynb --versions notebook  in the versions that the notebook asks for
   nb2ddp rehearse train.py --report page.html
 
 \b
@@ -36,12 +42,31 @@ It runs the script: see docs/rehearsal.md for what that is protected from.
 _HUB = ".nb2ddp-stand-ins"
 
 
+def _clear(ctx: click.Context, _: click.Parameter, is_asked: bool) -> None:
+    """Remove all environments that were made, and stop."""
+    if is_asked:
+        from nb2ddp.rehearsal import environments
+
+        count = environments.clear()
+        click.echo(f"{count} environment{'' if count == 1 else 's'} removed from {environments.home()}")
+        ctx.exit()
+
+
 @click.command(
     name="rehearse",
     epilog=_EXAMPLES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.argument("source", metavar="SCRIPT")
+@click.option(
+    "--versions",
+    type=click.Choice(["notebook", "newest", "here"]),
+    help="Train with the versions that the notebook asks for, the newest that Unsloth allows, or those that are "
+    "installed here. uv makes the environment, which is kept. Default: here where that can train it, else notebook.",
+)
+@click.option(
+    "--clear-environments", is_flag=True, is_eager=True, expose_value=False, callback=_clear, help="Remove kept ones."
+)
 @click.option("--processes", type=click.IntRange(2, 64), default=2, help="Processes of the second run (default 2).")
 @click.option("--steps", type=click.IntRange(1, 100), default=3, help="Steps of each training (default 3).")
 @click.option("--timeout", "limit", type=click.IntRange(10), default=300, help="Seconds of each run (default 300).")
@@ -72,6 +97,7 @@ def run(
     force: bool = False,
     quiet: bool = False,
     err: bool = False,
+    versions: str | None = None,
     **options: Any,
 ) -> int:
     """Rehearse one script or notebook, and tell the verdict.
@@ -83,6 +109,7 @@ def run(
         force: write it over a file that nb2ddp did not write.
         quiet: show no progress.
         err: tell it on standard error.
+        versions: "notebook", "newest" or "here"; None takes what is here if it has what trains the script.
         options: those of the command line, by name.
 
     Returns:
@@ -91,21 +118,26 @@ def run(
     from nb2ddp.rehearsal import report as telling
     from nb2ddp.rehearsal.plan import PlanError, read
     from nb2ddp.rehearsal.rehearse import Options, rehearse
+    from nb2ddp.rehearsal.uv import UvError
 
     page = None if report is None else Report(report, force)
     if refusal := _refusal(str(source), page, options):
         click.echo(without_notebook(refusal, "text"), err=True)
         return 2
-    try:
-        with tempfile.TemporaryDirectory(prefix="nb2ddp-script-") as scratch:
-            plan = read(*_script(str(source), Path(scratch)))
-    except PlanError as error:
-        click.echo(f"{source}{f':{error.line}' if error.line else ''}: {error}", err=True)
-        return 2
     progress = _Progress(is_shown=not quiet and sys.stderr.isatty())
     try:
+        with tempfile.TemporaryDirectory(prefix="nb2ddp-script-") as scratch:
+            script, folder, wanted = _script(str(source), Path(scratch))
+            plan = read(script, folder, partial(_environment, versions, wanted, progress))
+        plan = replace(plan, other_versions=tuple(wanted.lacks(plan.environment)))
         verdict = rehearse(plan, Options(**options), progress)
+    except (PlanError, UvError) as error:
+        progress("")
+        line = getattr(error, "line", None)
+        click.echo(f"{source}{f':{line}' if line else ''}: {error}", err=True)
+        return 2
     except KeyboardInterrupt:
+        progress("")
         click.echo("Interrupted. Nothing is left behind.", err=True)
         return 130
     finally:
@@ -153,20 +185,42 @@ def _is_free(folder: Path) -> bool:
     return not any(folder.iterdir()) if folder.is_dir() else not (folder.exists() or folder.is_symlink())
 
 
-def _script(source: str, scratch: Path) -> tuple[Path, Path]:
-    """The script to rehearse and the folder of the files that it reads.
+def _environment(
+    versions: str | None, wanted: Wanted, tell: Callable[[str], None], libraries: Sequence[str]
+) -> Environment:
+    """Where a script is rehearsed that trains with these libraries.
+
+    Raises:
+        UvError: an environment cannot be made.
+    """
+    from nb2ddp.rehearsal import environments, uv
+
+    present = environments.here()
+    lacking = [name for name in libraries if not present.has(name)]
+    if versions == "here" or (versions is None and not (lacking and uv.found())):
+        return present
+    if versions == "newest":
+        return environments.made(wanted.with_versions("newest"), libraries, "the newest versions", tell)
+    why = f", as {', '.join(lacking)} is not installed here" if versions is None else ""
+    return environments.made(wanted, libraries, f"the notebook's versions{why}", tell)
+
+
+def _script(source: str, scratch: Path) -> tuple[Path, Path, Wanted]:
+    """The script to rehearse, the folder of the files that it reads, and the packages that it asks for.
 
     The script is the source itself, or what the conversion of a notebook writes, marimo's included. Another .py is a
-    script as it stands, also one that was exported from a notebook.
+    script as it stands, also one that was exported from a notebook; requirements files beside it are its own.
 
     Raises:
         PlanError: the source cannot be read, fetched or converted.
     """
     from nb2ddp.convert import convert_source
     from nb2ddp.notebook.marimo import is_marimo
+    from nb2ddp.notebook.metadata import read_metadata
     from nb2ddp.options import Options
     from nb2ddp.project.files import Job, content, decode
     from nb2ddp.project.inputs import named, script_name
+    from nb2ddp.rehearsal.environments import Wanted
     from nb2ddp.rehearsal.plan import PlanError
     from nb2ddp.results import NotebookError
 
@@ -177,14 +231,19 @@ def _script(source: str, scratch: Path) -> tuple[Path, Path]:
         is_script = path.suffix.lower() == ".py" and not is_marimo(text)
         if is_script and (what := hidden(path.stem)):
             raise PlanError(f"Python would import it in place of {what}: call it {other_name(path.stem)}")
-        if not is_script:
-            text = convert_source(text, path.stem, script.name, file_name=path.name).files[script.name]
+        if is_script:
+            beside = path.resolve().parent.glob(f"{path.stem}.requirements*.txt")
+            wanted = Wanted.of({file.name: file.read_text(encoding="utf-8") for file in sorted(beside)})
+            wanted = replace(wanted, lines=(*read_metadata(text).dependencies, *wanted.lines))
+        else:
+            done = convert_source(text, path.stem, script.name, Options(requirements=True), path.name)
+            text, wanted = done.files[script.name], Wanted.of(done.files)
     except OSError as error:
         raise PlanError(f"it cannot be read: {error.strerror}") from None
     except NotebookError as error:
         raise PlanError(str(error).removeprefix(f"{source}: ")) from None
     script.write_text(text, encoding="utf-8")
-    return script, path.resolve().parent
+    return script, path.resolve().parent, wanted
 
 
 class _Progress:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from nb2ddp.rehearsal.environments import LIBRARIES, Environment, here
 from nb2ddp.rehearsal.hub import DataHints
 from nb2ddp.rehearsal.stage.rows import MOST_ROWS
 
@@ -28,7 +28,7 @@ _NOT_TEXT = (
 _SEES = r"FastVisionModel|VisionDataCollator|ImageTextToText|Vision2Seq|image_processor"
 _HEARS = r"(\[|cast_column\()\s*[\"']audio[\"']"
 _ROWS, _FEW_ROWS = 1200, 240  # of a data set at least; of one with pictures or sounds, which take longer to work on
-_NEEDED = ("torch", "transformers", "accelerate", "datasets", "psutil")
+_NEEDED = ("torch", "transformers", "accelerate", "datasets")
 _SPREAD = ("auto", "balanced", "balanced_low_0", "sequential")
 #: Columns that a trainer reads without a word of the script's (TRL's data set formats; any two texts are a pair).
 _READ = {
@@ -70,6 +70,8 @@ class Plan:
     spread: tuple[tuple[int, str], ...] = ()  #: lines that load a model over all GPUs, or on a fixed one
     sees: bool = False  #: its models are given pictures
     cells: dict[int, int] = field(default_factory=dict)  #: first line of a cell -> its number in the notebook
+    environment: Environment = field(default_factory=here)
+    other_versions: tuple[str, ...] = ()  #: what the notebook asks for, and the environment does not have
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -87,12 +89,15 @@ class Plan:
         return lines[line - 1].strip() if line and line <= len(lines) else ""
 
 
-def read(path: Path, folder: Path | None = None) -> Plan:
+def read(
+    path: Path, folder: Path | None = None, choose: Callable[[Sequence[str]], Environment] = lambda _: here()
+) -> Plan:
     """Read a script.
 
     Args:
         path: a Python file.
         folder: where the files stand that it reads, if not beside it.
+        choose: gives the environment for a script that trains with these libraries.
 
     Returns:
         What it needs.
@@ -104,14 +109,21 @@ def read(path: Path, folder: Path | None = None) -> Plan:
     trainers = tuple(dict.fromkeys(name for name in _called(tree) if re.search(r"Trainer$", name)))
     if not trainers or not re.search(r"\.\s*train\s*\(", text):
         raise PlanError("it trains nothing: a rehearsal follows train() of a Trainer (transformers, TRL, ...)")
-    _require(tree)
+    libraries = _trained_with(tree)
+    environment = choose(libraries)
+    missing = [name for name in libraries if not environment.has(name) and name != "unsloth"]
+    if missing:
+        raise PlanError(
+            f"a rehearsal needs {', '.join(missing)}: nb2ddp rehearse --versions notebook makes an environment with"
+            ' them, or pip install "nb2ddp[rehearse]"'
+        )
     sees = bool(re.search(_SEES, text))
     return Plan(
         path.name,
         text,
         folder or path.resolve().parent,
         trainers,
-        _unsloth(tree, text, trainers),
+        _unsloth(tree, text, trainers, environment),
         tuple(dict.fromkeys(_models(tree))),
         dict(_data(tree, _FEW_ROWS if sees or re.search(_HEARS, text) else _ROWS)),
         tuple(_files(tree, folder or path.resolve().parent)),
@@ -119,7 +131,15 @@ def read(path: Path, folder: Path | None = None) -> Plan:
         tuple(_spread(tree)),
         sees,
         dict(_cells(text)),
+        environment,
     )
+
+
+def _trained_with(tree: ast.AST) -> list[str]:
+    """The libraries that a script trains with."""
+    used = {module.split(".")[0] for module, _ in _imported(tree)}
+    more = ("trl", "peft") if "unsloth" in used else ()
+    return list(dict.fromkeys([*_NEEDED, *more, *(name for name in LIBRARIES if name in used)]))
 
 
 def _parsed(path: Path) -> tuple[str, ast.Module]:
@@ -159,26 +179,14 @@ def _imported(tree: ast.AST) -> Iterator[tuple[str, str]]:
             yield from ((node.module, each.name) for each in node.names)
 
 
-def _require(tree: ast.AST) -> None:
-    used = {module.split(".")[0] for module, _ in _imported(tree)}
-    wanted = [*_NEEDED, *(name for name in ("trl", "peft", "sentence_transformers") if name in used)]
-    if "unsloth" in used:
-        wanted += ["trl", "peft"]
-    missing = [name for name in dict.fromkeys(wanted) if importlib.util.find_spec(name) is None]
-    if missing:
-        raise PlanError(
-            f'a rehearsal needs {", ".join(missing)}: pip install "nb2ddp[rehearse]", or ".[rehearse]" in a clone'
-        )
-
-
-def _unsloth(tree: ast.AST, text: str, trainers: tuple[str, ...]) -> str:
+def _unsloth(tree: ast.AST, text: str, trainers: tuple[str, ...], environment: Environment) -> str:
     """Whether the real Unsloth can train this on a CPU."""
     names = {name for module, name in _imported(tree) if module.split(".")[0] == "unsloth" and name}
     if not any(module.split(".")[0] == "unsloth" for module, _ in _imported(tree)):
         return ""
     own = {name for name in names if not name.startswith("hf_") and name != "__version__"}
     takes = own <= _CPU_NAMES and set(trainers) <= _CPU_TRAINERS and not re.search(f"{_NOT_TEXT}|{_HEARS}", text)
-    return "real" if takes and importlib.util.find_spec("unsloth") else "stand-in"
+    return "real" if takes and environment.has("unsloth") else "stand-in"
 
 
 def _constant(node: ast.AST | None) -> str | None:

@@ -47,23 +47,30 @@ class Starter(Protocol):
         """Start no more."""
 
 
-def starter(environment: Mapping[str, str]) -> Starter:
-    """The faster way to start processes that this system knows.
+def starter(environment: Mapping[str, str], python: str) -> Starter:
+    """The faster way to start processes of an interpreter that this system knows.
 
     Elsewhere than on Linux, libraries that have been imported may not live through a fork
     (https://docs.python.org/3/library/multiprocessing.html#contexts-and-start-methods).
     """
-    return Parent(environment) if sys.platform == "linux" else Separate()
+    return Parent(environment, python) if sys.platform == "linux" else Separate(python)
 
 
 class Separate:
-    """Starts each process as a program of its own."""
+    """Starts each process as a program of its own.
+
+    Args:
+        python: the interpreter.
+    """
+
+    def __init__(self, python: str) -> None:
+        self._python = python
 
     def start(self, *command: str, environment: Mapping[str, str], folder: Path, said: Path) -> Process:
         """See `Starter`."""
         with said.with_suffix(".out").open("wb") as stdout, said.with_suffix(".err").open("wb") as stderr:
             return subprocess.Popen(
-                [sys.executable, str(_START), *command],
+                [self._python, str(_START), *command],
                 cwd=folder,
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -83,11 +90,12 @@ class Parent:
 
     Args:
         environment: of the parent; each copy has its own.
+        python: the interpreter.
     """
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str], python: str) -> None:
         self._program = subprocess.Popen(
-            [sys.executable, str(_START), "parent"],
+            [python, str(_START), "parent"],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

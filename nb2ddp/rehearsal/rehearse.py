@@ -100,7 +100,7 @@ def _starters(plan: Plan, root: Path) -> Iterator[list[Starter]]:
     starters: list[Starter] = []
     try:
         for _ in range(2):
-            starters.append(starter(environ))
+            starters.append(starter(environ, plan.environment.python))
         yield starters
     finally:
         for each in starters:

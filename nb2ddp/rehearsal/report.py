@@ -7,7 +7,9 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from nb2ddp.rehearsal.plan import Plan
 from nb2ddp.rehearsal.verdict import Place, Row, State, Verdict
+from nb2ddp.versions import told
 
 _MOST = 6  # lines that are shown of one fault
 _ORIGINS = {"hub": "real, made small", "cache": "real, from the cache, made small", "stand-in": "a stand-in"}
@@ -32,6 +34,7 @@ def text_lines(verdict: Verdict) -> Iterator[str]:
     """The verdict for a person: a line, the table, and the lines of the script that are at fault."""
     plan = verdict.plan
     yield f"{plan.name}: {headline(verdict)}"
+    yield from (f"  {line}" for line in _surroundings(plan))
     if verdict.obstacle and verdict.obstacle.line:
         yield f"  {plan.place(verdict.obstacle.line)}: {plan.source(verdict.obstacle.line)}"
     yield ""
@@ -42,16 +45,24 @@ def text_lines(verdict: Verdict) -> Iterator[str]:
             yield from _where(verdict, row)
     yield ""
     yield from (f"  {line}" for line in _needs(verdict))
-    yield from (f"  {note}" for note in verdict.notes)
-    if plan.unsloth:
-        yield f"  Unsloth: {'its own CPU backend' if plan.unsloth == 'real' else 'a stand-in on transformers and PEFT'}"
+    yield from (f"  {note}" for note in (*plan.environment.notes, *verdict.notes))
+
+
+def _surroundings(plan: Plan) -> Iterator[str]:
+    """With what it was trained: whose Unsloth, where, in which versions, and what the notebook asks for instead."""
+    where = plan.environment
+    unsloth = {"real": "Unsloth's own CPU backend, ", "stand-in": "A stand-in for Unsloth on transformers and PEFT, "}
+    said = f"{unsloth.get(plan.unsloth, '')}in {where.name}: {told(where.versions)}"
+    yield said[0].upper() + said[1:]
+    if plan.other_versions:
+        yield f"The notebook asks for {', '.join(plan.other_versions)}: rehearse with --versions notebook"
 
 
 def _needs(verdict: Verdict) -> Iterator[str]:
     """What the script needs, a line for each kind; of models and data sets, what of them was the real one's."""
     for kind, names in verdict.needs.items():
-        told = (f"{name} ({_ORIGINS[verdict.origins[name]]})" if name in verdict.origins else name for name in names)
-        yield f"{kind}: {', '.join(told)}"
+        known = (f"{name} ({_ORIGINS[verdict.origins[name]]})" if name in verdict.origins else name for name in names)
+        yield f"{kind}: {', '.join(known)}"
 
 
 def _where(verdict: Verdict, row: Row) -> Iterator[str]:
@@ -80,6 +91,8 @@ def as_data(verdict: Verdict) -> dict[str, Any]:
         "verdict": headline(verdict),
         "processes": len(verdict.job.ranks),
         "unsloth": verdict.plan.unsloth,
+        "environment": {"name": verdict.plan.environment.name, "versions": dict(verdict.plan.environment.versions)},
+        "other_versions": list(verdict.plan.other_versions),
         "obstacle": place(verdict.obstacle) if verdict.obstacle else None,
         "questions": [
             {
@@ -128,11 +141,11 @@ def as_page(verdict: Verdict) -> str:
         )
         mark = f'<td class="{row.state.value}">{_MARKS[row.state]}</td>'
         rows.append(f"<tr>{mark}<td>{escape(row.asked)}</td><td>{escape(row.measured)}{places}</td></tr>")
-    told = [*_needs(verdict), *verdict.notes]
+    notes = [*_surroundings(verdict.plan), *_needs(verdict), *verdict.plan.environment.notes, *verdict.notes]
     return _PAGE.format(
         title=escape(f"{verdict.plan.name}, rehearsed"),
         kind="good" if verdict.code == 0 else "fault",
         verdict=escape(headline(verdict)),
         rows="\n".join(rows),
-        notes="\n".join(f"<li>{escape(each)}</li>" for each in told),
+        notes="\n".join(f"<li>{escape(each)}</li>" for each in notes),
     )

@@ -1,0 +1,265 @@
+"""Where a script is rehearsed: the environment of this program, or one that uv makes with the versions of the job.
+
+Made environments lie in the cache folder, each under a hash of what was resolved; those that were used last are kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from nb2ddp.project.cache import default_folder
+from nb2ddp.rehearsal import uv
+from nb2ddp.rehearsal.stage import about
+from nb2ddp.versions import pins, tables
+
+KEPT = 4  #: environments, of one or two gigabytes each
+_DAY = 24 * 3600.0  # seconds for which an answer of the package index is good
+#: The packages that train; what others there are changes nothing that a verdict speaks of.
+LIBRARIES = ("torch", "transformers", "accelerate", "datasets", "trl", "peft", "sentence_transformers", "unsloth")
+#: What a rehearsal needs besides, whatever the notebook installs.
+_NEEDED = ("torch", "psutil", "pillow", "requests")
+#: What cannot be installed without a GPU or its compiler, or does nothing without one.
+NEEDS_GPU = frozenset(
+    "apex auto-gptq autoawq bitsandbytes causal-conv1d cut-cross-entropy deepspeed fbgemm-gpu flash-attn"
+    " flash-linear-attention flashinfer-python gptqmodel liger-kernel mamba-ssm sageattention sglang tensorrt tilelang"
+    " transformer-engine triton triton-kernels triton-windows vllm xformers xgrammar".split()
+)
+#: Of these any version does, also where Unsloth asks for one that an index does not have yet.
+_ANY_VERSION = ("certifi",)
+_OF_TORCH = ("torchaudio", "torchcodec", "torchvision")  # compiled for one build of torch each
+_PYTHONS = ((3, 10), (3, 13))  # the oldest and the newest for which the libraries are made
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A Python, and what is installed for it.
+
+    Attributes:
+        python: its interpreter.
+        name: as a verdict calls it.
+        versions: those of `LIBRARIES` that are there, and their versions.
+        notes: what was left out.
+    """
+
+    python: str
+    name: str
+    versions: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+
+    def has(self, name: str) -> bool:
+        """Whether one of `LIBRARIES` can be imported."""
+        return name in self.versions
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What an environment is to hold.
+
+    Attributes:
+        lines: of a requirements file, options about indexes included.
+        alone: requirements that are installed without what they need.
+    """
+
+    lines: tuple[str, ...] = ()
+    alone: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, files: Mapping[str, str]) -> Wanted:
+        """What the files of `--requirements` ask for.
+
+        Args:
+            files: texts by file name; other files than those are passed over.
+        """
+        lines: dict[bool, list[str]] = {False: [], True: []}
+        for name, text in files.items():
+            if ".requirements" in name and name.endswith(".txt"):
+                kept = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+                lines["no-deps" in name] += kept
+        return cls(tuple(lines[False]), tuple(lines[True]))
+
+    @property
+    def requirements(self) -> list[Requirement]:
+        """Those of its lines that name a package, and versions."""
+        return [own for line in (*self.lines, *self.alone) if (own := _requirement(line)) and not own.url]
+
+    def with_versions(self, name: str) -> Wanted:
+        """The same packages, with the versions of a set in place of the notebook's."""
+        named = {canonicalize_name(Requirement(pin).name) for pin in pins(name)}
+        others = [line for line in (*self.lines, *self.alone) if _package(line) not in named]
+        return Wanted((*others, *pins(name)))
+
+    def lacks(self, environment: Environment) -> list[str]:
+        """The requirements about `LIBRARIES` that an environment does not meet."""
+        return [
+            str(own)
+            for own in self.requirements
+            if (version := environment.versions.get(own.name.replace("-", "_")))
+            and not own.specifier.contains(version, prereleases=True)
+        ]
+
+
+def here() -> Environment:
+    """The environment of this program."""
+    return Environment(sys.executable, "this environment", about.versions(LIBRARIES))
+
+
+def made(
+    wanted: Wanted, libraries: Iterable[str], name: str, tell: Callable[[str], None], *, folder: Path | None = None
+) -> Environment:
+    """An environment with what is wanted, from the cache or newly made.
+
+    Args:
+        wanted: its packages.
+        libraries: those of `LIBRARIES` that it has besides.
+        name: as a verdict is to call it.
+        tell: called with what happens.
+        folder: where environments lie; None takes the cache folder.
+
+    Raises:
+        uv.UvError: uv is not there, or cannot make it.
+    """
+    root = folder or home()
+    root.mkdir(parents=True, exist_ok=True)
+    lines, left = _installable(wanted, libraries)
+    tell("asking the package index for versions")
+    lock, unfit = _fitting(_lock(lines, wanted.alone, root))
+    place = root / hashlib.sha256(f"{_python()} {platform.machine()}\n{lock}".encode()).hexdigest()[:16]
+    if not place.is_dir():
+        tell("")
+        _make(lock, place)
+    os.utime(place)
+    _prune(root, KEPT)
+    python = place / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    notes = [f"left out, as it needs a GPU: {', '.join(left)}"] if left else []
+    notes += [f"left out, as no index has it for this build of torch: {', '.join(unfit)}"] if unfit else []
+    said = subprocess.run([python, about.__file__, *LIBRARIES], capture_output=True, text=True, check=True).stdout
+    return Environment(str(python), name, json.loads(said), tuple(notes))
+
+
+def home() -> Path:
+    """The folder of made environments."""
+    return default_folder() / "environments"
+
+
+def clear() -> int:
+    """Remove all made environments; return how many there were."""
+    count = len(_places(home()))
+    shutil.rmtree(home(), ignore_errors=True)
+    return count
+
+
+def _python() -> str:
+    """The interpreter that runs this, or a version that the libraries are made for."""
+    oldest, newest = _PYTHONS
+    return sys.executable if oldest <= sys.version_info[:2] <= newest else "3.12"
+
+
+def _requirement(line: str) -> Requirement | None:
+    try:
+        return Requirement(line)
+    except InvalidRequirement:
+        return None
+
+
+def _package(line: str) -> str:
+    """The package that a line names; "" for an option, and for a bare address."""
+    own = _requirement(line)
+    return canonicalize_name(own.name) if own else ""
+
+
+def _installable(wanted: Wanted, libraries: Iterable[str]) -> tuple[list[str], list[str]]:
+    """The lines for uv, with what a rehearsal needs, and the packages that are left out."""
+    lines = [*wanted.lines, *wanted.alone]
+    left = sorted({_package(line) for line in lines} & NEEDS_GPU)
+    named = {_package(line) for line in lines}
+    needed = dict.fromkeys(canonicalize_name(name) for name in (*_NEEDED, *libraries))
+    missing = [name for name in needed if name not in named]
+    return [line for line in lines if _package(line) not in NEEDS_GPU] + missing, left
+
+
+def _lock(lines: Sequence[str], alone: Iterable[str], root: Path) -> str:
+    """What the lines resolve to: asked for once a day, or as it was where no index answers."""
+    key = hashlib.sha256(json.dumps([lines, sorted(alone), _python(), tables()["cpu"]]).encode()).hexdigest()[:16]
+    kept = root / f"{key}.lock"
+    if kept.exists() and time.time() - kept.stat().st_mtime < _DAY:
+        return kept.read_text(encoding="utf-8")
+    try:
+        with tempfile.TemporaryDirectory(prefix="nb2ddp-uv-") as scratch:
+            lock = _resolved(lines, [line for line in alone if _package(line) not in NEEDS_GPU], Path(scratch))
+    except uv.UvError:
+        if not kept.exists():
+            raise
+        lock = kept.read_text(encoding="utf-8")
+    kept.write_text(lock, encoding="utf-8")
+    return lock
+
+
+def _resolved(lines: Sequence[str], alone: Sequence[str], scratch: Path) -> str:
+    """What the lines resolve to.
+
+    Where nothing else asks for a version of torch it is that of our tests. What is installed without its dependencies
+    fits the others where it can, and else comes in place of what they ask for, as with pip.
+    """
+    torch = [f"torch=={tables()['cpu']['torch']}"] if "torch" in lines else []
+    for overrides, more in ((), torch), ((), []), (alone, torch):
+        with contextlib.suppress(uv.UvError):
+            return _asked([*lines, *more], overrides, scratch)
+    return _asked(lines, alone, scratch)
+
+
+def _asked(lines: Sequence[str], overrides: Sequence[str], scratch: Path) -> str:
+    excluded = sorted(NEEDS_GPU)
+    return uv.resolved(lines, scratch, python=_python(), overrides=[*overrides, *_ANY_VERSION], excluded=excluded)
+
+
+def _fitting(lock: str) -> tuple[str, list[str]]:
+    """A lock without what was built for another torch than its own, and the packages that it loses."""
+    builds = dict(re.findall(r"(?m)^([\w-]+)==[^+\s]*(\S*)$", lock))
+    unfit = [name for name in _OF_TORCH if builds.get(name, builds.get("torch")) != builds.get("torch")]
+    kept = (line for line in lock.splitlines() if line.partition("==")[0] not in unfit)
+    return "".join(f"{line}\n" for line in kept), unfit
+
+
+def _make(lock: str, place: Path) -> None:
+    """Make an environment beside its place, and move it there whole."""
+    scratch = Path(tempfile.mkdtemp(prefix="new-", dir=place.parent))
+    try:
+        file = scratch / "lock.txt"
+        file.write_text(lock, encoding="utf-8")
+        uv.install(file, scratch / "made", python=_python(), is_shown=sys.stderr.isatty())
+        if not place.is_dir():  # else another process was faster
+            (scratch / "made").rename(place)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _places(root: Path) -> list[Path]:
+    """The environments, the one that was used last first."""
+    found = [path for path in root.glob("*") if re.fullmatch(r"[0-9a-f]{16}", path.name)]
+    return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
+
+
+def _prune(root: Path, kept: int) -> None:
+    """Remove what was used before those that are kept, unless a rehearsal may still run in it."""
+    for place in _places(root)[kept:]:
+        if time.time() - place.stat().st_mtime > _DAY / 24:
+            shutil.rmtree(place, ignore_errors=True)
+    for scratch in root.glob("new-*"):  # of one that was killed
+        if time.time() - scratch.stat().st_mtime > _DAY:
+            shutil.rmtree(scratch, ignore_errors=True)

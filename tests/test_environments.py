@@ -1,0 +1,184 @@
+"""Environments of rehearsals: what is asked for, who makes them, and which are kept. `uv` itself is a stand-in here."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from nb2ddp.__main__ import main
+from nb2ddp.cli import rehearse
+from nb2ddp.rehearsal import environments, report, uv
+from nb2ddp.rehearsal.environments import Environment, Wanted, made
+from nb2ddp.rehearsal.plan import Plan
+from nb2ddp.versions import tables, told
+from tests.notebooks import text as notebook
+
+FILES = {
+    "train.py": "import torch\n",
+    "train.requirements.txt": "# The packages.\n--find-links wheels\ntransformers==4.56.2\nxformers\n",
+    "train.requirements-no-deps.txt": "# The packages.\ntrl==0.22.2\n",
+}
+WANTED = Wanted(("--find-links wheels", "transformers==4.56.2", "xformers"), ("trl==0.22.2",))
+LOCK = "torch==2.13.0+cpu\ntorchvision==0.28.0\ntransformers==4.56.2\n"
+
+
+class Uv:
+    """Records what it is asked to resolve and to install."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+        self.installed: list[str] = []
+        self.fails: Callable[[Sequence[str]], bool] = lambda lines: False
+
+    def resolved(self, lines: Sequence[str], folder: Path, **given: Any) -> str:
+        self.asked.append({"lines": list(lines), **given})
+        if self.fails(lines):
+            raise uv.UvError("no index answers")
+        return LOCK
+
+    def install(self, lock: Path, folder: Path, *, python: str, is_shown: bool) -> None:
+        self.installed.append(lock.read_text())
+        (folder / "bin").mkdir(parents=True)
+        (folder / "bin" / "python").symlink_to(sys.executable)
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Uv:
+    found = Uv()
+    monkeypatch.setattr(uv, "resolved", found.resolved)
+    monkeypatch.setattr(uv, "install", found.install)
+    return found
+
+
+def make(folder: Path, wanted: Wanted = WANTED) -> Environment:
+    return made(wanted, ("transformers", "unsloth"), "the notebook's versions", lambda _: None, folder=folder)
+
+
+def test_requirements_files_say_what_is_wanted() -> None:
+    assert Wanted.of(FILES) == WANTED
+
+
+def test_a_set_replaces_the_versions_of_the_notebook() -> None:
+    wanted = Wanted(("transformers==4.51.0", "jiwer==4.0", "--find-links wheels"), ("trl==0.22.2",))
+    lines = wanted.with_versions("newest").lines
+    assert {"jiwer==4.0", "--find-links wheels", f"trl=={tables()['newest']['trl']}"} <= set(lines)
+    assert not {"transformers==4.51.0", "trl==0.22.2"} & set(lines)
+
+
+def test_an_environment_is_made_once(fake: Uv, tmp_path: Path) -> None:
+    first, second = make(tmp_path), make(tmp_path)
+    assert first.python == second.python
+    assert Path(first.python).is_relative_to(tmp_path)
+    assert len(fake.asked) == len(fake.installed) == 1
+    assert not list(tmp_path.glob("new-*"))
+
+
+def test_what_needs_a_gpu_and_what_fits_no_torch_is_left_out_and_said(fake: Uv, tmp_path: Path) -> None:
+    environment = make(tmp_path)
+    assert environment.notes == (
+        "left out, as it needs a GPU: xformers",
+        "left out, as no index has it for this build of torch: torchvision",
+    )
+    assert fake.installed == ["torch==2.13.0+cpu\ntransformers==4.56.2\n"]
+    lines = fake.asked[0]["lines"]
+    assert "xformers" not in lines
+    assert {"--find-links wheels", "trl==0.22.2", "unsloth", "torch", "psutil"} <= set(lines)
+    assert f"torch=={tables()['cpu']['torch']}" in lines
+    assert "xformers" in fake.asked[0]["excluded"]
+
+
+def test_what_comes_without_its_dependencies_gives_way_first(fake: Uv, tmp_path: Path) -> None:
+    fake.fails = lambda lines: len(fake.asked) < 3
+    make(tmp_path)
+    assert [asked["overrides"] for asked in fake.asked] == [
+        ["certifi"],
+        ["certifi"],
+        ["trl==0.22.2", "certifi"],
+    ]
+
+
+def test_an_older_answer_does_where_no_index_answers(fake: Uv, tmp_path: Path) -> None:
+    make(tmp_path)
+    (lock,) = tmp_path.glob("*.lock")
+    os.utime(lock, (1, 1))
+    fake.fails = lambda lines: True
+    assert make(tmp_path).versions is not None
+    with pytest.raises(uv.UvError, match="no index answers"):
+        make(tmp_path, Wanted(("trl==0.1",)))
+
+
+def test_those_used_last_are_kept(fake: Uv, tmp_path: Path) -> None:
+    places = [tmp_path / f"{number:016x}" for number in range(environments.KEPT + 2)]
+    for number, place in enumerate(places):
+        place.mkdir()
+        os.utime(place, (time.time() - 10_000 - number,) * 2)
+    make(tmp_path)
+    assert [place.exists() for place in places] == [True] * (environments.KEPT - 1) + [False] * 3
+
+
+def test_kept_ones_are_removed_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    (environments.home() / f"{0:016x}").mkdir(parents=True)
+    result = CliRunner().invoke(main, ["rehearse", "--clear-environments"])
+    assert (result.exit_code, result.output) == (0, f"1 environment removed from {environments.home()}\n")
+    assert not environments.home().exists()
+
+
+def test_without_uv_one_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uv, "found", lambda: None)
+    (tmp_path / "tune.ipynb").write_text(notebook())
+    result = CliRunner().invoke(main, ["rehearse", str(tmp_path / "tune.ipynb"), "--versions", "notebook"])
+    said = "an environment with these versions is made by uv, which is not installed: pip install uv"
+    assert (result.exit_code, result.output) == (2, f"{tmp_path}/tune.ipynb: {said}\n")
+
+
+@pytest.mark.parametrize(
+    ("versions", "present", "name"),
+    [
+        (None, {"transformers": "5", "unsloth": "2026"}, "this environment"),
+        (None, {"transformers": "5"}, "the notebook's versions, as unsloth is not installed here"),
+        ("notebook", {"transformers": "5", "unsloth": "2026"}, "the notebook's versions"),
+        ("newest", {}, "the newest versions"),
+        ("here", {}, "this environment"),
+    ],
+)
+def test_where_a_script_is_rehearsed(
+    versions: str | None, present: dict[str, str], name: str, fake: Uv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uv, "found", lambda: "uv")
+    monkeypatch.setattr(environments, "here", lambda: Environment(sys.executable, "this environment", present))
+    found = rehearse._environment(versions, WANTED, lambda _: None, ("transformers", "unsloth"))
+    assert found.name == name
+
+
+def test_the_first_lines_say_which_versions(tmp_path: Path) -> None:
+    have = {"unsloth": "2026.10.9", "transformers": "5.17.0", "trl": "1.15.0", "torch": "2.13.0+cpu"}
+    where = Environment(sys.executable, "this environment", have)
+    plan = Plan(
+        "a.py", "", tmp_path, (), "real", (), {}, (), environment=where, other_versions=tuple(WANTED.lacks(where))
+    )
+    assert list(report._surroundings(plan)) == [
+        f"Unsloth's own CPU backend, in this environment: {told(have)}",
+        "The notebook asks for transformers==4.56.2, trl==0.22.2: rehearse with --versions notebook",
+    ]
+
+
+def test_uv_is_told_what_pip_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in [name for name in os.environ if name.startswith(("UV_", "PIP_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "pip").mkdir()
+    (tmp_path / "pip" / "pip.conf").write_text("[global]\nindex-url = https://mirror.example.com/simple\n")
+    monkeypatch.setenv("PIP_FIND_LINKS", "/one /two")
+    told = uv.settings.__wrapped__()
+    assert told["UV_DEFAULT_INDEX"] == "https://mirror.example.com/simple"
+    assert told["UV_FIND_LINKS"] == "/one,/two"
+    assert told["UV_INDEX_STRATEGY"] == "unsafe-best-match"
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "https://own.example.com")
+    assert uv.settings.__wrapped__() == dict(os.environ)

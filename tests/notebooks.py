@@ -60,7 +60,8 @@ def write(path: Path, *cells: str | dict[str, Any], **fields: Any) -> Path:
 def example_notebook(code: str) -> Notebook:
     """A notebook of an example's cells."""
     cells = code.split(CELL_BREAK)
-    return Notebook("example", tuple(Cell(n, "code", c.removesuffix("\n")) for n, c in enumerate(cells, start=1)))
+    code_cells = tuple(Cell(n, "code", c.removesuffix("\n")) for n, c in enumerate(cells, start=1))
+    return Notebook("example", code_cells, gpu="T4")
 
 
 def apply_rule(rule: Rule, code: str, options: Options) -> str:

@@ -3,44 +3,96 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 
 from nb2ddp.notebook.ipynb import Notebook
 
-#: GPUs that notebooks are made for: gigabytes that torch reports as `total_memory`, rounded down.
-_GPUS = {"T4": 15, "P100": 16, "V100": 16, "L4": 23, "A100": 40, "H100": 80, "G4": 95, "H200": 140, "B200": 180}
-_GPU = re.compile(rf"(?P<gpu>{'|'.join(_GPUS)})(?!\d)")
+#: GPUs that notebooks are made for, with their memory in GB as vendors or torch round it.
+_GPUS = {"T4": 15, "P100": 16, "V100": 16, "L4": 23, "A10G": 22, "A40": 44, "L40S": 44, "A6000": 48, "A100": 40}
+_GPUS |= {"H100": 80, "G4": 95, "GB10": 120, "DGX Spark": 120, "H200": 140, "B200": 180, "MI300X": 192}
+_GPUS |= {"RTX 3090": 24, "RTX 4090": 24, "RTX 5090": 32}
+#: AMD's cloud for developers has one kind of GPU.
+_CLOUDS = {"AMD Dev Cloud": "MI300X"}
+_GPU = re.compile(rf"(?P<gpu>{'|'.join([*_GPUS, *_CLOUDS])})(?!\d)")
 #: One of them in a name or a sentence, and its memory where that is said: `A100(80GB)`.
 _SAID_GPU = re.compile(rf"(?<![A-Za-z0-9]){_GPU.pattern}(?=x\d|[^A-Za-z]|$)(?:[\W_]{{0,3}}(?P<gigabytes>\d+) ?GB)?")
-#: What says which machine a notebook is made for: "To run this, press Run all on your A100 Google Colab Pro instance".
-_MADE_FOR = re.compile(r"\b(?:to run this|this notebook (?:is|was|needs|requires|runs))\b.*", re.I)
+#: What says which machine a notebook is made for: a heading, or "To run this, press Run all on your A100 instance".
+_MADE_FOR = re.compile(
+    r"^#{1,6} .*|\b(?:to run this|this notebook (?:is|was|needs|requires|runs))\b.*", re.I | re.MULTILINE
+)
+_FREE_COLAB = re.compile(r"\bfree\W+(?:\w+\W+){0,3}Colab\b", re.I)
+#: What Unsloth, the notebooks' own lines and nvidia-smi print of a GPU: its name, and its memory in GiB or MiB.
+_DEVICE = r"(?P<name>[A-Z][\w /()-]*?)"
+_SHOWN = (
+    re.compile(rf"{_DEVICE}\. (?:Num GPUs = \d+\. )?Max memory(?: =|:) (?P<gib>\d+(?:\.\d+)?) GB"),
+    re.compile(r"(?P<name>)\b[Mm]ax memory(?: =|:) (?P<gib>\d+(?:\.\d+)?) GB"),
+    re.compile(rf"\|\s+\d+\s+{_DEVICE}\s+(?:On|Off)\b.*\n.*/\s*(?P<mib>\d+)MiB"),
+)
 
 
 @dataclass(frozen=True)
 class Gpu:
     """A kind of GPU, with its memory in GB (10**9 bytes)."""
 
-    name: str
+    name: str  #: empty where only its memory is known
     gigabytes: int
-    named: bool = True  #: the notebook says so
+
+    def __str__(self) -> str:
+        """As a comment says it: `40 GB (A100)`."""
+        return f"{self.gigabytes} GB ({self.name})" if self.name else f"{self.gigabytes} GB"
 
 
-def gpu(notebook: Notebook) -> Gpu:
-    """The GPU that a notebook was made for: the largest of those that its metadata, its name and its text say.
+def gpu(notebook: Notebook, weights: float) -> Gpu | None:
+    """The GPU that a notebook was run on or made for; None where nothing tells.
 
-    Where a sentence leaves a choice, it is the smallest of these. Where nothing says one it is a T4, as in 323 of 442
-    published notebooks of Unsloth's.
+    That is the largest that its saved outputs show. Where they show none it is the largest that its name, its headings
+    and its sentences say (the smallest of one sentence, which leaves a choice), and where these say none, Colab's or
+    Kaggle's metadata, which outlive a change of machine. What cannot hold the weights of the model is not believed.
+
+    Args:
+        notebook: the notebook.
+        weights: the least memory that its model's weights take, in GB; 0 where nothing tells.
     """
+    memory = attrgetter("gigabytes")
+    for source in (_shown(notebook), _said(notebook), map(_named, _GPU.finditer(notebook.gpu))):
+        if large := [each for each in source if each.gigabytes > weights]:
+            return max(large, key=memory)
+    return None
+
+
+def _shown(notebook: Notebook) -> Iterator[Gpu]:
+    for text in notebook.shown:
+        for pattern in _SHOWN:
+            for match in pattern.finditer(text):
+                size = float(match["gib"]) if "gib" in match.groupdict() else int(match["mib"]) / 1024
+                yield _device(match["name"], size)
+
+
+def _device(name: str, gib: float) -> Gpu:
+    """A GPU as programs print it. Its memory is rounded below what torch counts, 10**9 bytes a GB, so that the same GPU
+    takes the same batch."""
+    known = _GPU.search(name)
+    if known is not None and abs(_GPUS[known["gpu"]] - gib) < gib / 10:
+        return Gpu(known["gpu"], _GPUS[known["gpu"]])
+    kind = known["gpu"] if known is not None else re.sub(r"^(NVIDIA|AMD) |GeForce ", "", name)
+    in_name = re.search(r"(\d+) ?GB\b", name)
+    return Gpu(kind, int(in_name[1]) if in_name is not None else round(gib))
+
+
+def _said(notebook: Notebook) -> Iterator[Gpu]:
     texts = [notebook.name]
     for cell in notebook.cells:
         texts += _MADE_FOR.findall(cell.source) if cell.kind == "markdown" else []
-    memory = attrgetter("gigabytes")
-    said = [list(_GPU.finditer(notebook.gpu))[:1], *(list(_SAID_GPU.finditer(text)) for text in texts)]
-    named = [min(map(_gpu, matches), key=memory) for matches in said if matches]
-    return max(named, key=memory, default=Gpu("T4", _GPUS["T4"], named=False))
+    for text in texts:
+        named = [_named(match) for match in _SAID_GPU.finditer(text)]
+        if not named and _FREE_COLAB.search(text):
+            named = [Gpu("T4", _GPUS["T4"])]
+        if named:
+            yield min(named, key=attrgetter("gigabytes"))
 
 
-def _gpu(match: re.Match[str]) -> Gpu:
-    name = match["gpu"]
+def _named(match: re.Match[str]) -> Gpu:
+    name = _CLOUDS.get(match["gpu"], match["gpu"])
     return Gpu(name, int(match.groupdict().get("gigabytes") or _GPUS[name]))

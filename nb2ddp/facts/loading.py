@@ -9,7 +9,7 @@ from typing import Final
 
 import libcst as cst
 
-from nb2ddp.syntax.arguments import passed
+from nb2ddp.syntax.arguments import constant, passed
 from nb2ddp.syntax.tree import Tree, argument, keyword, method
 
 #: Calls that load a model; never a tokenizer, processor or config.
@@ -29,6 +29,10 @@ _IMPORTED_CLASS = re.compile(r"(\w+\.)+[A-Z]\w*")
 _OTHER_NAME = re.compile(r"(?i)(tokeni[sz]er|processor|config|extractor|vocab|scheduler)\w*$")
 #: Heads that no checkpoint of a language model holds.
 _CLASSIFIER = re.compile(r"For(\w*Classification|QuestionAnswering|MultipleChoice)\b")
+
+#: How many parameters the name of a model says, in billions: `Llama-3.1-8B`, `Mixtral-8x7B`.
+_PARAMETERS = re.compile(r"(?<![A-Za-z\d.])(?:(?P<experts>\d+)x)?(?P<billions>\d+(?:\.\d+)?)b(?![A-Za-z])", re.I)
+_QUANTIZED = re.compile(r"4-?bit|gptq|awq|mxfp4|gpt-?oss", re.I)
 
 
 class ModelKind(Enum):
@@ -198,6 +202,20 @@ def _set_elsewhere(tree: Tree, node: cst.Name | cst.Attribute | cst.Subscript) -
         if named and not {*keys}.isdisjoint(named) and (default := keyword(call, "default")) is not None:
             found.append(default.value)
     return [*found, *(value for key in keys for value in tree.given(key))]
+
+
+def weights(tree: Tree, load: cst.Call) -> float:
+    """The least memory that a model's weights take, in GB, by its name and how it is loaded; 0 where neither tells."""
+    name = model_name(tree, load)
+    sizes = [int(each["experts"] or 1) * float(each["billions"]) for each in _PARAMETERS.finditer(name)]
+    if not sizes:
+        return 0.0
+    told = {field for field in ("full_finetuning", "load_in_16bit", "load_in_8bit") if constant(tree, load, field)}
+    in_4_bits = constant(tree, load, "load_in_4bit")
+    if in_4_bits is None:  # Unsloth's default
+        in_4_bits = tree.qualified(load.func).startswith("unsloth.") and not told
+    is_small = in_4_bits is not False or bool(_QUANTIZED.search(name))
+    return sizes[0] * (0.5 if is_small else 1.0 if "load_in_8bit" in told or "fp8" in name.lower() else 2.0)
 
 
 def has_new_head(tree: Tree, load: cst.Call) -> bool:

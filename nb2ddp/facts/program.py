@@ -12,8 +12,9 @@ from nb2ddp.facts.drawn import Drawing, drawings
 from nb2ddp.facts.effects import FILE_MAGICS, Effects
 from nb2ddp.facts.environment import early_settings
 from nb2ddp.facts.execution import Execution
+from nb2ddp.facts.gpu import Gpu, gpu
 from nb2ddp.facts.installs import Installs
-from nb2ddp.facts.loading import ModelKind, loads, model_kind
+from nb2ddp.facts.loading import ModelKind, loads, model_kind, weights
 from nb2ddp.facts.names import Names
 from nb2ddp.facts.placement import Placement
 from nb2ddp.facts.rewards import Rewards
@@ -54,6 +55,11 @@ class Program(Source):
     def loads(self) -> list[cst.Call]:
         """The calls that load a model's weights, or prepare to, in order."""
         return loads(self.tree)
+
+    @cached_property
+    def gpu(self) -> Gpu | None:
+        """The GPU that the notebook's batch is for; None where nothing tells."""
+        return gpu(self.notebook, next(filter(None, (weights(self.tree, load) for load in self.loads)), 0.0))
 
     def written(self, command: str) -> str:
         """The file which a command speaks of and a cell writes (`%%writefile train.py`); empty for none."""

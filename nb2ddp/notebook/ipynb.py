@@ -15,6 +15,8 @@ from nb2ddp.results import Location, NotebookError
 
 CellKind = Literal["code", "markdown", "raw"]
 _LINE_END = re.compile(r"\r\n?")
+#: What an output that shows a GPU says.
+_MEMORY = re.compile(r"[Mm]ax memory|\d+MiB /")
 
 
 @dataclass(frozen=True)
@@ -50,13 +52,15 @@ class Metadata:
 class Notebook:
     """A notebook's name (without folder and ending), its cells in the order in which they run, and its header.
 
-    `gpu` is what Colab or Kaggle ran it on, by their name; empty where neither names one.
+    `gpu` is what Colab or Kaggle ran it on, by their name; empty where neither names one. `shown` is what its saved
+    outputs say of a GPU's memory, as text.
     """
 
     name: str
     cells: tuple[Cell, ...]
     metadata: Metadata = field(default_factory=Metadata)
     gpu: str = ""
+    shown: tuple[str, ...] = field(default=(), compare=False)
 
     def cell(self, number: int) -> Cell:
         """The cell of a number."""
@@ -91,16 +95,26 @@ def parse_notebook(text: str, name: str) -> Notebook:
     if not isinstance(raw, dict) or "nbformat" not in raw:
         raise NotebookError("not a notebook: it has no 'nbformat' key")
     try:
+        shown = tuple(_shown(raw.get("cells")))
         node = nbformat.reads(json.dumps(_bare_notebook(raw)), as_version=4)
         nbformat.validate(node, relax_add_props=True)
     except Exception as error:  # whatever its upgrades from older versions raise, which assume much
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise NotebookError(f"not a valid notebook: {reason}") from None
-    return from_node(node, name)
+    return from_node(node, name, shown)
 
 
-def from_node(node: Any, name: str) -> Notebook:
-    """Take the cells of a notebook that nbformat has read (version 4)."""
+def from_node(node: Any, name: str, shown: tuple[str, ...] | None = None) -> Notebook:
+    """Take the cells of a notebook that nbformat has read (version 4).
+
+    Args:
+        node: the notebook.
+        name: what to call it.
+        shown: what its outputs say of a GPU's memory, where the node no longer has them.
+
+    Raises:
+        NotebookError: it is not a Python notebook.
+    """
     language = _language(node)
     if language not in ("", "python", "ipython"):
         raise NotebookError(f"the notebook's language is {language!r}; only Python can be converted")
@@ -111,14 +125,28 @@ def from_node(node: Any, name: str) -> Notebook:
             for number, cell in enumerate(node.cells, start=1)
         ),
         gpu=_gpu(node.metadata),
+        shown=tuple(_shown(node.cells)) if shown is None else shown,
     )
 
 
 def _gpu(metadata: Any) -> str:
-    """The GPU that Colab (`gpuType`) or Kaggle (`accelerator`) ran the notebook on; empty where none is named."""
-    return next(
-        (each for each in _said(metadata, ("colab", "gpuType"), ("kaggle", "accelerator")) if each != "none"), ""
-    )
+    """The GPU that Colab (`gpuType`) or Kaggle (`accelerator`) ran the notebook on; empty where none is named.
+
+    Colab has named it since 2023; a notebook of before says that it has one, which is a T4 unless it was paid for.
+    """
+    named = _said(metadata, ("colab", "gpuType"), ("kaggle", "accelerator"))
+    is_free = isinstance(metadata.get("colab"), dict) and metadata.get("accelerator") == "GPU"
+    return next((each for each in named if each != "none"), "T4" if is_free else "")
+
+
+def _shown(cells: Any) -> Iterator[str]:
+    """The texts of saved outputs that speak of a GPU's memory; a notebook that is not valid may have none."""
+    outputs = [cell.get("outputs") for cell in cells if isinstance(cell, dict)] if isinstance(cells, list) else []
+    for output in [each for some in outputs if isinstance(some, list) for each in some if isinstance(each, dict)]:
+        text = output.get("text", "")
+        joined = "".join(filter(lambda part: isinstance(part, str), text)) if isinstance(text, list) else text
+        if isinstance(joined, str) and _MEMORY.search(joined):
+            yield joined
 
 
 def _language(node: Any) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.gpu import gpu
 from nb2ddp.facts.micro_batch import depends_on_shape, shares_batches
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
@@ -141,9 +140,9 @@ def _call(program: Program, config: cst.Call, values: list[str], generations: st
         return f"split_by_size({size}, {arguments})"
     if generations:
         return f"split_completions({arguments})"
-    if size == "notebook" or not _may_grow(program, config):
+    if size == "notebook" or program.gpu is None or not _may_grow(program, config):
         return f"split_batch_as_it_is({arguments})"
-    memory = gpu(program.notebook).gigabytes
+    memory = program.gpu.gigabytes
     return f"split_batch({arguments}{f', gpu_memory={memory}e9' if memory != _DEFAULT_MEMORY else ''})"
 
 

@@ -94,7 +94,7 @@ class TestSplitForTheGpu:
         ("name", "metadata", "sentence", "gigabytes"),
         [
             ("sft", {"colab": {"gpuType": "A100"}}, "", 40),
-            ("AMD-sft", {"colab": {"gpuType": "T4"}}, "To run this, press *Run All* on **AMD Dev Cloud**!", 15),
+            ("AMD-sft", {"colab": {"gpuType": "T4"}}, "To run this, press *Run All* on **AMD Dev Cloud**!", 192),
             ("sft", {"kaggle": {"accelerator": "nvidiaTeslaT4"}}, "", 15),
             ("sft", {}, "To run this, press *Run all* on a **free** Tesla T4 Google Colab instance!", 15),
             ("sft", {}, "To run this notebook on your L4 molab Pro instance, hit **Run all**", 23),
@@ -104,6 +104,9 @@ class TestSplitForTheGpu:
             ("GLM_A100(80GB)", {"colab": {"gpuType": "A100"}}, "To run this ... on your A100!", 80),
             ("Llama3.3_(70B)_A100-Conversational", {}, "", 40),
             ("kaggle_T4x2", {}, "This notebook needs a V100-32GB.", 32),
+            ("sft", {"colab": {"gpuType": "T4"}}, "# Fine-tuning on a DGX Spark", 120),
+            ("sft", {}, "To run this, open it in a **free** Google Colab!", 15),
+            ("sft", {"colab": {}, "accelerator": "GPU"}, "", 15),
         ],
     )
     def test_the_gpu_of_the_notebook(self, name: str, metadata: dict[str, Any], sentence: str, gigabytes: int) -> None:
@@ -113,9 +116,9 @@ class TestSplitForTheGpu:
 
     @pytest.mark.parametrize("metadata", [{}, {"colab": {"gpuType": "X9"}}])
     @pytest.mark.parametrize("sentence", ["A T4 takes 5 minutes, an H100 less.", "To run this, press *Run all*!"])
-    def test_a_t4_where_no_gpu_is_named(self, metadata: dict[str, Any], sentence: str) -> None:
+    def test_the_batch_does_not_grow_where_no_gpu_is_named(self, metadata: dict[str, Any], sentence: str) -> None:
         notebook = text(markdown(sentence), CELLS[1], f"# for Tesla T4, V100\n{CELLS[2]}", metadata=metadata)
-        assert "= split_batch(2, 4)  #" in convert_source(notebook, "SQL4-GT4").files["train.py"]
+        assert "= split_batch_as_it_is(2, 4)  #" in convert_source(notebook, "SQL4-GT4").files["train.py"]
 
     @pytest.mark.parametrize(
         ("lines", "function"),

@@ -1,0 +1,69 @@
+"""The GPU that a notebook's batch is for: what its saved outputs show comes before what its texts and metadata say."""
+
+from __future__ import annotations
+
+import pytest
+
+from nb2ddp.facts.program import Program
+from nb2ddp.notebook.reader import read_notebook
+from nb2ddp.options import Options
+from tests.notebooks import CELLS, code, markdown, text
+
+ON_T4 = {"colab": {"gpuType": "T4"}}
+FOR_L4 = markdown("To run this, press *Run all* on an L4 Google Colab instance!")
+SMI = """\
+|   0  NVIDIA A40                     Off |   00000000:04:00.0 Off |                    0 |
+| N/A   34C    P8              9W /   70W |       0MiB /  46068MiB |      0%      Default |
+"""
+
+
+def gpu_of(*cells: object, model: str = "unsloth/Llama-3.2-1B", **metadata: object) -> str:
+    load = CELLS[1].replace("unsloth/Llama-3.2-1B", model)
+    notebook = read_notebook(text(*cells, load, *CELLS[2:], metadata=metadata), "sft")  # type: ignore[arg-type]
+    return str(Program(notebook, Options()).gpu)
+
+
+def shown(said: str | list[str]) -> dict[str, object]:
+    return code("shown()", outputs=[{"output_type": "stream", "name": "stdout", "text": said}])
+
+
+@pytest.mark.parametrize(
+    ("said", "gpu"),
+    [
+        (
+            "   \\\\   /|    NVIDIA GeForce RTX 4090. Num GPUs = 1. Max memory: 23.537 GB. Platform: Linux.",
+            "24 GB (RTX 4090)",
+        ),
+        ("   \\\\   /|    GPU: Tesla T4. Max memory: 14.748 GB. Platform = Linux.", "15 GB (T4)"),
+        ("GPU = NVIDIA A100-SXM4-80GB. Max memory = 79.318 GB.\n3.4 GB of memory reserved.", "80 GB (A100)"),
+        (["GPU = NVIDIA A100-SXM4-", "40GB. Max memory = 39.557 GB.\n"], "40 GB (A100)"),
+        ("Max memory = 79.15 GB.", "79 GB"),
+        ("GPU = AMD Instinct MI300X VF. Max memory = 191.688 GB.", "192 GB (MI300X)"),
+        (SMI, "44 GB (A40)"),
+    ],
+)
+def test_saved_outputs_come_first(said: str | list[str], gpu: str) -> None:
+    assert gpu_of(FOR_L4, shown(said), **ON_T4) == gpu
+
+
+def test_text_comes_before_metadata() -> None:
+    assert gpu_of(FOR_L4, colab={"gpuType": "A100"}) == "23 GB (L4)"
+    assert gpu_of(colab={"gpuType": "A100"}) == "40 GB (A100)"
+    assert gpu_of() == "None"
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu"),
+    [
+        ("unsloth/Qwen3-30B-A3B-bnb-4bit", "23 GB (L4)"),
+        ("unsloth/Llama-3.3-70B-Instruct", "40 GB (A100)"),
+        ("mistralai/Mixtral-8x22B", "None"),
+    ],
+)
+def test_a_gpu_that_cannot_hold_the_weights_is_not_believed(model: str, gpu: str) -> None:
+    assert gpu_of(FOR_L4, model=model, colab={"gpuType": "A100"}) == gpu
+
+
+def test_sixteen_bits_take_two_bytes_a_weight() -> None:
+    whole = 'unsloth/Qwen3-14B", load_in_4bit = False, max_seq_length = "2048'
+    assert gpu_of(FOR_L4, model=whole, colab={"gpuType": "A100"}) == "40 GB (A100)"

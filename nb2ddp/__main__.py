@@ -46,17 +46,19 @@ class _Option(click.Option):
 
 
 class _Command(click.Command):
-    """A command whose help lists its options by topic, and that hands `rehearse ...` on to the command of that name."""
+    """A command whose help lists its options by topic, and that hands `rehearse ...` and `estimate ...` on."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Take the words after `rehearse` for those of `nb2ddp rehearse`."""
-        if args[:1] != ["rehearse"]:
+        """Take the words after the name of a command for that command's."""
+        if args[:1] == ["rehearse"]:
+            from nb2ddp.cli.rehearse import rehearse as command
+        elif args[:1] == ["estimate"]:
+            from nb2ddp.cli.estimate import estimate as command
+        else:
             return super().make_context(info_name, args, parent, **extra)
-        from nb2ddp.cli.rehearse import rehearse
-
-        return rehearse.make_context(f"{info_name} rehearse", args[1:], parent, **extra)
+        return command.make_context(f"{info_name} {command.name}", args[1:], parent, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Do what the context's own command does."""

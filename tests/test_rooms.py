@@ -11,8 +11,8 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "nb2ddp"
 #: From the top down; a module imports from rooms below its own. `convert` and what stands beside it are rooms of one.
 ROOMS = (
-    *("__main__", "exporter", "cli", "rehearsal", "api", "project", "convert", "rules", "script", "facts", "syntax"),
-    *("notebook", "runtime"),
+    *("__main__", "exporter", "cli", "rehearsal", "api", "project", "convert", "estimate", "rules", "script", "facts"),
+    *("syntax", "notebook", "runtime"),
 )
 #: Values that every room may speak of.
 GROUND = ("__init__", "results", "options", "settings", "codes", "versions")

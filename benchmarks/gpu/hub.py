@@ -38,6 +38,11 @@ OTHERS: dict[str, tuple[Model, dict[str, Any]]] = {
         {"hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 16}
         | {"num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936, "tie_word_embeddings": True},
     ),
+    "Qwen2.5-0.5B": (
+        Model("qwen2", None, "<|im_end|>"),
+        {"hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14}
+        | {"num_key_value_heads": 2, "vocab_size": 151936, "tie_word_embeddings": True},
+    ),
     "Qwen2.5-1.5B": (
         Model("qwen2", None, "<|im_end|>"),
         {"hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 28, "num_attention_heads": 12}
@@ -169,6 +174,12 @@ VISION: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = 
         {},
         {"type": "mrope", "mrope_section": [8, 12, 12]},
     ),
+    "Qwen2-VL-2B": (
+        "Qwen2VL",
+        {"depth": 32, "embed_dim": 1280, "hidden_size": 1536, "num_heads": 16, "mlp_ratio": 4},
+        {},
+        {"type": "mrope", "mrope_section": [16, 24, 24]},
+    ),
     "Qwen2.5-VL": (
         "Qwen2_5_VL",
         {
@@ -195,6 +206,12 @@ VISION: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = 
         {"patch_size": 16},
         {"rope_type": "default", "mrope_section": [12, 10, 10], "mrope_interleaved": True},
     ),
+}
+
+#: Sizes of the language model where they are the published ones, not small.
+VISION_TEXT: dict[str, dict[str, Any]] = {
+    "Qwen2-VL-2B": {"hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 28, "num_attention_heads": 12}
+    | {"num_key_value_heads": 2, "head_dim": 128},
 }
 
 
@@ -224,6 +241,7 @@ def qwen_vl(folder: Path) -> None:
         "head_dim": 64,
         "rope_scaling": turned,
         **tokens(words),
+        **VISION_TEXT.get(folder.name, {}),
     }
     config = getattr(transformers, f"{family}Config")(
         text_config=text,

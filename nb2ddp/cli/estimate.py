@@ -1,0 +1,183 @@
+"""`nb2ddp estimate`: which GPU to rent, and how many."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from nb2ddp.estimate.answer import BUSY, Answer, answer, counted
+from nb2ddp.estimate.gpus import SHOWN, Gpu, GpuError, gpu_of
+from nb2ddp.estimate.shapes import ShapeError, shape_of
+
+_EXAMPLES = """\
+\b
+Examples:
+  nb2ddp estimate finetune.ipynb                 the usual GPUs
+  nb2ddp estimate finetune.ipynb --tokens 450    its rows are shorter than max_seq_length
+  nb2ddp estimate finetune.ipynb --gpu H100 --gpu 48GB --gpus 4
+
+\b
+Exit code: 0 told; 2 it cannot be told, or wrong usage.
+"""
+
+
+@click.command(
+    name="estimate",
+    epilog=_EXAMPLES,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.argument("source", metavar="INPUT")
+@click.option("--tokens", type=click.IntRange(1), help="Tokens of the longest row (default: the notebook's limit).")
+@click.option("--gpu", "names", multiple=True, metavar="NAME", help="A GPU, such as H100 or 48GB; may be repeated.")
+@click.option("--gpus", type=click.IntRange(1, 4096), default=1, help="GPUs of the job (default 1).")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How to tell it.")
+@click.option("--offline", is_flag=True, help="Do not ask the hub for the model's config.json.")
+@click.pass_context
+def estimate(ctx: click.Context, /, source: str, **options: Any) -> None:
+    """Say which GPUs hold the training of INPUT, and how many its steps keep busy.
+
+    INPUT is a notebook, a script, or a link to one. No GPU and no training library is needed. The figures come from
+    the sizes of the model and the batch; docs/where-to-run.md compares them with measured runs.
+    """
+    ctx.exit(run(source, **options))
+
+
+def run(source: str, *, names: Sequence[str], tokens: int | None, gpus: int, form: str, offline: bool) -> int:
+    """Estimate one notebook, and tell it.
+
+    Args:
+        source: a notebook, a script, or a link to one.
+        names: the kinds of GPUs; the usual ones where empty.
+        tokens: of the longest row, or None for the notebook's limit.
+        gpus: of the job.
+        form: "text" or "json".
+        offline: do not ask the hub.
+
+    Returns:
+        The exit code.
+    """
+    from nb2ddp.results import NotebookError
+
+    try:
+        kinds = [gpu_of(name) for name in names or SHOWN]
+        answers = answers_of(source, kinds, gpus, tokens, offline=offline)
+    except (NotebookError, ShapeError, GpuError, OSError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        click.echo(f"{source}: {reason.removeprefix(f'{source}: ')}", err=True)
+        return 2
+    click.echo(as_json(answers) if form == "json" else "\n\n".join("\n".join(lines(each)) for each in answers))
+    return 0
+
+
+def answers_of(source: str, kinds: Sequence[Gpu], gpus: int, tokens: int | None, *, offline: bool) -> list[Answer]:
+    """What is known of each training of a notebook or script.
+
+    Raises:
+        NotebookError: it cannot be read, or trains nothing.
+        ShapeError: nothing tells how large its model is.
+        OSError: a file cannot be read.
+    """
+    from nb2ddp.estimate.trainings import trainings
+    from nb2ddp.facts.program import Program
+    from nb2ddp.notebook.marimo import is_marimo
+    from nb2ddp.notebook.reader import read_notebook
+    from nb2ddp.notebook.scripts import parse_script
+    from nb2ddp.options import Options
+    from nb2ddp.project.files import Job, content, decode
+    from nb2ddp.project.inputs import named
+    from nb2ddp.results import NotebookError
+
+    notebook = named(source)
+    text = decode(content(Job(notebook.path, notebook.path.with_suffix(".py"), Options(), notebook.link)))
+    is_python = notebook.path.suffix.lower() == ".py" and not is_marimo(text)
+    read = parse_script if is_python else read_notebook
+    program = Program(read(f"# %%\n{text}" if is_python else text, notebook.path.stem), Options())
+    found = trainings(program)
+    if not found:
+        raise NotebookError("it trains nothing that nb2ddp sees: no training arguments are built in it")
+    found = [replace(each, tokens=tokens) for each in found] if tokens else found
+    folder = notebook.path.parent
+    shapes = {each.model: shape_of(_model(each.model, folder), offline=offline) for each in found}
+    return [answer(each, shapes[each.model], kinds, gpus) for each in found]
+
+
+def _model(name: str, folder: Path) -> str:
+    """A model's name; the folder beside the notebook where it names one."""
+    return str(folder / name) if name and (folder / name).is_dir() else name
+
+
+def lines(each: Answer) -> list[str]:
+    """One training, as text for a terminal."""
+    training, shape = each.training, each.shape
+    size = f"{shape.parameters / 1e9:.1f}B parameters ({shape.source})"
+    method = f"{training.precision} LoRA (r = {training.rank})" if training.rank else "full fine-tuning"
+    if training.precision != "full":
+        method = method.replace("bit", "-bit")
+    told = [
+        f"{training.model or 'the model'}: {size}",
+        f"{training.trainer or 'training'}, {method}, {counted(each)}",
+        "",
+        f"{'':20}{'fits':18}{'rows at a time':18}{'checkpointing':16}peak memory",
+    ]
+    for fit in each.fits:
+        fits = ("with batch size 1" if fit.needs_option else "yes") if fit.fits else "no"
+        checkpointing = "on" if fit.checkpointing else "off"
+        rows = f"{fit.rows} x {fit.pieces}" + (f" x {each.processes} GPUs" if each.processes > 1 else "")
+        told.append(f"{fit.gpu.name:20}{fits:18}{rows:18}{checkpointing:16}{fit.peak / 1e9:5.0f} GB")
+    if any(fit.needs_option for fit in each.fits):
+        told.append("with batch size 1: convert with --per-device-batch-size 1")
+    if not any(fit.fits for fit in each.fits):
+        told.append("None of these holds a whole copy; --split-model spreads one over the GPUs of a machine.")
+    told += ["", _more_gpus(each)]
+    if not each.is_measured:
+        told.append("Models of this family were not measured: expect the real peak within half of this figure.")
+    return told
+
+
+def _more_gpus(each: Answer) -> str:
+    training = each.training
+    if each.busy >= 4:
+        return f"More GPUs: {counted(each)} keep {each.busy} busy; shorter rows keep fewer (--tokens)."
+    gain = "gain little from a second" if each.busy == 1 else f"keep {each.busy} busy"
+    accumulation = max(1, each.busy_samples // training.per_device)
+    more = f"gradient_accumulation_steps = {accumulation} ({accumulation * training.per_device} {training.unit})"
+    return f"More GPUs: {counted(each)} {gain}; {more} would keep four busy."
+
+
+def as_json(answers: Sequence[Answer]) -> str:
+    """The answers as JSON: sizes in bytes."""
+    told = [
+        {
+            "model": each.training.model,
+            "parameters": int(each.shape.parameters),
+            "source": each.shape.source,
+            "trainer": each.training.trainer,
+            "precision": each.training.precision,
+            "lora_rank": each.training.rank or None,
+            "tokens": each.training.tokens,
+            "samples_a_step": each.training.samples,
+            "gpus": each.processes,
+            "busy_gpus": each.busy,
+            "measured": each.is_measured,
+            "fits": [
+                {
+                    "gpu": fit.gpu.name,
+                    "memory": int(fit.gpu.memory),
+                    "fits": fit.fits,
+                    "rows": fit.rows,
+                    "accumulation": fit.pieces,
+                    "checkpointing": fit.checkpointing,
+                    "peak": int(fit.peak),
+                    "per_device_batch_size_1": fit.needs_option,
+                }
+                for fit in each.fits
+            ],
+        }
+        for each in answers
+    ]
+    return json.dumps({"tokens_that_keep_a_gpu_busy": BUSY, "trainings": told}, indent=2)

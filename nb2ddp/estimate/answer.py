@@ -1,0 +1,131 @@
+"""Which GPUs hold a training, how a script would run it there, and how many GPUs its steps keep busy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nb2ddp.estimate.gpus import Gpu
+from nb2ddp.estimate.memory import CONTEXT, need
+from nb2ddp.estimate.models import Shape
+from nb2ddp.estimate.trainings import Training
+from nb2ddp.runtime.memory import MEASURED_MODELS, rows_that_fit
+
+#: Tokens that a process takes in a step to keep an H100 or H200 busy: with fewer a second GPU gained little in every
+#: measured run, with more two were 1.7 to 2.1 times as fast as one (docs/performance.md).
+BUSY = 6000
+#: Families of which other kinds of training were measured.
+_OTHERS = ("qwen2_vl", "bert")
+#: The share of a GPU that a vLLM engine needs at least for keys and values, beside the weights that Unsloth shares.
+_KEYS = 0.1
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A training on one kind of GPU.
+
+    Attributes:
+        rows: at a time; 0 where not even one fits.
+        pieces: accumulation steps of each process.
+        peak: bytes that torch allocates on each GPU.
+        needs_option: it fits only with `--per-device-batch-size 1`.
+    """
+
+    gpu: Gpu
+    fits: bool
+    rows: int
+    pieces: int
+    checkpointing: bool
+    peak: float
+    needs_option: bool = False
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is known of one training before a GPU is rented."""
+
+    training: Training
+    shape: Shape
+    processes: int
+    fits: tuple[Fit, ...]
+
+    @property
+    def is_measured(self) -> bool:
+        """True where trainings of this kind were measured on a GPU."""
+        dense = self.shape.family in (*MEASURED_MODELS, *_OTHERS) and not self.shape.num_experts
+        return dense and not self.training.engine and not self.training.trains_embeddings
+
+    @property
+    def busy(self) -> int:
+        """How many GPUs a step of the longest rows keeps busy."""
+        tokens = self.training.samples * self.training.rows_of_one * self.training.tokens
+        return max(1, min(self.training.samples, tokens // BUSY))
+
+    @property
+    def busy_samples(self) -> int:
+        """Samples a step that keep four GPUs busy, a power of two."""
+        row = self.training.tokens * self.training.rows_of_one
+        return int(2 ** math.ceil(math.log2(max(4, 4 * BUSY / row))))
+
+
+def answer(training: Training, shape: Shape, gpus: Sequence[Gpu], processes: int) -> Answer:
+    """How a training fits each kind of GPU.
+
+    Args:
+        training: what is trained.
+        shape: the model's sizes.
+        gpus: the kinds to try.
+        processes: GPUs of the job, all of one kind.
+    """
+    return Answer(training, shape, processes, tuple(_fit(training, shape, gpu, processes) for gpu in gpus))
+
+
+def _fit(training: Training, shape: Shape, gpu: Gpu, processes: int) -> Fit:
+    rows, pieces = _split(training, gpu, processes)
+    room = gpu.memory * (1 - (_KEYS if training.engine else 0)) - CONTEXT
+    if training.can_skip and shape.family in (*MEASURED_MODELS, ""):
+        whole = need(training, shape, checkpointing=False, processes=processes)
+        free = gpu.memory - CONTEXT - whole.weights
+        most = rows_that_fit(rows, whole.row, whole.training, free, gpu.memory)
+        if most:
+            return Fit(gpu, True, most, rows * pieces // most, False, whole.peak(most))
+    needed = need(training, shape, checkpointing=training.checkpoints, processes=processes)
+    if needed.peak(rows) > room and training.can_split and needed.peak(1) <= room:
+        return Fit(gpu, True, 1, rows * pieces, training.checkpoints, needed.peak(1), needs_option=True)
+    peak = max(needed.peak(rows), training.engine * gpu.memory)
+    return Fit(gpu, needed.peak(rows) <= room, rows, pieces, training.checkpoints, peak)
+
+
+def _split(training: Training, gpu: Gpu, processes: int) -> tuple[int, int]:
+    """Rows at a time and accumulation steps of each process, as a script chooses them."""
+    if not training.can_split:
+        return math.ceil(training.per_device / processes), training.accumulation
+    share = math.ceil(training.samples / processes)
+    grown = int(training.per_device * gpu.memory / training.gpu_memory) if training.gpu_memory else training.per_device
+    rows = max(n for n in range(1, max(1, grown) + 1) if share % n == 0)
+    return rows, share // rows
+
+
+def in_a_line(each: Answer) -> str:
+    """A training's answer for the summary of a conversion: the smallest GPU that holds it, and how many are busy."""
+    fitting = [fit.gpu for fit in each.fits if fit.fits]
+    smallest = min(fitting, key=lambda gpu: gpu.memory, default=None)
+    held = f"fits {_size(smallest)}" if smallest else f"does not fit {_size(max_gpu(each))}"
+    some = f"{each.busy} GPUs" if each.busy > 1 else "one GPU"
+    return f"{held}; {counted(each)} keep {some} busy"
+
+
+def counted(each: Answer) -> str:
+    """The samples of a step and their length, in words."""
+    number, unit = each.training.samples, each.training.unit
+    return f"{number} {unit if number > 1 else unit.removesuffix('s')} of up to {each.training.tokens:,} tokens a step"
+
+
+def max_gpu(each: Answer) -> Gpu:
+    """The largest GPU that was tried."""
+    return max((fit.gpu for fit in each.fits), key=lambda gpu: gpu.memory)
+
+
+def _size(gpu: Gpu) -> str:
+    return f"{gpu.memory / 1e9:.0f} GB"

@@ -1,0 +1,84 @@
+"""The memory that a training needs on each GPU, in bytes. Measured against it: docs/where-to-run.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nb2ddp.estimate.models import Shape
+from nb2ddp.estimate.trainings import Training
+from nb2ddp.runtime.memory import bytes_of_a_row, bytes_of_training
+
+#: Bytes of a weight of the linear maps; bitsandbytes keeps a scale for each 64 weights of 4 bits.
+_WEIGHT = {"4bit": 0.52, "8bit": 1.01, "16bit": 2.0, "32bit": 4.0, "full": 2.0}
+#: With gradient checkpointing one layer at a time keeps its activations, and their gradients.
+_CHECKPOINTED = 2
+#: Unsloth's kernels for mixtures of experts sort the tokens of a batch: measured with one small model.
+_EXPERTS = 1.44e9
+#: Encoders keep some values in 32 bits: measured with one small model.
+_ENCODER = 1.4
+#: What CUDA and torch take beside what torch allocates.
+CONTEXT = 0.7e9
+
+
+@dataclass(frozen=True)
+class Need:
+    """What one process needs, in bytes.
+
+    Attributes:
+        weights: of the model, adapters included.
+        training: gradients and the optimizer's states.
+        row: the activations of one row, as the training keeps them.
+    """
+
+    weights: float
+    training: float
+    row: float
+
+    def peak(self, rows: int) -> float:
+        """The most that torch allocates with so many rows at a time."""
+        return self.weights + self.training + rows * self.row
+
+
+def trained_bytes(training: Training, shape: Shape) -> int:
+    """The weights that are trained: adapters in 32 bits, or all in 16."""
+    if training.precision == "full":
+        return int(shape.parameters * 2)
+    whole = shape.embedding_parameters if training.trains_embeddings else 0
+    return int(4 * (shape.lora_parameters(training.rank) + whole))
+
+
+def weight_bytes(training: Training, shape: Shape) -> float:
+    """The weights of the model, adapters included."""
+    precision = "4bit" if shape.is_quantized and training.precision == "16bit" else training.precision
+    others = shape.embedding_parameters + shape.other_parameters  # neither is quantized
+    base = shape.linear_parameters * _WEIGHT[precision] + others * (4 if precision == "32bit" else 2)
+    return base + (0 if precision == "full" else trained_bytes(training, shape))
+
+
+def need(training: Training, shape: Shape, *, checkpointing: bool, processes: int) -> Need:
+    """What a training needs on each of its GPUs.
+
+    Args:
+        training: what is trained.
+        shape: the model's sizes.
+        checkpointing: layers are computed again in the backward pass.
+        processes: of the job; DDP keeps a copy of the gradients.
+    """
+    config = _Config(shape)
+    value_bytes = 4 if training.precision == "32bit" else 2
+    row = bytes_of_a_row(config, training.tokens, value_bytes) * training.rows_of_one
+    if checkpointing:
+        row = row / shape.num_hidden_layers * _CHECKPOINTED
+    if shape.is_encoder:
+        row *= _ENCODER
+    kept = bytes_of_training(trained_bytes(training, shape), processes) + (_EXPERTS if shape.num_experts else 0)
+    return Need(weight_bytes(training, shape), kept, row)
+
+
+class _Config:
+    """A shape under the names that the script's own formula asks for."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.hidden_size, self.num_hidden_layers = shape.hidden_size, shape.num_hidden_layers
+        self.num_attention_heads, self.head_dim = shape.num_attention_heads, shape.head_dim
+        self.intermediate_size = shape.active_intermediate_size

@@ -1,0 +1,196 @@
+"""`nb2ddp estimate`: what it says of notebooks, and how near it is to what was measured."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from benchmarks.estimates import Run, runs
+from nb2ddp.__main__ import main
+from nb2ddp.estimate.answer import Answer, Fit, answer
+from nb2ddp.estimate.gpus import Gpu, GpuError, gpu_of
+from nb2ddp.estimate.models import Shape
+from nb2ddp.estimate.shapes import ShapeError, from_config, from_name, shape_of
+from nb2ddp.estimate.trainings import Training, trainings
+from nb2ddp.facts.program import Program
+from nb2ddp.notebook.scripts import parse_script
+from nb2ddp.options import Options
+
+ALPACA = Path(__file__).parent.parent / "fixtures" / "notebooks" / "alpaca.ipynb"
+LOAD = """\
+from unsloth import FastLanguageModel
+from trl import SFTConfig, SFTTrainer
+model, tokenizer = FastLanguageModel.from_pretrained("unsloth/Llama-3.1-8B", max_seq_length = 2048, {})
+model = FastLanguageModel.get_peft_model(model, r = 16)
+trainer = SFTTrainer(model = model, train_dataset = dataset, args = SFTConfig(
+    per_device_train_batch_size = 2, gradient_accumulation_steps = 4))
+trainer.train()
+"""
+
+
+def training(source: str) -> Training:
+    (found,) = trainings(Program(parse_script(f"# %%\n{source}", "made up"), Options()))
+    return found
+
+
+def told(*words: str) -> tuple[int, str]:
+    result = CliRunner().invoke(main, ["estimate", *words, "--offline"])
+    return result.exit_code, result.output
+
+
+def fit(source: str, gpu: str, processes: int = 1) -> Fit:
+    found = training(source)
+    return answer(found, from_name(found.model), [gpu_of(gpu)], processes).fits[0]
+
+
+@pytest.mark.parametrize(
+    "run", runs(), ids=lambda run: f"{run.kind}-{run.precision}-{run.model}-{run.rows}x{run.tokens}"
+)
+def test_no_estimate_is_below_the_measured_peak(run) -> None:  # type: ignore[no-untyped-def]
+    assert 1.0 <= run.ratio <= 1.5
+
+
+def test_what_is_read_of_a_notebook() -> None:
+    found = training(LOAD.format("load_in_4bit = True"))
+    assert (found.trainer, found.precision, found.rank) == ("SFTTrainer", "4bit", 16)
+    assert (found.samples, found.tokens, found.can_skip) == (8, 2048, True)
+
+
+@pytest.mark.parametrize(
+    ("argument", "precision"),
+    [
+        ("load_in_4bit = True", "4bit"),
+        ("load_in_4bit = False", "16bit"),
+        ("load_in_8bit = True", "8bit"),
+        ("load_in_4bit = False, full_finetuning = True", "full"),
+        ("load_in_4bit = False, dtype = torch.float32", "32bit"),
+    ],
+)
+def test_precision(argument: str, precision: str) -> None:
+    assert training(LOAD.format(argument)).precision == precision
+
+
+def test_a_smaller_gpu_keeps_checkpointing_and_a_larger_one_does_not() -> None:
+    small, large = (fit(LOAD.format("load_in_4bit = True"), gpu) for gpu in ("T4", "H100"))
+    assert (small.fits, small.checkpointing, small.rows) == (True, True, 2)
+    assert (large.fits, large.checkpointing) == (True, False)
+    assert large.peak > small.peak
+
+
+def test_full_fine_tuning_of_8b_does_not_fit_24_gb() -> None:
+    full = LOAD.format("load_in_4bit = False, full_finetuning = True")
+    assert not fit(full, "RTX 4090").fits
+    assert fit(full, "H100").fits
+
+
+def test_pairs_take_twice_the_memory_of_rows() -> None:
+    dpo = LOAD.replace("SFT", "DPO").format("load_in_4bit = True")
+    alone, pairs = fit(LOAD.format("load_in_4bit = True"), "T4"), fit(dpo, "T4")
+    assert pairs.peak > alone.peak
+
+
+def test_more_processes_share_the_batch() -> None:
+    assert fit(LOAD.format("load_in_4bit = True"), "H100", processes=8).rows == 1
+
+
+def test_a_script_is_told_as_its_notebook(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    CliRunner().invoke(main, [str(ALPACA), str(script)])
+    assert told(str(script), "--format", "json") == told(str(ALPACA), "--format", "json")
+
+
+def test_json() -> None:
+    code, output = told(str(ALPACA), "--format", "json", "--gpu", "H100", "--tokens", "450")
+    (found,) = json.loads(output)["trainings"]
+    assert code == 0
+    assert (found["tokens"], found["samples_a_step"], found["fits"][0]["gpu"]) == (450, 8, "H100 80 GB")
+
+
+def test_a_config_in_a_folder_counts_before_the_name(tmp_path: Path) -> None:
+    config = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    assert shape_of(str(tmp_path)).hidden_size == 64
+
+
+def test_the_hub_cache_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    folder = tmp_path / "models--me--secret" / "snapshots" / "1"
+    folder.mkdir(parents=True)
+    config = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100}
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    assert shape_of("me/secret", offline=True).source == "the hub's cache"
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [
+        ("unsloth/Llama-3.2-1B-Instruct-bnb-4bit", 1.24),
+        ("unsloth/Qwen3-14B-unsloth-bnb-4bit", 14.8),
+        ("unsloth/Qwen3-4B-Instruct-2507", 4.0),
+        ("unsloth/gpt-oss-20b", 20.9),
+        ("someone/new-model-9b", 9.0),
+        ("someone/tiny-350m", 0.35),
+    ],
+)
+def test_sizes_from_names(name: str, billions: float) -> None:
+    assert from_name(name).parameters / 1e9 == pytest.approx(billions, rel=0.05)
+
+
+def test_a_name_that_says_nothing() -> None:
+    with pytest.raises(ShapeError, match="nothing tells how large someone/secret is"):
+        from_name("someone/secret")
+
+
+def test_a_config_of_no_text_model() -> None:
+    with pytest.raises(KeyError):
+        from_config({"architectures": ["UNet"]}, "a file")
+
+
+@pytest.mark.parametrize(("wanted", "name"), [("H100", "H100 80 GB"), ("h100 80gb", "H100 80 GB"), ("48GB", "48 GB")])
+def test_gpus(wanted: str, name: str) -> None:
+    assert gpu_of(wanted).name == name
+
+
+@pytest.mark.parametrize("wanted", ["potato", "A100", "", "0GB"])
+def test_gpus_that_are_none(wanted: str) -> None:
+    with pytest.raises(GpuError):
+        gpu_of(wanted)
+
+
+def test_busy() -> None:
+    found = training(LOAD.format("load_in_4bit = True"))
+    shape: Shape = from_name(found.model)
+    assert Answer(found, shape, 1, ()).busy == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("nowhere.ipynb",), "there is no such file"),
+        ((str(ALPACA), "--gpu", "potato"), "no GPU of that name is known"),
+        ((__file__,), "trains nothing that nb2ddp sees"),
+    ],
+)
+def test_bad_input(words: tuple[str, ...], reason: str) -> None:
+    code, output = told(*words)
+    assert code == 2
+    assert reason in output
+    assert "Traceback" not in output
+
+
+def test_it_needs_no_torch() -> None:
+    code = "import sys; import nb2ddp.cli.estimate, nb2ddp.estimate.trainings; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_the_smallest_gpu_holds_no_70b() -> None:
+    shape = from_name("unsloth/Llama-3.3-70B-Instruct")
+    found = training(LOAD.replace("Llama-3.1-8B", "Llama-3.3-70B").format("load_in_4bit = True"))
+    result = answer(found, shape, [Gpu("24 GB", 24e9)], 1)
+    assert not result.fits[0].fits

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ class Run:
     family: str
     peak: float
     estimate: float
+    limit: float = 0.0  #: GB of the GPU whose memory was imitated
 
     @property
     def ratio(self) -> float:
@@ -46,6 +47,13 @@ def runs() -> Iterator[Run]:
         for run in model["runs"]:
             if "peak" in run:
                 yield _run(model, run)
+
+
+def limited() -> Iterator[Run]:
+    """The largest batches that fit a smaller GPU by the estimate, trained in no more memory than it has."""
+    for model in json.loads((RESULTS / "estimates.json").read_text(encoding="utf-8"))["limited"]["models"]:
+        for run in model["runs"]:
+            yield replace(_run(model, run), limit=model["limit"] + 0.6)
 
 
 def _run(model: dict[str, Any], run: dict[str, Any]) -> Run:
@@ -80,7 +88,7 @@ def table(measured: list[Run]) -> str:
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for run in sorted(measured, key=lambda each: (each.kind, each.model, each.precision, each.rows)):
-        how = f"{run.kind}, {run.precision}" + (f", {run.gpus} GPUs" if run.gpus > 1 else "")
+        how = f"{run.kind}, {run.precision}" + (f", in {run.limit:.0f} GB" if run.limit else "")
         told = f"{run.estimate / 1e9:.1f} ({run.ratio:.2f}x)"
         on = "on" if run.checkpointing else "off"
         lines.append(f"| {how} | {run.model} | {run.rows} x {run.tokens} | {on} | {run.peak / 1e9:.1f} | {told} |")
@@ -111,7 +119,7 @@ def main() -> None:
     parser.add_argument("--plot", type=Path)
     options = parser.parse_args()
     measured = list(runs())
-    print(table(measured))
+    print(table(measured), table(list(limited())), sep="\n\n")
     ratios = sorted(run.ratio for run in measured)
     print(f"\n{len(measured)} runs, estimate {ratios[0]:.2f} to {ratios[-1]:.2f} times the measured peak")
     if options.plot:

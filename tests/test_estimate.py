@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from benchmarks.estimates import Run, runs
+from benchmarks.estimates import Run, limited, runs
 from nb2ddp.__main__ import main
 from nb2ddp.estimate.answer import Answer, Fit, answer
 from nb2ddp.estimate.gpus import Gpu, GpuError, gpu_of
@@ -48,11 +48,16 @@ def fit(source: str, gpu: str, processes: int = 1) -> Fit:
     return answer(found, from_name(found.model), [gpu_of(gpu)], processes).fits[0]
 
 
-@pytest.mark.parametrize(
-    "run", runs(), ids=lambda run: f"{run.kind}-{run.precision}-{run.model}-{run.rows}x{run.tokens}"
-)
-def test_no_estimate_is_below_the_measured_peak(run) -> None:  # type: ignore[no-untyped-def]
+@pytest.mark.parametrize("run", list(runs()), ids=lambda run: f"{run.kind}-{run.precision}-{run.rows}x{run.tokens}")
+def test_no_estimate_is_below_the_measured_peak(run: Run) -> None:
     assert 1.0 <= run.ratio <= 1.5
+
+
+def test_what_fits_a_smaller_gpu_was_trained_in_its_memory() -> None:
+    found = list(limited())
+    assert {round(run.limit) for run in found} == {16, 24, 42}
+    assert all(run.peak < run.limit * 1e9 for run in found)
+    assert all(1.0 <= run.ratio <= 1.5 for run in found)
 
 
 def test_what_is_read_of_a_notebook() -> None:

@@ -54,7 +54,7 @@ class Drawing:
     def code(self, execution: Execution) -> tuple[str, tuple[Edit, ...]]:
         """The statements that keep it in a file (none for a file that is there), and edits that they rely on."""
         tree = execution.tree
-        stem, suffix, method = _FILES[self.library]
+        stem, suffix, saving = _FILES[self.library]
         stem, standard, needs, file = f"{stem}_{self.number}", "", list[str](), f'"{stem}_{self.number}.{suffix}"'
         if any(isinstance(above, _REPEATED) for above in tree.ancestors(self.statement)):
             count = _counted(execution, self.statement)
@@ -65,8 +65,10 @@ class Drawing:
         if self.library == "audio":
             imports, code = _sound(execution, self.value, file)
             standard, needs = standard + "".join(imports[:1]), [*imports[1:], *needs]
+        elif self.library != "pyplot" and _saves(execution, self.statement, tree.text(self.value)):
+            return "", ()
         else:
-            code = f"{tree.text(self.value)}.{method}({file})"
+            code = f"{tree.text(self.value)}.{saving}({file})"
         above, top = "\n\n".join(filter(None, [standard.rstrip(), *needs])), tree.top_statement(self.statement)
         if not code or not above:
             return code, ()
@@ -99,7 +101,7 @@ def _drawn(execution: Execution, statement: cst.Expr, is_last: bool) -> tuple[st
             return _shown(execution, value.args[0].value, named=True)
         if isinstance(value.func, cst.Attribute) and method(value) == "show":
             return _shown(execution, value.func.value, named=False)
-    if is_last and execution.is_after_training(statement):
+    if is_last:
         return _shown(execution, value, named=False)
     return None
 
@@ -125,16 +127,23 @@ def _is_player(value: cst.BaseExpression, made: str) -> bool:
     return isinstance(value, cst.Call) and made in ("Audio", "datasets.Audio") and keyword(value, "rate") is not None
 
 
-def _made_by(execution: Execution, value: cst.BaseExpression) -> str:
-    """The full name of the call that made a value, through a name: of `figure, axes = plt.subplots()` too."""
+def _made_by(execution: Execution, value: cst.BaseExpression, depth: int = 4) -> str:
+    """The full name of the call that made a value, through names, also of `figure, axes = plt.subplots()`, and through
+    functions of the notebook."""
     tree = execution.tree
     made, bound = tree.value(value), tree.definition(value)
     if isinstance(bound, cst.Assign) and isinstance(several := bound.targets[0].target, cst.Tuple):
         first = tree.text(several.elements[0].value) if several.elements else ""
         made = bound.value if first == tree.text(value) else made
     while isinstance(made, cst.Call) and isinstance(made.func, cst.Attribute) and made.func.attr.value in _KEEPING:
-        made = made.func.value
-    return tree.qualified(made.func) if isinstance(made, cst.Call) else ""
+        made = tree.value(made.func.value)
+    if not isinstance(made, cst.Call):
+        return ""
+    function = tree.definition(made.func)
+    if not isinstance(function, cst.FunctionDef) or depth == 0:
+        return tree.qualified(made.func)
+    returned = {_made_by(execution, each.value, depth - 1) for each in tree.within(function, cst.Return) if each.value}
+    return returned.pop() if len(returned) == 1 else ""
 
 
 def _counted(execution: Execution, statement: cst.Expr) -> str:
@@ -177,6 +186,15 @@ def _sound(execution: Execution, player: cst.BaseExpression, file: str) -> tuple
         f'    {opened}.setparams((1, 2, {tree.text(rate.value)}, 0, "NONE", ""))\n'
         f'    {opened}.writeframes(({waveform} / abs({waveform}).max() * 32767).astype("<i2").tobytes())',
     )
+
+
+def _saves(execution: Execution, place: cst.CSTNode, text: str) -> bool:
+    """True where the same cell saves what is drawn, as `image.save("page.png")`."""
+    tree = execution.tree
+    calls = [call for call in execution.calls() if method(call) in ("save", "savefig", "write_html", "write_image")]
+    own = [call for call in calls if tree.text(call.func).rpartition(".")[0] == text]
+    cell = execution.source.cell_at(tree.start(place)).number
+    return any(execution.source.cell_at(tree.start(call)).number == cell for call in own)
 
 
 def _is_written(execution: Execution, place: cst.CSTNode, text: str) -> bool:

@@ -35,6 +35,11 @@ _METHODS = frozenset(
 )
 #: Methods that do something, and are called for what they return.
 _ANSWERING_METHODS = frozenset("ask chat complete compute evaluate generate invoke predict query similarity".split())
+#: What is called for what it does, by how it is named: in-place methods end in `_`, or give back what they change.
+_FOR_EFFECT = re.compile(
+    r"(pprint|print|patch|save|set|add|login|log|init|finish|close|clean|mount|register|enable|disable|resize)(_\w+)?|Patch\w+"
+    r"|\w+_|setLevel|cleanup|train|eval|to|cuda|cpu|half|float|bfloat16|for_inference|for_training|\w*launcher|display(hook)?"
+)
 #: Methods that only give a value where what they call does.
 _CALLING_METHODS = frozenset({"apply", "filter", "map"})
 _TOKENIZER = re.compile(r"\w*(tokenizer|processor)\w*")
@@ -49,19 +54,26 @@ def only_looks(effects: Effects, node: cst.CSTNode) -> bool:
     return not acts and all(_only_gives(effects, call, ()) for call in tree.within(node, cst.Call))
 
 
-def gives_a_value(effects: Effects, node: cst.BaseExpression) -> bool:
-    """True for an expression whose value a notebook shows: no call, or one that is known to return something."""
+def gives_a_value(effects: Effects, node: cst.BaseExpression) -> bool | None:
+    """Whether an expression has a value that is there to be shown; None where that is not known.
+
+    False for a call that is made for its effect, that has shown what it is for (an answer that it streams, a trainer's
+    report), or of a function of the notebook that returns nothing.
+    """
     if not isinstance(node, cst.Call):
-        return not isinstance(node, (cst.Await, cst.Yield))
-    tree = effects.tree
-    if effects.form(node) is not None or effects.of(node) & (Does.ACT | Does.TELL) or keyword(node, "streamer"):
+        return None if isinstance(node, (cst.Await, cst.Yield)) else True
+    tree, name = effects.tree, effects.tree.qualified(node.func)
+    acts = effects.of(node) & (Does.ACT | Does.TELL | Does.SEED | Does.CHANGE)
+    if effects.form(node) is not None or acts or keyword(node, "streamer") or name.startswith("subprocess."):
         return False
     binding = tree.binding(node.func)
-    if binding is None:
-        return bool(_FUNCTIONS.fullmatch(tree.qualified(node.func))) or method(node) in _METHODS | _ANSWERING_METHODS
-    if isinstance(binding.node, cst.FunctionDef):
+    if binding is not None and isinstance(binding.node, cst.FunctionDef):
         return any(each.value is not None for each in tree.within(binding.node, cst.Return))
-    return isinstance(binding.value, cst.Call)  # an object that is called: a pipeline, an evaluator
+    is_object = binding is not None and isinstance(binding.value, cst.Call)  # a pipeline, an evaluator
+    if is_object or _FUNCTIONS.fullmatch(name) or method(node) in _METHODS | _ANSWERING_METHODS:
+        return True
+    called = method(node) or name.rsplit(".", 1)[-1]
+    return False if _FOR_EFFECT.fullmatch(called) else None
 
 
 def _only_gives(effects: Effects, call: cst.Call, inside: tuple[cst.CSTNode, ...]) -> bool:

@@ -67,10 +67,9 @@ def _uses(program: Program) -> Iterator[Finding]:
 
 
 def _without(program: Program, call: cst.Call) -> Edit:
-    """Print what is shown after training or by a function; else drop it, but for arguments that have an effect."""
+    """Print what is shown; where nothing can be printed, keep the arguments that have an effect."""
     tree = program.tree
-    lasting = tree.function(call) is not None or program.execution.is_after_training(call)
-    if program.alone(call) is not None and lasting and (texts := _printed(program, call)):
+    if program.alone(call) is not None and (texts := _printed(program, call)):
         return Replace(call, f"print({', '.join(texts)})")
     working = [part for a in call.args for part in _working(program, a.value)]
     texts = [f"({tree.text(part)})" if isinstance(part, cst.NamedExpr) else tree.text(part) for part in working]
@@ -121,8 +120,7 @@ def _imports(program: Program) -> Iterator[Finding]:
 RULE = Rule(
     code="DDP308",
     name="display-call",
-    summary="`display(...)`, the classes of IPython.display and their imports go; after the last training, and in"
-    " functions, what they show is printed.",
+    summary="`display(...)`, the classes of IPython.display and their imports go; what they show is printed.",
     why="They draw in a notebook; in a script they print an object's name, or fail. Names are resolved: `Audio` of "
     "datasets stays.",
     find=find,
@@ -140,7 +138,7 @@ print("done")
 from datasets import Audio
 dataset = dataset.cast_column("audio", Audio(sampling_rate = 16000))
 for text in texts:
-    pass
+    print(text)
 print("done")
 """,
         ),

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from nb2ddp.facts.drawn import Drawing
+from nb2ddp.facts.looking import only_looks
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import InsertAfter, Remove, Replace
@@ -25,10 +27,9 @@ def find(program: Program) -> Iterator[Finding]:
     for statement, drawing in program.drawings.items():
         line = tree.statement(statement)
         alone = len(small_statements(line)) == 1
-        after = not program.execution.runs(statement)
         code, edits = drawing.code(program.execution)
         pyplot = tree.text(drawing.value) if drawing.library == "pyplot" else ""
-        if not code or (not after and (not alone or drawing.library in ("image", "audio"))):
+        if not code:
             yield Finding(statement, "a script has no notebook to draw in; it leaves this out", (Remove(statement),))
         elif not alone:
             code = f"{code}; {pyplot}.close()" if pyplot else code
@@ -37,25 +38,40 @@ def find(program: Program) -> Iterator[Finding]:
             said = "a script has no notebook to draw in; it closes the figure, which the notebook saves"
             yield Finding(statement, said, (Replace(statement, f"{pyplot}.close()"),))
         else:
+            guard = program.placement.on_main_process(statement)
+            is_call = isinstance(drawing.value, cst.Call) and not only_looks(program.effects, drawing.value)
+            if is_call and program.execution.runs(statement):
+                code, guard = _made_by_all(program, drawing, code), ()
             code = re.sub(r"\n(?!\n)", "\n" + tree.indentation(line), code)
-            edits = (Replace(statement, code), *program.placement.on_main_process(statement), *edits)
             close = (InsertAfter(line, f"{pyplot}.close()"),) if pyplot else ()
-            yield Finding(statement, _KEPT, (*edits, *close))
+            yield Finding(statement, _KEPT, (Replace(statement, code), *guard, *edits, *close))
     yield from _left_open(program)
+
+
+def _made_by_all(program: Program, drawing: Drawing, code: str) -> str:
+    """Let every process make what is drawn, as it may draw random numbers, and the main process keep it in a file."""
+    made, text = f"{drawing.library}_{drawing.number}", program.tree.text(drawing.value)
+    first, opened, writing = code.partition("\nwith ")
+    if not opened:
+        first, writing = f"{made} = {text}", code.replace(text, made, 1)
+    writing = opened.lstrip() + writing
+    inner = writing.replace("\n", "\n    ")
+    return f"{first}\nif {program.name('is_main_process')}:\n    {inner}"
 
 
 def _left_open(program: Program) -> Iterator[Finding]:
     """Figures that a cell leaves to Jupyter, which shows them at the cell's end."""
     tree = program.tree
-    number = sum(drawing.library in ("pyplot", "figure") for drawing in program.drawings.values())
+    kept = [each for each in program.drawings.values() if each.library in ("pyplot", "figure")]
+    number, keeping = len(kept), {program.cell_at(tree.start(each.statement)).number for each in kept}
     called: dict[int, list[cst.Call]] = {}
     for call in program.execution.calls():
-        if tree.function(call) is None and program.execution.is_after_training(call):
+        if tree.function(call) is None:
             called.setdefault(program.cell_at(tree.start(call)).number, []).append(call)
     names = [tree.text(call.func).rpartition(".")[0] for call in tree.of(cst.Call) if _is_of_pyplot(tree, call)]
     for cell, calls in called.items():
         drawing = [call for call in calls if _draws(tree, call)]
-        if not drawing or any(_keeps(tree, call) for call in calls):
+        if not drawing or cell in keeping or any(_keeps(tree, call) for call in calls):
             continue
         number += 1
         pyplot = names[0] if names else "plt"
@@ -105,9 +121,10 @@ def _is_saved(program: Program, line: Statement, pyplot: str) -> bool:
 RULE = Rule(
     code="DDP312",
     name="figure-shown",
-    summary='`plt.show()` becomes `plt.savefig("figure_1.png")`, on the main process; after the last training images'
-    " and sounds are kept in files too.",
-    why="A job on a server has no screen. What a notebook draws or plays after training is what it was run for.",
+    summary='`plt.show()` becomes `plt.savefig("figure_1.png")`, on the main process; images and sounds are kept in'
+    " files too, each once.",
+    why="A job on a server has no screen. What a notebook draws or plays shows its data before training, and its"
+    " results after it.",
     find=find,
     examples=(
         Example(
@@ -301,6 +318,52 @@ plt.close()
 log.to_csv("log.csv")
 # %%
 sns.heatmap(log.corr()).figure.savefig("heat.png")
+""",
+        ),
+        Example(
+            """\
+import matplotlib.pyplot as plt
+from PIL import Image
+def page(row):
+    scan = Image.open(row["path"])
+    return scan.convert("RGB")
+plt.hist(lengths)
+# %%
+page(rows[0])
+# %%
+scan = page(rows[1])
+scan.save("scan.png")
+scan
+# %%
+figure, axes = plt.subplots()
+axes.hist(lengths)
+figure
+# %%
+trainer.train()
+""",
+            """\
+import matplotlib.pyplot as plt
+from PIL import Image
+def page(row):
+    scan = Image.open(row["path"])
+    return scan.convert("RGB")
+plt.hist(lengths)
+if is_main_process:
+    plt.savefig("figure_2.png")
+plt.close()
+# %%
+if is_main_process:
+    page(rows[0]).save("image_1.png")
+# %%
+scan = page(rows[1])
+scan.save("scan.png")
+# %%
+figure, axes = plt.subplots()
+axes.hist(lengths)
+if is_main_process:
+    figure.savefig("figure_1.png")
+# %%
+trainer.train()
 """,
         ),
         Example("window.show()\n"),

@@ -1,4 +1,4 @@
-"""DDP307: a cell's last expression that is only shown goes before training, and is printed after it."""
+"""DDP307: what a cell's last expression shows in the notebook, the script prints."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.looking import gives_a_value, only_looks
+from nb2ddp.facts.looking import gives_a_value
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
-from nb2ddp.syntax.edits import Remove, Replace
+from nb2ddp.syntax.edits import Wrap
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -19,57 +19,79 @@ def find(program: Program) -> Iterator[Finding]:
             not isinstance(last, cst.Expr)
             or isinstance(last.value, (cst.SimpleString, cst.ConcatenatedString, cst.Ellipsis))
             or program.names.is_stop(last)
+            or program.installs.covers(last)
             or last in program.drawings
         ):
             continue
-        after = program.execution.is_after_training(last)
-        if after and gives_a_value(program.effects, last.value):
+        gives = gives_a_value(program.effects, last.value)
+        if gives or gives is None:
+            shows = "print" if gives else "sys.displayhook"  # which shows no None
             said = "the notebook shows the cell's last expression; the script prints it"
-            yield Finding(last, said, edits=(Replace(last, f"print({program.tree.text(last.value)})"),))
-        elif not after and only_looks(program.effects, last.value):
-            yield Finding(last, "the cell's last expression is only shown; the script leaves it out", (Remove(last),))
+            before, after = ("", "") if last.value.lpar else ("(", ")")
+            yield Finding(last, said, (Wrap(last, f"{shows}{before}", after),))
 
 
 RULE = Rule(
     code="DDP307",
     name="value-only-shown",
-    summary="A cell's last expression goes where showing it was its only effect; after the last training it is"
-    " printed.",
-    why="Jupyter shows the value of a cell's last expression; a script computes it for nobody. What a notebook shows"
-    " after training (an answer, a score) is what it was run for. A call with an effect"
-    " (`tokenizer.save_pretrained(...)`, `PatchDPOTrainer()`) stays as it is.",
+    summary="A cell's last expression is printed, as Jupyter shows it, before training too.",
+    why="Jupyter shows the value of a cell's last expression; a script would compute it for nobody. What it shows (a"
+    " row, an answer, a score) is how one sees that the data and the model are right; only the main process prints. A"
+    " name, an item or a call that is known to give something is printed; `sys.displayhook` is what Python's own prompt"
+    " shows values with, and shows no `None`. A call that is made for"
+    " its effect (`tokenizer.save_pretrained(...)`, `PatchDPOTrainer()`), that reports by itself (`trainer.train()`) or that streams"
+    " its answer stays as it is.",
     find=find,
     examples=(
-        Example("dataset = load()\ndataset[0] # the first row\n", "dataset = load()\n# the first row\n"),
         Example(
-            "trainer.train()\n# %%\ntrainer.state.log_history\n# %%\nscores = trainer.evaluate()\n",
-            "trainer.train()\n# %%\nprint(trainer.state.log_history)\n# %%\nscores = trainer.evaluate()\n",
-        ),
-        Example(
-            "outputs = model.generate(**inputs)\ntokenizer.batch_decode(outputs)\n",
-            "outputs = model.generate(**inputs)\n",
+            "dataset = load()\ndataset[0] # the first row\n# %%\ndataset.num_rows, dataset.column_names\n",
+            "dataset = load()\nprint(dataset[0]) # the first row\n"
+            "# %%\nprint(dataset.num_rows, dataset.column_names)\n",
         ),
         Example(
             """\
-import re
-from PIL import Image
-def answer(text):
-    return text.split("####")[1].strip() if "####" in text else None
-number = re.compile(r"[0-9]+")
-number.findall("41 and 42")
+from collections import Counter
+from sklearn.metrics import accuracy_score, confusion_matrix
+accuracy_score(labels, predicted)
 # %%
-answer(dataset[0]["answer"])
+Counter(labels)
 # %%
-Image.open("scan.png")
+trainer.train()
+# %%
+confusion_matrix(labels, predicted)
+# %%
+model.generate(**inputs, streamer = streamer)
+# %%
+model.print_trainable_parameters()
+# %%
+(
+    frame
+    .head()
+)
+# %%
+await client.ask("1+1?")
 """,
             """\
-import re
-from PIL import Image
-def answer(text):
-    return text.split("####")[1].strip() if "####" in text else None
-number = re.compile(r"[0-9]+")
+from collections import Counter
+from sklearn.metrics import accuracy_score, confusion_matrix
+sys.displayhook(accuracy_score(labels, predicted))
 # %%
+print(Counter(labels))
 # %%
+trainer.train()
+# %%
+sys.displayhook(confusion_matrix(labels, predicted))
+# %%
+model.generate(**inputs, streamer = streamer)
+# %%
+model.print_trainable_parameters()
+# %%
+print(
+    frame
+    .head()
+)
+# %%
+sys.displayhook(await client.ask("1+1?"))
 """,
         ),
         Example(
@@ -80,14 +102,11 @@ def ask(question):
     return model.generate(question)
 def show(question):
     print(ask(question))
-trainer.train()
-output = ask("1+1?")
-# %%
-ask("2+2?") # easy
+ask("1+1?") # easy
 # %%
 show("2+2?")
 # %%
-output
+trainer.train()
 # %%
 tokenizer.batch_decode(model.generate("Hi"))
 # %%
@@ -100,14 +119,11 @@ def ask(question):
     return model.generate(question)
 def show(question):
     print(ask(question))
-trainer.train()
-output = ask("1+1?")
-# %%
-print(ask("2+2?")) # easy
+print(ask("1+1?")) # easy
 # %%
 show("2+2?")
 # %%
-print(output)
+trainer.train()
 # %%
 print(tokenizer.batch_decode(model.generate("Hi")))
 # %%

@@ -38,9 +38,9 @@ RULE = Rule(
     why="Jupyter shows the value of a cell's last expression; a script would compute it for nobody. What it shows (a"
     " row, an answer, a score) is how one sees that the data and the model are right; only the main process prints. A"
     " name, an item or a call that is known to give something is printed; `sys.displayhook` is what Python's own prompt"
-    " shows values with, and shows no `None`. A call that is made for"
-    " its effect (`tokenizer.save_pretrained(...)`, `PatchDPOTrainer()`), that reports by itself (`trainer.train()`) or that streams"
-    " its answer stays as it is.",
+    " shows values with, and shows no `None`. A call that is made for its"
+    " effect (`tokenizer.save_pretrained(...)`, `PatchDPOTrainer()`), that reports by itself (`trainer.train()`), or"
+    " that streams its answer stays as it is.",
     find=find,
     examples=(
         Example(

@@ -37,8 +37,9 @@ _METHODS = frozenset(
 _ANSWERING_METHODS = frozenset("ask chat complete compute evaluate generate invoke predict query similarity".split())
 #: What is called for what it does, by how it is named: in-place methods end in `_`, or give back what they change.
 _FOR_EFFECT = re.compile(
-    r"(pprint|print|patch|save|set|add|login|log|init|finish|close|clean|mount|register|enable|disable|resize)(_\w+)?|Patch\w+"
-    r"|\w+_|setLevel|cleanup|train|eval|to|cuda|cpu|half|float|bfloat16|for_inference|for_training|\w*launcher|display(hook)?"
+    r"(pprint|print|patch|save|set|add|login|log|init|finish|close|clean|mount|register|enable|disable|resize"
+    r"|start|stop|terminate|kill|wait|shutdown|reset|update|delete|remove|clear|upload)(_\w+)?|Patch\w+"
+    r"|\w+_|setLevel|cleanup|train|eval|to|cuda|cpu|half|float|bfloat16|for_inference|for_training|\w*launcher"
 )
 #: Methods that only give a value where what they call does.
 _CALLING_METHODS = frozenset({"apply", "filter", "map"})
@@ -64,7 +65,8 @@ def gives_a_value(effects: Effects, node: cst.BaseExpression) -> bool | None:
         return None if isinstance(node, (cst.Await, cst.Yield)) else True
     tree, name = effects.tree, effects.tree.qualified(node.func)
     acts = effects.of(node) & (Does.ACT | Does.TELL | Does.SEED | Does.CHANGE)
-    if effects.form(node) is not None or acts or keyword(node, "streamer") or name.startswith("subprocess."):
+    shows = name in ("display", "sys.displayhook") or name.startswith(("IPython.", "subprocess."))
+    if effects.form(node) is not None or acts or shows or keyword(node, "streamer"):
         return False
     binding = tree.binding(node.func)
     if binding is not None and isinstance(binding.node, cst.FunctionDef):

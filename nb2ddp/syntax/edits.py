@@ -178,6 +178,8 @@ def resolve(tree: Tree, edits: Iterable[Edit], cells: Sequence[int] = ()) -> lis
         cells: the offsets at which cells begin; no guard reaches from one into the next.
     """
     edits = list(dict.fromkeys(edits))
+    left_out = {edit.statement for edit in edits if isinstance(edit, Remove)}
+    edits = [edit for edit in edits if not (isinstance(edit, Wrap) and edit.node in left_out)]
     changes = [change for edit in edits for change in _changes(tree, edit, cells)]
     changes += [*_unpack(tree, edits), *_keywords(tree, edits)]
     removals = {edit.statement: edit for edit in edits if isinstance(edit, Remove)}

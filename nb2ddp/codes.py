@@ -70,11 +70,11 @@ CONFLICT: Final = Code(
     "DDP905",
     "edits-in-conflict",
     "The notebook changed where a file was edited by hand, so nothing was written.",
-    "Edits are kept by a three-way merge of what nb2ddp wrote then, what is there, and what it would write now. Where"
-    " both changed the same lines, a person decides: take the new lines into the file, beside the own ones where both "
-    "can stand, convert again, and edit anew what they replaced; or make the edit in the notebook too; or replace the "
-    "file with --force, which loses its edits. What was written then comes from the cache folder of the machine that "
-    "converted, or from converting a version of the notebook that git has.",
+    "Edits are kept by a three-way merge of what nb2ddp wrote then, what is there, and what it would write now. Where "
+    "both changed the same lines, a person decides: --keep mine takes the edited lines, --keep new the notebook's; or "
+    "take the new lines into the file, beside the own ones where both can stand, and convert again; or make the edit "
+    "in the notebook too. What was written then comes from the cache folder of the machine that converted, or from "
+    "converting a version of the notebook that git has.",
 )
 FOREIGN: Final = Code(
     "DDP906",
@@ -92,13 +92,13 @@ OTHER_SETTINGS: Final = Code(
     " for all of them. Convert with the options of before, set them in pyproject.toml, or give the scripts folders of"
     " their own.",
 )
-LEFT_OUT: Final = Code(
+REMEMBERED: Final = Code(
     "DDP908",
-    "options-left-out",
-    "A script was converted with options the last time, and without them now.",
-    "Options are not remembered: a conversion is what its command and pyproject.toml say. Only --requirements stays "
-    "on, until --no-requirements. The message holds the command with the options of the last time; for good they "
-    "belong into [tool.nb2ddp] of pyproject.toml.",
+    "options-remembered",
+    "Options come from the script's first lines, or differ from those.",
+    "A conversion takes the options that its script was converted with the last time, as its line `convert again:` has "
+    "them. Those of the command line, then those of [tool.nb2ddp] in pyproject.toml, are stronger. --reset starts over "
+    "with these alone.",
 )
 HIDDEN: Final = Code(
     "DDP909",
@@ -120,7 +120,7 @@ OWN_CODES: Final = {
         CONFLICT,
         FOREIGN,
         OTHER_SETTINGS,
-        LEFT_OUT,
+        REMEMBERED,
         HIDDEN,
     )
 }

@@ -6,6 +6,7 @@ https://nbconvert.readthedocs.io/en/latest/external_exporters.html
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,10 @@ from nb2ddp.convert import convert_notebook
 from nb2ddp.notebook.ipynb import from_node
 from nb2ddp.options import LaunchError, Options, OptionsError, Slurm
 from nb2ddp.project import history
-from nb2ddp.project.config import ConfigError, settings
+from nb2ddp.project.config import ConfigError
 from nb2ddp.project.files import Job
 from nb2ddp.project.outputs import doubts, outputs_of, refused
-from nb2ddp.project.plan import with_last
+from nb2ddp.project.plan import with_options
 from nb2ddp.project.pool import recalling
 from nb2ddp.results import Conversion, Diagnostic, NotebookError, Severity
 from nb2ddp.settings import Setting, settings_of
@@ -58,6 +59,10 @@ class DDPExporter(Exporter):
     output_mimetype = "text/x-python"
 
     force = Bool(False, help="Replace files that were edited by hand, or are not nb2ddp's, too.").tag(config=True)
+    keep = Enum(("mine", "new"), None, allow_none=True, help="In a conflict take your lines or the notebook's.").tag(
+        config=True
+    )
+    reset = Bool(False, help="Forget the options that the script was converted with the last time.").tag(config=True)
     locals().update(_NAMED_TRAITS)
 
     def _file_extension_default(self) -> str:
@@ -90,8 +95,11 @@ class DDPExporter(Exporter):
         try:
             notebook = Path(metadata.get("path", ""), f"{name}.ipynb")
             script = target if folder is None else folder / target
-            options, forgotten = with_last(script, settings(values).options, values)
-            job = Job(notebook, script, options, force=self.force, forgotten=forgotten)
+            job = with_options(
+                Job(notebook, script, Options(), force=self.force, keep=(self.keep,) if self.keep else ()),
+                values,
+                reset=self.reset,
+            )
             conversion = convert_notebook(from_node(nb, name), script.name, job.options, job.reference)
         except (NotebookError, ConfigError, LaunchError, OptionsError) as error:
             raise self._stop(f"{name}.ipynb: {error}") from None
@@ -116,7 +124,8 @@ class DDPExporter(Exporter):
         outputs = outputs_of(job, conversion, recalling(job))
         if failure := refused(job, outputs):
             said = [f"{each.code} {each.message}" for each in failure.diagnostics]
-            reasons = [each.replace("--force", "--DDPExporter.force=True") for each in said]
+            flags = {"--force": "--DDPExporter.force=True", "--keep ": "--DDPExporter.keep="}
+            reasons = [re.sub("|".join(flags), lambda found: flags[found[0]], each) for each in said]
             raise self._stop("\n".join([*reasons, failure.text]))
         history.remember(conversion.files.values())
         self._warn(job.name, tuple(doubts(job, outputs)))

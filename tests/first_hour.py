@@ -108,10 +108,10 @@ STEPS = (
         before=_change_the_same_line,
     ),
     Step(
-        "A person decides: here for the notebook's number. With its line in the script, converting goes on:",
+        "A person decides: `--keep mine` for the own lines, or as here for the notebook's:",
         (
-            "sed -i 's/max_steps = 200/max_steps = 30/' train.py",
-            "nb2ddp finetune.ipynb train.py",
+            "nb2ddp finetune.ipynb train.py --keep new",
+            "grep -n max_steps train.py",
             "nb2ddp finetune.ipynb train.py --check",
         ),
     ),

@@ -24,11 +24,11 @@ from nb2ddp.project.cache import Cache
 from nb2ddp.project.changes import commit, since
 from nb2ddp.project.config import ConfigError
 from nb2ddp.project.config import find as find_config
-from nb2ddp.project.files import STDIN, Job
+from nb2ddp.project.files import STDIN, Job, identities
 from nb2ddp.project.history import git
 from nb2ddp.project.inputs import InputError, find, is_notebook_name, named, script_beside
 from nb2ddp.project.pages import Page, Report, Summary, check_pages, files_of
-from nb2ddp.project.plan import NoOutputError, Planned, from_here, plan, plan_one
+from nb2ddp.project.plan import How, NoOutputError, Planned, from_here, plan, plan_one
 from nb2ddp.project.pool import Mode, run, script_of
 from nb2ddp.results import Change, Diagnostic, Result, Status
 from nb2ddp.script.launch import launch_files
@@ -57,7 +57,8 @@ def execute(request: Request) -> int:
         if request.summary_file is None:
             raise InputError("--since says what the page of --summary-file shows; name one")
         commit(request.since)
-    jobs = [replace(each.job, force=request.force) for each in planned]
+    jobs = [replace(each.job, force=request.force, keep=request.keep) for each in planned]
+    _check_sides(request.keep, jobs)
     check_pages(_pages(request), files_of(jobs))
     printer = _Printer(request, mode)
     if printer.refused(each.refusal() for each in _pages(request)):
@@ -79,6 +80,17 @@ def execute(request: Request) -> int:
     code = max([code, *(report.exit_code(r, p.fail_on) for r, p in zip(results, planned, strict=True))])
     code = max(code, _rehearse(request, planned, results)) if mode in (Mode.WRITE, Mode.CHECK) else code
     return max(code, _hook(results, jobs)) if request.hook and mode is Mode.WRITE else code
+
+
+def _check_sides(keep: Sequence[str], jobs: Sequence[Job]) -> None:
+    """Refuse what `--keep` does not take."""
+    known = {name for path in files_of(jobs) for name in identities(path)}
+    for each in keep:
+        side, has_name, name = each.partition("=")
+        if side not in ("mine", "new"):
+            raise InputError(f"--keep {each}: say mine or new, or mine=FILE or new=FILE for one file")
+        if has_name and not identities(Path(name)) & known:
+            raise InputError(f"--keep {each}: {name} is no file of this conversion")
 
 
 def _pages(request: Request) -> list[Page]:
@@ -112,15 +124,19 @@ def _plan(request: Request) -> tuple[list[Planned], Mode]:
         paths = (*paths, str(given.pop("output-dir")))
     names_output = len(paths) == 2 and "output-dir" not in given
     if names_output and not request.hook and paths[1].endswith(".py") and not Path(paths[1]).is_dir():
-        return [plan_one(paths[0], Path(paths[1]), given, reads_config=not request.isolated)], mode
+        return [plan_one(paths[0], Path(paths[1]), given, _how(request))], mode
     if _is_script(given.get("output-dir")):
         raise InputError(f"{given['output-dir']} takes the script of one notebook; for several name a folder")
     try:
-        return plan(paths, given, reads_config=not request.isolated, any_file=request.hook), mode
+        return plan(paths, given, _how(request), any_file=request.hook), mode
     except InputError as error:
         if isinstance(error, NoOutputError) and (planned := _beside(paths, given, request)):
             return planned, mode
         raise InputError(_output_meant(paths[1], error) if names_output else str(error)) from None
+
+
+def _how(request: Request) -> How:
+    return How(reads_config=not request.isolated, reset=request.reset)
 
 
 def _output_meant(last: str, error: InputError) -> str:
@@ -154,10 +170,7 @@ def _beside(paths: Sequence[str], given: Mapping[str, Any], request: Request) ->
     found = find(paths, any_file=request.hook)
     if not (request.hook or len(paths) == 1) or not all(each.is_named for each in found):
         return []
-    reads_config = not request.isolated
-    return [
-        plan_one(each.link or str(each.path), script_beside(each), given, reads_config=reads_config) for each in found
-    ]
+    return [plan_one(each.link or str(each.path), script_beside(each), given, _how(request)) for each in found]
 
 
 def _plan_stream(request: Request, mode: Mode) -> Planned:
@@ -175,7 +188,8 @@ def _plan_stream(request: Request, mode: Mode) -> Planned:
         script = Path(last)
     else:
         script = Path("train.py" if first == _STREAM else script_beside(named(first)).name)
-    return plan_one(notebook, script, request.given, reads_config=not request.isolated)
+    how = replace(_how(request), reset=True) if last == _STREAM else _how(request)  # no script is there
+    return plan_one(notebook, script, request.given, how)
 
 
 class _Printer:

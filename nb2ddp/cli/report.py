@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from click import style
 
+from nb2ddp.codes import REMEMBERED
 from nb2ddp.project.plan import from_here
 from nb2ddp.results import Diagnostic, Result, Severity, Status
 
@@ -52,6 +53,8 @@ def done_lines(result: Result, level: Severity) -> Iterator[str]:
         yield f"skipped {printable(str(result.notebook))}: no Trainer trains in it"
     if result.status is Status.CONVERTED and result.written:
         yield f"wrote {_names(result.written)}"
+    if result.status in (Status.CONVERTED, Status.STALE) and level is not Severity.NOTE:
+        yield from (printable(each.message) for each in result.diagnostics if each.code == REMEMBERED.code)
     if result.merged:
         yield f"kept what was edited by hand in {_names(result.merged)}"
 

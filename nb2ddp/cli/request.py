@@ -32,6 +32,15 @@ class Request:
         "Replace files that were edited by hand, or are not nb2ddp's, too; never a notebook.",
         section="What to do",
     )
+    keep: tuple[str, ...] = setting(
+        (),
+        "In a conflict take your lines (mine) or the notebook's (new): of all files, or of one (mine=train.py).",
+        section="What to do",
+        metavar="SIDE[=FILE]",
+    )
+    reset: bool = setting(
+        False, "Forget the options that the script was converted with the last time.", section="What to do"
+    )
     hook: bool = setting(
         False, "For pre-commit: exit with 1 and the `git add` line where something was written.", section="What to do"
     )

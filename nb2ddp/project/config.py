@@ -202,7 +202,7 @@ def options_of(command: Sequence[str]) -> Options:
 def _value(each: Setting, value: Any) -> Any:
     """A value of the field's own type, from what the file or the command line says."""
     if each.kind is Slurm:
-        return _slurm(value)
+        return value if isinstance(value, Slurm) else _slurm(value)
     if each.kind is Severity and value not in each.choices:
         raise ConfigError(f"{each.key} must be error, warning or note, not {value!r}")
     return each.kind(value) if each.kind in (frozenset, tuple, Path, Severity) else value

@@ -231,7 +231,9 @@ class Job:
         link: where the notebook is fetched from; empty for a file that is here.
         is_named: False for one that was found in a folder or by a pattern.
         force: replace files that were edited by hand, or are not nb2ddp's.
-        forgotten: options that the script was converted with the last time, and of which nobody says anything now.
+        keep: which side to take where edits are in conflict with what is new: `mine` or `new` for all files of the
+            conversion, `mine=FILE` or `new=FILE` for one, which is stronger.
+        notes: what is to be said of its options: which are the last time's, and which differ from those.
     """
 
     notebook: Path
@@ -240,12 +242,21 @@ class Job:
     link: str = ""
     is_named: bool = True
     force: bool = False
-    forgotten: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def is_file(self) -> bool:
         """True for a notebook that lies here and can be read again."""
         return not self.link and self.notebook != STDIN
+
+    def side(self, path: Path) -> str:
+        """Which side to take in a file of the conversion: `mine`, `new`, or neither."""
+        found = ""
+        for side, _, name in sorted((each.partition("=") for each in self.keep), key=lambda each: bool(each[2])):
+            if not name or identities(Path(name)) & identities(path):
+                found = side
+        return found
 
     @property
     def name(self) -> str:

@@ -48,7 +48,7 @@ class Merged:
     conflicts: tuple[Conflict, ...] = ()
 
 
-def merge(base: str, edited: str, converted: str) -> Merged:
+def merge(base: str, edited: str, converted: str, side: str = "") -> Merged:
     """Carry a person's edits over to a new conversion.
 
     Cells are followed though their numbers change, and the line that nb2ddp signs with is the new conversion's.
@@ -57,6 +57,7 @@ def merge(base: str, edited: str, converted: str) -> Merged:
         base: the file as nb2ddp wrote it.
         edited: what a person made of it.
         converted: what the notebook converts to now.
+        side: whose lines to take in a conflict: `mine`, the person's, or `new`, the notebook's; empty for nobody's.
     """
     numbers = _renumbering(base, converted)
     texts = (_prepared(base, numbers), _prepared(edited, numbers), _prepared(converted, {}))
@@ -66,6 +67,8 @@ def merge(base: str, edited: str, converted: str) -> Merged:
     for region in _regions(*(text.split("\n") for text in texts)):
         for was, mine, new in _split(*region):
             both = _both(was, mine, new)
+            if both is None and side:
+                both = mine if side == "mine" else new
             if both is None:
                 conflicts.append(Conflict(_line_behind(passed, edited), _cell_of(merged), _shown(was, mine, new)))
             merged += both or []

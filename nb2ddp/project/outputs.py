@@ -6,13 +6,11 @@ whose edits stand where the notebook changed too, is left alone, and with it all
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from nb2ddp.codes import CONFLICT, EDITED, FOREIGN, HIDDEN, LEFT_OUT, OTHER_SETTINGS, STALE
-from nb2ddp.options import arguments
+from nb2ddp.codes import CONFLICT, EDITED, FOREIGN, HIDDEN, OTHER_SETTINGS, REMEMBERED, STALE
 from nb2ddp.project import files, inputs
 from nb2ddp.project.files import Job
 from nb2ddp.project.links import is_link
@@ -50,7 +48,7 @@ class Output:
         return files.unified_diff(self.before, self.after, name, None if self.before else "/dev/null")
 
 
-def settle(path: Path, converted: str, recall: Recall, *, force: bool = False) -> Output:
+def settle(path: Path, converted: str, recall: Recall, *, force: bool = False, side: str = "") -> Output:
     """Decide what becomes of one file.
 
     Args:
@@ -58,6 +56,7 @@ def settle(path: Path, converted: str, recall: Recall, *, force: bool = False) -
         converted: what the notebook converts to.
         recall: gives back what nb2ddp wrote there.
         force: replace what was edited, or is not nb2ddp's.
+        side: `mine` or `new`, to be taken where an edit is in conflict.
 
     Raises:
         OSError: what is there cannot be read.
@@ -71,7 +70,7 @@ def settle(path: Path, converted: str, recall: Recall, *, force: bool = False) -
     now = stamp.read(converted)
     if now and now.digest == line.digest:  # nothing is new but the person's edits
         return Output(path, before, before, is_edited=True)
-    return _merged(path, before, converted, recall(line))
+    return _merged(path, before, converted, recall(line), side)
 
 
 _FOREIGN = "{} is not a file of nb2ddp's (no line `convert again:`): name another, or --force replaces it"
@@ -83,20 +82,24 @@ _ANOTHER = (
 _HIDING = "{}: Python imports it in place of {}, in {} and in all scripts of this folder: rename it"
 _UNKNOWN = (
     "{} was edited by hand, and what nb2ddp wrote there is not known here: neither the cache folder of this machine "
-    "nor git has it. Convert where it was converted before, or to another name and carry the edits over; --force "
-    "replaces it"
+    "nor git has it. Convert where it was converted before, or to another name and carry the edits over; --keep mine "
+    "leaves the file as it is, --keep new replaces it"
 )
 _CONFLICT = (
-    "{}: what is new stands where the file was edited by hand ({}), so nothing is written. Take the new lines there, "
-    "beside yours where both can stand, convert again and edit anew what they replaced; or make your edit in the "
-    "notebook too; --force replaces the whole file"
+    "{}: what is new stands where the file was edited by hand ({}), so nothing is written. --keep mine takes your "
+    "lines there, --keep new the notebook's; or take the new ones into the file, beside yours where both can stand, "
+    "and convert again"
 )
 
 
-def _merged(path: Path, before: str, converted: str, base: str | None) -> Output:
+def _merged(path: Path, before: str, converted: str, base: str | None, side: str) -> Output:
+    if base is None and side == "new":
+        return Output(path, before, converted)
+    if base is None and side == "mine":  # all that differs is an edit from now on
+        return Output(path, before, stamp.copy(converted, stamp.unsigned(before)), is_edited=True)
     if base is None:
         return Output(path, before, before, is_edited=True, refusal=CONFLICT.found(_UNKNOWN.format(path)))
-    merged = merge(base, before, converted)
+    merged = merge(base, before, converted, side)
     if merged.conflicts:
         refusal = CONFLICT.found(_CONFLICT.format(path, "; ".join(map(_place, merged.conflicts))))
         return Output(path, before, before, is_edited=True, refusal=refusal, conflicts=merged.conflicts)
@@ -112,7 +115,10 @@ def outputs_of(job: Job, conversion: Conversion, recall: Recall) -> list[Output]
     folder = job.script.parent
     # The launch files first: a script that is in place has all that its first lines name.
     wanted = {folder / name: text for name, text in reversed(conversion.files.items())}
-    return [_not_ours(job, path) or settle(path, text, recall, force=job.force) for path, text in wanted.items()]
+    return [
+        _not_ours(job, path) or settle(path, text, recall, force=job.force, side=job.side(path))
+        for path, text in wanted.items()
+    ]
 
 
 def _not_ours(job: Job, path: Path) -> Output | None:
@@ -121,12 +127,12 @@ def _not_ours(job: Job, path: Path) -> Output | None:
     if before and job.is_file and files.identities(path) & files.identities(job.notebook):
         return Output(path, before, before, refusal=FOREIGN.found(_INPUT.format(path)))
     line = stamp.read(before)
-    if line is None or job.force or not _is_of_another(job, line.notebook):
+    if line is None or job.force or not is_of_another(job, line.notebook):
         return None
     return Output(path, before, before, refusal=FOREIGN.found(_ANOTHER.format(path, line.notebook, job.notebook)))
 
 
-def _is_of_another(job: Job, named: str) -> bool:
+def is_of_another(job: Job, named: str) -> bool:
     """True where a file's line names another notebook than the job's. One that is gone was moved or renamed.
 
     Args:
@@ -206,11 +212,8 @@ def _edited(outputs: list[Output]) -> Iterator[Diagnostic]:
 
 
 def doubts(job: Job, outputs: list[Output]) -> Iterator[Diagnostic]:
-    """Warnings of options that are left out, of files that hide a module, and of launch settings of several scripts."""
-    if job.forgotten:
-        again = ["nb2ddp", job.link or str(job.notebook), str(job.script), *arguments(job.options), *job.forgotten]
-        message = f"{job.script}: converted with {shlex.join(job.forgotten)} the last time, now without"
-        yield LEFT_OUT.found(f"{message}; with it: {shlex.join(again)}", Severity.WARNING)
+    """What is to be said of options, of files that hide a module, and of launch settings of several scripts."""
+    yield from (REMEMBERED.found(f"{job.script}: {note}", Severity.NOTE) for note in job.notes)
     for path in hiding(job.script.parent):
         what = hidden(path.stem if path.name != "__init__.py" else path.parent.name)
         yield HIDDEN.found(_HIDING.format(path, what, job.script.name), Severity.WARNING)

@@ -5,17 +5,25 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from nb2ddp.options import Options, Settings, arguments
+from nb2ddp.options import SETTINGS, Options, Settings, arguments
 from nb2ddp.project import config
 from nb2ddp.project.files import Job, identities
 from nb2ddp.project.inputs import Input, InputError, find, is_notebook_name, named, script_for
+from nb2ddp.project.outputs import is_of_another
 from nb2ddp.results import Severity
 from nb2ddp.script import stamp
 from nb2ddp.script.launch import CONFIG_NAME, launch_files
+from nb2ddp.settings import given as values_of
+from nb2ddp.settings import settings_of
+
+#: The keys of what shapes a conversion.
+_OF_A_JOB: Final = frozenset(each.key for each in settings_of(Options))
 
 
 class NoOutputError(InputError):
@@ -36,8 +44,25 @@ class Planned:
         return min(max(self.job.options.launch.processes, 2), 4)
 
 
+@dataclass(frozen=True)
+class How:
+    """Where options come from, beside the command line.
+
+    Attributes:
+        reads_config: from pyproject.toml, too.
+        reset: not from the script as it is.
+    """
+
+    reads_config: bool = True
+    reset: bool = False
+
+
 def plan(
-    paths: Sequence[str], given: Mapping[str, Any], *, reads_config: bool = True, any_file: bool = False
+    paths: Sequence[str],
+    given: Mapping[str, Any],
+    how: How = How(),
+    *,
+    any_file: bool = False,
 ) -> list[Planned]:
     """Plan a run over several notebooks.
 
@@ -45,7 +70,7 @@ def plan(
         paths: notebooks, links, folders and patterns.
         given: settings from the command line, by the keys of `options.SETTINGS`; stronger than any file's, but that
             `exclude` (relative to the current folder) adds to it.
-        reads_config: look for settings in pyproject.toml.
+        how: where other options come from: those in pyproject.toml are stronger than those of the last time.
         any_file: leave out files that are no notebooks.
 
     Raises:
@@ -53,52 +78,82 @@ def plan(
     """
     planned = []
     for each in find(paths, any_file=any_file):
-        found = config.find(each.path.parent) if reads_config else None
+        found = config.find(each.path.parent) if how.reads_config else None
         if config.matches(given.get("exclude", []), each.path, Path()):
             continue
         if found is None or not config.matches(found.exclude, each.path, found.path.parent):
-            planned.append(_planned(each, found, given))
+            planned.append(_planned(each, given, how))
     check_outputs([each.job for each in planned])
     return planned
 
 
-def plan_one(argument: str | Path, script: Path, given: Mapping[str, Any], *, reads_config: bool = True) -> Planned:
+def plan_one(argument: str | Path, script: Path, given: Mapping[str, Any], how: How = How()) -> Planned:
     """Plan a run that says where the script of one notebook goes, which a file's name or a link names; see `plan`."""
     notebook = named(argument) if isinstance(argument, str) else Input(argument, argument.parent, is_named=True)
-    planned = _planned(notebook, config.find(notebook.path.parent) if reads_config else None, given, script)
+    planned = _planned(notebook, given, how, script)
     check_outputs([planned.job])
     return planned
 
 
-def _planned(each: Input, found: config.Config | None, given: Mapping[str, Any], script: Path | None = None) -> Planned:
+def _planned(each: Input, given: Mapping[str, Any], how: How, script: Path | None = None) -> Planned:
+    found = config.find(each.path.parent) if how.reads_config else None
     values = {**(found.values_for(each.path) if found else {}), **given}
-    settings = config.settings(values)
+    settings = config.settings({key: value for key, value in values.items() if key not in _OF_A_JOB})
     script = script or _script(each, settings, given)
-    options, forgotten = with_last(script, settings.options, values)
-    job = Job(each.path, script, options, each.link, is_named=each.is_named, forgotten=forgotten)
-    return Planned(job, settings.fail_on, settings.rehearse)
+    job = Job(each.path, script, settings.options, each.link, is_named=each.is_named)
+    return Planned(with_options(job, values, reset=how.reset), settings.fail_on, settings.rehearse)
 
 
-def with_last(script: Path, options: Options, said: Collection[str]) -> tuple[Options, tuple[str, ...]]:
-    """Compare what is asked for with what a script was converted with the last time.
+def with_options(job: Job, said: Mapping[str, Any], *, reset: bool = False) -> Job:
+    """A job with the options that somebody says, and those that its script was converted with the last time.
 
     Args:
-        script: the file, which may not be there.
-        options: what is asked for now.
-        said: the keys of what somebody set, on the command line or in pyproject.toml.
+        job: what is to be converted.
+        said: options by key, from the command line or pyproject.toml; they are stronger.
+        reset: leave out those of the last time.
 
-    Returns:
-        The options, with the packages where the script has its own and nobody said otherwise: that only writes more
-        files. And the words of all other options of the last time of which nobody said anything.
+    Raises:
+        ConfigError, LaunchError, OptionsError: what is said does not fit together.
     """
+    last = None if reset else _last(job)
+    if last is None:
+        return replace(job, options=config.settings(said).options)
+    values = values_of(last)
+    kept = _fitting({key: value for key, value in values.items() if key not in said}, said)
+    options = config.settings({**kept, **said}).options
+    notes = [f"{_typed(last, kept)}, as the last time; --reset starts over"] if kept else []
+    for key in [key for key in values | values_of(options) if key not in kept]:
+        was, now = (_typed(each, {key}) or f"without --{key}" for each in (last, options))
+        if was != now:
+            notes.append(f"{now}, the last time {was}")
+    return replace(job, options=options, notes=tuple(notes))
+
+
+def _last(job: Job) -> Options | None:
+    """The options that a job's script was converted with; None where it is not there, or of another notebook."""
     try:
-        line = stamp.read(script.read_text(encoding="utf-8", errors="surrogateescape"))
-        last = config.options_of(shlex.split(line.command)) if line else Options()
+        line = stamp.read(job.script.read_text(encoding="utf-8", errors="surrogateescape"))
+        if line is None or is_of_another(job, line.notebook):
+            return None
+        return config.options_of(shlex.split(line.command))
     except (OSError, ValueError):
-        return options, ()
-    if last.requirements and "requirements" not in said:
-        options = replace(options, requirements=True)
-    return options, tuple(arguments(last, leave_out={*said, "requirements"}))
+        return None
+
+
+def _fitting(own: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
+    """As many options of the last time as fit to what is said now: not those of SLURM to torchrun."""
+    for size in range(len(own), 0, -1):
+        for keys in combinations(own, size):
+            kept = {key: own[key] for key in keys}
+            with suppress(ValueError):
+                config.settings({**kept, **said})
+                return kept
+    return {}
+
+
+def _typed(options: Options, keys: Collection[str]) -> str:
+    """Options as they are typed."""
+    return shlex.join(arguments(options, leave_out=[each.key for each in SETTINGS if each.key not in keys]))
 
 
 def _script(each: Input, settings: Settings, given: Mapping[str, Any]) -> Path:
@@ -140,7 +195,7 @@ def check_outputs(jobs: Sequence[Job]) -> None:
         if text != first[0]:
             raise InputError(
                 f"{first[1]} and {job.notebook} want different settings in one {job.script.parent / CONFIG_NAME}; "
-                "give them output folders of their own"
+                "give them output folders of their own, or say the settings for both; --reset forgets the last time's"
             )
 
 

@@ -310,21 +310,6 @@ class TestCommand:
         assert command("b.ipynb", "--num-processes", "8").exit_code == 0
         assert "--num_processes 8 a.py" in (tmp_path / "a.py").read_text()
 
-    def test_options_of_the_last_time_are_said_where_they_are_left_out(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "a.ipynb")
-        command("a.ipynb", "--num-processes", "4", "--mixed-precision", "bf16")
-        message = (
-            "a.ipynb: DDP908 warning: a.py: converted with --mixed-precision bf16 the last time, now without; with it:"
-            " nb2ddp a.ipynb a.py --num-processes 8 --mixed-precision bf16\n"
-        )
-        assert message in command("a.ipynb", "--check", "--num-processes", "8").stdout
-        result = command("a.ipynb", "--num-processes", "8")
-        assert (result.exit_code, result.stdout) == (0, message)
-        assert command("a.ipynb", "--num-processes", "2").stdout == ""
-        command("a.ipynb", "--num-processes", "8")
-        (tmp_path / "pyproject.toml").write_text("[tool.nb2ddp]\nnum-processes = 4\n")
-        assert command("a.ipynb").stdout == ""
-
     def test_packages_stay_until_somebody_says_otherwise(self, command: Command, tmp_path: Path) -> None:
         write(tmp_path / "a.ipynb", "!pip install unsloth", *CELLS)
         command("a.ipynb", "--requirements")

@@ -1,0 +1,105 @@
+"""`--keep`: a conflict is resolved in one step, for all files or for one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nb2ddp.project import history
+from nb2ddp.project.merge import merge
+from tests.command import Command
+from tests.notebooks import CELLS, write
+
+#: The last cell as it was, as a person edited it, and as the notebook has it now.
+WAS, MINE, NEW = (f'model.save_pretrained("{name}")' for name in ("lora", "mine", "new"))
+#: Where an edit is in nobody's way.
+CELL = "# %% Cell 2\n"
+
+
+@pytest.fixture
+def folder(command: Command, tmp_path: Path) -> Path:
+    """Two scripts with an edit that is kept and one that is in conflict, each."""
+    for name in "ab":
+        write(tmp_path / f"{name}.ipynb")
+        command(f"{name}.ipynb")
+        script = tmp_path / f"{name}.py"
+        script.write_text(script.read_text().replace(WAS, MINE).replace(CELL, f"{CELL}# my start\n"))
+        write(tmp_path / f"{name}.ipynb", *CELLS[:2], f"{CELLS[2]}\nx = 1", NEW)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("side", "line"), [("mine", MINE), ("new", NEW)])
+def test_takes_one_side_of_a_conflict_and_merges_the_rest(command: Command, folder: Path, side: str, line: str) -> None:
+    refused = command("a.ipynb")
+    assert refused.exit_code == 2
+    assert "--keep mine takes your lines there, --keep new the notebook's" in refused.stdout
+    assert command("a.ipynb", "--keep", side, "--check").exit_code == 1
+    result = command("a.ipynb", "--keep", side)
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "kept what was edited by hand in a.py" in result.stderr
+    text = (folder / "a.py").read_text()
+    assert [each for each in (WAS, MINE, NEW) if each in text] == [line]
+    assert "\nx = 1\n" in text
+    assert f"{CELL}# my start\n" in text
+    again = command("a.ipynb")
+    assert (again.exit_code, (folder / "a.py").read_text()) == (0, text)
+    assert command("a.ipynb", "--check").exit_code == 0
+
+
+def test_is_for_all_files_or_for_one(command: Command, folder: Path) -> None:
+    result = command(".", "-o", ".", "--keep", "new", "--keep", "mine=./b.py")
+    assert result.exit_code == 0
+    assert (NEW in (folder / "a.py").read_text(), MINE in (folder / "b.py").read_text()) == (True, True)
+
+
+def test_for_one_leaves_the_others_in_conflict(command: Command, folder: Path) -> None:
+    result = command(".", "-o", ".", "--keep", "mine=a.py")
+    assert result.exit_code == 2
+    assert "b.ipynb: DDP905" in result.stdout
+    assert "a.ipynb: DDP905" not in result.stdout
+
+
+@pytest.mark.parametrize(("side", "line"), [("mine", MINE), ("new", NEW)])
+def test_where_nobody_knows_what_was_written_it_is_for_the_whole_file(
+    command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch, side: str, line: str
+) -> None:
+    monkeypatch.setattr(history, "recall", lambda *_: None)
+    refused = command("a.ipynb")
+    assert "--keep mine leaves the file as it is, --keep new replaces it" in refused.stdout
+    assert command("a.ipynb", "--keep", side).exit_code == 0
+    text = (folder / "a.py").read_text()
+    assert line in text
+    assert ("# my start" in text) == (side == "mine")
+    assert command("a.ipynb", "--check").exit_code == 0
+
+
+def test_changes_nothing_where_there_is_no_conflict(command: Command, tmp_path: Path) -> None:
+    write(tmp_path / "a.ipynb")
+    command("a.ipynb")
+    (tmp_path / "mine.py").write_text("mine\n")
+    assert command("a.ipynb", "--keep", "new").stderr.startswith("1 notebook: 1 up to date")
+    assert "DDP906" in command("a.ipynb", "mine.py", "--keep", "new").stdout
+    assert (tmp_path / "mine.py").read_text() == "mine\n"
+
+
+@pytest.mark.parametrize(
+    ("keep", "said"),
+    [
+        ("yours", "--keep yours: say mine or new, or mine=FILE or new=FILE for one file"),
+        ("mine=other.py", "--keep mine=other.py: other.py is no file of this conversion"),
+    ],
+)
+def test_wrong_usage(command: Command, folder: Path, keep: str, said: str) -> None:
+    result = command("a.ipynb", "--keep", keep)
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_a_removed_cell_that_was_edited() -> None:
+    was = "# %% Cell 1\na = 1\n\n# %% Cell 2\nb = 2\nc = 3\n"
+    mine = was.replace("b = 2", "b = 20")
+    new = "# %% Cell 1\na = 1\n"
+    assert merge(was, mine, new).conflicts
+    assert "b = 20" in merge(was, mine, new, "mine").text
+    assert "b =" not in merge(was, mine, new, "new").text

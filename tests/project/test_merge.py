@@ -139,7 +139,7 @@ class TestCommand:
             shown = result.stdout + result.stderr
             assert "a.ipynb: DDP905 error: a.py: what is new stands where the file was edited by hand (line " in shown
             number = next(n for n, line in enumerate(edited.splitlines(), 1) if line == 'model.save_pretrained("mine")')
-            assert f" by hand (line {number}, cell 4), so nothing is written. Take the new lines there" in shown
+            assert f" by hand (line {number}, cell 4), so nothing is written. --keep mine takes your lines" in shown
             assert '\nmodel.save_pretrained("mine")\n' in result.stdout
             assert '\nmodel.save_pretrained("theirs")\n' in result.stdout
             assert (tmp_path / "a.py").read_text() == edited
@@ -290,7 +290,7 @@ class TestCommand:
         other = command("a.ipynb", "--launcher", "torchrun")
         assert (other.exit_code, other.stdout) == (0, "")
         edit(tmp_path / "accelerate_config.yaml", "num_processes: 4  # mine", "num_processes: 4")
-        result = command("a.ipynb", "--num-processes", "4")
+        result = command("a.ipynb", "--num-processes", "4", "--launcher", "accelerate")
         assert (result.exit_code, "DDP904" in result.stdout) == (0, False)
         assert "--num_processes 4 a.py" in (tmp_path / "a.py").read_text()
 

@@ -24,13 +24,16 @@ from nb2ddp.rehearsal.plan import Plan, PlanError, read
 from nb2ddp.rehearsal.processes import Process
 from nb2ddp.rehearsal.rehearse import _build
 from nb2ddp.rehearsal.run import Rank, Run, environment, launched
-from nb2ddp.rehearsal.stage import rows
+from nb2ddp.rehearsal.stage import learn, packages, shapes
+from nb2ddp.rehearsal.stage.attempts import Attempts, _changed
 from nb2ddp.rehearsal.stage.device import _load_on_cpu
 from nb2ddp.rehearsal.stage.fast import _equipped, _make_no_gguf, _offered
-from nb2ddp.rehearsal.stage.files import Files, _answer_with_texts, _divide_freely, _select_what_is_there
+from nb2ddp.rehearsal.stage.files import Sources, _answer_with_texts, _divide_freely, _select_what_is_there
+from nb2ddp.rehearsal.stage.hooks import UnknownError, attribute
 from nb2ddp.rehearsal.stage.log import Log
 from nb2ddp.rehearsal.stage.older import _known_as
 from nb2ddp.rehearsal.stage.play import _at_home
+from nb2ddp.rehearsal.stage.schema import Schema
 from nb2ddp.rehearsal.stage.shrink import shrunk
 from nb2ddp.rehearsal.verdict import Place, Row, State, judge
 from tests import rehearsals
@@ -434,36 +437,203 @@ def test_models_load_without_what_only_a_gpu_can() -> None:
     assert asked == ("me/a", {"attn_implementation": "sdpa"})
 
 
-@pytest.mark.parametrize("kind", ["csv", "json", "jsonl"])
-def test_a_table_that_is_not_there_gets_a_stand_in(kind: str, tmp_path: Path) -> None:
+def schema(folder: Path, text: str = "", columns: list[str] | None = None) -> Schema:
+    return Schema(str(folder / "schema.json"), columns or [], text, 20, ["train", "test"])
+
+
+def prepared(folder: Path, text: str, columns: list[str] | None = None) -> Schema:
+    """What is learnt of `rows`, `table` and `open` from a preparation, which is run until it ends."""
+    known = schema(folder, text, columns)
+    for _ in range(12):
+        rows = known.made_rows("rows")
+        try:
+            exec(compile(text, "prepare.py", "exec"), {"rows": rows, "table": {"fr": 0, "en": 1}})
+            return known
+        except Exception as error:
+            place = learn.place_of(error, "prepare.py", text, known)
+            assert place is not None
+            if not learn.learn(error, place, lambda name: False, []):
+                raise
+    raise AssertionError(known.learnt)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[row['completion'] for row in rows]", "completion is read"),
+        ("[row['talk'][0]['says'] for row in rows]", "talk is a list of what has the key says"),
+        ("[turn['who'] + turn['says'] for row in rows for turn in row['talk']]", "talk.[] has the key says"),
+        ("[row['a']['b']['c'] for row in rows]", "a.b has the key c"),
+        ("import json\n[json.loads(row['tools'])['name'] for row in rows]", "tools.<json> has the key name"),
+        ("import ast\n[ast.literal_eval(row['tools']) for row in rows]", "tools is JSON"),
+        ("[int(row['points']) for row in rows]", "points is a number"),
+        ("[float(row['answer'].split('####')[1]) for row in rows]", "answer ends with a number"),
+        ("for row in rows:\n    first, second = row['pair'].split(' => ')", "pair has ' => ' in it"),
+        ("[table[row['tongue']] for row in rows]", "tongue "),
+        ("[row['meta'].get('x') for row in rows]", "meta is a dict"),
+        ("[row['share'] / 2 for row in rows]", "share is a number"),
+        ("[' '.join(row['talk'][1:]) + row['talk'][0].strip() + row['id'] for row in rows]", "id is a text"),
+        ("[row['count'].strip() for row in rows]", "count is a text"),
+        ("[row['images'][3] for row in rows]", "images has 4 elements"),
+        ("[row['scan'].convert('RGB') for row in rows if 0] or [row['scan'] for row in rows]", "scan is read"),
+    ],
+)
+@pytest.mark.skipif("sys.version_info < (3, 11)", reason="an exception does not tell its expression")
+def test_made_rows_learn_what_a_preparation_reads(text: str, told: str, tmp_path: Path) -> None:
+    assert any(told in each for each in prepared(tmp_path, text).learnt)
+
+
+def test_columns_hold_what_the_script_compares_them_with(tmp_path: Path) -> None:
+    text = "assert [row for row in rows if row['lang'] == 'fr' and row['stars'] >= 4]"
+    known = prepared(tmp_path, text)
+    assert known.columns["lang"] == shapes.one_of(["fr"])
+    assert known.columns["stars"] == shapes.one_of([3, 4, 5])
+
+
+def test_the_names_of_columns_in_a_message_are_columns(tmp_path: Path) -> None:
+    known = schema(tmp_path, "frame[['joke', 'label']]")
+    place = learn.Place(None, None, __import__("ast").parse("frame[['joke', 'label']]"), known)  # type: ignore[arg-type]
+    assert learn.learn(KeyError("['joke'] not in index"), place, lambda name: False, [])
+    assert "joke" in known.columns
+    assert learn.learn(
+        ValueError("Length mismatch: Expected axis has 2 elements, new values have 3 elements"),
+        place,
+        lambda name: False,
+        [],
+    )
+    assert known.width == 3
+
+
+def test_what_is_learnt_is_kept(tmp_path: Path) -> None:
+    known = schema(tmp_path)
+    known.add((), "frage")
+    known.save()
+    assert schema(tmp_path).columns == known.columns
+    assert schema(tmp_path).made_rows("a") == known.made_rows("a")  # in every process
+
+
+def sources(folder: Path, text: str = "", columns: list[str] | None = None, sample: str = "") -> Sources:
+    script = folder / "train.py"
+    script.write_text(text)
     log = Log()
-    log.open(str(tmp_path / "log"), "train.py")
-    tables = Files(log, str(tmp_path / "made"), ["frage", "label"])
-    made = Path(tables.table({"train": f"https://example.com/data.{kind}?x=1"})["train"])
-    first = made.read_text().lstrip("[").splitlines()[0]
-    assert all(column in first for column in ("frage", "label"))
-    assert tables.table(made) == made
-    assert json.loads((tmp_path / "log").read_text())["name"] == f"https://example.com/data.{kind}?x=1"
+    log.open(str(folder / "log"), str(script))
+    return Sources(log, schema(folder, text, columns), str(folder), sample)
 
 
 @pytest.mark.parametrize(
     ("name", "start"),
-    [("a.png", b"\x89PNG"), ("a.jpg", b"\x89PNG"), ("a.wav", b"RIFF"), ("a.csv", b"frage"), ("a.txt", b"")],
+    [
+        ("a.png", b"\x89PNG"),
+        ("b/a.jpg", b"\x89PNG"),
+        ("a.wav", b"RIFF"),
+        ("a.csv", b"frage,label"),
+        ("a.jsonl", b'{"frage": '),
+        ("a.json", b'[{"frage": '),
+        ("a.db", b"SQLite format 3"),
+        ("a.txt", b""),
+    ],
 )
-def test_a_file_that_the_script_names(name: str, start: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_not_there_is_made(
+    name: str, start: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
+    made = sources(tmp_path, columns=["frage", "label"])
+    assert made.make(name)
+    assert Path(name).read_bytes().startswith(start)
+    assert not made.make(name)
+    assert list(made.schema.files) == [name]
+    assert json.loads((tmp_path / "log").read_text())["name"] == name
+    assert not any(made.make(each) for each in ("/elsewhere/a.csv", "a.unknown", "x" * 400 + ".csv"))
+
+
+def test_a_folder_has_files_of_the_kinds_that_the_script_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = sources(tmp_path, 'glob("scans/*.png")')
+    assert made.make("scans")
+    assert made.make("pages/*.png")
+    assert sorted(path.name for path in Path("scans").iterdir()) == [f"made{n}.png" for n in range(4)]
+    assert len(list(Path("pages").glob("*.png"))) == 4
+
+
+def test_a_table_has_as_many_columns_as_are_counted(tmp_path: Path) -> None:
+    made = sources(tmp_path, columns=["a", "b"])
+    made.schema.width = 3
+    assert list(made.table("rows.csv")[0]) == ["a", "b", "column0"]
+
+
+def test_a_sample_gives_the_rows(tmp_path: Path) -> None:
+    (tmp_path / "mine.jsonl").write_text('{"q": "Why?"}\n')
+    assert sources(tmp_path, sample=str(tmp_path / "mine.jsonl")).rows("any")[:2] == [{"q": "Why?"}] * 2
+
+
+def test_a_statement_that_training_does_not_need_is_passed_over(tmp_path: Path) -> None:
+    text = "import os\nshown = []\nprint(rows[0])\nrows = [1]\ntrainer.train()\nopen('x').nothing\nlast = missing\n"
+    made = sources(tmp_path, text)
+    names = {"rows": [], "trainer": SimpleNamespace(train=lambda: None)}
+    Attempts(made.log, made, made.log.script, text, is_alone=True, names=names).run()
+    assert made.schema.passed == [3, 6, 7]
+    said = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert [each["own"] for each in said if each["kind"] == "passed"] == [False, False, True]
+    job = Attempts(made.log, made, made.log.script, text, is_alone=False, names=dict(names))
+    job.run()
+    assert isinstance(job.names["last"], packages.Nothing)
+
+
+def test_a_statement_that_training_needs_is_not(tmp_path: Path) -> None:
+    text = "rows = rows[0]\ntrainer.train(rows)\n"
+    made = sources(tmp_path, text)
+    with pytest.raises(IndexError):
+        Attempts(made.log, made, made.log.script, text, is_alone=True, names={"rows": []}).run()
+    tree = __import__("ast").parse("model.config.x = 1\nwords.add(1)\nwith a as b: pass")
+    assert _changed(tree) == {"model", "words", "b"}
+
+
+def test_a_package_that_is_not_there_does_nothing_and_is_not_trained(tmp_path: Path) -> None:
     log = Log()
     log.open(str(tmp_path / "log"), __file__)
-    files = Files(log, str(tmp_path / "made"), ["frage"], f"open({name!r})")
-    assert Path(files.named(f"data/{name}")).read_bytes().startswith(start)
-    assert Path(files.named(Path(name))).read_bytes().startswith(start)
-    later = Files(log, str(tmp_path / "made"), ["frage"], f"open({name!r})", known=[name])
-    assert files.named("b.png") == "b.png"
-    assert later.named(name) != name
-    assert later.named(str(Path(name).absolute())) == later.named(name)
-    assert later.named(f"data/{name}") == f"data/{name}"
-    Path(name).write_text("there")
-    assert files.named(name) == name
+    finder = packages.Missing(log, str(tmp_path))
+    spec = finder.find_spec("no_such_package_at_all", None)
+    assert spec is not None
+    page = finder.create_module(spec).Page
+    assert str(page("a").show(1)[2]) == "rehearsal"
+    assert finder.find_spec("trl", None) is None
+    assert json.loads((tmp_path / "log").read_text())["package"] is True
+
+    class Trainer:
+        def __init__(self, model: Any) -> None: ...
+
+    packages._refuse(SimpleNamespace(Trainer=Trainer, __name__="transformers.trainer"))  # type: ignore[arg-type]
+    Trainer("model")
+    with pytest.raises(ModuleNotFoundError, match="pip install no_such_package_at_all"):
+        Trainer(page())
+
+
+def test_a_library_that_is_not_known_is_named() -> None:
+    with pytest.raises(UnknownError, match=r"does not know pytest [\d.]+: pytest.Nothing.that"):
+        attribute(pytest, "Nothing.that")
+
+
+def test_it_is_ready_but_for_a_cell() -> None:
+    passed = event("passed", 3, error="KeyError", message="'x'", after=True, own=False)
+    alone = rank(*trained([["a", "b"]]), passed)
+    judged = judge(PLAN, Run((alone,), 1.0, ""), Run(tuple(rank(*trained([[each]])) for each in "ab"), 1.0, ""))
+    assert judged.code == 3
+    assert report.headline(judged) == "2 processes train as one does; not rehearsed: train.py:3: KeyError: 'x'"
+
+
+@pytest.mark.parametrize(
+    ("before", "error", "message", "told"),
+    [
+        (event("made", name="me/rows"), "KeyError", "x", "--data FILE"),
+        (event("stand-in", name="jiwer", package=True), "TypeError", "x", "pip install jiwer"),
+        (event("clone", address="https://x/y", folder="y", there=False), "OSError", "y", "or --network"),
+        (event("line"), "ConnectionError", "(host='a.b', port=1)", "--trust lets it ask a.b"),
+        (event("line"), "ImportError", "cannot import name 'X' from 'trl'", "--versions notebook"),
+    ],
+)
+def test_an_obstacle_says_what_to_give(before: dict[str, Any], error: str, message: str, told: str) -> None:
+    run = Run((Rank(1, (before, event("end", code=1, inner=1, error=error, message=message)), "", ""),), 1.0, "")
+    assert told in report.headline(judge(PLAN, run, run))
 
 
 def test_a_hosted_folder_is_that_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -471,7 +641,8 @@ def test_a_hosted_folder_is_that_of_the_run(tmp_path: Path, monkeypatch: pytest.
     log = Log()
     log.open(str(tmp_path / "log"), "train.py")
     text = 'rows = "/kaggle/input/rows.csv", "/contents"\nout = f"/kaggle/working/{name}"\nhome = \'/kaggle/working\'\n'
-    assert _at_home(text, log) == text.replace("/kaggle/working", str(tmp_path))
+    at_home = text.replace("/kaggle/working", str(tmp_path)).replace("/kaggle/input", f"{tmp_path}/kaggle/input")
+    assert _at_home(text, log) == at_home
     said = json.loads((tmp_path / "log").read_text())
     assert (said["kind"], said["name"], said["line"]) == ("stand-in", "/kaggle/working", 2)
 
@@ -504,14 +675,15 @@ def test_two_layers_are_one_of_each_kind(about: dict[str, Any], small: dict[str,
     assert shrunk({"num_hidden_layers": 4, **about}) == {"num_hidden_layers": 2, **small}
 
 
-def test_rows_are_of_the_kinds_that_their_columns_say(tmp_path: Path) -> None:
-    rng = random.Random(0)
-    assert {message["role"] for message in rows.value(rows.kind_of("messages"), rng)} == {"user", "assistant"}
-    assert rows.value(rows.kind_of("image"), rng)["bytes"].startswith(b"\x89PNG")
-    assert rows.value(rows.kind_of("audio"), rng)["bytes"].startswith(b"RIFF")
-    assert rows.columns_of("someone/Alpaca-like", []) == rows.PUBLIC["alpaca"]
-    assert rows.columns_of("someone/alpaca-gpt4-korean", []) == rows.PUBLIC["alpaca-gpt4-korean"]
-    assert rows.columns_of("someone/else", ["prompt", "label"]) == {"prompt": "text", "label": "label"}
+def test_rows_are_of_the_kinds_that_their_columns_say() -> None:
+    rng, make = random.Random(0), shapes.Maker()
+    assert {turn["role"] for turn in make.value(shapes.by_name("messages"), rng)} == {"user", "assistant"}
+    assert make.value(shapes.by_name("image"), rng)["bytes"].startswith(b"\x89PNG")
+    assert make.value(shapes.by_name("audio"), rng)["bytes"].startswith(b"RIFF")
+    row = {"talk": make.column("talk", shapes.turns("role"), "rows", 1)[0]}
+    assert make.path(row["talk"][0]["content"]) == ("talk", "[]", "content")
+    assert make.path(row["talk"][0]) == ("talk", "[]")
+    assert make.path(row) == ()
 
 
 def test_marimo_notebooks_are_converted_and_exported_scripts_are_not(tmp_path: Path) -> None:
@@ -579,8 +751,8 @@ def test_a_hub_client_that_asks_with_requests_is_answered_by_the_hub(
         def request(self, method: str, url: str) -> SimpleNamespace:
             return SimpleNamespace(url=url, raw=None)
 
-    log = Log()
-    log.open(str(tmp_path / "log"), __file__)
-    _answer_with_texts(SimpleNamespace(Session=Session), log)  # type: ignore[arg-type]
+    made = sources(tmp_path)
+    made.log.open(str(tmp_path / "log"), __file__)
+    _answer_with_texts(SimpleNamespace(Session=Session, __name__="requests.sessions"), made)  # type: ignore[arg-type]
     assert Session().request("GET", "http://127.0.0.1:5/datasets/a/b/resolve/main/README.md").raw is None
-    assert Session().request("GET", "https://example.org/book.txt").raw.read()
+    assert Session().request("GET", "https://example.org/book.txt").text

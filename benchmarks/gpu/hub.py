@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nb2ddp.rehearsal.stage.models import Model, tokenizer
-from nb2ddp.rehearsal.stage.rows import sentences
+from nb2ddp.rehearsal.stage.shapes import sentences
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -33,7 +33,8 @@ Examples:
   nb2ddp rehearse train.py --report page.html
 
 \b
-Exit code: 0 ready; 1 a fault; 2 it could not be rehearsed, or wrong usage.
+Exit code: 0 ready; 1 a fault; 2 it could not be rehearsed, or wrong usage; 3 it trains as one process does,
+but some cells that training does not need could not be rehearsed.
 It runs the script: see docs/rehearsal.md for what that is protected from.
 """
 
@@ -75,6 +76,8 @@ def _clear(ctx: click.Context, _: click.Parameter, is_asked: bool) -> None:
 @click.option("--keep", type=click.Path(path_type=Path), help="A new folder in which everything about the runs stays.")
 @click.option("--hub", type=click.Path(path_type=Path), help="A folder of stand-in models and data sets to use again.")
 @click.option("--offline", is_flag=True, help="Do not ask the hub: stand-ins only, and what the cache has.")
+@click.option("--data", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="A file of real rows.")
+@click.option("--network", is_flag=True, help="Clone what the script clones, into the run's folder.")
 @click.option("--trust", is_flag=True, help="Let the script start programs, reach the network and write anywhere.")
 @click.option("--force", is_flag=True, help="With --report: write over a file that nb2ddp did not write.")
 @click.option("-q", "--quiet", is_flag=True, help="Show no progress.")

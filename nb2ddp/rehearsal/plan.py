@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from nb2ddp.rehearsal.environments import LIBRARIES, Environment, here
 from nb2ddp.rehearsal.hub import DataHints
-from nb2ddp.rehearsal.stage.rows import MOST_ROWS
+from nb2ddp.rehearsal.stage.schema import MOST_ROWS
 
 #: What Unsloth's CPU backend offers (`unsloth._cpu_init.__all__` of 2026.10.9), and the trainers that it takes.
 _CPU_NAMES = frozenset(
@@ -280,8 +281,9 @@ def _files(tree: ast.AST, folder: Path) -> Iterator[Path]:
         text = _constant(node)
         if text and 0 < len(text) < 200 and "\0" not in text and not text.startswith(("/", "~", "..", ".")):
             path = folder / text
-            if path.is_file() and path.stat().st_size < 2**26:
-                yield path
+            with contextlib.suppress(OSError, ValueError):  # a long text, and no path
+                if path.is_file() and path.stat().st_size < 2**26:
+                    yield path
 
 
 def _spread(tree: ast.AST) -> Iterator[tuple[int, str]]:

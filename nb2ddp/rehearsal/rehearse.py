@@ -39,6 +39,8 @@ class Options:
         keep: a new folder in which everything stays, or None.
         hub: a folder of stand-ins that is used again, or None for a fresh one.
         offline: do not ask the real hub for configurations, tokenizers and rows.
+        data: a file of real rows, which every source has that is not there, or None.
+        network: clone the repositories that the script clones, into the run's folder.
     """
 
     processes: int = 2
@@ -48,6 +50,8 @@ class Options:
     keep: Path | None = None
     hub: Path | None = None
     offline: bool = False
+    data: Path | None = None
+    network: bool = False
 
 
 def rehearse(plan: Plan, options: Options, tell: Callable[[str], None] = lambda _: None) -> Verdict:
@@ -71,7 +75,9 @@ def rehearse(plan: Plan, options: Options, tell: Callable[[str], None] = lambda 
                     "root": str(root),
                     "steps": options.steps,
                     "trust": options.trust,
-                    "missing": _missing(runs),
+                    "schema": str(root / "schema.json"),
+                    "data": str(options.data.resolve()) if options.data else "",
+                    "network": options.network,
                 }
                 folder = root / ("one" if not runs else f"{count}-processes")
                 runs.append(
@@ -90,7 +96,9 @@ def rehearse(plan: Plan, options: Options, tell: Callable[[str], None] = lambda 
                     break
         finally:
             hub.close()
-        return judge(plan, runs[0], runs[-1], hub.offered, hub.origins, trust=options.trust)
+        # Rows that the hub has not are made where they are read.
+        loads = {load: why if load[0] == "models" else "" for load, why in hub.offered.items()}
+        return judge(plan, runs[0], runs[-1], loads, hub.origins, trust=options.trust)
 
 
 @contextlib.contextmanager
@@ -126,13 +134,6 @@ def _build(starter: Starter, folder: Path, environ: dict[str, str], request: dic
         if not process.wait():
             return ""
         return said.with_suffix(".err").read_text(encoding="utf-8", errors="replace").strip().split("\n")[-1] or "?"
-
-
-def _missing(runs: list[Run]) -> list[str] | None:
-    """The files that the first run found missing; None where there has been none."""
-    if not runs:
-        return None
-    return [event["name"] for event in runs[0].ranks[0].seen("need") if event.get("made")]
 
 
 def _tell(tell: Callable[[str], None], name: str, text: str) -> None:

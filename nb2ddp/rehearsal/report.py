@@ -27,6 +27,10 @@ def headline(verdict: Verdict) -> str:
     open_ones = sum(row.state is State.UNKNOWN for row in verdict.rows)
     if open_ones:
         return f"no fault seen, but {open_ones} of {len(verdict.rows)} questions have no answer"
+    if verdict.passed:
+        first = verdict.passed[0]
+        more = f" and {len(verdict.passed) - 1} more lines" if len(verdict.passed) > 1 else ""
+        return f"{many} train as one does; not rehearsed: {verdict.plan.place(first.line)}{more}: {first.text}"
     return f"ready: {many} train as one does"
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from nb2ddp.rehearsal.hub import DataHints
 from nb2ddp.rehearsal.plan import Plan
 from nb2ddp.rehearsal.processes import Process, Starter
 
@@ -59,7 +60,16 @@ def environment(plan: Plan, folder: Path, *, hub: str, settings: Mapping[str, An
     own = {"HOME": home, "XDG_CACHE_HOME": home / ".cache", "HF_HOME": home / "hf", "TMPDIR": folder / "tmp"}
     for path in (home, folder / "tmp"):
         path.mkdir(parents=True, exist_ok=True)
-    about = {"logs": str(folder / "logs"), "unsloth": plan.unsloth, "columns": plan.columns, **settings}
+    hints = plan.data.get("", DataHints())
+    about = {
+        "logs": str(folder / "logs"),
+        "unsloth": plan.unsloth,
+        "columns": hints.used,
+        "rows": hints.rows,
+        "splits": hints.splits,
+        "beside": str(plan.folder),
+        **settings,
+    }
     return (
         kept
         | {name: str(path) for name, path in own.items()}
@@ -76,6 +86,7 @@ def environment(plan: Plan, folder: Path, *, hub: str, settings: Mapping[str, An
             "TORCHDYNAMO_DISABLE": "1",  # compiling takes longer than three steps
             "TOKENIZERS_PARALLELISM": "false",
             "MPLBACKEND": "Agg",
+            "PYTHONUTF8": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
             "NO_PROXY": "*",
         }

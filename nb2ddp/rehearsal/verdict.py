@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,12 +19,15 @@ Event = dict[str, Any]
 _LOSS, _NORM = 5e-3, 0.05
 #: What no process writes for the user: caches, and states that each process keeps for itself under its own name.
 _OWN = re.compile(
-    r"(^|/)(unsloth_compiled_cache|__pycache__|\.cache|\.locks|runs)/|\.lock$|\.tmp|/tmp\w*$|rng_state_\d+"
+    r"(^|/)(unsloth_compiled_cache|__pycache__|\.cache|\.locks|runs|(models|datasets|spaces)--[^/]+)/|"
+    r"\.lock$|\.tmp|\.incomplete$|/tmp\w*$|rng_state_\d+"
 )
 _ENDLESS = re.compile(
     r"\b(nvidia-smi|rocm-smi)\b.*\s(-l|--loop|-lms)\b|^\s*watch\s|\btail\s+(-f|-F|--follow)|\bwhile\s+(true|:)|"
     r"^\s*(top|htop|nvtop|yes)\b|^\s*ping\s+(?!.*-c\b)"
 )
+_VERSIONS = "--versions notebook rehearses it in the notebook's versions"
+_ON_INDEX = {"google": "protobuf", "cv2": "opencv-python", "sklearn": "scikit-learn", "PIL": "pillow"}
 _NETWORK = ("ConnectionRefused", "ConnectionError", "URLError", "ConnectError", "MaxRetryError", "OfflineMode")
 #: What a process says, or ends with, once another one has failed.
 _AFTER_ANOTHER = re.compile(r"DistBackendError|Connection (closed|reset) by peer|ended with code -?\d+$")
@@ -69,6 +73,7 @@ class Verdict:
         notes: what was not done, or done by a stand-in.
         origins: of each model, data set and missing file: "hub" or "cache" (it has the configuration, tokenizer or
             rows of the real one), or "stand-in".
+        passed: statements that training does not need, and that could not be rehearsed.
     """
 
     plan: Plan
@@ -79,6 +84,7 @@ class Verdict:
     needs: dict[str, tuple[str, ...]]
     notes: tuple[str, ...]
     origins: Mapping[str, str] = field(default_factory=dict)
+    passed: tuple[Place, ...] = ()
 
     @property
     def faults(self) -> list[Row]:
@@ -87,8 +93,8 @@ class Verdict:
 
     @property
     def code(self) -> int:
-        """The exit code: 0 ready, 1 a fault, 2 it could not be rehearsed."""
-        return 2 if self.obstacle else 1 if self.faults else 0
+        """The exit code: 0 ready, 1 a fault, 2 it could not be rehearsed, 3 ready but for what was passed over."""
+        return 2 if self.obstacle else 1 if self.faults else 3 if self.passed else 0
 
 
 def judge(
@@ -116,9 +122,8 @@ def judge(
     obstacle = _obstacle(both, {name: why for (_, name), why in asked.items() if why})
     needs, notes = _needs(both, asked), tuple(_notes(both, trust))
     made = (event["name"] for _, rank in both.everyone() for event in rank.seen("need") if event.get("made"))
-    return Verdict(
-        plan, alone, job, rows, obstacle, needs, notes, dict(origins or {}) | dict.fromkeys(made, "stand-in")
-    )
+    known = dict(origins or {}) | dict.fromkeys(made, "stand-in")
+    return Verdict(plan, alone, job, rows, obstacle, needs, notes, known, tuple(_passed(alone.ranks[0])))
 
 
 @dataclass(frozen=True)
@@ -496,18 +501,57 @@ def _obstacle(both: Both, lacking: Mapping[str, str]) -> Place | None:
     for _, rank in both.everyone():
         end = _end(rank)
         error, message = end.get("error", ""), end.get("message", "")
+        if end.get("unknown"):
+            return Place(end.get("inner"), end["unknown"])
         if error and lacking:
             return Place(end.get("inner"), "; ".join(f"no stand-in for {name}: {why}" for name, why in lacking.items()))
         is_first = rank is alone and error not in _OWN_ERRORS
         if error and (is_first or end.get("ours") or error in _NOT_OURS or _is_cut_off(error, message)):
-            if error == "ModuleNotFoundError" and "'" in message:
-                message += f": pip install {message.split(chr(39))[1].split('.')[0]}"
-            return Place(end.get("inner"), f"{error}: {message[:300]}")
+            said = f"{error}: {_with_command(error, message)[:300]}"
+            return Place(end.get("inner"), "; ".join(filter(None, (said, _to_give(rank, error, message)))))
         if rank.code and not error and rank is alone:
             return Place(end.get("line"), f"as one process it ended with code {rank.code}. {rank.said[-300:]}".strip())
     if both.ended and not any(_trainings(rank) for _, rank in both.everyone()):
         return Place(None, "no training began: a test led past it here, as where a file is not there")
     return None
+
+
+def _passed(rank: Rank) -> Iterator[Place]:
+    """The statements that were passed over, with the reason."""
+    for event in rank.seen("passed"):
+        said = f"{event['error']}: {_with_command(event['error'], event['message'])[:300]}"
+        yield Place(event["line"], f"{said} (the notebook's own fault)" if event["own"] else said)
+
+
+def _with_command(error: str, message: str) -> str:
+    """A message, with the line to type where a package, or a part of one, is missing."""
+    missing = re.search(r"No module named '([\w.]+)'", message) if error == "ModuleNotFoundError" else None
+    if missing is None:
+        return message
+    package = missing[1].split(".")[0]
+    if "." in missing[1] and importlib.util.find_spec(package) is not None:
+        return f"{message}: {_VERSIONS}"
+    return f"{message}: pip install {_ON_INDEX.get(package, package)}"
+
+
+def _to_give(rank: Rank, error: str, message: str) -> str:
+    """What would let the script go on, in one line to type, where that can be told."""
+    if refused := re.search(r"a rehearsal reaches nothing outside this machine: \('([^']+)'", message):
+        return f"--trust lets it ask {refused[1]}"
+    if any(name in error for name in _NETWORK):
+        host = re.search(r"host='([^']+)'", message)
+        return f"--trust lets it ask {host[1] if host else 'the network'}"
+    for event in rank.seen("clone"):
+        if not event["there"]:
+            return f"git clone {event['address']} {event['folder']} beside the script, or --network"
+    missing = dict.fromkeys(event["name"].split(".")[0] for event in rank.seen("stand-in") if event.get("package"))
+    if missing:
+        return f"pip install {' '.join(missing)}: here {'it does' if len(missing) == 1 else 'they do'} nothing"
+    if error in ("ImportError", "ModuleNotFoundError"):
+        return _VERSIONS if error == "ImportError" else ""
+    if any(True for _ in rank.seen("made")) or any(event.get("made") for event in rank.seen("need")):
+        return "--data FILE gives it real rows"
+    return ""
 
 
 def _is_cut_off(error: str, message: str) -> bool:
@@ -533,7 +577,9 @@ def _notes(both: Both, trust: bool) -> Iterator[str]:
     for _, rank in both.everyone():
         for event in rank.events:
             place = both.plan.place(event["line"])
-            if event["kind"] == "stand-in" and "." not in event["name"]:
+            if event["kind"] == "learnt" and event["what"]:
+                seen.append(f"made rows: {'; '.join(event['what'])}")
+            elif event["kind"] == "stand-in" and "." not in event["name"]:
                 seen.append(f"{event['name']}: a stand-in ({place})")
             elif event["kind"] == "program" and not trust:
                 seen.append(f"not run: {event['command'][:100]} ({place})")

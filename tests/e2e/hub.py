@@ -13,7 +13,7 @@ import argparse
 from pathlib import Path
 
 from nb2ddp.rehearsal.stage.models import build_model
-from nb2ddp.rehearsal.stage.rows import build_dataset
+from tests.e2e.rows import build_dataset
 
 MODELS = (
     "unsloth/Llama-3.2-1B",

@@ -19,7 +19,8 @@ from huggingface_hub import HfApi
 from nb2ddp.rehearsal import upstream
 from nb2ddp.rehearsal.hub import Hub, origin_of
 from nb2ddp.rehearsal.processes import Separate
-from nb2ddp.rehearsal.stage import models, rows, seeing
+from nb2ddp.rehearsal.stage import models, seeing, shapes
+from nb2ddp.rehearsal.stage.real import write_card
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,10 +53,10 @@ def publish(request: dict[str, Any]) -> str:
         transformers.Qwen3Config(architectures=["Qwen3ForCausalLM"], **about).save_pretrained(folder)
         (folder / "model.safetensors").write_bytes(b"weights")
         return ""
-    made = [{"bild": {"bytes": rows.png(random.Random(i)), "path": None}, "frage": str(i)} for i in range(100)]
+    made = [{"bild": {"bytes": shapes.png(random.Random(i)), "path": None}, "frage": str(i)} for i in range(100)]
     features = Features({"bild": Image(), "frage": Value("string")})
     Dataset.from_list(made, features=features).to_parquet(folder / "dev.parquet")
-    rows.write_card(folder, ["default"], ["dev"])
+    write_card(folder, ["default"], ["dev"])
     return ""
 
 

@@ -24,7 +24,10 @@ def build(request: dict[str, Any]) -> None:
     made.mkdir(parents=True)
     try:
         origin = real.build(request["type"], request["name"], made, **_hints(request))
-    except Exception:  # whatever it is that is not to be had: a stand-in comes in its place
+    except Exception as error:  # whatever it is that is not to be had: a stand-in comes in its place
+        if request["type"] == "datasets":  # that of rows is made where they are read
+            shutil.rmtree(scratch)
+            raise LookupError("neither the hub nor its cache has it") from error
         origin = "stand-in"
         made = scratch / origin
         made.mkdir()
@@ -35,11 +38,8 @@ def build(request: dict[str, Any]) -> None:
 
 
 def _build_stand_in(request: dict[str, Any], folder: Path) -> None:
-    from . import models, rows, seeing
+    from . import models, seeing
 
-    if request["type"] == "datasets":
-        rows.build_dataset(request["name"], folder, **_hints(request))
-        return
     sight = seeing.sight_of(request["name"]) if request.get("sees") else None
     if sight is not None:
         with contextlib.suppress(Exception):  # what its processor needs is not installed: the text model alone

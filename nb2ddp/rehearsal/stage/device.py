@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import os
 from types import SimpleNamespace
@@ -72,8 +73,20 @@ def _answer(torch: ModuleType, log: Log) -> None:
         "get_device_name": gpu.name,
         "get_device_capability": (8, 0),
         "mem_get_info": (MEMORY, MEMORY),
+        "memory_stats": collections.defaultdict(int),
         **dict.fromkeys(
-            ("reset_peak_memory_stats", "synchronize", "set_device", "set_stream", "default_stream", "manual_seed_all")
+            (
+                "reset_peak_memory_stats",
+                "reset_max_memory_allocated",
+                "reset_max_memory_cached",
+                "reset_accumulated_memory_stats",
+                "ipc_collect",
+                "synchronize",
+                "set_device",
+                "set_stream",
+                "default_stream",
+                "manual_seed_all",
+            )
         ),
     }
     for name, answer in answers.items():

@@ -1,150 +1,303 @@
-"""Files that are not there: a small stand-in where a script names one of a clear kind, or the address of a table.
+"""Data that is not there: made rows where a script loads a data set or a table, made files where it reads one.
 
-Through `open`, PIL and soundfile (and with it librosa), and where `load_dataset` or pandas is given one.
+A data set is asked of the hub first, a file of its place; only what is found nowhere is made. `learn` asks for files,
+and the schema tells what rows hold.
 """
 
 from __future__ import annotations
 
-import builtins
+import contextlib
 import csv
 import functools
-import io
 import json
 import os
+import pickle
 import random
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .hooks import after_import
-from .rows import MOST_ROWS, kind_of, png, sentences, value, wav
+from .hooks import after_import, attribute
+from .schema import MOST_ROWS
+from .shapes import feature, png, sentences, wav
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import ModuleType
 
     from .log import Log
+    from .schema import Schema
 
-TABLES, TEXTS = (".csv", ".json", ".jsonl"), (".txt", ".md")
-PICTURES, SOUNDS = (".png", ".jpg", ".jpeg"), (".wav", ".flac", ".mp3")  # readers go by the content, not by the name
+_FORMATS = frozenset({"json", "csv", "parquet", "text", "arrow", "pandas", "xml", "webdataset"})
+_FOLDERS = {"imagefolder": "image", "audiofolder": "audio"}
+_READERS = "csv json parquet excel table feather pickle sql sql_query orc".split()
+_ROWS = 240  # of a file
+_IN_FOLDER = 4  # files of each kind, in a folder that is made
+_KINDS = "png jpg jpeg wav flac mp3 txt md json jsonl csv tsv parquet arrow".split()
 
 
-class Files:
-    """Makes the files of one process.
+class Sources:
+    """Makes what one process reads.
 
     Args:
         log: where it is said what was missing.
-        folder: where they are written.
-        columns: what the script calls the columns of its data.
-        text: the script.
-        known: what may be missing: files that the run of one process did not find; None in that run itself. Another
-            one is a fault of the script.
+        schema: what rows hold.
+        root: the folder of the rehearsal, below which files may be made.
+        sample: a file of real rows, which every made source has, or "".
     """
 
-    def __init__(
-        self, log: Log, folder: str, columns: list[str], text: str = "", known: list[str] | None = None
-    ) -> None:
-        self.log, self.folder, self.columns, self.text, self.known = log, folder, columns or ["text"], text, known
+    def __init__(self, log: Log, schema: Schema, root: str, sample: str = "") -> None:
+        self.log, self.schema, self.root = log, schema, root
+        self.sample = _sampled(sample) if sample else []
+        text = Path(log.script).read_text(encoding="utf-8") if os.path.exists(log.script) else ""
+        said = re.findall(rf"\.({'|'.join(_KINDS)})\b", text)
+        self.kinds = list(dict.fromkeys(said)) or ["txt"]
+        self.has_splits = re.search(r"\[[\"']train[\"']\]", text) is not None  # of a data set on disk
 
-    def table(self, path: Any, columns: list[str] | None = None) -> Any:
-        """The path of a stand-in for a table with these columns, or `path` itself where it needs none."""
-        if isinstance(path, dict):
-            return {key: self.table(each, columns) for key, each in path.items()}
-        if isinstance(path, (list, tuple)):
-            return [self.table(each, columns) for each in path]
-        if not isinstance(path, (str, os.PathLike)):
-            return path
-        name = _in_run(os.fspath(path))
-        is_there = "://" not in name and (os.path.exists(name) or "*" in name)
-        if _kind(name) not in TABLES or is_there or name.startswith("hf://"):
-            return path
-        return self._made(name, columns or self.columns)
+    def rows(self, name: str, count: int = 0) -> list[dict[str, Any]]:
+        """The rows of a source that is not there."""
+        if self.sample:
+            return (self.sample * (self.schema.rows // len(self.sample) + 1))[: count or self.schema.rows]
+        return self.schema.made_rows(name, count)
 
-    def named(self, path: Any) -> Any:
-        """The path of a stand-in for a file that the script names, or `path` itself where it needs none."""
-        if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str):
-            return path
-        name = _in_run(os.fspath(path))
-        if _kind(name) not in (*TABLES, *TEXTS, *PICTURES, *SOUNDS) or os.path.exists(name):
-            return path
-        if os.path.basename(name) not in self.text or not self.log.place():
-            return path
-        return self._made(name, self.columns) if self.known is None or name in self.known else path
+    def table(self, name: str, columns: list[str] | None = None) -> list[dict[str, Any]]:
+        """The rows of a table: with as many columns as the script counts in one."""
+        for column in columns or ():
+            self.schema.add((), str(column))
+        wanted = columns or list(self.schema.columns)
+        if self.sample:
+            wanted = list(self.sample[0])
+        if self.schema.width:
+            wanted = [*wanted, *(f"column{n}" for n in range(self.schema.width))][: self.schema.width]
+        rows = self.rows(name, _ROWS)
+        return [{column: row.get(column, "text") for column in wanted} for row in rows]
 
-    def _made(self, name: str, columns: list[str]) -> str:
-        self.log.write("need", what="files", name=name, made=True)
-        path = os.path.join(self.folder, os.path.basename(name.split("?")[0]))
-        if not os.path.exists(path):
-            os.makedirs(self.folder, exist_ok=True)
-            rng, kind = random.Random(name), _kind(name)
-            if kind in TABLES:
-                _write_table(path, [{column: value(kind_of(column), rng) for column in columns} for _ in range(240)])
-            elif kind in TEXTS:
-                Path(path).write_text(sentences(rng) + "\n", encoding="utf-8")
-            else:
-                Path(path).write_bytes(png(rng) if kind in PICTURES else wav(rng))
-        return path
+    def dataset(self, name: str, split: Any = None, *, streaming: bool = False) -> Any:
+        """A data set, or one for each split where none is asked for."""
+        from datasets import Dataset, DatasetDict, Features
+
+        self.log.write("made", name=name)
+        if isinstance(split, (list, tuple)):
+            return [self.dataset(name, each, streaming=streaming) for each in split]
+        if split is None:
+            found = {each: self.dataset(name, each) for each in self.schema.splits}
+            return DatasetDict(found)
+        whole = re.match(r"\w+", str(split))
+        rows = self.rows(f"{name} {whole[0] if whole else split}")
+        types = None if self.sample else Features({key: feature(each) for key, each in self.schema.columns.items()})
+        made = Dataset.from_list(rows, features=types)
+        if bounds := re.search(r"\[(\d*)(%?):(\d*)(%?)\]", str(split)):
+            share = len(made) / 100
+            first = int(float(bounds[1] or 0) * (share if bounds[2] else 1))
+            last = int(float(bounds[3] or 1e9) * (share if bounds[4] and bounds[3] else 1))
+            made = made.select(range(first, min(max(last, first + 1), len(made))))
+        return made.to_iterable_dataset() if streaming else made
+
+    def make(self, name: str) -> bool:
+        """Make a file or a folder that is not there; say whether that was possible."""
+        path = os.path.normpath(os.path.join(os.getcwd(), name))
+        if not path.startswith(self.root + os.sep) or len(path) > 300 or "\0" in name:
+            return False
+        if "*" in path:
+            kind = os.path.splitext(path)[1] or f".{self.kinds[0]}"
+            stem = os.path.splitext(path)[0].replace("**" + os.sep, "")
+            return sum(self.make(stem.replace("*", f"made{n}") + kind) for n in range(_IN_FOLDER)) > 0
+        if os.path.exists(path):
+            return False
+        if found := re.search(r"made\d(?=\.\w+$)", path):  # one of the names that `learn` gives
+            others = (path.replace(found[0], f"made{n}") for n in range(_IN_FOLDER))
+            for other in others:
+                self._write(other)
+        told = os.path.relpath(path, os.getcwd())
+        if not _kind(path):
+            os.makedirs(path)
+            for kind in self.kinds:
+                for number in range(_IN_FOLDER):
+                    self._write(os.path.join(path, f"made{number}.{kind}"))
+        elif not self._write(path):
+            return False
+        self.schema.files.setdefault(told, [])
+        self.log.write("need", what="files", name=told, made=True)
+        return True
+
+    def _write(self, path: str) -> bool:
+        """Write a file of the kind that its name says, all of it or nothing; False for a kind that is not known."""
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        rng, kind = random.Random(os.path.basename(path)), _kind(path)
+        scratch = f"{path}.{os.getpid()}.part"
+        write = _WRITERS.get(kind)
+        if write is not None:
+            write(scratch, self.table(os.path.relpath(path, os.getcwd())))
+        elif kind in ("txt", "md", "log"):
+            Path(scratch).write_text("\n".join(sentences(rng) for _ in range(_ROWS)) + "\n", encoding="utf-8")
+        elif kind in ("png", "jpg", "jpeg", "webp", "bmp"):
+            Path(scratch).write_bytes(png(rng))
+        elif kind in ("wav", "flac", "mp3", "ogg", "m4a"):
+            Path(scratch).write_bytes(wav(rng))
+        else:
+            return False
+        os.replace(scratch, path)
+        return True
 
 
-def _in_run(name: str) -> str:
-    """A file's name as seen from the run's folder, which every run has at another place."""
-    return name.removeprefix(os.getcwd() + os.sep)
+def _sampled(path: str) -> list[dict[str, Any]]:
+    """The rows of a user's sample."""
+    import pandas  # type: ignore[import-untyped]
+
+    kind = _kind(path)
+    if kind == "parquet":
+        table = pandas.read_parquet(path)
+    elif kind in ("json", "jsonl"):
+        table = pandas.read_json(path, lines=kind == "jsonl")
+    else:
+        table = pandas.read_csv(path, sep="\t" if kind == "tsv" else ",")
+    return list(table.to_dict("records"))
 
 
 def _kind(name: str) -> str:
-    return os.path.splitext(name.split("?")[0])[1].lower()
+    return os.path.splitext(name.split("?")[0])[1].lower().lstrip(".")
 
 
-def _write_table(path: str, rows: list[dict[str, Any]]) -> None:
+def _write_csv(path: str, rows: list[dict[str, Any]], mark: str = ",") -> None:
     with open(path, "w", encoding="utf-8", newline="") as file:
-        if path.endswith(".csv"):
-            lines = csv.DictWriter(file, list(rows[0]))
-            lines.writeheader()
-            lines.writerows(rows)
-        elif path.endswith(".json"):
-            json.dump(rows, file)
-        else:
-            file.writelines(json.dumps(row) + "\n" for row in rows)
+        lines = csv.DictWriter(file, list(rows[0]), delimiter=mark)
+        lines.writeheader()
+        lines.writerows(rows)
 
 
-def _open_stand_ins(files: Files) -> None:
-    """Let `open`, and with it pathlib, PIL and whatever else is written in Python, read stand-ins."""
-    original = builtins.open
+def _write_json(path: str, rows: list[dict[str, Any]]) -> None:
+    Path(path).write_text(json.dumps(rows, default=repr), encoding="utf-8")
+
+
+def _write_lines(path: str, rows: list[dict[str, Any]]) -> None:
+    Path(path).write_text("".join(json.dumps(row, default=repr) + "\n" for row in rows), encoding="utf-8")
+
+
+def _write_parquet(path: str, rows: list[dict[str, Any]]) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.Table.from_pylist(rows), path)
+
+
+def _write_pickle(path: str, rows: list[dict[str, Any]]) -> None:
+    Path(path).write_bytes(pickle.dumps(rows))
+
+
+def _write_database(path: str, rows: list[dict[str, Any]]) -> None:
+    import sqlite3
+
+    with sqlite3.connect(path) as database:
+        names = ", ".join(f'"{name}"' for name in rows[0])
+        database.execute(f"create table rows ({names})")
+        marks = ", ".join("?" * len(rows[0]))
+        database.executemany(f"insert into rows values ({marks})", [tuple(map(str, row.values())) for row in rows])
+
+
+_WRITERS: dict[str, Callable[[str, list[dict[str, Any]]], None]] = {
+    "csv": _write_csv,
+    "tsv": functools.partial(_write_csv, mark="\t"),
+    "json": _write_json,
+    "jsonl": _write_lines,
+    "ndjson": _write_lines,
+    "parquet": _write_parquet,
+    "pkl": _write_pickle,
+    "db": _write_database,
+    "sqlite": _write_database,
+}
+
+
+def _is_elsewhere(path: Any) -> bool:
+    return isinstance(path, str) and "://" in path
+
+
+def _load_made(load: ModuleType, sources: Sources) -> None:
+    """Let `load_dataset` and `load_from_disk` give made rows where they find nothing."""
+    original, from_disk = attribute(load, "load_dataset"), attribute(load, "load_from_disk")
 
     @functools.wraps(original)
-    def opened(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
-        return original(files.named(file) if mode.startswith("r") and "+" not in mode else file, mode, *args, **kwargs)
+    def loaded(path: Any, name: Any = None, *args: Any, **given: Any) -> Any:
+        files = given.get("data_files")
+        wanted: dict[str, Any] = {"split": given.get("split"), "streaming": bool(given.get("streaming"))}
+        if path in _FORMATS and _is_elsewhere(_first(files)):
+            return sources.dataset(_first(files), **wanted)
+        if path in _FOLDERS and not os.path.exists(str(given.get("data_dir", ""))):
+            sources.schema.add((), _FOLDERS[path])
+            return sources.dataset(str(given.get("data_dir")), **wanted)
+        try:
+            return original(path, name, *args, **given)
+        except Exception as error:
+            if path in _FORMATS or os.path.exists(str(path)) or "Unknown split" in str(error):
+                raise
+        return sources.dataset(str(path), **wanted)
 
-    builtins.open = io.open = opened
+    @functools.wraps(from_disk)
+    def loaded_from_disk(path: Any, *args: Any, **given: Any) -> Any:
+        with contextlib.suppress(FileNotFoundError):
+            return from_disk(path, *args, **given)
+        sources.log.write("need", what="files", name=str(path), made=True)
+        return sources.dataset(str(path), None if sources.has_splits else "train")
+
+    vars(load).update(load_dataset=loaded, load_from_disk=loaded_from_disk)
 
 
-def _answer_with_texts(sessions: ModuleType, log: Log) -> None:
-    """Give made-up sentences for a text at an address, where the script asks for one with `requests`.
+def _first(files: Any) -> Any:
+    """The first of some data files."""
+    while isinstance(files, (dict, list, tuple)) and files:
+        files = next(iter(files.values() if isinstance(files, dict) else files))
+    return files
+
+
+def _read_made(pandas: ModuleType, sources: Sources) -> None:
+    """Let pandas read made rows at an address, and where what it needs to read a file is not installed."""
+    for kind in _READERS:
+        name = f"read_{kind}"
+        original = getattr(pandas, name)
+
+        def read(path: Any, *args: Any, original: Any = original, **given: Any) -> Any:
+            try:
+                if not _is_elsewhere(path):
+                    return original(path, *args, **given)
+            except ImportError:
+                pass
+            sources.log.write("need", what="files", name=str(path), made=True)
+            return pandas.DataFrame(sources.table(str(path), given.get("names")))
+
+        setattr(pandas, name, functools.wraps(original)(read))
+
+
+def _answer_with_texts(sessions: ModuleType, sources: Sources) -> None:
+    """Give made-up sentences or rows for a file at an address, where the script asks for one with `requests`.
 
     huggingface_hub before 1.0 asks the hub with `requests` too; the hub of the rehearsal answers itself.
     """
     import requests
 
     hub = os.environ["HF_ENDPOINT"] + "/"
-
-    original = sessions.Session.request
+    original = attribute(sessions, "Session.request")
 
     @functools.wraps(original)
     def request(self: Any, method: str, url: str, *args: Any, **kwargs: Any) -> Any:
-        is_text = method.upper() == "GET" and url.split("?")[0].endswith((".txt", ".utf-8", ".md"))
-        if not is_text or url.startswith(hub) or not log.place():
+        kind = _kind(url)
+        is_file = kind in ("txt", "utf-8", "md", "json", "jsonl", "csv") and not url.startswith(hub)
+        if method.upper() != "GET" or not is_file or not sources.log.place():
             return original(self, method, url, *args, **kwargs)
-        log.write("need", what="files", name=url)
+        sources.log.write("need", what="files", name=url, made=True)
         answer = requests.Response()
         answer.status_code, answer.url, answer.encoding = 200, url, "utf-8"
         rng = random.Random(url)
-        answer.raw = io.BytesIO("\n".join(sentences(rng) for _ in range(400)).encode())
+        text = "\n\n".join(sentences(rng) for _ in range(_ROWS))
+        if kind == "json":
+            text = json.dumps(sources.table(url), default=repr)
+        answer._content = text.encode()
         return answer
 
     sessions.Session.request = request
 
 
 def _select_what_is_there(rows: ModuleType) -> None:
-    """Let a script take the first so many rows of a stand-in that has fewer."""
-    original = rows.Dataset.select
+    """Let `select(range(n))` of more rows than any stand-in has give those that it has."""
+    original = attribute(rows, "Dataset.select")
 
     @functools.wraps(original)
     def select(self: Any, indices: Any, *args: Any, **kwargs: Any) -> Any:
@@ -153,6 +306,39 @@ def _select_what_is_there(rows: ModuleType) -> None:
         return original(self, indices, *args, **kwargs)
 
     rows.Dataset.select = select
+
+
+def _keep_all(rows: ModuleType, sources: Sources) -> None:
+    """Let a filter that no made row passes let all pass, once the script was seen to end without rows."""
+    original = attribute(rows, "Dataset.filter")
+
+    @functools.wraps(original)
+    def kept(self: Any, *args: Any, **given: Any) -> Any:
+        found = original(self, *args, **given)
+        if len(found) or not len(self) or not sources.schema.keeps_all:
+            return found
+        sources.log.write("stand-in", name="a filter that no made row passes lets all pass")
+        return self
+
+    rows.Dataset.filter = kept
+
+
+def _keep_all_of_table(frame: ModuleType, sources: Sources) -> None:
+    """The same for a table that the script subscripts with what is true of none of its rows."""
+    original = attribute(frame, "DataFrame.__getitem__")
+
+    @functools.wraps(original)
+    def kept(self: Any, key: Any) -> Any:
+        found = original(self, key)
+        is_filter = (
+            sources.schema.keeps_all and str(getattr(key, "dtype", "")) == "bool" and len(self) and not len(found)
+        )
+        if not is_filter or not sources.log.is_asked():
+            return found
+        sources.log.write("stand-in", name="a filter that no made row passes lets all pass")
+        return self
+
+    frame.DataFrame.__getitem__ = kept
 
 
 def _divide_freely(splits: ModuleType) -> None:
@@ -169,42 +355,14 @@ def _divide_freely(splits: ModuleType) -> None:
     splits.__dict__["train_test_split"] = divided
 
 
-def lay(log: Log, columns: list[str], known: list[str] | None) -> None:
-    """Do so, in the libraries once they have been imported; `known` as in `Files`."""
-    folder = os.path.join(os.environ["TMPDIR"], "files", os.environ.get("RANK", "0"))
-    files = Files(log, folder, columns, Path(log.script).read_text(encoding="utf-8"), known)
-    _open_stand_ins(files)
-
-    def hear(soundfile: ModuleType) -> None:
-        original = soundfile.SoundFile.__init__
-
-        @functools.wraps(original)
-        def init(self: Any, file: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> None:
-            original(self, files.named(file) if mode in ("r", None) else file, mode, *args, **kwargs)
-
-        soundfile.SoundFile.__init__ = init
-
-    def load_dataset(load: ModuleType) -> None:
-        original = load.__dict__["load_dataset"]
-
-        @functools.wraps(original)
-        def loaded(*args: Any, data_files: Any = None, **kwargs: Any) -> Any:
-            return original(*args, data_files=files.table(data_files, kwargs.get("column_names")), **kwargs)
-
-        load.__dict__["load_dataset"] = loaded
-
-    def read(pandas: ModuleType) -> None:
-        for name in ("read_csv", "read_json"):
-            original = getattr(pandas, name)
-
-            def table(path: Any, *args: Any, original: Any = original, **kwargs: Any) -> Any:
-                return original(files.table(path), *args, **kwargs)
-
-            setattr(pandas, name, functools.wraps(original)(table))
-
-    after_import("requests.sessions", lambda module: _answer_with_texts(module, log))
-    after_import("soundfile", hear)
-    after_import("datasets.load", load_dataset)
-    after_import("pandas", read)
+def lay(sources: Sources) -> None:
+    """Make the files that are known to be missing, and let the libraries give made rows once they are imported."""
+    for name in list(sources.schema.files):
+        sources.make(name)
+    after_import("requests.sessions", lambda module: _answer_with_texts(module, sources))
+    after_import("datasets.load", lambda module: _load_made(module, sources))
+    after_import("pandas", lambda module: _read_made(module, sources))
+    after_import("pandas.core.frame", lambda module: _keep_all_of_table(module, sources))
     after_import("datasets.arrow_dataset", _select_what_is_there)
+    after_import("datasets.arrow_dataset", lambda module: _keep_all(module, sources))
     after_import("sklearn.model_selection", _divide_freely)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from importlib import metadata
 from importlib.abc import MetaPathFinder
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -47,3 +48,29 @@ def after_import(name: str, action: Callable[[ModuleType], None]) -> None:
     if _FINDER not in sys.meta_path:
         sys.meta_path.insert(0, _FINDER)
     _FINDER.actions.setdefault(name, []).append(action)
+
+
+class UnknownError(Exception):
+    """A library lacks what the rehearsal changes in it."""
+
+
+def attribute(module: ModuleType, name: str) -> Any:
+    """What a library has under a dotted name, which is about to be changed.
+
+    Raises:
+        UnknownError: it has no such thing: this version is not known to the rehearsal.
+    """
+    found: Any = module
+    for part in name.split("."):
+        if part not in dir(found):
+            raise UnknownError(f"the rehearsal does not know {_version(module)}: {module.__name__}.{name}")
+        found = getattr(found, part)
+    return found
+
+
+def _version(module: ModuleType) -> str:
+    package = module.__name__.split(".")[0]
+    try:
+        return f"{package} {metadata.version(package)}"
+    except metadata.PackageNotFoundError:
+        return package

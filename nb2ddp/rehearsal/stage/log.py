@@ -26,6 +26,18 @@ class Log:
         self._pid = os.getpid()
         self._to = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
+    def adopt(self) -> None:
+        """Go on in a copy of the process that has opened it, as that process."""
+        self._pid = os.getpid()
+
+    def size(self) -> int:
+        """Where the next line begins."""
+        return os.fstat(self._to).st_size
+
+    def cut(self, size: int) -> None:
+        """Forget what was written behind this place."""
+        os.ftruncate(self._to, size)
+
     def place(self) -> int | None:
         """The innermost line of the script that is running in this thread, or None."""
         frame = sys._getframe(1)

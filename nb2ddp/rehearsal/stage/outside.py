@@ -6,98 +6,30 @@ import _collections_abc
 import functools
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
 import threading
 import time
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from . import sounds
 from .hooks import after_import
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from types import ModuleType
 
     from .log import Log
 
-#: Services, and packages of a GPU: where one is missing, importing it in a script gives something that does nothing.
-SERVICES = frozenset(
-    "wandb trackio comet_ml mlflow neptune swanlab clearml google kaggle_secrets kaggle ollama openai vllm "
-    "bitsandbytes gradio streamlit dotenv".split()
-)
 _SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|KEY|CREDENTIAL", re.IGNORECASE)
+_CLONE = re.compile(
+    r"git clone\b(?:\s+-\S+(?:\s+\d+)?)*\s+(\S+?([^/\s]+?)(?:\.git)?/?)(?:\s+([^-;&|\s]\S*))?\s*(?:$|[;&|])"
+)  # its address, the last part of that, and the folder where one is given
 _OF_LAUNCHER = frozenset("RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT".split())
 _MOMENT = 2.0  # seconds
 _SYSTEM = ("/dev/", "/proc/", "/sys/")
-
-
-class Nothing:
-    """Answers every question with itself, and does nothing."""
-
-    def __init__(self, *_: Any, **__: Any) -> None: ...
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return Nothing()
-
-    def __call__(self, *_: Any, **__: Any) -> Any:
-        return self
-
-    def __getitem__(self, _: Any) -> Any:
-        return self
-
-    def __iter__(self) -> Any:
-        return iter(())
-
-    def __enter__(self) -> Any:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def __str__(self) -> str:
-        return "rehearsal"
-
-
-class _Missing(MetaPathFinder, Loader):
-    """Stands in for a service's module that is not installed, where the script itself imports it."""
-
-    def __init__(self, log: Log) -> None:
-        self.log = log
-
-    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        package = name.split(".")[0]
-        if package not in SERVICES | sounds.NAMES or not (self._script_imports() or package in self.made()):
-            return None
-        self.log.write("stand-in", name=name)
-        return ModuleSpec(name, self, is_package=True)
-
-    def made(self) -> set[str]:
-        return {name for name, module in sys.modules.items() if isinstance(module, _Empty)}
-
-    def _script_imports(self) -> bool:
-        frame: Any = sys._getframe(1)
-        while frame and (frame.f_code.co_filename == __file__ or "importlib" in frame.f_code.co_filename):
-            frame = frame.f_back
-        return frame is not None and frame.f_code.co_filename == self.log.script
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        return _Empty(spec.name)
-
-    def exec_module(self, module: ModuleType) -> None:
-        sounds.fill(module)
-
-
-class _Empty(ModuleType):
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return Nothing
 
 
 class Outside:
@@ -108,16 +40,29 @@ class Outside:
         root: the folder of the rehearsal: nothing is written elsewhere.
         work: the working folder of the run: who writes what below it is recorded.
         is_trusted: the script may do to the outside what it wants.
+        variables: of the environment, with the values that stand for those that are not set.
+        beside: the folder of the script, which may have a checkout of a repository that the script clones.
+        may_clone: a repository may be fetched.
     """
 
-    def __init__(self, log: Log, root: str, work: str, *, is_trusted: bool) -> None:
+    def __init__(
+        self,
+        log: Log,
+        root: str,
+        work: str,
+        *,
+        is_trusted: bool,
+        variables: dict[str, str],
+        beside: str,
+        may_clone: bool,
+    ) -> None:
         self.log, self.root, self.work, self.is_trusted = log, root, work, is_trusted
+        self.variables, self.beside, self.may_clone = variables, beside, may_clone
         self.busy = self.has_programs = False
 
     def lay(self) -> None:
         """Watch from now on."""
         sys.addaudithook(self._audit)
-        sys.meta_path.append(_Missing(self.log))
         self._note_variables()
         self._note_threads()
         self._cut_sleep()
@@ -191,12 +136,13 @@ class Outside:
         def getitem(self_: Any, name: str) -> str:
             asking = sys._getframe(1)
             asking = asking.f_back if asking.f_code.co_name == "__contains__" and asking.f_back else asking
-            is_set = asking.f_code.co_name == "setdefault"
+            is_set = asking.f_code.co_name in ("setdefault", "pop")
             if is_set or name in _OF_LAUNCHER or not self._is_asked_by_script((os.__file__, _collections_abc.__file__)):
                 return original(self_, name)
             self.log.write("need", what="environment variables", name=name)
-            if name not in list(self_) and _SECRET.search(name):
-                return "rehearsal"
+            is_asked = sys._getframe(1).f_code.co_name in ("get", "__contains__")  # the script goes on without it
+            if name not in list(self_) and (_SECRET.search(name) or not is_asked):
+                return self.variables.setdefault(name, "rehearsal")
             return original(self_, name)
 
         environ.__getitem__ = getitem  # type: ignore[method-assign]
@@ -208,18 +154,37 @@ class Outside:
 
         def init(self: Any, args: Any, *rest: Any, **kwargs: Any) -> None:
             if outside._is_asked_by_script((subprocess.__file__,)):
-                outside.log.write("program", command=args if isinstance(args, str) else " ".join(map(str, args)))
+                command = args if isinstance(args, str) else " ".join(map(str, args))
+                outside._has_cloned(command, original)
+                outside.log.write("program", command=command)
                 outside.has_programs = True
                 args = [sys.executable, "-S", "-c", ""]
                 kwargs |= {"shell": False, "executable": None, "cwd": None}
             original(self, args, *rest, **kwargs)
 
         def system(command: Any) -> int:
+            outside._has_cloned(str(command), original)
             outside.log.write("program", command=str(command))
             return 0
 
         subprocess.Popen.__init__ = init  # type: ignore[method-assign]
         os.system = system
+
+    def _has_cloned(self, command: str, popen: Any) -> bool:
+        """Whether a command clones a repository of which there is a checkout beside the script, or that is fetched."""
+        found = _CLONE.search(command)
+        if not found:
+            return False
+        address, folder = found[1].strip("'\""), (found[3] or found[2]).strip("'\"")
+        checkout = os.path.join(self.beside, folder)
+        if os.path.isdir(checkout) and not os.path.exists(folder):
+            shutil.copytree(checkout, folder, ignore=shutil.ignore_patterns(".git"))
+        elif self.may_clone and not os.path.exists(folder):
+            process = subprocess.Popen.__new__(subprocess.Popen)
+            popen(process, ["git", "clone", "--depth", "1", "--quiet", address, folder])
+            process.wait()
+        self.log.write("clone", address=address, folder=folder, there=os.path.exists(folder))
+        return os.path.exists(folder)
 
     def _cut_sleep(self) -> None:
         """Let the script itself sleep for a moment only: what it waits for is not there."""

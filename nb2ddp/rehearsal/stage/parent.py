@@ -74,6 +74,8 @@ def _become(request: dict[str, Any]) -> None:
         os.dup2(opened, number)
         os.close(opened)
     sys.stdin = open(0, closefd=False, encoding="utf-8")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):  # whatever the shell's encoding is
+        stream.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["folder"])

@@ -14,11 +14,18 @@ import traceback
 from types import ModuleType
 from typing import Any
 
-from . import device, fast, files, older, outside, ranks, sampling, training
+from . import attempts, device, fast, files, older, outside, packages, ranks, sampling, schema, training
+from .attempts import Attempts
+from .hooks import UnknownError
 from .log import Log
 
 #: The working folder of Colab and of Kaggle, where a text begins with it.
 _HOSTED = re.compile(r"""(?<=["'])(/content|/kaggle/working)(?=[/"'])""")
+#: Folders of other machines, where a text begins with one below them.
+_ELSEWHERE = re.compile(
+    r"""(?<=["'])(?=/(kaggle|home|root|mnt|media|data|workspace|teamspace|scratch|storage|Users|notebooks)/)[^"'\n{}*]+"""
+)
+_ATTEMPTS = attempts.__file__
 _SOON = 5.0  # seconds in which a thread may still end that has done its work
 
 
@@ -48,11 +55,17 @@ def main(log: Log | None = None) -> int:
     training.lay(log, plan["steps"])
     sampling.lay()
     older.lay(log)
-    files.lay(log, plan["columns"], plan["missing"])
     if plan["unsloth"]:
         fast.lay(plan["unsloth"], log)
-    outside.Outside(log, plan["root"], os.getcwd(), is_trusted=plan["trust"]).lay()
-    code = _run(script, log)
+    with open(script, encoding="utf-8") as file:
+        source = _at_home(file.read(), log)
+    known = schema.Schema(plan["schema"], plan["columns"], source, plan["rows"], plan["splits"])
+    sources = files.Sources(log, known, plan["root"], plan["data"])
+    files.lay(sources)
+    packages.lay(log, os.getcwd())
+    given = {"variables": known.variables, "beside": plan["beside"], "may_clone": plan["network"]}
+    outside.Outside(log, plan["root"], os.getcwd(), is_trusted=plan["trust"], **given).lay()
+    code = _run(script, source, sources, is_alone="RANK" not in os.environ)
     _say_what_is_left(log)
     return code
 
@@ -63,31 +76,38 @@ def _show_stacks(file: str) -> None:
         faulthandler.register(signal.SIGUSR1, file=open(file, "w"), all_threads=True)  # noqa: SIM115
 
 
-def _run(script: str, log: Log) -> int:
+def _run(script: str, source: str, sources: files.Sources, *, is_alone: bool) -> int:
+    log = sources.log
     main = ModuleType("__main__")
     main.__dict__.update(__file__=script, __builtins__=__builtins__)
     sys.modules["__main__"] = main
     sys.argv = [script]
     sys.path.insert(0, os.path.dirname(script))
-    code = 0
     error: BaseException | None = None
     try:
-        with open(script, encoding="utf-8") as file:
-            source = file.read()
-        exec(compile(_at_home(source, log), script, "exec"), main.__dict__)
-    except SystemExit as left:
-        error = left
-        code = left.code if isinstance(left.code, int) else 0 if left.code is None else 1
-        if code and not isinstance(left.code, int):
-            print(left.code, file=sys.stderr)
+        Attempts(log, sources, script, source, is_alone=is_alone, names=main.__dict__).run()
     except BaseException as raised:
-        error, code = raised, 1
-        traceback.print_exc()
-    frames = traceback.extract_tb(error.__traceback__)[1:] if error else []
+        error = raised
+    return _say_end(error, script, log)
+
+
+def _say_end(error: BaseException | None, script: str, log: Log) -> int:
+    """Write how the script ended; return its exit code."""
+    code = 0 if error is None else 1
+    if isinstance(error, SystemExit):
+        code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
+        if code and not isinstance(error.code, int):
+            print(error.code, file=sys.stderr)
+    elif error is not None:
+        traceback.print_exception(error)
+    frames = [each for each in traceback.extract_tb(error.__traceback__) if each.filename != _ATTEMPTS] if error else []
+    frames = [each for each in frames if each.filename != __file__]
     lines = [frame.lineno for frame in frames if frame.filename == script]
     about: dict[str, Any] = {"line": lines[0] if lines else None, "inner": lines[-1] if lines else None}
-    last = next((frame.filename for frame in reversed(frames) if frame.filename != files.__file__), "")  # who opens
-    about["ours"] = last.startswith(os.path.dirname(__file__))
+    last = frames[-1].filename if frames else ""
+    about["ours"] = last.startswith(os.path.dirname(__file__)) and os.path.basename(last) != "outside.py"
+    if isinstance(error, UnknownError):
+        about["unknown"] = str(error)
     if error is not None and not isinstance(error, SystemExit):
         about |= {"error": type(error).__name__, "message": str(error)[:1500]}
     elif isinstance(error, SystemExit) and isinstance(error.code, str):
@@ -101,7 +121,8 @@ def _at_home(source: str, log: Log) -> str:
     for folder in dict.fromkeys(_HOSTED.findall(source)):
         first = next(number for number, line in enumerate(source.split("\n"), 1) if folder in _HOSTED.findall(line))
         log.write("stand-in", name=folder, line=first)
-    return _HOSTED.sub(lambda _: os.getcwd(), source)
+    source = _HOSTED.sub(lambda _: os.getcwd(), source)
+    return _ELSEWHERE.sub(lambda found: found[0] if os.path.exists(found[0]) else os.getcwd() + found[0], source)
 
 
 def _say_what_is_left(log: Log) -> None:

@@ -15,7 +15,6 @@ from typing import Any
 
 from . import seeing
 from .models import FAMILIES, describe_encoder
-from .rows import write_card
 from .shrink import shrunk
 
 ROWS = 64
@@ -34,7 +33,7 @@ def build(kind: str, name: str, folder: Path, **hints: Any) -> str:
         kind: "models" or "datasets".
         name: its id.
         folder: where it is made.
-        hints: of a data set, as `rows.build_dataset` takes them; of a model `sees`: it will be given pictures.
+        hints: of a data set `splits`, `configs` and `rows`; of a model `sees`: it will be given pictures.
 
     Returns:
         Where the real one was found: "hub" or "cache".
@@ -127,3 +126,12 @@ def _build_dataset(source: str, folder: Path, *, splits: list[str], configs: lis
         times = max(1, min(math.ceil(rows / len(first)), _BYTES // first.data.nbytes))
         first.select([*range(len(first))] * times).to_parquet(folder / f"{split}.parquet")
     write_card(folder, configs, found)
+
+
+def write_card(folder: Path, configs: list[str], splits: list[str]) -> None:
+    """Write the card of a data set, which says what parquet files hold which split."""
+    card = ["---", "configs:"]
+    for configuration in configs:
+        card += [f"- config_name: {configuration}", "  data_files:"]
+        card += [line for split in splits for line in (f"  - split: {split}", f"    path: {split}.parquet")]
+    (folder / "README.md").write_text("\n".join([*card, "---", ""]))

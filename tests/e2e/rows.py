@@ -1,23 +1,17 @@
-"""Rows that stand for a data set: what its columns are called says what is in them."""
+"""Rows like those of public data sets, for scripts that train in tests: a table says what their columns hold."""
 
 from __future__ import annotations
 
-import io
 import json
 import random
 import re
-import struct
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-WORDS = (
-    "amber basin cedar delta ember fjord grove harbor inlet jade kelp lagoon meadow north orchard pebble quarry ridge "
-    "summit timber valley carries follows keeps leaves meets turns"
-).split()
-MOST_ROWS = 20_000  # of a stand-in
-IMAGE, AUDIO = "image", "audio"
+from nb2ddp.rehearsal.stage.real import write_card
+from nb2ddp.rehearsal.stage.shapes import AUDIO, IMAGE, png, sentences, wav
+
 _HEAVY = (IMAGE, AUDIO, "images")
 
 #: Columns of public data sets, where their names alone do not say what is in them: column -> kind, see `value`.
@@ -60,42 +54,6 @@ _BY_NAME = (
     (r"^score|_score$|^rating|^similarity$", "number"),
     (r"^id$|^idx$|^index$|_id$|^count$", "integer"),
 )
-
-
-def sentences(rng: random.Random, most: int = 3) -> str:
-    """One to `most` made-up sentences of different lengths."""
-    lines = [" ".join(rng.choices(WORDS, k=rng.randint(3, 9))) for _ in range(rng.randint(1, most))]
-    return " ".join(line.capitalize() + "." for line in lines)
-
-
-def png(rng: random.Random, side: int = 32) -> bytes:
-    """A picture of one colour."""
-    row = b"\0" + bytes(rng.randrange(256) for _ in range(3)) * side
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
-    return (
-        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(row * side)) + chunk(b"IEND", b"")
-    )
-
-
-def wav(rng: random.Random, seconds: float = 0.2, rate: int = 16000) -> bytes:
-    """A tone of one pitch."""
-    import math
-    import wave
-
-    step = 2 * math.pi * rng.randint(200, 800) / rate
-    tone = (int(8000 * math.sin(step * i)) for i in range(int(seconds * rate)))
-    with io.BytesIO() as file:
-        opened: Any = wave.open
-        with opened(file, "wb") as sound:
-            sound.setnchannels(1)
-            sound.setsampwidth(2)
-            sound.setframerate(rate)
-            sound.writeframes(b"".join(struct.pack("<h", sample) for sample in tone))
-        return file.getvalue()
 
 
 def _messages(rng: random.Random, who: str = "role", what: str = "content", names: str = "user assistant") -> list[Any]:
@@ -157,15 +115,6 @@ def build_dataset(
         table = pa.Table.from_pylist(made)
         pq.write_table(table.replace_schema_metadata(_features(columns)), folder / f"{split}.parquet")
     write_card(folder, configs, splits)
-
-
-def write_card(folder: Path, configs: list[str], splits: list[str]) -> None:
-    """Write the card of a data set, which says what parquet files hold which split."""
-    card = ["---", "configs:"]
-    for configuration in configs:
-        card += [f"- config_name: {configuration}", "  data_files:"]
-        card += [line for split in splits for line in (f"  - split: {split}", f"    path: {split}.parquet")]
-    (folder / "README.md").write_text("\n".join([*card, "---", ""]))
 
 
 def _list(feature: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,273 @@
+"""Run a script statement by statement; go back to a copy of the process where its made data lacked something.
+
+Before the first statement that loads a model or data, the process forks: the copy goes on, and where a statement ends
+with an exception from which something is learnt, the copy ends and another one goes on, with data that has it.
+"""
+
+from __future__ import annotations
+import __future__
+
+import ast
+import builtins
+import contextlib
+import importlib
+import os
+import shutil
+import signal
+import stat
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import learn, packages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .files import Sources
+    from .log import Log
+
+_AGAIN = 75  # the exit code of a copy that has learnt something
+_MOST, _LONGEST = 24, 120.0  # copies, and seconds after which there is no further one
+_LOADS = frozenset(
+    "from_pretrained load_dataset load_from_disk read_csv read_json read_excel read_parquet read_pickle open glob "
+    "listdir walk Path chdir connect exists isfile isdir".split()
+)
+_LIBRARIES = ("transformers", "trl", "peft", "datasets", "sentence_transformers", "sklearn", "pandas", "unsloth")
+
+
+class Attempts:
+    """One process's run of the script.
+
+    Args:
+        log: where its events go.
+        sources: what is made.
+        script: its path.
+        source: its text, as it is run.
+        is_alone: the run of one process, in which things are learnt; others run with what it has learnt.
+        names: the script's own.
+    """
+
+    def __init__(
+        self, log: Log, sources: Sources, script: str, source: str, *, is_alone: bool, names: dict[str, Any]
+    ) -> None:
+        self.log, self.sources, self.script, self.source = log, sources, script, source
+        self.schema, self.is_alone, self.names = sources.schema, is_alone, names
+        self.is_copy = False
+        self.asked: list[str] = []
+
+    def run(self) -> None:
+        """Run the script to its end.
+
+        Raises:
+            BaseException: whatever it ends with, where nothing can be learnt from it and it cannot be passed over.
+        """
+        tree = ast.parse(self.source, self.script)
+        flags = sum(getattr(__future__, name).compiler_flag for name in _futures(tree))
+        last = max((each.lineno for each in tree.body if _trains(each)), default=0)
+        first = next((each for each in tree.body if _loads(each)), None)
+        if self.is_alone:
+            self._note_questions()
+        for number, statement in enumerate(tree.body):
+            if statement is first and self.is_alone and hasattr(os, "fork"):
+                self._import_libraries(tree)
+                self._fork()
+            if statement.lineno in self.schema.passed and not self.is_alone:
+                self._bind_nothing(statement)
+                continue
+            code = compile(ast.Module([statement], []), self.script, "exec", flags, dont_inherit=True)
+            try:
+                exec(code, self.names)
+            except BaseException as error:
+                self._learn(error)
+                rest = tree.body[number + 1 :]
+                if not self._passes_over(statement, error, rest, last):
+                    raise
+
+    def _learn(self, error: BaseException) -> None:
+        """End this copy where the exception says what its data lacked."""
+        if not self.is_copy or isinstance(error, KeyboardInterrupt) or self.left <= 0:
+            return
+        if isinstance(error, SystemExit) and not error.code:
+            return
+        place = learn.place_of(error, self.script, self.source, self.schema)
+        if place is None or not learn.learn(error, place, self.sources.make, self.asked):
+            return
+        self.schema.save()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        os._exit(_AGAIN)
+
+    def _passes_over(self, statement: ast.stmt, error: BaseException, rest: list[ast.stmt], last: int) -> bool:
+        """Whether a statement is one that training does not need; the other processes pass over it then, too.
+
+        After the last training it is any, before that one which binds and changes nothing that a later one reads.
+        """
+        if not self.is_alone or not isinstance(error, Exception):
+            return False
+        is_after = last > 0 and statement.lineno > last
+        needed = {name for each in rest if each.lineno <= last for name in _read(each)}
+        if not is_after and (_trains(statement) or last == 0 or _changed(statement) & needed):
+            return False
+        inner = [frame.tb_lineno for frame in learn._entries(error) if frame.tb_frame.f_code.co_filename == self.script]
+        kind, said = type(error).__name__, str(error)[:600]
+        self.schema.passed.append(statement.lineno)
+        self.schema.save()
+        about = {"error": kind, "message": said, "after": is_after, "own": _is_own(error, self.source)}
+        self.log.write("passed", line=inner[-1] if inner else statement.lineno, **about)
+        self._bind_nothing(statement)
+        return True
+
+    def _bind_nothing(self, statement: ast.stmt) -> None:
+        for name in _bound(statement):
+            self.names.setdefault(name, packages.Nothing())
+
+    def _fork(self) -> None:
+        """Go on in a copy; the original waits, and makes further copies as long as they learn something."""
+        self.left = _MOST
+        end = time.monotonic() + _LONGEST
+        begin, said = self.log.size(), os.fstat(2).st_size if stat.S_ISREG(os.fstat(2).st_mode) else None
+        there = set(_below("."))
+        while True:
+            child = os.fork()
+            if not child:
+                self.is_copy = True
+                self.log.adopt()
+                for name in list(self.schema.files):  # with what has been learnt since
+                    self.sources.make(name)
+                return
+            code = _ended(child)
+            if code != _AGAIN:
+                os._exit(code)
+            self.left = self.left - 1 if time.monotonic() < end else 0
+            self.log.cut(begin)
+            if said is not None:
+                os.ftruncate(2, said)
+                os.lseek(2, said, os.SEEK_SET)
+            self.schema.load()
+            self.log.write("learnt", what=self.schema.learnt)
+            _remove([path for path in _below(".") if path not in there])
+
+    def _import_libraries(self, tree: ast.Module) -> None:
+        """Import what the script takes from large libraries later on: every copy would do that again."""
+        if any(name.split(".")[0] == "unsloth" for name, _ in _imports(tree)) and "unsloth" not in sys.modules:
+            return
+        for module, name in _imports(tree):
+            if module.split(".")[0] in _LIBRARIES:
+                with contextlib.suppress(Exception):  # where the script imports it, it fails there
+                    getattr(importlib.import_module(module), name, None)
+
+    def _note_questions(self) -> None:
+        """Remember paths that the script asks for and that are not there, without an exception."""
+
+        def noted(original: Any) -> Any:
+            def ask(path: Any, *args: Any, **given: Any) -> Any:
+                found = original(path, *args, **given)
+                if not found and isinstance(path, (str, os.PathLike)) and self.log.is_asked():
+                    self.asked.append(os.fspath(path))
+                return found
+
+            return ask
+
+        for name in ("exists", "isfile", "isdir"):
+            setattr(os.path, name, noted(getattr(os.path, name)))
+        for name in ("exists", "is_file", "is_dir"):
+            setattr(Path, name, noted(getattr(Path, name)))
+        import glob
+
+        setattr(glob, "glob", noted(glob.glob))  # noqa: B010
+
+
+def _ended(child: int) -> int:
+    """The exit code of a copy; whoever asks this process where it is asks the copy."""
+    signal.signal(signal.SIGUSR1, lambda *_: os.kill(child, signal.SIGUSR1))
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
+def _below(folder: str) -> Iterator[str]:
+    for at, folders, files in os.walk(folder):
+        yield from (os.path.normpath(os.path.join(at, name)) for name in (*folders, *files))
+
+
+def _remove(paths: list[str]) -> None:
+    """Remove what a copy has written, and what was made for it."""
+    for path in paths:
+        if os.path.isdir(path):
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                os.remove(path)
+
+
+def _futures(tree: ast.Module) -> Iterator[str]:
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module == "__future__":
+            yield from (each.name for each in node.names)
+
+
+def _imports(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield from ((node.module, each.name) for each in node.names)
+        elif isinstance(node, ast.Import):
+            yield from ((each.name, "") for each in node.names)
+
+
+def _called(node: ast.AST) -> Iterator[str]:
+    for each in ast.walk(node):
+        if isinstance(each, ast.Call):
+            yield each.func.attr if isinstance(each.func, ast.Attribute) else ast.unparse(each.func)
+
+
+def _loads(statement: ast.stmt) -> bool:
+    """Whether a statement may load a model or data, and lies behind what the conversion has put first."""
+    if isinstance(statement, (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)):
+        return False
+    called = set(_called(statement))
+    return bool(called & _LOADS) and "devnull" not in ast.unparse(statement)
+
+
+def _trains(statement: ast.stmt) -> bool:
+    if isinstance(statement, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)):
+        return False
+    return any(isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".train") for node in ast.walk(statement))
+
+
+def _read(node: ast.AST) -> Iterator[str]:
+    return (each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load))
+
+
+def _bound(node: ast.AST) -> set[str]:
+    """The names that a statement binds."""
+    found = {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load)}
+    found |= {each.name for each in ast.walk(node) if isinstance(each, (ast.FunctionDef, ast.ClassDef))}
+    imported = (each for each in ast.walk(node) if isinstance(each, (ast.Import, ast.ImportFrom)))
+    return found | {(each.asname or each.name).split(".")[0] for one in imported for each in one.names}
+
+
+def _changed(node: ast.AST) -> set[str]:
+    """The names that a statement binds, and those whose values its calls and assignments may change."""
+    found = _bound(node)
+    for each in ast.walk(node):
+        root: ast.AST | None = None
+        if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute):
+            root = each.func
+        elif isinstance(each, (ast.Attribute, ast.Subscript)) and not isinstance(each.ctx, ast.Load):
+            root = each
+        while isinstance(root, (ast.Attribute, ast.Subscript, ast.Call)):
+            root = root.func if isinstance(root, ast.Call) else root.value
+        if isinstance(root, ast.Name):
+            found.add(root.id)
+    return found
+
+
+def _is_own(error: BaseException, source: str) -> bool:
+    """Whether the script reads a name that it never binds."""
+    name = getattr(error, "name", None)
+    if not isinstance(error, NameError) or not name or hasattr(builtins, name):
+        return False
+    return name not in {each for node in ast.parse(source).body for each in _bound(node)}

@@ -1,0 +1,159 @@
+"""Packages that are not installed: where the script imports one, it gets something that does nothing.
+
+A plot, a page or a tracker needs no more. What comes of such a package and would be trained is refused, with the line
+to type.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType, SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from . import sounds
+from .hooks import after_import, attribute
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .log import Log
+
+#: Without these there is no training, whatever the script imports besides.
+_NEEDED = frozenset(
+    "torch torchvision transformers trl peft accelerate datasets unsloth unsloth_zoo sentence_transformers tokenizers "
+    "numpy pandas sklearn scipy PIL".split()
+)
+#: Services, and packages of a GPU: nobody installs them for a rehearsal.
+SERVICES = frozenset(
+    "wandb trackio comet_ml mlflow neptune swanlab clearml google kaggle_secrets kaggle ollama openai vllm "
+    "bitsandbytes gradio streamlit dotenv torchaudio snac xcodec2".split()
+)
+#: Their names on the package index, where these are not those that are imported.
+_ON_INDEX = {"cv2": "opencv-python", "yaml": "pyyaml", "dotenv": "python-dotenv", "bs4": "beautifulsoup4"}
+
+
+class Nothing:
+    """Answers every question with itself, and does nothing."""
+
+    package = ""
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __call__(self, *given: Any, **_: Any) -> Any:
+        is_decorator = len(given) == 1 and inspect.isfunction(given[0])
+        return given[0] if is_decorator else self
+
+    def __getitem__(self, _: Any) -> Any:
+        return self
+
+    def __setitem__(self, *_: Any) -> None: ...
+
+    def __iter__(self) -> Any:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def __str__(self) -> str:
+        return "rehearsal"
+
+
+class Missing(MetaPathFinder, Loader):
+    """Stands in for packages that are not installed, where the script itself imports them.
+
+    Args:
+        log: where it is said which.
+        work: the folder below which modules are the user's.
+    """
+
+    def __init__(self, log: Log, work: str) -> None:
+        self.log, self.work = log, work
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Find nothing that does something."""
+        package = name.split(".")[0]
+        is_made = isinstance(sys.modules.get(package), Empty)
+        if package in _NEEDED or not (is_made or self._script_imports()) or self._is_part(name):
+            return None
+        self.log.write("stand-in", name=name, package=package not in SERVICES)
+        return ModuleSpec(name, self, is_package=True)
+
+    def _is_part(self, name: str) -> bool:
+        """Whether a module would be one of a package that is installed, but for a namespace such as `google`."""
+        parent = sys.modules.get(name.split(".")[0])
+        return "." in name and parent is not None and getattr(parent, "__file__", None) is not None
+
+    def _script_imports(self) -> bool:
+        frame: Any = sys._getframe(1)
+        while frame and (frame.f_code.co_filename == __file__ or "importlib" in frame.f_code.co_filename):
+            frame = frame.f_back
+        file = frame.f_code.co_filename if frame is not None else ""
+        return file == self.log.script or (file.startswith(self.work) and "unsloth_compiled_cache" not in file)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """See `Loader`."""
+        return Empty(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """See `Loader`."""
+        sounds.fill(module)
+
+
+class Empty(ModuleType):
+    """A module in which every name is something that does nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return type(name, (Nothing,), {"package": self.__name__.split(".")[0]})
+
+
+def _refuse(trainer: ModuleType) -> None:
+    """Train nothing that comes of a package that is not there."""
+    original = attribute(trainer, "Trainer.__init__")
+
+    @functools.wraps(original)
+    def init(self: Any, *args: Any, **given: Any) -> None:
+        for value in (*args, *given.values()):
+            for each in value if isinstance(value, (list, tuple)) else [value]:
+                package = getattr(each if isinstance(each, type) else type(each), "package", None)
+                if isinstance(package, str) and _is_nothing(each):
+                    name = _ON_INDEX.get(package, package)
+                    raise ModuleNotFoundError(f"training needs the package {package!r}: pip install {name}")
+        original(self, *args, **given)
+
+    trainer.Trainer.__init__ = init
+
+
+def _is_nothing(value: Any) -> bool:
+    return isinstance(value, Nothing) or (isinstance(value, type) and issubclass(value, Nothing))
+
+
+def _let_read(trainer: ModuleType) -> None:
+    """Let TRL read the name `wandb`, which is there for the script alone, and later than TRL has looked."""
+    vars(trainer).setdefault("wandb", SimpleNamespace(run=None))
+
+
+def lay(log: Log, work: str) -> None:
+    """Do so from now on."""
+    sys.meta_path.append(Missing(log, work))
+    after_import("transformers.trainer", _refuse)
+    for name in ("base", "sft", "grpo", "dpo", "orpo", "kto", "reward"):
+        after_import(f"trl.trainer.{name}_trainer", _let_read)

@@ -1,0 +1,162 @@
+"""What is known of a script's data: what its text says of columns, and what its preparation was seen to lack."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+from .shapes import AUDIO, EACH, IMAGE, INSIDE, Maker, by_name, keyed, one_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .shapes import Path, Shape
+
+MOST_ROWS = 20_000  # of a made source
+_HEAVY_ROWS = 64  # different ones, of a data set with pictures or sounds
+_NUMBERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+
+
+class Schema:
+    """What made rows hold, and what else is made.
+
+    Args:
+        file: where it is kept between processes, as JSON.
+        columns: the columns that the script names; they hold what their names and its comparisons say.
+        text: the script.
+        rows: how many a made data set has at least.
+        splits: its splits, where the script does not say which it wants.
+    """
+
+    def __init__(self, file: str, columns: list[str], text: str, rows: int, splits: list[str]) -> None:
+        self.file, self.splits = file, splits
+        self.compared = dict(_compared(text))
+        self.columns: dict[str, Shape] = {name: self._guess(name) for name in columns or ["text"]}
+        self.files: dict[str, list[str]] = {}  #: made, by path -> the keys below which its rows are
+        self.variables: dict[str, str] = {}  #: of the environment
+        self.rows, self.width = rows, 0  #: `width`: how many columns a table has, where the script counts them
+        self.keeps_all = False  #: filters that no made row passes let all pass
+        self.passed: list[int] = []  #: lines of statements that are passed over
+        self.learnt: list[str] = []  #: in words
+        self.maker = Maker()
+        self.load()
+
+    def load(self) -> None:
+        """Take what was kept."""
+        if os.path.exists(self.file):
+            with open(self.file, encoding="utf-8") as kept:
+                vars(self).update(json.load(kept))
+
+    def save(self) -> None:
+        """Keep it."""
+        own = ("maker", "file", "compared")
+        kept = {name: value for name, value in vars(self).items() if name not in own}
+        with open(self.file, "w", encoding="utf-8") as file:
+            json.dump(kept, file)
+
+    def _guess(self, column: str) -> Shape:
+        return self.compared.get(column) or by_name(column)
+
+    def shape(self, path: Path) -> Shape | None:
+        """The shape of a part of a row."""
+        if not path:
+            return None
+        shape: Shape | None = self.columns.get(path[0])
+        for step in path[1:]:
+            if shape is None:
+                return None
+            inner = shape.get("of") if step in (EACH, INSIDE) else shape.get("keys", {}).get(step)
+            shape = inner
+        return shape
+
+    def put(self, path: Path, shape: Shape, why: str) -> bool:
+        """Let a part of a row have this shape; return whether that is new. `why` is told."""
+        if not path or self.shape(path) == shape:
+            return False
+        if len(path) == 1:
+            self.columns[path[0]] = shape
+        elif (parent := self.shape(path[:-1])) is None:
+            return False
+        elif path[-1] in (EACH, INSIDE):
+            parent["of"] = shape
+        else:
+            parent.setdefault("keys", {})[path[-1]] = shape
+        self.learnt.append(f"{'.'.join(path)} {why}")
+        return True
+
+    def add(self, path: Path, key: str) -> bool:
+        """Let a part of a row be a dictionary with this key, too; a row itself where there is no path."""
+        if not path:
+            return key not in self.columns and self.put((key,), self._guess(key), "is read")
+        shape = self.shape(path)
+        if shape is None:
+            return False
+        if shape["kind"] == "json":
+            return self.add((*path, INSIDE), key)
+        known = dict(shape.get("keys", {})) if shape["kind"] == "dict" else {}
+        if key in known:
+            return False
+        return self.put(path, keyed(**known, **{key: by_name(key)}), f"has the key {key}")
+
+    def made_rows(self, source: str, count: int = 0) -> list[dict[str, Any]]:
+        """Rows of a source, the same in every process; pictures and sounds are those of the first rows again."""
+        count = count or self.rows
+        made = {
+            name: self.maker.column(name, shape, source, min(count, _HEAVY_ROWS) if _is_heavy(shape) else count)
+            for name, shape in self.columns.items()
+        }
+        return [{name: values[number % len(values)] for name, values in made.items()} for number in range(count)]
+
+
+def _is_heavy(shape: Shape) -> bool:
+    return IMAGE in str(shape) or AUDIO in str(shape)
+
+
+def _column(node: ast.AST) -> str | None:
+    """The column that an expression reads: `row["x"]`, `row.get("x")`, also stripped or in other letters."""
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
+        return node.slice.value
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        if node.func.attr == "get" and node.args and isinstance(node.args[0], ast.Constant):
+            return str(node.args[0].value)
+        if node.func.attr in ("strip", "lower", "upper", "astype"):
+            return _column(node.func.value)
+    return None
+
+
+def _compared(text: str) -> Iterator[tuple[str, Shape]]:
+    """Columns that the script compares with constants, or looks up in a table of its own."""
+    tree = ast.parse(text)
+    tables = {
+        target.id: node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    found: dict[str, list[Any]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare) and (name := _column(node.left)):
+            found.setdefault(name, []).extend(_values(node.ops[0], node.comparators[0]))
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "map":
+            name = _column(node.func.value)
+            table = node.args[0] if node.args else None
+            table = tables.get(table.id) if isinstance(table, ast.Name) else table
+            if name and isinstance(table, ast.Dict):
+                found.setdefault(name, []).extend(key.value for key in table.keys if isinstance(key, ast.Constant))
+    for name, values in found.items():
+        if values := [each for each in dict.fromkeys(values) if each is not None and each != ""]:
+            yield name, one_of(values if len({type(each) for each in values}) == 1 else [str(each) for each in values])
+
+
+def _values(operator: ast.cmpop, other: ast.expr) -> list[Any]:
+    """Values that pass a comparison, and some that do not where it asks for more or less."""
+    if isinstance(operator, _NUMBERS) and isinstance(other, ast.Constant) and isinstance(other.value, (int, float)):
+        return [other.value - 1, other.value, other.value + 1]
+    if isinstance(operator, (ast.Eq, ast.In)):
+        given = other.elts if isinstance(other, (ast.List, ast.Tuple, ast.Set)) else [other]
+        named = [each.value for each in given if isinstance(each, ast.Constant)]
+        return [*named, 0, 1] if named and type(named[0]) is int else named
+    return []

@@ -1,0 +1,202 @@
+"""What made rows hold: the shape of each column, values of it, and which part of a shape a value came from.
+
+A shape is a dictionary that goes into JSON: its "kind", and what that needs. A path leads to a part of a row: names of
+columns and keys, `EACH` for the elements of a list, `INSIDE` for what a text of JSON says.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import re
+import struct
+import wave
+import zlib
+from collections.abc import Callable, Mapping
+from io import BytesIO
+from typing import Any
+
+Shape = dict[str, Any]
+Path = tuple[str, ...]
+EACH, INSIDE = "[]", "<json>"
+IMAGE, AUDIO = "image", "audio"
+WORDS = (
+    "amber basin cedar delta ember fjord grove harbor inlet jade kelp lagoon meadow north orchard pebble quarry ridge "
+    "summit timber valley carries follows keeps leaves meets turns"
+).split()
+_ROLES = {"role": ("user", "assistant"), "from": ("human", "gpt")}  # of turns, by the key that says whose they are
+_SAID = {"role": "content", "from": "value"}
+
+
+def plain(kind: str = "text") -> Shape:
+    """A shape that needs no more than its kind."""
+    return {"kind": kind}
+
+
+def list_of(shape: Shape, least: int = 2) -> Shape:
+    """A list with this many elements at least."""
+    return {"kind": "list", "of": shape, "least": least}
+
+
+def keyed(**shapes: Shape) -> Shape:
+    """A dictionary."""
+    return {"kind": "dict", "keys": shapes}
+
+
+def one_of(values: list[Any]) -> Shape:
+    """One of these values."""
+    return {"kind": "one of", "values": values}
+
+
+def turns(who: str) -> Shape:
+    """A conversation, whose turns say by this key whose they are."""
+    return list_of(keyed(**{who: plain(), _SAID[who]: plain()}))
+
+
+_BY_NAME: tuple[tuple[str, Callable[[], Shape]], ...] = (
+    (r"^conversations?$", lambda: turns("from")),
+    (r"^messages$|_messages$|^chat$", lambda: turns("role")),
+    (r"^images$", lambda: list_of(plain(IMAGE), 1)),
+    (r"^image$|_image$|^img$|^picture$", lambda: plain(IMAGE)),
+    (r"^audio$|_audio$|^speech$|^wav$|^mp3$", lambda: plain(AUDIO)),
+    (r"^labels?$|_label$|^category_id$|^class$", lambda: one_of([0, 1])),
+    (r"^score|_score$|^rating|^similarity$", lambda: plain("number")),
+    (r"^id$|^idx$|^index$|_id$|^count$", lambda: plain("integer")),
+)
+
+
+def by_name(column: str) -> Shape:
+    """What a column of this name holds, until more is known."""
+    return next((make() for pattern, make in _BY_NAME if re.search(pattern, column.lower())), plain())
+
+
+def sentences(rng: random.Random, most: int = 3) -> str:
+    """One to `most` made-up sentences of different lengths."""
+    lines = [" ".join(rng.choices(WORDS, k=rng.randint(3, 9))) for _ in range(rng.randint(1, most))]
+    return " ".join(line.capitalize() + "." for line in lines)
+
+
+def png(rng: random.Random, side: int = 32) -> bytes:
+    """A picture of one colour."""
+    row = b"\0" + bytes(rng.randrange(256) for _ in range(3)) * side
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(row * side)) + chunk(b"IEND", b"")
+    )
+
+
+def wav(rng: random.Random, seconds: float = 0.2, rate: int = 16000) -> bytes:
+    """A tone of one pitch."""
+    step = 2 * math.pi * rng.randint(200, 800) / rate
+    tone = (int(8000 * math.sin(step * i)) for i in range(int(seconds * rate)))
+    with BytesIO() as file:
+        opened: Any = wave.open
+        with opened(file, "wb") as sound:
+            sound.setnchannels(1)
+            sound.setsampwidth(2)
+            sound.setframerate(rate)
+            sound.writeframes(b"".join(struct.pack("<h", sample) for sample in tone))
+        return file.getvalue()
+
+
+class Maker:
+    """Makes values, and remembers what part of a row each text is."""
+
+    def __init__(self) -> None:
+        self.origins: dict[str, Path] = {}
+
+    def column(self, name: str, shape: Shape, source: str, count: int) -> list[Any]:
+        """The values of a column of a source: the same in every process, whatever the other columns are."""
+        rng = random.Random(f"{source} {name}")
+        return [self.value(shape, rng, (name,)) for _ in range(count)]
+
+    def value(self, shape: Shape, rng: random.Random, at: Path = ()) -> Any:
+        """A value of this shape, which is at this path of a row."""
+        kind = shape["kind"]
+        if kind == "list":
+            return self._list(shape, rng, (*at, EACH))
+        if kind == "dict":
+            return {key: self.value(each, rng, (*at, key)) for key, each in shape["keys"].items()}
+        if kind == "json":
+            return self._told(json.dumps(self.value(shape["of"], rng, (*at, INSIDE))), at)
+        if kind == "one of":
+            return rng.choice(shape["values"])
+        makers: dict[str, Callable[[], Any]] = {
+            "integer": lambda: rng.randrange(1000),
+            "number": lambda: rng.random(),
+            "flag": lambda: rng.random() < 0.5,
+            "digits": lambda: self._told(str(rng.randrange(1, 10**6)), at),
+            "date": lambda: f"20{rng.randrange(10, 25)}-{rng.randrange(1, 13):02}-{rng.randrange(1, 29):02}",
+            IMAGE: lambda: {"bytes": png(rng), "path": "picture.png"},
+            AUDIO: lambda: {"bytes": wav(rng), "path": "sound.wav"},
+        }
+        return makers[kind]() if kind in makers else self._text(shape, rng, at)
+
+    def _text(self, shape: Shape, rng: random.Random, at: Path) -> str:
+        parts = [sentences(rng, shape.get("most", 3)) for _ in range(shape.get("parts", 1))]
+        if shape.get("ends") == "digits":
+            parts[-1] = str(rng.randrange(100))
+        text = shape.get("mark", " ").join(parts)
+        return self._told(f"{shape.get('begin', '')}{text}{shape.get('end', '')}", at)
+
+    def _list(self, shape: Shape, rng: random.Random, at: Path) -> list[Any]:
+        keys = shape["of"].get("keys", {})
+        found = [self.value(shape["of"], rng, at) for _ in range(max(shape.get("least", 2), 1))]
+        who = next((key for key in _ROLES if key in keys and keys[key] == plain()), None)
+        if who is not None:
+            found *= 1 if len(found) > 1 else 2
+            for number, turn in enumerate(found):
+                turn[who] = _ROLES[who][number % 2]
+        return found
+
+    def _told(self, text: str, at: Path) -> str:
+        self.origins[text] = at
+        return text
+
+    def path(self, value: Any) -> Path | None:
+        """The path of what a value was made for: of a text or a part of one, of a list or dictionary of such.
+
+        Returns:
+            None where it was not made here, or nothing in it tells.
+        """
+        if isinstance(value, str):
+            return self._path_of_text(value)
+        if not isinstance(value, (Mapping, list, tuple)):
+            return None
+        for each in list(value.values() if isinstance(value, Mapping) else value)[:20]:
+            found = self.path(each)
+            if found:
+                return found[:-1]
+        return None
+
+    def _path_of_text(self, text: str) -> Path | None:
+        if text in self.origins:
+            return self.origins[text]
+        bare = text.strip()
+        if len(bare) < 3:
+            return None
+        parts = (at for made, at in self.origins.items() if bare in made or (len(made) > 5 and made in text))
+        return next(parts, None)
+
+
+def feature(shape: Shape) -> Any:
+    """The type of a shape in a data set."""
+    from datasets import Audio, Features, Image, Value
+
+    kind = shape["kind"]
+    if kind == "list":
+        return [feature(shape["of"])]
+    if kind == "dict":
+        return Features({key: feature(each) for key, each in shape["keys"].items()})
+    if kind == "one of":
+        kinds = {type(value) for value in shape["values"]}
+        named = {bool: "bool", int: "int64", float: "float64"}
+        return Value(named.get(kinds.pop(), "string") if len(kinds) == 1 else "float64")
+    named_kinds: dict[str, Any] = {IMAGE: Image(), AUDIO: Audio()}
+    numbers = {"integer": "int64", "number": "float64", "flag": "bool"}
+    return named_kinds.get(kind) or Value(numbers.get(kind, "string"))

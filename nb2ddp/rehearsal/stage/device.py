@@ -8,7 +8,7 @@ import os
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from .hooks import after_import
+from .hooks import after_import, attribute
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -156,7 +156,7 @@ def _hear(audio: ModuleType) -> None:
 
 def _join_on_cpu(state: ModuleType) -> None:
     """Let processes find each other on the CPU, also where a script takes it that there are GPUs."""
-    original = state.PartialState.__init__
+    original = attribute(state, "PartialState.__init__")
 
     @functools.wraps(original)
     def init(self: Any, cpu: bool = True, **given: Any) -> None:
@@ -167,7 +167,7 @@ def _join_on_cpu(state: ModuleType) -> None:
 
 def _load_on_cpu(modeling: ModuleType) -> None:
     """Let transformers load a model without what only a GPU can: a place on one, fewer bits, kernels of its own."""
-    original = modeling.PreTrainedModel.from_pretrained.__func__
+    original = attribute(modeling, "PreTrainedModel.from_pretrained").__func__
 
     @functools.wraps(original)
     def loaded(cls: Any, *args: Any, **given: Any) -> Any:

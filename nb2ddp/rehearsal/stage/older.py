@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from .fast import lenient, older_keywords
-from .hooks import after_import
+from .hooks import after_import, attribute
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -49,7 +49,7 @@ def _plain(made: Any) -> Any:
 
 def _plain_rows(rows: ModuleType, log: Log) -> None:
     """Let functions of `Dataset.map` give tokens as transformers 4 did: not as `BatchEncoding` inside of a row."""
-    original = rows.Dataset.map
+    original = attribute(rows, "Dataset.map")
 
     @functools.wraps(original)
     def map_(self: Any, function: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -66,7 +66,7 @@ def _plain_rows(rows: ModuleType, log: Log) -> None:
 
 
 def _plain_prompts(generation: ModuleType, log: Log) -> None:
-    original = generation.GenerationMixin.generate
+    original = attribute(generation, "GenerationMixin.generate")
 
     @functools.wraps(original)
     def generate(self: Any, *args: Any, **kwargs: Any) -> Any:

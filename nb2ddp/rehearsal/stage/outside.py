@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from .hooks import after_import
+from .hooks import after_import, attribute
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -224,7 +224,7 @@ class Outside:
     def _note_writers(self, functions: Sequence[str], module: ModuleType) -> None:
         """Note what is written by native code, which Python's audit hooks do not see."""
         for name in functions:
-            original = getattr(module, name)
+            original = attribute(module, name)
 
             def noted(*args: Any, original: Any = original, **kwargs: Any) -> Any:
                 path = next(
@@ -237,7 +237,7 @@ class Outside:
 
     def _note_uploads(self, api: ModuleType) -> None:
         for name in ("create_repo", "create_commit", "upload_file", "upload_folder"):
-            original = getattr(api.HfApi, name)
+            original = attribute(api, f"HfApi.{name}")
 
             def noted(hub: Any, *args: Any, original: Any = original, name: str = name, **kwargs: Any) -> Any:
                 target = kwargs.get("repo_id") or next((value for value in args if isinstance(value, str)), "")

@@ -8,7 +8,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from .hooks import after_import
+from .hooks import after_import, attribute
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -54,7 +54,7 @@ def _shorten(asked: dict[str, Any]) -> None:
 
 
 def _draw_alike(generation: ModuleType) -> None:
-    original = generation.GenerationMixin.generate
+    original = attribute(generation, "GenerationMixin.generate")
 
     @functools.wraps(original)
     def generate(self: Any, *args: Any, **kwargs: Any) -> Any:

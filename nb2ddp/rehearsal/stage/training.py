@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import os
 import random
 from typing import TYPE_CHECKING, Any
 
-from .hooks import after_import
+from .hooks import after_import, attribute
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -58,7 +59,7 @@ def weights(model: Any) -> str:
 
 
 def _shorten(arguments: ModuleType, steps: int, log: Log) -> None:
-    original = arguments.TrainingArguments.__post_init__
+    original = attribute(arguments, "TrainingArguments.__post_init__")
 
     @functools.wraps(original)
     def shortened(self: Any) -> None:
@@ -89,39 +90,44 @@ def _shorten(arguments: ModuleType, steps: int, log: Log) -> None:
     arguments.TrainingArguments.__post_init__ = shortened
 
 
-def _follow(callbacks: ModuleType, log: Log) -> None:
+def _follow(trainer: ModuleType, log: Log) -> None:
     """Record what every trainer tells its callbacks."""
-    handler = callbacks.CallbackHandler
+    from transformers import TrainerCallback
 
-    def wrap(name: str, note: Any) -> None:
-        original = getattr(handler, name)
+    class Follower(TrainerCallback):  # type: ignore[misc]
+        """Writes each event down."""
 
-        @functools.wraps(original)
-        def noted(self: Any, args: Any, state: Any, control: Any, *rest: Any, **kwargs: Any) -> Any:
-            note(self, state, *rest, **{**kwargs, "args": args})
-            return original(self, args, state, control, *rest, **kwargs)
+        def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+            _prepare(given["model"], given.get("train_dataloader"), args)
+            log.write("train", weights=weights(given["model"]), random=_random())
 
-        setattr(handler, name, noted)
+        def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+            log.write("trained", step=state.global_step, weights=weights(given["model"]))
 
-    def begin(self: Any, state: Any, *, args: Any, **_: Any) -> None:
-        for module in self.model.modules():
-            if type(module).__name__.startswith("Dropout"):
-                module.p = 0.0
-        if getattr(self, "train_dataloader", None) is not None:
-            # GRPO gets the rows of a generation again for each part of it that it trains on.
-            parts = getattr(args, "steps_per_generation", None) or 1
-            self.train_dataloader.rehearsed = parts * (getattr(args, "num_iterations", None) or 1)
-        log.write("train", weights=weights(self.model), random=_random())
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            log.write("step", step=state.global_step)
 
-    wrap("on_train_begin", begin)
-    wrap(
-        "on_train_end",
-        lambda self, state, **_: log.write("trained", step=state.global_step, weights=weights(self.model)),
-    )
-    wrap("on_step_end", lambda self, state, **_: log.write("step", step=state.global_step + 0))
-    wrap("on_save", lambda self, state, **_: log.write("saved", step=state.global_step))
-    wrap("on_evaluate", lambda self, state, *_, **__: log.write("evaluated", step=state.global_step))
-    wrap("on_log", lambda self, state, logs, **_: log.write("log", step=state.global_step, values=_numbers(logs)))
+        def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            log.write("saved", step=state.global_step)
+
+        def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            log.write("evaluated", step=state.global_step)
+
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+            log.write("log", step=state.global_step, values=_numbers(logs or {}))
+
+    attribute(trainer, "DEFAULT_CALLBACKS").append(Follower)
+
+
+def _prepare(model: Any, loader: Any, args: Any) -> None:
+    """Take dropout out of a model, and have the rows of its training recorded."""
+    for module in model.modules():
+        if type(module).__name__.startswith("Dropout"):
+            module.p = 0.0
+    if loader is not None:
+        # GRPO gets the rows of a generation again for each part of it that it trains on.
+        parts = getattr(args, "steps_per_generation", None) or 1
+        loader.rehearsed = parts * (getattr(args, "num_iterations", None) or 1)
 
 
 def _numbers(logs: dict[str, Any]) -> dict[str, float]:
@@ -173,7 +179,7 @@ def _rewarded(reward: Any, args: tuple[Any, ...], kwargs: dict[str, Any], log: L
 
 def _follow_rewards(grpo: ModuleType, log: Log) -> None:
     """Record what rewards return for which completions."""
-    original = grpo.GRPOTrainer.__init__
+    original = attribute(grpo, "GRPOTrainer.__init__")
 
     def noted(reward: Any) -> Any:
         if not callable(reward) or hasattr(reward, "forward"):
@@ -210,7 +216,7 @@ def _follow_rewards(grpo: ModuleType, log: Log) -> None:
 
 def _few_rows(trainers: ModuleType, steps: int) -> None:
     """Prepare no more rows of a large data set than a few steps need."""
-    original = trainers.SFTTrainer._prepare_dataset
+    original = attribute(trainers, "SFTTrainer._prepare_dataset")
 
     @functools.wraps(original)
     def prepared(
@@ -228,7 +234,7 @@ def _few_rows(trainers: ModuleType, steps: int) -> None:
 def _work_alone(rows: ModuleType) -> None:
     """Let few rows be worked on by this process alone: to start others takes longer."""
     for name in ("map", "filter"):
-        original = getattr(rows.Dataset, name)
+        original = attribute(rows, f"Dataset.{name}")
 
         def alone(*args: Any, original: Any = original, **kwargs: Any) -> Any:
             return original(*args, **kwargs | {"num_proc": None})
@@ -236,11 +242,36 @@ def _work_alone(rows: ModuleType) -> None:
         setattr(rows.Dataset, name, functools.wraps(original)(alone))
 
 
+def _begin_anew(trainer: ModuleType, log: Log) -> None:
+    """Begin a training that shall go on from a checkpoint which is not there."""
+    original = attribute(trainer, "Trainer.train")
+
+    @functools.wraps(original)
+    def train(self: Any, resume_from_checkpoint: Any = None, *args: Any, **given: Any) -> Any:
+        asked: Any = resume_from_checkpoint
+        if asked is True:
+            asked = _last_checkpoint(self.args.output_dir)
+        if resume_from_checkpoint and not os.path.exists(asked):
+            log.write("stand-in", name="a checkpoint that is not there")
+            resume_from_checkpoint = None
+        return original(self, resume_from_checkpoint, *args, **given)
+
+    trainer.Trainer.train = train
+
+
+def _last_checkpoint(folder: str) -> str:
+    """The last checkpoint in a folder, or ""."""
+    from transformers.trainer_utils import get_last_checkpoint
+
+    return (get_last_checkpoint(folder) if os.path.isdir(folder) else None) or ""
+
+
 def lay(log: Log, steps: int) -> None:
     """Do so once the libraries have been imported."""
     after_import("datasets.arrow_dataset", _work_alone)
     after_import("trl.trainer.sft_trainer", lambda module: _few_rows(module, steps))
     after_import("transformers.training_args", lambda module: _shorten(module, steps, log))
-    after_import("transformers.trainer_callback", lambda module: _follow(module, log))
+    after_import("transformers.trainer", lambda module: _begin_anew(module, log))
+    after_import("transformers.trainer", lambda module: _follow(module, log))
     after_import("accelerate.data_loader", lambda module: _follow_rows(module, log))
     after_import("trl.trainer.grpo_trainer", lambda module: _follow_rewards(module, log))

@@ -756,3 +756,18 @@ def test_a_hub_client_that_asks_with_requests_is_answered_by_the_hub(
     _answer_with_texts(SimpleNamespace(Session=Session, __name__="requests.sessions"), made)  # type: ignore[arg-type]
     assert Session().request("GET", "http://127.0.0.1:5/datasets/a/b/resolve/main/README.md").raw is None
     assert Session().request("GET", "https://example.org/book.txt").text
+
+
+def test_an_error_of_ours_is_none_of_the_script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("Trainer(model).train()\n")
+    monkeypatch.setattr("nb2ddp.rehearsal.rehearse.rehearse", lambda *_: 1 / 0)
+    result = CliRunner().invoke(main, ["rehearse", str(tmp_path / "train.py")])
+    assert result.exit_code == 2
+    assert "an error of nb2ddp rehearse, not of the script: ZeroDivisionError" in result.output
+    run = Run((Rank(1, (), "", "Traceback\nKeyError: 'steps'\n"),), 1.0, "")
+    assert "not of the script: KeyError: 'steps'" in report.headline(judge(PLAN, run, run))
+
+
+def test_a_long_text_is_no_path(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(f"say('{'違' * 150}')\nTrainer(model).train()\n")
+    assert read(tmp_path / "train.py").files == ()

@@ -143,6 +143,10 @@ def run(
         progress("")
         click.echo("Interrupted. Nothing is left behind.", err=True)
         return 130
+    except Exception as error:  # the last resort: an error of ours is none of the script's
+        said = f"{type(error).__name__}: {error}".splitlines()[0]
+        click.echo(f"{source}: an error of nb2ddp rehearse, not of the script: {said}; please report it", err=True)
+        return 2
     finally:
         progress("")
     click.echo(telling.as_json(verdict) if form == "json" else "\n".join(telling.text_lines(verdict)), err=err)

@@ -509,6 +509,9 @@ def _obstacle(both: Both, lacking: Mapping[str, str]) -> Place | None:
         if error and (is_first or end.get("ours") or error in _NOT_OURS or _is_cut_off(error, message)):
             said = f"{error}: {_with_command(error, message)[:300]}"
             return Place(end.get("inner"), "; ".join(filter(None, (said, _to_give(rank, error, message)))))
+        if rank.code and not end and rank.code > 0:
+            said = (rank.said.strip().splitlines() or ["?"])[-1]
+            return Place(None, f"an error of nb2ddp rehearse, not of the script: {said[:200]}; please report it")
         if rank.code and not error and rank is alone:
             return Place(end.get("line"), f"as one process it ended with code {rank.code}. {rank.said[-300:]}".strip())
     if both.ended and not any(_trainings(rank) for _, rank in both.everyone()):

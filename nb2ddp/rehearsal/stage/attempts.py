@@ -34,6 +34,7 @@ _LOADS = frozenset(
     "from_pretrained load_dataset load_from_disk read_csv read_json read_excel read_parquet read_pickle open glob "
     "listdir walk Path chdir connect exists isfile isdir".split()
 )
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _LIBRARIES = ("transformers", "trl", "peft", "datasets", "sentence_transformers", "sklearn", "pandas", "unsloth")
 
 
@@ -66,7 +67,7 @@ class Attempts:
         tree = ast.parse(self.source, self.script)
         flags = sum(getattr(__future__, name).compiler_flag for name in _futures(tree))
         last = max((each.lineno for each in tree.body if _trains(each)), default=0)
-        first = next((each for each in tree.body if _loads(each)), None)
+        first = _first_load(tree)
         if self.is_alone:
             self._note_questions()
         for number, statement in enumerate(tree.body):
@@ -223,16 +224,19 @@ def _called(node: ast.AST) -> Iterator[str]:
             yield each.func.attr if isinstance(each.func, ast.Attribute) else ast.unparse(each.func)
 
 
-def _loads(statement: ast.stmt) -> bool:
-    """Whether a statement may load a model or data, and lies behind what the conversion has put first."""
-    if isinstance(statement, (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)):
-        return False
-    called = set(_called(statement))
-    return bool(called & _LOADS) and "devnull" not in ast.unparse(statement)
+def _first_load(tree: ast.Module) -> ast.stmt | None:
+    """The first statement that may load a model or data, itself or by a function of the script's own."""
+    own = {each.name for each in tree.body if isinstance(each, _DEFINITIONS)}
+    for statement in tree.body:
+        if isinstance(statement, (ast.Import, ast.ImportFrom, *_DEFINITIONS)):
+            continue
+        if set(_called(statement)) & (_LOADS | own) and "devnull" not in ast.unparse(statement):
+            return statement
+    return None
 
 
 def _trains(statement: ast.stmt) -> bool:
-    if isinstance(statement, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)):
+    if isinstance(statement, _DEFINITIONS):
         return False
     return any(isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".train") for node in ast.walk(statement))
 

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
+import hashlib
 import json
+import re
 import resource
 import shutil
 import statistics
@@ -22,7 +24,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -45,6 +47,7 @@ SETS = {
     "notebooks": "public notebooks",
     "variants": "other public notebooks, every tenth",
     "fixtures": "`fixtures/notebooks`",
+    "users": "notebooks that users made, without their data",
     "kinds": "kinds of [performance.md](performance.md)",
 }
 Result = dict[str, Any]
@@ -83,6 +86,13 @@ def _told(done: subprocess.CompletedProcess[str], path: Path) -> Result:
     return told
 
 
+def nameless(name: str, told: Result) -> tuple[str, Result]:
+    """A result without the words of a notebook that is not ours to name: of its first reason, the kind of error."""
+    kind = re.match(r"(?:.*: )?(\w+(?:Error|Exception|Iteration))\b", told.get("first", {}).get("text", ""))
+    kept = {key: told[key] for key in ("code", "converts", "seconds", "processor", "runs", "unsloth") if key in told}
+    return hashlib.sha256(name.encode()).hexdigest()[:8], kept | ({"error": kind[1]} if kind else {})
+
+
 def write(results: Kept, out: Path) -> None:
     """Keep the results, all or none of them."""
     with tempfile.NamedTemporaryFile("w", dir=out.parent, delete=False, encoding="utf-8") as file:
@@ -107,34 +117,25 @@ def summary(results: Kept) -> str:
         timed = [each for each in ready if each.get("machine", "") == usual and "seconds" in each]
         seconds, computed = ([each[key] for each in timed if key in each] for key in ("seconds", "processor"))
         share = f"{len(ready)} ({len(ready) / len(ran):.0%})"
+        but = sum(each["code"] == 3 for each in ran)
         late = sum(each > 120 for each in seconds)
         times = [f"{statistics.median(each):.0f} / {max(each):.0f}" for each in (seconds, computed)]
-        return [SETS[name], str(len(ran)), share, str(len(timed)), *times, str(late)]
+        return [SETS[name], str(len(ran)), share, str(but), str(len(timed)), *times, str(late)]
 
-    head = ("of", "that convert", "ready", "timed", "seconds: median / most", "of the processors", "above 120 s")
+    head = (
+        "of",
+        "that convert",
+        "ready",
+        "but for a cell",
+        "timed",
+        "seconds: median / most",
+        "of the processors",
+        "above 120 s",
+    )
     return table(head, (row(name, results[name].values()) for name in SETS if name in results))
 
 
-def others(results: Kept) -> str:
-    """Each one that was not ready, with the reason."""
-
-    def rows() -> Iterator[list[str]]:
-        for name in SETS:
-            for stem, each in sorted(results.get(name, {}).items()):
-                if each["converts"] and each["code"]:
-                    first = each.get("first", {})
-                    said = first.get("text") or each["verdict"].removeprefix("could not be rehearsed: ")
-                    yield [stem, "a fault" if each["code"] == 1 else "not rehearsed", f"`{_short(said)}`"]
-
-    return table(("notebook", "verdict", "first reason"), rows())
-
-
-def _short(text: str) -> str:
-    line = text.splitlines()[0].replace("`", "'").replace("|", "\\|")
-    return line if len(line) < 160 else line[:157] + "..."
-
-
-TABLES: dict[str, Callable[[Kept], str]] = {"rehearsals": summary, "others": others}
+TABLES: dict[str, Callable[[Kept], str]] = {"rehearsals": summary}
 
 
 def options() -> argparse.Namespace:
@@ -145,6 +146,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--every", type=int, default=1, help="only each so-manieth notebook")
     parser.add_argument("--again", default="", help="rehearse those again whose name fits this pattern")
     parser.add_argument("--failed", action="store_true", help="rehearse those again that were not ready")
+    parser.add_argument("--nameless", action="store_true", help="keep no words of the notebooks")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--machine", default="", help="what they run on, kept with each result")
     parser.add_argument("--keep", type=Path, help="a folder in which everything about the runs stays")
@@ -162,13 +164,14 @@ def main() -> None:
         todo = [
             path
             for path in sorted((given.folder or Path(scratch)).glob("*.ipynb"))[:: given.every]
-            if path.stem not in found
+            if not {path.stem, nameless(path.stem, {})[0]} & found.keys()
             or fnmatch.fnmatch(path.stem, given.again)
-            or (given.failed and found[path.stem]["code"])
+            or (given.failed and found.get(path.stem, {}).get("code"))
         ]
         with ProcessPoolExecutor(given.jobs) as pool:
             for path, told in zip(todo, pool.map(partial(rehearsed, kept=given.keep), todo), strict=True):
-                found[path.stem] = told | ({"machine": given.machine} if given.machine else {})
+                name, kept = nameless(path.stem, told) if given.nameless else (path.stem, told)
+                found[name] = kept | ({"machine": given.machine} if given.machine else {})
                 write(results, given.out)
                 print(
                     f"{told['code']} {told.get('seconds', 0):6.1f} s  {path.stem}: {told['verdict'][:160]}", flush=True

@@ -145,12 +145,13 @@ def test_a_page_shows_the_results(page: Path) -> None:
 def test_what_rehearsals_came_to_is_told_in_tables() -> None:
     ready = {"code": 0, "converts": True, "verdict": "ready", "seconds": 40.0, "processor": 30.0}
     late = ready | {"seconds": 130.0}
-    failed = ready | {"code": 2, "verdict": "could not be rehearsed: x", "first": {"text": "KeyError: `a`|b\nmore"}}
+    failed = ready | {"code": 2, "verdict": "could not be rehearsed: x", "first": {"text": "KeyError: 'theirs'"}}
     kept = {"notebooks": {"a": ready, "b": late, "c": failed, "d": {"code": 2, "converts": False, "verdict": "no"}}}
     assert rehearsals.summary(kept).splitlines()[2:] == [
-        "| public notebooks | 3 | 2 (67%) | 2 | 85 / 130 | 30 / 30 | 1 |"
+        "| public notebooks | 3 | 2 (67%) | 0 | 2 | 85 / 130 | 30 / 30 | 1 |"
     ]
-    assert rehearsals.others(kept).splitlines()[2:] == ["| c | not rehearsed | `KeyError: 'a'\\|b` |"]
+    name, told = rehearsals.nameless("c", failed)
+    assert (told["error"], "theirs" in str(told), name == "c") == ("KeyError", False, False)
 
 
 def test_the_kinds_that_ran_on_gpus_are_notebooks_to_rehearse(tmp_path: Path) -> None:

@@ -595,6 +595,7 @@ def test_a_package_that_is_not_there_does_nothing_and_is_not_trained(tmp_path: P
     spec = finder.find_spec("no_such_package_at_all", None)
     assert spec is not None
     page = finder.create_module(spec).Page
+    assert page.part.of is page
     assert str(page("a").show(1)[2]) == "rehearsal"
     assert finder.find_spec("trl", None) is None
     assert json.loads((tmp_path / "log").read_text())["package"] is True
@@ -604,7 +605,7 @@ def test_a_package_that_is_not_there_does_nothing_and_is_not_trained(tmp_path: P
 
     packages._refuse(SimpleNamespace(Trainer=Trainer, __name__="transformers.trainer"))  # type: ignore[arg-type]
     Trainer("model")
-    with pytest.raises(ModuleNotFoundError, match="pip install no_such_package_at_all"):
+    with pytest.raises(ModuleNotFoundError, match="No module named 'no_such_package_at_all', which training needs"):
         Trainer(page())
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -123,7 +122,7 @@ def judge(
     needs, notes = _needs(both, asked), tuple(_notes(both, trust))
     made = (event["name"] for _, rank in both.everyone() for event in rank.seen("need") if event.get("made"))
     known = dict(origins or {}) | dict.fromkeys(made, "stand-in")
-    return Verdict(plan, alone, job, rows, obstacle, needs, notes, known, tuple(_passed(alone.ranks[0])))
+    return Verdict(plan, alone, job, rows, obstacle, needs, notes, known, tuple(_passed(plan, alone.ranks[0])))
 
 
 @dataclass(frozen=True)
@@ -507,7 +506,7 @@ def _obstacle(both: Both, lacking: Mapping[str, str]) -> Place | None:
             return Place(end.get("inner"), "; ".join(f"no stand-in for {name}: {why}" for name, why in lacking.items()))
         is_first = rank is alone and error not in _OWN_ERRORS
         if error and (is_first or end.get("ours") or error in _NOT_OURS or _is_cut_off(error, message)):
-            said = f"{error}: {_with_command(error, message)[:300]}"
+            said = f"{error}: {_with_command(both.plan, error, message)[:300]}"
             return Place(end.get("inner"), "; ".join(filter(None, (said, _to_give(rank, error, message)))))
         if rank.code and not end and rank.code > 0:
             said = (rank.said.strip().splitlines() or ["?"])[-1]
@@ -519,20 +518,20 @@ def _obstacle(both: Both, lacking: Mapping[str, str]) -> Place | None:
     return None
 
 
-def _passed(rank: Rank) -> Iterator[Place]:
+def _passed(plan: Plan, rank: Rank) -> Iterator[Place]:
     """The statements that were passed over, with the reason."""
     for event in rank.seen("passed"):
-        said = f"{event['error']}: {_with_command(event['error'], event['message'])[:300]}"
+        said = f"{event['error']}: {_with_command(plan, event['error'], event['message'])[:300]}"
         yield Place(event["line"], f"{said} (the notebook's own fault)" if event["own"] else said)
 
 
-def _with_command(error: str, message: str) -> str:
+def _with_command(plan: Plan, error: str, message: str) -> str:
     """A message, with the line to type where a package, or a part of one, is missing."""
     missing = re.search(r"No module named '([\w.]+)'", message) if error == "ModuleNotFoundError" else None
     if missing is None:
         return message
     package = missing[1].split(".")[0]
-    if "." in missing[1] and importlib.util.find_spec(package) is not None:
+    if "." in missing[1] and plan.environment.has(package):
         return f"{message}: {_VERSIONS}"
     return f"{message}: pip install {_ON_INDEX.get(package, package)}"
 
@@ -547,12 +546,13 @@ def _to_give(rank: Rank, error: str, message: str) -> str:
     for event in rank.seen("clone"):
         if not event["there"]:
             return f"git clone {event['address']} {event['folder']} beside the script, or --network"
-    missing = dict.fromkeys(event["name"].split(".")[0] for event in rank.seen("stand-in") if event.get("package"))
-    if missing:
-        return f"pip install {' '.join(missing)}: here {'it does' if len(missing) == 1 else 'they do'} nothing"
     if error in ("ImportError", "ModuleNotFoundError"):
         return _VERSIONS if error == "ImportError" else ""
-    if any(True for _ in rank.seen("made")) or any(event.get("made") for event in rank.seen("need")):
+    missing = dict.fromkeys(event["name"].split(".")[0] for event in rank.seen("stand-in") if event.get("package"))
+    if missing:
+        names = " ".join(_ON_INDEX.get(name, name) for name in missing)
+        return f"pip install {names}: here {'it does' if len(missing) == 1 else 'they do'} nothing"
+    if any(event["kind"] == "made" or event.get("made") for event in rank.seen("made", "need")):
         return "--data FILE gives it real rows"
     return ""
 

@@ -291,6 +291,7 @@ def _names_columns(error: BaseException, place: Place) -> bool:
         f"{type(error).__name__} {_said(error)}",
         re.IGNORECASE,
     )
+    texts |= {name for text in texts if isinstance(text, str) for name in re.findall(r"\{(\w+)\}", text)}
     named = [name for _, name in _QUOTED.findall(_said(error)) if name in texts] if is_of_table else []
     return sum(place.schema.add((), name) for name in named if name not in ("DataFrame", "Series")) > 0
 

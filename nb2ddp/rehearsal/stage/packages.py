@@ -32,11 +32,18 @@ SERVICES = frozenset(
     "wandb trackio comet_ml mlflow neptune swanlab clearml google kaggle_secrets kaggle ollama openai vllm "
     "bitsandbytes gradio streamlit dotenv torchaudio snac xcodec2".split()
 )
-#: Their names on the package index, where these are not those that are imported.
-_ON_INDEX = {"cv2": "opencv-python", "yaml": "pyyaml", "dotenv": "python-dotenv", "bs4": "beautifulsoup4"}
 
 
-class Nothing:
+class _Kind(type):
+    """What a class that does nothing is asked for is that class."""
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return cls
+
+
+class Nothing(metaclass=_Kind):
     """Answers every question with itself, and does nothing."""
 
     package = ""
@@ -135,8 +142,7 @@ def _refuse(trainer: ModuleType) -> None:
             for each in value if isinstance(value, (list, tuple)) else [value]:
                 package = getattr(each if isinstance(each, type) else type(each), "package", None)
                 if isinstance(package, str) and _is_nothing(each):
-                    name = _ON_INDEX.get(package, package)
-                    raise ModuleNotFoundError(f"training needs the package {package!r}: pip install {name}")
+                    raise ModuleNotFoundError(f"No module named {package!r}, which training needs")
         original(self, *args, **given)
 
     trainer.Trainer.__init__ = init

@@ -772,3 +772,12 @@ def test_an_error_of_ours_is_none_of_the_script(monkeypatch: pytest.MonkeyPatch,
 def test_a_long_text_is_no_path(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(f"say('{'違' * 150}')\nTrainer(model).train()\n")
     assert read(tmp_path / "train.py").files == ()
+
+
+def test_the_first_line_says_what_was_left_out_or_fails_already() -> None:
+    alone = rank(*trained([["a", "b"]]), event("blind"))
+    ready = judge(PLAN, Run((alone,), 1.0, ""), Run(tuple(rank(*trained([[each]])) for each in "ab"), 1.0, ""))
+    assert report.headline(ready).startswith("ready but for pictures and sounds")
+    run = Run((Rank(1, (event("end", code=1, inner=1, error="NameError", message="name 'x'"),), "", ""),), 1.0, "")
+    said = "one process fails already, the notebook's own fault: train.py:1: NameError: name 'x'"
+    assert report.headline(judge(PLAN, run, run)) == said

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from nb2ddp.rehearsal.plan import Plan
-from nb2ddp.rehearsal.verdict import Place, Row, State, Verdict
+from nb2ddp.rehearsal.verdict import PASSED_OVER, Place, Row, State, Verdict
 from nb2ddp.versions import told
 
 _MOST = 6  # lines that are shown of one fault
@@ -22,6 +22,9 @@ def headline(verdict: Verdict) -> str:
     many = f"{count} processes" if count > 1 else "one process"
     if verdict.obstacle:
         return f"could not be rehearsed: {verdict.obstacle.text.splitlines()[0]}"
+    if verdict.faults and verdict.job is verdict.alone and (places := verdict.faults[0].places):
+        said = places[0].text.removeprefix("one process: ").splitlines()[0]
+        return f"one process fails already, the notebook's own fault: {verdict.plan.place(places[0].line)}: {said}"
     if verdict.faults:
         return f"{len(verdict.faults)} of {len(verdict.rows)} questions show a fault with {many}"
     open_ones = sum(row.state is State.UNKNOWN for row in verdict.rows)
@@ -31,6 +34,8 @@ def headline(verdict: Verdict) -> str:
         first = verdict.passed[0]
         more = f" and {len(verdict.passed) - 1} more lines" if len(verdict.passed) > 1 else ""
         return f"{many} train as one does; not rehearsed: {verdict.plan.place(first.line)}{more}: {first.text}"
+    if any(note.startswith(PASSED_OVER) for note in verdict.notes):
+        return f"ready but for pictures and sounds, which are passed over: {many} train as one does"
     return f"ready: {many} train as one does"
 
 

@@ -25,6 +25,7 @@ _ENDLESS = re.compile(
     r"\b(nvidia-smi|rocm-smi)\b.*\s(-l|--loop|-lms)\b|^\s*watch\s|\btail\s+(-f|-F|--follow)|\bwhile\s+(true|:)|"
     r"^\s*(top|htop|nvtop|yes)\b|^\s*ping\s+(?!.*-c\b)"
 )
+PASSED_OVER = "pictures and sounds are passed over"
 _VERSIONS = "--versions notebook rehearses it in the notebook's versions"
 _ON_INDEX = {"google": "protobuf", "cv2": "opencv-python", "sklearn": "scikit-learn", "PIL": "pillow"}
 _NETWORK = ("ConnectionRefused", "ConnectionError", "URLError", "ConnectError", "MaxRetryError", "OfflineMode")
@@ -589,7 +590,7 @@ def _notes(both: Both, trust: bool) -> Iterator[str]:
             elif event["kind"] == "server":
                 seen.append(f"port {event['port']} of this machine: a stand-in answers {{}} ({place})")
             elif event["kind"] == "blind":
-                seen.append(f"pictures and sounds are passed over: its model is one of text ({place})")
+                seen.append(f"{PASSED_OVER}: its model is one of text ({place})")
             elif event["kind"] == "older":
                 seen.append(f"as in older versions: {event['what']} ({place})")
             elif event["kind"] == "upload":

@@ -54,11 +54,11 @@ def in_order(specifier: SpecifierSet) -> str:
 
 def newest(unsloth: Mapping[str, str], allowed: Mapping[str, str]) -> dict[str, str]:
     """The newest version of each package that fits the bounds, and those of Unsloth."""
-    wanted = "\n".join(f"{name}{bound}" for name, bound in allowed.items())
+    wanted = "\n".join(f"{name}{allowed[name]}" for name in tables()["newest"] if name in allowed)
     command = ("uv", "pip", "compile", "--quiet", "--no-header", "--no-annotate", "-")
     done = subprocess.run(command, input=wanted, text=True, stdout=subprocess.PIPE, check=True)
     found = dict(re.findall(r"(?m)^([\w.-]+)==([^\s;]+)", done.stdout.replace("-", "_")))
-    return {name: found[name] for name in allowed if name not in tables()["cpu"]} | dict(unsloth)
+    return {name: found[name] for name in tables()["newest"] if name in allowed} | dict(unsloth)
 
 
 def written(table: str, values: Mapping[str, str], text: str) -> str:

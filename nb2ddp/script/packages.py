@@ -17,14 +17,16 @@ from pathlib import PurePosixPath
 
 import libcst as cst
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.specifiers import SpecifierSet
+from packaging.specifiers import Specifier, SpecifierSet
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from nb2ddp.facts.installs import is_colab
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.shell import is_install
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.script.templates import render
+from nb2ddp.versions import tables
 
 #: Options that pip knows on its command line alone, in the order in which what they hold is installed.
 _COMMAND_OPTIONS = ("--no-build-isolation", "--no-deps")
@@ -80,6 +82,8 @@ _ON_COLAB = {
     "torchaudio": "torchaudio",
     "wandb": "wandb",
 }
+#: Packages of which each version is made for one version of torch.
+_OF_TORCH = ("torchvision", "torchaudio", "xformers")
 #: Packages that mostly serve to install others.
 _INSTALLERS = frozenset({"pip", "uv"})
 #: Stands for the number of a cell where a notebook's own header names a package.
@@ -144,6 +148,14 @@ class Package:
         own.specifier &= SpecifierSet(bound)
         return replace(self, line=str(own))
 
+    def without_versions(self) -> Package:
+        """The same in any version; a URL and another file stay."""
+        own = self.requirement
+        if own is None or own.url:
+            return self
+        own.specifier = SpecifierSet()
+        return replace(self, line=str(own))
+
 
 @dataclass(frozen=True)
 class Requirements:
@@ -189,7 +201,8 @@ class Requirements:
     def header(self, requires_python: str = "") -> str:
         """The packages as inline script metadata, which uv reads.
 
-        What pip installs without dependencies overrides what the others ask for, as it does when pip comes to it.
+        A version that pip installs without dependencies overrides what the others ask for, as it does when pip comes to
+        it; mere bounds do not, as pip leaves what is there and meets them.
 
         Args:
             requires_python: the versions of Python that do; empty takes those that Unsloth supports.
@@ -201,7 +214,8 @@ class Requirements:
             own = package.requirement
             if own is not None:
                 lines.setdefault(canonicalize_name(own.name), package.line)
-                overrides += [package.line] if "--no-deps" in package.group and not package.is_open else []
+                is_pinned = any(part.operator in ("==", "===") for part in own.specifier)
+                overrides += [package.line] if "--no-deps" in package.group and is_pinned else []
             elif not package.line.startswith("-"):
                 lines.setdefault(package.name, f"{package.name} @ {package.line}")
         missing = [name for name in _NEEDED if name not in lines]
@@ -271,8 +285,23 @@ class _Reading:
                 cell = self.program.cell_at(self.tree.start(where)).number
                 self._add(Package(line, name, cell))
                 self.notes.append((cell, f"{name} is added: the code imports it, and Colab has it"))
-        packages = tuple(_raised(list(self._kept()), minimums))
-        return Requirements(packages, tuple(dict.fromkeys(self.notes)))
+        packages = self._mended(list(self._kept()), minimums) if minimums else list(self._kept())
+        return Requirements(tuple(_raised(packages, minimums)), tuple(dict.fromkeys(self.notes)))
+
+    def _mended(self, packages: list[Package], minimums: dict[str, str]) -> list[Package]:
+        """The packages, with versions that the script and Unsloth take in place of those that they do not."""
+        floors = {str(canonicalize_name(name)): version for name, version in minimums.items()}
+        allowed = {str(canonicalize_name(name)): bounds for name, bounds in tables()["allowed"].items()}
+        reasons = dict.fromkeys(floors, "the script stops below that")
+        mended = [_fitting(each, floors.get(each.name, ""), allowed.get(each.name, "")) for each in packages]
+        if any(old.name == "torch" and old != new for old, new in zip(packages, mended, strict=True)):
+            mended = [each.without_versions() if each.name in _OF_TORCH else each for each in mended]
+            reasons |= dict.fromkeys(_OF_TORCH, "it is made for the torch that gives way")
+        for old, new in zip(packages, mended, strict=True):
+            if old != new:
+                why = reasons.get(old.name, "the Unsloth that the script needs takes no such version")
+                self.notes.append((old.cell, f"{old.line} gives way to {new.line}: {why}"))
+        return mended
 
     # -- commands -------------------------------------------------------------------------------------------
 
@@ -489,6 +518,35 @@ def _joined(old: Package, new: Package) -> Package:
         return chosen
     own.extras |= more.extras
     return replace(chosen, line=str(own))
+
+
+def _fitting(package: Package, floor: str, allowed: str) -> Package:
+    """A package in a version that the script and Unsloth take: the same, or the next one that they do.
+
+    Args:
+        package: as the notebook asks for it.
+        floor: the version below which the script stops; "" where it does not ask.
+        allowed: the bounds of Unsloth's metadata; "" where it has none. Newer versions than these stay: a newer Unsloth
+            may take them.
+    """
+    own = package.requirement
+    bounds = SpecifierSet(f">={floor}" if floor else allowed)
+    if own is None or own.url or not bounds:
+        return package
+    tops = [_version(part) for part in own.specifier if part.operator in ("==", "<", "<=", "~=")]
+    limits = [_version(part) for part in bounds if part.operator in ("<", "<=")]
+    lowest = next(_version(part) for part in bounds if part.operator == ">=")
+    tried = [lowest, *map(_version, own.specifier)]
+    both = own.specifier & bounds
+    if not tops or min(tops) > min(limits, default=min(tops)) or any(both.contains(each, True) for each in tried):
+        return package
+    first = max(lowest, min(tops))
+    own.specifier = SpecifierSet(f">={first}" if floor else f">={first},<{first.major + 1}")
+    return replace(package, line=str(own))
+
+
+def _version(part: Specifier) -> Version:
+    return Version(part.version.removesuffix(".*"))
 
 
 def _raised(packages: list[Package], minimums: dict[str, str]) -> Iterator[Package]:

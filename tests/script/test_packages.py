@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -290,8 +291,8 @@ CASES = {
 }
 
 
-def read(*cells: str) -> Requirements:
-    return requirements(Program(parse_notebook(text(*cells), "notebook"), Options()))
+def read(*cells: str, minimums: Iterable[tuple[str, str]] = ()) -> Requirements:
+    return requirements(Program(parse_notebook(text(*cells), "notebook"), Options()), minimums)
 
 
 def lines(content: str) -> list[str]:
@@ -430,3 +431,57 @@ def test_pip_resolves(cells: tuple[str, ...], tmp_path: Path) -> None:
         }
         wanted = {Requirement(line).name.lower() for line in lines(content) if not line.startswith("-")}
         assert wanted <= resolved
+
+
+FLOORS = (("unsloth", "2026.7.1"), ("unsloth_zoo", "2026.9.9"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "given", "why"),
+    [
+        ("unsloth==2025.4.7", "unsloth>=2026.7.1", "the script stops below that"),
+        ("'unsloth[base]<2025.6'", "unsloth[base]>=2026.7.1", "the script stops below that"),
+        ("transformers==4.44.2", "transformers<5,>=4.52.4", "the Unsloth that the script needs takes no such version"),
+        ("'trl<0.9'", "trl<1,>=0.18.2", "the Unsloth that the script needs takes no such version"),
+        ("datasets==4.0.0", "datasets<5,>=4.0.0", "the Unsloth that the script needs takes no such version"),
+    ],
+)
+def test_versions_that_the_script_does_not_take_are_raised(asked: str, given: str, why: str) -> None:
+    found = read(f"!pip install {asked}", minimums=FLOORS)
+    assert [package.line for package in found.packages if package.name not in ("unsloth-zoo",)] == [given]
+    assert found.notes == ((1, f"{asked.strip(chr(39))} gives way to {given}: {why}"),)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "unsloth==2026.10.9",
+        "'unsloth>=2025.1'",
+        "transformers==4.56.2",
+        "'transformers>=4.51'",
+        "'trl!=0.19.0'",
+        "transformers==5.20.0",
+        "datasets==4.3.*",
+        "'peft<1'",
+        "git+https://github.com/unslothai/unsloth",
+        "torch==2.6.0 torchvision==0.21.0",
+    ],
+)
+def test_versions_that_it_takes_and_newer_ones_stay(asked: str) -> None:
+    found = read(f"!pip install {asked}", minimums=FLOORS)
+    lines = [package.line for package in found.packages if package.name != "unsloth-zoo"]
+    assert lines == asked.replace("'", "").split()
+    assert found.notes == ()
+
+
+def test_what_is_made_for_a_torch_that_gives_way_loses_its_version() -> None:
+    found = read("!pip install torch==2.2.2 torchvision==0.17.2 xformers", minimums=FLOORS)
+    assert [package.line for package in found.packages] == ["torch<3,>=2.4.0", "torchvision", "xformers"]
+    assert found.notes[1] == (
+        1,
+        "torchvision==0.17.2 gives way to torchvision: it is made for the torch that gives way",
+    )
+
+
+def test_no_version_changes_where_the_script_has_no_floor() -> None:
+    assert [package.line for package in read("!pip install transformers==4.44.2").packages] == ["transformers==4.44.2"]

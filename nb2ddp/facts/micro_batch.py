@@ -40,16 +40,6 @@ def shares_batches(execution: Execution, config: cst.Call) -> bool:
     return name.startswith("sentence_transformers.") and bool(execution.calls(GATHERING_LOSSES))
 
 
-def what_more_samples_mean(training: Training) -> str:
-    """What it means for trainings that a step takes more samples than the notebook's: how they are counted says it."""
-    tree = training.tree
-    given = [passed(tree, config, "max_steps") for config in training.arguments]
-    steps = {tree.text(tree.value(each.value)) if each is not None else "-1" for each in given}
-    if all(each.isdigit() and each != "0" for each in steps):
-        return "more samples in as many steps"
-    return "fewer steps an epoch" if steps <= {"-1", "0"} else "fewer steps an epoch, or more samples in as many"
-
-
 def depends_on_shape(training: Training, kind: ModelKind, loads: Sequence[cst.Call], config: cst.Call) -> bool:
     """True for training arguments whose per-device batch means more than how many samples a GPU takes at a time.
 

@@ -42,6 +42,7 @@ def rewrite(program: Program, rules: Iterable[Rule], suppressions: Suppressions 
         and (suppressions is None or not suppressions.covers(rule.code, program.location(finding.node)))
     ]
     edits = [edit for rule, finding in found for edit in _edits(program, rule, finding)]
+    edits.sort(key=_is_decorator)  # a decorator stands below all other lines above its function
     inserted, fresh = _inserted(edits), taken(program)
     edits = [_renamed(edit, fresh) for edit in edits] if fresh else edits
     unmasked = [Replace(call, form.source) for call, form in program.forms_of(*Kind)]  # where no rule wanted them
@@ -87,6 +88,10 @@ def _renamed(edit: Edit, names: dict[str, str]) -> Edit:
     """An edit with other names in its texts, where the notebook has names of the setup block for something else."""
     texts: dict[str, Any] = {key: renamed(text, names) for key, text in vars(edit).items() if isinstance(text, str)}
     return replace(edit, **texts)
+
+
+def _is_decorator(edit: Edit) -> bool:
+    return isinstance(edit, InsertBefore) and edit.text.startswith("@")
 
 
 def _edits(program: Program, rule: Rule, finding: Finding) -> list[Edit]:

@@ -9,9 +9,12 @@ import libcst as cst
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.arguments import passed, set_argument
+from nb2ddp.syntax.tree import Tree
 
 FOLDER = "_unsloth_temporary_saved_buffers"
 OWN = f"f\"{FOLDER}/{{os.environ.get('RANK', 0)}}\""
+#: What Unsloth sets aside where it is trained.
+_EMBEDDINGS = frozenset({"embed_tokens", "lm_head"})
 
 _MESSAGE = (
     "Unsloth sets embeddings that are trained aside on disk, all processes in one file; the script gives each a folder"
@@ -26,10 +29,19 @@ def find(program: Program) -> Iterator[Finding]:
             continue
         modules = passed(tree, call, "target_modules")
         checkpointing = passed(tree, call, "use_gradient_checkpointing")
-        trained = tree.text(tree.value(modules.value)) if modules is not None else ""
+        trained = _may_name(tree, modules.value) if modules is not None else []
         unsloth = checkpointing is None or tree.literal(checkpointing.value) in ("unsloth", ...)
-        if unsloth and ("embed_tokens" in trained or "lm_head" in trained):
+        if unsloth and not _EMBEDDINGS.isdisjoint(trained):
             yield Finding(call, _MESSAGE, (set_argument(tree, call, "temporary_location", OWN),))
+
+
+def _may_name(tree: Tree, modules: cst.BaseExpression) -> list[str]:
+    """The strings in an expression, without those of a choice that a constant rules out: `[...] if WHOLE else []`."""
+    value = tree.value(modules)
+    choices = [(each, tree.literal(each.test)) for each in tree.within(value, cst.IfExp)]
+    ruled_out = [each.orelse if test else each.body for each, test in choices if test is not ...]
+    never = {each for branch in ruled_out for each in tree.within(branch, cst.SimpleString)}
+    return [str(each.evaluated_value) for each in tree.within(value, cst.SimpleString) if each not in never]
 
 
 RULE = Rule(
@@ -61,6 +73,10 @@ model = FastLanguageModel.get_peft_model(
         Example(
             "model = FastLanguageModel.get_peft_model(model, target_modules=['q_proj'],"
             " use_gradient_checkpointing='unsloth')\n"
+        ),
+        Example(
+            "WHOLE = False\nmodel = FastLanguageModel.get_peft_model(model, use_gradient_checkpointing='unsloth',"
+            " target_modules=['q_proj'] + (['lm_head'] if WHOLE else []))\n"
         ),
         Example(
             "model = FastLanguageModel.get_peft_model(model, target_modules=['lm_head'],"

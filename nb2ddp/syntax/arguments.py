@@ -57,8 +57,9 @@ def set_argument(tree: Tree, call: cst.Call, name: str, value: str, at_call: boo
     stars = [a for a in call.args if a.star == "**"]
     if found is not None and keyword(call, name) is None:  # in a dictionary that the unpacked one takes in
         return SetUnpacked(next(a for a in stars if entry(tree, a.value, name) is not None), name, value)
-    if found is None and not is_closed(tree, call):
-        return SetUnpacked(next((a for a in stars if _entries(tree, a.value, name) is None), stars[0]), name, value)
+    unclear = next((a for a in stars if _entries(tree, a.value, name) is None), None)
+    if found is None and unclear is not None:  # what it unpacks may hold the name too
+        return SetUnpacked(unclear, name, value)
     return SetKeyword(call, name, value)
 
 

@@ -80,6 +80,11 @@ def test_is_closed(source: str, closed: bool) -> None:
         ("k = {'n': 1} # why\nf(**k)", "k = {'n': v} # why\nf(**k)"),
         ("k = dict(n = 1)\nf(**k)", "k = dict(n = v)\nf(**k)"),
         ("k = {'m': 1}\nf(**k)", "k = {'m': 1}\nf(**k, n=v)"),
+        (
+            "k = {'m': 1}\nk['o'] = 2\nf(**{a: b for a, b in k.items() if a in known})",
+            "k = {'m': 1}\nk['o'] = 2\nf(**{a: b for a, b in k.items() if a in known}, n=v)",
+        ),
+        ("k = {'m': 1}\nk['n'] = 2\nf(**k)", "k = {'m': 1}\nk['n'] = 2\nf(**{**k, \"n\": v})"),
         ("k = load()\nf(**k)", 'k = load()\nf(**{**k, "n": v})'),
         ("k = load()\nf(n=1, **k)", "k = load()\nf(n=v, **k)"),
         ("k = {'n': 1}\nf(**{**k, 'm': 2})", "k = {'n': 1}\nf(**{**k, 'm': 2, \"n\": v})"),

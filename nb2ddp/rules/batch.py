@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 
@@ -81,7 +82,35 @@ def _split(program: Program, call: cst.Call) -> Iterator[Finding]:
         yield Finding(call, unknown, todo=True)
         return
     yield Finding(call, _GROWS, tuple(_edits(program, call, given)))
+    if larger := _larger_step(program, call, given):
+        yield Finding(call, larger, severity=Severity.WARNING)
     yield from _doubts(program, call, given)
+
+
+def _larger_step(program: Program, config: cst.Call, given: list[Passed | None]) -> str:
+    """What a step becomes that the job's processes cannot share equally; "" where they can, or nothing tells."""
+    tree, processes = program.tree, program.options.launch.processes
+    defaults = _defaults(program, config) or _DEFAULTS
+    numbers = [
+        tree.literal(g.value) if g else int(d) if d.isdigit() else ... for g, d in zip(given, defaults, strict=True)
+    ]
+    generations = passed(tree, config, "num_generations")
+    is_counted = bool(_generations(tree, config))
+    group = 1 if not is_counted else tree.literal(generations.value) if generations else int(_DEFAULT_GENERATIONS)
+    per_device, accumulation = numbers
+    if not (isinstance(per_device, int) and isinstance(accumulation, int) and isinstance(group, int)):
+        return ""
+    batch = (per_device if per_device * accumulation % group == 0 else group) * accumulation
+    size = program.options.per_device_batch_size
+    unit = math.lcm(group, processes * (size if isinstance(size, int) else 1))
+    total = -(-batch // unit) * unit
+    if total == batch:
+        return ""
+    what = ("completion" if is_counted else "sample") + ("s" if batch != 1 else "")
+    return (
+        f"{processes} processes cannot share the notebook's {batch} {what} a step equally: a step takes {total}; choose"
+        f" a number of processes that divides {batch} to keep the notebook's"
+    )
 
 
 def _edits(program: Program, call: cst.Call, given: list[Passed | None]) -> Iterator[Edit]:

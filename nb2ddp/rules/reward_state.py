@@ -309,6 +309,20 @@ trainer.train()
         ),
         Example(
             """\
+from unsloth import execute_with_time_limit
+@execute_with_time_limit(2)
+def play(strategy):
+    return strategy(Board())
+def play(strategy):
+    return strategy(Board(), safe = True)
+def plays(completions, **kwargs):
+    return [play(compile(completion, "", "eval")) for completion in completions]
+trainer = GRPOTrainer(model = model, reward_funcs = [plays])
+trainer.train()
+"""
+        ),
+        Example(
+            """\
 import subprocess
 def runs(completions, **kwargs):
     return [subprocess.run(["python", "-c", each], timeout = 5).returncode for each in completions]

@@ -1,0 +1,35 @@
+"""What a conversion for some number of processes says of a step that they cannot share equally."""
+
+from __future__ import annotations
+
+import pytest
+
+from nb2ddp.facts.program import Program
+from nb2ddp.options import Launch, Options
+from nb2ddp.rules.batch import RULE
+from tests.notebooks import example_notebook
+
+SFT = (
+    "from trl import SFTConfig\nargs = SFTConfig(per_device_train_batch_size = {}, gradient_accumulation_steps = {})\n"
+)
+GRPO = SFT.replace("SFT", "GRPO").replace(")\n", ", num_generations = {})\n")
+
+
+@pytest.mark.parametrize(
+    ("code", "processes", "said"),
+    [
+        (SFT.format(2, 4), 4, ""),
+        (SFT.format(2, 4), 3, "the notebook's 8 samples a step equally: a step takes 9;"),
+        (SFT.format(1, 1), 2, "the notebook's 1 sample a step equally: a step takes 2;"),
+        (SFT.format("size", 4), 3, ""),
+        (GRPO.format(1, 1, 4), 4, ""),
+        (GRPO.format(7, 1, 7), 4, "the notebook's 7 completions a step equally: a step takes 28;"),
+        (GRPO.format(1, 1, 6), 4, "the notebook's 6 completions a step equally: a step takes 12;"),
+    ],
+)
+def test_a_step_that_the_processes_cannot_share(code: str, processes: int, said: str) -> None:
+    options = Options(launch=Launch(processes=processes))
+    found = [finding.message for finding in RULE.find(Program(example_notebook(code), options))]
+    larger = [message for message in found if "cannot share" in message]
+    assert len(larger) == bool(said)
+    assert all(f"{processes} processes cannot share {said}" in message for message in larger)

@@ -31,6 +31,7 @@ from nb2ddp.script.launch import LAUNCHING, launch_files
 from nb2ddp.script.modules import hidden, other_name
 from nb2ddp.script.packages import requirements
 from nb2ddp.script.render import script
+from nb2ddp.script.secrets import secrets
 from nb2ddp.script.setup import setup
 from nb2ddp.script.stamp import sign_all
 from nb2ddp.script.versions import floors
@@ -156,7 +157,6 @@ def _convert(notebook: Notebook, script_name: str, options: Options, reference: 
     _check_text(notebook)
     _check_name(notebook, script_name)
     reference = f"{notebook.name}.ipynb" if reference is None else reference
-    launch = launch_files(options.launch, script_name)
     notebook = replace(notebook, name=_title(notebook.name))
     try:
         program = Program(notebook, options)
@@ -174,6 +174,7 @@ def _convert(notebook: Notebook, script_name: str, options: Options, reference: 
             error.diagnostic = replace(error.diagnostic, line_text=notebook.line_text(error.location))
         raise
     packages = requirements(program, floors(program))
+    launch = launch_files(options.launch, script_name, secrets(program))
     listed = packages.files(script_name, notebook.name) if options.requirements else {}
     files = sign_all({script_name: text, **launch, **listed}, reference, script_name, options)
     if options.launch.launcher == "notebook":  # it holds the script as it is signed

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -73,3 +75,100 @@ def test_installed_and_run_from_another_folder(form: str, source: Path, built: P
     subprocess.run(command, **run)  # type: ignore[call-overload]
     assert (elsewhere / "two/a.py").exists()
     assert (elsewhere / "two/accelerate_config.yaml").exists()
+
+
+def pip(*arguments: str | Path, python: str = sys.executable, **environment: str) -> None:
+    """Run pip."""
+    command = [python, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments]
+    done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def converts(command: list[str | Path], folder: Path, user: int | None = None, **environment: str) -> None:
+    """Have a command convert a notebook with all that it writes; no HOME, no UTF-8 unless an environment says so."""
+    write(folder / "a.ipynb")
+    folder.chmod(0o777)
+    options = ["--requirements", "--launcher", "notebook", "--report", "a.html"]
+    env = {"PATH": "/usr/bin:/bin", "LANG": "C", **environment}
+    done = subprocess.run(
+        [*command, "a.ipynb", *options], cwd=folder, env=env, user=user, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    written = {"a.py", "accelerate_config.yaml", "a.launch.ipynb", "a.requirements.txt", "a.html"}
+    assert written <= {path.name for path in folder.iterdir()}
+
+
+@pytest.fixture(scope="module")
+def target(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of packages, without the `share/` beside them, which containers and layers of functions leave out."""
+    folder = tmp_path_factory.mktemp("target")
+    pip("install", "--target", folder, next(built.glob("*.whl")))
+    shutil.rmtree(folder / "share")
+    return folder
+
+
+def test_a_folder_of_packages(target: Path, tmp_path: Path) -> None:
+    converts([sys.executable, "-m", "nb2ddp"], tmp_path, PYTHONPATH=str(target))
+    again = subprocess.run([sys.executable, target / "bin" / "nb2ddp", "--version"], env={"PYTHONPATH": str(target)})
+    assert again.returncode == 0
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() != 0, reason="another user's folders are needed")
+@pytest.mark.parametrize("home", ["/nowhere", "/dev/null", ""])
+def test_a_folder_that_cannot_be_written(target: Path, home: str, tmp_path: Path) -> None:
+    python = shutil.which(f"python3.{sys.version_info[1]}", path="/usr/bin:/bin")
+    if python is None:
+        pytest.skip("no user but root may run this Python")
+    for folder in (target, *target.parents[:-1], *tmp_path.parents[:-1]):
+        folder.chmod(folder.stat().st_mode | 0o055)
+    environment = {"PYTHONPATH": str(target), **({"HOME": home} if home else {})}
+    nobody = 65534
+    converts([python, "-m", "nb2ddp"], tmp_path, nobody, **environment)
+
+
+def test_a_zip_archive(target: Path, tmp_path: Path) -> None:
+    archive = tmp_path / "nb2ddp.pyz"
+    subprocess.run([sys.executable, "-m", "zipapp", target, "-o", archive, "-m", "nb2ddp.__main__:main"], check=True)
+    for place in ("cache", "cache", "/dev/null"):  # unpacked; there already; nowhere to unpack to
+        converts([sys.executable, archive], tmp_path / Path(place).name, NB2DDP_CACHE_DIR=str(tmp_path / place))
+    (unpacked,) = (tmp_path / "cache" / "zipapps").iterdir()
+    assert (unpacked / "nb2ddp" / "templates").is_dir()
+    missing = subprocess.run([sys.executable, archive, "missing.ipynb"], cwd=tmp_path, capture_output=True, text=True)
+    assert (missing.returncode, "there is no such file" in missing.stdout) == (2, True)
+
+
+def test_a_user_s_own_packages(built: Path, tmp_path: Path) -> None:
+    own = str(tmp_path / "own")
+    home = tmp_path / "venv"  # with the packages of its Python, as `--user` is refused in any other
+    venv.create(home, with_pip=True, system_site_packages=True)
+    python = str(home / "bin" / "python")
+    base = subprocess.run([python, "-c", "import sys; print(sys._base_executable)"], capture_output=True, text=True)
+    interpreter = base.stdout.strip()
+    pip("install", "--user", next(built.glob("*.whl")), python=interpreter, PYTHONUSERBASE=own)
+    converts([interpreter, "-m", "nb2ddp"], tmp_path / "work", PYTHONUSERBASE=own)
+
+
+@pytest.mark.parametrize("tool", ["uvx", "pipx"])
+def test_a_tool_of_its_own(tool: str, built: Path, tmp_path: Path) -> None:
+    wheel = next(built.glob("*.whl"))
+    at = shutil.which(tool, path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+    if at is None:
+        pytest.skip(f"{tool} is not installed")
+    homes = {name: str(tmp_path / name) for name in ("PIPX_HOME", "UV_TOOL_DIR", "UV_CACHE_DIR")}
+    ways: dict[str, list[str | Path]] = {
+        "uvx": [at, "--python", sys.executable, "--from", wheel, "nb2ddp"],
+        "pipx": [at, "run", "--spec", wheel, "nb2ddp"],
+    }
+    settings = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "UV_", "SSL_", "HOME"))}
+    converts(ways[tool], tmp_path / "work", **settings, **homes)
+
+
+@pytest.mark.parametrize("version", ["3.10", "3.11", "3.12", "3.13", "3.14"])
+def test_every_python(version: str, built: Path, tmp_path: Path) -> None:
+    """Those that are on the PATH; with pyenv, `PYENV_VERSION=3.10:3.12 pytest` puts several there."""
+    python = shutil.which(f"python{version}")
+    if python is None or subprocess.run([python, "--version"], capture_output=True).returncode:
+        pytest.skip(f"there is no Python {version}")
+    subprocess.run([python, "-m", "venv", tmp_path / "venv"], check=True)
+    pip("install", next(built.glob("*.whl")), python=str(tmp_path / "venv" / "bin" / "python"))
+    converts([tmp_path / "venv" / "bin" / "nb2ddp"], tmp_path / "work")

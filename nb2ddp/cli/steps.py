@@ -1,4 +1,4 @@
-"""Say what to type after a conversion: install, start, and how many GPUs that takes."""
+"""Say what to type after a conversion: what installs the packages, and what starts the script."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from nb2ddp.options import Launch
 from nb2ddp.project.files import Job
 from nb2ddp.results import Result, Status
 from nb2ddp.rules import vllm_server
-from nb2ddp.script.launch import launch_command
+from nb2ddp.script.launch import ADDRESS, LAUNCHING, launch_lines, path_word
 from nb2ddp.script.packages import GROUPS, file_name, install_command
 
 
 def next_steps(jobs: Sequence[Job], results: Sequence[Result]) -> Iterator[str]:
-    """What to type next, once scripts were written.
+    """What to type next in the current folder, once scripts were written.
 
     Args:
         jobs: what was converted.
@@ -25,34 +24,46 @@ def next_steps(jobs: Sequence[Job], results: Sequence[Result]) -> Iterator[str]:
     if len(done) == 1:
         yield from _of_one(*done[0])
     elif done:
-        job = done[0][0]
-        command = " && ".join([*_installs(job), launch_command(job.options.launch, job.script.name)])
-        yield f"Start one in its folder, for example in {shlex.quote(str(job.script.parent))}: {command}"
+        (_, command), *_ = _started(*done[0])
+        yield f"Start one, for example: {' && '.join([*_installs(done[0][0]), command])}"
 
 
 def _of_one(job: Job, result: Result) -> Iterator[str]:
+    launch = job.options.launch
     if installs := _installs(job):
         yield f"Install its packages with: {' && '.join(installs)}"
-    elif result.packages:
+    elif result.packages and launch.launcher not in ("notebook", "uv"):  # which install them
         yield "The notebook needs packages: --requirements writes them beside the script."
-    if any(each.code == vllm_server.RULE.code for each in result.diagnostics):
+    if _serves(result):
         yield "Start its vLLM server first, as its first lines say."
-    command = launch_command(job.options.launch, job.script.name)
-    folder = "" if job.script.parent == Path() else f" in {shlex.quote(str(job.script.parent))}"
-    yield f"Start it{folder} with: {command}"
-    if how_many := _processes(job.options.launch):
-        yield how_many
+    (where, command), *others = _started(job, result)
+    does = "Open it" if launch.launcher == "notebook" else "Start it"
+    yield f"{does} on {where} with: {command}"
+    for where, command in others:
+        yield f"{'And' if where.startswith('machine') else 'Or'} on {where} with: {command}"
+    if any(f"={ADDRESS} " in command for _, command in others):
+        yield f"{ADDRESS} is the name of machine 0; --main-process-ip writes it into the script."
+
+
+def _serves(result: Result) -> bool:
+    return any(each.code == vllm_server.RULE.code for each in result.diagnostics)
+
+
+def _started(job: Job, result: Result) -> list[tuple[str, str]]:
+    """What starts a script from the current folder; its job runs in the script's own."""
+    if job.options.launch.launcher == "notebook":
+        notebook = job.script.with_name(f"{job.script.stem}{LAUNCHING}")
+        return [("Kaggle, Colab, or a machine with several GPUs", f"jupyter lab {_word(notebook)}")]
+    folder = "" if job.script.parent == Path() else f"cd {_word(job.script.parent)} && "
+    lines = launch_lines(job.options.launch, job.script.name, serves=_serves(result))
+    return [(where, f"{folder}{command}") for where, command in lines]
+
+
+def _word(path: Path) -> str:
+    return shlex.quote(path_word(str(path)))
 
 
 def _installs(job: Job) -> list[str]:
     """What installs the packages that lie beside a script."""
-    name = job.script.name
-    return [install_command(name, each) for each in GROUPS if job.script.with_name(file_name(name, each)).exists()]
-
-
-def _processes(launch: Launch) -> str:
-    """How many processes that starts, and what to change for another number."""
-    if launch.launcher != "accelerate" or launch.machines > 1:
-        return ""
-    gpus = "one GPU" if launch.processes == 1 else f"{launch.processes} GPUs"
-    return f"That takes {gpus}; for another number change --num_processes."
+    files = [(group, job.script.with_name(file_name(job.script.name, group))) for group in GROUPS]
+    return [install_command(str(path), group) for group, path in files if path.exists()]

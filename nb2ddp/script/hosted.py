@@ -7,20 +7,17 @@ notebook's process, which must then never have touched CUDA (accelerate issue 38
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from collections.abc import Iterator
 
-import libcst as cst
 from nbformat import writes
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from nb2ddp.facts.program import Program
 from nb2ddp.script.looking_back import looking_cells
 from nb2ddp.script.packages import Requirements
+from nb2ddp.script.secrets import secrets
 from nb2ddp.script.templates import render
-
-_SECRET = re.compile(r"(google\.colab\.userdata\.get|.*\bget_secret)")
 
 
 def launching_notebook(program: Program, script: str, script_name: str, packages: Requirements) -> str:
@@ -48,12 +45,14 @@ def _cells(program: Program, script: str, script_name: str, packages: Requiremen
     """The kinds and sources of the cells."""
     title = " ".join(program.notebook.name.split())
     on_kaggle = "On Kaggle, choose *GPU T4 x2* as accelerator and turn *Internet* on."
-    yield "markdown", f"# {title} on all GPUs of this machine\n\n{on_kaggle}"
+    names = secrets(program)
+    asks = f"The script asks for {_listed(names)}: add them to Kaggle's or Colab's secrets, where it needs them."
+    yield "markdown", f"# {title} on all GPUs of this machine\n\n{on_kaggle}\n\n{asks}"
     for name, text in packages.files(script_name, title).items():
         yield "code", f"%%writefile {shlex.quote(name)}\n{text}"
     if commands := packages.commands(script_name):
         yield "code", "\n".join(f"!{command.replace('install', 'install --quiet', 1)}" for command in commands)
-    yield "code", render("launch_secrets.py.j2", names=json.dumps(secrets(program)))
+    yield "code", render("launch_secrets.py.j2", names=json.dumps(names))
     yield "code", f"%%writefile {shlex.quote(script_name)}\n{script}"
     yield "code", render("launch_cell.py.j2", script=shlex.quote(script_name), launch=program.options.launch)
     has_run = f"The main process of `{script_name}` has run the rest of the notebook, and what it printed stands above."
@@ -64,13 +63,7 @@ def _cells(program: Program, script: str, script_name: str, packages: Requiremen
         yield from (("code", source) for source in looking)
 
 
-def secrets(program: Program) -> list[str]:
-    """The names of the secrets that the notebook asks Colab or Kaggle for, and the token for gated models."""
-    names = ["HF_TOKEN"]
-    for call in program.tree.of(cst.Call):
-        if not call.args or not isinstance(call.func, cst.Attribute):
-            continue
-        if _SECRET.fullmatch(program.tree.qualified(call.func) or call.func.attr.value):
-            name = program.tree.literal(call.args[0].value)
-            names += [name] if isinstance(name, str) and name not in names else []
-    return names
+def _listed(names: list[str]) -> str:
+    """Names for a sentence in Markdown: `A`, `B` and `C`."""
+    *first, last = [f"`{name}`" for name in names]
+    return f"{', '.join(first)} and {last}" if first else last

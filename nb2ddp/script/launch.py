@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 from typing import Final
 
@@ -22,7 +23,8 @@ LAUNCHING: Final = ".launch.ipynb"
 _FLAVORS: Final = {1: "l4x1", 2: "a10g-largex2", 4: "l4x4", 8: "l40sx8"}
 #: accelerate's own default (accelerate/utils/launch.py, prepare_multi_gpu_env).
 DEFAULT_PORT: Final = 29500
-
+#: What stands in a line for the name of machine 0 where nobody gave it.
+ADDRESS: Final = "HOST"
 
 #: The host names that YAML 1.1 would read as a truth value or as nothing (https://yaml.org/type/bool.html).
 _YAML_WORDS = frozenset({"yes", "no", "true", "false", "on", "off", "null"})
@@ -31,12 +33,13 @@ _REFERENCE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
 _SPECIAL = re.compile(rf'{_REFERENCE.pattern}|[\\"`$]', re.ASCII)
 
 
-def launch_files(launch: Launch, script_name: str) -> dict[str, str]:
+def launch_files(launch: Launch, script_name: str, secrets: Sequence[str] = ()) -> dict[str, str]:
     """Render the files that start the script.
 
     Args:
         launch: the checked numbers and settings.
         script_name: file name of the converted script; the files belong beside it and are used from there.
+        secrets: the variables that the script asks for, which a job of SLURM gets from the shell.
 
     Returns:
         The text of each file by its name: always `accelerate_config.yaml`, `<stem>.sbatch` for SLURM and
@@ -59,7 +62,7 @@ def launch_files(launch: Launch, script_name: str) -> dict[str, str]:
     }
     script = shlex.quote(path_word(script_name))
     if launch.launcher == "slurm":
-        files[side_file(script_name)] = _sbatch(launch, script, script_name)
+        files[side_file(script_name)] = _sbatch(launch, script, script_name, secrets)
     if launch.launcher == "torchrun":
         files[side_file(script_name, "torchrun.sh")] = render("torchrun.sh.j2", launch=launch, script=script)
     if script_name in files:
@@ -67,16 +70,58 @@ def launch_files(launch: Launch, script_name: str) -> dict[str, str]:
     return files
 
 
-def launch_command(launch: Launch, script_name: str) -> str:
-    """Say what to type, in the folder of the files, to start the script.
+def launch_lines(launch: Launch, script_name: str, *, serves: bool = False) -> list[tuple[str, str]]:
+    """Say what to type, in the folder of the files, to start the script on more than one GPU.
 
     Args:
         launch: as for `launch_files`.
         script_name: as for `launch_files`.
+        serves: a vLLM server runs on the GPU after those of the training, so that not all of them train.
 
     Returns:
-        One line for a POSIX shell, on the first of several machines; the others put in their own rank. SLURM finds
-        that out itself.
+        Lines for a POSIX shell, each behind what it is for: the line for all GPUs of a machine and the one for the
+        number that was asked for, or one for each machine (for the first two and the last of more than four).
+    """
+    if launch.launcher == "slurm":
+        return [("several GPUs", launch_command(launch, script_name))]
+    if launch.machines > 1:
+        ranks = range(launch.machines) if launch.machines <= 4 else (0, 1, launch.machines - 1)
+        return [(f"machine {rank}", launch_command(launch, script_name, rank)) for rank in ranks]
+    counted = _gpus(launch.processes), launch_command(launch, script_name)
+    return [counted] if serves else [("all GPUs", all_gpus_command(launch, script_name)), counted]
+
+
+def all_gpus_command(launch: Launch, script_name: str) -> str:
+    """Say what to type to start the script on all GPUs of one machine, which torchrun counts itself.
+
+    Raises:
+        LaunchError: `script_name` is not a plain file name.
+    """
+    return " ".join([*_precision(launch), shlex.join(_all_gpus(launch, script_name))])
+
+
+def _precision(launch: Launch) -> list[str]:
+    """What the accelerate config tells the processes, which torchrun does not read."""
+    return [] if launch.mixed_precision == "no" else [f"ACCELERATE_MIXED_PRECISION={launch.mixed_precision}"]
+
+
+def _all_gpus(launch: Launch, script_name: str) -> list[str]:
+    check_script(script_name)
+    number = launch.main_process_port
+    port = [] if number is None else ["--master_port", str(number)] if number else ["--standalone"]
+    return [*_within_uv(launch, script_name), "torchrun", *port, "--nproc_per_node", "gpu", path_word(script_name)]
+
+
+def launch_command(launch: Launch, script_name: str, rank: int = 0) -> str:
+    """Say what to type, in the folder of the files, to start the script on as many GPUs as were asked for.
+
+    Args:
+        launch: as for `launch_files`.
+        script_name: as for `launch_files`.
+        rank: of the machine on which it is typed. SLURM finds that out itself.
+
+    Returns:
+        One line for a POSIX shell.
 
     Raises:
         LaunchError: `script_name` is not a plain file name.
@@ -85,15 +130,30 @@ def launch_command(launch: Launch, script_name: str) -> str:
     if launch.launcher == "slurm":
         return shlex.join(["sbatch", path_word(side_file(script_name))])
     if launch.launcher == "torchrun":
-        rank = "NODE_RANK=0 " if launch.machines > 1 else ""
-        return rank + shlex.join(["bash", path_word(side_file(script_name, "torchrun.sh"))])
+        return _variables(launch, rank) + shlex.join(["bash", path_word(side_file(script_name, "torchrun.sh"))])
     count = ["--num_processes", str(launch.processes)] if launch.processes > 1 else []
-    ranks = ["--machine_rank", "0"] if launch.machines > 1 else []
+    ranks = ["--machine_rank", str(rank)] if launch.machines > 1 else []
     command = ["accelerate", "launch", "--config_file", CONFIG_NAME, *count, *ranks, path_word(script_name)]
-    if launch.launcher == "uv":
-        # uv reads the header of a script that it runs itself; behind a launcher it must be named.
-        command = ["uv", "run", "--no-project", "--with-requirements", path_word(script_name), *command]
-    return shlex.join(command)
+    return shlex.join([*_within_uv(launch, script_name), *command])
+
+
+def _variables(launch: Launch, rank: int) -> str:
+    """What the script for torchrun asks for on several machines: a rank, and the first one's name if none was given."""
+    if launch.machines == 1:
+        return ""
+    known = launch.main_process_ip is not None
+    address = "" if known else f"MASTER_ADDR={'$(hostname)' if rank == 0 else ADDRESS} "
+    return f"{address}NODE_RANK={rank} "
+
+
+def _within_uv(launch: Launch, script_name: str) -> list[str]:
+    """What stands before a launcher that uv runs: it reads the header of a script that it runs, or is told of."""
+    is_uv = launch.launcher == "uv"
+    return ["uv", "run", "--no-project", "--with-requirements", path_word(script_name)] if is_uv else []
+
+
+def _gpus(number: int) -> str:
+    return f"{number} GPU{'' if number == 1 else 's'}"
 
 
 def single_command(launch: Launch, script_name: str) -> str:
@@ -101,18 +161,25 @@ def single_command(launch: Launch, script_name: str) -> str:
     return shlex.join(["uv", "run", script_name] if launch.launcher == "uv" else ["python", script_name])
 
 
-def jobs_command(launch: Launch, script_name: str) -> str:
+def jobs_command(launch: Launch, script_name: str, secrets: Iterable[str]) -> str:
     """Say what starts the script as a job of Hugging Face; for several GPUs the job starts uv anew, for the launcher.
 
     https://huggingface.co/docs/huggingface_hub/guides/jobs
+
+    Args:
+        launch: as for `launch_files`.
+        script_name: as for `launch_files`.
+        secrets: variables that the job gets from the shell.
     """
-    job = ["hf", "jobs", "uv", "run", "--flavor", _FLAVORS.get(launch.processes, "FLAVOR"), "--secrets", "HF_TOKEN"]
+    job = ["hf", "jobs", "uv", "run", "--flavor", _FLAVORS.get(launch.processes, "FLAVOR")]
+    job += [word for name in secrets for word in ("--secrets", name)]
     if launch.processes == 1:
         return shlex.join([*job, script_name])
-    return f"{shlex.join(job)} {launch_command(launch, script_name)}"
+    variables = [word for each in _precision(launch) for word in ("--env", each)]
+    return shlex.join([*job, *variables, *_all_gpus(launch, script_name)])
 
 
-def _sbatch(launch: Launch, script: str, script_name: str) -> str:
+def _sbatch(launch: Launch, script: str, script_name: str, secrets: Sequence[str]) -> str:
     slurm = launch.slurm or Slurm()
     container = words(slurm.container or "")
     is_srun_option = bool(container) and container[0].startswith("--")
@@ -122,6 +189,8 @@ def _sbatch(launch: Launch, script: str, script_name: str) -> str:
         slurm=slurm,
         job_name=slurm.job_name or _job_name(script_name),
         modules=shlex.join(slurm.modules),
+        secrets=[name for name in secrets if name not in dict(slurm.environment)],
+        exports=not any(option.partition("=")[0] == "--export" for option in slurm.options),
         environment=[(name, _shell(value)) for name, value in slurm.environment],
         srun_options=[_shell(word) for word in container] if is_srun_option else [],
         # It stands in the single quotes of `bash -c '...'`, where a quote is written by leaving them.
@@ -132,7 +201,7 @@ def _sbatch(launch: Launch, script: str, script_name: str) -> str:
 
 def _job_name(script_name: str) -> str:
     """Make a name for the queue and the logs: `Llama3.1_(8B)-Alpaca.py` -> `Llama3.1_8B_-Alpaca`."""
-    return re.sub(r"[^A-Za-z0-9.-]+", "_", PurePath(script_name).stem).strip("_") or "train"
+    return re.sub(r"[^A-Za-z0-9.-]+", "_", PurePath(script_name).stem).strip("_-") or "train"
 
 
 def check_script(name: str) -> None:

@@ -25,6 +25,7 @@ from nb2ddp.facts.installs import is_colab
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.shell import is_install
 from nb2ddp.notebook.magics import Kind
+from nb2ddp.script.launch import path_word
 from nb2ddp.script.templates import render
 from nb2ddp.versions import tables
 
@@ -186,7 +187,7 @@ class Requirements:
                 title=title,
                 group=group,
                 commands=self.commands(script_name),
-                command=install_command(script_name, group),
+                command=install_command(file_name(script_name, group), group),
                 notes=[] if group else self.notes,
                 options=_sources(packages),
                 lines=[package.line for package in packages],
@@ -196,7 +197,7 @@ class Requirements:
 
     def commands(self, script_name: str) -> list[str]:
         """What installs the packages of each file, in the order in which they are installed."""
-        return [install_command(script_name, group) for group in self.groups]
+        return [install_command(file_name(script_name, group), group) for group in self.groups]
 
     def header(self, requires_python: str = "") -> str:
         """The packages as inline script metadata, which uv reads.
@@ -246,9 +247,9 @@ def file_name(script_name: str, group: tuple[str, ...]) -> str:
     return f"{PurePosixPath(script_name).stem}.requirements{''.join(option[1:] for option in group)}.txt"
 
 
-def install_command(script_name: str, group: tuple[str, ...]) -> str:
-    """What installs a group's file, in its folder."""
-    return f"pip install {' '.join([*group, '-r', shlex.quote(file_name(script_name, group))])}"
+def install_command(file: str, group: tuple[str, ...]) -> str:
+    """What installs a group's file, by its path from where it is typed."""
+    return f"pip install {' '.join([*group, '-r', shlex.quote(path_word(file))])}"
 
 
 def requirements(program: Program, minimums: Iterable[tuple[str, str]] = ()) -> Requirements:

@@ -9,8 +9,9 @@ from typing import Any
 from nb2ddp.facts.loading import model_name
 from nb2ddp.facts.program import Program
 from nb2ddp.script.inserted import SEND_WEIGHTS
-from nb2ddp.script.launch import jobs_command, launch_command, single_command
+from nb2ddp.script.launch import jobs_command, launch_lines, single_command
 from nb2ddp.script.packages import requirements
+from nb2ddp.script.secrets import secrets
 from nb2ddp.script.templates import FOLDERS
 from nb2ddp.script.versions import floors
 from nb2ddp.syntax.arguments import constant
@@ -34,19 +35,26 @@ def script(program: Program, cells: dict[int, str], setup: str, script_name: str
             nodes.append({"cell_type": cell.kind, "source": source, "metadata": {"number": cell.number}})
     resources = {
         "title": " ".join(program.notebook.name.split()),
-        "one": single_command(program.options.launch, script_name),
-        "launch": launch_command(program.options.launch, script_name),
+        "lines": _lines(program, script_name, serves=SEND_WEIGHTS in setup),
         "setup": setup,
     }
     if SEND_WEIGHTS in setup:
         resources["server"] = _server_command(program)
     if program.options.launch.launcher == "uv":
-        resources["jobs"] = jobs_command(program.options.launch, script_name)
         resources["metadata_header"] = requirements(program, floors(program)).header(
             program.notebook.metadata.requires_python
         )
     text, _ = _exporter().from_notebook_node(from_dict({"cells": nodes, "metadata": {}}), resources=resources)
     return str(text).rstrip("\n") + "\n"
+
+
+def _lines(program: Program, script_name: str, *, serves: bool) -> list[tuple[str, str]]:
+    """What to type to start the script, each line behind what it is for."""
+    launch = program.options.launch
+    lines = [("one GPU", single_command(launch, script_name)), *launch_lines(launch, script_name, serves=serves)]
+    if launch.launcher == "uv":
+        lines.append(("on HF Jobs", jobs_command(launch, script_name, secrets(program))))
+    return lines
 
 
 def _server_command(program: Program) -> str:
@@ -67,7 +75,7 @@ def _exporter() -> Any:
     exporter = TemplateExporter(
         default_preprocessors=[],  # nothing to preprocess, so nothing to validate again
         preprocessors=[],
-        extra_template_basedirs=[],
+        template_paths=[],  # ours alone: nbconvert's own lie in Jupyter's share/, which not every installation has
         extra_loaders=[ChoiceLoader([FileSystemLoader(FOLDERS)])],
         enable_async=False,
     )

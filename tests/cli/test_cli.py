@@ -26,13 +26,13 @@ class TestOneNotebook:
         write(tmp_path / "a.ipynb")
         result = command("a.ipynb", "out/train.py")
         assert (result.exit_code, result.stdout) == (0, "")
-        wrote, summary, packages, start, how_many = result.stderr.splitlines()
+        wrote, summary, packages, start, counted = result.stderr.splitlines()
         assert wrote == f"wrote {Path('out/train.py')}, {Path('out/accelerate_config.yaml')}"
         assert packages == "The notebook needs packages: --requirements writes them beside the script."
         assert re.fullmatch(r"1 notebook: 1 converted; 0 errors, 0 warnings, \d+ notes", summary)
+        assert start == "Start it on all GPUs with: cd out && torchrun --nproc_per_node gpu train.py"
         launch = "accelerate launch --config_file accelerate_config.yaml --num_processes 2 train.py"
-        assert start == f"Start it in out with: {launch}"
-        assert how_many == "That takes 2 GPUs; for another number change --num_processes."
+        assert counted == f"Or on 2 GPUs with: cd out && {launch}"
         assert files(tmp_path) == {"a.ipynb", "out/train.py", "out/accelerate_config.yaml"}
         compile((tmp_path / "out/train.py").read_text(), "train.py", "exec")
 
@@ -133,7 +133,7 @@ class TestOneNotebook:
         text = (tmp_path / "t.sbatch").read_text()
         assert "#SBATCH --time=2:00:00" in text
         assert "module load cuda" in text
-        assert result.stderr.endswith("Start it with: sbatch t.sbatch\n")
+        assert result.stderr.endswith("Start it on several GPUs with: sbatch t.sbatch\n")
 
     def test_ignore_and_select_leave_rules_out(self, command: Command, tmp_path: Path) -> None:
         write(tmp_path / "a.ipynb")

@@ -47,8 +47,7 @@ def started(job: Job, pair: tuple[Machine, Machine]) -> Iterator[list[subprocess
     launchers = []
     try:
         for rank, machine in enumerate(pair):
-            line = launch_command(job.launch, SCRIPT).replace("machine_rank 0", f"machine_rank {rank}")
-            line = line.replace("NODE_RANK=0", f"NODE_RANK={rank}")
+            line = launch_command(job.launch, SCRIPT, rank)
             with (job.folder / f"machine{rank}.log").open("wb") as log:
                 launcher = subprocess.Popen(
                     [*machine.prefix, "bash", "-c", line],

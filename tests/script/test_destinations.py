@@ -53,13 +53,14 @@ class TestUv:
     @pytest.mark.parametrize(("processes", "flavor"), [(1, "l4x1"), (2, "a10g-largex2"), (3, "FLAVOR"), (4, "l4x4")])
     def test_first_lines_say_how_to_start_it(self, processes: int, flavor: str) -> None:
         lines = converted(text(), "uv", processes)["my train.py"].split("\n")
-        one, several, job = (shlex.split(line[1:].split(":", 1)[1]) for line in lines[2:5])
+        one, every, several, job = (shlex.split(line[1:].split(":", 1)[1]) for line in lines[2:6])
         assert one == ["uv", "run", "my train.py"]
         assert several[:5] == ["uv", "run", "--no-project", "--with-requirements", "my train.py"]
         assert several[5:9] == ["accelerate", "launch", "--config_file", "accelerate_config.yaml"]
         assert several[-1] == "my train.py"
         assert job[:8] == ["hf", "jobs", "uv", "run", "--flavor", flavor, "--secrets", "HF_TOKEN"]
-        assert job[8:] == (["my train.py"] if processes == 1 else several)
+        assert every == [*several[:5], "torchrun", "--nproc_per_node", "gpu", "my train.py"]
+        assert job[8:] == (["my train.py"] if processes == 1 else every)
 
 
 class TestNotebook:

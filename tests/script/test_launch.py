@@ -93,8 +93,7 @@ def combination(launcher: Launcher, machines: int, each: int, precision: Precisi
 def golden_texts(launch: Launch, script: str) -> dict[str, str]:
     """Everything that is written for a case, and what to type on each machine."""
     ranks = range(1 if launch.launcher == "slurm" else launch.machines)
-    first = launch_command(launch, script)
-    commands = "".join(re.sub("(machine_rank |NODE_RANK=)0", rf"\g<1>{rank}", first) + "\n" for rank in ranks)
+    commands = "".join(launch_command(launch, script, rank) + "\n" for rank in ranks)
     return {**launch_files(launch, script), "commands.txt": commands}
 
 

@@ -1,0 +1,43 @@
+"""Run from a zip archive that Python starts (PEP 441): unpacked, as Python loads compiled modules from files alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import zipfile
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import NoReturn
+
+
+def run_unpacked(archive: Path) -> NoReturn:
+    """Run the program of an archive from the user's cache folder, where it is unpacked once, and end with its code.
+
+    Args:
+        archive: a zip file with a `__main__.py`.
+    """
+    from nb2ddp.project.cache import default_folder
+
+    name = sha256(archive.read_bytes()).hexdigest()[:16]
+    with tempfile.TemporaryDirectory(prefix="nb2ddp-") as scratch:
+        try:
+            program = _unpacked(archive, default_folder() / "zipapps" / name)
+        except OSError:  # a folder that cannot be written
+            program = _unpacked(archive, Path(scratch) / name)
+        process = subprocess.Popen([sys.executable, str(program), *sys.argv[1:]])
+        while True:
+            with suppress(KeyboardInterrupt):  # the program has got it too, and ends by itself
+                sys.exit(process.wait())
+
+
+def _unpacked(archive: Path, folder: Path) -> Path:
+    """The folder with what an archive holds. It gets its name once it is whole, as several may unpack at a time."""
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+            zipfile.ZipFile(archive).extractall(Path(scratch, "whole"))
+            with suppress(OSError):  # another process was faster
+                Path(scratch, "whole").rename(folder)
+    return folder

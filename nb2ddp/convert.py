@@ -181,7 +181,8 @@ def _convert(notebook: Notebook, script_name: str, options: Options, reference: 
         launching = launching_notebook(program, files[script_name], script_name, packages)
         name = f"{PurePath(script_name).stem}{LAUNCHING}"
         files |= sign_all({name: launching}, reference, script_name, options)
-    return _Done(program, block, Conversion(files, diagnostics, bool(packages)))
+    conversion = Conversion(files, diagnostics, bool(packages), tuple(map(str, program.needs)))
+    return _Done(program, block, conversion)
 
 
 def _title(name: str) -> str:

@@ -89,6 +89,8 @@ class Conversion:
     diagnostics: tuple[Diagnostic, ...]
     #: The notebook names packages, which a requirements file can hold.
     packages: bool = False
+    #: What the job needs beside packages and GPUs: `HF_TOKEN (cells 3, 42)`.
+    needs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,8 @@ class Result:
     text: str = ""
     #: The notebook names packages, which a requirements file can hold.
     packages: bool = False
+    #: What the job needs beside packages and GPUs, as in `Conversion`.
+    needs: tuple[str, ...] = ()
 
     @property
     def failure(self) -> Diagnostic | None:

@@ -53,6 +53,8 @@ def done_lines(result: Result, level: Severity) -> Iterator[str]:
         yield f"skipped {printable(str(result.notebook))}: no Trainer trains in it"
     if result.status is Status.CONVERTED and result.written:
         yield f"wrote {_names(result.written)}"
+        if result.needs:
+            yield f"its job needs {printable('; '.join(result.needs))}"
     if result.status in (Status.CONVERTED, Status.STALE) and level is not Severity.NOTE:
         yield from (printable(each.message) for each in result.diagnostics if each.code == REMEMBERED.code)
     if result.merged:
@@ -106,6 +108,7 @@ def as_json(results: Sequence[Result]) -> str:
                 "status": result.status.value,
                 "written": [posix(path) for path in result.written],
                 "merged": [posix(path) for path in result.merged],
+                "needs": list(result.needs),
                 "findings": [_json(each) for each in result.diagnostics],
             }
             for result in results

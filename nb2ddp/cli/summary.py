@@ -31,6 +31,10 @@ def markdown(results: Sequence[Result], changes: Mapping[Path, Change] | None = 
         counts = Counts([result])
         names = f"{_cell(posix(result.notebook))} | {_cell(posix(result.script))} | {status_text(result.status)}"
         lines.append(f"| {names} | {counts.errors} | {counts.warnings} | {counts.notes} |")
+    needy = [result for result in results if result.needs]
+    if needy:
+        lines += ["", "| Notebook | What its job needs |", "|---|---|"]
+        lines += [f"| {_cell(posix(each.notebook))} | {_cell('; '.join(each.needs))} |" for each in needy]
     serious = [
         (result, each) for result in results for each in result.diagnostics if each.severity is not Severity.NOTE
     ]

@@ -10,12 +10,11 @@ import libcst as cst
 from nb2ddp.facts.effects import Does
 from nb2ddp.facts.environment import LAUNCHER_VARIABLES
 from nb2ddp.facts.execution import Execution, Phase
-from nb2ddp.syntax.tree import method
 
 #: Libraries that ask accelerate, torch or the environment.
 _LIBRARIES = re.compile(r"(accelerate|deepspeed|lighteval|lm_eval|torch\.distributed|vllm)\..*")
-#: A trainer's methods, and its accelerator's, that give each process its own rows.
-_SHARES = re.compile(r"get_\w*dataloader|prepare\w*|gather\w*|split_between_processes")
+#: What asks by its own name: a trainer's loaders, its accelerator's methods.
+_SHARES = re.compile(r".*(\.get_\w*dataloader|\baccelerator\.\w+)", re.DOTALL)
 #: Programs that ask the environment they are started with.
 _PROGRAMS = re.compile(r"\b(python[\d.]*|accelerate|torchrun|deepspeed|lm[_-]eval|lighteval|vllm)\b")
 
@@ -33,7 +32,7 @@ def asks_for_processes(execution: Execution, loads: Sequence[cst.Call]) -> bool:
     texts = [text for text in tree.live(cst.SimpleString) if text.evaluated_value in LAUNCHER_VARIABLES]
     return any(execution.runs(node, Phase.AFTER) for node in (*loads, *texts)) or any(
         _LIBRARIES.fullmatch(tree.qualified(call.func))
-        or _SHARES.fullmatch(method(call))
+        or _SHARES.fullmatch(tree.text(call.func))
         or training.is_trainer_call(call)
         or training.is_arguments(call)
         or (execution.does(call) & Does.RUN and _PROGRAMS.search(execution.effects.command(call)))

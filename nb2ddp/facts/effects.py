@@ -46,8 +46,8 @@ SAID: Final = {
 
 #: Cell magics that write their body into a file.
 FILE_MAGICS: Final = frozenset({"writefile", "file"})
-#: What asks a person for a token, unless it is given one.
-LOGIN: Final = r"(huggingface_hub\.)?(login|notebook_login|interpreter_login)"
+#: What logs in to the Hub: with a token it writes that into a file.
+_LOGIN: Final = r"(huggingface_hub\.)?(login|notebook_login|interpreter_login)"
 #: What draws from the one generator that Python's `random`, NumPy or PyTorch keeps for the whole process.
 DRAWING: Final = {
     "random": r"random\.(betavariate|choices?|expovariate|gammavariate|gauss|getrandbits|lognormvariate|normalvariate"
@@ -75,7 +75,7 @@ _FUNCTIONS: Final = {
     r"|numpy\.(save|savez|savez_compressed|savetxt)"
     r"|safetensors(\.\w+)*\.save_file|torchaudio\.save|soundfile\.write|cv2\.imwrite"
     r"|imageio(\.\w+)*\.(imwrite|imsave)|scipy\.io\.wavfile\.write|torchvision(\.\w+)*\.save_image"
-    rf"|{LOGIN}|nltk\.download|spacy\.cli\.download",
+    rf"|{_LOGIN}|nltk\.download|spacy\.cli\.download",
     Does.ASK: r"(\w+\.)*(openai|anthropic|cohere|litellm|generativeai|groq|mistralai|ollama)(\.\w+)+"
     r"|(requests|httpx)\.(get|post|put|request|stream|(Async)?Client|Session)|urllib\.request\.urlopen"
     r"|aiohttp\.(ClientSession|request)|huggingface_hub\.(Async)?InferenceClient",
@@ -261,7 +261,7 @@ def _is_own(tree: Tree, call: cst.Call, name: str) -> bool:
         return keyword(call, "local_dir") is None  # the hub's own cache is safe with several processes
     if name.startswith(("subprocess.", "os.popen")):
         return _only_looks(tree, call)
-    if re.fullmatch(LOGIN, name) and first is None:
+    if re.fullmatch(_LOGIN, name) and argument(call, "token", 0) is None:
         return True  # it asks a person: rule DDP311
     in_memory = first is not None and tree.maker(first) in ("io.BytesIO", "io.StringIO")
     return in_memory or (first is not None and tree.text(first).endswith("os.devnull"))

@@ -10,6 +10,7 @@ import libcst as cst
 
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.syntax.cells import Source
+from nb2ddp.syntax.environ import environ_key
 from nb2ddp.syntax.tree import Tree
 
 _ASSIGNMENT = re.compile(r"(?P<name>\w+)(?:\s*=\s*|\s+)(?P<value>.*)")
@@ -46,14 +47,6 @@ def assignment(text: str) -> tuple[str, str, str] | None:
     comment = _COMMENT.search(text)
     match = _ASSIGNMENT.fullmatch(_COMMENT.sub("", text).strip())
     return (match["name"], match["value"].strip(), comment[1] if comment else "") if match else None
-
-
-def environ_key(tree: Tree, target: cst.BaseExpression) -> object:
-    """The variable that `os.environ[...]` names as an assignment's target."""
-    if not isinstance(target, cst.Subscript) or tree.qualified(target.value) != "os.environ":
-        return None
-    index = target.slice[0].slice
-    return tree.literal(index.value) if isinstance(index, cst.Index) else None
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from nb2ddp.facts.gpu import Gpu, gpu
 from nb2ddp.facts.installs import Installs
 from nb2ddp.facts.loading import ModelKind, loads, model_kind, weights
 from nb2ddp.facts.names import Names
+from nb2ddp.facts.needs import Need, needs
 from nb2ddp.facts.placement import Placement
 from nb2ddp.facts.rewards import Rewards
 from nb2ddp.facts.training import Training
@@ -82,6 +83,11 @@ class Program(Source):
     def asks_when_alone(self) -> bool:
         """True where the main process, once it is alone, asks for the number of processes."""
         return self.closes_group and asks_for_processes(self.execution, self.loads)
+
+    @cached_property
+    def needs(self) -> list[Need]:
+        """What a job needs that the notebook reads and does not make."""
+        return needs(self)
 
     @cached_property
     def placement(self) -> Placement:

@@ -44,7 +44,8 @@ class Cache:
         if _digest(body) != checksum:
             return None  # nothing, or damaged
         value: dict[str, Any] = json.loads(body)
-        return Conversion(value["files"], tuple(map(_diagnostic, value["diagnostics"])), value["packages"])
+        diagnostics = tuple(map(_diagnostic, value["diagnostics"]))
+        return Conversion(value["files"], diagnostics, value["packages"], tuple(value["needs"]))
 
     def put(self, key: str, outcome: Conversion) -> None:
         """Keep what became of a notebook."""

@@ -165,7 +165,8 @@ def write(job: Job, conversion: Conversion, recall: Recall) -> Result:
     status = Status.CONVERTED if differing else Status.UNCHANGED
     diagnostics = (*doubts(job, outputs), *conversion.diagnostics)
     written = tuple(reversed(differing))
-    return Result(job.notebook, job.script, status, diagnostics, written, merged, packages=conversion.packages)
+    about = conversion.packages, conversion.needs
+    return Result(job.notebook, job.script, status, diagnostics, written, merged, "", *about)
 
 
 def check(job: Job, conversion: Conversion, recall: Recall) -> Result:

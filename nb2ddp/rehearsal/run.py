@@ -18,6 +18,7 @@ from typing import Any
 from nb2ddp.rehearsal.hub import DataHints
 from nb2ddp.rehearsal.plan import Plan
 from nb2ddp.rehearsal.processes import Process, Starter
+from nb2ddp.script.needs import untested
 
 _LAUNCHED = re.compile(r"^(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)$|^MASTER_|^TORCHELASTIC|^ACCELERATE_")
 _SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|API_?KEY|CREDENTIAL", re.IGNORECASE)
@@ -180,7 +181,7 @@ def _laid_out(plan: Plan, folder: Path) -> tuple[Path, Path]:
     work, logs = folder / "work", folder / "logs"
     for path in (work, logs):
         path.mkdir(parents=True, exist_ok=True)
-    (work / plan.name).write_text(plan.text, encoding="utf-8")
+    (work / plan.name).write_text(untested(plan.text), encoding="utf-8")
     for file in plan.files:
         copy = work / file.relative_to(plan.folder)
         copy.parent.mkdir(parents=True, exist_ok=True)

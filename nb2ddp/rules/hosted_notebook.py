@@ -2,47 +2,35 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.effects import FILE_MAGICS, Does
-from nb2ddp.facts.environment import environ_key
+from nb2ddp.facts.hosted import HOSTED, SECRET, hosted_name, hosted_paths
 from nb2ddp.facts.installs import colab_branch
 from nb2ddp.facts.program import Program
-from nb2ddp.notebook.magics import Kind
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Edit, Remove, Replace
+from nb2ddp.syntax.environ import environ_key
 from nb2ddp.syntax.tree import Tree
 
-_HOSTED = ("google.colab", "kaggle_secrets", "kaggle_web_client")
-#: A class of theirs, and what is made of it.
-_HOSTED_CLASS = re.compile(rf"({'|'.join(map(re.escape, _HOSTED))})\.(\w+\.)*[A-Z]")
-#: What a test speaks of that asks where the notebook runs.
-_PLACES = re.compile(r"(?i)colab|kaggle")
 #: What a handler may be for that a missing package comes to.
 _CATCHES = frozenset({"", "ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
-_SECRET = re.compile(r"google\.colab\.userdata\.get|.*\.get_secret|kaggle_secrets\.UserSecretsClient\.get_secret")
-#: A folder of theirs with the folder or data set in it.
-_SHELL_PATH = re.compile(r"(?<![\w.:/-])/(?:content|kaggle)(?:/[^\s'\";|&)]*)?(?![\w-])")
-_PATH = re.compile(r"/(content|kaggle)(?![^/])(/input)?(/[^/]+)?")
-#: Keywords for what is written.
-_WRITTEN = re.compile(r"(output|save|logging|log|cache|local|export|extract)_(dir|folder|path|directory|file)")
 _UPLOAD = "google.colab.files.upload"
 _VALUE = "{}(...) works on Colab or Kaggle only, so its value is None in the script: write the value{}"
+_THEIRS = "is a path that only Colab or Kaggle has: name one of your machine"
 _SERVICE = "works on Colab or Kaggle only; the script leaves it out"
 
 
 def find(program: Program) -> Iterator[Finding]:
     tree, handled = program.tree, set[cst.CSTNode]()
     for call in tree.of(cst.Call):
-        name = _hosted_name(tree, call)
+        name = hosted_name(tree, call)
         if name is None or not handled.isdisjoint(tree.ancestors(call)) or program.installs.covers(call):
             continue
         statement = program.alone(call)
         handled.add(statement or call)
-        if _SECRET.fullmatch(name) and call.args:
+        if SECRET.fullmatch(name) and call.args:
             yield _secret(tree, call, name)
         elif statement is not None:
             yield Finding(call, f"{name}(...) {_SERVICE}", (Remove(statement, keep_comment=False),))
@@ -59,7 +47,7 @@ def find(program: Program) -> Iterator[Finding]:
             answer = "True" if " not in " in tree.text(comparison) else "False"
             said = "asks whether this is Colab; in the script the answer is no"
             yield Finding(comparison, said, (Replace(comparison, answer),))
-    yield from _folders(program, handled)
+    yield from _paths(program)
 
 
 def _secret(tree: Tree, call: cst.Call, name: str) -> Finding:
@@ -73,68 +61,13 @@ def _secret(tree: Tree, call: cst.Call, name: str) -> Finding:
     return Finding(call, f"{name}(...) {said}", (edit,))
 
 
-def _folders(program: Program, handled: set[cst.CSTNode]) -> Iterator[Finding]:
-    """Folders of the hosted notebook, each where it is named first; none that the notebook asks for, or makes."""
-    tree = program.tree
-    found: dict[str, list[tuple[cst.BaseExpression, str]]] = {}
-    for node, value in _paths(program):
-        folder = _PATH.match(value)
-        covered = program.installs.covers(node) or not handled.isdisjoint(tree.ancestors(node))
-        if folder is not None and tree.is_live(node) and not covered and not _asks_where(tree, node):
-            found.setdefault(folder[0], []).append((node, value))
-    for name, paths in found.items():
-        if any(_is_made_or_tested(program, each) for each, _ in paths) or _is_made_by_shell(program, name):
-            continue
-        places = f" ({len(paths)} places)" if len(paths) > 1 else ""
-        node, value = paths[0]
-        said = f"is a folder that only Colab or Kaggle has{places}: name one of your machine"
-        yield Finding(node, f"{value!r} {said}", todo=True)
-
-
-def _paths(program: Program) -> Iterator[tuple[cst.BaseExpression, str]]:
-    """Texts that may be paths: strings, the beginnings of f-strings, words of shell commands."""
-    tree = program.tree
-    plain = [each for each in tree.of(cst.SimpleString) if "/" in each.value]
-    paths: list[tuple[cst.BaseExpression, str]] = [(each, str(each.evaluated_value)) for each in plain]
-    filled = [(each, each.parts[0]) for each in tree.of(cst.FormattedString) if each.parts]
-    paths += [(each, first.value) for each, first in filled if isinstance(first, cst.FormattedStringText)]
-    for call, form in program.forms_of(Kind.SHELL, Kind.LINE_MAGIC, Kind.CELL_MAGIC):
-        if form.name not in FILE_MAGICS:
-            paths += [(call, word) for word in _SHELL_PATH.findall(f"{form.text}\n{form.body or ''}")]
-    yield from sorted(paths, key=lambda path: tree.start(path[0]))
-
-
-def _is_made_or_tested(program: Program, path: cst.BaseExpression) -> bool:
-    """True for a path that is asked for, made or written to, in place or by its name."""
-    tree, owner = program.tree, program.tree.parents[path]
-    uses: list[cst.CSTNode] = [path, *(tree.bound_uses(owner) if isinstance(owner, cst.Assign) else [])]
-    return any(_makes_or_tests(program, above) for use in uses for above in tree.inside_statement(use))
-
-
-def _makes_or_tests(program: Program, above: cst.CSTNode) -> bool:
-    """True for a call that makes, writes or asks for the path it is given, and for an argument that names one."""
-    if isinstance(above, cst.Arg):
-        return above.keyword is not None and bool(_WRITTEN.fullmatch(above.keyword.value))
-    return isinstance(above, cst.Call) and bool(program.effects.of(above) & (Does.ACT | Does.TEST))
-
-
-def _is_made_by_shell(program: Program, folder: str) -> bool:
-    """True where a shell command makes a folder, or fetches something into it."""
-    lines = [form.body or form.text for _, form in program.forms_of(Kind.SHELL, Kind.CELL_MAGIC)]
-    made = re.compile(rf"(\bmkdir\b|\bclone\b|\s-[dOo]\b|>|--local-dir\b)[^\n]*{re.escape(folder)}(?![\w-])")
-    return any(made.search(line) for line in lines)
-
-
-def _hosted_name(tree: Tree, call: cst.Call) -> str | None:
-    """The full name of a call of Colab's or Kaggle's packages, through an object of theirs too."""
-    name = tree.qualified(call.func)
-    if name.startswith(_HOSTED):
-        return name
-    if isinstance(call.func, cst.Attribute):
-        made = tree.maker(call.func.value)
-        if _HOSTED_CLASS.match(made):
-            return f"{made}.{call.func.attr.value}"
-    return None
+def _paths(program: Program) -> Iterator[Finding]:
+    """Each path of the hosted notebook, where it is read first."""
+    named: set[str] = set()
+    for path in hosted_paths(program.execution):
+        if path.text not in named and not path.is_made:
+            named.add(path.text)
+            yield Finding(path.node, f"{path.text!r} {_THEIRS}", todo=True)
 
 
 def _is_for_colab(tree: Tree, node: cst.CSTNode) -> bool:
@@ -143,15 +76,9 @@ def _is_for_colab(tree: Tree, node: cst.CSTNode) -> bool:
     return any(colab_branch(tree, above) in around for above in around)
 
 
-def _asks_where(tree: Tree, node: cst.CSTNode) -> bool:
-    """True in a branch of a test where the notebook runs: it has a folder for each place."""
-    tests = [above.test for above in tree.ancestors(node) if isinstance(above, (cst.If, cst.IfExp))]
-    return any(_PLACES.search(tree.text(each)) or _PLACES.search(tree.text(tree.value(each))) for each in tests)
-
-
 def _imports(program: Program) -> Iterator[Finding]:
     tree = program.tree
-    for statement, module, kept in tree.imports(*_HOSTED):
+    for statement, module, kept in tree.imports(*HOSTED):
         if program.installs.covers(statement):
             continue
         edit: Edit = Replace(statement, kept) if kept else Remove(statement, keep_comment=False)
@@ -166,9 +93,9 @@ def _gives_secrets(tree: Tree, tried: cst.Try) -> bool:
 
     A variable that the environment lacks then ends it as the secret did.
     """
-    names = [name for call in tree.within(tried.body, cst.Call) if (name := _hosted_name(tree, call)) is not None]
+    names = [name for call in tree.within(tried.body, cst.Call) if (name := hosted_name(tree, call)) is not None]
     caught = ["" if handler.type is None else tree.text(handler.type) for handler in tried.handlers]
-    all_secrets = all(_SECRET.fullmatch(name) or name.endswith("UserSecretsClient") for name in names)
+    all_secrets = all(SECRET.fullmatch(name) or name.endswith("UserSecretsClient") for name in names)
     return bool(names) and all_secrets and bool({"", "Exception", "BaseException"} & set(caught))
 
 
@@ -279,10 +206,10 @@ except ImportError:
 rows = load("/content/drive/MyDrive/rows.csv")
 more = load("/content/drive/MyDrive/more.csv")
 """,
-            """\
-# TODO[nb2ddp] DDP310: '/content/drive/MyDrive/rows.csv' is a folder that only Colab or Kaggle has (2 places): name \
-one of your machine
+            f"""\
+# TODO[nb2ddp] DDP310: '/content/drive/MyDrive/rows.csv' {_THEIRS}
 rows = load("/content/drive/MyDrive/rows.csv")
+# TODO[nb2ddp] DDP310: '/content/drive/MyDrive/more.csv' {_THEIRS}
 more = load("/content/drive/MyDrive/more.csv")
 """,
         ),
@@ -302,11 +229,9 @@ else:
         Example('args = SFTConfig(output_dir = "/content/outputs")\nlog = open("/content/log.txt", "w")\n'),
         Example(
             '!unzip /content/rows.zip -d rows\nname = f"/kaggle/input/{folder}"\n',
-            "# TODO[nb2ddp] DDP310: '/content/rows.zip' is a folder that only Colab or Kaggle has: name one of your"
-            " machine\n"
+            f"# TODO[nb2ddp] DDP310: '/content/rows.zip' {_THEIRS}\n"
             "!unzip /content/rows.zip -d rows\n"
-            "# TODO[nb2ddp] DDP310: '/kaggle/input/' is a folder that only Colab or Kaggle has: name one of your"
-            " machine\n"
+            f"# TODO[nb2ddp] DDP310: '/kaggle/input/{{folder}}' {_THEIRS}\n"
             'name = f"/kaggle/input/{folder}"\n',
         ),
         Example('import google.auth\nname = settings.get("name")\n'),

@@ -2,75 +2,56 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.effects import LOGIN
-from nb2ddp.facts.environment import environ_key
 from nb2ddp.facts.program import Program
+from nb2ddp.facts.questions import Question, questions
 from nb2ddp.results import Severity
-from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.rules.rule import Example, Finding, Rule, left_out
 from nb2ddp.syntax.edits import Remove, Replace
-from nb2ddp.syntax.tree import Tree
-
-_ASKING = re.compile(r"(builtins\.)?input|getpass\.(getpass|unix_getpass)|maskpass\.\w+")
+from nb2ddp.syntax.environ import environ_key
 
 
 def find(program: Program) -> Iterator[Finding]:
-    tree = program.tree
-    for call in tree.live(cst.Call):
-        name = tree.qualified(call.func)
-        if _ASKING.fullmatch(name):
-            yield _asked(program, call)
-        elif re.fullmatch(LOGIN, name) and not call.args and (statement := program.alone(call)) is not None:
-            said = "asks a person for a token; the script leaves it out: set HF_TOKEN in the environment"
-            yield Finding(call, f"{name.rsplit('.', 1)[-1]}() {said}", (Remove(statement),))
+    for question in questions(program):
+        if program.installs.covers(question.call):
+            continue
+        yield _login(program, question) if question.is_login else _asked(program, question)
 
 
-def _asked(program: Program, call: cst.Call) -> Finding:
+def _login(program: Program, question: Question) -> Finding:
+    """Leave a login out: the service's library reads the variable when it is needed."""
+    form = program.form(question.call)
+    shown = f"!{form.command}" if form is not None else f"{program.tree.text(question.call.func)}(...)"
+    said = f"asks a person for a token; the script leaves it out: set {question.variable} in the environment"
+    return Finding(question.call, f"{shown} {said}", (left_out(program, question.call),))
+
+
+def _asked(program: Program, question: Question) -> Finding:
     """Read the variable that the answer is for; nobody answers a process of a job."""
-    tree, owner = program.tree, program.tree.parents[call]
+    tree, call, variable = program.tree, question.call, question.variable
+    owner = tree.parents[call]
     asked = f"{tree.text(call.func)}() asks a person, and a job has none"
     if isinstance(owner, cst.Expr):
         return Finding(call, f"{asked}; the script leaves it out", (Remove(owner),))
-    target = _target(tree, call)
-    if isinstance(owner, cst.Assign) and isinstance(key := environ_key(tree, owner.targets[0].target), str):
-        return Finding(call, f"{asked}: set {key} in the environment", (Remove(owner),))
-    number = _questions(tree, tree.module).index(call) + 1
-    variable = target.value.upper() if isinstance(target, cst.Name) else f"ANSWER_{number}"
+    if isinstance(owner, cst.Assign) and environ_key(tree, owner.targets[0].target) == variable:
+        return Finding(call, f"{asked}: set {variable} in the environment", (Remove(owner),))
     loop = any(isinstance(above, (cst.While, cst.For)) for above in tree.ancestors(call))
     again = "; it gets the same answer each time, so take the loop out" if loop else ""
-    read = Replace(call, f'os.environ["{variable}"]')
-    return Finding(call, f"{asked}: set {variable} in the environment{again}", (read,), todo=loop)
-
-
-def _target(tree: Tree, call: cst.Call) -> cst.CSTNode | None:
-    """What the answer is assigned to, or the keyword it is passed under."""
-    for above in tree.ancestors(call):
-        if isinstance(above, cst.Arg) and above.keyword is not None:
-            return above.keyword
-        if isinstance(above, cst.Assign):
-            return above.targets[0].target if len(_questions(tree, above)) == 1 else None
-        if isinstance(above, (cst.AnnAssign, cst.NamedExpr)):
-            return above.target
-        if isinstance(above, cst.BaseSmallStatement):
-            return None
-    return None
-
-
-def _questions(tree: Tree, node: cst.CSTNode) -> list[cst.Call]:
-    """The calls inside a node that ask a person."""
-    return [call for call in tree.within(node, cst.Call) if _ASKING.fullmatch(tree.qualified(call.func))]
+    read = f'os.environ.get("{variable}", "")' if question.may_skip else f'os.environ["{variable}"]'
+    may = ", or leave it out" if question.may_skip else ""
+    return Finding(call, f"{asked}: set {variable} in the environment{may}{again}", (Replace(call, read),), todo=loop)
 
 
 RULE = Rule(
     code="DDP311",
     name="question-to-a-person",
-    summary="`input()`, `getpass()` and `notebook_login()` become variables of the environment.",
-    why="Every process would wait for an answer, and a job has nobody to give one. The Hub's libraries read"
-    " HF_TOKEN by themselves.",
+    summary="`input()`, `getpass()` and logins that ask for a token (`login()`, `notebook_login()`, `wandb login`,"
+    " `hf auth login`, ...) become variables of the environment.",
+    why="Every process would wait for an answer, and a job has nobody to give one. The Hub's libraries read HF_TOKEN by"
+    " themselves, Weights & Biases WANDB_API_KEY.",
     find=find,
     severity=Severity.WARNING,
     examples=(
@@ -88,6 +69,36 @@ import os
 from getpass import getpass
 from huggingface_hub import notebook_login
 hf_token = os.environ["HF_TOKEN"]
+""",
+        ),
+        Example(
+            """\
+import os, wandb
+from getpass import getpass
+from huggingface_hub import login
+login(new_session = True, add_to_git_credential = True)
+!huggingface-cli login
+!hf auth login --token $HF_TOKEN
+!wandb login
+wandb.login(relogin = True)
+login(token = os.environ["HF_TOKEN"])
+typed = getpass("OpenAI key (press Enter to skip): ").strip()
+if typed:
+    os.environ["OPENAI_API_KEY"] = typed
+key = os.environ.get("GROQ_API_KEY") or getpass("key: ")
+wandb.login(key = getpass())
+""",
+            """\
+import os, wandb
+from getpass import getpass
+from huggingface_hub import login
+!hf auth login --token $HF_TOKEN
+login(token = os.environ["HF_TOKEN"])
+typed = os.environ.get("OPENAI_API_KEY", "").strip()
+if typed:
+    os.environ["OPENAI_API_KEY"] = typed
+key = os.environ.get("GROQ_API_KEY") or os.environ["GROQ_API_KEY"]
+wandb.login(key = os.environ["WANDB_API_KEY"])
 """,
         ),
         Example("def input(x):\n    return x\ny = input(1)\n"),

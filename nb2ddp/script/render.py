@@ -10,6 +10,7 @@ from nb2ddp.facts.loading import model_name
 from nb2ddp.facts.program import Program
 from nb2ddp.script.inserted import SEND_WEIGHTS
 from nb2ddp.script.launch import jobs_command, launch_lines, single_command
+from nb2ddp.script.needs import named
 from nb2ddp.script.packages import requirements
 from nb2ddp.script.secrets import secrets
 from nb2ddp.script.templates import FOLDERS
@@ -36,6 +37,7 @@ def script(program: Program, cells: dict[int, str], setup: str, script_name: str
     resources = {
         "title": " ".join(program.notebook.name.split()),
         "lines": _lines(program, script_name, serves=SEND_WEIGHTS in setup),
+        "needs": named(program.needs),
         "setup": setup,
     }
     if SEND_WEIGHTS in setup:

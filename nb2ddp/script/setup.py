@@ -11,6 +11,7 @@ from nb2ddp.facts.shell import quoted
 from nb2ddp.facts.waiting import wait_seconds
 from nb2ddp.script.inserted import END, Inserted
 from nb2ddp.script.linker import link, process, renamed, taken, words
+from nb2ddp.script.needs import tests
 from nb2ddp.script.templates import render
 from nb2ddp.script.versions import floors, tries_kernels
 
@@ -46,6 +47,7 @@ def setup(program: Program, inserted: Inserted) -> str:
         uses_unsloth=with_unsloth,
         settings=_settings(program.early_settings),
         process=process(),
+        tests_of_needs=tests(program.needs, program.name("missing")),
         warns_of_unused=program.model_kind is not ModelKind.DENSE_TEXT,
         floors=older,
         packages=_lines(rest.packages - {"import torch"}),

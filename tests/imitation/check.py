@@ -15,6 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from nb2ddp.script.needs import untested
+
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -53,7 +55,8 @@ def differences(script: str, cells: list[str] | None = None) -> list[Difference]
     except SyntaxError as error:  # this Python does not read it: nor the notebook then
         own = [cell for cell in cells or () if not parses(cell)]
         return [] if own else [Difference("syntax", error.lineno or 0, str(error))]
-    alone, both = execute([script], 1), execute([script], 2)
+    played = untested(script)  # secrets and files are imitated as they are read
+    alone, both = execute([played], 1), execute([played], 2)
     seed = "".join(re.findall(r"^set_seed\(\d+\)", script, re.MULTILINE)[:1])  # of the script's setup block
     first = f"from transformers import set_seed\n{seed}"
     notebook = execute([first, *cells], 1) if cells is not None else None

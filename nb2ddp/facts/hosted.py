@@ -1,0 +1,260 @@
+"""What a notebook takes from Colab, Kaggle or Drive: calls of their packages, secrets, paths."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Final
+
+import libcst as cst
+
+from nb2ddp.facts.effects import FILE_MAGICS, Does
+from nb2ddp.notebook.magics import Kind
+from nb2ddp.syntax.tree import Tree, method
+
+if TYPE_CHECKING:
+    from nb2ddp.facts.execution import Execution
+
+#: Their packages.
+HOSTED: Final = ("google.colab", "kaggle_secrets", "kaggle_web_client")
+#: What gives a secret of theirs.
+SECRET = re.compile(r"google\.colab\.userdata\.get|.*\.get_secret|kaggle_secrets\.UserSecretsClient\.get_secret")
+#: A class of theirs, and what is made of it.
+_HOSTED_CLASS = re.compile(rf"({'|'.join(map(re.escape, HOSTED))})\.(\w+\.)*[A-Z]")
+#: What a test speaks of that asks where the notebook runs.
+_PLACES = re.compile(r"(?i)colab|kaggle")
+#: Folders of theirs; the current one is the first, or Kaggle's working folder.
+_PATH = re.compile(r"/(content|kaggle)(?![^/])")
+_CURRENT: Final = ("/content", "/kaggle/working")
+#: Folders that are there on Colab or Kaggle before anything is put into them.
+_THERE = re.compile(r"/(content(/g?drive(/My ?Drive)?)?|kaggle(/(input|working))?)/?")
+_SHELL_PATH = re.compile(r"(?<![\w.:/-])/(?:content|kaggle)(?:/[^\s'\";|&)]*)?(?![\w-])")
+#: Keywords for what is written.
+_WRITTEN = re.compile(r"(output|save|logging|log|cache|local|export|extract)_(dir|folder|path|directory|file)")
+#: What makes the rest of a shell command's words a target.
+_TARGET = re.compile(
+    r"(?:\bmkdir\b|\bclone\b|\bzip\b|\s-[dOop]\b|>|--(?:local-dir|output|directory-prefix)\b)[^\n;&|>]*"
+)
+_CLONE = re.compile(r"\bgit\s+clone\b[^\n;&|]*?/([\w.-]+?)(?:\.git)?/?\s*(?:[\n;&|]|$)")
+_FETCHED = re.compile(r"\b(?:wget|curl)\b[^\n;&|]*?/([\w.%-]+)(?:\?[^\s]*)?[\"']?\s*(?:[\n;&|]|$)")
+#: What unpacks into a folder whose content nobody knows.
+_UNPACKS = re.compile(r"\b(unzip|tar\s|7z|unrar|gdown|kaggle\s+(datasets|competitions))")
+#: What reads what it is given, or fails.
+_READERS = re.compile(r"open|imread|read_\w+|load\w*|from_\w+|listdir|scandir|copy\w*|ZipFile|Image")
+
+
+@dataclass(frozen=True)
+class HostedPath:
+    """A path of Colab's or Kaggle's that the notebook reads, and does not make itself.
+
+    Attributes:
+        text: the path as the notebook writes it.
+        node: where it stands.
+        required: the notebook stops where it is missing.
+        is_made: the notebook makes it in its current folder, which is then Colab's or Kaggle's.
+    """
+
+    text: str
+    node: cst.BaseExpression
+    required: bool = False
+    is_made: bool = False
+
+
+def hosted_name(tree: Tree, call: cst.Call) -> str | None:
+    """The full name of a call of Colab's or Kaggle's packages, through an object of theirs too."""
+    name = tree.qualified(call.func)
+    if name.startswith(HOSTED):
+        return name
+    if isinstance(call.func, cst.Attribute):
+        made = tree.maker(call.func.value)
+        if _HOSTED_CLASS.match(made):
+            return f"{made}.{call.func.attr.value}"
+    return None
+
+
+def hosted_paths(execution: Execution) -> list[HostedPath]:
+    """The paths that the notebook reads, each where it stands; none that it makes, compares, or only tries."""
+    tree, made = execution.tree, _Made(execution)
+    found = []
+    for node, text in _paths(execution):
+        dropped = not tree.is_live(node) or execution.is_install(node)
+        if dropped or not _PATH.match(text) or _is_tried(execution, node) or made.has(text):
+            continue
+        uses = _uses(tree, node)
+        if all(_is_told(execution, use) for use in uses) or not _is_missed(execution, uses):
+            continue
+        is_read = isinstance(node, cst.SimpleString) and any(_is_read(execution, use) for use in uses)
+        found.append(HostedPath(text, node, is_read and not made.unknown, is_made=made.has_here(text)))
+    return found
+
+
+def _paths(execution: Execution) -> Iterator[tuple[cst.BaseExpression, str]]:
+    """Texts that may be paths: strings, f-strings, words of shell commands."""
+    tree = execution.tree
+    plain = [each for each in tree.of(cst.SimpleString) if "/" in each.value]
+    paths: list[tuple[cst.BaseExpression, str]] = [(each, str(each.evaluated_value)) for each in plain]
+    filled = [each for each in tree.of(cst.FormattedString) if each.parts]
+    paths += [(each, "".join(map(tree.text, each.parts))) for each in filled]
+    for call, form in execution.source.forms_of(Kind.SHELL, Kind.LINE_MAGIC, Kind.CELL_MAGIC):
+        if form.name not in FILE_MAGICS:
+            paths += [(call, word) for word in _SHELL_PATH.findall(f"{form.text}\n{form.body or ''}")]
+    yield from sorted(paths, key=lambda path: tree.start(path[0]))
+
+
+def _uses(tree: Tree, node: cst.BaseExpression) -> list[cst.CSTNode]:
+    """Where a path is used: in place, or by the name that it is bound to; `Path(...)` of it is the path."""
+    above = tree.parents[node]
+    while isinstance(above, cst.Arg) and isinstance(call := tree.parents[above], cst.Call):
+        if tree.qualified(call.func) not in ("pathlib.Path", "str", "os.path.expanduser"):
+            break
+        node, above = call, tree.parents[call]
+    named = tree.bound_uses(above) if isinstance(above, cst.Assign) and above.value is node else []
+    return [*named] or [node]
+
+
+def _is_tried(execution: Execution, node: cst.CSTNode) -> bool:
+    """True for what the notebook only compares or tries: one of several, in a `try`, a branch for Colab or Kaggle."""
+    tree, inner = execution.tree, node
+    for above in tree.ancestors(node):
+        if isinstance(above, cst.Call) and hosted_name(tree, above) is not None:
+            return True  # `drive.mount("/content/drive")`, which goes
+        if isinstance(above, (cst.Comparison, cst.BooleanOperation)):
+            return True
+        if isinstance(above, cst.Try) and inner is above.body:
+            return True
+        if isinstance(above, (cst.List, cst.Tuple, cst.Set)) and len(above.elements) > 1:
+            others = [text for text in tree.texts(above) if "/" in text and not _PATH.match(text)]
+            users = [tree.statement(above), *map(tree.statement, _uses(tree, above))]
+            if others or any(execution.has(user, Does.TEST | Does.LIST) for user in users):
+                return True
+        if isinstance(above, (cst.If, cst.IfExp)) and inner is not above.test:
+            tests = tree.text(above.test), tree.text(tree.value(above.test))
+            if isinstance(above, cst.IfExp) or any(map(_PLACES.search, tests)):
+                return True
+        inner = above
+    return False
+
+
+def _call_of(tree: Tree, use: cst.CSTNode) -> cst.Call | None:
+    """The call that a path is an argument or the owner of."""
+    if (own := tree.call_of(tree.parents[use])) is not None:
+        return own  # `path.read_text()`
+    above = tree.parents[use]
+    while isinstance(above, (cst.Element, cst.DictElement, cst.List, cst.Tuple, cst.Dict)):
+        above = tree.parents[above]
+    return tree.around(above, cst.Call) if isinstance(above, cst.Arg) else None
+
+
+def _is_told(execution: Execution, use: cst.CSTNode) -> bool:
+    """True where a path is only printed, or written to."""
+    around = [above for above in execution.tree.inside_statement(use) if isinstance(above, cst.Call)]
+    if any(execution.does(call) is Does.TELL for call in around):
+        return True
+    call = _call_of(execution.tree, use)
+    reads = call is not None and (execution.source.form(call) is not None or _reads_first(execution.tree, call))
+    return call is not None and bool(execution.does(call) & Does.ACT) and not reads
+
+
+def _reads_first(tree: Tree, call: cst.Call) -> bool:
+    """True for a call that reads what it is given first: it copies that, or runs a program with it."""
+    return tree.qualified(call.func).startswith(("shutil.", "os.system", "subprocess.", "os.rename", "os.replace"))
+
+
+def _is_missed(execution: Execution, uses: list[cst.CSTNode]) -> bool:
+    """False where the notebook asks whether a path is there and goes on without it; true where it raises then."""
+    tree = execution.tree
+    asked = [use for use in uses if any(execution.does(call) is Does.TEST for call in _calls_around(tree, use))]
+    if not asked:
+        return True
+    return any(isinstance(tree.statement(use), cst.If) and _stops(tree, tree.statement(use)) for use in asked) or any(
+        tree.around(use, cst.Assert) is not None for use in asked
+    )
+
+
+def _stops(tree: Tree, test: cst.CSTNode) -> bool:
+    """True for a test below which the notebook raises or exits, where what it asks for is not so."""
+    body = cst.ensure_type(test, cst.If)
+    branch = body.body if "not " in tree.text(body.test) else body.orelse
+    return branch is not None and bool(
+        tree.within(branch, cst.Raise) or re.search(r"\bexit\(", tree.text(branch)) is not None
+    )
+
+
+def _calls_around(tree: Tree, node: cst.CSTNode) -> list[cst.Call]:
+    above = [each for each in tree.inside_statement(node) if isinstance(each, cst.Call)]
+    owner = tree.call_of(tree.parents[node])
+    return [*above, owner] if owner is not None else above
+
+
+def _is_read(execution: Execution, use: cst.CSTNode) -> bool:
+    """True where a path is what a call reads, and no `try` is around it."""
+    tree, call = execution.tree, _call_of(execution.tree, use)
+    if call is None or _is_tried(execution, use) or tree.function(use) is not None or tree.around(use, cst.If):
+        return False
+    name = method(call) or tree.qualified(call.func)
+    return bool(_READERS.fullmatch(name.rsplit(".", 1)[-1])) and not execution.does(call) & Does.ACT
+
+
+class _Made:
+    """What the notebook makes: paths that it writes, clones and downloads, and those below them."""
+
+    def __init__(self, execution: Execution) -> None:
+        self.tree = tree = execution.tree
+        forms = [*execution.source.forms_of(Kind.SHELL, Kind.CELL_MAGIC)]
+        commands = [form.body or form.command for call, form in forms if form.name not in FILE_MAGICS]
+        calls = [call for call in execution.calls(does=Does.RUN) if execution.source.form(call) is None]
+        commands += [execution.effects.command(call) for call in calls]
+        self.unknown = any(_UNPACKS.search(command) for command in commands)
+        written = {word for command in commands for part in _TARGET.findall(command) for word in _targets(part)}
+        written |= {name for command in commands for name in (*_CLONE.findall(command), *_FETCHED.findall(command))}
+        written |= {form.text.split()[-1] for _, form in forms if form.name in FILE_MAGICS and form.text.split()}
+        written |= {text for call in execution.calls(does=Does.ACT) for text in self._named(call)}
+        written |= {
+            text
+            for each in tree.live(cst.Arg)
+            if each.keyword is not None and _WRITTEN.fullmatch(each.keyword.value)
+            for text in self._texts(each.value)
+        }
+        paths = {text.strip("'\"").rstrip("/") for text in written if text.strip("'\"./ ")}
+        self._absolute = {path for path in paths if path.startswith("/") and not _THERE.fullmatch(path)}
+        here = {str(PurePosixPath(path)) for path in paths if not path.startswith(("/", "~", "http"))}
+        self._here = {f"{folder}/{path}" for folder in _CURRENT for path in here}
+
+    def _named(self, call: cst.Call) -> list[str]:
+        """The paths that a call is given."""
+        if _reads_first(self.tree, call):
+            return [text for each in call.args[1:2] for text in self._texts(each.value)]
+        owner = call.func.value if isinstance(call.func, cst.Attribute) else None
+        given = [each.value for each in call.args]
+        if owner is not None and self.tree.maker(owner) == "pathlib.Path":
+            given.append(owner)
+        return [text for value in given for text in self._texts(value)]
+
+    def _texts(self, node: cst.BaseExpression) -> list[str]:
+        """The path that an expression names."""
+        value = self.tree.value(node)
+        if isinstance(value, cst.FormattedString):
+            return ["".join(map(self.tree.text, value.parts))]
+        return self.tree.texts(value)
+
+    def has(self, text: str) -> bool:
+        """True for a path that the notebook makes, for what lies below one, and for a folder of files that it makes."""
+        path = text.rstrip("/")
+        return _lies_in(path, self._absolute) or any(each.startswith(f"{path}/") for each in self._absolute)
+
+    def has_here(self, text: str) -> bool:
+        """True for a path that the notebook makes, or that lies below one, if its folder is Colab's or Kaggle's."""
+        return _lies_in(text.rstrip("/"), self._here)
+
+
+def _targets(part: str) -> list[str]:
+    """The words that a part of a command writes to: one, or all folders that are made."""
+    does, *rest = part.replace(">", "> ").split()
+    words = [word for word in rest if not word.startswith("-")]
+    return words if does == "mkdir" else words[-1:] if does == "clone" else words[:1]
+
+
+def _lies_in(path: str, folders: set[str]) -> bool:
+    return any(path == each or path.startswith(f"{each}/") for each in folders)

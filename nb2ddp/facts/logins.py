@@ -1,0 +1,45 @@
+"""What logs in to a service, and with which token."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import libcst as cst
+
+from nb2ddp.syntax.tree import Tree, keyword
+
+#: The functions of a service, the keyword for its token, and the variable in which its library looks for one.
+_LOGINS: Final = (
+    (re.compile(r"(huggingface_hub(\.\w+)*\.)?(login|notebook_login|interpreter_login)"), "token", "HF_TOKEN"),
+    (re.compile(r"wandb(\.\w+)*\.login"), "key", "WANDB_API_KEY"),
+)
+#: Commands that ask for a token.
+_COMMANDS: Final = (
+    (re.compile(r"(huggingface-cli|hf\s+auth|hf)\s+login\b(?!.*\s--token\b)"), "HF_TOKEN"),
+    (re.compile(r"wandb\s+login\b(?!\s*(--\w+\s+)*[^\s-])"), "WANDB_API_KEY"),
+)
+
+
+def variable_of(tree: Tree, node: cst.CSTNode) -> str | None:
+    """The variable in which a library looks for the token, where a call logs in to its service."""
+    if not isinstance(node, cst.Call):
+        return None
+    return next((variable for name, _, variable in _LOGINS if name.fullmatch(tree.qualified(node.func))), None)
+
+
+def variable_of_command(command: str) -> str | None:
+    """The same of a command that asks a person for the token."""
+    return next((variable for pattern, variable in _COMMANDS if pattern.match(command.strip())), None)
+
+
+def token_of(tree: Tree, call: cst.Call) -> cst.BaseExpression | None:
+    """The token that a call logs in with; None for another call, and for one that asks a person."""
+    for name, given, _ in _LOGINS:
+        if name.fullmatch(tree.qualified(call.func)):
+            named = keyword(call, given)
+            first = call.args[0] if call.args and call.args[0].keyword is None else None
+            found = named or first
+            token = found.value if found is not None else None
+            return None if isinstance(token, cst.Name) and token.value == "None" else token
+    return None

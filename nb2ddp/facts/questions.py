@@ -1,0 +1,106 @@
+"""What asks a person: for a text, or for the token of a service; and the variable that answers in a job."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import libcst as cst
+
+from nb2ddp.facts.logins import token_of, variable_of, variable_of_command
+from nb2ddp.notebook.magics import Kind
+from nb2ddp.syntax.cells import Source
+from nb2ddp.syntax.environ import environ_key
+from nb2ddp.syntax.tree import Tree
+
+_ASKING = re.compile(r"(builtins\.)?input|getpass\.(getpass|unix_getpass)|maskpass\.\w+")
+#: What a question says of an answer that may be left out.
+_MAY_SKIP = re.compile(r"(?i)\b(skip|optional|leave (it )?(blank|empty)|or (just )?(press|hit) enter|blank for)\b")
+_VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]*[A-Z0-9]\b")
+_READS = re.compile(r"os\.(environ\.get|getenv)")
+
+
+@dataclass(frozen=True)
+class Question:
+    """A call that asks a person, who is not there in a job.
+
+    Attributes:
+        call: what asks.
+        variable: the environment variable that answers.
+        is_login: it logs in to a service, whose library reads the variable by itself.
+        may_skip: the notebook goes on without an answer.
+    """
+
+    call: cst.Call
+    variable: str
+    is_login: bool
+    may_skip: bool
+
+
+def questions(source: Source) -> list[Question]:
+    """Every live call that asks a person, in order."""
+    tree = source.tree
+    asking = [call for call in tree.live(cst.Call) if _ASKING.fullmatch(tree.qualified(call.func))]
+    found = [_question(tree, call, asking) for call in asking]
+    for call in tree.live(cst.Call):
+        variable = variable_of(tree, call)
+        if (form := source.form(call)) is not None and form.kind is Kind.SHELL:
+            variable = variable_of_command(form.command)
+        if variable is not None and token_of(tree, call) is None:
+            found.append(Question(call, variable, is_login=True, may_skip=True))
+    return sorted(found, key=lambda each: tree.start(each.call))
+
+
+def _question(tree: Tree, call: cst.Call, asking: list[cst.Call]) -> Question:
+    alternative = isinstance(above := tree.parents[call], cst.BooleanOperation) and above.left is call
+    may_skip = alternative or any(_MAY_SKIP.search(text) for text in _said(tree, call))
+    return Question(call, _variable(tree, call, asking), is_login=False, may_skip=may_skip)
+
+
+def _said(tree: Tree, call: cst.Call) -> list[str]:
+    """What a question says."""
+    texts = [*tree.texts(call), *(part.value for part in tree.within(call, cst.FormattedStringText))]
+    return [*texts, *(str(tree.literal(each.value)) for each in call.args)]
+
+
+def _variable(tree: Tree, call: cst.Call, asking: list[cst.Call]) -> str:
+    """The variable for an answer: one that the notebook sets or reads with it, or names in the question, or its own."""
+    target = _target(tree, call, asking)
+    uses: list[cst.CSTNode] = [call]
+    assign = tree.around(call, cst.Assign)
+    if assign is not None:
+        uses += tree.bound_uses(assign)
+        targets = [environ_key(tree, each.target) for each in assign.targets]
+        uses += [name for name in tree.within(assign, cst.Call) if name is not call]
+    else:
+        targets = []
+    for use in uses:
+        taken = tree.around(use, cst.Assign)
+        plain = taken is not None and (taken.value is use or _is_trimmed(tree, use, taken))
+        targets += [environ_key(tree, each.target) for each in taken.targets] if plain and taken is not None else []
+        if isinstance(use, cst.Call) and use.args and _READS.fullmatch(tree.qualified(use.func)):
+            targets.append(tree.literal(use.args[0].value))
+    named = [match[0] for text in _said(tree, call) for match in _VARIABLE.finditer(text)]
+    login = next((given for above in tree.inside_statement(call) if (given := variable_of(tree, above))), None)
+    own = target.value.upper() if isinstance(target, cst.Name) else f"ANSWER_{asking.index(call) + 1}"
+    return next((each for each in (*targets, *named, login) if isinstance(each, str)), own)
+
+
+def _is_trimmed(tree: Tree, use: cst.CSTNode, taken: cst.Assign) -> bool:
+    """True for `answer.strip()`, which is taken for the answer itself."""
+    return tree.extended(use, cst.Attribute, cst.Call) is taken.value
+
+
+def _target(tree: Tree, call: cst.Call, asking: list[cst.Call]) -> cst.CSTNode | None:
+    """What the answer is assigned to, or the keyword it is passed under."""
+    for above in tree.ancestors(call):
+        if isinstance(above, cst.Arg) and above.keyword is not None:
+            return above.keyword
+        if isinstance(above, cst.Assign):
+            here = [each for each in tree.within(above, cst.Call) if each in asking]
+            return above.targets[0].target if len(here) == 1 else None
+        if isinstance(above, (cst.AnnAssign, cst.NamedExpr)):
+            return above.target
+        if isinstance(above, cst.BaseSmallStatement):
+            return None
+    return None

@@ -1,0 +1,15 @@
+"""How code names a variable of the environment."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from nb2ddp.syntax.tree import Tree
+
+
+def environ_key(tree: Tree, target: cst.BaseExpression) -> object:
+    """The variable that `os.environ[...]` names as an assignment's target."""
+    if not isinstance(target, cst.Subscript) or tree.qualified(target.value) != "os.environ":
+        return None
+    index = target.slice[0].slice
+    return tree.literal(index.value) if isinstance(index, cst.Index) else None

@@ -1,0 +1,94 @@
+"""What a job needs: one list, made from the whole notebook."""
+
+from __future__ import annotations
+
+import pytest
+
+from nb2ddp.facts.program import Program
+from nb2ddp.options import Options
+from tests.notebooks import CELL_BREAK, example_notebook
+
+TRAIN = f"{CELL_BREAK}from trl import SFTTrainer\ntrainer = SFTTrainer(model)\ntrainer.train()\n"
+
+
+def needs(code: str) -> list[str]:
+    """The needs of a notebook; those that it stops without end in `!`."""
+    found = Program(example_notebook(code + TRAIN), Options()).needs
+    return [f"{need}{'!' if need.required else ''}" for need in found]
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ('from google.colab import userdata\nt = userdata.get("HF_TOKEN")', ["HF_TOKEN (cell 1)!"]),
+        (
+            'from kaggle_secrets import UserSecretsClient\ns = UserSecretsClient()\nt = s.get_secret("wandb")',
+            ["wandb (cell 1)!"],
+        ),
+        ('import os\nkey = os.environ["OPENAI_API_KEY"]', ["OPENAI_API_KEY (cell 1)!"]),
+        ('import os\nkey = os.environ.get("OPENAI_API_KEY")', ["OPENAI_API_KEY (cell 1)"]),
+        ('import os\ntry:\n    key = os.environ["A_KEY"]\nexcept KeyError:\n    key = None', ["A_KEY (cell 1)"]),
+        ('import os\nif "A_KEY" in os.environ:\n    key = os.environ["A_KEY"]', ["A_KEY (cell 1)"]),
+        ('import os\nkey = os.environ.get("A_KEY", "")', []),
+        ('import os\nos.environ["A_KEY"] = "a"\nkey = os.environ["A_KEY"]', []),
+        ('import os\nhome, rank = os.environ["HOME"], os.environ["RANK"]', []),
+        (
+            'import os\nfrom google.colab import userdata\nos.environ["HF_TOKEN"] = userdata.get("HF_TOKEN")',
+            ["HF_TOKEN (cell 1)"],
+        ),
+        ("from huggingface_hub import login\nlogin(add_to_git_credential = True)", ["HF_TOKEN (cell 1)"]),
+        ('import os\nfrom huggingface_hub import login\nlogin(os.getenv("MY_HUB"))', ["MY_HUB (cell 1)!"]),
+        ("!wandb login", ["WANDB_API_KEY (cell 1)"]),
+        ("!wandb login abcdef", []),
+        ('from getpass import getpass\nkey = getpass("Your GROQ_API_KEY: ")', ["GROQ_API_KEY (cell 1)!"]),
+        ('from getpass import getpass\nkey = getpass("Key (Enter to skip): ")', ["KEY (cell 1)"]),
+        (
+            'import os\nfrom getpass import getpass\ntyped = getpass()\nos.environ["A_KEY"] = typed',
+            ["A_KEY (cell 1)!"],
+        ),
+        ('import openai\nclient = openai.OpenAI(base_url = "http://localhost:8000/v1")',
+         ["a server at http://localhost:8000 (cell 1)"]),
+        ('!vllm serve model &\nurl = "http://localhost:8000/v1"', []),
+    ],
+)  # fmt: skip
+def test_variables_and_services(code: str, expected: list[str]) -> None:
+    assert needs(code) == expected
+
+
+READ = 'import pandas as pd\nrows = pd.read_csv("/content/drive/MyDrive/rows.csv")'
+DRIVE = "/content/drive/MyDrive/rows.csv (cell 1)!"
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (READ, [DRIVE]),
+        (f'{READ}\nrows.to_csv("/content/drive/MyDrive/out.csv")', [DRIVE]),
+        (f'import os\nos.makedirs("/content/drive/MyDrive", exist_ok = True)\n{READ}', [DRIVE]),
+        ('path = "/kaggle/input/a/b.csv"\nrows = open(path).read()', ["/kaggle/input/a/b.csv (cell 1)!"]),
+        ('import os\nroot = "/kaggle/input/a"\nfiles = [os.path.join(root, n) for n in names]',
+         ["/kaggle/input/a (cell 1)"]),
+        ('import os\nif not os.path.exists("/kaggle/input"):\n    raise OSError("attach it")',
+         ["/kaggle/input (cell 1)"]),
+        ('import os\nassert os.path.isdir("/kaggle/input/a")', ["/kaggle/input/a (cell 1)"]),
+        ('import os\nif os.path.exists("/kaggle/input"):\n    root = "a"', []),
+        ('import os\nkaggle = os.getcwd() == "/kaggle/working"', []),
+        ('import os\nroot = next(p for p in ["/content/a", "a"] if os.path.exists(p))', []),
+        ('rows = load_dataset("json", data_files = ["/content/a.json", "/content/b.json"])',
+         ["/content/a.json (cell 1)!", "/content/b.json (cell 1)!"]),
+        ('try:\n    rows = open("/content/a.json").read()\nexcept OSError:\n    rows = ""', []),
+        ('print("/content/a.json")', []),
+        ('!git clone https://github.com/unsloth/rows /content/rows\nrows = open("/content/rows/a").read()', []),
+        ('!git clone https://github.com/unsloth/rows.git\nrows = open("/content/rows/a").read()',
+         ["/content as the current folder (cell 1)"]),
+        ('!wget -q https://x.org/rows.csv\nrows = open("/content/rows.csv").read()',
+         ["/content as the current folder (cell 1)"]),
+        ('!zip -r /content/all.zip outputs\nrows = open("/content/all.zip").read()', []),
+        ('!unzip data.zip\nrows = open("/content/data/a.csv").read()', ["/content/data/a.csv (cell 1)"]),
+        ('model.save_pretrained("lora")\nrows = load("/content/lora")', ["/content as the current folder (cell 1)"]),
+        ('%%writefile /content/a.py\nprint(1)\n# %%\nrows = open("/content/a.py").read()', []),
+        ('from google.colab import drive\ndrive.mount("/content/drive")', []),
+    ],
+)  # fmt: skip
+def test_paths(code: str, expected: list[str]) -> None:
+    assert needs(code) == expected

@@ -1,0 +1,50 @@
+"""A job whose needs are not there ends in its first second, in every process alike."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nb2ddp.convert import convert_source
+from nb2ddp.script.needs import untested
+from tests.notebooks import text
+
+BEFORE = 'rows = open("/content/rows.csv").read()'
+TRAIN = "from trl import SFTTrainer\ntrainer = SFTTrainer()\ntrainer.train()"
+AFTER = 'from google.colab import userdata\ntoken = userdata.get("HUB_TOKEN")'
+
+
+def script() -> str:
+    return convert_source(text(BEFORE, TRAIN, AFTER)).files["train.py"]
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_the_job_ends_where_something_is_missing(rank: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(script())
+    environ = {"PATH": os.environ["PATH"], "RANK": rank, "WORLD_SIZE": "2", "LOCAL_RANK": rank}
+    done = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, env=environ, capture_output=True, text=True)
+    assert done.returncode == 1
+    said = "Missing: HUB_TOKEN, /content/rows.csv (see the first lines of this script)\n"
+    assert done.stderr == (said if rank == "0" else "")
+
+
+def test_the_first_lines_name_what_the_job_needs() -> None:
+    assert "#   needs:         /content/rows.csv (cell 1); HUB_TOKEN (cell 3)\n" in script()
+    assert convert_source(text(BEFORE, TRAIN, AFTER)).needs == ("/content/rows.csv (cell 1)", "HUB_TOKEN (cell 3)")
+
+
+def test_a_job_without_needs_has_no_such_line() -> None:
+    plain = convert_source(text(TRAIN)).files["train.py"]
+    assert "needs:" not in plain
+    assert "missing" not in plain
+
+
+def test_a_rehearsal_leaves_the_lines_blank() -> None:
+    played = untested(script())
+    assert "missing" not in played
+    assert played.count("\n") == script().count("\n")
+    compile(played, "train.py", "exec")

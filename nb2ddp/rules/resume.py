@@ -1,0 +1,69 @@
+"""DDP211: with `--resume`, trainings save themselves and go on from their last checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from nb2ddp.facts.program import Program
+from nb2ddp.options import Options
+from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.arguments import set_argument
+from nb2ddp.syntax.edits import Edit, Replace
+from nb2ddp.syntax.tree import argument
+
+_GOES_ON = "would start anew after a job that ended early; the script saves it and goes on from its last checkpoint"
+_UNSEEN = "starts anew after a job that ended early: write it as trainer.train(), so that the script can go on"
+
+
+def find(program: Program) -> Iterator[Finding]:
+    if not program.options.resume:
+        return
+    tree = program.tree
+    for call in program.training.calls:
+        owner, name = tree.member(call.func) or (None, "")
+        if name in ("evaluate", "predict"):
+            continue
+        if name == "train" and isinstance(owner, (cst.Name, cst.Attribute)) and isinstance(call.func, cst.Attribute):
+            yield Finding(call, _GOES_ON, (_edit(program, call, f"last_checkpoint({tree.text(owner)})"),))
+        else:
+            yield Finding(call, _UNSEEN, todo=True)
+
+
+def _edit(program: Program, call: cst.Call, checkpoint: str) -> Edit:
+    given = argument(call, "resume_from_checkpoint", 0)
+    if given is not None and given.keyword is None:
+        return Replace(given.value, checkpoint)
+    return set_argument(program.tree, call, "resume_from_checkpoint", checkpoint)
+
+
+_TRAINER = "from trl import SFTTrainer\ntrainer = SFTTrainer(model)\n"
+_RESUME = Options(resume=True)
+
+RULE = Rule(
+    code="DDP211",
+    name="training-goes-on",
+    summary="With `--resume`, a training saves itself every ten minutes, at SIGTERM and at its end; a script that is"
+    " started again goes on from the last whole checkpoint.",
+    why="Rented machines, SLURM and hosted notebooks end jobs early, and a notebook of 60 steps never saves a"
+    " checkpoint (transformers does every 500). The resumed training has the rows, the order, the learning rate, the"
+    " optimizer's state and the random numbers of one that was never ended. A checkpoint that was not saved to its end,"
+    " or is of another training, is passed over, and the script says so. Each training of a script has a folder of its"
+    " own; one that has ended is not trained again. What stands after the training runs again from its start.",
+    find=find,
+    examples=(
+        Example(
+            _TRAINER + "trainer.train()\n",
+            _TRAINER + "trainer.train(resume_from_checkpoint=last_checkpoint(trainer))\n",
+            options=_RESUME,
+        ),
+        Example(
+            _TRAINER + "trainer.train(True)\n",
+            _TRAINER + "trainer.train(last_checkpoint(trainer))\n",
+            options=_RESUME,
+        ),
+        Example(_TRAINER + "trainer.train()\n"),
+        Example(_TRAINER + "trainer.train(resume_from_checkpoint = True)\n"),
+    ),
+)

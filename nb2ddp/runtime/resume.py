@@ -1,0 +1,124 @@
+"""A training that was ended before its time goes on from its last checkpoint."""
+
+import itertools
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import PartialState
+from accelerate.utils import broadcast_object_list, reduce
+from transformers import TrainerCallback
+
+from nb2ddp.runtime.process import is_main_process, world_size
+
+training_numbers = itertools.count(1)  # each training of this script has its own checkpoints
+
+
+def last_checkpoint(trainer: Any, minutes: float = 10) -> str | None:
+    """The last whole checkpoint of this training, or None where it starts anew.
+
+    From here on it saves itself every `minutes`, when the job is told to end (SIGTERM), and at its end.
+    """
+    args, number = trainer.args, next(training_numbers)
+    if number > 1:
+        args.output_dir = os.path.join(args.output_dir, f"training-{number}")
+    samples = trainer._train_batch_size * args.gradient_accumulation_steps * world_size
+    training = {"script": Path(sys.argv[0]).name, "training": number, "samples": samples}
+    args.save_only_model = False  # the optimizer and the random numbers go on, too
+    args.save_total_limit = max(2, args.save_total_limit or 0)  # the last one stays until the next is whole
+    trainer.add_callback(save_by_time(trainer, training, 60 * minutes))
+    found = [whole_checkpoint(trainer, training) if is_main_process else None]
+    broadcast_object_list(found)
+    checkpoint = found[0]
+    if checkpoint and json.loads(Path(checkpoint, "whole.json").read_text())["ended"]:
+        args.num_train_epochs, args.max_steps = 0, -1  # nothing is left to train: the weights are loaded, no more
+    return checkpoint
+
+
+def whole_checkpoint(trainer: Any, training: dict[str, Any]) -> str | None:
+    """The newest checkpoint that was saved to its end and is of this training. The main process looks for all."""
+    folder = Path(trainer.args.output_dir)
+    steps = {path: int(path.name.rpartition("-")[2]) for path in folder.glob("checkpoint-*[0-9]")}
+    for path in sorted(steps, key=steps.__getitem__, reverse=True):
+        try:
+            written = json.loads((path / "whole.json").read_text())
+        except (OSError, ValueError):
+            print(f"{path} was not saved to its end: passed over", file=sys.stderr)
+            os.replace(path, unused(folder / f"unfinished-{steps[path]}"))
+            continue
+        if any(written.get(name) != value for name, value in training.items()):
+            print(f"{path} is of another training ({written}): passed over", file=sys.stderr)
+        elif getattr(trainer.model, "vllm_engine", None) is not None and written["processes"] != world_size:
+            print(f"{path} is of {written['processes']} processes with an engine each: passed over", file=sys.stderr)
+        else:
+            take_batch(path / "trainer_state.json", trainer._train_batch_size)
+            print(f"Training goes on from {path}", file=sys.stderr)
+            return str(path)
+    return None
+
+
+def unused(path: Path) -> Path:
+    """A name that no file has yet."""
+    return next(new for n in itertools.count() if not (new := path.with_name(f"{path.name}-{n}")).exists())
+
+
+def take_batch(state: Path, per_device_batch: int) -> None:
+    """Let a checkpoint name the per-device batch of this run: transformers before 5 would take the old one."""
+    content = json.loads(state.read_text())
+    if content.get("train_batch_size") != per_device_batch:
+        content["train_batch_size"] = per_device_batch
+        replace_text(state, json.dumps(content))
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a file so that no end of this process leaves half of it."""
+    aside = path.with_name(f"{path.name}.new")
+    aside.write_text(text)
+    os.replace(aside, path)
+
+
+def save_by_time(trainer: Any, training: dict[str, Any], seconds: float) -> TrainerCallback:
+    """What saves a training every so many seconds by the main process's clock, at SIGTERM, and at its end."""
+
+    class SaveByTime(TrainerCallback):
+        saved = time.monotonic()
+        is_told_to_end = False
+        has_ended = False
+
+        def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            self.saved = time.monotonic()
+            self.usual = signal.signal(signal.SIGTERM, self.end)
+
+        def end(self, *_: Any) -> None:
+            self.is_told_to_end = True
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            self.has_ended = state.global_step >= state.max_steps or control.should_training_stop
+            is_due = is_main_process and time.monotonic() - self.saved > seconds
+            wanted = torch.tensor([is_due, self.is_told_to_end], dtype=torch.int32, device=args.device)
+            is_due, self.is_told_to_end = reduce(wanted, "sum").tolist()  # all processes save at the same step
+            between = getattr(trainer, "_step", 0) % (getattr(args, "steps_per_generation", None) or 1)
+            if self.has_ended or ((is_due or self.is_told_to_end) and not between):
+                control.should_save = True
+
+        def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            PartialState().wait_for_everyone()
+            self.saved = time.monotonic()
+            if is_main_process:
+                whole = {**training, "processes": world_size, "ended": self.has_ended}
+                replace_text(Path(args.output_dir, f"checkpoint-{state.global_step}", "whole.json"), json.dumps(whole))
+            PartialState().wait_for_everyone()
+            if self.is_told_to_end and not self.has_ended:
+                print("The job was told to end; its training is saved: start it again", file=sys.stderr)
+                PartialState().destroy_process_group()
+                sys.exit(128 + signal.SIGTERM)
+
+        def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            signal.signal(signal.SIGTERM, self.usual)
+
+    return SaveByTime()

@@ -69,7 +69,7 @@ def found(paths: Sequence[Path]) -> list[Path]:
 def _in_one_process(seed: int) -> dict[str, str]:
     """A digest of all that each notebook becomes, in a process whose memory no other has."""
     draws = random.Random(seed)
-    _shuffle(cst.CSTNode, draws.getrandbits(60))
+    _shuffle(cst.CSTNode, draws.getrandbits(60))  # type: ignore[type-abstract]
     digests = {}
     kept: list[object] = []
     for path in map(Path, json.load(sys.stdin)):

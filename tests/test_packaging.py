@@ -160,7 +160,7 @@ def test_a_tool_of_its_own(tool: str, built: Path, tmp_path: Path) -> None:
         "pipx": [at, "run", "--spec", wheel, "nb2ddp"],
     }
     settings = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "UV_", "SSL_", "HOME"))}
-    converts(ways[tool], tmp_path / "work", **settings, **homes)
+    converts(ways[tool], tmp_path / "work", None, **settings, **homes)
 
 
 @pytest.mark.parametrize("version", ["3.10", "3.11", "3.12", "3.13", "3.14"])

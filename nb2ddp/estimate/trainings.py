@@ -10,7 +10,6 @@ from typing import Any
 import libcst as cst
 
 from nb2ddp.facts.environment import uses_unsloth
-from nb2ddp.facts.gpu import gpu
 from nb2ddp.facts.loading import model_name, trains_lora, trains_whole
 from nb2ddp.facts.program import Program
 from nb2ddp.rules import checkpointing
@@ -110,8 +109,16 @@ def _training(program: Program, at: int, config: cst.Call) -> Training:
         can_skip="skip_checkpointing_if_it_fits(" in tree.source or any(True for _ in checkpointing.find(program)),
         checkpoints=_checkpoints(program),
         engine=float(share) if with_engine and isinstance(share, (int, float)) else 0.5 if with_engine else 0.0,
-        gpu_memory=gpu(program.notebook).gigabytes * 1e9 if grows else 0.0,
+        gpu_memory=_gpu_memory(program) if grows else 0.0,
     )
+
+
+def _gpu_memory(program: Program) -> float:
+    """Of the GPU that the batch was chosen for, or that a converted script names; 0 where none is known."""
+    for call in program.tree.live(cst.Call):
+        if program.tree.text(call.func) == "split_batch":
+            return _number(program.tree, call, "gpu_memory") or 15e9  # its default (nb2ddp/runtime/batch.py)
+    return program.gpu.gigabytes * 1e9 if program.gpu else 0.0
 
 
 def _load(program: Program, at: int) -> cst.Call | None:

@@ -6,8 +6,9 @@ import re
 
 import libcst as cst
 
-from nb2ddp.facts.environment import environ_key, settings
+from nb2ddp.facts.environment import settings
 from nb2ddp.facts.program import Program
+from nb2ddp.syntax.environ import environ_key
 
 _ASKS = re.compile(r"google\.colab\.userdata\.get|.*\bget_secret")
 _READS = re.compile(r"os\.(environ\.get|getenv)")

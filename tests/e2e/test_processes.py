@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,7 @@ sys.exit(int(os.environ["RANK"]))
 
 @pytest.fixture(scope="module", params=[Parent, Separate])
 def starter(request: pytest.FixtureRequest) -> Iterator[Starter]:
-    made = request.param(os.environ) if request.param is Parent else request.param()
+    made = Parent(os.environ, sys.executable) if request.param is Parent else Separate(sys.executable)
     yield made
     made.close()
 
@@ -118,7 +119,7 @@ def test_one_that_is_killed(starter: Starter, tmp_path: Path) -> None:
 
 
 def test_copies_end_with_their_parent(tmp_path: Path) -> None:
-    parent = Parent(os.environ)
+    parent = Parent(os.environ, sys.executable)
     process = play(parent, tmp_path, 0, "import time\ntime.sleep(100)\n")
     while not (tmp_path / "0.jsonl").exists():
         time.sleep(0.1)

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import socket
+import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -89,7 +90,9 @@ def made(kind: str, name: str, folder: Path, **environment: str) -> tuple[Path, 
     request = {"type": kind, "name": name, "folder": str(target), **(HINTS if kind == "datasets" else {"sees": True})}
     environ = {**os.environ, "HF_HOME": str(folder / "hf"), "REHEARSAL_CACHE": str(folder / "cache"), **environment}
     said = folder / "build"
-    process = Separate().start("build", json.dumps(request), environment=environ, folder=folder, said=said)
+    process = Separate(sys.executable).start(
+        "build", json.dumps(request), environment=environ, folder=folder, said=said
+    )
     assert process.wait() == 0, said.with_suffix(".err").read_text()
     return target, origin_of(target)
 

@@ -49,7 +49,7 @@ threading.Event().wait()
 
 @pytest.fixture(scope="module", params=[Parent, Separate])
 def starter(request: pytest.FixtureRequest) -> Iterator[Starter]:
-    made = request.param(os.environ) if request.param is Parent else request.param()
+    made = Parent(os.environ, sys.executable) if request.param is Parent else Separate(sys.executable)
     yield made
     made.close()
 

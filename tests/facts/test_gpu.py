@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from nb2ddp.facts.program import Program
@@ -9,7 +11,7 @@ from nb2ddp.notebook.reader import read_notebook
 from nb2ddp.options import Options
 from tests.notebooks import CELLS, code, markdown, text
 
-ON_T4 = {"colab": {"gpuType": "T4"}}
+ON_T4: dict[str, Any] = {"colab": {"gpuType": "T4"}}
 FOR_L4 = markdown("To run this, press *Run all* on an L4 Google Colab instance!")
 SMI = """\
 |   0  NVIDIA A40                     Off |   00000000:04:00.0 Off |                    0 |

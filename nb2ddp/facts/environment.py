@@ -89,6 +89,26 @@ def early_settings(source: Source) -> list[Setting]:
     return [_setting(source, *each, early) for each in early]
 
 
+def blocked_modules(tree: Tree) -> list[cst.Assign]:
+    """The lines `sys.modules["name"] = None` above the import of Unsloth, which keep a package from being imported."""
+    first = first_import(tree)
+    return [
+        each
+        for each in tree.of(cst.Assign)
+        if tree.start(each) < first
+        and tree.parents[tree.statement(each)] is tree.module
+        and tree.text(each.value) == "None"
+        and tree.text(each).startswith("sys.")
+        and all(_is_module(tree, target.target) for target in each.targets)
+    ]
+
+
+def _is_module(tree: Tree, target: cst.BaseExpression) -> bool:
+    index = target.slice[0].slice if isinstance(target, cst.Subscript) else None
+    named = isinstance(index, cst.Index) and isinstance(index.value, cst.SimpleString)
+    return named and isinstance(target, cst.Subscript) and tree.qualified(target.value) == "sys.modules"
+
+
 def settings(source: Source) -> Iterator[tuple[cst.CSTNode, object, object]]:
     """What sets a variable: the statement or its call, the variable, and the value; `...` for what is no constant."""
     tree = source.tree

@@ -254,8 +254,11 @@ class Installs:
             last = next(later, len(tree.source))
             found += tree.readers(name, node)
             found += [call for call, form in forms if filled.search(form.text) and tree.start(call) <= last]
-        if isinstance(node, cst.For):  # what its own names are bound to anew is read from there
-            found = [user for user in found if (bound := tree.binding(user)) is None or bound.node is node]
+        if isinstance(node, cst.For):  # the name that counts is read no more where it has been bound anew
+            counting = {name.value for name in tree.within(node.target, cst.Name)}
+            own = [isinstance(user, cst.Name) and user.value in counting for user in found]
+            pairs = zip(found, own, strict=True)
+            found = [user for user, counts in pairs if not counts or tree.definition(user) is node]
         return [user for user in found if not start <= tree.start(user) < end]
 
     # -- what says, and does no more ------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.environment import Setting
+from nb2ddp.facts.environment import Setting, blocked_modules
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Cut, Edit, Remove, Replace
@@ -24,6 +24,9 @@ def find(program: Program) -> Iterator[Finding]:
             edits = (Remove(small, keep_comment=False), *_comments(tree, setting))
         said = f"{setting.name} would be set too late, after the import of Unsloth; the script sets it before"
         yield Finding(node, said, edits, fixed=True)
+    for blocked in blocked_modules(tree):
+        said = f"{tree.text(blocked)} would come too late, after the import of Unsloth; the script says so before"
+        yield Finding(blocked, said, (Remove(blocked, keep_comment=False),))
     for statement in tree.of(cst.Import):
         names = [tree.text(alias).rstrip(", ") for alias in statement.names]
         uses = tree.readers("os", statement) if "os" in names else []
@@ -43,7 +46,8 @@ def _comments(tree: Tree, setting: Setting) -> Iterator[Cut]:
 RULE = Rule(
     code="DDP105",
     name="setting-after-import",
-    summary="Environment variables that the notebook sets before it imports Unsloth move to the setup block. Where code"
+    summary="Environment variables that the notebook sets before it imports Unsloth, and modules that it blocks"
+    ' (`sys.modules["flash_attn"] = None`), move to the setup block. Where code'
     " above them reads or changes them, they are set in both places.",
     why="Unsloth and torch read many of them when they are imported, such as UNSLOTH_VLLM_STANDBY, and the setup block "
     "imports Unsloth before the notebook does.",
@@ -77,6 +81,10 @@ os.environ["FLA_TILELANG"] = "0"
 from unsloth import FastModel
 """,
             reported=True,
+        ),
+        Example(
+            'import sys\nsys.modules["flash_attn"] = None  # an old build\nfrom unsloth import FastModel\n',
+            "import sys\nfrom unsloth import FastModel\n",
         ),
         Example('import os\nos.environ["UNSLOTH_RETURN_LOGITS"] = "1"\nfrom unsloth import FastModel\n'),
         Example('import os\nos.environ["WANDB_LOG_MODEL"] = "checkpoint"\nfrom unsloth import FastModel\n'),

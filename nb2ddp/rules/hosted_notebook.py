@@ -9,6 +9,7 @@ import libcst as cst
 from nb2ddp.facts.hosted import HOSTED, SECRET, hosted_name, hosted_paths
 from nb2ddp.facts.installs import colab_branch
 from nb2ddp.facts.program import Program
+from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Edit, Remove, Replace
 from nb2ddp.syntax.environ import environ_key
@@ -36,6 +37,9 @@ def find(program: Program) -> Iterator[Finding]:
             yield Finding(call, f"{name}(...) {_SERVICE}", (Remove(statement, keep_comment=False),))
         elif name == "kaggle_secrets.UserSecretsClient" and (line := tree.around(call, cst.Assign)):
             yield Finding(call, f"{name} {_SERVICE}", (Remove(line, keep_comment=False),))
+        elif name == _UPLOAD and (line := tree.around(call, cst.Assign)) is not None and not tree.bound_uses(line):
+            said = "puts files of yours into the notebook's folder; the script leaves it out: put them into the job's"
+            yield Finding(call, f"{name}() {said}", (Remove(line),), severity=Severity.WARNING)
         elif _is_for_colab(tree, call):
             yield Finding(call, f"{name}(...) {_SERVICE}", (Replace(call, "None"),))
         else:
@@ -100,14 +104,15 @@ def _gives_secrets(tree: Tree, tried: cst.Try) -> bool:
 
 
 def _handled(tree: Tree, tried: cst.Try, statement: cst.Import | cst.ImportFrom) -> Edit | None:
-    """Put what handles a failed import in its place, where that is all there is and does not call anything."""
+    """Put what handles a failed import in its place, where that is all there is, and only binds and prints."""
     handler = tried.handlers[0] if len(tried.handlers) == 1 else None
     if handler is None or tried.orelse or tried.finalbody or handler.name is not None:
         return None
     caught = "" if handler.type is None else tree.text(handler.type)
     lines = [*handler.body.body]
     first = next(iter(tried.body.body), None)
-    plain = all(isinstance(line, cst.SimpleStatementLine) for line in lines) and not tree.within(handler, cst.Call)
+    prints = all(tree.qualified(call.func) == "print" for call in tree.within(handler, cst.Call))
+    plain = prints and all(isinstance(line, cst.SimpleStatementLine) for line in lines)
     if not plain or caught not in _CATCHES or tree.parents[statement] is not first:
         return None
     kept = [tree.text(line) for line in lines if tree.text(line) != "pass"]
@@ -193,12 +198,27 @@ try:
 except ImportError:
     print("elsewhere")
 """,
+            'print("elsewhere")\n',
+        ),
+        Example(
+            """\
+try:
+    from google.colab import output
+    done()
+except ImportError:
+    output = connect()
+uploaded = files.upload()
+from google.colab import files
+uploaded = files.upload() # rows.csv
+""",
             """\
 try:
     raise ImportError("not a hosted notebook")
     done()
 except ImportError:
-    print("elsewhere")
+    output = connect()
+uploaded = files.upload()
+# rows.csv
 """,
         ),
         Example(

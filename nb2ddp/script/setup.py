@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nb2ddp.facts.environment import Setting, uses_unsloth
+from nb2ddp.facts.environment import Setting, blocked_modules, uses_unsloth
 from nb2ddp.facts.loading import ModelKind
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.shell import quoted
@@ -45,7 +45,7 @@ def setup(program: Program, inserted: Inserted) -> str:
         standard=_lines(first.standard | rest.standard | _FIXED | ({_VERSION} if older else set())),
         first=_joined(first.functions, inserted.first),
         uses_unsloth=with_unsloth,
-        settings=_settings(program.early_settings),
+        settings=[*_settings(program.early_settings), *_blocks(program)],
         process=process(),
         tests_of_needs=tests(program.needs, program.name("missing")),
         warns_of_unused=program.model_kind is not ModelKind.DENSE_TEXT,
@@ -72,6 +72,15 @@ def _lines(imports: frozenset[str]) -> list[str]:
 def _joined(functions: tuple[str, ...], calls: Sequence[str]) -> str:
     """Functions with two blank lines around each, and the lines that call some of them."""
     return "\n\n\n".join(filter(None, [*functions, "\n".join(calls)]))
+
+
+def _blocks(program: Program) -> list[str]:
+    """The lines that keep packages from being imported, as the notebook writes them above the import of Unsloth."""
+    tree = program.tree
+    lines = blocked_modules(tree)
+    rests = [tree.source[(end := tree.span(line)[1]) : tree.line_end(end)].strip(" ;") for line in lines]
+    comments = [rest if rest.startswith("#") else "" for rest in rests]
+    return [f"{tree.text(line)}  {comment}".rstrip() for line, comment in zip(lines, comments, strict=True)]
 
 
 def _settings(early: list[Setting]) -> list[str]:

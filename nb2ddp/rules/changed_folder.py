@@ -1,0 +1,71 @@
+"""DDP321: after a change of folder, the modules there can be imported, as in IPython."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from nb2ddp.facts.program import Program
+from nb2ddp.notebook.magics import Kind
+from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.edits import InsertAfter
+from nb2ddp.syntax.tree import small_statements
+from nb2ddp.syntax.walk import dotted
+
+_SAID = "IPython imports from the folder it is in, a script from its own; the script adds this folder to sys.path"
+
+
+def find(program: Program) -> Iterator[Finding]:
+    tree = program.tree
+    changes = [call for call, form in program.forms_of(Kind.LINE_MAGIC) if form.name in ("cd", "pushd")]
+    for call in [*changes, *program.execution.calls("os.chdir")]:
+        line = tree.statement(call)
+        alone = program.alone(call) is not None and len(small_statements(line)) == 1
+        is_certain = tree.function(call) is None and tree.is_live(call)
+        if alone and is_certain and _imports_below(program, call) and not _adds_below(program, line):
+            yield Finding(call, _SAID, (InsertAfter(line, "sys.path.insert(0, os.getcwd())"),))
+
+
+def _imports_below(program: Program, call: cst.CSTNode) -> bool:
+    """True where some module is first imported below a change of folder."""
+    tree, place = program.tree, program.tree.start(call)
+    found: dict[str, int] = {}
+    for each in tree.live(cst.ImportFrom):
+        if each.module is not None and not each.relative:
+            found.setdefault(dotted(each.module).split(".")[0], tree.start(each))
+    for whole in tree.live(cst.Import):
+        for alias in whole.names:
+            name = alias.evaluated_name.split(".")[0]
+            found[name] = min(found.get(name, tree.start(whole)), tree.start(whole))
+    return any(at > place for at in found.values())
+
+
+def _adds_below(program: Program, line: cst.CSTNode) -> bool:
+    """True where the notebook's next line adds a folder itself."""
+    suite = list(getattr(program.tree.parents[line], "body", ()))
+    below = suite[suite.index(line) + 1 :][:1]
+    return any("sys.path" in program.tree.text(each) for each in below)
+
+
+RULE = Rule(
+    code="DDP321",
+    name="import-from-changed-folder",
+    summary="After `%cd` and `os.chdir`, the folder is added to `sys.path`, where imports follow.",
+    why="IPython looks for modules in the folder that it is in; a script looks in the folder that the script lies in,"
+    " so an import from a clone would fail after `%cd clone`.",
+    find=find,
+    examples=(
+        Example(
+            "%cd clone\nfrom profiler import Profiler\n",
+            "%cd clone\nsys.path.insert(0, os.getcwd())\nfrom profiler import Profiler\n",
+        ),
+        Example(
+            "import os, sys\nfolder = 'clone'\nif folder:\n    os.chdir(folder)\nimport profiler\n",
+            "import os, sys\nfolder = 'clone'\nif folder:\n    os.chdir(folder)\n"
+            "    sys.path.insert(0, os.getcwd())\nimport profiler\n",
+        ),
+        Example("import torch\n%cd clone\nfrom torch import nn\n"),
+        Example("%cd clone\nsys.path.insert(0, '.')\nimport profiler\n"),
+    ),
+)

@@ -1,0 +1,60 @@
+"""What leaves a notebook with its installs: the rest must run as it did."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+
+import pytest
+
+from nb2ddp.options import Options
+from nb2ddp.rules.installs import RULE
+from tests.notebooks import apply_rule
+
+#: Cells that run, with an install among them that does nothing here.
+RUNNING = [
+    "import datetime\n# %%\nfrom datetime import datetime\n# %%\n!pip install x\nimport datetime\n# %%\n"
+    "print(datetime.datetime(2026, 1, 1))\n",
+    "import json\njson = {'a': 1}\n# %%\n!pip install x\nimport json\n# %%\nprint(json.dumps([1]))\n",
+    "!pip install x\nMAX_SEQ_LEN = 2048\n# %%\nprint(MAX_SEQ_LEN)\n",
+    "import os, re\nif 'COLAB_' not in ''.join(os.environ):\n    !pip install x\nelse:\n"
+    "    version = re.match('[0-9]', '1').group(0)\n    !pip install x=={version}\n# %%\nprint(os.path.sep)\n",
+    "found = '1'\nfor name in ['a', 'b']:\n    %pip install {name}\n    found += name\n# %%\nprint(found)\n",
+    "names = ['a']\nnames.append('b')\n!pip install {names[0]}\n# %%\nprint(names)\n",
+    "def chosen():\n    return 'a'\nname = chosen()\n!pip install $name\n# %%\nother = chosen()\nprint(other)\n",
+    "try:\n    import json\n    fast = True\nexcept ImportError:\n    !pip install json\n    fast = False\n"
+    "# %%\nprint(fast)\n",
+]
+
+
+@pytest.mark.parametrize("cells", RUNNING)
+def test_what_stays_runs_as_before(cells: str) -> None:
+    before = "".join(
+        "pass\n".rjust(len(line) - len(line.lstrip()) + 5) if line.strip()[0] in "!%" else line
+        for line in cells.splitlines(keepends=True)
+    )
+    after = apply_rule(RULE, cells, Options())
+    assert "pip" not in after
+    assert _printed(after) == _printed(before) != ""
+
+
+def _printed(code: str) -> str:
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        exec(code, {})
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("cells", "left"),
+    [
+        ("import re\nversion = re.match('a', 'a')\n!pip install {version}\n", ""),
+        ("version = '1'\nprint(version)\n!pip install x=={version}\n", "version = '1'\nprint(version)\n"),
+        ("def setup():\n    !pip install x\nsetup()\n", ""),
+        ("with open('log', 'w') as log:\n    subprocess.run(['pip', 'install', 'x'], stdout=log)\n", ""),
+        ("try:\n    !pip install x\nexcept Exception:\n    print('failed')\n", ""),
+        ("!npm install -g x\n!apt-get -y autoremove torch\n!conda remove -y x\n!pip-autoremove torch -y\n", ""),
+        ("import os\nos.system('pip install x')\n!{sys.executable} -m pip install y\n", ""),
+    ],
+)
+def test_what_serves_installs_alone_goes(cells: str, left: str) -> None:
+    assert apply_rule(RULE, cells, Options()) == left

@@ -160,7 +160,7 @@ class Placement:
         statement = self._whole(self.tree.statement(node))
         if self.training.is_joint(statement):
             return ()
-        header = f"if {self._name('is_main_process')}" if in_whole_job else f"if {self._name('local_rank')} == 0"
+        header = "if is_main_process" if in_whole_job else "if local_rank == 0"
         waits = self.waits_after(statement)
         if [each.statement for each in waits] == [statement]:
             return (Guard(statement, statement, header, WAIT_CALL),)
@@ -197,7 +197,7 @@ class Placement:
         statement = self.tree.statement(node)
         if not self._is_shared_work(node) or self.training.is_joint(statement):
             return ()
-        return (Guard(statement, statement, f"if {self._name('is_main_process')}", waits=False),)
+        return (Guard(statement, statement, "if is_main_process", waits=False),)
 
     def shared(self, call: cst.BaseExpression, in_whole_job: bool = False) -> tuple[Edit, ...]:
         """Evaluate an expression on each machine's first process, or on the main one, and give the others its value.
@@ -217,7 +217,7 @@ class Placement:
             return ()
         path = call.args[0].value
         bracket = ("(", ")") if isinstance(path, (cst.IfExp, cst.Lambda, cst.NamedExpr)) and not path.lpar else ("", "")
-        return (Wrap(path, bracket[0], f"{bracket[1]} if {self._name('local_rank')} == 0 else os.devnull"),)
+        return (Wrap(path, bracket[0], f"{bracket[1]} if local_rank == 0 else os.devnull"),)
 
     def waits_after(self, statement: Statement) -> tuple[InsertAfter, ...]:
         """Wait for each other below a statement, or below the outermost test or `try` around it.
@@ -238,7 +238,7 @@ class Placement:
         return (Wrap(test.test, f"{asked.before}bool(", f"){asked.after}"),)
 
     def _run_once(self, node: cst.BaseExpression, in_whole_job: bool) -> Wrap:
-        return Wrap(node, f"{self._name('run_once')}(lambda: ", ", in_whole_job=True)" if in_whole_job else ")")
+        return Wrap(node, "run_once(lambda: ", ", in_whole_job=True)" if in_whole_job else ")")
 
     # -- who runs what, as placed ---------------------------------------------------------------------------
 
@@ -263,7 +263,7 @@ class Placement:
     def _handed(self) -> frozenset[cst.CSTNode]:
         """What one process works out and hands to the others."""
         wraps = [edit for made in self.decisions for edit in made.edits if isinstance(edit, Wrap)]
-        return frozenset(wrap.node for wrap in wraps if wrap.before.startswith(self._name("run_once")))
+        return frozenset(wrap.node for wrap in wraps if wrap.before.startswith("run_once"))
 
     def _is_shared_work(self, node: cst.CSTNode) -> bool:
         """True for what every process would run while all are there."""

@@ -283,7 +283,7 @@ def _unseen(program: Program) -> Iterator[Finding]:
         share = _share(program, product)
         if share is not None:
             message = f"{tree.text(product)} would count the rows of one process; the script counts those of all"
-            yield Finding(product, message, (Wrap(share, "", f" * {program.name('world_size')}"),))
+            yield Finding(product, message, (Wrap(share, "", " * world_size"),))
     for node, owner, name in _set_later(tree):
         if name in _FIELDS and not _is_settings(program, owner):
             yield Finding(node, f"{name} {_TOO_LATE}", todo=True)
@@ -299,7 +299,7 @@ def _share(program: Program, product: cst.BinaryOperation) -> cst.Attribute | No
         and (tree.value(factor.value) in program.training.arguments or tree.text(factor.value).endswith("trainer.args"))
     }
     line = tree.text(tree.statement(product))
-    counts = _PROCESSES.search(line) or program.name("world_size") in line
+    counts = _PROCESSES.search(line) or "world_size" in line
     is_product = isinstance(product.operator, cst.Multiply) and found.keys() == set(_FIELDS)
     return found[PER_DEVICE] if is_product and not counts else None
 

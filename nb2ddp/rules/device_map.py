@@ -19,34 +19,34 @@ _UNKNOWN = "nothing shows which class loads here; all processes may load onto on
 
 
 def find(program: Program) -> Iterator[Finding]:
-    tree, local_rank = program.tree, program.name("local_rank")
+    tree = program.tree
     for call in program.loads:
         given = passed(tree, call, "device_map")
-        if given is not None and (tree.text(given.value).startswith(local_rank) or _CPU.search(tree.text(given.value))):
+        text = tree.text(given.value) if given is not None else ""
+        if text.startswith("local_rank") or _CPU.search(text):
             continue
         if given is None and is_partial(tree, tree.value(call.func)):
             continue  # passed where the call is prepared
-        said = f"device_map = {tree.text(given.value)}" if given else "no device_map"
+        said = f"device_map = {text}" if given else "no device_map"
         edit = set_argument(tree, call, "device_map", _place(program, given))
         yield Finding(call, f"{said}: {_PLACED}", (edit,))
     for call in program.training.arguments:
         kwargs = passed(tree, call, "model_init_kwargs")
         given = entry(tree, kwargs.value, "device_map") if kwargs is not None else None
-        if given is not None and not tree.text(given.value).startswith(local_rank):
+        if given is not None and not tree.text(given.value).startswith("local_rank"):
             said = f"device_map = {tree.text(given.value)}: {_PLACED}"
             yield Finding(given.value, said, (Replace(given.value, _place(program, given)),))
     for node in loaders_handed_on(tree):
-        yield Finding(node, f"{_HANDED_ON}: pass device_map = {local_rank} there", todo=True)
+        yield Finding(node, f"{_HANDED_ON}: pass device_map = local_rank there", todo=True)
     for call in unknown_loads(tree):
-        yield Finding(call, f"{_UNKNOWN}: if it is a model's, pass device_map = {local_rank}", todo=True)
+        yield Finding(call, f"{_UNKNOWN}: if it is a model's, pass device_map = local_rank", todo=True)
 
 
 def _place(program: Program, given: Passed | None) -> str:
     """This process's GPU, as code; where one process splits the model over all GPUs, it goes on to."""
-    local_rank = program.name("local_rank")
     if given is None or program.tree.literal(given.value) not in SPLITTING:
-        return local_rank
-    return f"{local_rank} if {program.name('world_size')} > 1 else {program.tree.text(given.value)}"
+        return "local_rank"
+    return f"local_rank if world_size > 1 else {program.tree.text(given.value)}"
 
 
 RULE = Rule(

@@ -22,12 +22,12 @@ _NEEDED = (
 )
 _STARTED = (
     "starts a program in every process, where one does for all of a machine: start it, and ask it, below"
-    " `if {} == 0:`, or start it before the job"
+    " `if local_rank == 0:`, or start it before the job"
 )
 _ONCE = ", which all processes would do at once; in the script one does it, and the others wait"
 _OF_ITS_OWN = (
     ", and each process has completions of its own; in the script each machine's first process writes its own alone:"
-    " put {} into the file's name and let every process write, to keep all"
+    " put local_rank into the file's name and let every process write, to keep all"
 )
 _IN_TURN = " into a cache that has no lock; in the script one process of each machine does, then the others read it"
 _SCRATCH = "{}(...): all processes use one scratch file, and overwrite each other's"
@@ -52,13 +52,13 @@ def find(program: Program) -> Iterator[Finding]:
                 scratch_in.add((function, scratch))
                 yield from _apart(program, call, scratch)
         elif made.edits and function in program.rewards.functions:
-            message = f"{tree.text(call.func)}(...) {said}{_OF_ITS_OWN.format(program.name('local_rank'))}"
+            message = f"{tree.text(call.func)}(...) {said}{_OF_ITS_OWN}"
             yield Finding(call, message, made.edits, severity=Severity.WARNING)
         elif made.edits:
             yield Finding(call, f"{tree.text(call.func)}(...) {said}{_ONCE}", made.edits)
         elif not made.stays:
             starts = tree.qualified(call.func) == "subprocess.Popen"
-            message = _STARTED.format(program.name("local_rank")) if starts else f"{said} {_NEEDED}"
+            message = _STARTED if starts else f"{said} {_NEEDED}"
             yield Finding(call, f"{tree.text(call.func)}(...) {message}", todo=True)
     yield from _tested_twice(program)
     yield from _own_values(program)
@@ -67,19 +67,19 @@ def find(program: Program) -> Iterator[Finding]:
 
 def _apart(program: Program, call: cst.Call, scratch: str) -> Iterator[Finding]:
     """A scratch file of its own for each process, where the notebook writes its path out; else a `TODO`."""
-    tree, rank = program.tree, program.name("local_rank")
+    tree = program.tree
     bound = tree.bindings(scratch, call)
     path = bound[0].value if len(bound) == 1 else None
     if isinstance(path, cst.Call) and tree.qualified(path.func) in ("os.path.join", "pathlib.Path") and path.args:
         path = path.args[-1].value
     parts = _PATH.fullmatch(tree.text(path)) if isinstance(path, (cst.SimpleString, cst.FormattedString)) else None
     message = _SCRATCH.format(tree.text(call.func))
-    if path is not None and rank in tree.text(path):
+    if path is not None and "local_rank" in tree.text(path):
         return
     if path is None or parts is None or (not parts["f"] and "{" in parts["stem"]):
-        yield Finding(call, f"{message}: put {rank} into {scratch}", todo=True)
+        yield Finding(call, f"{message}: put local_rank into {scratch}", todo=True)
         return
-    own = "f{quote}{stem}_{{{rank}}}{ending}{quote}".format(**parts.groupdict(""), rank=rank)
+    own = "f{quote}{stem}_{{local_rank}}{ending}{quote}".format(**parts.groupdict(""))
     yield Finding(call, f"{message}; the script gives each its own", (Replace(path, own),))
 
 
@@ -111,7 +111,7 @@ def _own_values(program: Program) -> Iterator[Finding]:
 
 def _tested_twice(program: Program) -> Iterator[Finding]:
     """Tests of the file system whose answer changes while some processes are still to ask."""
-    asked = f"{program.name('run_once')}("
+    asked = "run_once("
     for test in program.tree.of(cst.If):
         if program.placement.is_asked_once(test) and not program.tree.text(test.test).startswith(asked):
             edits = program.placement.ask_once(test)

@@ -30,7 +30,6 @@ def find(program: Program) -> Iterator[Finding]:
         edits.append(AddToSetup(_PATIENCE, before_imports=True))
     text = render(
         template,
-        is_main_process=program.name("is_main_process"),
         variable=program.name("variable"),
         goes_on=tree.module.body[-1] is not last,
         asks=program.asks_when_alone,

@@ -44,7 +44,9 @@ def rewrite(program: Program, rules: Iterable[Rule], suppressions: Suppressions 
     edits = [edit for rule, finding in found for edit in _edits(program, rule, finding)]
     edits.sort(key=_is_decorator)  # a decorator stands below all other lines above its function
     inserted, fresh = _inserted(edits), taken(program)
-    edits = [_renamed(edit, fresh) for edit in edits] if fresh else edits
+    if fresh:  # the notebook has names of the setup block for something else
+        edits = [_renamed(edit, fresh) for edit in edits]
+        found = [(rule, replace(each, message=renamed(each.message, fresh))) for rule, each in found]
     unmasked = [Replace(call, form.source) for call, form in program.forms_of(*Kind)]  # where no rule wanted them
     changes = resolve(program.tree, [*edits, *unmasked], program.cell_starts)
     spans = {cell.number: program.cell_span(cell.number) for cell in program.code_cells}
@@ -85,7 +87,7 @@ def _inserted(edits: Iterable[Edit]) -> Inserted:
 
 
 def _renamed(edit: Edit, names: dict[str, str]) -> Edit:
-    """An edit with other names in its texts, where the notebook has names of the setup block for something else."""
+    """An edit with other names in its texts."""
     texts: dict[str, Any] = {key: renamed(text, names) for key, text in vars(edit).items() if isinstance(text, str)}
     return replace(edit, **texts)
 

@@ -56,7 +56,7 @@ def _made_by_all(program: Program, drawing: Drawing, code: str) -> str:
         first, writing = f"{made} = {text}", code.replace(text, made, 1)
     writing = opened.lstrip() + writing
     inner = writing.replace("\n", "\n    ")
-    return f"{first}\nif {program.name('is_main_process')}:\n    {inner}"
+    return f"{first}\nif is_main_process:\n    {inner}"
 
 
 def _left_open(program: Program) -> Iterator[Finding]:
@@ -77,7 +77,7 @@ def _left_open(program: Program) -> Iterator[Finding]:
         pyplot = names[0] if names else "plt"
         said = "the notebook shows this figure at the cell's end; the script keeps it in a file"
         last = _last_of_figure(program, cell, calls)
-        alone = f"if {program.name('is_main_process')}:\n    " if program.execution.runs(last) else ""
+        alone = "if is_main_process:\n    " if program.execution.runs(last) else ""
         keep = f'{alone}{pyplot}.savefig("figure_{number}.png")\n{pyplot}.close()'
         yield Finding(last, said, (InsertAfter(last, keep if names else f"import matplotlib.pyplot as plt\n\n{keep}"),))
 

@@ -25,18 +25,18 @@ _FIXED = "names one GPU for all processes; in the script each names its own"
 
 
 def find(program: Program) -> Iterator[Finding]:
-    tree, local_rank = program.tree, program.name("local_rank")
+    tree = program.tree
     for string in tree.of(cst.SimpleString):
         value = string.evaluated_value if "cuda:" in string.value else None
         if isinstance(value, str) and _INDEXED.fullmatch(value) and program.execution.runs(string):
             parent = tree.parents[string]
             if isinstance(parent, cst.Arg) and parent.keyword and parent.keyword.value == "device_map":
                 continue  # DDP101
-            yield Finding(string, f'"{value}" {_FIXED}', (Replace(string, f'f"cuda:{{{local_rank}}}"'),))
+            yield Finding(string, f'"{value}" {_FIXED}', (Replace(string, 'f"cuda:{local_rank}"'),))
     for call in program.execution.calls(phase=Phase.TOGETHER):
         given = _device(tree, call)
         if given is not None and isinstance(given.value, cst.Integer):
-            yield Finding(call, f"{tree.text(call)} {_FIXED}", (Replace(given.value, local_rank),))
+            yield Finding(call, f"{tree.text(call)} {_FIXED}", (Replace(given.value, "local_rank"),))
 
 
 def _device(tree: Tree, call: cst.Call) -> cst.Arg | None:

@@ -19,6 +19,7 @@ GATHER, CONFIG = "gather_across_devices", "accelerator_config"
 _BATCH, _EVAL_BATCH = "per_device_train_batch_size", "per_device_eval_batch_size"
 _DROP = "dataloader_drop_last"
 _DEFAULT_BATCH = "8"
+_MANY = "world_size > 1"
 _PACKAGE = r"sentence_transformers\.(\w+\.)*"
 #: Losses that compare the samples of one device's batch and cannot gather.
 _LOCAL = re.compile(
@@ -30,14 +31,14 @@ _EVALUATOR = re.compile(rf"{_PACKAGE}(?!Sequential|Sentence|Base|CE)\w+Evaluator
 
 
 def find(program: Program) -> Iterator[Finding]:
-    tree, many = program.tree, f"{program.name('world_size')} > 1"
+    tree = program.tree
     for call in program.execution.calls(GATHERING_LOSSES):
         if keyword(call, GATHER) is None:
             message = "would find negatives in one GPU's part of the batch; the script gathers all"
-            yield Finding(call, f"{tree.class_name(call.func)} {message}", (SetKeyword(call, GATHER, many),))
+            yield Finding(call, f"{tree.class_name(call.func)} {message}", (SetKeyword(call, GATHER, _MANY),))
     for config in program.training.arguments:
         if shares_batches(program.execution, config):
-            yield from _share(program, config, many)
+            yield from _share(program, config)
     for call in program.execution.calls(_LOCAL):
         yield Finding(
             call,
@@ -49,15 +50,15 @@ def find(program: Program) -> Iterator[Finding]:
         for call in program.execution.calls(_EVALUATOR):
             if keyword(call, "write_csv") is None and program.execution.runs(call):
                 message = "every process would add its line to the evaluator's CSV file; in the script one does"
-                yield Finding(call, message, (SetKeyword(call, "write_csv", program.name("is_main_process")),))
+                yield Finding(call, message, (SetKeyword(call, "write_csv", "is_main_process"),))
 
 
-def _share(program: Program, config: cst.Call, many: str) -> Iterator[Finding]:
+def _share(program: Program, config: cst.Call) -> Iterator[Finding]:
     tree = program.tree
     given = passed(tree, config, CONFIG)
     if given is not None and "split_batches" in tree.text(tree.value(given.value)):
         return
-    split = f'"split_batches": {many}'
+    split = f'"split_batches": {_MANY}'
     settings = f"{{**{tree.text(given.value)}, {split}}}" if given is not None else f"{{{split}}}"
     size = _size(program, config, _BATCH)
     edits = list[Edit]()
@@ -89,8 +90,7 @@ def _size(program: Program, config: cst.Call, field: str) -> str:
 
 def _whole(program: Program, size: str) -> str:
     """The next multiple of the processes, as code."""
-    world_size = program.name("world_size")
-    return f"-(-{size} // {world_size}) * {world_size}"
+    return f"-(-{size} // world_size) * world_size"
 
 
 _ARGUMENTS = """\

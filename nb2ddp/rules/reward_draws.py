@@ -35,7 +35,7 @@ def find(program: Program) -> Iterator[Finding]:
         is_async = isinstance(entry, cst.FunctionDef) and entry.asynchronous is not None
         if unseeded and not is_async and not _is_drawn_alike(program, entry):
             message = f"draws other numbers in each process ({tree.text(next(iter(unseeded)).func)}) {_ALIKE}"
-            yield Finding(entry, message, (_drawn_alike(program, entry),))
+            yield Finding(entry, message, (_drawn_alike(entry),))
         alone = [
             call for call in calls if seeds_itself(tree, call) or _NEVER_SEEDED.fullmatch(tree.qualified(call.func))
         ]
@@ -50,11 +50,10 @@ def _is_drawn_alike(program: Program, entry: Function) -> bool:
     return HELPER in [tree.text(node) for node in (*(each.decorator for each in decorators), *above)]
 
 
-def _drawn_alike(program: Program, entry: Function) -> Edit:
-    helper = program.name(HELPER)
+def _drawn_alike(entry: Function) -> Edit:
     if isinstance(entry, cst.FunctionDef):
-        return InsertBefore(entry, f"@{helper}")
-    return Wrap(entry, f"{helper}(", ")")
+        return InsertBefore(entry, f"@{HELPER}")
+    return Wrap(entry, f"{HELPER}(", ")")
 
 
 RULE = Rule(

@@ -18,11 +18,12 @@ _PLANS = ("max_memory", "device_map_planner_kwargs")
 
 
 def find(program: Program) -> Iterator[Finding]:
-    tree, many = program.tree, f"{program.name('world_size')} > 1"
+    tree = program.tree
     for call in program.loads:
         given = [(name, plan) for name in _PLANS if (plan := keyword(call, name)) is not None]
         plans = [(name, tree.text(plan.value)) for name, plan in given if not tree.text(plan.value).startswith("None")]
-        edits: tuple[Edit, ...] = tuple(SetKeyword(call, name, f"None if {many} else {text}") for name, text in plans)
+        alone = [(name, f"None if world_size > 1 else {text}") for name, text in plans]
+        edits: tuple[Edit, ...] = tuple(SetKeyword(call, name, value) for name, value in alone)
         if plans or constant(tree, call, "device_map") in SPLITTING:
             yield Finding(
                 call,

@@ -113,22 +113,22 @@ def _losses(tree: Tree) -> Iterator[cst.FunctionDef]:
 
 def _own_means(program: Program) -> Iterator[Finding]:
     """Losses of a trainer of the notebook's own that are divided by the tokens of all processes."""
-    tree, world_size = program.tree, program.name("world_size")
+    tree = program.tree
     for function in _losses(tree):
-        is_scaled = any(word in tree.text(function) for word in (world_size, "num_processes"))
+        is_scaled = any(word in tree.text(function) for word in ("world_size", "num_processes"))
         for mean in tree.within(function, cst.BinaryOperation) if not is_scaled else []:
             if isinstance(mean.operator, cst.Divide) and tree.text(mean.right) == COUNT:
-                yield Finding(mean, f"{COUNT} {_DIVIDES}", (Wrap(mean, "", f" * {world_size}"),))
+                yield Finding(mean, f"{COUNT} {_DIVIDES}", (Wrap(mean, "", " * world_size"),))
 
 
 def _means_of_methods(program: Program) -> Iterator[Finding]:
     """The `compute_loss` of the notebook's own trainers that is a mean, however many tokens a step has."""
-    tree, world_size = program.tree, program.name("world_size")
+    tree = program.tree
     for function in _losses(tree):
         count = _unused_count(tree, function)
-        if not count or world_size in tree.text(function):
+        if not count or "world_size" in tree.text(function):
             continue
-        factor = f" * (1 if {count} is None else {world_size})"
+        factor = f" * (1 if {count} is None else world_size)"
         edits = tuple(_multiply(loss, factor) for loss in _losses_in_training(tree, function))
         yield Finding(function, _FEWER if edits else _UNUSED, edits, severity=None if edits else Severity.WARNING)
 
@@ -142,10 +142,10 @@ def _mean_functions(tree: Tree) -> Iterator[cst.FunctionDef]:
 
 def _in_training_alone(program: Program, function: cst.FunctionDef) -> Iterator[Finding]:
     """Multiply what a loss function returns by the processes while it trains."""
-    tree, world_size = program.tree, program.name("world_size")
-    factor = f" * ({world_size} if torch.is_grad_enabled() else 1)"
+    tree = program.tree
+    factor = " * (world_size if torch.is_grad_enabled() else 1)"
     losses = [each.value for each in _returns(tree, function) if each.value is not None]
-    if losses and world_size not in tree.text(function):
+    if losses and "world_size" not in tree.text(function):
         yield Finding(function, _IN_TRAINING, tuple(_multiply(loss, factor) for loss in losses))
 
 

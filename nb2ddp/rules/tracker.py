@@ -28,7 +28,7 @@ def find(program: Program) -> Iterator[Finding]:
         yield Finding(
             call,
             f"{tree.qualified(call.func)} {_ALONE}; in the script the main one does it",
-            (AddToSetup(f"if not {program.name('is_main_process')}:\n{_ONE_RUN}"),),
+            (AddToSetup(f"if not is_main_process:\n{_ONE_RUN}"),),
         )
     for call in execution.calls(_ARTIFACT, phase=Phase.TOGETHER):
         if not program.placement.runs_alone(call):
@@ -41,20 +41,21 @@ def find(program: Program) -> Iterator[Finding]:
 
 def _other(program: Program, call: cst.Call) -> Finding:
     """A call of another tracker: the main process makes it alone, and the others do without what it gives."""
-    tree, main = program.tree, program.name("is_main_process")
+    tree = program.tree
     said, done = f"{tree.text(call.func)} {_ALONE}", "; in the script the main one does it"
     around = tree.parents[call]
     if isinstance(around, cst.WithItem):
         if around.asname is None:
-            otherwise = Wrap(call, "", f" if {main} else contextlib.nullcontext()")
+            otherwise = Wrap(call, "", " if is_main_process else contextlib.nullcontext()")
             return Finding(call, f"{said}{done}", (otherwise,))
         name = tree.text(around.asname.name)
-        said += f": write `if {main} else contextlib.nullcontext()` behind it, and use {name} below `if {main}:`"
+        said += ": write `if is_main_process else contextlib.nullcontext()` behind it, and use"
+        said += f" {name} below `if is_main_process:`"
         return Finding(call, said, todo=True)
     alone = program.alone(call) is not None
     if alone and not program.training.is_joint(call) and len(small_statements(tree.statement(call))) == 1:
         return Finding(call, f"{said}{done}", program.placement.on_main_process(call))
-    return Finding(call, f"{said}: put it under `if {main}:`", todo=True)
+    return Finding(call, f"{said}: put it under `if is_main_process:`", todo=True)
 
 
 RULE = Rule(

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import libcst as cst
 from packaging.version import Version
 
 from nb2ddp.facts.loading import ModelKind, has_lora, trains_lora, trains_whole
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.waiting import starts_engine
 from nb2ddp.syntax.arguments import passed
+from nb2ddp.syntax.tree import argument
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,19 @@ def tries_kernels(program: Program) -> bool:
     """
     trains_all = not has_lora(program.tree) or trains_whole(program.tree, program.loads)
     compiles_blocks = trains_all or program.model_kind is not ModelKind.DENSE_TEXT
-    return compiles_blocks and program.training.has_trainer("SFTTrainer", "UnslothTrainer")
+    return compiles_blocks and any(map(_may_pack, program.training.trainers, program.training.trainer_classes))
+
+
+def _may_pack(trainer: cst.Call, name: str) -> bool:
+    """True for a trainer whose rows Unsloth may pack: with a collator of the notebook's own it pads them.
+
+    `blocked` in `_patch_sft_trainer_auto_packing` (unsloth/trainer.py, 2026.10.9).
+    """
+    collator = argument(trainer, "data_collator", 2)
+    has_collator = collator is not None and not (
+        isinstance(collator.value, cst.Name) and collator.value.value == "None"
+    )
+    return name.endswith(("SFTTrainer", "UnslothTrainer")) and not has_collator
 
 
 def _is_dense_text(program: Program) -> bool:

@@ -173,6 +173,7 @@ def test_no_long_line(notebook: str) -> None:
     assert [line for line in setup_of(notebook) if len(line) > 120] == []
 
 
+COLLATED = SFT.format("").replace("model = model", "model = model, data_collator = {}")
 FULL = LOAD.format(", full_finetuning = True")
 MIXTURE = LOAD.format("").replace("Llama-3.2-1B", "Qwen3-30B-A3B")
 WHOLE = LOAD.format("").replace("model = FastLanguageModel.get_peft_model(model)", "")
@@ -187,6 +188,9 @@ WHOLE = LOAD.format("").replace("model = FastLanguageModel.get_peft_model(model)
         (LOAD.format(""), SFT.format(""), False),
         (LOAD.format(", full_finetuning = False"), SFT.format(""), False),
         (FULL, GRPO, False),
+        (FULL, COLLATED.format("collate"), False),
+        (FULL, COLLATED.format("None"), True),
+        (FULL, f"{COLLATED.format('collate')}\n{SFT.format('')}", True),
     ],
 )
 def test_kernel_trial_is_kept_apart_where_it_hangs(load: str, training: str, tries: bool) -> None:

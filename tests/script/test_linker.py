@@ -1,0 +1,118 @@
+"""What the linker copies into scripts: whole functions, with what they use, as they stand in the runtime."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+from pathlib import Path
+
+import pytest
+
+from nb2ddp.convert import convert_source
+from nb2ddp.options import Launch, Options
+from nb2ddp.script.linker import definitions, link, names, process
+from tests.notebooks import CELLS, text
+
+RUNTIME = Path(__file__).parents[2] / "nb2ddp" / "runtime"
+FUNCTIONS = [(several, name) for several in (False, True) for name in definitions(several)]
+
+
+def bound(code: str) -> set[str]:
+    """The names that code binds at its top level."""
+    found: set[str] = set()
+    for node in ast.parse(code).body:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            found |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.FunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign):
+            found |= {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+    return found
+
+
+def free(code: str) -> set[str]:
+    """The names that code reads and binds nowhere."""
+    tree = ast.parse(code)
+    used = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    stored = {node.id for node in used if isinstance(node.ctx, ast.Store)}
+    stored |= {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    taken = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    local = {
+        alias.name for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom)) for alias in node.names
+    }
+    return {node.id for node in used} - stored - taken - local - set(dir(builtins)) - bound(code)
+
+
+@pytest.mark.parametrize(("several", "name"), FUNCTIONS)
+def test_nothing_is_missing(several: bool, name: str) -> None:
+    linked = link([f"{name}()"], several)
+    there = bound("\n".join([*linked.standard, *linked.packages, process(), *linked.functions]))
+    assert name in there
+    for function in linked.functions:
+        assert free(function) <= there
+
+
+@pytest.mark.parametrize(("several", "name"), FUNCTIONS)
+def test_a_copy_is_what_stands_in_the_runtime(several: bool, name: str) -> None:
+    """All but annotations: the same statements, comments included, in lines that are not too long."""
+    copied = definitions(several)[name].text
+    assert not [line for line in copied.splitlines() if len(line) > 120]
+    assert "->" not in copied
+    sources = "\n".join(path.read_text() for path in RUNTIME.glob("*.py"))
+    for line in copied.splitlines():
+        assert line in sources or line.lstrip().startswith("def ")
+    (node,) = ast.parse(copied).body
+    assert not isinstance(node, ast.FunctionDef) or ast.get_docstring(node)
+
+
+def test_annotations_go() -> None:
+    text = definitions()["split_batch"].text
+    assert text.startswith("def split_batch(per_device, accumulation, gpu_memory=15e9):\n")
+    assert "        def try_kernel(*args):\n" in definitions()["keep_kernel_trial_apart"].text
+
+
+def test_only_what_is_named_and_what_that_uses() -> None:
+    linked = link(["a, b = split_completions(1, 2, 4)  # split_by_size\n"])
+    heads = [function.split("(")[0] for function in linked.functions]
+    assert heads == ["def split_share", "def split_completions", "def split_by_size"]
+    linked = link(["trainer.run_once(x)", "os.split_batch"])
+    assert linked.functions == ()
+
+
+def test_imports_of_what_is_inserted() -> None:
+    linked = link(["subprocess.run(x)", "PartialState().wait_for_everyone()"])
+    assert linked.standard == {"import subprocess"}
+    assert linked.packages == {"from accelerate import PartialState"}
+
+
+def test_several_machines_have_functions_of_their_own() -> None:
+    options = Options(launch=Launch(processes=4, machines=2, main_process_ip="10.0.0.1"))
+    script = convert_source(text(*CELLS), options=options).files["train.py"]
+    assert script.count("def smallest_gpu(") == 1
+    assert "of all machines, in bytes" in script
+
+
+OWN = """\
+import os, wandb
+wandb.init()
+print(hash("x"))
+{0} = "mine"
+if not os.path.exists("rows"):
+    os.makedirs("rows")
+print({0})"""
+
+
+@pytest.mark.parametrize("name", sorted(names()))
+def test_a_name_that_the_notebook_has_is_another_in_the_script(name: str) -> None:
+    """In the setup block and in all that is inserted; the notebook's own stays, and nothing else changes."""
+    own, plain = (
+        convert_source(text(OWN.format(each), *CELLS[1:], "!ls", f"print({each})")).files["train.py"]
+        for each in (name, "mine")
+    )
+    setup, _, cells = own.partition("# %% Cell")
+    assert name not in bound(setup)
+    assert cells.count(f"print({name})") == 2
+    put_back = own.replace(f'{name} = "mine"', 'mine = "mine"').replace(f"print({name})", "print(mine)")
+    signed = re.compile(r"sha256:\w+")
+    assert signed.sub("", re.sub(rf"\b{name}_\b", name, put_back)) == signed.sub("", plain)

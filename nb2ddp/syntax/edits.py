@@ -311,12 +311,13 @@ def _added(tree: Tree, call: cst.Call, new: list[SetKeyword]) -> Iterator[tuple[
     if lead.strip():  # the last argument shares its line with others
         yield after, (" " if has_comma else ", ") + ", ".join(written) + ("," if has_comma else "")
         return
-    rest = tree.source[after : tree.line_end(after)].rstrip()
+    rest = tree.source[after : tree.line_end(after)]
     below = "".join(f"\n{lead}{text}," for text in written)
     if not has_comma:
         yield end, ","
     # below the line, with its comment; above a closing bracket that follows on the same line
-    yield after + (len(rest) if rest.lstrip().startswith("#") else 0), below if has_comma else below[:-1]
+    is_whole = rest.lstrip()[:1] in ("", "#")
+    yield after + (len(rest) if is_whole else 0), below if has_comma else below[:-1]
 
 
 def _table_width(tree: Tree, named: list[cst.Arg]) -> int:

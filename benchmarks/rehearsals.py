@@ -119,7 +119,7 @@ def summary(results: Kept) -> str:
         share = f"{len(ready)} ({len(ready) / len(ran):.0%})"
         but = sum(each["code"] == 3 for each in ran)
         late = sum(each > 120 for each in seconds)
-        times = [f"{statistics.median(each):.0f} / {max(each):.0f}" for each in (seconds, computed)]
+        times = [f"{statistics.median(each):.0f} / {max(each):.0f}" if each else "" for each in (seconds, computed)]
         return [SETS[name], str(len(ran)), share, str(but), str(len(timed)), *times, str(late)]
 
     head = (

@@ -630,6 +630,8 @@ def test_it_is_ready_but_for_a_cell() -> None:
         (event("clone", address="https://x/y", folder="y", there=False), "OSError", "y", "or --network"),
         (event("line"), "ConnectionError", "(host='a.b', port=1)", "--trust lets it ask a.b"),
         (event("line"), "ImportError", "cannot import name 'X' from 'trl'", "--versions notebook"),
+        (event("line"), "TypeError", "f() got an unexpected keyword argument 'x'", "--versions notebook"),
+        (event("line"), "FileNotFoundError", "No such file or directory: 'rows.zip'", "put rows.zip beside the script"),
     ],
 )
 def test_an_obstacle_says_what_to_give(before: dict[str, Any], error: str, message: str, told: str) -> None:

@@ -549,6 +549,11 @@ def _to_give(rank: Rank, error: str, message: str) -> str:
             return f"git clone {event['address']} {event['folder']} beside the script, or --network"
     if error in ("ImportError", "ModuleNotFoundError"):
         return _VERSIONS if error == "ImportError" else ""
+    if error == "TypeError" and "unexpected keyword argument" in message:
+        return _VERSIONS
+    file = re.search(r"No such file or directory: '([^'/]+)'", message) if error == "FileNotFoundError" else None
+    if file:
+        return f"put {file[1]} beside the script"
     missing = dict.fromkeys(event["name"].split(".")[0] for event in rank.seen("stand-in") if event.get("package"))
     if missing:
         names = " ".join(_ON_INDEX.get(name, name) for name in missing)

@@ -81,7 +81,12 @@ def key(content: bytes, job: Job) -> str:
 def _tool() -> str:
     """What converts: our own code and templates by content, and the versions of what they use."""
     package = Path(__file__).parent.parent
-    paths = {*package.rglob("*.py"), *(path for folder in FOLDERS for path in folder.glob("*.j2"))}
+    paths = {
+        *package.rglob("*.py"),
+        *package.glob("*.toml"),
+        *package.glob("*.json"),
+        *(path for folder in FOLDERS for path in folder.glob("*.j2")),
+    }
     digest = sha256()
     for path in sorted(paths):
         content = path.read_bytes()

@@ -23,6 +23,7 @@ from packaging.version import Version
 
 from nb2ddp.facts.installs import is_colab
 from nb2ddp.facts.program import Program
+from nb2ddp.facts.releases import SUCCESSORS, taken, uses
 from nb2ddp.facts.shell import is_install
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.script.launch import path_word
@@ -287,7 +288,24 @@ class _Reading:
                 self._add(Package(line, name, cell))
                 self.notes.append((cell, f"{name} is added: the code imports it, and Colab has it"))
         packages = self._mended(list(self._kept()), minimums) if minimums else list(self._kept())
-        return Requirements(tuple(_raised(packages, minimums)), tuple(dict.fromkeys(self.notes)))
+        packages = list(_raised(packages, minimums))
+        if any(package.name == "unsloth" for package in packages):
+            self._bound_what_has_gone(packages)
+        return Requirements(tuple(packages), tuple(dict.fromkeys(self.notes)))
+
+    def _bound_what_has_gone(self, packages: list[Package]) -> None:
+        """Ask for the last version that has what the code takes, where the newest one that it could get has not."""
+        for use in uses(self.tree):
+            own = next((each for each in packages if each.name == use.library), None)
+            asked = "" if own is None or own.requirement is None else str(own.requirement.specifier)
+            releases = taken(use.library, asked)
+            has = [release for release in releases if use.is_in(release)]
+            if not has or use.is_in(releases[-1]) or use.name in SUCCESSORS:
+                continue
+            cell = self.program.cell_at(self.tree.start(use.node)).number
+            new = (own or Package(use.library, use.library, cell)).bounded(f"<={has[-1]}")
+            packages[:] = [new if each is own else each for each in packages] if own else [*packages, new]
+            self.notes.append((cell, f"{new.line}: no later version has {use.name}"))
 
     def _mended(self, packages: list[Package], minimums: dict[str, str]) -> list[Package]:
         """The packages, with versions that the script and Unsloth take in place of those that they do not."""

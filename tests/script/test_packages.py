@@ -485,3 +485,19 @@ def test_what_is_made_for_a_torch_that_gives_way_loses_its_version() -> None:
 
 def test_no_version_changes_where_the_script_has_no_floor() -> None:
     assert [package.line for package in read("!pip install transformers==4.44.2").packages] == ["transformers==4.44.2"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "given"),
+    [
+        ("unsloth", ["unsloth>=2026.7.1", "unsloth-zoo>=2026.9.9", "trl<=0.19.1"]),
+        ("unsloth 'trl>=0.18.2'", ["unsloth>=2026.7.1", "unsloth-zoo>=2026.9.9", "trl<=0.19.1,>=0.18.2"]),
+        ("unsloth trl==0.22.2", ["unsloth>=2026.7.1", "unsloth-zoo>=2026.9.9", "trl==0.22.2"]),
+    ],
+)
+def test_the_last_version_that_has_what_the_code_takes_is_asked_for(asked: str, given: list[str]) -> None:
+    code = "from unsloth import FastLanguageModel\nfrom trl import DataCollatorForCompletionOnlyLM"
+    found = read(f"!pip install {asked}", code, minimums=FLOORS)
+    assert sorted(package.line.replace("_", "-") for package in found.packages) == sorted(given)
+    noted = [(2, f"{given[-1]}: no later version has DataCollatorForCompletionOnlyLM")] if "<=" in given[-1] else []
+    assert list(found.notes) == noted

@@ -1,0 +1,154 @@
+"""Make `nb2ddp/fields.json`, which says what each release of TRL and transformers has: `python -m tests.fields`.
+
+The last release of each minor version is downloaded (without its dependencies) and read, not imported. The table says
+of each name that TRL exports, and of each argument of the classes below, the first and the last release that has it;
+a pair that ends with "" lasts to the newest one. Where something was gone for a while, there are several pairs.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from packaging.version import Version
+
+FILE = Path(__file__).parent.parent / "nb2ddp" / "fields.json"
+#: The first release that is read of each library, and the classes whose arguments are taken down.
+LIBRARIES = {
+    "trl": (
+        "0.7.0",
+        r"(SFT|DPO|ORPO|KTO|CPO|Reward|GRPO|RLOO|PPO|GKD)(Config|Trainer)",
+    ),
+    "transformers": ("4.36.0", r"(Seq2Seq)?(TrainingArguments|Trainer)"),
+}
+Names = dict[str, set[str]]  # a class, or "" for what can be imported -> arguments, or names
+
+
+def releases(library: str, first: str) -> list[str]:
+    """The last release of each minor version from `first` on, the oldest first."""
+    asked = (sys.executable, "-m", "pip", "index", "versions", library)
+    said = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+    found = [Version(each) for each in re.search(r"Available versions: (.*)", said)[1].split(", ")]  # type: ignore[index]
+    last = {(each.major, each.minor): each for each in sorted(found) if each >= Version(first)}
+    return [str(each) for each in last.values()]
+
+
+def sources(library: str, version: str, folder: Path) -> dict[str, str]:
+    """The Python files of a release that may hold the classes, by their path in it."""
+    pip = (
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--only-binary=:all:",
+        "--dest",
+        str(folder),
+    )
+    subprocess.run([*pip, f"{library}=={version}"], check=True, stderr=subprocess.DEVNULL)
+    wheel = next(folder.glob(f"{library}-{version}-*.whl"))
+    wanted = re.compile(rf"{library}/(__init__|training_args\w*|trainer\w*|(trainer|experimental)/.*)\.py")
+    with zipfile.ZipFile(wheel) as archive:
+        found = {name: archive.read(name).decode() for name in archive.namelist() if wanted.fullmatch(name)}
+    wheel.unlink()
+    return found
+
+
+def names(library: str, files: Mapping[str, str]) -> Names:
+    """What a release has: the arguments of each class, and under "" what can be imported from the library itself."""
+    classes: dict[str, ast.ClassDef] = {}
+    for path in sorted(files, key=lambda path: "experimental" not in path):  # the others win
+        for node in ast.parse(files[path]).body:
+            if isinstance(node, ast.ClassDef):
+                classes[node.name] = node
+    wanted = re.compile(LIBRARIES[library][1])
+    found: Names = {name: set(arguments(name, classes)) for name in classes if wanted.fullmatch(name)}
+    if library == "trl":
+        found[""] = set(exports(ast.parse(files["trl/__init__.py"])))
+    return found
+
+
+def arguments(name: str, classes: Mapping[str, ast.ClassDef]) -> Iterator[str]:
+    """What a class is made with: its fields or the parameters of `__init__`, and those of what it is made of."""
+    made = classes.get(name)
+    if made is None:
+        return
+    init = next((each for each in made.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"), None)
+    if init is not None:
+        yield from (each.arg for each in (*init.args.args[1:], *init.args.kwonlyargs))
+        yield from older_names(init)
+        if init.args.kwarg is None:
+            return
+    yield from (
+        each.target.id for each in made.body if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
+    )
+    for base in made.bases:
+        yield from arguments(ast.unparse(base).split(".")[-1], classes)
+
+
+def older_names(init: ast.FunctionDef) -> Iterator[str]:
+    """The names under which `@deprecate_kwarg("old", new_name="new")` takes arguments too."""
+    for each in init.decorator_list:
+        if isinstance(each, ast.Call) and ast.unparse(each.func) == "deprecate_kwarg":
+            yield str(ast.literal_eval(each.args[0]))
+
+
+def exports(tree: ast.Module) -> Iterator[str]:
+    """The names that the library's own module lists or imports."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            yield from (each.asname or each.name for each in node.names)
+        elif isinstance(node, (ast.List, ast.Tuple)):
+            yield from (
+                each.value for each in node.elts if isinstance(each, ast.Constant) and isinstance(each.value, str)
+            )
+
+
+def spans(versions: Iterable[str], has: Iterable[bool]) -> list[list[str]]:
+    """The first and the last release of each time in which something is there."""
+    found: list[list[str]] = []
+    before, last = False, ""
+    for version, is_there in zip(versions, has, strict=True):
+        if is_there and not before:
+            found.append([version, ""])
+        elif before and not is_there:
+            found[-1][1] = last
+        before, last = is_there, version
+    return found
+
+
+def table(versions: list[str], seen: list[Names]) -> dict[str, dict[str, list[list[str]]]]:
+    """When each class has each argument."""
+    owners = sorted({owner for each in seen for owner in each})
+    return {
+        owner: {
+            name: spans(versions, [name in each.get(owner, ()) for each in seen])
+            for name in sorted({name for each in seen for name in each.get(owner, ()) if not name.startswith("_")})
+        }
+        for owner in owners
+    }
+
+
+def main() -> None:
+    made = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for library, (first, _) in LIBRARIES.items():
+            versions = releases(library, first)
+            seen = [names(library, sources(library, version, Path(folder))) for version in versions]
+            made[library] = {"releases": versions, **table(versions, seen)}
+    lines = json.dumps(made, indent=1)
+    FILE.write_text(
+        re.sub(r"\[\s+((?:\[\s+\"[^\]]*\],?\s*)+)\]", lambda m: "[" + " ".join(m[1].split()) + "]", lines) + "\n"
+    )
+
+
+if __name__ == "__main__":
+    main()

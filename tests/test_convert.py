@@ -212,7 +212,7 @@ class TestNbconvert:
         shown = caplog.text + capfd.readouterr().err
         assert "DDP905" in shown
         assert "Support files will be in ./\n" in shown
-        assert "--DDPExporter.force=True replaces the whole file" in shown
+        assert "--DDPExporter.keep=mine takes your lines there, --DDPExporter.keep=new the notebook's" in shown
         assert '\nmodel.save_pretrained("mine")\n' in shown
         assert '\nmodel.save_pretrained("theirs")\n' in shown
         assert (tmp_path / "a.py").read_text() == edited

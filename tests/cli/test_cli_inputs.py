@@ -50,7 +50,7 @@ class TestOne:
         default = f"{Path(name).stem}_ddp.py"
         assert command(f"nb/{name}", default).exit_code == 0
         script = (notebooks.parent / default).read_text()
-        assert "split_batch(" in script
+        assert "local_rank" in script
         assert command(f"nb/{name}", default, "--check").exit_code == 0
         shown = command(f"nb/{name}", "--rewrites").stdout
         assert f"--- {Path(name).name}\n+++ {default}\n" in shown

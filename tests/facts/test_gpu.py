@@ -19,7 +19,7 @@ SMI = """\
 """
 
 
-def gpu_of(*cells: object, model: str = "unsloth/Llama-3.2-1B", **metadata: object) -> str:
+def gpu_of(*cells: object, model: str = "unsloth/Llama-3.2-1B", **metadata: Any) -> str:
     load = CELLS[1].replace("unsloth/Llama-3.2-1B", model)
     notebook = read_notebook(text(*cells, load, *CELLS[2:], metadata=metadata), "sft")  # type: ignore[arg-type]
     return str(Program(notebook, Options()).gpu)

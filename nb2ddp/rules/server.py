@@ -43,9 +43,18 @@ def find(program: Program) -> Iterator[Finding]:
         else:
             asked.update(each for each in questions(program.tree, call) if execution.runs(each))
     for call in program.tree.in_order(asked):
-        apart = program.placement.runs_alone_as_placed(call) or program.rewards.is_only_here(call)
+        apart = program.placement.runs_alone_as_placed(call) or _is_rewards(program, call)
         if not apart and not _is_only_written(program, call) and not _asks_whether(program.tree, call):
             yield _asked(program, call)
+
+
+def _is_rewards(program: Program, call: cst.Call) -> bool:
+    """True for what rewards alone ask, each process for its own completions: in methods of an environment too."""
+    tree, function = program.tree, program.tree.function(call)
+    if program.rewards.is_only_here(call):
+        return True
+    used = tree.named(function) if function in program.rewards.functions and function is not None else []
+    return bool(used) and all(tree.owner(use) in program.rewards.functions for use in used)
 
 
 def _asks_whether(tree: Tree, call: cst.Call) -> bool:
@@ -232,6 +241,19 @@ trainer.train()
 """
         ),
         Example("import requests\ntrainer.train()\nrequests.post(url, json = {})\n"),
+        Example(
+            """\
+import requests
+class Env:
+    def step(self, move):
+        return requests.post(url + "/step", json = move).json()
+env = Env()
+def plays(completions, **kwargs):
+    return [env.step(each)["reward"] for each in completions]
+trainer = GRPOTrainer(model = model, reward_funcs = [plays])
+trainer.train()
+"""
+        ),
         Example(
             """\
 import requests

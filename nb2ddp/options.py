@@ -236,7 +236,7 @@ class Options:
         least=1,
     )
     vllm_server: bool = setting(False, "GRPO: one more GPU serves the completions.")
-    resume: bool = setting(False, "Save the training, and go on with it where a script is started again.")
+    resume: bool = setting(False, "Go on with a training that ended early.", section="What to do")
     requirements: bool = setting(False, "Write the packages of the install cells to SCRIPT.requirements.txt.")
     #: Codes, or beginnings of codes; None applies all.
     select: frozenset[str] | None = setting(

@@ -361,7 +361,7 @@ class TestHistory:
         text = (tmp_path / "out/a.py").read_text()
         assert EDIT[1] in text
         assert "x = 1" in text
-        assert "device_map" in text
+        assert "device_map" not in text  # `--ignore DDP101` is remembered
 
     def test_the_notebook_itself_is_enough_where_only_options_changed(self, command: Command, tmp_path: Path) -> None:
         write(tmp_path / "a.ipynb")

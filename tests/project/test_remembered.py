@@ -30,9 +30,9 @@ def options_of(script: Path) -> str:
     [
         "--num-processes 4",
         "--num-processes 4 --mixed-precision bf16 --requirements",
-        "--num-processes 16 --num-machines 2 --main-process-ip gpu-1 --main-process-port 1234",
+        "--num-processes 8 --num-machines 2 --main-process-ip gpu-1 --main-process-port 1234",
         "--launcher slurm --slurm partition=gpu --slurm time=1:00:00 --num-machines 2 --num-processes 4",
-        "--per-device-batch-size 3 --ignore DDP103,DDP105",
+        "--per-device-batch-size 2 --ignore DDP103,DDP105",
         "--launcher notebook",
     ],
 )

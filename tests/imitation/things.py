@@ -48,6 +48,7 @@ KNOWN: dict[str, Any] = {
     "eos_token_id": 2,
     "pad_token_id": 0,
     "vocab_size": 1000,
+    "sampling_rate": 16000,
     "eos_token": "</s>",
     "bos_token": "<s>",
     "pad_token": "<pad>",
@@ -126,6 +127,8 @@ class Imitation(str):
 
     def __getitem__(self, key: Any) -> Any:
         items = self.__dict__.setdefault("_items", {})
+        if key == "sampling_rate" and "'sampling_rate'" not in items:
+            return KNOWN[key]
         shown = repr(key) if type(key) in (int, str) else "..."
         if shown not in items:
             items[shown] = made(f"{self}[{shown}]" if len(str(self)) < LONGEST else f"{self._name()}[{shown}]")
@@ -156,9 +159,6 @@ class Imitation(str):
 
     def __float__(self) -> float:
         return 1.0
-
-    def __round__(self, digits: int = 0) -> int:
-        return 1
 
     def __complex__(self) -> complex:
         return 1j

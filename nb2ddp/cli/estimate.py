@@ -132,7 +132,7 @@ def lines(each: Answer) -> list[str]:
     if any(fit.needs_option for fit in each.fits):
         told.append("with batch size 1: convert with --per-device-batch-size 1")
     if not any(fit.fits for fit in each.fits):
-        told.append("None of these holds a whole copy; --split-model spreads one over the GPUs of a machine.")
+        told.append("None of these holds a whole copy, which DDP needs on every GPU: name a larger one with --gpu.")
     told += ["", _more_gpus(each)]
     if not each.is_measured:
         told.append("Models of this family were not measured: expect the real peak within half of this figure.")

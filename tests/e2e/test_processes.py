@@ -42,7 +42,8 @@ def play(starter: Starter, folder: Path, rank: int, text: str = SCRIPT) -> Proce
     script = folder / "train.py"
     script.write_text(text)
     about: dict[str, Any] = {"logs": str(folder), "root": str(folder), "steps": 1, "trust": False}
-    about |= {"columns": ["frage"], "missing": None}
+    about |= {"columns": ["frage"], "missing": None, "schema": str(folder / "schema.json"), "rows": {}, "splits": []}
+    about |= {"data": None, "beside": str(folder), "network": False}
     environ = {**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "MINE": f"rank {rank}", "TMPDIR": str(folder)}
     environ["NB2DDP_REHEARSAL"] = json.dumps(about | {"unsloth": ""})
     return starter.start("play", str(script), environment=environ, folder=folder, said=folder / str(rank))

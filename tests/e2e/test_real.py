@@ -159,8 +159,12 @@ def test_what_the_hub_does_not_have_has_a_stand_in(real: Hub, tmp_path: Path) ->
 
 
 def test_stand_ins_without_a_network(tmp_path: Path) -> None:
-    _, origin = made("datasets", "me/pictures", tmp_path, HF_HUB_OFFLINE="1")
+    _, origin = made("models", "me/no-such-model", tmp_path, HF_HUB_OFFLINE="1")
     assert origin == "stand-in"
+    with pytest.raises(
+        AssertionError, match="neither the hub nor its cache has it"
+    ):  # rows are made where they are read
+        made("datasets", "me/pictures", tmp_path, HF_HUB_OFFLINE="1")
 
 
 def test_hub_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

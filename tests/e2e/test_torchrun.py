@@ -56,7 +56,8 @@ def starter(request: pytest.FixtureRequest) -> Iterator[Starter]:
 
 def rehearsed(text: str, starter: Starter, folder: Path) -> Run:
     plan = Plan("train.py", text, folder, ("Trainer",), "", (), {}, ())
-    settings = {"root": str(folder), "steps": 1, "trust": False, "missing": None}
+    settings: dict[str, object] = {"root": str(folder), "steps": 1, "trust": False, "missing": None}
+    settings |= {"schema": str(folder / "schema.json"), "data": "", "network": False}
     environ = environment(plan, folder, hub="http://127.0.0.1:9", settings=settings)
     return run(plan, folder, 2, environ=environ, starters=[starter], limit=100, tell=lambda _: None)
 

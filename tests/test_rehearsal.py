@@ -272,6 +272,16 @@ def test_what_methods_of_data_are_told_is_a_column(tmp_path: Path) -> None:
     assert set(read(script).columns) == {"label", "id"}
 
 
+def test_columns_that_are_renamed_together(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "from sentence_transformers import SentenceTransformerTrainer\n"
+        "data = load_dataset('me/data').rename_columns({'question': 'anchor', 'answer': 'positive'})\n"
+        "SentenceTransformerTrainer(train_dataset=data).train()\n"
+    )
+    assert read(script).columns == ("question", "answer")
+
+
 @pytest.mark.parametrize(
     ("trainer", "columns"),
     [
@@ -502,6 +512,14 @@ def test_the_names_of_columns_in_a_message_are_columns(tmp_path: Path) -> None:
         [],
     )
     assert known.width == 3
+
+
+def test_labels_that_a_trainer_reads_are_learnt(tmp_path: Path) -> None:
+    known = schema(tmp_path, "trainer.train()")
+    place = learn.Place(None, None, __import__("ast").parse("trainer.train()"), known)  # type: ignore[arg-type]
+    error = ValueError("The model did not return a loss from the inputs, only the following keys: logits.")
+    assert learn.learn(error, place, lambda name: False, [])
+    assert "label" in known.columns
 
 
 def test_what_is_learnt_is_kept(tmp_path: Path) -> None:

@@ -37,7 +37,9 @@ _READ = {
     "RewardTrainer": ("chosen", "rejected"),
     "KTOTrainer": ("prompt", "completion", "label"),
 }
-_OF_COLUMNS = frozenset("rename_column remove_columns select_columns cast_column class_encode_column".split())
+_OF_COLUMNS = frozenset(
+    "rename_column rename_columns remove_columns select_columns cast_column class_encode_column".split()
+)
 _PAIR = ("anchor", "positive")
 _FIELDS = ("dataset_text_field", "text_column", "label_column")
 _SPLIT = r"(?!.*(runtime|loss|second|dataset|size|step|batch))(train|test|val|eval|dev)\w{0,12}"
@@ -246,7 +248,11 @@ def _columns(tree: ast.AST) -> Iterator[str]:
             yield name
         elif isinstance(node, ast.Call) and node.args and ast.unparse(node.func).split(".")[-1] in _OF_COLUMNS:
             given = node.args[0]
-            named = given.elts if isinstance(given, (ast.List, ast.Tuple)) else [given]
+            named: list[ast.expr | None] = [given]
+            if isinstance(given, (ast.List, ast.Tuple)):
+                named = [*given.elts]
+            elif isinstance(given, ast.Dict):  # `rename_columns({old: new})`
+                named = [*given.keys]
             yield from (name for each in named if (name := _constant(each)) and name not in made)
 
 

@@ -296,6 +296,11 @@ def _names_columns(error: BaseException, place: Place) -> bool:
     return sum(place.schema.add((), name) for name in named if name not in ("DataFrame", "Series")) > 0
 
 
+def _lacks_labels(error: BaseException, place: Place) -> bool:
+    """A Trainer found nothing to compare with: the labels, which it reads without a word of the script's."""
+    return "did not return a loss from the inputs" in str(error) and place.schema.add((), "label")
+
+
 def _is_no_dictionary(error: BaseException, place: Place) -> bool:
     """A key is read of a text, or of a list."""
     node, schema = place.node, place.schema
@@ -483,4 +488,5 @@ _RULES: tuple[Callable[[BaseException, Place], bool], ...] = (
     _is_too_short,
     _lacks_key,
     _names_columns,
+    _lacks_labels,
 )

@@ -26,7 +26,7 @@ class Fit:
     """A training on one kind of GPU.
 
     Attributes:
-        rows: at a time; 0 where not even one fits.
+        rows: at a time.
         pieces: accumulation steps of each process.
         peak: bytes that torch allocates on each GPU.
         needs_option: it fits only with `--per-device-batch-size 1`.
@@ -107,25 +107,7 @@ def _split(training: Training, gpu: Gpu, processes: int) -> tuple[int, int]:
     return rows, share // rows
 
 
-def in_a_line(each: Answer) -> str:
-    """A training's answer for the summary of a conversion: the smallest GPU that holds it, and how many are busy."""
-    fitting = [fit.gpu for fit in each.fits if fit.fits]
-    smallest = min(fitting, key=lambda gpu: gpu.memory, default=None)
-    held = f"fits {_size(smallest)}" if smallest else f"does not fit {_size(max_gpu(each))}"
-    some = f"{each.busy} GPUs" if each.busy > 1 else "one GPU"
-    return f"{held}; {counted(each)} keep {some} busy"
-
-
 def counted(each: Answer) -> str:
     """The samples of a step and their length, in words."""
     number, unit = each.training.samples, each.training.unit
     return f"{number} {unit if number > 1 else unit.removesuffix('s')} of up to {each.training.tokens:,} tokens a step"
-
-
-def max_gpu(each: Answer) -> Gpu:
-    """The largest GPU that was tried."""
-    return max((fit.gpu for fit in each.fits), key=lambda gpu: gpu.memory)
-
-
-def _size(gpu: Gpu) -> str:
-    return f"{gpu.memory / 1e9:.0f} GB"

@@ -12,7 +12,7 @@ from nb2ddp.script.inserted import SEND_WEIGHTS
 from nb2ddp.script.launch import jobs_command, launch_lines, single_command
 from nb2ddp.script.needs import named
 from nb2ddp.script.packages import requirements
-from nb2ddp.script.secrets import secrets
+from nb2ddp.script.secrets import handed_on
 from nb2ddp.script.templates import FOLDERS
 from nb2ddp.script.versions import floors
 from nb2ddp.syntax.arguments import constant
@@ -55,7 +55,7 @@ def _lines(program: Program, script_name: str, *, serves: bool) -> list[tuple[st
     launch = program.options.launch
     lines = [("one GPU", single_command(launch, script_name)), *launch_lines(launch, script_name, serves=serves)]
     if launch.launcher == "uv":
-        lines.append(("on HF Jobs", jobs_command(launch, script_name, secrets(program))))
+        lines.append(("on HF Jobs", jobs_command(launch, script_name, handed_on(program))))
     return lines
 
 

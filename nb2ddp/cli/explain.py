@@ -9,7 +9,7 @@ from itertools import chain
 
 from click import style
 
-from nb2ddp.cli.docs import difference
+from nb2ddp.cli.docs import difference, shown
 from nb2ddp.codes import Code
 from nb2ddp.rules.rule import Example, Rule
 
@@ -27,15 +27,15 @@ def explained(each: Rule | Code, *, is_whole: bool = False) -> Iterator[str]:
     """
     width = min(shutil.get_terminal_size().columns, 100)
     head = [style(f"{each.code} {each.name}", bold=True), ""]
-    for text in (each.summary, each.why):
+    for text in (each.summary, *each.why.split("\n\n")):
         head += [*textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False), ""]
-    shown = [list(_example(example)) for example in sorted(each.examples, key=lambda example: example.after is None)]
+    examples = [list(_example(example)) for example in shown(each)]
     if is_whole:
-        yield from chain(head, *shown)
+        yield from chain(head, *examples)
         return
     yield from head
-    room, left = LINES - len(head) - 1, len(shown)
-    for lines in shown:
+    room, left = LINES - len(head) - 1, len(examples)
+    for lines in examples:
         if len(lines) <= room:
             yield from lines
             room, left = room - len(lines), left - 1

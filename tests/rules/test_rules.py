@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click import unstyle
 
 import nb2ddp.rules
-from nb2ddp.cli.docs import PAGE, page
+from nb2ddp.cli import docs
+from nb2ddp.cli.explain import explained
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.engine import rewrite
-from nb2ddp.rules.index import RULES
+from nb2ddp.rules.index import KNOWN, RULES
 from nb2ddp.rules.rule import Example, Rule
 from tests.notebooks import apply_rule, example_notebook
 
@@ -65,8 +67,27 @@ def test_codes_and_names() -> None:
         assert rule.examples
 
 
-def test_page_is_up_to_date() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(), "run python -m nb2ddp.cli.docs"
+def test_pages_are_up_to_date() -> None:
+    assert docs.outdated(docs.DOCS) == [], "run python -m nb2ddp.cli.docs"
+
+
+def test_stale_pages_are_found_and_renewed(tmp_path: Path) -> None:
+    docs.write(tmp_path)
+    assert docs.outdated(tmp_path) == []
+    (tmp_path / "rules" / "DDP998.md").write_text("of a rule that is gone\n")
+    (tmp_path / "rules" / "DDP101.md").write_text("old\n")
+    (tmp_path / "rules" / "DDP102.md").unlink()
+    (tmp_path / "rules.md").write_text("old\n")
+    assert docs.outdated(tmp_path) == ["rules.md", "rules/DDP101.md", "rules/DDP102.md", "rules/DDP998.md"]
+    docs.write(tmp_path)
+    assert docs.outdated(tmp_path) == []
+
+
+@pytest.mark.parametrize("code", KNOWN)
+def test_explain_prints_the_text_of_the_page(code: str) -> None:
+    printed = " ".join(" ".join(unstyle(line) for line in explained(KNOWN[code], is_whole=True)).split())
+    page = docs.explain(KNOWN[code]).partition("# ")[2]
+    assert printed == " ".join(re.sub("(?m)^```.*$", "", page).split())
 
 
 def test_the_rule_of_the_architecture_page_works() -> None:

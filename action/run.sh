@@ -22,6 +22,9 @@ fi
 if [[ -n "${NB2DDP_REPORT_FILE:-}" ]]; then
   arguments+=("--report=$NB2DDP_REPORT_FILE")
 fi
+if [[ -n "${NB2DDP_SARIF_FILE:-}" ]]; then
+  arguments+=("--sarif-file=$NB2DDP_SARIF_FILE")
+fi
 if [[ "${NB2DDP_REHEARSE:-false}" == true ]]; then
   arguments+=(--rehearse)
 fi
@@ -47,11 +50,6 @@ rm -f "$summary"
 nb2ddp --format=github --summary-file="$summary" "${arguments[@]}" || code=$?
 if [[ -f "$summary" ]]; then
   cat "$summary" >> "${GITHUB_STEP_SUMMARY:-/dev/null}"
-fi
-if [[ -n "${NB2DDP_SARIF_FILE:-}" ]]; then
-  # The conversions are remembered: this costs next to nothing.
-  nb2ddp --format=sarif --quiet --summary-file=/dev/null "${arguments[@]/#--rehearse/--no-rehearse}" \
-    > "$NB2DDP_SARIF_FILE" || true
 fi
 if [[ -n "${GITHUB_OUTPUT:-}" ]]; then
   echo "exit-code=$code" >> "$GITHUB_OUTPUT"

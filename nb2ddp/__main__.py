@@ -6,6 +6,7 @@ import os
 import sys
 import zipfile
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,6 +25,11 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 #: The options that the command alone has.
 REQUESTED = settings_of(Request)
 _SECTIONS = ("Where to", "What to do", "Training job", "Findings", "Other")
+#: The other commands, in modules of `nb2ddp.cli` that are called as they are, with what `--help` says of them.
+_COMMANDS = {
+    "rehearse": "Train a script on the CPU, with small stand-ins, as one process and as several, and compare.",
+    "estimate": "Say which GPUs hold a notebook's training, and how many its steps keep busy.",
+}
 _EXAMPLES = """\
 \b
 Examples:
@@ -58,20 +64,20 @@ class _Command(click.Command):
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
         """Take the words after the name of a command for that command's."""
-        if args[:1] == ["rehearse"]:
-            from nb2ddp.cli.rehearse import rehearse as command
-        elif args[:1] == ["estimate"]:
-            from nb2ddp.cli.estimate import estimate as command
-        else:
+        name = args[0] if args else ""
+        if name not in _COMMANDS:
             return super().make_context(info_name, args, parent, **extra)
-        return command.make_context(f"{info_name} {command.name}", args[1:], parent, **extra)
+        command: click.Command = getattr(import_module(f"nb2ddp.cli.{name}"), name)
+        return command.make_context(f"{info_name} {name}", args[1:], parent, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Do what the context's own command does."""
         return super().invoke(ctx) if ctx.command is self else ctx.command.invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write one list of options for each section."""
+        """Write the other commands, and one list of options for each section."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(f"{ctx.info_name} {name} ...", said) for name, said in _COMMANDS.items()])
         for section in _SECTIONS:
             rows = [
                 row
@@ -94,7 +100,11 @@ class _Number(click.IntRange):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Take a word as it is, and anything else for a number."""
-        return value if value in self.words else super().convert(value, param, ctx)
+        if value in self.words:
+            return value
+        if self.words and not value.lstrip("+-").isdecimal():
+            self.fail(f"{value!r} is neither a whole number nor {' or '.join(map(repr, self.words))}.", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 def _option(section: str, *names: str, **attributes: Any) -> Callable[[_Function], _Function]:
@@ -154,24 +164,28 @@ def _complete_code(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 
 def _explain(ctx: click.Context, value: str, *, is_whole: bool) -> None:
-    from nb2ddp.cli.explain import explained
+    from nb2ddp.cli.explain import explained, listed
     from nb2ddp.rules.index import KNOWN
 
     code = f"DDP{value}" if value.isdecimal() else value.upper()
     found = next((each for each in KNOWN.values() if code == each.code or value == each.name), None)
-    if found is None:
+    if found is not None:
+        lines = explained(found, is_whole=is_whole)
+    elif code.startswith("DDP") and any(each.startswith(code) for each in KNOWN):
+        lines = listed(code)
+    else:
         raise click.BadParameter(f"there is no rule {value!r}; nb2ddp --list-rules lists them.", ctx)
-    for line in explained(found, is_whole=is_whole):
+    for line in lines:
         click.echo(line)
 
 
 def _list_rules(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if not value or ctx.resilient_parsing:
         return
-    from nb2ddp.rules.index import KNOWN
+    from nb2ddp.cli.explain import listed
 
-    for code, each in sorted(KNOWN.items()):
-        click.echo(f"{code}  {each.name:<32} {each.summary}")
+    for line in listed():
+        click.echo(line)
     ctx.exit()
 
 
@@ -188,7 +202,7 @@ def _list_rules(ctx: click.Context, param: click.Parameter, value: bool) -> None
     "--explain",
     metavar="CODE",
     shell_complete=_complete_code,
-    help="Say what a code means, with an example.",
+    help="Say what a code means, with an example; DDP3 lists all that begin so.",
 )
 @_option(
     "Findings",

@@ -133,7 +133,7 @@ def _from_text(
     try:
         done = _convert(notebook, script_name, options, file_name or None if reference is None else reference)
     except NotebookError as error:
-        (error.diagnostic,) = placed(notebook, text, [error.diagnostic])
+        error.diagnostics = tuple(placed(notebook, text, error.diagnostics))
         raise
     diagnostics = tuple(placed(notebook, text, done.conversion.diagnostics))
     return replace(done, conversion=replace(done.conversion, diagnostics=diagnostics))
@@ -170,8 +170,10 @@ def _convert(notebook: Notebook, script_name: str, options: Options, reference: 
         text = script(program, result.cells, block, script_name)
         _check_script(text, notebook, result.cells, all_rules=not suppressions.is_used and len(rules) == len(RULES))
     except NotebookError as error:
-        if error.location is not None:
-            error.diagnostic = replace(error.diagnostic, line_text=notebook.line_text(error.location))
+        error.diagnostics = tuple(
+            replace(each, line_text=notebook.line_text(each.location)) if each.location else each
+            for each in error.diagnostics
+        )
         raise
     packages = requirements(program, floors(program))
     launch = launch_files(options.launch, script_name, secrets(program))
@@ -195,13 +197,16 @@ def _check_text(notebook: Notebook) -> None:
     """Refuse a notebook without code, characters that no Python file can hold, and the name kept for this program."""
     if not any(cell.kind == "code" and cell.source.strip() for cell in notebook.cells):
         raise NotebookError("there is no code in it, so there is nothing to train and no script", code=NO_TRAINING)
+    faults = []
     for cell in notebook.cells:
         if found := _UNWRITABLE.search(cell.source):
-            raise NotebookError(
-                f"the character {found[0]!r} cannot stand in a script: take it out", _at(cell, found.start())
-            )
+            message = f"the character {found[0]!r} cannot stand in a script: take it out"
+            faults.append(NotebookError(message, _at(cell, found.start())).diagnostic)
         if cell.kind == "code" and (start := cell.source.find(PLACEHOLDER)) >= 0:
-            raise NotebookError(f"the name {PLACEHOLDER} is nb2ddp's own: choose another", _at(cell, start))
+            message = f"the name {PLACEHOLDER} is nb2ddp's own: choose another"
+            faults.append(NotebookError(message, _at(cell, start)).diagnostic)
+    if faults:
+        raise NotebookError.of(faults)
 
 
 def _check_name(notebook: Notebook, script_name: str) -> None:
@@ -220,8 +225,9 @@ def _at(cell: Cell, offset: int) -> Location:
 
 
 def _check_cells(cells: dict[int, str], *, all_rules: bool) -> None:
-    """Name the cell that does not become Python: IPython syntax within what is none, or that no rule may rewrite."""
+    """Name the cells that do not become Python: IPython syntax within what is none, or that no rule may rewrite."""
     why = "" if all_rules else "without the rules that were left out, "
+    faults = []
     for number, text in cells.items():
         try:
             cst.parse_module(text)
@@ -231,7 +237,9 @@ def _check_cells(cells: dict[int, str], *, all_rules: bool) -> None:
                 f"{why}the cell does not become Python ({reason} in line {error.raw_line} of what it becomes): write it"
                 " in plain Python"
             )
-            raise NotebookError(message, Location(number, 1, 1)) from None
+            faults.append(NotebookError(message, Location(number, 1, 1)).diagnostic)
+    if faults:
+        raise NotebookError.of(faults)
 
 
 def _check_script(text: str, notebook: Notebook, cells: dict[int, str], *, all_rules: bool) -> None:

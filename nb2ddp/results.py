@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -62,7 +63,7 @@ class NotebookError(Exception):
         message: one sentence, without the place.
         location: the place in the notebook, or None where the file as a whole is at fault.
         code: the rule that refused it, or `DDP001` for a notebook that cannot be read as Python.
-        diagnostic: the same as a finding, with the code's name.
+        diagnostics: all reasons as findings, with the codes' names; the first is this one.
     """
 
     def __init__(
@@ -74,7 +75,20 @@ class NotebookError(Exception):
     ) -> None:
         super().__init__(message)
         self.message, self.location, self.code = message, location, code
-        self.diagnostic = Diagnostic(code, name, Severity.ERROR, message, location)
+        self.diagnostics: tuple[Diagnostic, ...] = (Diagnostic(code, name, Severity.ERROR, message, location),)
+
+    @property
+    def diagnostic(self) -> Diagnostic:
+        """The first reason as a finding."""
+        return self.diagnostics[0]
+
+    @classmethod
+    def of(cls, diagnostics: Sequence[Diagnostic]) -> NotebookError:
+        """The error of a notebook with these reasons, of which there is at least one."""
+        first = diagnostics[0]
+        error = cls(first.message, first.location, first.code, first.name)
+        error.diagnostics = tuple(diagnostics)
+        return error
 
     def __str__(self) -> str:
         return f"{self.location}: {self.message}" if self.location else self.message
@@ -115,7 +129,7 @@ class Status(str, Enum):
 class Result:
     """What became of one notebook, with the files that were (or, in a check, would be) written.
 
-    Why it failed, or is stale, is the first of its diagnostics.
+    Why it is stale is the first of its diagnostics; why it failed, all of them.
     """
 
     notebook: Path
@@ -134,5 +148,5 @@ class Result:
 
     @property
     def failure(self) -> Diagnostic | None:
-        """Why there is no script; None where there is one."""
+        """The first reason why there is no script; None where there is one."""
         return self.diagnostics[0] if self.status is Status.FAILED else None

@@ -157,6 +157,15 @@ def test_arguments_and_sarif(runner: Runner) -> None:
     assert "DDP902" in {result["ruleId"] for result in log["runs"][0]["results"]}
 
 
+def test_a_sarif_file_takes_no_other_file_s_place(runner: Runner) -> None:
+    write(runner.workspace / "a.ipynb")
+    (runner.workspace / "data.json").write_text('{"runs": []}')
+    for name in ("a.ipynb", "data.json"):
+        before = (runner.workspace / name).read_bytes()
+        assert runner.step(1, paths="a.ipynb", output_dir="o", mode="convert", sarif_file=name).returncode == 2
+        assert (runner.workspace / name).read_bytes() == before
+
+
 def test_scripts_with_cells_and_a_page(runner: Runner) -> None:
     (runner.workspace / "m.py").write_text(TRAINING)
     (runner.workspace / "module.py").write_text("x = 1\n")

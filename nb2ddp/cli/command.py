@@ -26,8 +26,8 @@ from nb2ddp.project.config import ConfigError
 from nb2ddp.project.config import find as find_config
 from nb2ddp.project.files import STDIN, Job, identities
 from nb2ddp.project.history import git
-from nb2ddp.project.inputs import InputError, find, is_notebook_name, named, script_beside
-from nb2ddp.project.pages import Page, Report, Summary, check_pages, files_of
+from nb2ddp.project.inputs import InputError, find, is_notebook, is_notebook_name, named, script_beside
+from nb2ddp.project.pages import Page, Report, Sarif, Summary, check_pages, files_of
 from nb2ddp.project.plan import How, NoOutputError, Planned, from_here, plan, plan_one
 from nb2ddp.project.pool import Mode, run, script_of
 from nb2ddp.results import Change, Diagnostic, Result, Status
@@ -95,7 +95,7 @@ def _check_sides(keep: Sequence[str], jobs: Sequence[Job]) -> None:
 
 def _pages(request: Request) -> list[Page]:
     """The files that are written beside the scripts."""
-    named = ((Summary, request.summary_file), (Report, request.report))
+    named = ((Summary, request.summary_file), (Report, request.report), (Sarif, request.sarif_file))
     return [kind(path, request.force) for kind, path in named if path is not None]
 
 
@@ -127,6 +127,8 @@ def _plan(request: Request) -> tuple[list[Planned], Mode]:
         return [plan_one(paths[0], Path(paths[1]), given, _how(request))], mode
     if _is_script(given.get("output-dir")):
         raise InputError(f"{given['output-dir']} takes the script of one notebook; for several name a folder")
+    if "output-dir" not in given and not request.hook:
+        _check_several(paths)
     try:
         return plan(paths, given, _how(request), any_file=request.hook), mode
     except InputError as error:
@@ -151,6 +153,21 @@ def _output_meant(last: str, error: InputError) -> str:
     if not Path(last).exists() and str(error).startswith(last):
         return f"{last}: the name of a script ends in .py; for a folder say --output-dir"
     return str(error)
+
+
+def _check_several(paths: Sequence[str]) -> None:
+    """Refuse names of scripts among several arguments, and say how each notebook gets its script."""
+    scripts = [
+        path for path in paths if path.endswith(".py") and not Path(path).is_dir() and not is_notebook(Path(path))
+    ]
+    notebooks = [path for path in paths if path not in scripts]
+    if not notebooks or not scripts or len(paths) < 3:
+        return
+    if len(notebooks) == 1:
+        meant = shlex.join(["nb2ddp", notebooks[0], scripts[0]])
+        raise InputError(f"One notebook becomes one script, not {' and '.join(scripts)}; type: {meant}")
+    folder = shlex.join(["nb2ddp", *notebooks, "--output-dir", "scripts"])
+    raise InputError(f"{scripts[0]} would be the script of several notebooks; type: {folder}")
 
 
 def _project(request: Request) -> str:
@@ -234,7 +251,8 @@ class _Printer:
             click.echo(as_sarif(results, __version__))
         codes = [self._write(each, jobs, results, cache) for each in _pages(self.request)]
         if not self.request.quiet:
-            click.echo(report.Counts(results).summary(), err=True)
+            hidden = self.request.form in ("text", "github") and not self.request.verbose
+            click.echo(report.Counts(results).summary(shows_notes=not hidden), err=True)
         return max(codes, default=0)
 
     def refused(self, refusals: Iterable[Diagnostic | None]) -> bool:
@@ -250,6 +268,10 @@ class _Printer:
             from nb2ddp.cli.page import page
 
             text = page(jobs, results, partial(script_of, cache=cache))
+        elif isinstance(wanted, Sarif):
+            from nb2ddp.cli.sarif import as_sarif
+
+            text = as_sarif(results, __version__)
         else:
             text = summary.markdown(results, self._changes(jobs))
         if self.refused([wanted.write(text)]):

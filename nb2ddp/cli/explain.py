@@ -11,6 +11,7 @@ from click import style
 
 from nb2ddp.cli.docs import difference, shown
 from nb2ddp.codes import Code
+from nb2ddp.rules.index import KNOWN
 from nb2ddp.rules.rule import Example, Rule
 
 #: How many lines the short form takes at most.
@@ -42,6 +43,13 @@ def explained(each: Rule | Code, *, is_whole: bool = False) -> Iterator[str]:
     if left:
         more = "example" if left == 1 else "examples"
         yield style(f"{left} more {more}: nb2ddp --explain {each.code} --all", dim=True)
+
+
+def listed(begin: str = "") -> Iterator[str]:
+    """The codes that begin so, with their names, and what each rule does."""
+    for code, each in sorted(KNOWN.items()):
+        if code.startswith(begin):
+            yield f"{code}  {each.name:<32} {each.summary}"
 
 
 def _example(example: Example) -> Iterator[str]:

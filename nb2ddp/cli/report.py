@@ -50,7 +50,9 @@ def text_lines(result: Result, level: Severity) -> Iterator[str]:
 def done_lines(result: Result, level: Severity) -> Iterator[str]:
     """What was done with the files of a notebook, but for what its findings say that are printed from a severity on."""
     if result.status is Status.SKIPPED and not found(result, level):
-        yield f"skipped {printable(str(result.notebook))}: no Trainer trains in it"
+        why = result.diagnostics[0]
+        place = f"{result.notebook}:{why.place}" if why.place else str(result.notebook)
+        yield f"skipped {printable(place)}: {printable(why.message)}"
     if result.status is Status.CONVERTED and result.written:
         yield f"wrote {_names(result.written)}"
         if result.needs:
@@ -154,11 +156,16 @@ class Counts:
             "notes": self.notes,
         }
 
-    def summary(self) -> str:
-        """The counts in one line: `3 notebooks: 2 converted, 1 failed; 0 errors, 1 warning, 20 notes`."""
+    def summary(self, *, shows_notes: bool = True) -> str:
+        """The counts in one line: `3 notebooks: 2 converted, 1 failed; 0 errors, 1 warning, 20 notes (-v shows them)`.
+
+        Args:
+            shows_notes: notes are printed, so that nothing is to be said of how to see them.
+        """
         ends = [f"{n} {status_text(status)}" for status in Status if (n := self.statuses[status])]
         numbers = [_count(self.errors, "error"), _count(self.warnings, "warning"), _count(self.notes, "note")]
-        return f"{_count(self.notebooks, 'notebook')}: {', '.join(ends) or 'none'}; {', '.join(numbers)}"
+        how = "" if shows_notes or not self.notes else " (-v shows them)" if self.notes > 1 else " (-v shows it)"
+        return f"{_count(self.notebooks, 'notebook')}: {', '.join(ends) or 'none'}; {', '.join(numbers)}{how}"
 
 
 def _count(number: int, noun: str) -> str:

@@ -62,6 +62,9 @@ class Request:
         section="Findings",
         metavar="PAGE.html",
     )
+    sarif_file: Path | None = setting(
+        None, "Write the findings as SARIF, for code scanning.", section="Findings", metavar="FILE"
+    )
     quiet: bool = setting(False, "Print errors only.", section="Findings", short="-q")
     verbose: bool = setting(False, "Print notes too: everything that was rewritten.", section="Findings", short="-v")
     jobs: int | None = setting(

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from nb2ddp.project.files import Job
+from nb2ddp.project.plan import from_here
 from nb2ddp.results import Result, Status
 from nb2ddp.rules import vllm_server
 from nb2ddp.script.launch import ADDRESS, LAUNCHING, launch_lines, path_word
@@ -42,7 +43,7 @@ def _of_one(job: Job, result: Result) -> Iterator[str]:
     for where, command in others:
         yield f"{'And' if where.startswith('machine') else 'Or'} on {where} with: {command}"
     if any(f"={ADDRESS} " in command for _, command in others):
-        yield f"{ADDRESS} is the name of machine 0; --main-process-ip writes it into the script."
+        yield f"{ADDRESS} is machine 0: it prints this line with its name; --main-process-ip writes it into the script."
 
 
 def _serves(result: Result) -> bool:
@@ -54,7 +55,8 @@ def _started(job: Job, result: Result) -> list[tuple[str, str]]:
     if job.options.launch.launcher == "notebook":
         notebook = job.script.with_name(f"{job.script.stem}{LAUNCHING}")
         return [("Kaggle, Colab, or a machine with several GPUs", f"jupyter lab {_word(notebook)}")]
-    folder = "" if job.script.parent == Path() else f"cd {_word(job.script.parent)} && "
+    parent = from_here(job.script.parent)
+    folder = "" if parent == Path() else f"cd {_word(parent)} && "
     lines = launch_lines(job.options.launch, job.script.name, serves=_serves(result))
     return [(where, f"{folder}{command}") for where, command in lines]
 

@@ -34,7 +34,7 @@ def parse_python(text: str, what: str) -> ast.Module:
 def refusal(message: str, line: int, text: str) -> NotebookError:
     """What is wrong with a line of the file, which says some text."""
     error = NotebookError(message)
-    error.diagnostic = replace(error.diagnostic, file_line=line, line_text=text)
+    error.diagnostics = (replace(error.diagnostic, file_line=line, line_text=text),)
     return error
 
 

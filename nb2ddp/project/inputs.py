@@ -114,14 +114,27 @@ def _of(argument: str) -> Iterator[Input]:
         if ending not in (".ipynb", ".py") and not (ending in OTHER_FORMATS and path.exists()):
             missing = "not a notebook (.ipynb or .py) or a folder" if path.exists() else "no such file or folder"
             raise InputError(f"{argument}: {missing}")
-        if ending == ".py" and stamp.read(_text(path)) is not None:
-            raise InputError(f"{argument}: a script of nb2ddp's; name its notebook, as its line `convert again:` does")
+        check_source(path)
         yield named(argument)
     else:
         root = _fixed_part(path)
         for match in map(Path, sorted(glob.glob(argument, recursive=True))):  # noqa: PTH207 - takes absolute ones too
             if not match.is_dir() and is_notebook(match) and ".ipynb_checkpoints" not in match.parts:
                 yield Input(match, root)
+
+
+def check_source(path: Path) -> None:
+    """Refuse what nb2ddp wrote itself for a notebook.
+
+    Raises:
+        InputError: with the line that makes the file again.
+    """
+    line = stamp.read(_text(path)) if path.suffix.lower() == ".py" and path.is_file() else None
+    if line is not None:
+        raise InputError(
+            f"{path} is a script that nb2ddp wrote, not a notebook; its line `convert again:` says what makes it again "
+            f"in its folder: {line.command}"
+        )
 
 
 def _fixed_part(pattern: Path) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -85,6 +86,22 @@ class Report(Page):
         body = text.lstrip()[len(_DOCTYPE) :]
         signature = f"<!-- nb2ddp {__version__}, sha256:{_digest(body)} -->\n"
         files.replace({self.path: f"{_DOCTYPE}{signature}{body}".encode()})
+
+
+class Sarif(Page):
+    """The findings, as code scanning reads them. A whole document that names nb2ddp as its only tool is replaced."""
+
+    option = "--sarif-file"
+    what = "list of findings"
+
+    def _is_ours(self, before: str) -> bool:
+        try:
+            return {run["tool"]["driver"]["name"] for run in json.loads(before)["runs"]} == {"nb2ddp"}
+        except (ValueError, TypeError, KeyError, RecursionError):
+            return False
+
+    def _put(self, text: str) -> None:
+        files.replace({self.path: f"{text}\n".encode()})
 
 
 class Summary(Page):

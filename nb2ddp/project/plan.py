@@ -14,7 +14,7 @@ from typing import Any, Final
 from nb2ddp.options import SETTINGS, Options, Settings, arguments
 from nb2ddp.project import config
 from nb2ddp.project.files import Job, identities
-from nb2ddp.project.inputs import Input, InputError, find, is_notebook_name, named, script_for
+from nb2ddp.project.inputs import Input, InputError, check_source, find, is_notebook_name, named, script_for
 from nb2ddp.project.outputs import is_of_another
 from nb2ddp.results import Severity
 from nb2ddp.script import stamp
@@ -90,6 +90,8 @@ def plan(
 def plan_one(argument: str | Path, script: Path, given: Mapping[str, Any], how: How = How()) -> Planned:
     """Plan a run that says where the script of one notebook goes, which a file's name or a link names; see `plan`."""
     notebook = named(argument) if isinstance(argument, str) else Input(argument, argument.parent, is_named=True)
+    if not notebook.link:
+        check_source(notebook.path)
     planned = _planned(notebook, given, how, script)
     check_outputs([planned.job])
     return planned

@@ -104,12 +104,12 @@ def convert_job(job: Job, mode: Mode, cache: Cache | None, known: Conversion | N
             return _as_text(job, mode)
         outcome = known or _convert(job, cache)
         if not outcome.files:
-            return _failed(job, outcome.diagnostics[0])
+            return _failed(job, *outcome.diagnostics)
         if mode is Mode.WRITE:
             history.remember(outcome.files.values())
         return _DO[mode](job, outcome, recalling(job))
     except NotebookError as error:
-        failure = error.diagnostic
+        return _failed(job, *error.diagnostics)
     except (LaunchError, OptionsError) as error:
         failure = UNREADABLE.found(str(error))
     except OSError as error:
@@ -150,7 +150,7 @@ def _convert(job: Job, cache: Cache | None) -> Conversion:
     try:
         outcome = converted(job, found, job.options)
     except NotebookError as error:
-        outcome = Conversion({}, (error.diagnostic,))
+        outcome = Conversion({}, error.diagnostics)
     if cache and (outcome.files or outcome.diagnostics[0].code != INTERNAL.code):
         cache.put(key(found, job), outcome)
     return outcome
@@ -236,8 +236,9 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
-def _failed(job: Job, failure: Diagnostic) -> Result:
-    if failure.code in NO_TRAINER and not job.is_named:
-        found = replace(failure, severity=NO_TRAINER[failure.code])
+def _failed(job: Job, *failures: Diagnostic) -> Result:
+    first = failures[0]
+    if first.code in NO_TRAINER and not job.is_named:
+        found = replace(first, severity=NO_TRAINER[first.code])
         return Result(job.notebook, job.script, Status.SKIPPED, (found,))
-    return Result(job.notebook, job.script, Status.FAILED, (failure,))
+    return Result(job.notebook, job.script, Status.FAILED, failures)

@@ -65,15 +65,14 @@ def _applies(program: Program, rule: Rule, finding: Finding) -> bool:
 
 
 def refuse(diagnostics: Iterable[Diagnostic]) -> None:
-    """Stop at the first finding that makes a script pointless or wrong.
+    """Stop where a finding makes a script pointless or wrong.
 
     Raises:
-        NotebookError: with the finding's code, place and message.
+        NotebookError: with all such findings.
     """
     errors = [diagnostic for diagnostic in diagnostics if diagnostic.severity is Severity.ERROR]
     if errors:
-        first = min(errors, key=lambda error: error.code == "DDP002")  # any other reason tells more
-        raise NotebookError(first.message, first.location, first.code, first.name)
+        raise NotebookError.of([error for error in errors if error.code != "DDP002"] or errors)  # others tell more
 
 
 def _inserted(edits: Iterable[Edit]) -> Inserted:

@@ -64,7 +64,9 @@ def launch_files(launch: Launch, script_name: str, secrets: Sequence[str] = ()) 
     if launch.launcher == "slurm":
         files[side_file(script_name)] = _sbatch(launch, script, script_name, secrets)
     if launch.launcher == "torchrun":
-        files[side_file(script_name, "torchrun.sh")] = render("torchrun.sh.j2", launch=launch, script=script)
+        name = side_file(script_name, "torchrun.sh")
+        again = shlex.quote(shlex.join(["bash", path_word(name)]))  # as it is echoed
+        files[name] = render("torchrun.sh.j2", launch=launch, script=script, again=again)
     if script_name in files:
         raise LaunchError(f"The script cannot be called {script_name!r}: that is the name of a launch file.")
     return files
@@ -138,12 +140,11 @@ def launch_command(launch: Launch, script_name: str, rank: int = 0) -> str:
 
 
 def _variables(launch: Launch, rank: int) -> str:
-    """What the script for torchrun asks for on several machines: a rank, and the first one's name if none was given."""
+    """What the script for torchrun asks for on several machines: a rank, and on others the first one's name."""
     if launch.machines == 1:
         return ""
-    known = launch.main_process_ip is not None
-    address = "" if known else f"MASTER_ADDR={'$(hostname)' if rank == 0 else ADDRESS} "
-    return f"{address}NODE_RANK={rank} "
+    is_known = launch.main_process_ip is not None or rank == 0
+    return f"{'' if is_known else f'MASTER_ADDR={ADDRESS} '}NODE_RANK={rank} "
 
 
 def _within_uv(launch: Launch, script_name: str) -> list[str]:

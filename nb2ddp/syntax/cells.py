@@ -34,48 +34,53 @@ class Source:
         cell_starts: the offsets in the source at which they begin.
 
     Raises:
-        NotebookError: a cell is not Python, with its place.
+        NotebookError: cells are not Python, with the place of each.
     """
 
     def __init__(self, notebook: Notebook) -> None:
         self.notebook = notebook
         self.forms: list[Syntax] = []
         self.code_cells = [cell for cell in notebook.cells if cell.kind == "code"]
-        masked = self._mask()
-        self.cell_starts = [0, *accumulate(map(len, masked))][:-1]
         self._index = {cell.number: index for index, cell in enumerate(self.code_cells)}
-        for cell, source in zip(self.code_cells, masked, strict=True):
-            if beyond := excess(source):
-                raise NotebookError(
-                    f"the cell is too complex to be read ({beyond[1]}): cut it into smaller pieces",
-                    Location(cell.number, beyond[0], 1),
-                )
-        try:
-            self.tree = Tree("".join(masked))
-        except (cst.ParserSyntaxError, cst.CSTValidationError, RecursionError):
-            raise self._syntax_error(masked) from None
-        if self._run_on(masked):
-            raise self._syntax_error(masked)
-
-    def _mask(self) -> list[str]:
-        """The code cells with calls in the place of IPython's forms."""
-        masked = []
         found = (names for cell in self.code_cells for names in _BOUND.findall(cell.source))
-        bound = frozenset(name for names in found for name in names)
+        self._bound = frozenset(name for names in found for name in names)
+        masked, faults = [], []
         for cell in self.code_cells:
             try:
-                result = mask(cell.source, len(self.forms), bound)
-            except SyntaxError as error:  # Python's own tokenizer, which IPython uses, can make nothing of it
-                place = Location(cell.number, min(error.lineno or 1, cell.source.count("\n") + 1), 1)
-                raise NotebookError(
-                    f"the cell is not Python: {error.msg}; correct it, or make it a Markdown cell", place
-                ) from None
-            if result.forms and (lone := _LONE_BACKSLASH.search(cell.source)):
-                place = Location(cell.number, cell.source.count("\n", 0, lone.start()) + 1, 1)
-                raise NotebookError("a line that is only a backslash stands before IPython syntax: take it out", place)
-            self.forms += result.forms
-            masked.append(result.source + "\n")
-        return masked
+                masked.append(self._masked(cell))
+            except NotebookError as error:
+                masked.append("\n")
+                faults.append(error)
+        self.cell_starts = [0, *accumulate(map(len, masked))][:-1]
+        tree = None if faults else _tree("".join(masked))
+        if tree is not None:
+            self.tree = tree
+        if tree is None or self._run_on(masked):
+            raise self._error(masked, faults)
+
+    def _masked(self, cell: Cell) -> str:
+        """A code cell with calls in the place of IPython's forms.
+
+        Raises:
+            NotebookError: it is not Python, or too complex.
+        """
+        try:
+            result = mask(cell.source, len(self.forms), self._bound)
+        except SyntaxError as error:  # Python's own tokenizer, which IPython uses, can make nothing of it
+            place = Location(cell.number, min(error.lineno or 1, cell.source.count("\n") + 1), 1)
+            raise NotebookError(
+                f"the cell is not Python: {error.msg}; correct it, or make it a Markdown cell", place
+            ) from None
+        if result.forms and (lone := _LONE_BACKSLASH.search(cell.source)):
+            place = Location(cell.number, cell.source.count("\n", 0, lone.start()) + 1, 1)
+            raise NotebookError("a line that is only a backslash stands before IPython syntax: take it out", place)
+        if beyond := excess(result.source + "\n"):
+            raise NotebookError(
+                f"the cell is too complex to be read ({beyond[1]}): cut it into smaller pieces",
+                Location(cell.number, beyond[0], 1),
+            )
+        self.forms += result.forms
+        return result.source + "\n"
 
     def _run_on(self, masked: list[str]) -> bool:
         """True where a cell is Python only together with the next one, or with what follows its last backslash."""
@@ -85,18 +90,21 @@ class Source:
                 return True
         return any(source.rstrip().endswith("\\") and "#" not in source.rstrip().split("\n")[-1] for source in masked)
 
-    def _syntax_error(self, masked: list[str]) -> NotebookError:
-        """Say which cell is not Python, and where."""
+    def _error(self, masked: list[str], faults: list[NotebookError]) -> NotebookError:
+        """Say which cells are not Python, and where, beside the faults that are known."""
+        found = list(faults)
         for cell, source in zip(self.code_cells, masked, strict=True):
             try:
                 Tree(source.rstrip())
             except cst.ParserSyntaxError as error:
-                return _not_python(cell.number, source, error)
+                found.append(_not_python(cell.number, source, error))
             except cst.CSTValidationError as error:  # a name in letters that this Python does not know yet
-                return NotebookError(f"the cell is not Python: {error}", Location(cell.number, 1, 1))
+                found.append(NotebookError(f"the cell is not Python: {error}", Location(cell.number, 1, 1)))
             except RecursionError:
-                return NotebookError("the cell nests too deeply to be read", Location(cell.number, 1, 1))
-        return NotebookError("the cells are Python one by one, but not together")
+                found.append(NotebookError("the cell nests too deeply to be read", Location(cell.number, 1, 1)))
+        if not found:
+            return NotebookError("the cells are Python one by one, but not together")
+        return NotebookError.of(sorted((error.diagnostic for error in found), key=lambda each: each.order))
 
     @cached_property
     def _body_starts(self) -> list[int]:
@@ -160,6 +168,14 @@ class Source:
         while wanted in self.tree.bound_names:
             wanted += "_"
         return wanted
+
+
+def _tree(source: str) -> Tree | None:
+    """Python code, parsed; None where it is none."""
+    try:
+        return Tree(source)
+    except (cst.ParserSyntaxError, cst.CSTValidationError, RecursionError):
+        return None
 
 
 def _not_python(cell: int, source: str, error: cst.ParserSyntaxError) -> NotebookError:

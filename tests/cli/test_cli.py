@@ -29,7 +29,7 @@ class TestOneNotebook:
         wrote, summary, packages, start, counted = result.stderr.splitlines()
         assert wrote == f"wrote {Path('out/train.py')}, {Path('out/accelerate_config.yaml')}"
         assert packages == "The notebook needs packages: --requirements writes them beside the script."
-        assert re.fullmatch(r"1 notebook: 1 converted; 0 errors, 0 warnings, \d+ notes", summary)
+        assert re.fullmatch(r"1 notebook: 1 converted; 0 errors, 0 warnings, \d+ notes \(-v shows them\)", summary)
         assert start == "Start it on all GPUs with: cd out && torchrun --nproc_per_node gpu train.py"
         launch = "accelerate launch --config_file accelerate_config.yaml --num_processes 2 train.py"
         assert counted == f"Or on 2 GPUs with: cd out && {launch}"
@@ -90,6 +90,12 @@ class TestOneNotebook:
         assert lines[0].startswith("a.ipynb:cell 2:2:11: DDP201 warning: this trainer has no args")
         assert lines[1] == "    trainer = SFTTrainer(model = model)"
         assert len(lines) == 2
+
+    def test_says_how_notes_are_seen(self, command: Command, tmp_path: Path) -> None:
+        write(tmp_path / "a.ipynb")
+        assert "notes (-v shows them)\n" in command("a.ipynb", "t.py").stderr
+        for option in ("-v", "--format=json", "--format=sarif"):
+            assert "(-v" not in command("a.ipynb", "t.py", option).stderr
 
     def test_verbose_prints_notes_too(self, command: Command, tmp_path: Path) -> None:
         write(tmp_path / "a.ipynb")
@@ -265,6 +271,12 @@ class TestAbout:
         sections = result.stdout.split("\n\n")
         assert max(section.count("\n") for section in sections) < 23, "a topic does not fit a screen"
 
+    def test_help_lists_the_other_commands(self, command: Command) -> None:
+        section = command("--help").stdout.split("\nCommands:\n")[1].split("\n\n")[0]
+        for name in ("rehearse", "estimate"):
+            assert f" {name} ..." in section
+            assert command(name, "--help").exit_code == 0
+
     def test_list_rules(self, command: Command) -> None:
         result = command("--list-rules")
         assert result.exit_code == 0
@@ -289,6 +301,17 @@ class TestAbout:
         lines = command("--explain", rule.code).stdout.splitlines()
         assert len(lines) <= 40
         assert lines[0] == f"{rule.code} {rule.name}"
+
+    @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
+    def test_explain_shows_what_is_rewritten(self, command: Command, rule: Rule) -> None:
+        lines = command("--explain", rule.code).stdout.splitlines()
+        rewrites = any(example.after is not None for example in rule.examples)
+        assert any(line.startswith(("  +", "  -")) for line in lines) == rewrites
+
+    def test_explain_the_beginning_of_codes(self, command: Command) -> None:
+        listed = command("--explain", "DDP2").stdout.splitlines()
+        assert [line[:6] for line in listed] == [rule.code for rule in RULES if rule.code.startswith("DDP2")]
+        assert set(listed) < set(command("--list-rules").stdout.splitlines())
 
     def test_explain_is_coloured_on_a_terminal(self, command: Command) -> None:
         assert "\x1b[32m" in command("--explain", "DDP101", color=True).stdout
@@ -353,6 +376,8 @@ class TestWrongUsage:
             ("a.ipynb b.ipynb", "An output never ends in .ipynb, so b.ipynb is taken for an input"),
             ("a.ipynb a.ipynb", "An output never ends in .ipynb, so a.ipynb is taken for an input"),
             ("a.ipynb c.ipynb", "c.ipynb"),
+            ("a.ipynb x.py y.py", "not x.py and y.py; type: nb2ddp a.ipynb x.py"),
+            ("a.ipynb b.ipynb x.py", "x.py would be the script of several notebooks; type: nb2ddp a.ipynb b.ipynb -"),
             ("a.ipynb train.txt", "train.txt: the name of a script ends in .py"),
             ("a.ipynb folder.py", "folder.py is a folder; to write into it say --output-dir folder.py"),
             ("a.ipynb t.py --since HEAD", "--since says what the page of --summary-file shows; name one"),
@@ -365,6 +390,7 @@ class TestWrongUsage:
             ("a.ipynb t.py --launcher slurm --slurm time=x", "--slurm time must be minutes, H:MM:SS or D-HH:MM:SS"),
             ("a.ipynb t.py --mixed-precision fp32", "'fp32' is not one of 'no', 'fp16', 'bf16'"),
             ("a.ipynb t.py --per-device-batch-size 0", "0 is not in the range x>=1"),
+            ("a.ipynb t.py --per-device-batch-size big", "'big' is neither a whole number nor 'notebook'"),
             ("a.ipynb t.py --slurm time=1", "SLURM settings have no effect with the launcher 'accelerate'"),
             ("a.ipynb t.py --launcher slurm --slurm tme=1", "slurm: unknown key 'tme'; did you mean 'time'?"),
             ("a.ipynb t.py --slurm time", "'time' is not KEY=VALUE."),
@@ -389,6 +415,17 @@ class TestWrongUsage:
         assert (result.exit_code, result.stdout) == (2, "")
         assert message in result.stderr
         assert files(tmp_path) == before
+
+
+def test_a_script_of_ours_is_no_notebook(command: Command, tmp_path: Path) -> None:
+    write(tmp_path / "a.ipynb")
+    command("a.ipynb", "a.py")
+    for arguments in (["a.py", "b.py"], ["a.py"], ["a.py", "--output-dir", "out"]):
+        result = command(*arguments)
+        assert result.exit_code == 2
+        assert "a.py is a script that nb2ddp wrote, not a notebook" in result.stderr
+        assert "nb2ddp a.ipynb a.py\n" in result.stderr
+    assert not (tmp_path / "b.py").exists()
 
 
 class TestBadNotebook:
@@ -453,6 +490,22 @@ class TestBadNotebook:
         assert result.stderr.startswith("1 notebook: 1 failed;")
         assert files(tmp_path) == {"bad.ipynb"}
         assert command("bad.ipynb", "out/train.py").stdout == result.stdout, "remembered in other words"
+
+    @pytest.mark.parametrize(
+        ("cells", "places"),
+        [
+            (("x = = 1", *CELLS, "%time y = 1!z", "def f(:", '"""'), ["1:1:5", "6:1:6", "7:1:7", "8:1:1"]),
+            (("from accelerate import notebook_launcher as n\nn(f)", "!torchrun x.py", *CELLS), ["1:2:1", "2:1:1"]),
+            (("y = '\0'", *CELLS, "__ipython__(0)"), ["1:1:6", "6:1:1"]),
+        ],
+        ids=["not Python", "refused by a rule", "cannot stand in a script"],
+    )
+    def test_names_all_cells(self, command: Command, tmp_path: Path, cells: tuple[str, ...], places: list[str]) -> None:
+        write(tmp_path / "bad.ipynb", *cells)
+        result = command("bad.ipynb", "train.py")
+        assert re.findall(r"^bad.ipynb:cell (\S+): DDP", result.stdout, re.MULTILINE) == places
+        assert command("bad.ipynb", "train.py").stdout == result.stdout, "remembered in other words"
+        assert f"1 failed; {len(places)} errors" in result.stderr
 
     def test_names_the_line_of_code(self, command: Command, tmp_path: Path) -> None:
         write(tmp_path / "bad.ipynb", "x = 1", "y = 2\nz = = 3")

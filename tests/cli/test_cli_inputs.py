@@ -125,7 +125,7 @@ def test_a_script_that_was_converted_is_no_notebook(command: Command, notebooks:
     command("nb/c.py", "made.py")
     result = command("made.py")
     assert result.exit_code == 2
-    assert "made.py: a script of nb2ddp's; name its notebook" in result.stderr
+    assert "made.py is a script that nb2ddp wrote, not a notebook" in result.stderr
 
 
 def test_what_is_rewritten_names_the_notebook_by_its_file(command: Command, notebooks: Path) -> None:

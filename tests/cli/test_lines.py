@@ -155,6 +155,25 @@ def test_each_line_runs_as_it_is_printed(
     assert "needs packages" not in result.stderr
 
 
+def test_no_folder_is_changed_to_where_the_script_lies_in_this_one(command: Command, tmp_path: Path) -> None:
+    write(tmp_path / "a.ipynb")
+    assert "cd " not in command("a.ipynb", str(tmp_path / "x.py")).stderr
+    assert " with: cd sub && torchrun" in command("a.ipynb", str(tmp_path / "sub" / "x.py")).stderr
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+def test_the_first_machine_says_what_to_type_on_the_others(
+    command: Command, environment: dict[str, str], tmp_path: Path
+) -> None:
+    write(tmp_path / "a.ipynb")
+    first, second = printed(command("a.ipynb", "a.py", "--launcher", "torchrun", *TWO.split()).stderr)
+    environment |= {"MACHINES": "2"}
+    done = subprocess.run(["bash", "-c", first], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    host = subprocess.run(["hostname"], capture_output=True, text=True, check=True).stdout.strip()
+    assert done.stdout.endswith(f": {second.replace('=HOST ', f'={host} ')}\n")
+
+
 @pytest.mark.parametrize(
     ("launcher", "is_said"), [("accelerate", True), ("torchrun", True), ("notebook", False), ("uv", False)]
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from hashlib import sha256
@@ -47,6 +48,7 @@ LINES = {
     "--report": ("n.ipynb", "t.py", "--report", "TARGET"),
     "--check --report": ("n.ipynb", "t.py", "--check", "--report", "TARGET"),
     "--summary-file": ("n.ipynb", "t.py", "--summary-file", "TARGET"),
+    "--sarif-file": ("n.ipynb", "t.py", "--sarif-file", "TARGET"),
     "rehearse --report": ("rehearse", "n.ipynb", "--report", "TARGET"),
     "rehearse --keep": ("rehearse", "n.ipynb", "--keep", "TARGET"),
     "rehearse --hub": ("rehearse", "n.ipynb", "--hub", "TARGET"),
@@ -134,7 +136,7 @@ def test_a_name_in_another_case_is_the_notebook_where_the_file_system_ignores_ca
     assert "--report N.IPYNB: that is the notebook" in result.stderr
 
 
-@pytest.mark.parametrize("option", ["--report", "--summary-file"])
+@pytest.mark.parametrize("option", ["--report", "--summary-file", "--sarif-file"])
 @pytest.mark.parametrize("target", ["t.py", "accelerate_config.yaml", "t.requirements.txt", "here/t.py"])
 def test_no_page_takes_the_place_of_a_script(command: Command, tmp_path: Path, option: str, target: str) -> None:
     write(tmp_path / "n.ipynb")
@@ -153,11 +155,13 @@ def test_two_pages_are_two_files(command: Command, tmp_path: Path) -> None:
 
 def test_pages_of_ours_are_written_again_and_named(command: Command, tmp_path: Path) -> None:
     write(tmp_path / "n.ipynb")
-    line = ("n.ipynb", "t.py", "--report", "page.html", "--summary-file", "new/s.md")
+    line = ("n.ipynb", "t.py", "--report", "page.html", "--summary-file", "new/s.md", "--sarif-file", "new/s.sarif")
     for _ in range(2):
         result = command(*line)
         assert result.exit_code == 0
-        assert {"wrote page.html", f"wrote {Path('new/s.md')}"} <= set(result.stderr.splitlines())
+        names = ("page.html", Path("new/s.md"), Path("new/s.sarif"))
+        assert {f"wrote {name}" for name in names} <= set(result.stderr.splitlines())
+    assert json.loads((tmp_path / "new/s.sarif").read_text())["runs"][0]["tool"]["driver"]["name"] == "nb2ddp"
     assert (tmp_path / "new/s.md").read_text().count("## nb2ddp\n") == 2
     assert (tmp_path / "page.html").read_text().count("<html") == 1
 

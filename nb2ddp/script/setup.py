@@ -9,6 +9,7 @@ from nb2ddp.facts.loading import ModelKind
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.shell import quoted
 from nb2ddp.facts.waiting import wait_seconds
+from nb2ddp.options import Launch
 from nb2ddp.script.inserted import END, Inserted
 from nb2ddp.script.linker import link, process, renamed, taken, words
 from nb2ddp.script.needs import tests
@@ -50,10 +51,19 @@ def setup(program: Program, inserted: Inserted) -> str:
         tests_of_needs=tests(program.needs, program.name("missing")),
         warns_of_unused=program.model_kind is not ModelKind.DENSE_TEXT,
         floors=older,
+        fewer_processes=_fewer_processes(program.options.launch),
         packages=_lines(rest.packages - {"import torch"}),
         rest=_joined(rest.functions, last),
     )
     return renamed(text, taken(program)).strip("\n")
+
+
+def _fewer_processes(launch: Launch) -> str:
+    """What to type where a machine has fewer GPUs than processes, as a part of an f-string that knows `gpus`."""
+    if launch.machines == 1 and launch.launcher in ("accelerate", "torchrun"):
+        return "start it with torchrun --nproc_per_node gpu {sys.argv[0]}"
+    count = "{gpus}" if launch.machines == 1 else f"{{{launch.machines} * gpus}}"
+    return f"convert again with --num-processes {count}"
 
 
 def _makes_wait(text: str) -> bool:

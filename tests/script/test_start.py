@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -59,8 +60,6 @@ class TestWaiting:
 @pytest.mark.e2e
 def test_a_later_timeout_has_no_effect(tmp_path: Path) -> None:
     """What `wait_seconds` relies on, with the installed accelerate and transformers."""
-    import subprocess
-
     (tmp_path / "job.py").write_text(
         "from datetime import timedelta\nfrom accelerate import PartialState\n"
         "PartialState(timeout=timedelta(hours=2))\n"
@@ -201,3 +200,28 @@ class TestCheckpointing:
     def test_the_option_leaves_the_notebooks_setting(self, size: Any) -> None:
         source = convert_source(text(*CELLS), options=Options(per_device_batch_size=size)).files["train.py"]
         assert "checkpointing" not in source
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [
+        (Launch(), "start it with torchrun --nproc_per_node gpu train.py"),
+        (Launch(launcher="slurm"), "convert again with --num-processes 1"),
+        (Launch(processes=4, machines=2, launcher="torchrun"), "convert again with --num-processes 2"),
+    ],
+    ids=["one machine", "SLURM", "several machines"],
+)
+def test_more_processes_than_gpus_end_with_the_reason(tmp_path: Path, options: Launch, remedy: str) -> None:
+    """The launcher's last lines say what is wrong, on a machine with one GPU that is imitated."""
+    source = convert_source(text(), options=Options(launch=options)).files["train.py"]
+    one_gpu = "import torch\ntorch.cuda.is_available = lambda: True\ntorch.cuda.device_count = lambda: 1\n"
+    until = source[: source.index("import unsloth")]
+    waits = "torch.cuda.set_device = lambda _: None\n" + until + "import time\ntime.sleep(60)\n"
+    (tmp_path / "train.py").write_text(one_gpu + waits)
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    done = subprocess.run([*launcher, "train.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    *_, said, _, line = done.stderr.rstrip().splitlines()
+    assert done.returncode == 1
+    assert said == f"  RuntimeError: this machine has 1 GPU, the job 2 processes: {remedy}"
+    assert set(line) == {"="}

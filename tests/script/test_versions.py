@@ -77,7 +77,7 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch, **versions: str) -> N
 def start(notebook: str, world_size: int = 2) -> None:
     """Execute the check of a notebook's script, as one of so many processes."""
     source = script(notebook)
-    check = source[source.index("for package, floor") : source.index("if world_size > 1 and torch.cuda")]
+    check = source[(at := source.index("for package, floor")) : source.index("\n\n\n", at)]
     imports = "import sys\nfrom importlib.metadata import version\nfrom packaging.version import Version\n"
     exec(imports + check, {"world_size": world_size})
 
@@ -161,7 +161,8 @@ def setup_of(notebook: str) -> list[str]:
 
 def test_the_fixed_part_is_taken_in_at_a_glance() -> None:
     lines = setup_of(TEXT)
-    functions = next(number for number, line in enumerate(lines) if line.startswith("def "))
+    fixed = next(number for number, line in enumerate(lines) if line.startswith("import unsloth"))
+    functions = next(number for number, line in enumerate(lines) if line.startswith("def ") and number > fixed)
     assert functions <= 40
     assert [line for line in lines[functions:] if not line.startswith(("def ", " "))] == [
         'MEASURED_MODELS = ("llama", "mistral", "qwen2", "qwen3")  # types of models, as their configs name them'

@@ -65,13 +65,12 @@ def _run(model: dict[str, Any], run: dict[str, Any]) -> Run:
         rank=0 if model["precision"] == "full" else _RANKS.get(kind, 16),
         trains_embeddings=False,
         per_device=run["rows"],
-        accumulation=1,
+        split="",
         tokens=int(str(run["tokens"]).rpartition("-")[2]),
         rows_of_one=2 if kind in _PAIRS else 1,
         can_skip=False,
         checkpoints=model["checkpointing"],
         engine=0.0,
-        gpu_memory=0.0,
     )
     estimate = need(training, shape, checkpointing=model["checkpointing"], processes=model["gpus"]).peak(run["rows"])
     size = model["model"].removeprefix("bench/")

@@ -9,13 +9,14 @@ import tokenize
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from io import BytesIO
 from pathlib import PurePath
 
 import libcst as cst
 
 from nb2ddp.codes import INTERNAL, INTERNAL_SAID
+from nb2ddp.estimate.trainings import trainings
 from nb2ddp.facts.program import Program
 from nb2ddp.notebook.ipynb import Cell, Notebook
 from nb2ddp.notebook.magics import PLACEHOLDER
@@ -183,7 +184,8 @@ def _convert(notebook: Notebook, script_name: str, options: Options, reference: 
         launching = launching_notebook(program, files[script_name], script_name, packages)
         name = f"{PurePath(script_name).stem}{LAUNCHING}"
         files |= sign_all({name: launching}, reference, script_name, options)
-    conversion = Conversion(files, diagnostics, bool(packages), tuple(map(str, program.needs)))
+    about = tuple(map(str, program.needs)), tuple(map(asdict, trainings(program)))
+    conversion = Conversion(files, diagnostics, bool(packages), *about)
     return _Done(program, block, conversion)
 
 

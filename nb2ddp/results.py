@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 
 class Severity(str, Enum):
@@ -105,6 +106,8 @@ class Conversion:
     packages: bool = False
     #: What the job needs beside packages and GPUs: `HF_TOKEN (cells 3, 42)`.
     needs: tuple[str, ...] = ()
+    #: What memory depends on, of each training: the fields of `nb2ddp.estimate.trainings.Training`.
+    trainings: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -143,8 +146,9 @@ class Result:
     text: str = ""
     #: The notebook names packages, which a requirements file can hold.
     packages: bool = False
-    #: What the job needs beside packages and GPUs, as in `Conversion`.
+    #: What the job needs beside packages and GPUs, and what its memory depends on, as in `Conversion`.
     needs: tuple[str, ...] = ()
+    trainings: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def failure(self) -> Diagnostic | None:

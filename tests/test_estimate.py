@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from click.testing import CliRunner
 
 from benchmarks.estimates import Run, limited, runs
 from nb2ddp.__main__ import main
-from nb2ddp.estimate.answer import Answer, Fit, answer
+from nb2ddp.cli.rehearse import _fits
+from nb2ddp.estimate.answer import Answer, Fit, answer, in_short
 from nb2ddp.estimate.gpus import Gpu, GpuError, gpu_of
 from nb2ddp.estimate.models import Shape
 from nb2ddp.estimate.shapes import ShapeError, from_config, from_name, shape_of
@@ -101,6 +103,37 @@ def test_pairs_take_twice_the_memory_of_rows() -> None:
 
 def test_more_processes_share_the_batch() -> None:
     assert fit(LOAD.format("load_in_4bit = True"), "H100", processes=8).rows == 1
+
+
+def test_completions_are_divided_as_in_the_script() -> None:
+    grpo = LOAD.replace("SFT", "GRPO").replace("per_device_train", "num_generations = 4, per_device_train")
+    found = training(grpo.format("load_in_4bit = True"))
+    assert found.split == "split_completions(2, 4, 4)"
+    assert [found.divided(processes, 16e9) for processes in (1, 2, 3)] == [(2, 4), (2, 2), (2, 2)]
+
+
+def test_in_short() -> None:
+    found = training(LOAD.format("load_in_4bit = True"))
+    told = in_short([answer(found, from_name(found.model), (), 1)])
+    assert told == "fits 12 GB; 8 samples of up to 2,048 tokens a step keep 2 GPUs busy"
+    large = replace(found, precision="full", model="unsloth/Llama-3.3-70B-Instruct")
+    assert in_short([answer(large, from_name(large.model), (), 1)]).startswith("does not fit 192 GB; ")
+    assert in_short([]) == ""
+
+
+def test_the_report_has_a_table(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    CliRunner().invoke(main, [str(ALPACA), str(tmp_path / "train.py"), "--report", str(page)])
+    assert "<summary>By estimate it fits " in page.read_text()
+    assert "<td>RTX 4090 24 GB</td><td>yes</td>" in page.read_text()
+
+
+def test_the_rehearsal_says_it_too(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(LOAD.format("load_in_4bit = True"), encoding="utf-8")
+    assert _fits(script, 2) == "fits 12 GB; 8 samples of up to 2,048 tokens a step keep 2 GPUs busy"
+    script.write_text("print(1)\n", encoding="utf-8")
+    assert _fits(script, 2) == ""
 
 
 def test_a_script_is_told_as_its_notebook(tmp_path: Path) -> None:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from nb2ddp.estimate.answer import BUSY, Answer, answer, counted
 from nb2ddp.estimate.gpus import SHOWN, Gpu, GpuError, gpu_of
 from nb2ddp.estimate.shapes import ShapeError, shape_of
+
+if TYPE_CHECKING:
+    from nb2ddp.estimate.trainings import Training
+    from nb2ddp.project.files import Job
+    from nb2ddp.results import Result
 
 _EXAMPLES = """\
 \b
@@ -42,7 +48,7 @@ def estimate(ctx: click.Context, /, source: str, **options: Any) -> None:
     """Say which GPUs hold the training of INPUT, and how many its steps keep busy.
 
     INPUT is a notebook, a script, or a link to one. No GPU and no training library is needed. The figures come from
-    the sizes of the model and the batch; docs/where-to-run.md compares them with measured runs.
+    the sizes of the model and the batch; docs/estimate.md compares them with measured runs.
     """
     ctx.exit(run(source, **options))
 
@@ -82,11 +88,6 @@ def answers_of(source: str, kinds: Sequence[Gpu], gpus: int, tokens: int | None,
         ShapeError: nothing tells how large its model is.
         OSError: a file cannot be read.
     """
-    from nb2ddp.estimate.trainings import trainings
-    from nb2ddp.facts.program import Program
-    from nb2ddp.notebook.marimo import is_marimo
-    from nb2ddp.notebook.reader import read_notebook
-    from nb2ddp.notebook.scripts import parse_script
     from nb2ddp.options import Options
     from nb2ddp.project.files import Job, content, decode
     from nb2ddp.project.inputs import named
@@ -94,14 +95,46 @@ def answers_of(source: str, kinds: Sequence[Gpu], gpus: int, tokens: int | None,
 
     notebook = named(source)
     text = decode(content(Job(notebook.path, notebook.path.with_suffix(".py"), Options(), notebook.link)))
-    is_python = notebook.path.suffix.lower() == ".py" and not is_marimo(text)
-    read = parse_script if is_python else read_notebook
-    program = Program(read(f"# %%\n{text}" if is_python else text, notebook.path.stem), Options())
-    found = trainings(program)
+    found = _trainings(text, notebook.path)
     if not found:
         raise NotebookError("it trains nothing that nb2ddp sees: no training arguments are built in it")
     found = [replace(each, tokens=tokens) for each in found] if tokens else found
-    folder = notebook.path.parent
+    return _answers(found, notebook.path.parent, kinds, gpus, offline=offline)
+
+
+def _trainings(text: str, path: Path) -> list[Training]:
+    """What a notebook or a script trains."""
+    from nb2ddp.estimate.trainings import trainings
+    from nb2ddp.facts.program import Program
+    from nb2ddp.notebook.marimo import is_marimo
+    from nb2ddp.notebook.reader import read_notebook
+    from nb2ddp.notebook.scripts import parse_script
+    from nb2ddp.options import Options
+
+    is_python = path.suffix.lower() == ".py" and not is_marimo(text)
+    read = parse_script if is_python else read_notebook
+    return trainings(Program(read(f"# %%\n{text}" if is_python else text, path.stem), Options()))
+
+
+def answered(job: Job, result: Result, kinds: Sequence[Gpu]) -> list[Answer]:
+    """What is known of the trainings of a converted notebook, without asking the hub; nothing where a size lacks.
+
+    Args:
+        job: what was converted.
+        result: what became of it.
+        kinds: the GPUs to try.
+    """
+    from nb2ddp.estimate.trainings import Training
+
+    found = [Training(**each) for each in result.trainings]
+    with suppress(ShapeError, OSError):
+        return _answers(found, job.notebook.parent, kinds, job.options.launch.processes, offline=True)
+    return []
+
+
+def _answers(
+    found: Sequence[Training], folder: Path, kinds: Sequence[Gpu], gpus: int, *, offline: bool
+) -> list[Answer]:
     shapes = {each.model: shape_of(_model(each.model, folder), offline=offline) for each in found}
     return [answer(each, shapes[each.model], kinds, gpus) for each in found]
 
@@ -124,22 +157,27 @@ def lines(each: Answer) -> list[str]:
         "",
         f"{'':20}{'fits':18}{'rows at a time':18}{'checkpointing':16}peak memory",
     ]
-    for fit in each.fits:
-        fits = ("with batch size 1" if fit.needs_option else "yes") if fit.fits else "no"
-        checkpointing = "on" if fit.checkpointing else "off"
-        rows = f"{fit.rows} x {fit.pieces}" + (f" x {each.processes} GPUs" if each.processes > 1 else "")
-        told.append(f"{fit.gpu.name:20}{fits:18}{rows:18}{checkpointing:16}{fit.peak / 1e9:5.0f} GB")
+    told += [f"{name:20}{fits:18}{rows:18}{on:16}{peak:>8}" for name, fits, rows, on, peak in cells(each)]
     if any(fit.needs_option for fit in each.fits):
         told.append("with batch size 1: convert with --per-device-batch-size 1")
     if not any(fit.fits for fit in each.fits):
         told.append("None of these holds a whole copy, which DDP needs on every GPU: name a larger one with --gpu.")
-    told += ["", _more_gpus(each)]
+    told += ["", more_gpus(each)]
     if not each.is_measured:
         told.append("Models of this family were not measured: expect the real peak within half of this figure.")
     return told
 
 
-def _more_gpus(each: Answer) -> str:
+def cells(each: Answer) -> Iterator[tuple[str, str, str, str, str]]:
+    """A row for each GPU: its name, whether it fits, rows at a time, checkpointing, and the peak of its memory."""
+    for fit in each.fits:
+        fits = ("with batch size 1" if fit.needs_option else "yes") if fit.fits else "no"
+        rows = f"{fit.rows} x {fit.pieces}" + (f" x {each.processes} GPUs" if each.processes > 1 else "")
+        yield fit.gpu.name, fits, rows, "on" if fit.checkpointing else "off", f"{fit.peak / 1e9:.0f} GB"
+
+
+def more_gpus(each: Answer) -> str:
+    """How many GPUs a step keeps busy, and what would keep four."""
     training = each.training
     if each.busy >= 4:
         return f"More GPUs: {counted(each)} keep {each.busy} busy; shorter rows keep fewer (--tokens)."

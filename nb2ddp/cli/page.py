@@ -17,7 +17,11 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
+from nb2ddp.cli import estimate
+from nb2ddp.cli.estimate import answered
 from nb2ddp.cli.report import Counts, posix, printable
+from nb2ddp.estimate.answer import Answer, counted, in_short
+from nb2ddp.estimate.gpus import SHOWN, gpu_of
 from nb2ddp.notebook.ipynb import Cell
 from nb2ddp.notebook.reader import read_notebook
 from nb2ddp.project.files import Job, content, decode
@@ -63,6 +67,7 @@ class Shown:
     serious: list[Diagnostic]
     rows: list[Row]
     counts: Counts
+    estimates: list[Answer]
 
 
 def page(jobs: Sequence[Job], results: Sequence[Result], script_of: Callable[[Job, bytes], str]) -> str:
@@ -77,6 +82,7 @@ def page(jobs: Sequence[Job], results: Sequence[Result], script_of: Callable[[Jo
     used = sorted({each.code for result in results for each in result.diagnostics})
     html = environment(autoescape=True)
     html.filters |= {"posix": posix, "printable": printable, "highlighted": _highlighted}
+    html.filters |= {"in_short": in_short, "cells": estimate.cells, "counted": counted}
     script = _text(html, "page.js").strip()
     styles = {mode: HtmlFormatter(style=style).get_style_defs(".code") for mode, style in _STYLES.items()}
     return html.get_template("page.html.j2").render(
@@ -104,7 +110,8 @@ def _shown(job: Job, result: Result, script_of: Callable[[Job, bytes], str]) -> 
         found = content(job)
         cells = read_notebook(decode(found), job.notebook.stem, job.notebook.name).cells
         script = script_of(job, found)
-    return Shown(result, serious, list(_rows(cells, script, result.diagnostics)), Counts([result]))
+    rows = list(_rows(cells, script, result.diagnostics))
+    return Shown(result, serious, rows, Counts([result]), answered(job, result, [gpu_of(name) for name in SHOWN]))
 
 
 def _rows(cells: Sequence[Cell], script: str, every: Sequence[Diagnostic]) -> Iterator[Row]:

@@ -6,6 +6,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,7 @@ from nb2ddp.codes import NOT_WRITTEN
 from nb2ddp.project.files import reason
 from nb2ddp.project.inputs import InputError
 from nb2ddp.project.pages import Page, Report, check_pages
-from nb2ddp.results import Diagnostic
+from nb2ddp.results import Diagnostic, NotebookError
 from nb2ddp.script.modules import hidden, other_name
 
 if TYPE_CHECKING:
@@ -132,6 +133,7 @@ def run(
         with tempfile.TemporaryDirectory(prefix="nb2ddp-script-") as scratch:
             script, folder, wanted = _script(str(source), Path(scratch))
             plan = read(script, folder, partial(_environment, versions, wanted, progress))
+            fits = _fits(script, options.get("processes", 2)) if form == "text" else ""
         plan = replace(plan, other_versions=tuple(wanted.lacks(plan.environment)))
         verdict = rehearse(plan, Options(**options), progress)
     except (PlanError, UvError) as error:
@@ -150,6 +152,8 @@ def run(
     finally:
         progress("")
     click.echo(telling.as_json(verdict) if form == "json" else "\n".join(telling.text_lines(verdict)), err=err)
+    if fits:
+        click.echo(f"By estimate it {fits}.", err=err)
     if page is not None and (refusal := page.write(telling.as_page(verdict))):
         click.echo(without_notebook(refusal, "text"), err=True)
         return 2
@@ -157,6 +161,17 @@ def run(
     if any(written) and not quiet:
         click.echo(f"wrote {', '.join(printable(str(each)) for each in written if each is not None)}", err=True)
     return verdict.code
+
+
+def _fits(script: Path, processes: int) -> str:
+    """Which GPUs hold a script's training, and how many its steps keep busy; empty where nothing tells."""
+    from nb2ddp.cli.estimate import answers_of
+    from nb2ddp.estimate.answer import in_short
+    from nb2ddp.estimate.shapes import ShapeError
+
+    with suppress(NotebookError, ShapeError, OSError):
+        return in_short(answers_of(str(script), (), processes, None, offline=True))
+    return ""
 
 
 def _refusal(source: str, page: Page | None, options: Mapping[str, Any]) -> Diagnostic | None:
@@ -229,7 +244,6 @@ def _script(source: str, scratch: Path) -> tuple[Path, Path, Wanted]:
     from nb2ddp.project.inputs import named, script_name
     from nb2ddp.rehearsal.environments import Wanted
     from nb2ddp.rehearsal.plan import PlanError
-    from nb2ddp.results import NotebookError
 
     notebook = named(source)
     path, script = notebook.path, scratch / script_name(notebook)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from nb2ddp.estimate.gpus import Gpu
+from nb2ddp.estimate.gpus import SIZES, Gpu
 from nb2ddp.estimate.memory import CONTEXT, need
 from nb2ddp.estimate.models import Shape
-from nb2ddp.estimate.trainings import Training
 from nb2ddp.runtime.memory import MEASURED_MODELS, rows_that_fit
+
+if TYPE_CHECKING:
+    from nb2ddp.estimate.trainings import Training
 
 #: Tokens that a process takes in a step to keep an H100 or H200 busy: with fewer a second GPU gained little in every
 #: measured run, with more two were 1.7 to 2.1 times as fast as one (docs/performance.md).
@@ -82,7 +85,7 @@ def answer(training: Training, shape: Shape, gpus: Sequence[Gpu], processes: int
 
 
 def _fit(training: Training, shape: Shape, gpu: Gpu, processes: int) -> Fit:
-    rows, pieces = _split(training, gpu, processes)
+    rows, pieces = training.divided(processes, gpu.memory)
     room = gpu.memory * (1 - (_KEYS if training.engine else 0)) - CONTEXT
     if training.can_skip and shape.family in (*MEASURED_MODELS, ""):
         whole = need(training, shape, checkpointing=False, processes=processes)
@@ -91,20 +94,25 @@ def _fit(training: Training, shape: Shape, gpu: Gpu, processes: int) -> Fit:
         if most:
             return Fit(gpu, True, most, rows * pieces // most, False, whole.peak(most))
     needed = need(training, shape, checkpointing=training.checkpoints, processes=processes)
-    if needed.peak(rows) > room and training.can_split and needed.peak(1) <= room:
+    if needed.peak(rows) > room and training.split and needed.peak(1) <= room:
         return Fit(gpu, True, 1, rows * pieces, training.checkpoints, needed.peak(1), needs_option=True)
     peak = max(needed.peak(rows), training.engine * gpu.memory)
     return Fit(gpu, needed.peak(rows) <= room, rows, pieces, training.checkpoints, peak)
 
 
-def _split(training: Training, gpu: Gpu, processes: int) -> tuple[int, int]:
-    """Rows at a time and accumulation steps of each process, as a script chooses them."""
-    if not training.can_split:
-        return math.ceil(training.per_device / processes), training.accumulation
-    share = math.ceil(training.samples / processes)
-    grown = int(training.per_device * gpu.memory / training.gpu_memory) if training.gpu_memory else training.per_device
-    rows = max(n for n in range(1, max(1, grown) + 1) if share % n == 0)
-    return rows, share // rows
+def in_short(answers: Sequence[Answer]) -> str:
+    """All trainings of a script in one line: `fits 24 GB; 8 samples of up to 2,048 tokens a step keep 2 GPUs busy`.
+
+    Empty where nothing is known.
+    """
+    if not answers:
+        return ""
+    kinds = [(size, Gpu(f"{size} GB", memory)) for size, memory in SIZES.items()]
+    fits = [all(_fit(each.training, each.shape, gpu, each.processes).fits for each in answers) for _, gpu in kinds]
+    size = next((size for (size, _), holds in zip(kinds, fits, strict=True) if holds), 0)
+    least = min(answers, key=lambda each: each.busy)
+    gain = f"keep {least.busy} GPUs busy" if least.busy > 1 else "gain little from a second GPU"
+    return f"{f'fits {size} GB' if size else f'does not fit {max(SIZES)} GB'}; {counted(least)} {gain}"
 
 
 def counted(each: Answer) -> str:

@@ -1,12 +1,15 @@
-"""The memory that a training needs on each GPU, in bytes. Measured against it: docs/where-to-run.md."""
+"""The memory that a training needs on each GPU, in bytes. Measured against it: docs/estimate.md."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from nb2ddp.estimate.models import Shape
-from nb2ddp.estimate.trainings import Training
 from nb2ddp.runtime.memory import bytes_of_a_row, bytes_of_training
+
+if TYPE_CHECKING:
+    from nb2ddp.estimate.trainings import Training
 
 #: Bytes of a weight of the linear maps; bitsandbytes keeps a scale for each 64 weights of 4 bits.
 _WEIGHT = {"4bit": 0.52, "8bit": 1.01, "16bit": 2.0, "32bit": 4.0, "full": 2.0}

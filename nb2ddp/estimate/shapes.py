@@ -9,8 +9,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
-from urllib.request import urlopen
 
 from nb2ddp.estimate.models import KNOWN, Shape
 
@@ -55,10 +53,12 @@ def _configs(name: str, offline: bool) -> Iterator[tuple[str, str]]:
         yield "the hub's cache", path.read_text(encoding="utf-8")
     is_id = re.fullmatch(r"[\w.-]+/[\w.-]+", name)
     if is_id and not offline and os.environ.get("HF_HUB_OFFLINE", "0") in ("", "0"):
+        from urllib.request import urlopen  # only here: it takes longer than all else
+
         try:
             with urlopen(f"{_HUB}/{name}/raw/main/config.json", timeout=_SECONDS) as answer:
                 yield "the hub", answer.read(1_000_000).decode()
-        except (URLError, OSError, ValueError):
+        except (OSError, ValueError):
             return
 
 

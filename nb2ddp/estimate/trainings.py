@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,10 +10,11 @@ from typing import Any
 
 import libcst as cst
 
+from nb2ddp.estimate.split import divided
 from nb2ddp.facts.environment import uses_unsloth
 from nb2ddp.facts.loading import model_name, trains_lora, trains_whole
 from nb2ddp.facts.program import Program
-from nb2ddp.rules import checkpointing
+from nb2ddp.rules import batch, checkpointing
 from nb2ddp.syntax.arguments import constant, passed
 from nb2ddp.syntax.tree import method
 
@@ -35,14 +37,14 @@ class Training:
         precision: "4bit", "8bit", "16bit", "32bit" or "full" (16-bit weights that are all trained).
         rank: of the LoRA adapters; 0 where all weights are trained.
         trains_embeddings: adapters come with trained embeddings and a trained head.
-        per_device: rows, or completions, at a time.
-        accumulation: micro-batches of a step.
+        per_device: rows, or completions, at a time in the notebook.
+        split: the script's call that divides a step among its processes, with numbers alone; empty where all of them
+            take it as one batch.
         tokens: the longest row that the notebook lets through.
         rows_of_one: how many texts pass through the model for a row.
         can_skip: gradient checkpointing is switched off where memory allows (DDP209).
         checkpoints: the notebook asks for gradient checkpointing, or leaves Unsloth's default.
         engine: the share of the GPU that a vLLM engine of this process takes; 0 for none.
-        gpu_memory: of the GPU that the notebook was made for, in bytes; 0 where its batch does not grow.
     """
 
     trainer: str
@@ -51,23 +53,23 @@ class Training:
     rank: int
     trains_embeddings: bool
     per_device: int
-    accumulation: int
+    split: str
     tokens: int
     rows_of_one: int
     can_skip: bool
     checkpoints: bool
     engine: float
-    gpu_memory: float
 
     @property
     def samples(self) -> int:
         """Samples, or completions, of a step: the global batch."""
-        return self.per_device * self.accumulation
+        return math.prod(self.divided(1, 0)) if self.split else self.per_device
 
-    @property
-    def can_split(self) -> bool:
-        """False where the rows of a batch are each other's negatives, so that they stay together."""
-        return self.trainer != "SentenceTransformerTrainer"
+    def divided(self, processes: int, memory: float) -> tuple[int, int]:
+        """Rows at a time and accumulation steps of each process, on GPUs of so many bytes."""
+        if self.split:
+            return divided(self.split, processes, memory)
+        return math.ceil(self.per_device / processes), 1
 
     @property
     def unit(self) -> str:
@@ -88,37 +90,24 @@ def _training(program: Program, at: int, config: cst.Call) -> Training:
     load = _load(program, at)
     precision = _precision(program, load)
     completions = bool(_COMPLETIONS.fullmatch(trainer))
-    per_device, accumulation = _batch(program, at, config)
-    generations = int(_number(tree, config, "num_generations") or 8)
-    if completions and per_device * accumulation % generations:
-        per_device = generations
+    split = _split(program, at, config)
     adapters = next(iter(_adapters(program)), None)
     with_engine = constant(tree, load, "fast_inference") is True if load else False
     share = constant(tree, load, "gpu_memory_utilization") if load else None
-    grows = not completions and precision != "" and program.options.per_device_batch_size is None
     return Training(
         trainer=trainer,
         model=next(iter(model_name(tree, load).split()), "") if load else "",
         precision=precision,
         rank=0 if precision == "full" else int(_number(tree, adapters, "r") or _RANK),
         trains_embeddings=adapters is not None and bool(re.search(r"lm_head|embed_tokens", tree.text(adapters))),
-        per_device=per_device,
-        accumulation=accumulation,
+        per_device=_per_device(program, config, split),
+        split=split,
         tokens=_tokens(program, load, config, completions),
         rows_of_one=2 if _PAIRS.fullmatch(trainer) else 1,
         can_skip="skip_checkpointing_if_it_fits(" in tree.source or any(True for _ in checkpointing.find(program)),
         checkpoints=_checkpoints(program),
         engine=float(share) if with_engine and isinstance(share, (int, float)) else 0.5 if with_engine else 0.0,
-        gpu_memory=_gpu_memory(program) if grows else 0.0,
     )
-
-
-def _gpu_memory(program: Program) -> float:
-    """Of the GPU that the batch was chosen for, or that a converted script names; 0 where none is known."""
-    for call in program.tree.live(cst.Call):
-        if program.tree.text(call.func) == "split_batch":
-            return _number(program.tree, call, "gpu_memory") or 15e9  # its default (nb2ddp/runtime/batch.py)
-    return program.gpu.gigabytes * 1e9 if program.gpu else 0.0
 
 
 def _load(program: Program, at: int) -> cst.Call | None:
@@ -147,22 +136,24 @@ def _precision(program: Program, load: cst.Call | None) -> str:
     return "32bit" if any("float32" in tree.text(tree.value(each.value)) for each in types) else "16bit"
 
 
-def _batch(program: Program, at: int, config: cst.Call) -> tuple[int, int]:
-    """The batch of a config; of a converted script, what its split is given."""
+def _split(program: Program, at: int, config: cst.Call) -> str:
+    """The call that divides a step: that of a converted script, or the one that a notebook's script gets."""
     tree = program.tree
-    splits = [call for call in tree.live(cst.Call) if _SPLITS.fullmatch(tree.text(call.func))]
-    if splits:
-        call = splits[min(at, len(splits) - 1)]
-        skipped = 1 if tree.text(call.func) == "split_by_size" else 0
-        given = [tree.literal(argument.value) for argument in call.args[skipped : skipped + 2]]
-        if len(given) == 2 and all(isinstance(value, int) and value > 0 for value in given):
-            return given[0], given[1]  # type: ignore[return-value]
-    default = (4, 2) if tree.family(config.func).startswith("trl.") else (8, 1)  # of Unsloth's trainers; transformers'
-    sizes = (
-        _number(tree, config, "per_device_train_batch_size") or default[0],
-        _number(tree, config, "gradient_accumulation_steps") or default[1],
-    )
-    return int(sizes[0]), int(sizes[1])
+    calls = [call for call in tree.live(cst.Call) if _SPLITS.fullmatch(tree.text(call.func))]
+    if calls:
+        call = calls[min(at, len(calls) - 1)]
+        given = [(each.keyword, tree.literal(each.value)) for each in call.args]
+        if all(isinstance(value, (int, float)) and value > 0 for _, value in given):
+            words = [f"{name.value} = {value}" if name else str(value) for name, value in given]
+            return f"{tree.text(call.func)}({', '.join(words)})"
+    return batch.split_of(program, config)
+
+
+def _per_device(program: Program, config: cst.Call, split: str) -> int:
+    """The notebook's rows at a time, which stand first in a split, or second behind a size that a person chose."""
+    if split:
+        return int(re.findall(r"\d+", split)[split.startswith("split_by_size")])
+    return int(_number(program.tree, config, batch.PER_DEVICE) or 8)  # transformers' default
 
 
 def _tokens(program: Program, load: cst.Call | None, config: cst.Call, completions: bool) -> int:

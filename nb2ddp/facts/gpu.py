@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 
+from nb2ddp.facts.gpus import KINDS
 from nb2ddp.notebook.ipynb import Notebook
 
-#: GPUs that notebooks are made for, with their memory in GB as vendors or torch round it.
-_GPUS = {"T4": 15, "P100": 16, "V100": 16, "L4": 23, "A10G": 22, "A40": 44, "L40S": 44, "A6000": 48, "A100": 40}
-_GPUS |= {"H100": 80, "G4": 95, "GB10": 120, "DGX Spark": 120, "H200": 140, "B200": 180, "MI300X": 192}
-_GPUS |= {"RTX 3090": 24, "RTX 4090": 24, "RTX 5090": 32}
+#: GPUs that notebooks are made for, with their memory in GB; of two with one name the smaller.
+_GPUS = {kind.name: kind.rounded for kind in reversed(KINDS)}
 #: AMD's cloud for developers has one kind of GPU.
 _CLOUDS = {"AMD Dev Cloud": "MI300X"}
 _GPU = re.compile(rf"(?P<gpu>{'|'.join([*_GPUS, *_CLOUDS])})(?!\d)")

@@ -45,7 +45,8 @@ class Cache:
             return None  # nothing, or damaged
         value: dict[str, Any] = json.loads(body)
         diagnostics = tuple(map(_diagnostic, value["diagnostics"]))
-        return Conversion(value["files"], diagnostics, value["packages"], tuple(value["needs"]))
+        about = tuple(value["needs"]), tuple(value["trainings"])
+        return Conversion(value["files"], diagnostics, value["packages"], *about)
 
     def put(self, key: str, outcome: Conversion) -> None:
         """Keep what became of a notebook."""

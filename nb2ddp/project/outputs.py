@@ -165,7 +165,7 @@ def write(job: Job, conversion: Conversion, recall: Recall) -> Result:
     status = Status.CONVERTED if differing else Status.UNCHANGED
     diagnostics = (*doubts(job, outputs), *conversion.diagnostics)
     written = tuple(reversed(differing))
-    about = conversion.packages, conversion.needs
+    about = conversion.packages, conversion.needs, conversion.trainings
     return Result(job.notebook, job.script, status, diagnostics, written, merged, "", *about)
 
 
@@ -185,7 +185,9 @@ def check(job: Job, conversion: Conversion, recall: Recall) -> Result:
         found.insert(0, STALE.found(f"{names} {'are' if len(stale) > 1 else 'is'} out of date: convert again"))
     status = Status.STALE if stale else Status.UNCHANGED
     text = "".join(each.diff for each in reversed(outputs))
-    return Result(job.notebook, job.script, status, (*found, *conversion.diagnostics), tuple(stale), text=text)
+    diagnostics = (*found, *conversion.diagnostics)
+    about = tuple(stale), (), text, False, (), conversion.trainings
+    return Result(job.notebook, job.script, status, diagnostics, *about)
 
 
 def difference(job: Job, conversion: Conversion, recall: Recall) -> Result:

@@ -175,6 +175,29 @@ def _call(program: Program, config: cst.Call, values: list[str], generations: st
     return f"split_batch({arguments}{f', gpu_memory={memory}e9' if memory != _DEFAULT_MEMORY else ''})"
 
 
+def split_of(program: Program, config: cst.Call) -> str:
+    """The call that splits a config's batch, as code, with a default for each number that the notebook works out.
+
+    Empty where the batch is a pool of negatives, which stays whole.
+    """
+    if shares_batches(program.execution, config):
+        return ""
+    defaults = _defaults(program, config) or _DEFAULTS
+    values = [
+        _size(program.tree, given, default if default.isdigit() else usual)
+        for given, default, usual in zip(_given(program.tree, config), defaults, _DEFAULTS, strict=True)
+    ]
+    has_groups = bool(_generations(program.tree, config))
+    generations = _size(program.tree, passed(program.tree, config, "num_generations"), _DEFAULT_GENERATIONS)
+    return _call(program, config, values, generations if has_groups else "")
+
+
+def _size(tree: Tree, given: Passed | None, default: str) -> str:
+    """A positive number that a config is given, as code; else the default."""
+    number = tree.literal(given.value) if given is not None else None
+    return str(number) if isinstance(number, int) and number > 0 else default
+
+
 def _may_grow(program: Program, config: cst.Call) -> bool:
     """True where the per-device batch says no more than how many samples a GPU takes at a time."""
     per_device, _ = _given(program.tree, config)

@@ -26,9 +26,10 @@ class TestOneNotebook:
         write(tmp_path / "a.ipynb")
         result = command("a.ipynb", "out/train.py")
         assert (result.exit_code, result.stdout) == (0, "")
-        wrote, summary, packages, start, counted = result.stderr.splitlines()
+        wrote, summary, packages, fits, start, counted = result.stderr.splitlines()
         assert wrote == f"wrote {Path('out/train.py')}, {Path('out/accelerate_config.yaml')}"
         assert packages == "The notebook needs packages: --requirements writes them beside the script."
+        assert re.fullmatch(r"By estimate it fits \d+ GB; 8 samples .* \(nb2ddp estimate a.ipynb\)\.", fits)
         assert re.fullmatch(r"1 notebook: 1 converted; 0 errors, 0 warnings, \d+ notes \(-v shows them\)", summary)
         assert start == "Start it on all GPUs with: cd out && torchrun --nproc_per_node gpu train.py"
         launch = "accelerate launch --config_file accelerate_config.yaml --num_processes 2 train.py"

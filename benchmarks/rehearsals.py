@@ -1,7 +1,7 @@
 """Rehearse many notebooks, keep what came out, and tell it in docs/rehearsal.md.
 
     python -m benchmarks.rehearsals notebooks FOLDER [--again PATTERN] [--failed]
-    python -m benchmarks.rehearsals kinds            # those of docs/performance.md, which ran on GPUs
+    python -m benchmarks.rehearsals kinds            # those that ran on GPUs
     python -m benchmarks.rehearsals --page           # the tables of docs/rehearsal.md from what was kept
 
 What has been kept is not done again, so that the same command goes on where it was stopped. Each rehearsal is one call

@@ -136,10 +136,25 @@ def test_results_are_added_and_read_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", report.PAGES, ids=lambda page: page.name)
 def test_a_page_shows_the_results(page: Path) -> None:
-    text, tables = page.read_text(encoding="utf-8"), report.PAGES[page]
-    assert report.fill(text, results.read(report.RESULTS), tables) == text, "stale: python -m benchmarks.gpu.report"
+    assert report.filled(page) == page.read_text(encoding="utf-8"), "stale: python -m benchmarks.gpu.report"
     with pytest.raises(ValueError, match="no place for the table"):
-        report.fill("", {}, tables)
+        report.fill("", {}, report.TABLES)
+
+
+def test_the_page_about_speed_is_one_page() -> None:
+    lines = report.PAGE.read_text(encoding="utf-8").splitlines()
+    rows = [line for line in lines if line.startswith("|")]
+    assert len(rows) - len(("head", "rule")) <= 15
+    assert len(" ".join(line for line in lines if line not in rows).split()) <= 900
+
+
+@pytest.mark.parametrize("name", report.TABLES)
+def test_every_table_can_be_printed(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["report", name])
+    assert report.main() == 0
+    assert len(capsys.readouterr().out.splitlines()) > 6
 
 
 def test_what_rehearsals_came_to_is_told_in_tables() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 NOTEBOOKS = Path(__file__).parent / "notebooks"
 
-#: Who runs a kind; the letters are those of docs/performance.md.
+#: Who runs a kind; `benchmarks.gpu.report` names them by these letters.
 VARIANTS = {
     "notebook": "(a) the notebook's own code, as nbconvert exports it without its magics, with `python`",
     "exported": "(b) that same script under plain `accelerate launch`",

@@ -1,6 +1,9 @@
-"""Write the tables of docs/performance.md and README.md from the results: `python -m benchmarks.gpu.report [--check]`.
+"""Print a table of the results, or write those of docs/performance.md and README.md.
 
-Each table stands between `<!-- NAME -->` and `<!-- end -->`; all else on a page is left alone.
+    python -m benchmarks.gpu.report speed rivals   # prints these tables; --help lists all
+    python -m benchmarks.gpu.report [--check]      # writes the pages' tables, or says which page is stale
+
+A page's table stands between `<!-- NAME -->` and `<!-- end -->`. The rest of the page stays as it is.
 """
 
 from __future__ import annotations
@@ -325,12 +328,12 @@ def span(values: Iterable[float], form: str) -> str:
     return " to ".join(dict.fromkeys([*shown[:1], *shown[-1:]])) or "not measured"
 
 
-def suited(title: str) -> list[float]:
-    """How many times as fast one GPU is with what suits it as with the notebook's own split and checkpointing.
+def suited(title: str, gpus: int = 1) -> list[float]:
+    """How many times as fast the script's own settings are on these GPUs as the notebook's settings on one.
 
-    Of trainings that were timed without checkpointing, which scripts choose there, those runs alone.
+    If a training was timed without gradient checkpointing, which scripts then choose, only those runs count.
     """
-    plain = [run for run in beside() if run["split"] == "gpu" and run["gpus"] == 1 and not run["exit_code"]]
+    plain = [run for run in beside() if run["split"] == "gpu" and run["gpus"] == gpus and not run["exit_code"]]
     plain = [run for run in plain if run["title"].startswith(title) and "padded" not in run["name"]]
     found = [(run["whole"], base["median"] / run["median"]) for run in plain if (base := notebook_on_one(run))]
     most = any(whole for whole, _ in found)
@@ -341,6 +344,38 @@ def same_batch(one: Facts, four: Facts) -> str:
     """The samples of a step on four GPUs, and whether they are those of one."""
     samples = samples_a_step(four, 4)
     return f"{samples}, {'as' if samples == samples_a_step(one, 1) else 'NOT as'} on one"
+
+
+#: What a user compares: the trainings of the page's one table, by their titles.
+SHORT_ROWS = ("4-bit LoRA, 3.2B, 450 tokens, 8 a step", "4-bit LoRA, 3.2B, 400 to 500 tokens, 8 a step")
+COMPARED = (
+    *("sft_3b", "sft_8b", "sft_3b_uneven", "sft_8b_uneven", "lora_16bit", "full", "packing", "cpt"),
+    *("moe", "vision", "dpo", "orpo", "classification"),
+)
+
+
+def times(values: Iterable[float]) -> str:
+    """Ratios as their lowest and highest; nothing where there is none."""
+    found = list(values)
+    return span(found, ".2f") if found else ""
+
+
+def kinds(runs: Runs) -> str:
+    """Each kind of training: how many times as fast on one, two and four GPUs, and how far its losses are apart."""
+    rows = [[title, times(suited(title)), times(suited(title, 2)), "", "", ""] for title in SHORT_ROWS]
+    for name in COMPARED:
+        kind = KINDS[name]
+        one, two, four, by_hand = (
+            [good(runs, Job(name, variant, gpus, again)) for again in repetitions(kind)]
+            for variant, gpus in (("converted", 1), ("converted", 2), ("converted", 4), ("handwritten", 4))
+        )
+        faster = [step_time(a) / step_time(b) for a, b in zip(one, four, strict=True) if a and b and kind.timed]
+        rivals = [rate(a, 4) / rate(b, 4) for a, b in zip(four, by_hand, strict=True) if a and b]
+        pairs = [*zip(one, two, strict=True), *zip(one, four, strict=True)]
+        chosen = [times(suited(kind.title, gpus)) for gpus in (1, 2)]
+        rows.append([kind.title, *chosen, times(faster), times(rivals), apart(pairs)])
+    head = ["training", "one GPU", "two GPUs", "four GPUs", "four GPUs, against by hand", "losses differ by at most"]
+    return table(head, rows)
 
 
 def measured(runs: Runs) -> str:
@@ -385,14 +420,14 @@ TABLES: dict[str, Callable[[Runs], str]] = {
     "room": room,
     "kept": kept,
     "trials": trials,
+    "kinds": kinds,
+    "measured": measured,
 }
-
-
-PAGES: dict[Path, dict[str, Callable[[Runs], str]]] = {PAGE: TABLES, README: {"measured": measured}}
+PAGES = {PAGE: ("kinds",), README: ("measured",)}
 
 
 def fill(page: str, runs: Runs, tables: dict[str, Callable[[Runs], str]]) -> str:
-    """A page with its tables made anew.
+    """Replace the tables of a page.
 
     Raises:
         ValueError: the page has no place for a table.
@@ -406,17 +441,24 @@ def fill(page: str, runs: Runs, tables: dict[str, Callable[[Runs], str]]) -> str
     return page
 
 
+def filled(page: Path) -> str:
+    """The text of a page with its tables as the results have them."""
+    return fill(page.read_text(encoding="utf-8"), read(RESULTS), {name: TABLES[name] for name in PAGES[page]})
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.report", description="Write the tables.")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 where a table is stale")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.report", description="Print or write tables.")
+    parser.add_argument("tables", nargs="*", choices=[[], *TABLES], help="print these instead of writing the pages")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a page is stale")
     options = parser.parse_args()
+    for name in options.tables:
+        print(TABLES[name](read(RESULTS)), end="\n\n")
     code = 0
-    for page, tables in PAGES.items():
-        before = page.read_text(encoding="utf-8")
-        after = fill(before, read(RESULTS), tables)
+    for page in () if options.tables else PAGES:
+        text = filled(page)
         if not options.check:
-            page.write_text(after, encoding="utf-8")
-        elif before != after:
+            page.write_text(text, encoding="utf-8")
+        elif page.read_text(encoding="utf-8") != text:
             print(f"{page.name} is stale: python -m benchmarks.gpu.report")
             code = 1
     return code

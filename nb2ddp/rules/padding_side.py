@@ -51,7 +51,7 @@ RULE = Rule(
     why="Unsloth sets the tokenizers it loads to pad on the left, for generation (`padding_side`, 2026.10.9). The head"
     " of a model like BERT reads the first token, which is then padding in all rows but the longest of their"
     " micro-batch. Eight rows a process instead of sixteen change the first loss from 1.473 to 1.504, on one GPU too;"
-    " padded on the right it is 1.446 in both (docs/performance.md).",
+    " padded on the right it is 1.446 in both.",
     find=find,
     severity=Severity.WARNING,
     examples=(

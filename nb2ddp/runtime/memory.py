@@ -1,7 +1,7 @@
 """What training without gradient checkpointing keeps in the memory of a GPU. Nothing but numbers is needed for it.
 
 Measured for SFT of Llama, Mistral, Qwen 2 and Qwen 3, 4-bit, 16-bit and with full fine-tuning: in 51 runs never too
-low, at most 1.49 times too high (docs/performance.md).
+low, at most 1.49 times too high (docs/performance.md#memory).
 """
 
 from typing import Any

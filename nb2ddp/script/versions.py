@@ -46,7 +46,7 @@ def tries_kernels(program: Program) -> bool:
     The trial has a backward pass. Under DDP, where checkpointing is without re-entry, that pass unpacks tensors with
     the block's hooks, so it runs the block again, in another thread, which waits for the lock on compilation that the
     first one holds. Seen with full fine-tuning and with a mixture of experts, and not with LoRA on dense models, whose
-    blocks Unsloth does not compile as a whole (Unsloth 2026.10.9, torch 2.11; docs/performance.md);
+    blocks Unsloth does not compile as a whole (Unsloth 2026.10.9, torch 2.11; benchmarks/results/kernel-trial.json);
     `_varlen_in_graph_probe` in unsloth/utils/hf_packed_attention.py: not in the wheel 2026.10.8.
     """
     trains_all = not has_lora(program.tree) or trains_whole(program.tree, program.loads)

@@ -2,7 +2,7 @@
 
 They are looked for, as .ipynb or as marimo's .py, in the folder that the environment variable NB2DDP_CORPUS names. A
 few of different constructs are run (2 minutes); with NB2DDP_CORPUS_TRAIN=all every one that Unsloth's CPU backend
-trains (15 minutes). Why it does not train the others is said in docs/measurements.md. `pytest -rP` shows the
+trains (15 minutes). The others need images, vLLM or services that a CPU run lacks. `pytest -rP` shows the
 differences of the losses.
 
 The notebook is converted as it is, and the script rehearsed, with Unsloth's own CPU backend.

@@ -269,10 +269,8 @@ def _is_own(tree: Tree, call: cst.Call, name: str) -> bool:
 
 def _below_temporary(tree: Tree, call: cst.Call) -> bool:
     """True where a call is given something of a temporary folder: each process has its own."""
-    found = (tree.definition(name) for name in tree.within(call, cst.Name))
-    binding = [node for node in found if isinstance(node, (cst.Assign, cst.WithItem))]
-    made = (each for node in binding for each in tree.within(node, cst.Call))
-    return any(tree.qualified(each.func).startswith("tempfile.") for each in made)
+    makers = (maker for part in tree.made_of(call) for maker in tree.within(part, cst.Call))
+    return any(tree.qualified(maker.func).startswith("tempfile.") for maker in makers)
 
 
 def _is_text(tree: Tree, node: cst.BaseExpression) -> bool:

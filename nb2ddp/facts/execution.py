@@ -261,13 +261,11 @@ class Execution:
 
     def unlike(self, node: cst.CSTNode) -> list[cst.BaseExpression]:
         """What a value is made of that each process gets another of: a time, a random name, a run's name."""
-        found, parts = set[cst.BaseExpression](), [node]
-        for part in parts:  # which grow on the way
-            found.update(call for call in self.tree.within(part, cst.Call) if self.does(call) is Does.CLOCK)
-            found.update(each for each in self.tree.within(part, cst.Attribute) if self._names_run(each))
-            values = map(self.tree.value, self.tree.within(part, cst.Name))
-            parts += [value for value in values if value not in parts]
-        return self.tree.in_order(found)
+        unlike = set[cst.BaseExpression]()
+        for part in self.tree.made_of(node):
+            unlike.update(call for call in self.tree.within(part, cst.Call) if self.does(call) is Does.CLOCK)
+            unlike.update(name for name in self.tree.within(part, cst.Attribute) if self._names_run(name))
+        return self.tree.in_order(unlike)
 
     def _names_run(self, node: cst.Attribute) -> bool:
         """True for the name of a run of Weights & Biases: all but the main process log nothing, under another."""

@@ -11,6 +11,7 @@ import libcst as cst
 
 from nb2ddp.syntax.arguments import constant, passed
 from nb2ddp.syntax.tree import Tree, argument, keyword, method
+from nb2ddp.syntax.walk import Regions
 
 #: Calls that load a model; never a tokenizer, processor or config.
 _LOADER = re.compile(
@@ -171,7 +172,7 @@ def model_name(tree: Tree, load: cst.Call) -> str:
 
 
 def _texts(tree: Tree, node: cst.CSTNode, seen: set[str]) -> Iterator[str]:
-    """What an expression may say; of a setting (`cfg.name`, `cfg["name"]`), what is set under that name anywhere."""
+    """What an expression may say; of a setting (`cfg.name`, `cfg["name"]`), see `_settings`."""
     node = tree.value(node) if isinstance(node, cst.BaseExpression) else node
     parts = node.children
     if isinstance(node, cst.FormattedStringText):
@@ -179,29 +180,39 @@ def _texts(tree: Tree, node: cst.CSTNode, seen: set[str]) -> Iterator[str]:
     elif isinstance(node, cst.SimpleString):
         yield str(node.evaluated_value)
     elif isinstance(node, (cst.Name, cst.Attribute, cst.Subscript)):
-        parts = [] if tree.text(node) in seen else _set_elsewhere(tree, node)
+        parts = [] if tree.text(node) in seen else _settings(tree, node)
         seen.add(tree.text(node))
     for part in parts:
         yield from _texts(tree, part, seen)
 
 
-def _set_elsewhere(tree: Tree, node: cst.Name | cst.Attribute | cst.Subscript) -> list[cst.BaseExpression]:
-    """What a name stands for, or what is set under a name: an attribute, keyword, key of a dictionary, own option."""
+def _settings(tree: Tree, node: cst.Name | cst.Attribute | cst.Subscript) -> list[cst.BaseExpression]:
+    """What a name stands for; of a setting, what its object is made with, or else what is set under its name."""
     if isinstance(node, cst.Name):
         return _sources(tree, node)
     texts = [text for part in getattr(node, "slice", ()) for text in tree.texts(part)]
     keys = [node.attr.value] if isinstance(node, cst.Attribute) else texts
-    if isinstance(node, cst.Subscript) and not keys:
+    if not keys:
         return [node.value]
-    bound = [(target.target, each.value) for each in tree.of(cst.Assign) for target in each.targets]
-    bound += [(each.target, each.value) for each in tree.of(cst.AnnAssign) if each.value is not None]
-    found = [value for target, value in bound if tree.text(target).rsplit(".", 1)[-1] in keys]
-    found += [each.value for each in tree.of(cst.DictElement) if tree.literal(each.key) in keys]
+    guesses, parts = _guessed_by_name(tree, keys), tree.made_of(node.value)
+    classes = [tree.definition(call.func) for part in parts for call in tree.within(part, cst.Call)]
+    holders = Regions(tree.span(part) for part in (*parts, *filter(None, classes)))
+    assigned = [(line.value, target.target) for line in tree.of(cst.Assign) for target in line.targets]
+    same = {value for value, target in assigned if tree.text(target) == tree.text(node)}
+    return [value for value in guesses if tree.start(value) in holders or value in same] or guesses
+
+
+def _guessed_by_name(tree: Tree, keys: Sequence[str]) -> list[cst.BaseExpression]:
+    """What the notebook sets under a name anywhere: an attribute, a keyword, a key of a dictionary, an own option."""
+    bound = [(target.target, line.value) for line in tree.of(cst.Assign) for target in line.targets]
+    bound += [(line.target, line.value) for line in tree.of(cst.AnnAssign) if line.value is not None]
+    values = [value for target, value in bound if tree.text(target).rsplit(".", 1)[-1] in keys]
+    values += [entry.value for entry in tree.of(cst.DictElement) if tree.literal(entry.key) in keys]
     for call in tree.of(cst.Call):
         named = method(call) == "add_argument" and [text.strip("-").replace("-", "_") for text in tree.texts(call)]
         if named and not {*keys}.isdisjoint(named) and (default := keyword(call, "default")) is not None:
-            found.append(default.value)
-    return [*found, *(value for key in keys for value in tree.given(key))]
+            values.append(default.value)
+    return [*values, *(value for key in keys for value in tree.given(key))]
 
 
 def weights(tree: Tree, load: cst.Call) -> float:

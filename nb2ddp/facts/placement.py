@@ -388,8 +388,7 @@ class Placement:
 
     def _runs_alike(self, loop: cst.For) -> bool:
         """True for a loop that no process leaves before another: over no files, which one may just be writing."""
-        values = [loop.iter, *(self.tree.value(name) for name in self.tree.within(loop.iter, cst.Name))]
-        listed = any(self.execution.has(value, Does.LIST) for value in values)
+        listed = any(self.execution.has(part, Does.LIST) for part in self.tree.made_of(loop.iter))
         return not listed and not any(self.tree.within(loop, kind) for kind in (cst.Break, cst.Continue))
 
     def _is_yes_or_no(self, test: cst.BaseExpression) -> bool:

@@ -44,7 +44,8 @@ def find(program: Program) -> Iterator[Finding]:
             remedy = _ELSEWHERE if _REMOTE.match(address) else _OURS
             yield Finding(entry, f"{tree.text(call.func)} {_SHARED}: {remedy}", todo=True)
         timers = [call for call in calls if _TIMERS.fullmatch(tree.qualified(call.func))]
-        timer = next((call for call in timers if not _is_only_told(program, call)), None)
+        rewarded = (call for call in timers if not all(_only_tells(program, end) for end in tree.goes_to(call)))
+        timer = next(rewarded, None)
         if timer is not None:
             yield Finding(entry, f"its reward is a time ({tree.text(timer.func)}): {_CORES}", todo=True)
         elif (limit := _limit(program, entry)) is not None:
@@ -141,16 +142,6 @@ def _only_tells(program: Program, node: cst.CSTNode) -> bool:
         if _tells(program, above) or isinstance(above, (cst.BaseSmallStatement, cst.BaseCompoundStatement)):
             return _tells(program, above)
     return False
-
-
-def _is_only_told(program: Program, node: cst.BaseExpression, depth: int = 8) -> bool:
-    """True for a value that is only printed, also what is made of it under a name."""
-    if _only_tells(program, node):
-        return True
-    assign = program.tree.around(node, cst.Assign)
-    if assign is None or not depth or not isinstance(assign.targets[0].target, cst.Name):
-        return False
-    return all(_is_only_told(program, use, depth - 1) for use in program.tree.bound_uses(assign))
 
 
 def _sets(tree: Tree, small: cst.BaseSmallStatement) -> bool:

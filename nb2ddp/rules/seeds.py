@@ -207,8 +207,8 @@ def _streams(tree: Tree, call: cst.Call) -> bool:
     if method(call) != "shuffle":
         return False
     owner = cst.ensure_type(call.func, cst.Attribute).value
-    made_of = [owner, *(tree.value(name) for name in tree.within(owner, cst.Name))]
-    return keyword(call, "buffer_size") is not None or any(_STREAMING.search(tree.text(node)) for node in made_of)
+    parts = tree.made_of(owner)
+    return keyword(call, "buffer_size") is not None or any(_STREAMING.search(tree.text(part)) for part in parts)
 
 
 def _places(tree: Tree, call: cst.Call) -> list[cst.CSTNode]:

@@ -62,8 +62,7 @@ def _asks_whether(tree: Tree, call: cst.Call) -> bool:
     if tree.text(call.func).rsplit(".", 1)[-1] not in ("get", "head", "urlopen"):
         return False
     url = argument(call, "url", 0)
-    parts = [url.value, *map(tree.value, tree.within(url.value, cst.Name))] if url is not None else []
-    if any(_HERE.search(tree.text(part)) for part in parts):
+    if url is not None and any(_HERE.search(tree.text(part)) for part in tree.made_of(url.value)):
         return True
     return isinstance(tree.parents[tree.extended(call, cst.Attribute, cst.Call)], cst.Expr)
 
@@ -102,10 +101,8 @@ def _alone(program: Program, call: cst.Call) -> dict[cst.CSTNode, tuple[Edit, ..
 
 def _is_only_written(program: Program, call: cst.Call) -> bool:
     """True for an answer that only one process looks at, to write it into a file from which all read."""
-    tree = program.tree
-    assign = tree.around(call, cst.Assign)
-    taken = tree.bound_uses(assign) if assign is not None else []
-    return bool(taken) and all(program.placement.runs_alone_as_placed(use) for use in taken)
+    ends = program.tree.goes_to(call)
+    return bool(ends) and all(map(program.placement.runs_alone_as_placed, ends))
 
 
 def _starts(program: Program, call: cst.Call) -> bool:

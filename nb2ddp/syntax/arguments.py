@@ -26,114 +26,65 @@ def passed(tree: Tree, call: cst.Call, name: str) -> Passed | None:
     direct = keyword(call, name)
     if direct is not None:
         return Passed(direct.value, call)
-    for argument in call.args:
-        if argument.star == "**" and (found := entry(tree, argument.value, name)) is not None:
-            return found if found.holder is _whole(tree, argument.value) else Passed(found.value, call)
-    return None
+    unpacked = (entry(tree, argument.value, name) for argument in call.args if argument.star == "**")
+    return next((passed for passed in unpacked if passed is not None), None)
 
 
 def constant(tree: Tree, call: cst.Call, name: str) -> object:
     """The constant that a call is passed under a keyword, see `passed`: `...` for any other value, None for none."""
-    found = passed(tree, call, name)
-    return None if found is None else tree.literal(found.value)
+    argument = passed(tree, call, name)
+    return None if argument is None else tree.literal(argument.value)
 
 
 def entry(tree: Tree, node: cst.BaseExpression, name: str) -> Passed | None:
     """The value under a key of a dictionary that the notebook writes out, and the `{...}` or `dict(...)` around it."""
-    found = [Passed(value, holder) for key, value, holder in _entries(tree, node, name) or () if key == name]
-    return found[-1] if found else None
+    value = _entries(tree, node)[0].get(name)
+    return None if value is None else Passed(value, tree.value(node))
 
 
 def is_closed(tree: Tree, call: cst.Call) -> bool:
     """True where every argument of a call is written out: nothing else can come in by `**`."""
-    return all(_entries(tree, argument.value) is not None for argument in call.args if argument.star == "**")
+    return all(_entries(tree, argument.value)[1] for argument in call.args if argument.star == "**")
 
 
 def set_argument(tree: Tree, call: cst.Call, name: str, value: str, at_call: bool = False) -> Edit:
     """Pass `name = value`, in the place where the notebook passes it, or in the call itself."""
-    found = passed(tree, call, name)
-    if found is not None and found.holder is not call and not at_call:
-        return Replace(found.value, value)
-    stars = [a for a in call.args if a.star == "**"]
-    if found is not None and keyword(call, name) is None:  # in a dictionary that the unpacked one takes in
-        return SetUnpacked(next(a for a in stars if entry(tree, a.value, name) is not None), name, value)
-    unclear = next((a for a in stars if _entries(tree, a.value, name) is None), None)
-    if found is None and unclear is not None:  # what it unpacks may hold the name too
-        return SetUnpacked(unclear, name, value)
-    return SetKeyword(call, name, value)
+    argument = passed(tree, call, name)
+    if argument is not None and argument.holder is not call and not at_call:
+        return Replace(argument.value, value)
+    stars = [(a, *_entries(tree, a.value)) for a in call.args if a.star == "**"]
+    unpacked = next((a for a, entries, is_whole in stars if name in entries or not (is_whole or argument)), None)
+    if unpacked is None or keyword(call, name) is not None:
+        return SetKeyword(call, name, value)
+    return SetUnpacked(unpacked, name, value)  # which holds the name, or may hold it
 
 
-def _entries(
-    tree: Tree, node: cst.BaseExpression, name: str | None = None, depth: int = 8
-) -> list[tuple[str, cst.BaseExpression, cst.CSTNode]] | None:
-    """Key, value and holder of each entry of the dictionary that an expression stands for, later ones over earlier.
+def _entries(tree: Tree, node: cst.BaseExpression) -> tuple[dict[object, cst.BaseExpression], bool]:
+    """The values of the dictionary that an expression stands for, by their keys, and whether these are all.
 
-    None where not all of its keys are written out, and where it is changed later: under the one key that is asked for,
-    or under any.
+    Known is what is written out in one place, below any dictionary that is taken in (`**common`). Of a dictionary that
+    a statement changes nothing is.
     """
-    changed = _changed_keys(tree, node)
-    source = tree.value(node)
-    parts = _parts(tree, source)
-    if parts is None or not depth or ... in changed or (changed and name is None) or name in changed:
-        return None
-    entries: list[tuple[str, cst.BaseExpression, cst.CSTNode]] = []
-    for key, value in parts:
-        inner = _entries(tree, value, name, depth - 1) if key is None else [(key, value, source)]
-        if inner is None:
-            return None
-        entries += inner
-    return entries
+    source, is_whole = tree.value(node), True
+    pairs: list[tuple[object, cst.BaseExpression]] = [(..., source)]
+    if isinstance(node, cst.Name) and any(_is_changed(tree, use) for use in tree.loads(node.value)):
+        pass
+    elif isinstance(source, cst.Call) and tree.qualified(source.func) == "dict":
+        pairs = [(a.keyword.value if a.keyword is not None else ..., a.value) for a in source.args]
+    elif isinstance(source, cst.Dict):
+        pairs = [(tree.literal(e.key) if isinstance(e, cst.DictElement) else ..., e.value) for e in source.elements]
+    entries: dict[object, cst.BaseExpression] = {}
+    for key, value in pairs:
+        if key is ...:
+            entries, is_whole = {}, False
+        else:
+            entries[key] = value
+    return entries, is_whole
 
 
-def _whole(tree: Tree, node: cst.BaseExpression, depth: int = 8) -> cst.BaseExpression:
-    """What an expression stands for; of a filtered dictionary, the one that it is made from."""
-    source = tree.value(node)
-    owner = _filtered(tree, source)
-    return source if owner is None or not depth else _whole(tree, owner, depth - 1)
-
-
-def _filtered(tree: Tree, source: cst.BaseExpression) -> cst.BaseExpression | None:
-    """The dictionary in `{k: v for k, v in given.items() if k in known}`, whose test names no key."""
-    if not isinstance(source, cst.DictComp):
-        return None
-    loop, pair = source.for_in, f"{tree.text(source.key)}, {tree.text(source.value)}"
-    items = loop.iter.func if isinstance(loop.iter, cst.Call) and not loop.iter.args else None
-    named = any(tree.within(each, cst.SimpleString) for each in loop.ifs)
-    if not isinstance(items, cst.Attribute) or items.attr.value != "items" or loop.inner_for_in or named:
-        return None
-    return items.value if tree.text(loop.target).strip("()") == pair else None
-
-
-def _parts(tree: Tree, source: cst.BaseExpression) -> list[tuple[str | None, cst.BaseExpression]] | None:
-    """Keys and values of a dictionary that is written out, in order; None for the key of a dictionary it takes in."""
-    if isinstance(source, cst.Call) and tree.qualified(source.func) == "dict":
-        return [(a.keyword.value if a.keyword is not None else None, a.value) for a in source.args]
-    if isinstance(source, cst.BinaryOperation) and isinstance(source.operator, cst.BitOr):
-        return [(None, source.left), (None, source.right)]
-    if (owner := _filtered(tree, source)) is not None:
-        return [(None, owner)]
-    if not isinstance(source, cst.Dict):
-        return None
-    parts: list[tuple[str | None, cst.BaseExpression]] = []
-    for element in source.elements:
-        key = tree.literal(element.key) if isinstance(element, cst.DictElement) else None
-        if isinstance(element, cst.DictElement) and not isinstance(key, str):
-            return None
-        parts.append((key if isinstance(key, str) else None, element.value))
-    return parts
-
-
-def _changed_keys(tree: Tree, node: cst.BaseExpression) -> set[object]:
-    """The keys under which a dictionary with a name is changed by a statement; `...` for any."""
-    keys: set[object] = set()
-    for use in tree.loads(node.value) if isinstance(node, cst.Name) else ():
-        parent = tree.parents[use]
-        above = tree.parents[parent]
-        if isinstance(parent, cst.Subscript) and isinstance(above, (cst.AssignTarget, cst.AugAssign, cst.Del)):
-            index = parent.slice[0].slice
-            keys.add(tree.literal(index.value) if isinstance(index, cst.Index) else ...)
-        elif isinstance(parent, cst.AugAssign) or (
-            isinstance(parent, cst.Attribute) and parent.attr.value in ("update", "setdefault", "pop", "clear")
-        ):
-            keys.add(...)
-    return keys
+def _is_changed(tree: Tree, use: cst.Name) -> bool:
+    """True where a statement changes the dictionary that a name stands for: `k["a"] = 1`, `k.update(...)`."""
+    part, above = tree.parents[use], tree.parents[tree.parents[use]]
+    if isinstance(part, cst.Attribute):
+        return part.attr.value in ("update", "setdefault", "pop", "clear")
+    return isinstance(part, cst.Subscript) and isinstance(above, (cst.AssignTarget, cst.AugAssign, cst.Del))

@@ -444,6 +444,35 @@ class Tree:
             node, depth = binding.value, depth - 1
         return node
 
+    def made_of(self, node: cst.CSTNode) -> list[cst.CSTNode]:
+        """An expression, and all that the names in it are bound to, each once: where its value may come from.
+
+        A name is followed through assignments, `with ... as`, and loops, to what they bind or go through.
+        """
+        parts = dict.fromkeys([node])
+        pending = [node]
+        for part in pending:  # which grow on the way
+            bindings = map(self.binding, self.within(part, cst.Name))
+            sources = [source for binding in bindings if binding and (source := _source(binding)) is not None]
+            pending += [source for source in dict.fromkeys(sources) if source not in parts]
+            parts.update(dict.fromkeys(sources))
+        return pending
+
+    def goes_to(self, node: cst.CSTNode) -> list[cst.CSTNode]:
+        """Where a value ends up: itself where it stands, or the uses of the name that an assignment gives it.
+
+        What is worked out with it and bound to a name is followed too. Nothing is left of what only goes to names that
+        nothing reads.
+        """
+        ends, pending = list[cst.CSTNode](), [node]
+        for place in pending:  # which grow on the way
+            assign = self.around(place, cst.Assign)
+            if assign is not None and len(assign.targets) == 1 and isinstance(assign.targets[0].target, cst.Name):
+                pending += [use for use in self.bound_uses(assign) if use not in pending]
+            else:
+                ends.append(place)
+        return ends
+
     def values(self, node: cst.BaseExpression) -> list[cst.BaseExpression]:
         """What an expression stands for; of a parameter, what its function is called with."""
         param, function = self.definition(node), self.function(node)
@@ -534,6 +563,16 @@ class Tree:
         while type(node) is cst.Attribute:
             node = self.parents[node]
         return type(node) in _IMPORTS
+
+
+def _source(binding: Binding) -> cst.BaseExpression | None:
+    """What a name is bound to, or to a part of; None for a parameter, a definition, an import."""
+    node = binding.node
+    if isinstance(node, cst.Assign):
+        return node.value
+    if isinstance(node, cst.WithItem):
+        return node.item
+    return node.iter if isinstance(node, (cst.For, cst.CompFor)) else binding.value
 
 
 def _is_label(node: cst.Name, parent: cst.CSTNode) -> bool:

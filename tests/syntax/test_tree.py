@@ -185,3 +185,39 @@ def test_small_statements() -> None:
     assert len(small_statements(tree.module.body[0])) == 2
     assert len(small_statements(cst.ensure_type(tree.module.body[1], cst.If).body)) == 2
     assert small_statements(tree.module.body[1]) == ()
+
+
+MADE_OF = [
+    ("a = f()\nask(a + 1)", ["a + 1", "f()"]),
+    ("a = f()\nb = [a]\nc = b\nask(c)", ["c", "b", "[a]", "f()"]),
+    ("a, b = f(c)\nask(b)", ["b", "f(c)"]),
+    ("with f() as a:\n    ask(a)", ["a", "f()"]),
+    ("for a in rows:\n    ask(a)", ["a", "rows"]),
+    ("rows = f()\nask([a for a in rows])", ["[a for a in rows]", "rows", "f()"]),
+    ("a = 1\nfor _ in b:\n    a = a + 1\nask(a)", ["a", "a + 1", "1"]),
+    ("def f(a):\n    ask(a)", ["a"]),
+    ("ask(unknown)", ["unknown"]),
+]
+
+
+@pytest.mark.parametrize(("source", "parts"), MADE_OF)
+def test_made_of(source: str, parts: list[str]) -> None:
+    tree, node = marked(source)
+    assert [tree.text(part) for part in tree.made_of(node)] == parts
+
+
+GOES_TO = [
+    ("print(ask(1))", ["print(ask(1))"]),
+    ("a = ask(1)\nprint(a)", ["print(a)"]),
+    ("a = ask(1) - 2\nb = f(a)\nprint(b)\nreturned[b] = 1", ["print(b)", "returned[b] = 1"]),
+    ("a, b = ask(1)\nprint(a)", ["a, b = ask(1)"]),
+    ("a = ask(1)\na = a + 1\nprint(a)", ["print(a)"]),
+    ("a = ask(1)", []),
+]
+
+
+@pytest.mark.parametrize(("source", "places"), GOES_TO)
+def test_goes_to(source: str, places: list[str]) -> None:
+    tree = Tree(source)
+    call = next(c for c in tree.of(cst.Call) if tree.text(c.func) == "ask")
+    assert [tree.text(tree.statement(place)) for place in tree.goes_to(call)] == places

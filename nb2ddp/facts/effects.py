@@ -10,7 +10,7 @@ from typing import Final
 
 import libcst as cst
 
-from nb2ddp.facts.shell import only_shows
+from nb2ddp.facts.shell import kills, only_shows, serves
 from nb2ddp.notebook.magics import Kind, Syntax
 from nb2ddp.syntax.tree import Tree, argument, keyword
 
@@ -31,6 +31,9 @@ class Does(Flag):
     LIST = auto()  #: lists a folder, in whatever order the file system has
     CACHE = auto()  #: fills a cache in place, so that a process that comes meanwhile reads half of a file
     CHANGE = auto()  #: changes the object whose method it is
+    PROMPT = auto()  #: waits for the answer of a person
+    SERVE = auto()  #: serves until a person stops it, and does not come back
+    KILL = auto()  #: ends programs of the whole machine, whoever has started them
 
     #: What one process must do for all.
     ACT = WRITE | SAVE | FETCH | RUN
@@ -75,10 +78,13 @@ _FUNCTIONS: Final = {
     r"|numpy\.(save|savez|savez_compressed|savetxt)"
     r"|safetensors(\.\w+)*\.save_file|torchaudio\.save|soundfile\.write|cv2\.imwrite"
     r"|imageio(\.\w+)*\.(imwrite|imsave)|scipy\.io\.wavfile\.write|torchvision(\.\w+)*\.save_image"
+    r"|pandas\.ExcelWriter|pyarrow(\.\w+)*\.\w+Writer|cv2\.VideoWriter|datasets\.arrow_writer\.ArrowWriter"
     rf"|{_LOGIN}|nltk\.download|spacy\.cli\.download",
     Does.ASK: r"(\w+\.)*(openai|anthropic|cohere|litellm|generativeai|groq|mistralai|ollama)(\.\w+)+"
     r"|(requests|httpx)\.(get|post|put|request|stream|(Async)?Client|Session)|urllib\.request\.urlopen"
     r"|aiohttp\.(ClientSession|request)|huggingface_hub\.(Async)?InferenceClient",
+    Does.PROMPT: r"(builtins\.)?input|getpass\.(getpass|unix_getpass)|maskpass\.\w+",
+    Does.SERVE: r"uvicorn\.run|waitress\.serve|werkzeug(\.\w+)*\.run_simple|aiohttp\.web\.run_app|bottle\.run",
     Does.CLOCK: r"time\.(time|monotonic|perf_counter|process_time)(_ns)?"
     r"|time\.(strftime|ctime|localtime|gmtime|asctime)"
     r"|datetime\.(datetime\.|date\.)?(now|utcnow|today)|uuid\.uuid\d|secrets\.\w+|os\.(getpid|urandom)",
@@ -101,6 +107,9 @@ _WRITING_METHODS = frozenset(
     " symlink_to to_csv to_excel to_feather to_html to_json to_parquet to_pickle to_sql touch unlink"
     " write_bytes write_image write_text".split()
 )
+#: What serves for ever: methods by their own names, and others by what their objects are made by.
+_SERVING_METHODS = frozenset({"infinity_polling", "run_polling", "serve_forever"})
+_SERVERS: Final = {"launch": r"gradio\.\w+", "run": r"flask\.Flask|(\w+\.)*(FastMCP|Dash)", "run_server": r"dash\.Dash"}
 #: Methods of a path that give another.
 _PATH_MAKERS = re.compile(r"absolute|expanduser|joinpath|parent|resolve|with_\w+")
 _LISTING_METHODS = frozenset({"glob", "iterdir", "rglob"})
@@ -109,6 +118,8 @@ _CHANGING_METHODS = re.compile(
     r"add|add_\w+|append|appendleft|clear|discard|extend|insert|pop|popitem|popleft|remove|resize_\w+|reverse|set_\w+"
     r"|setdefault|sort|update|integers|permutation|permuted|shuffle|choice|normal|uniform|random|sample|seed"
 )
+#: What only keeps what it is given: classes, which begin with a capital, and the makers of dictionaries and pipelines.
+_KEEPS_SETTINGS = re.compile(r"[A-Z]\w*|dict|partial|pipeline|update")
 #: Calls whose value is of use to the process that makes them, and to no other.
 _OBJECTS = re.compile(
     r"(io\.|codecs\.)?open|.*\.open|numpy\.memmap|subprocess\.Popen|os\.popen|huggingface_hub\.Repository"
@@ -134,8 +145,21 @@ class Effects:
             form = self.form(call)
             runs = form is not None and form.kind is Kind.SHELL and not only_shows(form.command)
             known = Does.RUN if runs else Does(0) if form is not None else _of_call(self.tree, call)
-            self._known[id(call)] = known
+            self._known[id(call)] = known  # which `command` asks for
+            if known & Does.RUN:
+                known |= self._of_command(call)
+                self._known[id(call)] = known
         return known
+
+    def _of_command(self, call: cst.Call) -> Does:
+        """What a program does beside running; one that runs beside the script holds nobody up."""
+        command, beside = self.command(call), self.tree.qualified(call.func) in ("subprocess.Popen", "os.popen")
+        does = Does.KILL if kills(command) else Does(0)
+        return does | Does.SERVE if serves(command) and not beside else does
+
+    def is_server(self, node: cst.CSTNode) -> bool:
+        """True for a function that serves: `uvicorn.run`, `app.run` of Flask's, `server.serve_forever`."""
+        return bool(_of_function(self.tree.qualified(node)) & Does.SERVE) or _is_server(self.tree, node)
 
     def is_shell(self, call: cst.Call) -> bool:
         """True for a call that stands for a shell command."""
@@ -194,9 +218,10 @@ def _opens(tree: Tree, call: cst.Call, name: str) -> Does:
 
 
 def samples(tree: Tree, call: cst.Call) -> bool:
-    """True for a call that draws the tokens of an answer, or may."""
+    """True for a call that draws the tokens of an answer, or may; not for what only keeps the setting."""
     sampled = keyword(call, "do_sample")
-    return sampled is not None and tree.literal(sampled.value) is not False
+    keeps = _KEEPS_SETTINGS.fullmatch(tree.class_name(call.func)) is not None
+    return sampled is not None and not keeps and tree.literal(sampled.value) is not False
 
 
 def opens_archive(tree: Tree, node: cst.CSTNode) -> bool:
@@ -220,6 +245,8 @@ def _method(tree: Tree, call: cst.Call, name: str) -> Does:
     if method in _WRITING_METHODS:
         returns_text = method in ("to_html", "to_json") and name.startswith((".", "plt")) and not call.args
         return Does(0) if returns_text else Does.WRITE
+    if _is_server(tree, call.func):
+        return Does.SERVE
     if method == "save" and call.args and _is_text(tree, call.args[0].value):
         return Does.WRITE
     if method in ("rename", "replace") and _is_path(tree, call.func.value):  # texts and tables have them too
@@ -227,6 +254,20 @@ def _method(tree: Tree, call: cst.Call, name: str) -> Does:
     if method in _LISTING_METHODS:
         return Does.LIST
     return Does.CHANGE if _CHANGING_METHODS.fullmatch(method) else Does(0)
+
+
+def _is_server(tree: Tree, function: cst.CSTNode) -> bool:
+    """True for the method by which an object serves: `app.run` of Flask's, `demo.launch` of Gradio's."""
+    if not isinstance(function, cst.Attribute):
+        return False
+    owner, makers = function.value, _SERVERS.get(function.attr.value)
+    if makers is None:
+        return function.attr.value in _SERVING_METHODS
+    while not re.fullmatch(makers, tree.maker(owner)):
+        if not isinstance(owner, cst.Call) or not isinstance(owner.func, cst.Attribute):
+            return False
+        owner = owner.func.value  # `demo.queue().launch()`
+    return True
 
 
 def own_class(tree: Tree, node: cst.CSTNode) -> cst.ClassDef | None:

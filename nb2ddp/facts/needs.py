@@ -93,7 +93,7 @@ def _read(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode, bool]]:
 
 def _asked(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
     """Variables that answer what the notebook asks a person."""
-    for each in questions(program):
+    for each in questions(program, program.effects):
         if not program.installs.covers(each.call):
             handled = each.may_skip or is_tried(program.tree, each.call)
             yield each.variable, each.call, not (handled or _is_set_alike(program.tree, each.call, each.variable))

@@ -13,13 +13,16 @@ import libcst as cst
 
 from nb2ddp.facts.effects import Does, gives_an_object, opens_archive, own_class
 from nb2ddp.facts.execution import Execution, Phase, Who
+from nb2ddp.facts.services import answer, is_client, questions
 from nb2ddp.facts.traces import Traces
 from nb2ddp.syntax.edits import Edit, Guard, InsertAfter, Wrap
 from nb2ddp.syntax.tree import Statement, Tree, argument, keyword, small_statements
 
 IN_TURN = "with PartialState().local_main_process_first()"
 WAIT_CALL = "PartialState().wait_for_everyone()"
+_TRY = "try"
 _APPLIES = re.compile(r"map|(.*\.)(map|filter|apply|applymap|submit|imap|imap_unordered|starmap)", re.DOTALL)
+_WAITS_FOR = re.compile(r"asyncio\.run|.*\.run_until_complete")
 _WRITES_TO_FILE = re.compile(r"(json|pickle|yaml|joblib|cloudpickle|dill)\.(dump|safe_dump)")
 
 
@@ -53,6 +56,8 @@ class Placement:
         self.traces = Traces(execution.training, execution.effects)
         self._name = execution.source.name
         self._followed: set[cst.FunctionDef] = set()  # by `_called_alike`, which may come back to one
+        self._lifted: frozenset[cst.FunctionDef] = frozenset()  # none while they are looked for
+        self.lifted = self._find_lifted()
 
     # -- decisions ------------------------------------------------------------------------------------------
 
@@ -84,7 +89,8 @@ class Placement:
         if self.runs_alone(call):
             return None
         unit = self._unit(call)
-        if _may_exist(self.tree, call):
+        ends_others = self.execution.does(call) & Does.KILL and self.execution.runs(call, Phase.DURING)
+        if ends_others or _may_exist(self.tree, call):
             return Decision(call, unit, stays=True)
         edits = self._edits(call, unit)
         if edits:
@@ -113,7 +119,8 @@ class Placement:
             return statement
         opened = [item.item for item in owner.items if isinstance(item.item, cst.Call)]
         archive = any(opens_archive(self.tree, each) for each in opened)
-        opens = archive or any(self.tree.qualified(each.func).endswith("open") for each in opened)
+        writes = any(self.execution.does(each) & Does.WRITE for each in opened)  # when the `with` ends
+        opens = archive or writes or any(self.tree.qualified(each.func).endswith("open") for each in opened)
         return statement if not opens or (archive and self.traces.leaves(owner)) else owner
 
     def _serves(self, top: Statement) -> bool:
@@ -146,8 +153,9 @@ class Placement:
 
     @cached_property
     def guards(self) -> list[Guard]:
-        """The guards of all decisions."""
-        return [edit for made in self.decisions for edit in made.edits if isinstance(edit, Guard)]
+        """The guards of all decisions that leave a statement to one process."""
+        edits = [edit for made in self.decisions for edit in made.edits]
+        return [edit for edit in edits if isinstance(edit, Guard) and edit.header != _TRY]
 
     def once(self, node: cst.CSTNode, in_whole_job: bool = False) -> tuple[Edit, ...]:
         """Run a statement on each machine's first process, or on the main process alone; the others wait for it.
@@ -162,7 +170,7 @@ class Placement:
             return ()
         header = "if is_main_process" if in_whole_job else "if local_rank == 0"
         waits = self.waits_after(statement)
-        if [each.statement for each in waits] == [statement]:
+        if [each.statement for each in waits if isinstance(each, InsertAfter)] == [statement]:
             return (Guard(statement, statement, header, WAIT_CALL),)
         return (Guard(statement, statement, header), *waits)
 
@@ -219,14 +227,26 @@ class Placement:
         bracket = ("(", ")") if isinstance(path, (cst.IfExp, cst.Lambda, cst.NamedExpr)) and not path.lpar else ("", "")
         return (Wrap(path, bracket[0], f"{bracket[1]} if local_rank == 0 else os.devnull"),)
 
-    def waits_after(self, statement: Statement) -> tuple[InsertAfter, ...]:
+    def waits_after(self, statement: Statement) -> tuple[Edit, ...]:
         """Wait for each other below a statement, or below the outermost test or `try` around it.
 
-        Below what calls its function where not every process comes to that; never below the last training.
+        Below what calls its function where not every process comes to that; never below the last training. In a `try`
+        that goes on with what was written, the wait stands in a `finally` of the statement's own.
         """
+        if self._is_read_in_try(statement):
+            return (Guard(statement, statement, _TRY, f"finally:\n    {WAIT_CALL}"),)
         barred = None if self.traces.returns(statement) else self._conditional(statement)
         below = self._run_by(statement) if barred is None or barred is self.training.last else [barred]
         return tuple(InsertAfter(each, WAIT_CALL) for each in below if each is not self.training.last)
+
+    def _is_read_in_try(self, statement: Statement) -> bool:
+        """True in the body of a `try` that all processes come to, where a later line does more than act or tell."""
+        block = self.tree.parents[statement]
+        above = self.tree.parents.get(block)
+        if not isinstance(above, cst.Try) or block is not above.body or self._conditional(statement) is not above:
+            return False
+        later = [each for each in above.body.body if self.tree.start(each) > self.tree.start(statement)]
+        return not self.traces.returns(statement) and not all(map(self.traces.only_acts, later))
 
     def ask_once(self, test: cst.If) -> tuple[Edit, ...]:
         """Ask the main process alone, so that none comes late and finds what another has made meanwhile."""
@@ -244,7 +264,7 @@ class Placement:
 
     def runs_alone(self, node: cst.CSTNode) -> bool:
         """True for what one process runs: below a question for the rank, or in a function that one process calls."""
-        is_below = not self.below_guards.isdisjoint(self.tree.ancestors(node))
+        is_below = not (self.below_guards | self._lifted).isdisjoint(self.tree.ancestors(node))
         return is_below or self.execution.who(node) is not Who.EVERY
 
     def runs_alone_as_placed(self, node: cst.CSTNode) -> bool:
@@ -285,7 +305,10 @@ class Placement:
     @cached_property
     def below_guards(self) -> frozenset[cst.FunctionDef]:
         """The functions of `writers`, and those that nothing else calls."""
-        found = set(self.writers)
+        return self._with_used(set(self.writers))
+
+    def _with_used(self, found: set[cst.FunctionDef]) -> frozenset[cst.FunctionDef]:
+        """Functions, and those that nothing else calls."""
         calls = {function: self.tree.calls_of(function) for function in self.tree.of(cst.FunctionDef)}
         users = {function: {self.tree.function(call) for call in made} for function, made in calls.items() if made}
         while more := {function for function, by in users.items() if function not in found and by <= found}:
@@ -299,6 +322,75 @@ class Placement:
         alone = all(isinstance(tree.parents[call], cst.Expr) and tree.function(call) is None for call in callers)
         trains = any(event in callers for event in self.training.events)
         return callers if alone and not trains and len(callers) == len(tree.uses(function)) else []
+
+    # -- what is asked of services inside functions -----------------------------------------------------------
+
+    def _find_lifted(self) -> dict[cst.CSTNode, tuple[Edit, ...]]:
+        """What calls a function that asks a service, and whose result alone matters, with the edits that run it once.
+
+        That is the function itself, or the one from which it is called, up to the line that every process comes to.
+        """
+        found: dict[cst.CSTNode, tuple[Edit, ...]] = {}
+        functions: set[cst.FunctionDef] = set()
+        for call in self.execution.calls(does=Does.ASK, phase=Phase.TOGETHER):
+            for asked in questions(self.tree, call):
+                given, function = answer(self.tree, asked), self.tree.function(asked)
+                here = given is not None and self.shared(given)
+                if function is not None and function not in functions and not here and not self.runs_alone(asked):
+                    placed, used = self._lift(function)
+                    found |= placed
+                    functions |= used
+        self._lifted = self._with_used(functions)
+        return found
+
+    def _lift(self, function: cst.FunctionDef) -> tuple[dict[cst.CSTNode, tuple[Edit, ...]], set[cst.FunctionDef]]:
+        """The places that call a function, or the one that calls it, with their edits, and these functions."""
+        used = set[cst.FunctionDef]()
+        while function not in used and self._gives_its_result_alone(function):
+            used.add(function)
+            calls = self._all_calls(function)
+            every = [call for call in calls if self.execution.who(call) is Who.EVERY]
+            if calls and not every:
+                return {}, used  # one process does it already
+            writes = self.execution.has(function, Does.WRITE | Does.FETCH | Does.RUN)
+            wholes = [self._whole_value(call) for call in every if self.execution.runs(call)]
+            found: dict[cst.CSTNode, tuple[Edit, ...]] = {
+                whole: self._once_for_all(whole, in_whole_job=not writes) for whole in wholes
+            }
+            if found and all(found.values()):
+                return found, used
+            above = {self.tree.function(call) for call in calls}
+            caller = above.pop() if len(above) == 1 else None
+            if caller is None:
+                break
+            function = caller
+        return {}, set()
+
+    def _gives_its_result_alone(self, function: cst.FunctionDef) -> bool:
+        """True for a function before training that leaves no trace, and gives what other processes can be given."""
+        if self.execution.phase(function.body) & (Phase.DURING | Phase.AFTER) or not self.traces.only_writes(function):
+            return False
+        returned = [each.value for each in self.tree.within(function, cst.Return) if each.value is not None]
+        return not any(is_client(self.tree, self.tree.value(value)) for value in returned)
+
+    def _whole_value(self, call: cst.BaseExpression) -> cst.BaseExpression:
+        """A call with what only waits for it, or collects what it gives: `asyncio.run(f())`, `[f(x) for x in rows]`."""
+        while True:
+            above = self.tree.parents[call]
+            taker = self.tree.parents[above] if isinstance(above, cst.Arg) else None
+            if isinstance(above, (cst.Await, cst.ListComp, cst.SetComp)):
+                call = above
+            elif isinstance(taker, cst.Call) and _WAITS_FOR.fullmatch(self.tree.text(taker.func)):
+                call = taker
+            else:
+                return call
+
+    def _once_for_all(self, whole: cst.BaseExpression, in_whole_job: bool) -> tuple[Edit, ...]:
+        if isinstance(whole, cst.Await) and self.tree.function(whole) is not None:
+            return ()
+        if isinstance(self.tree.parents[whole], cst.Expr):
+            return self.once(whole, in_whole_job)
+        return self.shared(whole, in_whole_job)
 
     # -- where all processes can wait -----------------------------------------------------------------------
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from nb2ddp.facts.effects import Does, Effects
 from nb2ddp.facts.logins import token_of, variable_of, variable_of_command
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.syntax.cells import Source
 from nb2ddp.syntax.environ import environ_key
 from nb2ddp.syntax.tree import Tree
 
-_ASKING = re.compile(r"(builtins\.)?input|getpass\.(getpass|unix_getpass)|maskpass\.\w+")
 #: What a question says of an answer that may be left out.
 _MAY_SKIP = re.compile(r"(?i)\b(skip|optional|leave (it )?(blank|empty)|or (just )?(press|hit) enter|blank for)\b")
 _VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]*[A-Z0-9]\b")
@@ -37,10 +37,15 @@ class Question:
     may_skip: bool
 
 
-def questions(source: Source) -> list[Question]:
-    """Every live call that asks a person, in order."""
+def questions(source: Source, effects: Effects) -> list[Question]:
+    """Every live call that asks a person, in order.
+
+    Args:
+        source: the notebook's code.
+        effects: what its calls do.
+    """
     tree = source.tree
-    asking = [call for call in tree.live(cst.Call) if _ASKING.fullmatch(tree.qualified(call.func))]
+    asking = [call for call in tree.live(cst.Call) if effects.of(call) & Does.PROMPT]
     found = [_question(tree, call, asking) for call in asking]
     for call in tree.live(cst.Call):
         variable = variable_of(tree, call)

@@ -29,9 +29,17 @@ def questions(tree: Tree, call: cst.Call) -> list[cst.Call]:
         elif isinstance(above, cst.Arg) and isinstance(taker := tree.parents[above], cst.Call):
             if _CLASS.fullmatch(tree.qualified(taker.func)):
                 pending.append(taker)
+        elif isinstance(above, (cst.IfExp, cst.BooleanOperation)):
+            pending.append(above)
         elif isinstance(above, (cst.Assign, cst.AnnAssign, cst.WithItem)):
             pending += [use for use in tree.kept_uses(above) if use not in pending]
     return tree.in_order(found) or [call]
+
+
+def is_client(tree: Tree, node: cst.CSTNode) -> bool:
+    """True for what makes a client or opens a connection, which no other process can take."""
+    name = tree.qualified(node.func) if isinstance(node, cst.Call) else ""
+    return bool(_CONNECTIONS.fullmatch(name) or _CLASS.fullmatch(name))
 
 
 def called_on(tree: Tree, value: cst.CSTNode) -> cst.Call | None:
@@ -47,9 +55,7 @@ def answer(tree: Tree, call: cst.Call) -> cst.BaseExpression | None:
     """
     top = cast(cst.BaseExpression, tree.extended(call, cst.Attribute, cst.Subscript, cst.Call))
     above = tree.parents[top]
-    streams = keyword(call, "stream") is not None or (
-        top is call and _CONNECTIONS.fullmatch(tree.qualified(call.func)) is not None
-    )
+    streams = keyword(call, "stream") is not None or (top is call and is_client(tree, call))
     waits = isinstance(above, cst.Await) or bool(tree.within(top, cst.Await))
     unused = isinstance(above, (cst.Expr, cst.WithItem))
     return None if streams or waits or unused else top

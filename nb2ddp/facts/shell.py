@@ -37,6 +37,13 @@ _ENDLESS = re.compile(
     r"nvidia-smi\s(?:.*\s)?(?:-l\b|-lms\b|--loop|dmon\b|pmon\b)|watch\s|tail\s+(?:-\S+\s+)*(?:-\w*[fF]\b|--follow)"
     r"|(?:htop|nvtop|gpustat\s.*-i|top(?!\s+-\w*[bn]))\b|ping\s(?!.*-c)"
 )
+#: What ends programs that it finds, whoever has started them.
+_KILLING = re.compile(r"\b(pkill|killall)\s|\bfuser\s(.*\s)?-\w*k|\bxargs\s(.*\s)?kill\b|\bkill\s(-\S+\s+)*[$`]")
+#: Programs that serve until they are stopped.
+_SERVING = re.compile(
+    r"(\S*python[\d.]*\s+-m\s+)?((vllm|ollama)\s+serve|uvicorn|gunicorn|streamlit\s+run|flask\s+run|llama-server"
+    r"|tensorboard|http\.server|text-generation-launcher|sglang\.launch_server)\b(?!.*--(help|version)\b)"
+)
 #: What bash understands and a plain sh does not.
 _BASH = re.compile(
     r"\{[^{}\s]*(?:,|\.\.)[^{}\s]*\}|\[\[|(?:^|[;&|]\s*)source\s|<\(|&>|<<<|\$'|\|&|\bshopt\b|\bpipefail\b"
@@ -141,6 +148,17 @@ def _end_of_group(text: str, at: int) -> int:
 def never_ends(command: str) -> bool:
     """True for a command that goes on until a person stops it."""
     return any(_ENDLESS.match(part) for part in parts(command.rstrip("& ")))
+
+
+def kills(command: str) -> bool:
+    """True for a command that ends programs of the whole machine: `pkill -f server`, `kill $(lsof -t -i:8000)`."""
+    return _KILLING.search(without_comment(command)) is not None
+
+
+def serves(command: str) -> bool:
+    """True for a command that serves until it is stopped, and is waited for."""
+    last = command.rstrip()
+    return not last.endswith("&") and any(_SERVING.match(part.removeprefix("nohup ")) for part in parts(last))
 
 
 def without_installs(command: str) -> str:

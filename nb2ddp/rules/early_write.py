@@ -180,6 +180,40 @@ trainer.train()
         ),
         Example(
             """\
+import json
+import pandas as pd
+try:
+    with open("rows.json", "w") as f:
+        json.dump(rows, f)
+    rows = load_dataset("json", data_files = "rows.json")
+    with pd.ExcelWriter("rows.xlsx") as book:
+        table.to_excel(book)
+except OSError as error:
+    print(error)
+trainer.train()
+""",
+            """\
+import json
+import pandas as pd
+try:
+    try:
+        if local_rank == 0:
+            with open("rows.json", "w") as f:
+                json.dump(rows, f)
+    finally:
+        PartialState().wait_for_everyone()
+    rows = load_dataset("json", data_files = "rows.json")
+    if local_rank == 0:
+        with pd.ExcelWriter("rows.xlsx") as book:
+            table.to_excel(book)
+except OSError as error:
+    print(error)
+PartialState().wait_for_everyone()
+trainer.train()
+""",
+        ),
+        Example(
+            """\
 import json, os
 from trl import SFTTrainer
 os.makedirs("data", exist_ok = True)

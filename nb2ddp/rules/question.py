@@ -15,7 +15,7 @@ from nb2ddp.syntax.environ import environ_key
 
 
 def find(program: Program) -> Iterator[Finding]:
-    for question in questions(program):
+    for question in questions(program, program.effects):
         if program.installs.covers(question.call):
             continue
         yield _login(program, question) if question.is_login else _asked(program, question)

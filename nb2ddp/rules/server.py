@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator
 
 import libcst as cst
@@ -19,7 +20,7 @@ _COMMAND = re.compile(
     r"\b(vllm serve|ollama serve|uvicorn|gunicorn|sglang|llama-server|text-generation-launcher|http\.server)\b|--port\b"
 )
 _HERE = re.compile(r"\b(localhost|127\.0\.0\.1|0\.0\.0\.0)\b|\[::1\]")
-_CALLS = re.compile(r"uvicorn\.run|(http\.server|socketserver)\.\w*Server|.*\bSyntheticDataKit\.from_pretrained")
+_CALLS = re.compile(r"(http\.server|socketserver)\.\w*Server|.*\bSyntheticDataKit\.from_pretrained")
 
 _ONCE = "asks a service, which may answer each process otherwise; in the script one asks for all"
 _EACH = (
@@ -42,6 +43,9 @@ def find(program: Program) -> Iterator[Finding]:
             yield from _started(program, call)
         else:
             asked.update(each for each in questions(program.tree, call) if execution.runs(each))
+    for place, edits in program.placement.lifted.items():
+        if not program.placement.runs_alone_as_placed(place):
+            yield Finding(place, f"{textwrap.shorten(program.tree.text(place), 60, placeholder='...')} {_ONCE}", edits)
     for call in program.tree.in_order(asked):
         apart = program.placement.runs_alone_as_placed(call) or _is_rewards(program, call)
         if not apart and not _is_only_written(program, call) and not _asks_whether(program.tree, call):
@@ -106,7 +110,9 @@ def _is_only_written(program: Program, call: cst.Call) -> bool:
 
 
 def _starts(program: Program, call: cst.Call) -> bool:
-    """True for a call, or a shell command, that starts a server."""
+    """True for a call, or a shell command, that starts a server beside the script."""
+    if program.execution.does(call) & Does.SERVE:
+        return False
     started = _COMMAND.search(program.effects.command(call))
     return bool(started or _CALLS.fullmatch(program.tree.qualified(call.func)))
 
@@ -183,10 +189,58 @@ trainer.train()
 import asyncio, httpx
 async def fetch():
     async with httpx.AsyncClient() as client:
-        # TODO[nb2ddp] DDP405: client.get(...) asks a service in every process, and each may get other data, and pay \
-for it: fetch it once, into a file, before the job
         return (await client.get(url)).json()
-rows = asyncio.run(fetch())
+rows = run_once(lambda: asyncio.run(fetch()), in_whole_job=True)
+trainer.train()
+""",
+        ),
+        Example(
+            """\
+import json, time
+from openai import OpenAI
+client = OpenAI()
+made = []
+def judge(text):
+    for attempt in range(3):
+        try:
+            return client.chat.completions.create(model = "gpt-4o", messages = [text]).choices[0].message.content
+        except Exception as error:
+            time.sleep(2)
+def label(text):
+    try:
+        made.append(client.chat.completions.create(model = "gpt-4o", messages = [text]))
+    except Exception as error:
+        print(error)
+labels = [judge(text) for text in texts]
+with open("more.jsonl", "w") as f:
+    for text in more:
+        f.write(json.dumps(judge(text)))
+label("of a text")
+trainer.train()
+""",
+            """\
+import json, time
+from openai import OpenAI
+client = OpenAI()
+made = []
+def judge(text):
+    for attempt in range(3):
+        try:
+            return client.chat.completions.create(model = "gpt-4o", messages = [text]).choices[0].message.content
+        except Exception as error:
+            time.sleep(2)
+def label(text):
+    try:
+        # TODO[nb2ddp] DDP405: client.chat.completions.create(...) asks a service in every process, and each may get \
+other data, and pay for it: fetch it once, into a file, before the job
+        made.append(client.chat.completions.create(model = "gpt-4o", messages = [text]))
+    except Exception as error:
+        print(error)
+labels = run_once(lambda: [judge(text) for text in texts], in_whole_job=True)
+with open("more.jsonl", "w") as f:
+    for text in more:
+        f.write(json.dumps(judge(text)))
+label("of a text")
 trainer.train()
 """,
         ),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from nb2ddp.facts.effects import Does
 from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.shell import never_ends, only_shows, parse, rerun, trailing_comment, undefined, without_installs
@@ -44,7 +45,8 @@ def _found(program: Program, call: cst.Call, command: str) -> Iterator[Finding]:
         comment = trailing_comment(command)
         run = Replace(statement, f"{parse(text, program.tree.bound_at(call)).run}  {comment}".rstrip())
         place = program.placement.on_main_process if only_shows(text) else program.placement.once
-        yield Finding(call, message, (run, *place(statement)))
+        ends_others = program.execution.does(call) & Does.KILL and program.execution.runs(call, Phase.DURING)
+        yield Finding(call, message, (run, *(() if ends_others else place(statement))))
 
 
 def _assigned(program: Program, call: cst.Call, text: str, message: str) -> Finding:

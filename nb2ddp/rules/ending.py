@@ -1,0 +1,77 @@
+"""DDP412: commands that end programs of the whole machine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from nb2ddp.facts.effects import Does
+from nb2ddp.facts.execution import Phase
+from nb2ddp.facts.program import Program
+from nb2ddp.rules.rule import Example, Finding, Rule
+
+#: What a job of this script consists of.
+_OURS = re.compile(r"\b(pkill|killall)\b.*\b(python[\d.]*|accelerate|torchrun)\b")
+_OTHERS = (
+    "ends programs of the whole machine, those too that other processes have started and wait for, and their rewards"
+    " become those of failures: end what this process has started, by its own id"
+)
+_ITSELF = "ends every Python program of the machine, and this job with it: name what is meant, or do it before the job"
+
+
+def find(program: Program) -> Iterator[Finding]:
+    told = set[object]()
+    for call in program.execution.calls(does=Does.KILL, phase=Phase.TOGETHER):
+        command, owner = program.effects.command(call), program.tree.owner(call)
+        if program.execution.runs(call, Phase.DURING):
+            if owner in told:
+                continue
+            told.add(owner)
+            yield Finding(call, f"{command!r} {_OTHERS}", todo=True)
+        elif _OURS.search(command):
+            yield Finding(call, f"{command!r} {_ITSELF}", todo=True)
+
+
+RULE = Rule(
+    code="DDP412",
+    name="programs-of-others-ended",
+    summary="A command that ends programs of the whole machine, in what a trainer calls, or every Python program,"
+    " gets a `TODO`.",
+    why="In a notebook one process runs, so all provers or servers are its own. In a job one process would end those"
+    " of the others in the middle of their work, and nothing would say so.",
+    find=find,
+    examples=(
+        Example(
+            """\
+import os
+def proves(completions, **kwargs):
+    scores = [prove(each) for each in completions]
+    os.system("ps aux | grep prover | awk '{print $2}' | xargs kill -9")
+    return scores
+trainer = GRPOTrainer(model = model, reward_funcs = [proves])
+trainer.train()
+""",
+            """\
+import os
+def proves(completions, **kwargs):
+    scores = [prove(each) for each in completions]
+    # TODO[nb2ddp] DDP412: "ps aux | grep prover | awk '{print $2}' | xargs kill -9" ends programs of the whole \
+machine, those too that other processes have started and wait for, and their rewards become those of failures: end \
+what this process has started, by its own id
+    os.system("ps aux | grep prover | awk '{print $2}' | xargs kill -9")
+    return scores
+trainer = GRPOTrainer(model = model, reward_funcs = [proves])
+trainer.train()
+""",
+        ),
+        Example(
+            "import subprocess\nsubprocess.run(['pkill', '-f', 'python'])\ntrainer.train()\n",
+            "import subprocess\n"
+            "# TODO[nb2ddp] DDP412: 'pkill -f python' ends every Python program of the machine, and this job with it:"
+            " name what is meant, or do it before the job\n"
+            "subprocess.run(['pkill', '-f', 'python'])\ntrainer.train()\n",
+        ),
+        Example("import subprocess\nsubprocess.run(['pkill', '-f', 'ollama'])\ntrainer.train()\n"),
+        Example("process.kill()\ntrainer.train()\n"),
+    ),
+)

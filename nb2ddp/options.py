@@ -6,7 +6,7 @@ import ipaddress
 import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -236,6 +236,8 @@ class Options:
         least=1,
     )
     vllm_server: bool = setting(False, "GRPO: one more GPU serves the completions.")
+    #: `launch` is then of one process.
+    split_model: bool = setting(False, "One process spreads a model that no GPU holds over all GPUs of the machine.")
     resume: bool = setting(False, "Go on with a training that ended early.", section="What to do")
     requirements: bool = setting(False, "Write the packages of the install cells to SCRIPT.requirements.txt.")
     #: Codes, or beginnings of codes; None applies all.
@@ -253,6 +255,14 @@ class Options:
         check(self, OptionsError)
         if self.vllm_server and (self.launch.machines > 1 or self.launch.launcher not in ("accelerate", "torchrun")):
             raise OptionsError("A vLLM server is for one machine, and for the launchers accelerate and torchrun.")
+        if self.split_model:
+            launch = self.launch
+            if self.vllm_server or launch.machines > 1 or launch.launcher not in ("accelerate", "uv"):
+                raise OptionsError(
+                    "A model that one process splits is for one machine, for the launchers accelerate and uv, and"
+                    " without a vLLM server."
+                )
+            object.__setattr__(self, "launch", replace(launch, processes=1))
 
     def applies(self, code: str) -> bool:
         """True for a rule that is selected and not ignored."""

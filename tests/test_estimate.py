@@ -232,3 +232,9 @@ def test_the_smallest_gpu_holds_no_70b() -> None:
     found = training(LOAD.replace("Llama-3.1-8B", "Llama-3.3-70B").format("load_in_4bit = True"))
     result = answer(found, shape, [Gpu("24 GB", 24e9)], 1)
     assert not result.fits[0].fits
+
+
+def test_the_model_that_no_gpu_holds_is_split() -> None:
+    large = LOAD.replace("Llama-3.1-8B", "Llama-3.3-70B").format("load_in_4bit = True")
+    assert [fit(large, gpu).split_over for gpu in ("T4", "RTX 4090", "H100")] == [4, 3, 0]
+    assert not fit(large, "T4").fits

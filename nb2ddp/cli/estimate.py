@@ -160,7 +160,12 @@ def lines(each: Answer) -> list[str]:
     told += [f"{name:20}{fits:18}{rows:18}{on:16}{peak:>8}" for name, fits, rows, on, peak in cells(each)]
     if any(fit.needs_option for fit in each.fits):
         told.append("with batch size 1: convert with --per-device-batch-size 1")
-    if not any(fit.fits for fit in each.fits):
+    if any(fit.split_over for fit in each.fits):
+        told.append(
+            "split over N: no whole copy fits, which DDP needs on every GPU; nb2ddp --split-model writes a script"
+        )
+        told.append("whose one process spreads the model over N GPUs, which work in turn (not measured)")
+    elif not any(fit.fits for fit in each.fits):
         told.append("None of these holds a whole copy, which DDP needs on every GPU: name a larger one with --gpu.")
     told += ["", more_gpus(each)]
     if not each.is_measured:
@@ -171,7 +176,8 @@ def lines(each: Answer) -> list[str]:
 def cells(each: Answer) -> Iterator[tuple[str, str, str, str, str]]:
     """A row for each GPU: its name, whether it fits, rows at a time, checkpointing, and the peak of its memory."""
     for fit in each.fits:
-        fits = ("with batch size 1" if fit.needs_option else "yes") if fit.fits else "no"
+        no = f"split over {fit.split_over}" if fit.split_over else "no"
+        fits = ("with batch size 1" if fit.needs_option else "yes") if fit.fits else no
         rows = f"{fit.rows} x {fit.pieces}" + (f" x {each.processes} GPUs" if each.processes > 1 else "")
         yield fit.gpu.name, fits, rows, "on" if fit.checkpointing else "off", f"{fit.peak / 1e9:.0f} GB"
 
@@ -212,6 +218,7 @@ def as_json(answers: Sequence[Answer]) -> str:
                     "checkpointing": fit.checkpointing,
                     "peak": int(fit.peak),
                     "per_device_batch_size_1": fit.needs_option,
+                    "split_over": fit.split_over,
                 }
                 for fit in each.fits
             ],

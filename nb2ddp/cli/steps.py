@@ -12,7 +12,7 @@ from nb2ddp.project.files import Job
 from nb2ddp.project.plan import from_here
 from nb2ddp.results import Result, Status
 from nb2ddp.rules import vllm_server
-from nb2ddp.script.launch import ADDRESS, LAUNCHING, launch_lines, path_word
+from nb2ddp.script.launch import ADDRESS, LAUNCHING, launch_lines, path_word, single_command
 from nb2ddp.script.packages import GROUPS, file_name, install_command
 
 
@@ -37,7 +37,7 @@ def _of_one(job: Job, result: Result) -> Iterator[str]:
         yield f"Install its packages with: {' && '.join(installs)}"
     elif result.packages and launch.launcher not in ("notebook", "uv"):  # which install them
         yield "The notebook needs packages: --requirements writes them beside the script."
-    if fits := in_short(answered(job, result, ())):
+    if not job.options.split_model and (fits := in_short(answered(job, result, ()))):
         yield f"By estimate it {fits} (nb2ddp estimate {_word(job.notebook)})."
     if _serves(result):
         yield "Start its vLLM server first, as its first lines say."
@@ -61,6 +61,8 @@ def _started(job: Job, result: Result) -> list[tuple[str, str]]:
         return [("Kaggle, Colab, or a machine with several GPUs", f"jupyter lab {_word(notebook)}")]
     parent = from_here(job.script.parent)
     folder = "" if parent == Path() else f"cd {_word(parent)} && "
+    if job.options.split_model:
+        return [("all GPUs", f"{folder}{single_command(job.options.launch, job.script.name)}")]
     lines = launch_lines(job.options.launch, job.script.name, serves=_serves(result))
     return [(where, f"{folder}{command}") for where, command in lines]
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 BUSY = 6000
 #: Families of which other kinds of training were measured.
 _OTHERS = ("qwen2_vl", "bert")
+#: GPUs of a machine, at most, and the share of each that a model fills that is spread over them: layers stay whole.
+_MACHINE, _SPREAD = 8, 0.85
 #: The share of a GPU that a vLLM engine needs at least for keys and values, beside the weights that Unsloth shares.
 _KEYS = 0.1
 
@@ -33,6 +35,8 @@ class Fit:
         pieces: accumulation steps of each process.
         peak: bytes that torch allocates on each GPU.
         needs_option: it fits only with `--per-device-batch-size 1`.
+        split_over: GPUs of this kind over which one process can spread the model; 0 where a whole copy fits, or where
+            more GPUs than a machine has would be needed.
     """
 
     gpu: Gpu
@@ -42,6 +46,7 @@ class Fit:
     checkpointing: bool
     peak: float
     needs_option: bool = False
+    split_over: int = 0
 
 
 @dataclass(frozen=True)
@@ -97,7 +102,10 @@ def _fit(training: Training, shape: Shape, gpu: Gpu, processes: int) -> Fit:
     if needed.peak(rows) > room and training.split and needed.peak(1) <= room:
         return Fit(gpu, True, 1, rows * pieces, training.checkpoints, needed.peak(1), needs_option=True)
     peak = max(needed.peak(rows), training.engine * gpu.memory)
-    return Fit(gpu, needed.peak(rows) <= room, rows, pieces, training.checkpoints, peak)
+    if needed.peak(rows) <= room:
+        return Fit(gpu, True, rows, pieces, training.checkpoints, peak)
+    gpus = 0 if training.engine else math.ceil(peak / (_SPREAD * gpu.memory - CONTEXT))
+    return Fit(gpu, False, rows, pieces, training.checkpoints, peak, split_over=gpus if gpus <= _MACHINE else 0)
 
 
 def in_short(answers: Sequence[Answer]) -> str:

@@ -73,6 +73,8 @@ _REMEDY = f"write {PER_DEVICE} and {ACCUMULATION} into the call"
 
 
 def find(program: Program) -> Iterator[Finding]:
+    if program.options.split_model and not isinstance(program.options.per_device_batch_size, int):
+        return  # one process takes all of it
     for call in program.training.arguments:
         yield from _split(program, call)
     yield from _unseen(program)

@@ -42,7 +42,8 @@ _MESSAGE = (
 def find(program: Program) -> Iterator[Finding]:
     tree, training = program.tree, program.training
     measured = program.model_kind is ModelKind.DENSE_TEXT and uses_unsloth(program.tree)
-    if program.options.per_device_batch_size is not None or not measured or not _asks_for_it(tree):
+    options = program.options
+    if options.split_model or options.per_device_batch_size is not None or not measured or not _asks_for_it(tree):
         return
     calls = [(call, tree.text(call.func).rpartition(".")) for call in training.calls]
     trains = [(call, trainer) for call, (trainer, _, method) in calls if method not in ("evaluate", "predict")]

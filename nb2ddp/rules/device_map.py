@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from nb2ddp.facts.loading import SPLITTING, is_partial, loaders_handed_on, unknown_loads
 from nb2ddp.facts.program import Program
+from nb2ddp.options import Options
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.arguments import Passed, entry, passed, set_argument
 from nb2ddp.syntax.edits import Replace
@@ -14,6 +15,7 @@ from nb2ddp.syntax.edits import Replace
 _CPU = re.compile(r"""["']cpu["']""")
 _PLACED = "processes would load onto each other's GPUs; in the script each loads onto its own"
 
+_SPREAD = "the model would lie on one GPU; the script's one process spreads it over all"
 _HANDED_ON = "this loads models where it is called, all processes onto one GPU"
 _UNKNOWN = "nothing shows which class loads here; all processes may load onto one GPU"
 
@@ -25,11 +27,13 @@ def find(program: Program) -> Iterator[Finding]:
         text = tree.text(given.value) if given is not None else ""
         if text.startswith("local_rank") or _CPU.search(text):
             continue
+        if program.options.split_model and given is not None and tree.literal(given.value) in SPLITTING:
+            continue
         if given is None and is_partial(tree, tree.value(call.func)):
             continue  # passed where the call is prepared
         said = f"device_map = {text}" if given else "no device_map"
         edit = set_argument(tree, call, "device_map", _place(program, given))
-        yield Finding(call, f"{said}: {_PLACED}", (edit,))
+        yield Finding(call, f"{said}: {_SPREAD if program.options.split_model else _PLACED}", (edit,))
     for call in program.training.arguments:
         kwargs = passed(tree, call, "model_init_kwargs")
         given = entry(tree, kwargs.value, "device_map") if kwargs is not None else None
@@ -44,6 +48,8 @@ def find(program: Program) -> Iterator[Finding]:
 
 def _place(program: Program, given: Passed | None) -> str:
     """This process's GPU, as code; where one process splits the model over all GPUs, it goes on to."""
+    if program.options.split_model:
+        return '"balanced"'
     if given is None or program.tree.literal(given.value) not in SPLITTING:
         return "local_rank"
     return f"local_rank if world_size > 1 else {program.tree.text(given.value)}"
@@ -53,12 +59,22 @@ RULE = Rule(
     code="DDP101",
     name="model-not-on-local-gpu",
     summary="Every load of a model gets `device_map = local_rank`; one process alone goes on to split a model that the"
-    " notebook splits over its GPUs.",
+    " notebook splits over its GPUs, and with `--split-model` it splits each.",
     why="Under DDP each process owns one GPU and needs a whole copy of the model there. Without a device map all "
     'processes may load onto GPU 0; with `"auto"` or `"balanced"` each spreads over all GPUs, which transformers '
     "refuses to train in a distributed launch (transformers issue 31557, Unsloth issues 3459 and 3914).",
     find=find,
     examples=(
+        Example(
+            'from unsloth import FastModel\nmodel, t = FastModel.from_pretrained("unsloth/gemma-4-31B")\n',
+            'from unsloth import FastModel\nmodel, t = FastModel.from_pretrained("unsloth/gemma-4-31B", device_map='
+            '"balanced")\n',
+            options=Options(split_model=True),
+        ),
+        Example(
+            'from unsloth import FastModel\nmodel, t = FastModel.from_pretrained("m", device_map = "sequential")\n',
+            options=Options(split_model=True),
+        ),
         Example(
             """\
 from functools import partial

@@ -7,18 +7,24 @@ from collections.abc import Iterator
 
 from nb2ddp.facts.loading import SPLITTING
 from nb2ddp.facts.program import Program
+from nb2ddp.options import Options
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.arguments import constant
-from nb2ddp.syntax.edits import Edit, SetKeyword
+from nb2ddp.syntax.edits import AddToSetup, Edit, SetKeyword
 from nb2ddp.syntax.tree import keyword
 
 _PARALLEL = re.compile(r"torch\.nn\.(parallel\.)?DataParallel")
+_ALONE = "one process spreads the model over all GPUs, which work in turn; started as several, the script ends at once"
 _PLANS = ("max_memory", "device_map_planner_kwargs")
 
 
 def find(program: Program) -> Iterator[Finding]:
     tree = program.tree
+    if program.options.split_model:
+        for call in program.loads[:1]:
+            yield Finding(call, _ALONE, (AddToSetup("refuse_several_processes()", before_imports=True),), Severity.NOTE)
+        return
     for call in program.loads:
         given = [(name, plan) for name in _PLANS if (plan := keyword(call, name)) is not None]
         plans = [(name, tree.text(plan.value)) for name, plan in given if not tree.text(plan.value).startswith("None")]
@@ -39,7 +45,8 @@ def find(program: Program) -> Iterator[Finding]:
 RULE = Rule(
     code="DDP104",
     name="model-split-over-gpus",
-    summary="A plan that splits the model over GPUs is for one process alone, with a warning.",
+    summary="A plan that splits the model over GPUs is for one process alone, with a warning; with `--split-model` the"
+    " script is one process, and ends at once where a launcher starts several.",
     why="DDP needs a whole copy of the model on every GPU. A notebook that asks for `balanced` may do so because"
     " the model does not fit on one.",
     find=find,
@@ -62,6 +69,11 @@ model, tokenizer = FastModel.from_pretrained(
     load_in_4bit = True,
 )
 """,
+        ),
+        Example(
+            'from unsloth import FastModel\nmodel, t = FastModel.from_pretrained("m", max_memory = {0: "14GiB"})\n',
+            reported=True,
+            options=Options(split_model=True),
         ),
         Example('from unsloth import FastModel\nmodel, t = FastModel.from_pretrained("m", device_map = "auto")\n'),
     ),

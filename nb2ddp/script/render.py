@@ -53,6 +53,8 @@ def script(program: Program, cells: dict[int, str], setup: str, script_name: str
 def _lines(program: Program, script_name: str, *, serves: bool) -> list[tuple[str, str]]:
     """What to type to start the script, each line behind what it is for."""
     launch = program.options.launch
+    if program.options.split_model:
+        return [("all GPUs", single_command(launch, script_name))]
     lines = [("one GPU", single_command(launch, script_name)), *launch_lines(launch, script_name, serves=serves)]
     if launch.launcher == "uv":
         lines.append(("on HF Jobs", jobs_command(launch, script_name, handed_on(program))))

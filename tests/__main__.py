@@ -2,8 +2,9 @@
 
 Needs Python 3.11 and a C compiler. Makes `.venv`, installs the project with what its tests need, then runs the linter,
 the type checker, the documentation check, the fast tests, and of those that train on this machine and on clusters one
-of each kind (the marker `short`); with `--all` all of them. Where it may install system packages (root, on Debian), it
-installs those of the cluster tests; elsewhere these tests skip and say what is missing.
+of each kind (the marker `short`); with `--all` all of them. A second environment, with the versions that most public
+notebooks pin, is made by uv in the cache folder of nb2ddp (`tests/pinned.py`). Where it may install system packages
+(root, on Debian), it installs those of the cluster tests; elsewhere these tests skip and say what is missing.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ def install() -> None:
     run("torch", *pip, pins["torch"])  # first: a looser request brings gigabytes of CUDA
     run("project", *pip, "--editable", ".[dev,e2e]", *(pin for name, pin in pins.items() if name not in UNSLOTH))
     run("unsloth", *pip, "--no-deps", *(pins[name] for name in UNSLOTH))
+    run("the notebooks' versions", PYTHON, "-m", "tests.pinned")
     missing = not all(shutil.which(program) for program in ("slurmctld", "munged", "ip", "shellcheck"))
     if missing and shutil.which("apt-get") and os.geteuid() == 0:
         run("package lists", "apt-get", "update", "-qq")

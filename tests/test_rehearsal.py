@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import json
 import multiprocessing
+import os
 import random
 import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,14 +28,13 @@ from nb2ddp.rehearsal.plan import Plan, PlanError, read
 from nb2ddp.rehearsal.processes import Process
 from nb2ddp.rehearsal.rehearse import _build
 from nb2ddp.rehearsal.run import Rank, Run, environment, launched
-from nb2ddp.rehearsal.stage import learn, packages, shapes
+from nb2ddp.rehearsal.stage import files, learn, packages, shapes
 from nb2ddp.rehearsal.stage.attempts import Attempts, _changed
 from nb2ddp.rehearsal.stage.device import _load_on_cpu
 from nb2ddp.rehearsal.stage.fast import _equipped, _make_no_gguf, _offered
 from nb2ddp.rehearsal.stage.files import Sources, _answer_with_texts, _divide_freely, _select_what_is_there
 from nb2ddp.rehearsal.stage.hooks import UnknownError, attribute
 from nb2ddp.rehearsal.stage.log import Log
-from nb2ddp.rehearsal.stage.older import _known_as
 from nb2ddp.rehearsal.stage.play import _at_home
 from nb2ddp.rehearsal.stage.schema import Schema
 from nb2ddp.rehearsal.stage.shrink import shrunk
@@ -54,7 +55,7 @@ def _libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
 
 
-def event(kind: str, line: int = 2, **about: Any) -> dict[str, Any]:
+def event(kind: str, line: int | None = 2, **about: Any) -> dict[str, Any]:
     return {"kind": kind, "line": line, **about}
 
 
@@ -157,6 +158,14 @@ def test_shared_files_and_early_reads() -> None:
     assert verdict_of(rank(), rank(writes), rank(writes))[asked].state is State.FAULT
     assert verdict_of(rank(), rank(writes), rank(reads))[asked].state is State.FAULT
     assert verdict_of(rank(), rank(writes, *wait), rank(*wait, reads))[asked].state is State.GOOD
+
+
+def test_a_fixed_gpu_is_a_fault_where_more_than_the_main_process_come() -> None:
+    plan = replace(PLAN, spread=((3, '"cuda:0" is the first GPU in every process'),))
+    for line, state in ((2, State.GOOD), (None, State.FAULT)):
+        others = Rank(0, (event("end", line, code=0),), "", "")
+        judged = judge(plan, Run((rank(),), 1.0, ""), Run((rank(), others), 1.0, ""))
+        assert {row.asked: row for row in judged.rows}["each process has its own GPU"].state is state
 
 
 def test_a_thread_that_stays_is_named_where_it_was_started() -> None:
@@ -298,6 +307,24 @@ def test_what_a_trainer_reads_by_itself_is_a_column(trainer: str, columns: tuple
     assert read(script).columns == columns
 
 
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ("row['said'] = row['text'] + '!'\nprint(row['said'])\n", ("text",)),
+        ("row['said'] = row['said'] + '!'\n", ("said",)),
+        (
+            "def shown(row):\n    return {'prompt': row['asked'], 'answer': row['answer']}\nprint(rows[0]['prompt'])\n",
+            ("asked", "answer"),
+        ),
+        ("rows = rows.map(lambda row: {'said': row['text']}).rename_column('said', 'x')\n", ("text",)),
+    ],
+)
+def test_what_a_script_makes_itself_is_no_column(text: str, columns: tuple[str, ...], tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(f"from transformers import Trainer\n{text}Trainer(None).train()\n")
+    assert set(read(script).columns) == set(columns)
+
+
 def test_what_a_trainer_makes_of_a_text_is_no_column(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text('SFTTrainer(model).train()\nprint(trainer.train_dataset[0]["labels"], row["frage"])\n')
@@ -412,16 +439,6 @@ class Taker:
         return indices
 
 
-def test_arguments_have_the_names_that_they_had(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(Taker, "__init__", Taker.__init__)
-    log = Log()
-    log.open(str(tmp_path / "log"), "train.py")
-    _known_as(Taker, {"evaluation_strategy": "eval_strategy", "logging_dir": ""}, log)
-    made = Taker(evaluation_strategy="steps", logging_dir="logs", seed=1)
-    assert made.given == {"eval_strategy": "steps", "seed": 1}
-    assert "Taker has no logging_dir any more" in (tmp_path / "log").read_text()
-
-
 def test_made_up_rows_are_fewer_and_have_no_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Taker, "select", Taker.select)
     _select_what_is_there(SimpleNamespace(Dataset=Taker))  # type: ignore[arg-type]
@@ -486,6 +503,7 @@ def prepared(folder: Path, text: str, columns: list[str] | None = None) -> Schem
         ("[row['share'] / 2 for row in rows]", "share is a number"),
         ("[' '.join(row['talk'][1:]) + row['talk'][0].strip() + row['id'] for row in rows]", "id is a text"),
         ("[row['count'].strip() for row in rows]", "count is a text"),
+        ("def plain(a):\n    return a.lower()\n[plain(row['label']) for row in rows]", "label is a text"),
         ("[row['images'][3] for row in rows]", "images has 4 elements"),
         ("[row['scan'].convert('RGB') for row in rows if 0] or [row['scan'] for row in rows]", "scan is read"),
     ],
@@ -522,6 +540,40 @@ def test_labels_that_a_trainer_reads_are_learnt(tmp_path: Path) -> None:
     error = ValueError("The model did not return a loss from the inputs, only the following keys: logits.")
     assert learn.learn(error, place, lambda name: False, [])
     assert "label" in known.columns
+
+
+def test_a_data_set_that_is_not_divided_has_no_splits(tmp_path: Path) -> None:
+    text = """if len(rows[0]) < 2: raise KeyError("Invalid key: 0. Please first select a split. For: x['train']")"""
+    known = schema(tmp_path, text)
+    with pytest.raises(KeyError) as raised:
+        exec(compile(text, "prepare.py", "exec"), {"rows": [[]]})
+    place = learn.place_of(raised.value, "prepare.py", text, known)
+    assert place is not None
+    assert learn.learn(raised.value, place, lambda name: False, [])
+    assert known.is_whole
+
+
+def test_a_filter_of_a_table_that_leaves_none_keeps_all(tmp_path: Path) -> None:
+    text = "few = table.iloc[[]]\nsome = table.loc[table['a'] > 9]\nassert len(few) == len(some) == 2\n"
+    made = sources(tmp_path, text)
+    made.schema.keeps_all = True
+    import pandas  # type: ignore[import-untyped]
+    from pandas.core import frame, indexing  # type: ignore[import-untyped]
+
+    before = frame.DataFrame.__getitem__, frame.DataFrame.dropna, frame.DataFrame.query
+    located = indexing._LocationIndexer.__getitem__
+    try:
+        files._keep_all_of_table(frame, made)
+        exec(compile(text, made.log.script, "exec"), {"table": pandas.DataFrame({"a": [1, 2]})})
+    finally:
+        frame.DataFrame.__getitem__, frame.DataFrame.dropna, frame.DataFrame.query = before
+        indexing._LocationIndexer.__getitem__ = located
+
+
+def test_a_table_that_lacks_a_column_raises_what_the_script_raised(tmp_path: Path) -> None:
+    text = "import pandas\ntable = pandas.DataFrame({'a': [1]})\ntable['b']\n"
+    with pytest.raises(KeyError):
+        prepared(tmp_path, text, ["b"])
 
 
 def test_what_is_learnt_is_kept(tmp_path: Path) -> None:
@@ -633,6 +685,8 @@ def test_a_package_that_is_not_there_does_nothing_and_is_not_trained(tmp_path: P
     page = finder.create_module(spec).Page
     assert page.part.of is page
     assert str(page("a").show(1)[2]) == "rehearsal"
+    assert (page / "rows.csv") is page
+    assert f"{page}" == os.fspath(page) == "rehearsal"
     assert finder.find_spec("trl", None) is None
     assert json.loads((tmp_path / "log").read_text())["package"] is True
 
@@ -693,7 +747,7 @@ def test_a_model_in_a_folder_that_is_not_there_gets_an_id(tmp_path: Path) -> Non
 
 
 def test_no_gguf_file_is_made(tmp_path: Path) -> None:
-    log, loader = Log(), SimpleNamespace()
+    log, loader = Log(), SimpleNamespace(save_pretrained_gguf=None)
     log.open(str(tmp_path / "log"), "train.py")
     _make_no_gguf(loader, log)  # type: ignore[arg-type]
     model = SimpleNamespace(save_pretrained=lambda folder: Path(folder).mkdir())

@@ -72,6 +72,7 @@ class Plan:
     packages: tuple[str, ...] = ()
     spread: tuple[tuple[int, str], ...] = ()  #: lines that load a model over all GPUs, or on a fixed one
     sees: bool = False  #: its models are given pictures
+    hears: bool = False  #: its models are given sounds
     cells: dict[int, int] = field(default_factory=dict)  #: first line of a cell -> its number in the notebook
     environment: Environment = field(default_factory=here)
     other_versions: tuple[str, ...] = ()  #: what the notebook asks for, and the environment does not have
@@ -120,7 +121,7 @@ def read(
             f"a rehearsal needs {', '.join(missing)}: nb2ddp rehearse --versions notebook makes an environment with"
             ' them, or pip install "nb2ddp[rehearse]"'
         )
-    sees = bool(re.search(_SEES, text))
+    sees, hears = bool(re.search(_SEES, text)), bool(re.search(_HEARS, text))
     return Plan(
         path.name,
         text,
@@ -128,11 +129,12 @@ def read(
         trainers,
         _unsloth(tree, text, trainers, environment),
         tuple(dict.fromkeys(_models(tree))),
-        dict(_data(tree, _FEW_ROWS if sees or re.search(_HEARS, text) else _ROWS)),
+        dict(_data(tree, _FEW_ROWS if sees or hears else _ROWS)),
         tuple(_files(tree, folder or path.resolve().parent)),
         tuple(sorted({module.split(".")[0] for module, _ in _imported(tree)} - set(sys.stdlib_module_names))),
         tuple(_spread(tree)),
         sees,
+        hears,
         dict(_cells(text)),
         environment,
     )
@@ -238,11 +240,19 @@ def _data(tree: ast.AST, least: int) -> Iterator[tuple[str, DataHints]]:
 
 
 def _columns(tree: ast.AST) -> Iterator[str]:
-    """Names that may be columns: what rows are subscripted with, and what methods of data and trainers are told."""
+    """Names that may be columns: what rows are subscripted with, and what methods of data and trainers are told.
+
+    A column that the script makes itself is none of its source's, unless it is read before, or where it is made.
+    """
     made = _NO_COLUMN | {"labels"} if "SFTTrainer" in _called(tree) else _NO_COLUMN  # it makes them of the text
+    written = {(holder, name): line for holder, name, line in reversed([*_written(tree)])}
+    returned = set(_returned(tree))
+    produced = {name for _, name in written} | returned
     for node in ast.walk(tree):
         if isinstance(node, ast.Subscript) and (name := _constant(node.slice)) and isinstance(node.ctx, ast.Load):
-            if name not in made and not re.search(r"environ|\.metrics$", ast.unparse(node.value)):
+            holder = ast.unparse(node.value)
+            is_own = node.lineno > written.get((holder, name), node.lineno) or name in made | returned
+            if not is_own and not re.search(r"environ|\.metrics$", holder):
                 yield name
         elif isinstance(node, ast.keyword) and node.arg in _FIELDS and (name := _constant(node.value)):
             yield name
@@ -253,7 +263,27 @@ def _columns(tree: ast.AST) -> Iterator[str]:
                 named = [*given.elts]
             elif isinstance(given, ast.Dict):  # `rename_columns({old: new})`
                 named = [*given.keys]
-            yield from (name for each in named if (name := _constant(each)) and name not in made)
+            yield from (name for each in named if (name := _constant(each)) and name not in made | produced)
+
+
+def _written(tree: ast.AST) -> Iterator[tuple[str, str, int]]:
+    """What the script subscripts to write into it, with which name, and the last line of the statement."""
+    for node in (each for each in ast.walk(tree) if isinstance(each, ast.Assign)):
+        for target in node.targets:
+            if isinstance(target, ast.Subscript) and (name := _constant(target.slice)):
+                yield ast.unparse(target.value), name, node.end_lineno or node.lineno
+
+
+def _returned(tree: ast.AST) -> Iterator[str]:
+    """The keys of dictionaries that functions return, which they do not read themselves."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.Lambda)):
+            inside = [*ast.walk(node)]
+            read = {_constant(each.slice) for each in inside if isinstance(each, ast.Subscript)}
+            given = [node.body] if isinstance(node, ast.Lambda) else []
+            given += [each.value for each in inside if isinstance(each, ast.Return) and each.value]
+            keys = (_constant(key) for value in given if isinstance(value, ast.Dict) for key in value.keys)
+            yield from (key for key in keys if key and key not in read)
 
 
 def _sizes(tree: ast.AST) -> Iterator[int]:

@@ -65,6 +65,7 @@ def environment(plan: Plan, folder: Path, *, hub: str, settings: Mapping[str, An
     about = {
         "logs": str(folder / "logs"),
         "unsloth": plan.unsloth,
+        "sees": plan.sees or plan.hears,
         "columns": hints.used,
         "rows": hints.rows,
         "splits": hints.splits,

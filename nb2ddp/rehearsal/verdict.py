@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,6 +28,8 @@ _ENDLESS = re.compile(
 )
 PASSED_OVER = "pictures and sounds are passed over"
 _VERSIONS = "--versions notebook rehearses it in the notebook's versions"
+#: Where a library refuses something, another version of it may not.
+_VERSIONED = frozenset({"transformers", "trl", "peft", "datasets", "accelerate"})
 _ON_INDEX = {"google": "protobuf", "cv2": "opencv-python", "sklearn": "scikit-learn", "PIL": "pillow"}
 _NETWORK = ("ConnectionRefused", "ConnectionError", "URLError", "ConnectError", "MaxRetryError", "OfflineMode")
 #: What a process says, or ends with, once another one has failed.
@@ -465,8 +468,10 @@ def main_process_goes_on(both: Both) -> Answer:
 
 
 def own_device(both: Both) -> Answer:
-    """No model is spread over the GPUs of other processes."""
-    places = tuple(Place(line, text) for line, text in both.plan.spread)
+    """No model is spread over the GPUs of other processes, in code that more than the main process comes to."""
+    others = [_end(rank).get("line") or math.inf for rank in both.job.ranks[1:]]
+    last = max(others, default=math.inf)  # where they leave
+    places = tuple(Place(line, text) for line, text in both.plan.spread if line <= last)
     return (State.FAULT, "no", places) if places else (State.GOOD, "yes", ())
 
 
@@ -508,7 +513,7 @@ def _obstacle(both: Both, lacking: Mapping[str, str]) -> Place | None:
         is_first = rank is alone and error not in _OWN_ERRORS
         if error and (is_first or end.get("ours") or error in _NOT_OURS or _is_cut_off(error, message)):
             said = f"{error}: {_with_command(both.plan, error, message)[:300]}"
-            return Place(end.get("inner"), "; ".join(filter(None, (said, _to_give(rank, error, message)))))
+            return Place(end.get("inner"), "; ".join(filter(None, (said, _to_give(both.plan, rank, end)))))
         if rank.code and not end and rank.code > 0:
             said = (rank.said.strip().splitlines() or ["?"])[-1]
             return Place(None, f"an error of nb2ddp rehearse, not of the script: {said[:200]}; please report it")
@@ -537,8 +542,9 @@ def _with_command(plan: Plan, error: str, message: str) -> str:
     return f"{message}: pip install {_ON_INDEX.get(package, package)}"
 
 
-def _to_give(rank: Rank, error: str, message: str) -> str:
+def _to_give(plan: Plan, rank: Rank, end: Event) -> str:
     """What would let the script go on, in one line to type, where that can be told."""
+    error, message = end["error"], end["message"]
     if refused := re.search(r"a rehearsal reaches nothing outside this machine: \('([^']+)'", message):
         return f"--trust lets it ask {refused[1]}"
     if any(name in error for name in _NETWORK):
@@ -547,20 +553,27 @@ def _to_give(rank: Rank, error: str, message: str) -> str:
     for event in rank.seen("clone"):
         if not event["there"]:
             return f"git clone {event['address']} {event['folder']} beside the script, or --network"
-    if error in ("ImportError", "ModuleNotFoundError"):
-        return _VERSIONS if error == "ImportError" else ""
-    if error == "TypeError" and "unexpected keyword argument" in message:
+    if error == "ModuleNotFoundError":
+        return ""
+    is_of_versions = error == "ImportError" or (error == "TypeError" and "unexpected keyword argument" in message)
+    if is_of_versions or (plan.other_versions and end.get("library") in _VERSIONED):
         return _VERSIONS
     file = re.search(r"No such file or directory: '([^'/]+)'", message) if error == "FileNotFoundError" else None
     if file:
         return f"put {file[1]} beside the script"
     missing = dict.fromkeys(event["name"].split(".")[0] for event in rank.seen("stand-in") if event.get("package"))
     if missing:
-        names = " ".join(_ON_INDEX.get(name, name) for name in missing)
-        return f"pip install {names}: here {'it does' if len(missing) == 1 else 'they do'} nothing"
+        return _missing(missing)
     if any(event["kind"] == "made" or event.get("made") for event in rank.seen("made", "need")):
         return "--data FILE gives it real rows"
-    return ""
+    return _VERSIONS if plan.other_versions else ""
+
+
+def _missing(names: Iterable[str]) -> str:
+    """The line for modules that did nothing: packages, or files of the user's own."""
+    packages = " ".join(_ON_INDEX.get(name, name) for name in names)
+    files = ", ".join(f"{name}.py" for name in names)
+    return f"pip install {packages}, or put {files} beside the script: in this rehearsal they do nothing"
 
 
 def _is_cut_off(error: str, message: str) -> bool:
@@ -596,8 +609,6 @@ def _notes(both: Both, trust: bool) -> Iterator[str]:
                 seen.append(f"port {event['port']} of this machine: a stand-in answers {{}} ({place})")
             elif event["kind"] == "blind":
                 seen.append(f"{PASSED_OVER}: its model is one of text ({place})")
-            elif event["kind"] == "older":
-                seen.append(f"as in older versions: {event['what']} ({place})")
             elif event["kind"] == "upload":
                 seen.append(f"not uploaded: {event['to']} ({place})")
             elif event["kind"] == "connect" and event["line"]:

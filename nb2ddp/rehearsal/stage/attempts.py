@@ -92,8 +92,12 @@ class Attempts:
             return
         if isinstance(error, SystemExit) and not error.code:
             return
-        place = learn.place_of(error, self.script, self.source, self.schema)
-        if place is None or not learn.learn(error, place, self.sources.make, self.asked):
+        try:
+            place = learn.place_of(error, self.script, self.source, self.schema)
+            is_learnt = place is not None and learn.learn(error, place, self.sources.make, self.asked)
+        except Exception:  # whatever stands in the script: what it raised itself is told
+            is_learnt = False
+        if not is_learnt:
             return
         self.schema.save()
         for stream in (sys.stdout, sys.stderr):

@@ -73,6 +73,7 @@ def _answer(torch: ModuleType, log: Log) -> None:
         "get_device_name": gpu.name,
         "get_device_capability": (8, 0),
         "mem_get_info": (MEMORY, MEMORY),
+        "memory_summary": "no GPU",
         "memory_stats": collections.defaultdict(int),
         **dict.fromkeys(
             (
@@ -151,7 +152,9 @@ def _hear(audio: ModuleType) -> None:
             soundfile.write(file, value["array"], value["sampling_rate"], format="WAV")
             return {"bytes": file.getvalue(), "path": None}
 
-    audio.Audio.decode_example, audio.Audio.encode_example = decode, encode
+    for name, own in (("decode_example", decode), ("encode_example", encode)):
+        attribute(audio, f"Audio.{name}")
+        setattr(audio.Audio, name, own)
 
 
 def _join_on_cpu(state: ModuleType) -> None:

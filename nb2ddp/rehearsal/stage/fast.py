@@ -16,7 +16,7 @@ import types
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .hooks import after_import
+from .hooks import after_import, attribute
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -58,21 +58,6 @@ def _seeing(tokenizer: Any) -> Any:
         setattr(tokenizer, f"{name}_token_id", tokenizer.unk_token_id)
     tokenizer.tokenizer = tokenizer
     return tokenizer
-
-
-def _conversing(processor: Any, log: Log) -> Any:
-    """A processor that takes a conversation for its text, as a notebook for an older TRL hands it on."""
-    base = type(processor)
-
-    @functools.wraps(base.__call__)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if any(map(_is_conversation, args)):
-            log.write("older", what="a processor is given a conversation for its text")
-            args = tuple(self.apply_chat_template(each) if _is_conversation(each) else each for each in args)
-        return base.__call__(self, *args, **kwargs)
-
-    processor.__class__ = type(base.__name__, (base,), {"__call__": call})
-    return processor
 
 
 def _is_text(value: Any) -> bool:
@@ -125,6 +110,8 @@ class Fast:
         asked = [target_modules] if isinstance(target_modules, str) else list(target_modules or ())
         settings = {name: given[name] for name in ("lora_alpha", "bias", "use_rslora", "task_type") if name in given}
         known = [name for name in given.get("modules_to_save") or () if name in names]
+        if given.get("use_gradient_checkpointing", True):
+            model.enable_input_require_grads()  # as Unsloth does: else no gradient passes a checkpoint
         config = peft.LoraConfig(
             r=r,
             target_modules=_linear(model, [name for name in asked if name in names], given),
@@ -174,6 +161,7 @@ class FastSeeing(Fast):
     """Stands for those whose models see and hear: a processor comes with them."""
 
     log: Log
+    sees = False  #: the script gives its models pictures or sounds
 
     @staticmethod
     def from_pretrained(*args: Any, **given: Any) -> Any:
@@ -183,8 +171,9 @@ class FastSeeing(Fast):
         model, tokenizer = Fast.from_pretrained(*args, **given)
         processor = AutoProcessor.from_pretrained(model.config._name_or_path)
         if _is_real(processor):
-            return model, _conversing(processor, FastSeeing.log)
-        FastSeeing.log.write("blind")
+            return model, processor
+        if FastSeeing.sees:
+            FastSeeing.log.write("blind")
         return model, _seeing(tokenizer)
 
 
@@ -396,10 +385,10 @@ def _unseen(data: Any) -> Any:
     return data.flatten_indices().remove_columns("prompt").add_column("prompt", prompts)
 
 
-def _extend(unsloth: ModuleType, log: Log) -> None:
+def _extend(unsloth: ModuleType, log: Log, sees: bool) -> None:
     import trl
 
-    FastSeeing.log = log
+    FastSeeing.log, FastSeeing.sees = log, sees
     for name in _CONFIGS:
         older_keywords(getattr(trl, name.replace("Config", "Trainer")))
     for name in ("FastLanguageModel", "FastTextModel"):
@@ -424,7 +413,7 @@ def _extend(unsloth: ModuleType, log: Log) -> None:
 
 def _see(auto: ModuleType) -> None:
     """Give a tokenizer in the place of each processor."""
-    load = auto.AutoProcessor.from_pretrained
+    load = attribute(auto, "AutoProcessor.from_pretrained")
 
     def loaded(*args: Any, **given: Any) -> Any:
         found = load(*args, **given)
@@ -486,15 +475,16 @@ def _make_no_gguf(loader: ModuleType, log: Log) -> None:
         file.write_bytes(b"GGUF")
         return [str(file)]
 
+    attribute(loader, "save_pretrained_gguf")
     vars(loader)["save_pretrained_gguf"] = saved
 
 
-def lay(kind: str, log: Log) -> None:
+def lay(kind: str, log: Log, *, sees: bool) -> None:
     """Extend Unsloth once it has been imported: with everything ("stand-in"), or only where its CPU backend is stricter
     than it is on a GPU ("real").
     """
     after_import("unsloth", _pass_over)
     after_import("unsloth_zoo.cpu.loader", lambda module: _make_no_gguf(module, log))
     if kind == "stand-in":
-        after_import("unsloth", lambda module: _extend(module, log))
+        after_import("unsloth", lambda module: _extend(module, log, sees))
         after_import("transformers.models.auto.processing_auto", _see)

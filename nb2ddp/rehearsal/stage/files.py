@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import functools
+import importlib
 import json
 import os
 import pickle
@@ -79,9 +80,10 @@ class Sources:
         self.log.write("made", name=name)
         if isinstance(split, (list, tuple)):
             return [self.dataset(name, each, streaming=streaming) for each in split]
-        if split is None:
+        if split is None and not self.schema.is_whole:
             found = {each: self.dataset(name, each) for each in self.schema.splits}
             return DatasetDict(found)
+        split = split or "train"
         whole = re.match(r"\w+", str(split))
         rows = self.rows(f"{name} {whole[0] if whole else split}")
         types = None if self.sample else Features({key: feature(each) for key, each in self.schema.columns.items()})
@@ -252,7 +254,7 @@ def _read_made(pandas: ModuleType, sources: Sources) -> None:
     """Let pandas read made rows at an address, and where what it needs to read a file is not installed."""
     for kind in _READERS:
         name = f"read_{kind}"
-        original = getattr(pandas, name)
+        original = attribute(pandas, name)
 
         def read(path: Any, *args: Any, original: Any = original, **given: Any) -> Any:
             try:
@@ -324,26 +326,32 @@ def _keep_all(rows: ModuleType, sources: Sources) -> None:
 
 
 def _keep_all_of_table(frame: ModuleType, sources: Sources) -> None:
-    """The same for a table that the script subscripts with what is true of none of its rows."""
-    original = attribute(frame, "DataFrame.__getitem__")
+    """The same for a table of which the script takes the rows that something is true of."""
+    indexing = importlib.import_module("pandas.core.indexing")
+    for home, name in ((frame, "DataFrame.__getitem__"), (frame, "DataFrame.dropna"), (frame, "DataFrame.query")):
+        _keep_where_none_is_left(home, name, lambda table: table, sources)
+    _keep_where_none_is_left(indexing, "_LocationIndexer.__getitem__", lambda indexer: indexer.obj, sources)
+
+
+def _keep_where_none_is_left(module: ModuleType, name: str, table_of: Callable[[Any], Any], sources: Sources) -> None:
+    original = attribute(module, name)
 
     @functools.wraps(original)
-    def kept(self: Any, key: Any) -> Any:
-        found = original(self, key)
-        is_filter = (
-            sources.schema.keeps_all and str(getattr(key, "dtype", "")) == "bool" and len(self) and not len(found)
-        )
+    def kept(self: Any, *args: Any, **given: Any) -> Any:
+        found, table = original(self, *args, **given), table_of(self)
+        is_filter = sources.schema.keeps_all and type(found) is type(table) and len(table) and not len(found)
         if not is_filter or not sources.log.is_asked():
             return found
         sources.log.write("stand-in", name="a filter that no made row passes lets all pass")
-        return self
+        return table
 
-    frame.DataFrame.__getitem__ = kept
+    holder, _, method = name.partition(".")
+    setattr(vars(module)[holder], method, kept)
 
 
 def _divide_freely(splits: ModuleType) -> None:
     """Divide made-up rows that no two are alike in, where the script wants each kind of them on both sides."""
-    original = splits.__dict__["train_test_split"]
+    original = attribute(splits, "train_test_split")
 
     @functools.wraps(original)
     def divided(*rows: Any, stratify: Any = None, **kwargs: Any) -> Any:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 _EMPTY = re.compile(
     r"num_samples=0|out of bounds for size 0|empty (sequence|iterable|range|dataset)|n_samples=0|is empty|No columns|"
     r"(?:list|tuple) index out of range|at least one|non-zero|Cannot choose from|division by zero|must be non-empty|"
-    r"single positional indexer|has no rows|no examples|zero-size|should have at least|dictionary is empty"
+    r"single positional indexer|has no rows|no examples|zero-size|should have at least|dictionary is empty|"
+    r"multiple columns to the single column"
 )
 _QUOTED = re.compile(r"""(['"])(.+?)\1""")
 _LENGTHS = re.compile(r"Expected axis has \d+ elements, new values have (\d+) elements|(\d+) columns passed")
@@ -187,7 +188,7 @@ def learn(error: BaseException, place: Place, made: Callable[[str], bool], asked
     Returns:
         Whether anything was learnt.
     """
-    for each in _chain(error):
+    for each in chain(error):
         if any(rule(each, place) for rule in _RULES):
             return True
         if isinstance(each, (OSError, RuntimeError)) and sum(made(name) for name in _missing(each, place)):
@@ -208,8 +209,9 @@ def _said(error: BaseException) -> str:
     return str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    seen: BaseException | None = error
+def chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An exception, and those that it came of."""
+    seen = error
     while seen is not None:
         yield seen
         seen = seen.__cause__ or seen.__context__
@@ -262,7 +264,7 @@ def _lacks_key(error: BaseException, place: Place) -> bool:
         if is_table and schema.put(path or (), one_of([k for k in base if isinstance(k, type(next(iter(base))))]), ""):
             return True
     path = schema.maker.path(base) if isinstance(base, Mapping) else None
-    if not path and isinstance(node, ast.Subscript) and not base:
+    if not path and isinstance(node, ast.Subscript) and (base is None or (isinstance(base, Mapping) and not base)):
         written = place.path(node.value)
         path = written if written and (schema.shape(written) or {}).get("kind") == "dict" else None
     if isinstance(key, int) and path and (shape := schema.shape(path)):
@@ -330,10 +332,10 @@ def _has_no_attribute(error: BaseException, place: Place) -> bool:
     """A method of another type is asked for."""
     if not isinstance(error, AttributeError) or not isinstance(place.node, ast.Attribute):
         return False
-    asked, path = place.node.attr, place.path(place.node.value)
-    if not path:
-        return False
-    value = place.value(place.node.value)
+    asked, path, value = place.node.attr, place.path(place.node.value), place.value(place.node.value)
+    if not path:  # numbers do not tell of which column they are
+        is_text = type(value) is int and hasattr(str, asked)
+        return is_text and sum(_as_text(place.schema, name) for name in list(place.schema.columns)) > 0
     if asked in _OF_PICTURES and not hasattr(value, asked):
         return place.schema.put(path, plain(IMAGE), "is a picture")
     shape = next((make() for kind, make in _HAS if hasattr(kind, asked) and not isinstance(value, kind)), None)
@@ -466,7 +468,11 @@ def _lacks_variable(error: BaseException, place: Place) -> bool:
 
 
 def _has_no_split(error: BaseException, place: Place) -> bool:
-    """A split of a data set that the script names."""
+    """A split of a data set that the script names; or it takes one that is not divided."""
+    if "Please first select a split" in _said(error) and not place.schema.is_whole:
+        place.schema.is_whole = True
+        place.schema.learnt.append("data sets have no splits")
+        return True
     if not re.search(r"Unknown split|split", _said(error)) or not isinstance(error, (ValueError, KeyError)):
         return False
     named = [name for _, name in _QUOTED.findall(_said(error))]

@@ -42,6 +42,17 @@ class _Kind(type):
             raise AttributeError(name)
         return cls
 
+    def _itself(cls, *_: Any) -> Any:
+        return cls
+
+    __add__ = __radd__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = __or__ = __getitem__ = _itself
+
+    def __fspath__(cls) -> str:
+        return "rehearsal"
+
+    def __str__(cls) -> str:
+        return "rehearsal"
+
 
 class Nothing(metaclass=_Kind):
     """Answers every question with itself, and does nothing."""
@@ -59,8 +70,13 @@ class Nothing(metaclass=_Kind):
         is_decorator = len(given) == 1 and inspect.isfunction(given[0])
         return given[0] if is_decorator else self
 
-    def __getitem__(self, _: Any) -> Any:
+    def _itself(self, *_: Any) -> Any:
         return self
+
+    __add__ = __radd__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = __or__ = __getitem__ = _itself
+
+    def __fspath__(self) -> str:
+        return "rehearsal"
 
     def __setitem__(self, *_: Any) -> None: ...
 

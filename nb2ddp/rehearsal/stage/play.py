@@ -14,7 +14,7 @@ import traceback
 from types import ModuleType
 from typing import Any
 
-from . import attempts, device, fast, files, older, outside, packages, ranks, sampling, schema, training
+from . import attempts, device, fast, files, learn, outside, packages, ranks, sampling, schema, training
 from .attempts import Attempts
 from .hooks import UnknownError
 from .log import Log
@@ -54,9 +54,8 @@ def main(log: Log | None = None) -> int:
     _show_stacks(os.path.join(plan["logs"], f"{rank}.stack"))
     training.lay(log, plan["steps"])
     sampling.lay()
-    older.lay(log)
     if plan["unsloth"]:
-        fast.lay(plan["unsloth"], log)
+        fast.lay(plan["unsloth"], log, sees=plan["sees"])
     with open(script, encoding="utf-8") as file:
         source = _at_home(file.read(), log)
     known = schema.Schema(plan["schema"], plan["columns"], source, plan["rows"], plan["splits"])
@@ -106,8 +105,10 @@ def _say_end(error: BaseException | None, script: str, log: Log) -> int:
     about: dict[str, Any] = {"line": lines[0] if lines else None, "inner": lines[-1] if lines else None}
     last = frames[-1].filename if frames else ""
     about["ours"] = last.startswith(os.path.dirname(__file__)) and os.path.basename(last) != "outside.py"
-    if isinstance(error, UnknownError):
-        about["unknown"] = str(error)
+    about["library"] = last.partition(f"site-packages{os.sep}")[2].partition(os.sep)[0]
+    unknown = [each for each in learn.chain(error) if isinstance(each, UnknownError)]  # a lazy import may wrap it
+    if unknown:
+        about["unknown"] = str(unknown[0])
     if error is not None and not isinstance(error, SystemExit):
         about |= {"error": type(error).__name__, "message": str(error)[:1500]}
     elif isinstance(error, SystemExit) and isinstance(error.code, str):

@@ -37,6 +37,7 @@ class Schema:
         self.files: dict[str, list[str]] = {}  #: made, by path -> the keys below which its rows are
         self.variables: dict[str, str] = {}  #: of the environment
         self.rows, self.width = rows, 0  #: `width`: how many columns a table has, where the script counts them
+        self.is_whole = False  #: a data set is not divided into splits where the script asks for none
         self.keeps_all = False  #: filters that no made row passes let all pass
         self.passed: list[int] = []  #: lines of statements that are passed over
         self.learnt: list[str] = []  #: in words

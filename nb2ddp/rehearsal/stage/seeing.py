@@ -160,13 +160,18 @@ def _write_processor(words: Any, sight: Sight, folder: Path) -> None:
 
     family = sight.parts or sight.family
     pictures: Any = image_processing_auto.IMAGE_PROCESSOR_MAPPING_NAMES[family]
-    library = "torchvision" if transformers.utils.is_torchvision_available() else "pil"
+    has_library = transformers.utils.is_torchvision_available()
+    if isinstance(pictures, tuple):  # transformers 4: the slow one, which needs no torchvision, and the fast one
+        picture = pictures[has_library]
+    else:
+        picture = pictures["torchvision" if has_library else "pil"]
     parts = {
-        "image_processor": (pictures[library], sight.pictures),
+        "image_processor": (picture, sight.pictures),
         "video_processor": (video_processing_auto.VIDEO_PROCESSOR_MAPPING_NAMES.get(family), {}),
         "feature_extractor": (feature_extraction_auto.FEATURE_EXTRACTOR_MAPPING_NAMES.get(family), {}),
     }
     kind = getattr(transformers, processing_auto.PROCESSOR_MAPPING_NAMES[family])
     made = {name: getattr(transformers, own)(**given) for name, (own, given) in parts.items() if own}
-    wanted = {name: made[name] for name in kind.get_attributes() if name in made}
+    attributes = kind.get_attributes() if hasattr(kind, "get_attributes") else kind.attributes
+    wanted = {name: made[name] for name in attributes if name in made}
     kind(**wanted, tokenizer=words, chat_template=words.chat_template, **sight.processor).save_pretrained(folder)

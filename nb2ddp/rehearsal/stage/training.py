@@ -147,8 +147,8 @@ def _random() -> str:
 def _follow_rows(loaders: ModuleType, log: Log) -> None:
     """Record the rows that this process gets from the loader of a training."""
 
-    def wrap(loader: Any) -> None:
-        original = loader.__iter__
+    def wrap(name: str) -> None:
+        original = attribute(loaders, f"{name}.__iter__")
 
         @functools.wraps(original)
         def noted(self: Any) -> Any:
@@ -158,23 +158,10 @@ def _follow_rows(loaders: ModuleType, log: Log) -> None:
                     log.write("rows", rows=rows_of(batch))
                 yield batch
 
-        loader.__iter__ = noted
+        getattr(loaders, name).__iter__ = noted
 
-    wrap(loaders.DataLoaderShard)
-    wrap(loaders.DataLoaderDispatcher)
-
-
-def _rewarded(reward: Any, args: tuple[Any, ...], kwargs: dict[str, Any], log: Log) -> Any:
-    """What a reward returns; of texts if it takes no messages, as TRL before 0.24 gave them."""
-    try:
-        return reward(*args, **kwargs)
-    except (TypeError, AttributeError):
-        completions = kwargs.get("completions")
-        if not isinstance(completions, list) or not all(isinstance(each, list) for each in completions):
-            raise
-    log.write("older", what="a reward is given the texts of completions, not their messages")
-    texts = ["".join(str(turn["content"]) for turn in each) for each in completions]
-    return reward(*args, **{**kwargs, "completions": texts})
+    wrap("DataLoaderShard")
+    wrap("DataLoaderDispatcher")
 
 
 def _follow_rewards(grpo: ModuleType, log: Log) -> None:
@@ -187,7 +174,7 @@ def _follow_rewards(grpo: ModuleType, log: Log) -> None:
 
         @functools.wraps(reward)
         def call(*args: Any, **kwargs: Any) -> Any:
-            values = _rewarded(reward, args, kwargs, log)
+            values = reward(*args, **kwargs)
             completions = kwargs.get("completions", args[1] if len(args) > 1 else [])
             prompts = kwargs.get("prompts", args[0] if args else [])
             keys = [digest([prompt, completion]) for prompt, completion in zip(prompts, completions, strict=False)]

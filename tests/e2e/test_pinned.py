@@ -1,0 +1,52 @@
+"""One notebook of each kind trains as one process does in the versions that most public notebooks pin."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from benchmarks.gpu.kinds import Job
+from benchmarks.gpu.scripts import notebook
+from nb2ddp.api import convert_file
+from nb2ddp.rehearsal.plan import read
+from nb2ddp.rehearsal.rehearse import Options, rehearse
+from nb2ddp.rehearsal.report import text_lines
+from nb2ddp.rehearsal.uv import UvError
+from nb2ddp.versions import tables
+from tests.pinned import environment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from nb2ddp.rehearsal.environments import Environment
+
+pytestmark = [pytest.mark.e2e, pytest.mark.short]
+
+STEPS = 3
+KINDS = ("sft_3b", "grpo", "dpo", "vision", "embeddings")
+
+
+@pytest.fixture(scope="module")
+def pinned() -> Environment:
+    """The environment, which `python -m tests` has made before."""
+    try:
+        return environment()
+    except UvError as error:
+        pytest.skip(f"the versions cannot be installed: {error}")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_processes_train_as_one_does(kind: str, pinned: Environment, tmp_path: Path) -> None:
+    source, script = tmp_path / f"{kind}.ipynb", tmp_path / f"{kind}.py"
+    source.write_text(json.dumps(notebook(Job(kind, "converted", 1))))
+    convert_file(source, script)
+    verdict = rehearse(read(script, choose=lambda _: pinned), Options(offline=True, steps=STEPS))
+    told = "\n".join(text_lines(verdict))
+    assert verdict.code == 0, told
+    assert {name: pinned.versions[name] for name in ("transformers", "trl", "datasets")} == {
+        name: tables()["pinned"][name] for name in ("transformers", "trl", "datasets")
+    }
+    losses = [event for event in verdict.job.ranks[0].seen("log") if "loss" in event["values"]]
+    assert len(losses) == STEPS, told

@@ -224,7 +224,7 @@ def _environment(
     if versions == "newest":
         return environments.made(wanted.with_versions("newest"), libraries, "the newest versions", tell)
     why = f", as {', '.join(lacking)} is not installed here" if versions is None else ""
-    return environments.made(wanted, libraries, f"the notebook's versions{why}", tell)
+    return environments.made(wanted, libraries, f"{environments.NOTEBOOKS}{why}", tell)
 
 
 def _script(source: str, scratch: Path) -> tuple[Path, Path, Wanted]:

@@ -28,6 +28,7 @@ _ENDLESS = re.compile(
 )
 PASSED_OVER = "pictures and sounds are passed over"
 _VERSIONS = "--versions notebook rehearses it in the notebook's versions"
+_ALREADY = "the versions that the notebook asks for do not have it: change the notebook or its pins"
 #: Where a library refuses something, another version of it may not.
 _VERSIONED = frozenset({"transformers", "trl", "peft", "datasets", "accelerate"})
 _ON_INDEX = {"google": "protobuf", "cv2": "opencv-python", "sklearn": "scikit-learn", "PIL": "pillow"}
@@ -538,7 +539,7 @@ def _with_command(plan: Plan, error: str, message: str) -> str:
         return message
     package = missing[1].split(".")[0]
     if "." in missing[1] and plan.environment.has(package):
-        return f"{message}: {_VERSIONS}"
+        return f"{message}: {_ALREADY if plan.environment.is_notebooks else _VERSIONS}"
     return f"{message}: pip install {_ON_INDEX.get(package, package)}"
 
 
@@ -557,7 +558,7 @@ def _to_give(plan: Plan, rank: Rank, end: Event) -> str:
         return ""
     is_of_versions = error == "ImportError" or (error == "TypeError" and "unexpected keyword argument" in message)
     if is_of_versions or (plan.other_versions and end.get("library") in _VERSIONED):
-        return _VERSIONS
+        return _ALREADY if plan.environment.is_notebooks else _VERSIONS
     file = re.search(r"No such file or directory: '([^'/]+)'", message) if error == "FileNotFoundError" else None
     if file:
         return f"put {file[1]} beside the script"
@@ -566,7 +567,7 @@ def _to_give(plan: Plan, rank: Rank, end: Event) -> str:
         return _missing(missing)
     if any(event["kind"] == "made" or event.get("made") for event in rank.seen("made", "need")):
         return "--data FILE gives it real rows"
-    return _VERSIONS if plan.other_versions else ""
+    return _VERSIONS if plan.other_versions and not plan.environment.is_notebooks else ""
 
 
 def _missing(names: Iterable[str]) -> str:

@@ -289,7 +289,7 @@ class _Reading:
                 self.notes.append((cell, f"{name} is added: the code imports it, and Colab has it"))
         packages = self._mended(list(self._kept()), minimums) if minimums else list(self._kept())
         packages = list(_raised(packages, minimums))
-        if any(package.name == "unsloth" for package in packages):
+        if not named or "unsloth" in {name for name, _ in self.packages}:
             self._bound_what_has_gone(packages)
         return Requirements(tuple(packages), tuple(dict.fromkeys(self.notes)))
 

@@ -501,3 +501,9 @@ def test_the_last_version_that_has_what_the_code_takes_is_asked_for(asked: str, 
     assert sorted(package.line.replace("_", "-") for package in found.packages) == sorted(given)
     noted = [(2, f"{given[-1]}: no later version has DataCollatorForCompletionOnlyLM")] if "<=" in given[-1] else []
     assert list(found.notes) == noted
+
+
+def test_a_notebook_that_installs_nothing_asks_for_the_version_that_has_what_it_takes() -> None:
+    for name, asked in (("DataCollatorForCompletionOnlyLM", ["trl<=0.19.1"]), ("SFTTrainer", [])):
+        found = read(f"from unsloth import FastLanguageModel\nfrom trl import {name}")
+        assert [package.line for package in found.packages] == asked

@@ -35,6 +35,11 @@ _LOADS = frozenset(
     "listdir walk Path chdir connect exists isfile isdir".split()
 )
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+#: Methods that change nothing of what they are called on.
+_LOOKS = frozenset(
+    "apply_chat_template batch_decode count decode describe encode fast_generate for_inference generate get head info "
+    "items keys tail tolist values".split()
+)
 _LIBRARIES = ("transformers", "trl", "peft", "datasets", "sentence_transformers", "sklearn", "pandas", "unsloth")
 
 
@@ -262,7 +267,7 @@ def _changed(node: ast.AST) -> set[str]:
     found = _bound(node)
     for each in ast.walk(node):
         root: ast.AST | None = None
-        if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute):
+        if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and each.func.attr not in _LOOKS:
             root = each.func
         elif isinstance(each, (ast.Attribute, ast.Subscript)) and not isinstance(each.ctx, ast.Load):
             root = each

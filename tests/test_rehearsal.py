@@ -513,6 +513,12 @@ def test_made_rows_learn_what_a_preparation_reads(text: str, told: str, tmp_path
     assert any(told in each for each in prepared(tmp_path, text).learnt)
 
 
+def test_what_get_asks_for_is_there_although_it_misses_nothing(tmp_path: Path) -> None:
+    text = "for row in rows:\n    for one in row['answers']:\n        one.get('said'), one.get('votes')\n"
+    known = prepared(tmp_path, text, ["answers"])
+    assert known.shape(("answers", "[]")) == shapes.keyed(said=shapes.plain(), votes=shapes.plain())
+
+
 def test_columns_hold_what_the_script_compares_them_with(tmp_path: Path) -> None:
     text = "assert [row for row in rows if row['lang'] == 'fr' and row['stars'] >= 4]"
     known = prepared(tmp_path, text)

@@ -177,6 +177,8 @@ class Attempts:
                 found = original(path, *args, **given)
                 if not found and isinstance(path, (str, os.PathLike)) and self.log.is_asked():
                     self.asked.append(os.fspath(path))
+                    if learn.is_model(os.fspath(path)):  # which is not made
+                        self.log.write("asked", name=os.fspath(path))
                 return found
 
             return ask

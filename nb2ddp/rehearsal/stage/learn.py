@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .shapes import EACH, IMAGE, INSIDE, keyed, list_of, one_of, plain
+from .shapes import EACH, IMAGE, INSIDE, by_name, keyed, list_of, one_of, plain
 
 if TYPE_CHECKING:
     from .schema import Schema
@@ -68,6 +68,13 @@ class Place:
             return eval(code, self.frame.f_globals, {**self.frame.f_globals, **self.frame.f_locals})
         except Exception:
             return None
+
+    def keys_of(self, node: ast.AST) -> list[str]:
+        """The keys that the script reads of an expression in the same function, with `.get`, which misses none."""
+        holder = ast.unparse(node)
+        calls = (each for each in ast.walk(self._around()) if isinstance(each, ast.Call) and each.args)
+        asked = (each.args[0] for each in calls if ast.unparse(each.func) == f"{holder}.get")
+        return [each.value for each in asked if isinstance(each, ast.Constant) and isinstance(each.value, str)]
 
     def path(self, node: ast.AST) -> Path | None:
         """Which part of a made row an expression is: by its value where that tells, else by how it is written."""
@@ -194,14 +201,19 @@ def learn(error: BaseException, place: Place, made: Callable[[str], bool], asked
         if isinstance(each, (OSError, RuntimeError)) and sum(made(name) for name in _missing(each, place)):
             return True
     is_own = isinstance(place.node, (ast.Raise, ast.Assert)) or isinstance(error, SystemExit)
-    if is_own or _EMPTY.search(_said(error)):
+    if is_own or isinstance(error, StopIteration) or _EMPTY.search(_said(error)):
         named = sum(_name_files(name, "png", place) for name in asked)
-        if named or sum(made(name) for name in asked):
+        if named or sum(made(name) for name in asked if not is_model(name)):
             return True
         if not place.schema.keeps_all and not isinstance(error, SystemExit):
             place.schema.keeps_all = True
             return True
     return False
+
+
+def is_model(path: str) -> bool:
+    """Whether a path is one of a model of the user's own, an adapter or a checkpoint: no file made here is one."""
+    return re.search(r"(?i)lora|adapter|checkpoint|model|merged", os.path.basename(os.path.normpath(path))) is not None
 
 
 def _said(error: BaseException) -> str:
@@ -341,6 +353,8 @@ def _has_no_attribute(error: BaseException, place: Place) -> bool:
     shape = next((make() for kind, make in _HAS if hasattr(kind, asked) and not isinstance(value, kind)), None)
     if shape is None:
         return False
+    if shape["kind"] == "dict":
+        shape = keyed(**{key: by_name(key) for key in place.keys_of(place.node.value)})
     if place.schema.shape(path) is None and path[-1] == EACH:
         return place.schema.put(path[:-1], list_of(shape), f"is a list of {shape['kind']}")
     return place.schema.put(path, shape, f"is a {shape['kind']}")
@@ -406,11 +420,11 @@ def _is_of_other_type(error: BaseException, place: Place) -> bool:
 
 
 def _as_text(schema: Schema, column: str) -> bool:
-    """Let a column of whole numbers have texts."""
+    """Let a column of whole numbers have texts: such that a file does not give them back as numbers."""
     shape = schema.columns[column]
     if shape["kind"] == "one of" and all(type(each) is int for each in shape["values"]):
-        return schema.put((column,), one_of([str(each) for each in shape["values"]]), "is a text")
-    return shape["kind"] == "integer" and schema.put((column,), plain("digits"), "is a text")
+        return schema.put((column,), one_of([f"label {each}" for each in shape["values"]]), "is a text")
+    return shape["kind"] == "integer" and schema.put((column,), plain(), "is a text")
 
 
 def _is_too_short(error: BaseException, place: Place) -> bool:

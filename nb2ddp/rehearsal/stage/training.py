@@ -99,7 +99,7 @@ def _follow(trainer: ModuleType, log: Log) -> None:
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
             _prepare(given["model"], given.get("train_dataloader"), args)
-            log.write("train", weights=weights(given["model"]), random=_random())
+            log.write("train", weights=weights(given["model"]), random=_random(), coarse=_is_coarse(given["model"]))
 
         def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
             log.write("trained", step=state.global_step, weights=weights(given["model"]))
@@ -117,6 +117,12 @@ def _follow(trainer: ModuleType, log: Log) -> None:
             log.write("log", step=state.global_step, values=_numbers(logs or {}))
 
     attribute(trainer, "DEFAULT_CALLBACKS").append(Follower)
+
+
+def _is_coarse(model: Any) -> bool:
+    """Whether rounding alone moves its losses far: weights of 16 bits, and routers, which choose other experts."""
+    names = (name for name, _ in model.named_parameters())
+    return any(weight.element_size() < 4 for weight in model.parameters()) or any("expert" in name for name in names)
 
 
 def _prepare(model: Any, loader: Any, args: Any) -> None:

@@ -255,7 +255,7 @@ def summary(folder: Path) -> dict[str, Any]:
     files = [folder / f"{rank}.json" for rank in range(about["gpus"])]
     logs = [folder / "log.txt", *(folder / f"log-{rank}.txt" for rank in range(about["gpus"]))]
     said = "".join(log.read_text() for log in logs if log.exists())
-    chosen = [line for line in said.splitlines() if line.startswith("Checkpointing is ")]
+    chosen = [line for line in said.splitlines() if line.startswith("Gradient checkpointing is ")]
     facts = {**about, "chosen": chosen[0] if chosen else ""}
     if not all(file.exists() for file in files):
         return {**facts, "exit_code": 1, "said": said[-3000:]}

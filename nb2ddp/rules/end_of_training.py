@@ -138,12 +138,12 @@ model, tokenizer = FastLanguageModel.from_pretrained("unsloth/Qwen3-4B", fast_in
 trainer = GRPOTrainer(model)
 trainer.train()
 
-# %% Training is over: the main process runs the rest of the notebook, the others wait for its end
+# %% Training is over: the main process runs the rest of the notebook, the others wait until it ends
 import atexit
 
 PartialState().wait_for_everyone()
 atexit.register(PartialState().destroy_process_group)
-atexit.register(PartialState().wait_for_everyone)  # comes first, however the script ends
+atexit.register(PartialState().wait_for_everyone)  # runs first, however the script ends
 if not is_main_process:
     sys.exit()
 
@@ -168,9 +168,9 @@ PartialState().destroy_process_group()
 if not is_main_process:
     sys.exit()
 for variable in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
-    os.environ.pop(variable, None)  # what follows finds one process
+    os.environ.pop(variable, None)  # from here on there is one process
 PartialState._reset_state()
-AcceleratorState()  # takes what PartialState now says
+AcceleratorState()  # reads PartialState anew
 
 model, tokenizer = FastLanguageModel.from_pretrained("lora", device_map = "auto")
 """,

@@ -1,5 +1,5 @@
-"""The functions that scripts call: plain code, of which each script's setup block gets a copy of what it uses.
+"""The functions that scripts call. Each script's setup block gets a copy of those that it uses.
 
-`nb2ddp.script.linker` copies a function by its name, with the functions that it calls and the imports that these need.
+`nb2ddp.script.linker` copies a function by name, with the functions that it calls and the imports that these need.
 Nothing here imports another room.
 """

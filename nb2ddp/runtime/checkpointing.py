@@ -1,4 +1,4 @@
-"""Gradient checkpointing, which a notebook needs on its own small GPU, only where memory is short."""
+"""Gradient checkpointing only if memory is short: the notebook needed it on its own, smaller GPU."""
 
 from typing import Any
 
@@ -10,21 +10,21 @@ from nb2ddp.runtime.process import world_size
 
 
 def skip_checkpointing_if_it_fits(trainer: Any) -> None:
-    """Train without gradient checkpointing where the GPU has the memory, with fewer rows at a time if need be."""
+    """Train without gradient checkpointing if the GPU has the memory, with a smaller per-device batch if necessary."""
     args, model = trainer.args, trainer.model
     if not torch.cuda.is_available() or model.config.model_type not in MEASURED_MODELS:
-        return  # what other models keep in memory was not measured
+        return  # the memory of other models was not measured
     column = trainer.train_dataset.select_columns("input_ids").with_format("arrow")[:]["input_ids"]
-    longest = pyarrow.compute.max(pyarrow.compute.list_value_length(column)).as_py()  # tokens of a row
+    longest = pyarrow.compute.max(pyarrow.compute.list_value_length(column)).as_py()  # tokens
     row_bytes = bytes_of_a_row(model.config, longest, 2 if args.fp16 or args.bf16 else model.dtype.itemsize)
     trained_bytes = sum(weight.nbytes for weight in model.parameters() if weight.requires_grad)
     other_bytes = bytes_of_training(trained_bytes, world_size)
     rows = trainer._train_batch_size
     fitting = torch.tensor(rows_that_fit(rows, row_bytes, other_bytes, *torch.cuda.mem_get_info()), device=args.device)
-    fitting = int(trainer.accelerator.gather(fitting).min())  # as many in all processes
+    fitting = int(trainer.accelerator.gather(fitting).min())  # the same number on all ranks
     if fitting:
         model._unsloth_gradient_checkpointing = args.gradient_checkpointing = False
         args.gradient_accumulation_steps *= rows // fitting
         trainer._train_batch_size = args.per_device_train_batch_size = rows = fitting
     needed = (rows * row_bytes + other_bytes) / 1e9
-    print(f"Checkpointing is {'off' if fitting else 'on'}: without it {rows} rows need {needed:.1f} GB")
+    print(f"Gradient checkpointing is {'off' if fitting else 'on'}: without it {rows} rows need {needed:.1f} GB")

@@ -1,4 +1,4 @@
-"""A hang of Unsloth's under DDP."""
+"""Avoid a hang of Unsloth under DDP."""
 
 import contextlib
 from typing import Any
@@ -9,14 +9,14 @@ from nb2ddp.runtime.process import world_size
 
 
 def keep_kernel_trial_apart() -> None:
-    """Give the trial of an attention kernel hooks of its own on saved tensors.
+    """Keep Unsloth's test of an attention kernel from hanging under DDP.
 
-    Unsloth 2026.10.9 tries it, backward pass included, while it compiles a checkpointed block. Under DDP that pass
-    would run the block again, and wait for ever.
+    While Unsloth 2026.10.9 compiles a block with gradient checkpointing, it tests the kernel with a backward pass.
+    Without saved-tensor hooks of its own, that pass would run the block again and wait forever.
     """
     if world_size == 1 or not torch.cuda.is_available():
         return
-    with contextlib.suppress(ImportError, AttributeError):  # other versions have no such trial
+    with contextlib.suppress(ImportError, AttributeError):  # other versions have no such test
         from unsloth.utils import hf_packed_attention
 
         trial = hf_packed_attention._varlen_in_graph_probe

@@ -1,4 +1,4 @@
-"""What several machines compare. A function here takes the place of the one of its name for one machine."""
+"""Functions for several machines. Each replaces the function of the same name for one machine."""
 
 import os
 import sys
@@ -11,13 +11,13 @@ from nb2ddp.runtime.process import is_main_process
 
 
 def compare_folders() -> None:
-    """Say so where the machines work in different folders."""
+    """Warn if the machines use different working directories."""
     folders = sorted(set(gather_object([os.getcwd()])))
     if len(folders) > 1 and is_main_process:
         print("The machines work in different folders:", ", ".join(folders), file=sys.stderr)
 
 
 def smallest_gpu(otherwise: float) -> Any:
-    """The memory of the smallest GPU of all machines, in bytes; `otherwise` where there is none."""
+    """Return the bytes of memory of the smallest GPU of all machines; a machine without one counts as `otherwise`."""
     gpus = [torch.cuda.get_device_properties(n).total_memory for n in range(torch.cuda.device_count())]
     return min(gather_object([min(gpus, default=otherwise)]))

@@ -1,7 +1,7 @@
-"""The place of a process in its job, as the launcher says it."""
+"""This process's rank and the size of the job, as the launcher sets them."""
 
 import os
 
-local_rank = int(os.environ.get("LOCAL_RANK", 0))  # this process's GPU on its machine
-world_size = int(os.environ.get("WORLD_SIZE", 1))  # processes in the whole job
+local_rank = int(os.environ.get("LOCAL_RANK", 0))  # the number of this process's GPU
+world_size = int(os.environ.get("WORLD_SIZE", 1))  # the number of processes, one for each GPU
 is_main_process = int(os.environ.get("RANK", 0)) == 0

@@ -1,4 +1,4 @@
-"""Rewards of GRPO, which every process calls on completions of its own."""
+"""GRPO rewards: every rank calls them on its own completions."""
 
 import functools
 import itertools
@@ -9,12 +9,12 @@ import torch
 
 from nb2ddp.runtime.process import local_rank, world_size
 
-reward_seeds = itertools.count()  # one for each call of a reward, the same in all processes
+reward_seeds = itertools.count()  # a seed for each call, the same on all ranks
 
 
 def same_draws(reward: Callable[..., Any]) -> Callable[..., Any]:
-    """A reward that draws the same random numbers in every process, and others at each call."""
-    import random  # here, as a notebook may use the name for something else
+    """Make a reward draw the same random numbers on all ranks, and new ones at each call."""
+    import random  # a notebook may use the name for something else
 
     import numpy
 
@@ -26,7 +26,7 @@ def same_draws(reward: Callable[..., Any]) -> Callable[..., Any]:
         random.seed(seed)
         numpy.random.seed(seed)
         with torch.random.fork_rng([local_rank] if torch.cuda.is_available() else []):
-            torch.manual_seed(seed)  # for the reward alone: each process draws completions of its own
+            torch.manual_seed(seed)  # only for the reward: each rank samples its own completions
             return reward(*args, **kwargs)
 
     return seeded

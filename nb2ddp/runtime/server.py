@@ -1,4 +1,4 @@
-"""Weights for a vLLM server that writes the completions of GRPO."""
+"""Send weights to a vLLM server that generates the completions of GRPO."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,7 +8,7 @@ from trl.generation.vllm_generation import VLLMGeneration
 
 
 def send_copies_of_weights() -> None:
-    """Send the vLLM server copies: TRL 1.15 takes the adapters out of the weights again before it sends the last."""
+    """Send copies of the weights to the vLLM server: TRL 1.15 unmerges the adapters before the last ones are sent."""
     weights = VLLMGeneration._iter_named_params
 
     def copies(generation: Any) -> Iterator[tuple[str, Any]]:
@@ -21,6 +21,6 @@ def send_copies_of_weights() -> None:
 
 
 def use_one_stream() -> None:
-    """Work on torch's default stream: vLLM would take another one, for which bitsandbytes does not wait."""
+    """Use torch's default stream: vLLM would select another one, and bitsandbytes does not wait for that."""
     if torch.cuda.is_available():
         torch.cuda.set_stream(torch.cuda.default_stream())

@@ -1,4 +1,4 @@
-"""Batches that the processes share: a loss that compares the samples of a batch finds all of the notebook's in it."""
+"""Split each of the notebook's batches over all ranks, for losses that compare the samples of a batch."""
 
 import math
 import sys
@@ -11,7 +11,7 @@ from nb2ddp.runtime.process import is_main_process, world_size
 
 
 def share_batches(batch: int) -> int:
-    """How many samples a batch holds that the processes share: the notebook's number, or the next that they divide."""
+    """Round the notebook's batch up to a multiple of the ranks, which split it; return its number of samples."""
     shared = math.ceil(batch / world_size) * world_size
     print(f"Samples a batch: {shared} ({shared // world_size} in each of {world_size} processes)")
     if shared != batch and is_main_process:
@@ -20,7 +20,7 @@ def share_batches(batch: int) -> int:
 
 
 def equal_parts(sampler: BatchSamplerShard) -> Iterator[Any]:
-    """This process's part of each batch. Of one that is not full, up to `num_processes - 1` samples are left out."""
+    """Yield this rank's part of each batch. An incomplete batch loses up to `num_processes - 1` samples."""
     for batch in sampler.batch_sampler:
         part = len(batch) // sampler.num_processes
         if part:
@@ -28,8 +28,8 @@ def equal_parts(sampler: BatchSamplerShard) -> Iterator[Any]:
 
 
 def keep_last_batches(arguments: Any) -> Any:
-    """Training arguments with which the batches of an epoch train that are not full, as on one GPU."""
+    """Set up training arguments so that incomplete batches are trained too, as on one GPU."""
     if world_size > 1:
-        arguments.dataloader_drop_last = False  # sentence-transformers sets it for several processes
-        BatchSamplerShard._iter_with_split = equal_parts  # which would fill these batches up
+        arguments.dataloader_drop_last = False  # sentence-transformers sets it on several GPUs
+        BatchSamplerShard._iter_with_split = equal_parts  # the original fills these batches up
     return arguments

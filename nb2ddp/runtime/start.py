@@ -1,4 +1,4 @@
-"""What stands before all imports of a script."""
+"""Code that runs before the imports of a script."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ def refuse_several_processes() -> None:
 
 
 def use_hash_seed(seed: int) -> None:
-    """Start Python again with this hash seed: without one each process orders sets in its own way."""
-    if "PYTHONHASHSEED" not in os.environ:  # Python reads it when it starts
+    """Restart Python with this hash seed: otherwise each rank orders sets of strings differently."""
+    if "PYTHONHASHSEED" not in os.environ:  # Python reads it at startup
         os.environ["PYTHONHASHSEED"] = str(seed)
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])

@@ -19,9 +19,7 @@ from nb2ddp.script.versions import floors, tries_kernels
 #: What the fixed part of the block imports of Python's own library, and what it compares versions with.
 _FIXED = frozenset({"import logging", "import os", "import sys"})
 _VERSION = "from importlib.metadata import version"
-_GROUP = (
-    "PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta({}))  # others may wait long for one process"
-)
+_GROUP = "PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta({}))  # others may wait long for one"
 #: What makes processes wait for each other, where cells have it before the end of training.
 _WAITS = ("PartialState", "run_once")
 

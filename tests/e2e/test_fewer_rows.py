@@ -63,7 +63,7 @@ def test_processes_with_unequal_memory_train_as_the_notebook_does(hub: Path, tmp
     both = run(fewer, hub, tmp_path / "both", 2, cuda_is_cpu=True)
     assert [*one.problems(), *both.problems()] == []
     assert "Samples a step: 12 (6 x 1 in each of 2 processes)" in both.ranks[0].stdout
-    assert "Checkpointing is off: without it 3 rows need 0.3 GB" in both.ranks[0].stdout
+    assert "Gradient checkpointing is off: without it 3 rows need 0.3 GB" in both.ranks[0].stdout
     assert difference(one.trainings, both.trainings, 4) < 1e-3
     norms = [[step.grad_norm for step in each.trainings[0]] for each in (one, both)]
     assert norms[0] == pytest.approx(norms[1], rel=2e-3)

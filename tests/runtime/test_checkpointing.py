@@ -106,7 +106,7 @@ def test_room_to_spare(
     taken = trainer.args.per_device_train_batch_size
     assert trainer._train_batch_size == taken == (rows or 8)
     assert trainer.args.gradient_accumulation_steps == 16 // taken
-    said = f"Checkpointing is {'off' if rows else 'on'}: without it {taken} rows need {needed} GB\n"
+    said = f"Gradient checkpointing is {'off' if rows else 'on'}: without it {taken} rows need {needed} GB\n"
     assert capsys.readouterr().out == said
 
 

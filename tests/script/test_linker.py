@@ -90,7 +90,7 @@ def test_several_machines_have_functions_of_their_own() -> None:
     options = Options(launch=Launch(processes=4, machines=2, main_process_ip="10.0.0.1"))
     script = convert_source(text(*CELLS), options=options).files["train.py"]
     assert script.count("def smallest_gpu(") == 1
-    assert "of all machines, in bytes" in script
+    assert "smallest GPU of all machines" in script
 
 
 OWN = """\

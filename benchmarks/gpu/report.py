@@ -1,4 +1,4 @@
-"""Print a table of the results, or write those of docs/performance.md and README.md.
+"""Print a table of the results, or write those of docs and README.md.
 
     python -m benchmarks.gpu.report speed rivals   # prints these tables; --help lists all
     python -m benchmarks.gpu.report [--check]      # writes the pages' tables, or says which page is stale
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -22,7 +23,7 @@ from nb2ddp.runtime.memory import MEASURED_MODELS, bytes_of_a_row, bytes_of_trai
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "gpu.json"
-PAGE, README = ROOT / "docs" / "performance.md", ROOT / "README.md"
+PAGE, README, WHERE = ROOT / "docs" / "performance.md", ROOT / "README.md", ROOT / "docs" / "where-to-run.md"
 GIB = 2**30
 SPLITS, MEMORY, TRIALS = (ROOT / "benchmarks" / "results" / f"{name}.json" for name in ("splits", "memory", "trials"))
 #: What the name of a run of `side_by_side.py` says beside what is trained.
@@ -343,7 +344,7 @@ def suited(title: str, gpus: int = 1) -> list[float]:
 def same_batch(one: Facts, four: Facts) -> str:
     """The samples of a step on four GPUs, and whether they are those of one."""
     samples = samples_a_step(four, 4)
-    return f"{samples}, {'as' if samples == samples_a_step(one, 1) else 'NOT as'} on one"
+    return f"{samples} ({'as' if samples == samples_a_step(one, 1) else 'NOT as'} on one)"
 
 
 #: What a user compares: the trainings of the page's one table, by their titles.
@@ -391,23 +392,50 @@ def measured(runs: Runs) -> str:
         multiplied = {str(samples_a_step(run, 4)) for run in exported if run}
         columns.append(
             [
-                f"{span((step_time(a) / step_time(b) for a, b in pairs), '.2f')} times as fast",
-                f"{span(suited(f'4-bit LoRA, {size}'), '.2f')} times as fast",
-                f"{span((rate(a, 4) / rate(b, 4) for a, b in rivals), '.2f')} times as fast",
-                f"{apart(pairs)} at most ({apart(itertools.combinations(one, 2))})",
+                f"{span((step_time(a) / step_time(b) for a, b in pairs), '.2f')} times",
+                f"{span(suited(f'4-bit LoRA, {size}'), '.2f')} times",
+                f"{span((rate(a, 4) / rate(b, 4) for a, b in rivals), '.2f')} times",
+                f"{apart(pairs)} ({apart(itertools.combinations(one, 2))})",
                 ", ".join([*sorted({same_batch(a, b) for a, b in pairs}), *(f"exported {m}" for m in multiplied)]),
             ]
         )
     subjects = [
-        "four GPUs, against one",
-        "one GPU with the per-device batch that suits it and no checkpointing, against the notebook's own (rows of 450"
-        " and 2,048 tokens)",
-        "four GPUs, against transformers, PEFT and TRL by hand",
-        "losses of 30 steps, four GPUs' against one's (one's against its own on another machine)",
-        "samples a step on four GPUs (beside the exported notebook's)",
+        "speed of four GPUs against one, with the notebook's per-device batch",
+        "speed of one GPU with the script's batch and checkpointing against the notebook's (450 and 2,048 tokens)",
+        "speed of four GPUs against transformers, PEFT and TRL by hand",
+        "largest difference of losses in 30 steps, four GPUs against one (one against another machine's)",
+        "samples a step on four GPUs",
     ]
-    head = ["4-bit LoRA with Unsloth on H200s (one GPU: an H100 too)", "3.2B", "8.0B"]
+    head = ["4-bit LoRA on H200s (one GPU: H100 too)", "3.2B", "8.0B"]
     return table(head, list(zip(subjects, *columns, strict=True)))
+
+
+def expect(runs: Runs) -> str:
+    """How many times as fast as one GPU several are: with the script's own batch and no checkpointing, then with the
+    notebook's per-device batch."""
+    chosen = [run for run in beside() if run["split"] == "gpu" and run["whole"] and not run["exit_code"]]
+    ones = {(run["machine"], run["name"]): run for run in chosen if run["gpus"] == 1}
+    found: dict[tuple[str, int, str], dict[int, list[float]]] = {}
+    for run in chosen:
+        one = ones.get((run["machine"], run["name"]))
+        if run["gpus"] > 1 and one:
+            key = run["title"].partition(" a step")[0], run["per_device"] * run["accumulation"] * run["gpus"], "script"
+            found.setdefault(key, {}).setdefault(run["gpus"], []).append(one["median"] / run["median"])
+    for gpus in (2, 4):
+        for name, again, run in timed(runs, gpus):
+            if first := good(runs, Job(name, "converted", 1, again)):
+                key = KINDS[name].title, samples_a_step(run, gpus), "notebook"
+                found.setdefault(key, {}).setdefault(gpus, []).append(step_time(first) / step_time(run))
+    rows = [
+        [
+            re.sub(r", \d+$", "", title),
+            str(samples),
+            "the script's" if chooses == "script" else "the notebook's",
+            *(f"{span(times[gpus], '.1f')} times" if gpus in times else "" for gpus in (2, 4)),
+        ]
+        for (title, samples, chooses), times in found.items()
+    ]
+    return table(["training", "samples a step", "batch of a GPU", "two GPUs", "four GPUs"], rows)
 
 
 TABLES: dict[str, Callable[[Runs], str]] = {
@@ -422,8 +450,9 @@ TABLES: dict[str, Callable[[Runs], str]] = {
     "trials": trials,
     "kinds": kinds,
     "measured": measured,
+    "expect": expect,
 }
-PAGES = {PAGE: ("kinds",), README: ("measured",)}
+PAGES = {PAGE: ("kinds",), README: ("measured",), WHERE: ("expect",)}
 
 
 def fill(page: str, runs: Runs, tables: dict[str, Callable[[Runs], str]]) -> str:

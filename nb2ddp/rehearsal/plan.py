@@ -119,7 +119,7 @@ def read(
     if missing:
         raise PlanError(
             f"a rehearsal needs {', '.join(missing)}: nb2ddp rehearse --versions notebook makes an environment with"
-            ' them, or pip install "nb2ddp[rehearse]"'
+            " them, or install nb2ddp with its extra: nb2ddp[rehearse]"
         )
     sees, hears = bool(re.search(_SEES, text)), bool(re.search(_HEARS, text))
     return Plan(

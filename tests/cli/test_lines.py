@@ -2,94 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import stat
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests import stand_in
 from tests.command import Command
 from tests.notebooks import CELLS, write
 
-#: Stands in for each program by the name that it is called by: it ends with 0 where its arguments and files are right.
-PROGRAM = """\
-#!{python}
-import argparse, os, subprocess, sys
-from pathlib import Path
-
-def script(name):
-    assert Path(name).suffix == ".py" and Path(name).is_file(), name
-    compile(Path(name).read_text(), name, "exec")
-    return name
-
-def whole(name):
-    assert Path(name).is_file(), name
-    return name
-
-def rank(text):
-    assert int(text) < int(os.environ["MACHINES"]), text
-    return int(text)
-
-name, words = Path(sys.argv[0]).name, sys.argv[1:]
-parser = argparse.ArgumentParser(prog=name)
-rest = []
-if name == "accelerate":
-    assert words.pop(0) == "launch"
-    for option, kind in dict(config_file=whole, num_processes=int, machine_rank=rank, main_process_ip=str,
-                             main_process_port=int, log_dir=str, tee=int).items():
-        parser.add_argument(f"--{{option}}", type=kind)
-    parser.add_argument("script", type=script)
-    given = parser.parse_args(words)
-    assert "num_processes:" in Path(given.config_file).read_text()
-    assert os.environ["MACHINES"] == "1" or given.machine_rank is not None
-elif name == "torchrun":
-    parser.add_argument("--standalone", action="store_true")
-    parser.add_argument("--nproc_per_node", "--nproc-per-node", type=lambda n: n if n == "gpu" else int(n))
-    parser.add_argument("--nnodes", type=int)
-    parser.add_argument("--node-rank", type=rank)
-    parser.add_argument("--master-addr")
-    parser.add_argument("--master-port", "--master_port", type=int)
-    parser.add_argument("script", type=script)
-    given = parser.parse_args(words)
-    assert os.environ["MACHINES"] == "1" or (given.master_addr and given.node_rank is not None)
-elif name == "pip":
-    assert words.pop(0) == "install"
-    for flag in ("--no-deps", "--no-build-isolation"):
-        parser.add_argument(flag, action="store_true")
-    parser.add_argument("-r", type=whole, required=True)
-    given = parser.parse_args(words)
-elif name == "uv":
-    assert words.pop(0) == "run"
-    parser.add_argument("--no-project", action="store_true")
-    parser.add_argument("--with-requirements", type=script)
-    parser.add_argument("command", nargs=argparse.REMAINDER)
-    given = parser.parse_args(words)
-    assert "# /// script" in Path(given.with_requirements).read_text()
-    rest = given.command
-elif name == "sbatch":
-    parser.add_argument("job", type=whole)
-    rest = ["bash", parser.parse_args(words).job]
-elif name == "scontrol":
-    print("node0")
-elif name == "srun":
-    for rank_of_machine in range(int(os.environ["MACHINES"])):
-        at = words.index("bash")
-        subprocess.run(words[at:], env=os.environ | {{"SLURM_NODEID": str(rank_of_machine)}}, check=True)
-elif name == "jupyter":
-    assert words.pop(0) == "lab"
-    parser.add_argument("notebook", type=whole)
-    parser.parse_args(words)
-else:
-    raise SystemExit(f"{{name}} has no stand-in")
-with open(os.environ["LOG"], "a") as log:
-    log.write(name + "\\n")
-if rest:
-    sys.exit(subprocess.run(rest).returncode)
-"""
 TWO = "--num-machines 2 --num-processes 4"
 #: What is asked for, and the programs that the lines run, in order.
 CASES = {
@@ -115,13 +38,7 @@ INSTALLS = "!pip install unsloth\n!pip install --no-deps trl==0.22.2\n!pip insta
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    folder = tmp_path / "programs"
-    folder.mkdir()
-    for name in ("accelerate", "torchrun", "pip", "uv", "sbatch", "scontrol", "srun", "jupyter"):
-        program = folder / name
-        program.write_text(PROGRAM.format(python=sys.executable))
-        program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    return {"PATH": f"{folder}{os.pathsep}/usr/bin{os.pathsep}/bin", "LOG": str(tmp_path / "log"), "MACHINES": "1"}
+    return stand_in.install(tmp_path / "programs", tmp_path / "log")
 
 
 def printed(stderr: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a job needs beside its packages and GPUs: variables, paths, services. One list, from the whole notebook."""
+"""What a job needs beside its packages and GPUs: variables, paths, services, tokens. One list of the whole notebook."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from nb2ddp.facts.effects import Does
 from nb2ddp.facts.environment import LAUNCHER_VARIABLES, settings
 from nb2ddp.facts.hosted import SECRET, hosted_name, hosted_paths
 from nb2ddp.facts.logins import token_of
 from nb2ddp.facts.questions import questions
+from nb2ddp.notebook import magics
 from nb2ddp.syntax.environ import environ_key
 from nb2ddp.syntax.tree import Tree
 
@@ -26,6 +28,15 @@ _SECRET_NAME = re.compile(r"\w*(KEY|TOKEN|SECRET|PASSWORD)")
 _READS = re.compile(r"os\.(environ\.get|getenv)")
 #: A server on this machine, as an address names it.
 _SERVER = re.compile(r"https?://(localhost|127\.0\.0\.1|0\.0\.0\.0):\d+")
+#: Any service, as an address names it; keywords for an address.
+_ADDRESS = re.compile(r"https?://(?!localhost\b|127\.|0\.0\.0\.0)[\w.-]+\.\w+(:\d+)?")
+_GIVEN = ("api_base", "base_url", "endpoint", "env_url", "server_url")
+_CLIENT = re.compile(r"(?:\w+\.)*(openai|anthropic|cohere|litellm|generativeai|groq|mistralai|ollama)\.")
+#: Tokens as services write them: the Hub's, OpenAI's and its like, GitHub's, Google's; 40 hexadecimal digits, of wandb.
+_TOKEN = re.compile(
+    r"(?<![\w-])(?P<head>hf_|gsk_|r8_|gh[pousr]_|github_pat_|sk-|xai-|AIza|AKIA)[\w-]{16,}(?P<tail>[\w-]{3})(?![\w-])"
+)
+_KEY = re.compile(r"(?<![\w-])(?P<head>)[0-9a-f]{37}(?P<tail>[0-9a-f]{3})(?![\w-])")
 _STARTS = re.compile(r"\b(serve|server|uvicorn|gunicorn|sglang|ollama)\b|&\s*$")
 
 
@@ -35,6 +46,7 @@ class Kind(Enum):
     VARIABLE = "variable of the environment"
     PATH = "path"
     SERVICE = "service"
+    TOKEN = "token that the notebook holds"
 
 
 @dataclass(frozen=True)
@@ -42,7 +54,7 @@ class Need:
     """One thing that a job needs.
 
     Attributes:
-        name: the variable, the path, or the address.
+        name: the variable, the path, the address, or what is shown of a token.
         kind: what it is.
         cells: the cells that read it, by number, in order.
         required: the notebook stops without it, so the script looks for it as it starts.
@@ -89,6 +101,39 @@ def _read(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode, bool]]:
         for text in program.tree.live(cst.SimpleString):
             if match := _SERVER.match(str(text.evaluated_value)):
                 yield Kind.SERVICE, f"a server at {match[0]}", text, False
+    for name, node in _services(program):
+        yield Kind.SERVICE, name, node, False
+    for name, node in _tokens(program):
+        yield Kind.TOKEN, f"the token {name}, which the script holds", node, False
+
+
+def _services(program: Program) -> Iterator[tuple[str, cst.CSTNode]]:
+    """Services on other machines: by the address in a question, or the package of a client that is given none."""
+    tree = program.tree
+    given = [value for name in _GIVEN for value in tree.given(name) if tree.is_live(value)]
+    for value in given:
+        if match := _ADDRESS.search(tree.text(tree.value(value))):
+            yield f"the service at {match[0]}", value
+    for call in program.execution.calls(does=Does.ASK):
+        texts = [tree.text(tree.value(each.value)) for each in call.args]
+        asked = next((match[0] for text in texts if (match := _ADDRESS.search(text)) is not None), None)
+        package = _CLIENT.match(tree.qualified(call.func))
+        if asked is not None and not any(each.value in given for each in call.args):
+            yield f"the service at {asked}", call
+        elif package is not None and not any(each.keyword and each.keyword.value in _GIVEN for each in call.args):
+            yield f"the service of {package[1]}", call
+
+
+def _tokens(program: Program) -> Iterator[tuple[str, cst.CSTNode]]:
+    """Tokens that are written out, with all but their ends left out."""
+    tree = program.tree
+    written = [(each, each.value) for each in tree.live(cst.SimpleString)]
+    shells = [(call, form.command) for call, form in program.forms_of(magics.Kind.SHELL) if tree.is_live(call)]
+    for node, text in (*written, *shells):
+        is_wandb = "wandb" in tree.text(tree.statement(node)).lower() or "wandb" in text
+        for match in (*_TOKEN.finditer(text), *(_KEY.finditer(text) if is_wandb else ())):
+            if len(set(match[0])) > 9 and re.search(r"\d", match[0]) and not program.installs.covers(node):
+                yield f"{match['head']}...{match['tail']}", node
 
 
 def _asked(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:

@@ -18,10 +18,12 @@ _CONNECTIONS = re.compile(r"urllib\.request\.urlopen|aiohttp\.(ClientSession|req
 def questions(tree: Tree, call: cst.Call) -> list[cst.Call]:
     """The calls that ask a service, where a call makes a client: through it, or through what it is handed to.
 
-    The call itself where it makes none, or where nothing is seen to ask through the client.
+    The call itself where it makes none, or where the client is handed to what may ask, unseen.
     """
     found: list[cst.Call] = []
-    pending: list[cst.CSTNode] = [call] if _CLASS.fullmatch(tree.qualified(call.func)) else []
+    makes = bool(_CLASS.fullmatch(tree.qualified(call.func)))
+    pending: list[cst.CSTNode] = [call] if makes else []
+    handed = not makes
     for value in pending:  # which grows on the way
         owner, above = called_on(tree, value), tree.parents[value]
         if owner is not None:
@@ -29,11 +31,15 @@ def questions(tree: Tree, call: cst.Call) -> list[cst.Call]:
         elif isinstance(above, cst.Arg) and isinstance(taker := tree.parents[above], cst.Call):
             if _CLASS.fullmatch(tree.qualified(taker.func)):
                 pending.append(taker)
+            else:
+                handed = True
         elif isinstance(above, (cst.IfExp, cst.BooleanOperation)):
             pending.append(above)
         elif isinstance(above, (cst.Assign, cst.AnnAssign, cst.WithItem)):
             pending += [use for use in tree.kept_uses(above) if use not in pending]
-    return tree.in_order(found) or [call]
+        else:
+            handed = handed or not isinstance(above, (cst.Expr, cst.If, cst.Comparison))
+    return tree.in_order(found) or ([call] if handed else [])
 
 
 def is_client(tree: Tree, node: cst.CSTNode) -> bool:

@@ -11,13 +11,21 @@ from nb2ddp.facts.needs import Kind, Need
 from nb2ddp.facts.shell import quoted
 
 _WIDTH: Final = 100
+#: The lines that `named` gives, as the first lines of a script hold them.
+_STATED = re.compile(r"^#   needs: +(.*(?:\n# {10,}.*)*)", re.MULTILINE)
 #: The lines that `tests` puts into a script.
 _TESTS = re.compile(r"^(missing_*) = \[.*\n(?:\1 \+= \[.*\n)?if \1:\n    sys\.exit\(.*\n", re.MULTILINE)
 
 
-def named(needs: Sequence[Need]) -> list[str]:
-    """The list as lines: `HF_TOKEN (cells 3, 42); /content/rows.csv (cell 5)`; empty for no needs."""
-    text = "; ".join(str(need).replace(" ", "\0") for need in needs)  # no line ends inside a need
+def stated(script: str) -> list[str]:
+    """What a job needs, as the first lines of its script state it; empty for a script of another origin."""
+    found = _STATED.search(script)
+    return re.sub(r"\n#\s+", " ", found[1]).split("; ") if found is not None else []
+
+
+def named(needs: Sequence[str]) -> list[str]:
+    """The list as lines: `HF_TOKEN (cells 3, 42); /content/rows.csv (cell 5)`."""
+    text = "; ".join(need.replace(" ", "\0") for need in needs)  # no line ends inside a need
     lines = textwrap.wrap(text.replace(";\0", "; "), _WIDTH, break_long_words=False, break_on_hyphens=False)
     return [line.replace("\0", " ") for line in lines]
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from nb2ddp.convert import convert_source
-from nb2ddp.script.needs import untested
+from nb2ddp.options import Options
+from nb2ddp.script.needs import stated, untested
 from tests.notebooks import text
 
 BEFORE = 'rows = open("/content/rows.csv").read()'
@@ -32,14 +33,34 @@ def test_the_job_ends_where_something_is_missing(rank: str, tmp_path: Path) -> N
     assert done.stderr == (said if rank == "0" else "")
 
 
+GPU = "a GPU for each process (15 GB (T4) in the notebook)"
+
+
 def test_the_first_lines_name_what_the_job_needs() -> None:
-    assert "#   needs:         /content/rows.csv (cell 1); HUB_TOKEN (cell 3)\n" in script()
-    assert convert_source(text(BEFORE, TRAIN, AFTER)).needs == ("/content/rows.csv (cell 1)", "HUB_TOKEN (cell 3)")
+    assert f"#   needs:         {GPU}; /content/rows.csv (cell 1); HUB_TOKEN (cell 3)\n" in script()
+    needs = convert_source(text(BEFORE, TRAIN, AFTER)).needs
+    assert needs == (GPU, "/content/rows.csv (cell 1)", "HUB_TOKEN (cell 3)")
 
 
-def test_a_job_without_needs_has_no_such_line() -> None:
+def test_the_machine_stands_first() -> None:
+    installs = convert_source(
+        text("!pip install unsloth trl", TRAIN), "Rows on an A100", options=Options(requirements=True)
+    )
+    assert installs.needs[0] == "a GPU for each process (40 GB (A100) in the notebook)"
+    assert installs.needs[1].startswith("packages: ")
+    assert installs.needs[1].endswith(", in train.requirements.txt")
+
+
+def test_a_rehearsal_reads_the_list_again() -> None:
+    many = "\n".join(f'a = open("/content/{"rows" * 9}{number}.csv").read()' for number in range(4))
+    done = convert_source(text(many, TRAIN))
+    assert stated(done.files["train.py"]) == list(done.needs)
+    assert stated("import os\n") == []
+
+
+def test_a_job_that_needs_nothing_looks_for_nothing() -> None:
     plain = convert_source(text(TRAIN)).files["train.py"]
-    assert "needs:" not in plain
+    assert f"needs:         {GPU}\n" in plain
     assert "missing" not in plain
 
 

@@ -27,7 +27,7 @@ INTERNAL: Final = Code(
     "DDP000",
     "internal-error",
     "nb2ddp failed on this notebook.",
-    "A fault of nb2ddp, not of the notebook. Nothing was written for it. Please report it with the notebook.",
+    "This is a fault of nb2ddp, not of the notebook. No file was written. Please report it with the notebook.",
 )
 #: What its findings say.
 INTERNAL_SAID: Final = "internal error: {}; nothing is written: please report it with the notebook"
@@ -35,77 +35,76 @@ UNREADABLE: Final = Code(
     "DDP001",
     "notebook-not-converted",
     "The notebook cannot be read or converted.",
-    "The file is no notebook, not a Python one, or a cell is not Python. Nothing was written for it: a script that "
-    "leaves a cell out would train something else.",
+    "The file is not a notebook, not a Python notebook, or a cell is not Python. No file was written: a script without "
+    "that cell would train something else.",
 )
 STALE: Final = Code(
     "DDP901",
     "script-out-of-date",
-    "The script or a launch file is not what the notebook converts to.",
-    "Somebody changed the notebook, the options or the version of nb2ddp and did not convert again. Run nb2ddp without "
-    "--check; what was edited in the script by hand is kept.",
+    "The script or a launch file is out of date.",
+    "The notebook, the options or the version of nb2ddp changed since the last conversion. Run nb2ddp without --check; "
+    "your edits of the script are kept.",
 )
 UNUSED: Final = Code(
     "DDP902",
     "unused-suppression",
-    "A suppression comment that suppresses nothing.",
-    "What it was written for is gone, or stands on another line. A comment `# nb2ddp: ignore[DDP101]` is for its own "
-    "line, or for the next one where it stands alone. Remove it, or it will hide the next finding.",
+    "A suppression comment suppresses nothing.",
+    "The finding is gone, or on another line. A comment `# nb2ddp: ignore[DDP101]` covers its own line; alone on a "
+    "line, it covers the next one. Remove it, or it will hide the next finding.",
 )
 NOT_WRITTEN: Final = Code(
     "DDP903",
     "file-not-accessible",
     "A file cannot be read or written.",
-    "The system's own reason is in the message. What was there before is still there, whole.",
+    "The message gives the system's reason. The file that was there is unchanged.",
 )
 
 EDITED: Final = Code(
     "DDP904",
     "edited-by-hand",
     "A script or a launch file was edited since nb2ddp wrote it.",
-    "The file's line `convert again:` holds a checksum of what was written, and the file is another one now. Nothing "
-    "is wrong with that: converting again keeps the edits, and puts what is new in the notebook beside them.",
+    "The checksum in the file's line `convert again:` no longer matches. This is no error: the next conversion "
+    "keeps the edits and adds the notebook's changes.",
 )
 CONFLICT: Final = Code(
     "DDP905",
     "edits-in-conflict",
-    "The notebook changed where a file was edited by hand, so nothing was written.",
-    "Edits are kept by a three-way merge of what nb2ddp wrote then, what is there, and what it would write now. Where "
-    "both changed the same lines, a person decides: --keep mine takes the edited lines, --keep new the notebook's; or "
-    "take the new lines into the file, beside the own ones where both can stand, and convert again; or make the edit "
-    "in the notebook too. What was written then comes from the cache folder of the machine that converted, or from "
-    "converting a version of the notebook that git has.",
+    "The notebook changed the same lines as your edits, so no file was written.",
+    "nb2ddp merges three versions: the file as it was written, your edits, and the new conversion. If both "
+    "changed the same lines, you decide: --keep mine takes your lines, --keep new takes the notebook's. Or copy "
+    "the new lines into the file yourself, beside yours if both can stay, and convert again; or make the edit in "
+    "the notebook too. The written version comes from the cache folder of the machine that converted, or from a "
+    "version of the notebook in git.",
 )
 FOREIGN: Final = Code(
     "DDP906",
     "not-ours-to-replace",
-    "A file of that name is there that nb2ddp did not write, or made of another notebook, so nothing was written.",
-    "Files of nb2ddp's begin with a comment `convert again:`, which names their notebook; pages of --report hold a "
-    "checksum. This one does not, or was made of another notebook, so it holds somebody's work. Name another file, "
-    "move this one away, or replace it with --force.",
+    "A file of that name exists that nb2ddp did not write for this notebook, so no file was written.",
+    "Each file of nb2ddp begins with a comment `convert again:` that names its notebook; pages of --report "
+    "contain a checksum. This file has neither, or names another notebook. Choose another name, move the file "
+    "away, or replace it with --force.",
 )
 OTHER_SETTINGS: Final = Code(
     "DDP907",
     "launch-settings-changed",
     "The launch file that several scripts share got other settings.",
-    "One accelerate_config.yaml starts all scripts of its folder. Converting a notebook with other options changes it"
-    " for all of them. Convert with the options of before, set them in pyproject.toml, or give the scripts folders of"
-    " their own.",
+    "One accelerate_config.yaml starts all scripts of its folder, so converting one notebook with other options "
+    "changes it for all. Convert with the previous options, set them in pyproject.toml, or give the scripts "
+    "separate folders.",
 )
 REMEMBERED: Final = Code(
     "DDP908",
     "options-remembered",
     "Options come from the script's first lines, or differ from those.",
-    "A conversion takes the options that its script was converted with the last time, as its line `convert again:` has "
-    "them. Those of the command line, then those of [tool.nb2ddp] in pyproject.toml, are stronger. --reset starts over "
-    "with these alone.",
+    "A conversion uses the options of the previous one, from the script's line `convert again:`. Options of the "
+    "command line, and of [tool.nb2ddp] in pyproject.toml, override them. --reset ignores the previous options.",
 )
 HIDDEN: Final = Code(
     "DDP909",
     "module-hidden",
     "A file beside the script has the name of a module that the script needs.",
-    "Python looks into the script's folder first: a `torch.py` or `wandb.py` there is imported in place of the "
-    "package, and `python train.py` ends in an ImportError or an AttributeError. Rename the file.",
+    "Python searches the script's folder first: a `torch.py` or `wandb.py` there is imported instead of the "
+    "package, and `python train.py` ends with an ImportError or an AttributeError. Rename the file.",
 )
 
 OWN_CODES: Final = {

@@ -408,14 +408,16 @@ def _is_split(program: Program, value: cst.BaseExpression) -> bool:
 RULE = Rule(
     code="DDP201",
     name="batch-not-split",
-    summary="The notebook's global batch (per device x accumulation) is split over the processes.",
-    why="Under DDP every process takes a whole per-device batch, so two GPUs silently double the batch: a run of 30"
-    " steps ended at loss 5.588 instead of 5.904 on two H200s. The split is worked out when the script starts, from"
-    " the number of processes there are. Where a step is counted in completions (GRPO), the split follows Unsloth's"
-    " own rule and keeps whole groups of `num_generations`. The per-device batch grows with the GPU's memory only"
-    " where the loss of a step does not depend on it. ORPO and CPO add a mean over the tokens of a micro-batch:"
-    " 8.411 with 2 x 4, 8.380 with 4 x 2, in one process and in two (TRL 1.15, CPU); they keep the notebook's, as"
-    " KTO does, and so does DPO with such a mean (`rpo_alpha`, `sft`).",
+    summary="The notebook's global batch (per-device batch x accumulation) is split over the ranks.",
+    why=(
+        "Under DDP every rank takes a whole per-device batch, so two GPUs silently double the global batch: a run of "
+        "30 steps ended at loss 5.588 instead of 5.904 on two H200s. The script splits the batch when it starts, by "
+        "the number of processes.\n\nA GRPO step is counted in completions: the split follows Unsloth's own rule and "
+        "keeps whole groups of `num_generations`.\n\nThe per-device batch grows with the GPU's memory only if the "
+        "loss of a step does not depend on it. ORPO and CPO add a mean over the tokens of a micro-batch: 8.411 with "
+        "2 x 4, 8.380 with 4 x 2, in one process and in two (TRL 1.15, CPU). They keep the notebook's per-device "
+        "batch; so do KTO, and DPO with such a mean (`rpo_alpha`, `sft`)."
+    ),
     find=find,
     examples=(
         Example(

@@ -23,8 +23,8 @@ def find(program: Program) -> Iterator[Finding]:
 RULE = Rule(
     code="DDP316",
     name="breakpoint",
-    summary="`breakpoint()` and `pdb.set_trace()` go.",
-    why="One process would stop and ask nobody, and the others would wait for it.",
+    summary="`breakpoint()` and `pdb.set_trace()` are removed.",
+    why="One process would stop for input that nobody gives, and the others would wait for it.",
     find=find,
     examples=(
         Example(

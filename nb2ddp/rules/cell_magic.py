@@ -42,8 +42,8 @@ def _captured(program: Program, form: Syntax) -> Iterator[Finding]:
 RULE = Rule(
     code="DDP302",
     name="cell-magic-around-code",
-    summary="The line `%%capture` (or `%%time`, `%%timeit`, ...) goes; the code below it stays.",
-    why="These magics run their body in the notebook's own namespace; later cells may use what it defines.",
+    summary="`%%capture`, `%%time`, `%%timeit` and the like are removed; the code below them stays.",
+    why="These magics run the cell's code in the notebook's own namespace; later cells may use what it defines.",
     find=find,
     examples=(
         Example("# a title\n%%capture --no-stderr # quietly\nx = 1\n", "# a title\n# quietly\nx = 1\n"),

@@ -95,10 +95,11 @@ def _words(text: str) -> list[str]:
 RULE = Rule(
     code="DDP309",
     name="cell-magic-with-own-body",
-    summary="`%%writefile` writes the file, `%%bash` and `%%sh` run the shell and end the script where it fails,"
-    " `%%html` and its like go; the body of any other stays as a comment.",
-    why="A script has no magics. Before training each machine's first process does it and the others wait, so that no"
-    " two processes write one file.",
+    summary="`%%writefile` writes the file, `%%bash` and `%%sh` run the shell; other cell magics become comments.",
+    why=(
+        "A script has no magics. Before training one process of each machine runs them and the others wait, so that "
+        "no two processes write one file. The script ends if the shell fails. `%%html` and the like are removed."
+    ),
     find=find,
     examples=(
         Example(

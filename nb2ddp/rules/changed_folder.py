@@ -51,9 +51,11 @@ def _adds_below(program: Program, line: cst.CSTNode) -> bool:
 RULE = Rule(
     code="DDP321",
     name="import-from-changed-folder",
-    summary="After `%cd` and `os.chdir`, the folder is added to `sys.path`, where imports follow.",
-    why="IPython looks for modules in the folder that it is in; a script looks in the folder that the script lies in,"
-    " so an import from a clone would fail after `%cd clone`.",
+    summary="After `%cd` and `os.chdir`, the folder is added to `sys.path` if imports follow.",
+    why=(
+        "IPython imports modules from the working directory, a script from its own folder. After `%cd clone`, an "
+        "import from the clone would fail."
+    ),
     find=find,
     examples=(
         Example(

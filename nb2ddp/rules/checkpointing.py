@@ -88,18 +88,19 @@ _UNSLOTH, _OFF = _LOAD.format('"unsloth"'), _LOAD.format("False")
 RULE = Rule(
     code="DDP209",
     name="checkpointing-for-a-smaller-gpu",
-    summary="SFT of a text model that Unsloth loads trains without gradient checkpointing where all that a step then"
-    " keeps fits the GPU, with room to spare; where it does not, with as many rows at a time as do.",
-    why="A notebook checkpoints because its T4 cannot hold what a step keeps, and pays for it with a second forward"
-    " pass (4-bit LoRA, 3.2B parameters, 8 rows of 450 tokens on an H200: 0.39 s a step with it, 0.21 without). Fewer"
-    " rows at a time, in more accumulation steps, are faster without it too where they are long (8.0B parameters, 2,048"
-    " tokens on an H100: 1.60 s a step with 8 x 1 and checkpointing, 1.15 with 4 x 2 and none); they are taken where"
-    " they fill a quarter of the GPU's memory or more. All processes take as many, and the rows of a step and the"
-    " losses stay. What a step keeps follows from the model's shape and the longest row; the estimate was measured for"
-    " Llama, Mistral, Qwen 2 and Qwen 3, 4-bit, 16-bit and with full fine-tuning (docs/performance.md). Other models"
-    " are left alone, and so is a notebook that trains several times or checkpoints nothing, or in which a step keeps"
-    " more than was measured (dropout in adapters, trained embeddings, whole logits)."
-    " `--per-device-batch-size notebook`, or a number, leaves the notebook's setting.",
+    summary="SFT of a text model trains without gradient checkpointing if the GPU has enough memory.",
+    why=(
+        "A notebook uses gradient checkpointing because its T4 lacks memory, and pays for it with a second forward "
+        "pass: 4-bit LoRA, 3.2B parameters, 8 rows of 450 tokens on an H200 take 0.39 s a step with it, 0.21 s "
+        "without.\n\nWith long rows, a smaller per-device batch in more accumulation steps is faster without it too: "
+        "8.0B parameters, 2,048 tokens on an H100 take 1.60 s a step as 8 x 1 with gradient checkpointing, 1.15 s as "
+        "4 x 2 without. The script chooses this if the batch fills at least a quarter of the GPU's memory. All ranks "
+        "choose the same; the global batch and the losses stay.\n\nThe estimate was measured for Llama, Mistral, "
+        "Qwen 2 and Qwen 3, with 4-bit and 16-bit LoRA and full fine-tuning (docs/performance.md). Other models keep "
+        "the notebook's setting. So do notebooks that train several times or use no gradient checkpointing, and "
+        "trainings that keep more than was measured: dropout in adapters, trained embeddings, whole logits. "
+        "`--per-device-batch-size` with `notebook` or a number keeps it as well."
+    ),
     find=find,
     examples=(
         Example(

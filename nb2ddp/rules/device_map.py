@@ -58,11 +58,14 @@ def _place(program: Program, given: Passed | None) -> str:
 RULE = Rule(
     code="DDP101",
     name="model-not-on-local-gpu",
-    summary="Every load of a model gets `device_map = local_rank`; one process alone goes on to split a model that the"
-    " notebook splits over its GPUs, and with `--split-model` it splits each.",
-    why="Under DDP each process owns one GPU and needs a whole copy of the model there. Without a device map all "
-    'processes may load onto GPU 0; with `"auto"` or `"balanced"` each spreads over all GPUs, which transformers '
-    "refuses to train in a distributed launch (transformers issue 31557, Unsloth issues 3459 and 3914).",
+    summary="Every model load gets `device_map = local_rank`.",
+    why=(
+        "Under DDP each process owns one GPU and needs a whole copy of the model there. Without a device map, all "
+        'processes may load onto GPU 0. With `"auto"` or `"balanced"`, each spreads over all GPUs, and transformers '
+        "refuses to train such a model in a distributed launch (transformers issue 31557, Unsloth issues 3459 and "
+        "3914).\n\nA model that the notebook splits over its GPUs stays split if only one process runs; "
+        "`--split-model` splits every model."
+    ),
     find=find,
     examples=(
         Example(

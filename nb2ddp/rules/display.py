@@ -120,9 +120,11 @@ def _imports(program: Program) -> Iterator[Finding]:
 RULE = Rule(
     code="DDP308",
     name="display-call",
-    summary="`display(...)`, the classes of IPython.display and their imports go; what they show is printed.",
-    why="They draw in a notebook; in a script they print an object's name, or fail. Names are resolved: `Audio` of "
-    "datasets stays.",
+    summary="`display(...)` and IPython's display classes are removed; their text is printed.",
+    why=(
+        "They draw in a notebook. In a script they print an object's name, or fail. Names are resolved: `Audio` of "
+        "datasets stays."
+    ),
     find=find,
     examples=(
         Example(

@@ -46,11 +46,12 @@ def _comments(tree: Tree, setting: Setting) -> Iterator[Cut]:
 RULE = Rule(
     code="DDP105",
     name="setting-after-import",
-    summary="Environment variables that the notebook sets before it imports Unsloth, and modules that it blocks"
-    ' (`sys.modules["flash_attn"] = None`), move to the setup block. Where code'
-    " above them reads or changes them, they are set in both places.",
-    why="Unsloth and torch read many of them when they are imported, such as UNSLOTH_VLLM_STANDBY, and the setup block "
-    "imports Unsloth before the notebook does.",
+    summary="Environment variables set before Unsloth is imported, and blocked modules, move to the setup block.",
+    why=(
+        "Unsloth and torch read many of them when they are imported, such as UNSLOTH_VLLM_STANDBY, and the setup "
+        'block imports Unsloth before the notebook does. A module is blocked by `sys.modules["flash_attn"] = '
+        "None`.\n\nIf code above them reads or changes them, they are set in both places."
+    ),
     find=find,
     examples=(
         Example(

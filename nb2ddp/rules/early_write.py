@@ -144,10 +144,11 @@ def _scratch(program: Program, call: cst.Call) -> str | None:
 RULE = Rule(
     code="DDP403",
     name="written-by-every-process",
-    summary="What writes a file, downloads or starts a program before training runs on each machine's first"
-    " process; the others wait for it.",
-    why="Two processes that write one file at once leave it torn, and a process that reads it too early reads half"
-    " of it. After the wait every process reads the finished file.",
+    summary="File writes, downloads and programs before training run in one process of each machine; the others wait.",
+    why=(
+        "Two processes that write one file at once corrupt it, and a process that reads it too early reads half of "
+        "it. After the wait every process reads the complete file."
+    ),
     find=find,
     examples=(
         Example(

@@ -47,15 +47,16 @@ def _below(tree: Tree, last: Statement, text: str) -> InsertAfter:
 RULE = Rule(
     code="DDP401",
     name="every-process-goes-on",
-    summary="After the last training the processes wait for each other, the process group is closed, and all processes "
-    "but the main one end.",
-    why="Otherwise every process generates, and all write the same files at once. transformers never closes the group "
-    "(transformers issue 48874). It is closed after the last call that needs all processes, found by statement: train, "
-    "evaluate or predict, or a collective of the notebook's own. Where what follows asks for the number of processes "
-    "(a load of Unsloth's, a trainer, `Accelerator()`, `lm_eval`, a Python program), the launcher's variables go and "
-    "accelerate looks again, so that the answer is one (accelerate 1.15: without that, evaluating raises 'Default "
-    "process group has not been initialized'). An in-process vLLM engine may need the group after training; then it is "
-    "closed when the script ends, in whatever way it does.",
+    summary="After the last training the process group is closed, and only the main process continues.",
+    why=(
+        "Otherwise every process generates, and all write the same files at once. transformers never closes the "
+        "process group (transformers issue 48874).\n\nIt is closed after the last joint step: train, evaluate, "
+        "predict, or a collective of the notebook's own. Later code may ask for the number of processes (a model "
+        "load of Unsloth's, a trainer, `Accelerator()`, `lm_eval`, a Python program). Then the script deletes the "
+        "launcher's variables and resets accelerate, so that all of it sees one process (accelerate 1.15: evaluating "
+        "would raise 'Default process group has not been initialized').\n\nAn in-process vLLM engine may need the "
+        "process group after training; it is then closed when the script ends."
+    ),
     find=find,
     examples=(
         Example(

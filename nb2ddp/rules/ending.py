@@ -35,10 +35,12 @@ def find(program: Program) -> Iterator[Finding]:
 RULE = Rule(
     code="DDP412",
     name="programs-of-others-ended",
-    summary="A command that ends programs of the whole machine, in what a trainer calls, or every Python program,"
-    " gets a `TODO`.",
-    why="In a notebook one process runs, so all provers or servers are its own. In a job one process would end those"
-    " of the others in the middle of their work, and nothing would say so.",
+    summary="A command that ends other processes' programs gets a `TODO`.",
+    why=(
+        "A notebook runs as one process, so all provers or servers belong to it. In a job, one rank would end those "
+        "of the others in the middle of their work, without an error. The rule covers commands in functions that a "
+        "trainer calls, and commands that end every Python program."
+    ),
     find=find,
     examples=(
         Example(

@@ -32,9 +32,11 @@ def find(program: Program) -> Iterator[Finding]:
 RULE = Rule(
     code="DDP301",
     name="env-magic",
-    summary='`%env X=1 # why` becomes `os.environ["X"] = "1"  # why`, on every process.',
-    why="A script has no magics. IPython stores the comment as part of the value (`'1 # why'`), which programs that "
-    'test for `"1"` do not recognise; the script stores what was meant.',
+    summary='`%env X=1 # why` becomes `os.environ["X"] = "1"  # why`, in every process.',
+    why=(
+        "A script has no magics. IPython stores the comment as part of the value (`'1 # why'`), which programs that "
+        'test for `"1"` do not recognise; the script stores the value without it.'
+    ),
     find=find,
     examples=(
         Example(

@@ -121,10 +121,11 @@ def _is_saved(program: Program, line: Statement, pyplot: str) -> bool:
 RULE = Rule(
     code="DDP312",
     name="figure-shown",
-    summary='`plt.show()` becomes `plt.savefig("figure_1.png")`, on the main process; images and sounds are kept in'
-    " files too, each once.",
-    why="A job on a server has no screen. What a notebook draws or plays shows its data before training, and its"
-    " results after it.",
+    summary='`plt.show()` becomes `plt.savefig("figure_1.png")`; images and sounds are saved to files too.',
+    why=(
+        "A job on a server has no screen. A notebook's figures and sounds show its data before training and its "
+        "results after it. The main process saves each of them once."
+    ),
     find=find,
     examples=(
         Example(

@@ -52,9 +52,11 @@ def _device(tree: Tree, call: cst.Call) -> cst.Arg | None:
 RULE = Rule(
     code="DDP102",
     name="fixed-gpu",
-    summary="GPU 0 by number becomes this process's GPU, as long as there are several processes.",
-    why="A notebook has one GPU, number 0. Under DDP, number 0 is the first process's: others that use it run out of "
-    "memory there or compare tensors on two devices.",
+    summary="GPU 0, named by its number, becomes this process's GPU.",
+    why=(
+        "A notebook has one GPU, number 0. Under DDP, GPU 0 belongs to the first process: others that use it run out "
+        "of memory there, or compare tensors on two devices. With one process nothing changes."
+    ),
     find=find,
     examples=(
         Example(

@@ -46,12 +46,14 @@ _ARGUMENTS = _IMPORT + "from transformers import TrainingArguments\n"
 RULE = Rule(
     code="DDP212",
     name="gone-from-the-library",
-    summary="Names and arguments that no version has which the job can run with: an old name becomes the new one"
-    " (`evaluation_strategy`, `tokenizer` of transformers' own Trainer), anything else gets a warning. Where an older"
-    " version has it that Unsloth takes, the requirements ask for that one.",
-    why="The script would end at this line, or train without what the argument asks for: Unsloth leaves arguments of"
-    " its configs out, with a warning, that TRL no longer has (unsloth/models/rl_config_compat.py, 2026.10.9). Which"
-    " release has what was read from the releases of TRL since 0.7 and of transformers since 4.36.",
+    summary="Names and arguments that the libraries removed become the new ones, or get a warning.",
+    why=(
+        "The script would stop at this line, or ignore the argument: Unsloth drops config arguments that TRL no "
+        "longer has, with a warning (unsloth/models/rl_config_compat.py, 2026.10.9). Renamed ones are replaced, such "
+        "as `evaluation_strategy` and the `tokenizer` of transformers' own Trainer. If an older version that Unsloth "
+        "supports has the name, the requirements ask for that version.\n\nThe table covers the releases of TRL since "
+        "0.7 and of transformers since 4.36."
+    ),
     find=find,
     severity=Severity.WARNING,
     examples=(

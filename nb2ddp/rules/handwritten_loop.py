@@ -23,8 +23,10 @@ RULE = Rule(
     code="DDP003",
     name="handwritten-training-loop",
     summary="A notebook that trains with `loss.backward()` and no Trainer is refused.",
-    why="Gradients are averaged over processes only where the model is wrapped for it. Without that every process"
-    " trains a model of its own, silently.",
+    why=(
+        "Gradients are averaged over the ranks only if DDP wraps the model. Otherwise every process trains a model "
+        "of its own, without an error."
+    ),
     find=find,
     severity=Severity.ERROR,
     examples=(

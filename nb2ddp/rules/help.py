@@ -22,8 +22,8 @@ def find(program: Program) -> Iterator[Finding]:
 RULE = Rule(
     code="DDP304",
     name="help-request",
-    summary="`name?` and `?name` go.",
-    why="Help is for a reader of the notebook; it is not Python.",
+    summary="`name?` and `?name` are removed.",
+    why="Help is for a person who reads the notebook, and the syntax is not Python.",
     find=find,
     examples=(
         Example("model.generate?\n?len\nx = 1\n", "x = 1\n"),

@@ -122,9 +122,11 @@ def _handled(tree: Tree, tried: cst.Try, statement: cst.Import | cst.ImportFrom)
 RULE = Rule(
     code="DDP310",
     name="hosted-notebook-service",
-    summary="Colab's and Kaggle's services go; their secrets are read from the environment.",
-    why="The packages google.colab and kaggle_secrets exist in their notebooks alone, and a script has nobody to"
-    " click. A secret such as HF_TOKEN is set in the environment of the job, where every process sees it.",
+    summary="Colab's and Kaggle's services are removed; their secrets are read from the environment.",
+    why=(
+        "The packages google.colab and kaggle_secrets exist only in hosted notebooks, and nobody can click in a "
+        "script. Set a secret such as HF_TOKEN in the job's environment, where every process sees it."
+    ),
     find=find,
     examples=(
         Example(

@@ -101,19 +101,19 @@ from sentence_transformers.losses import MultipleNegativesRankingLoss
 RULE = Rule(
     code="DDP204",
     name="negatives-not-shared",
-    summary="Losses with in-batch negatives gather them where there are several processes, which share the notebook's"
-    " own batches: `split_batches` in `accelerator_config`. Evaluators write their CSV file in the main process alone.",
-    why="With a batch of 256 each sample has 255 negatives, and `NO_DUPLICATES` promises that none of them is a"
-    " positive. With a batch for each process, gathered or not, the pool is another, and the sampler knows nothing of"
-    " the other processes' rows. Measured on CPU (sentence-transformers 6.0.1, 16 rows x accumulation 2): losses and"
-    " gradient norms of two processes that share the batches are those of one (2.9245, 2.9913); with smaller batches"
-    " that are gathered they are not (3.6365, 3.6905). Three processes give those of one as well, and the loss of an"
-    " evaluation too. sentence-transformers sets `dataloader_drop_last` for several processes, which leaves out each"
-    " batch that is not full; the script shares these too, without the rows that cannot be divided. 36 rows in batches"
-    " of 8 x accumulation 2 then train 6 steps in two epochs as one process does (gradient norms 7.163, 10.623, 20.017,"
-    " 4.994, 3.899, 6.044), and 4 steps without it. In an evaluation a last batch that is not full counts for less than"
-    " on one GPU. Gathering needs 5.1 or newer, and warns where there is one process; 5.1.0 prints losses that are"
-    " higher by the logarithm of the number of processes, with the same gradients.",
+    summary="Losses with in-batch negatives gather them over all ranks, which share the notebook's batches.",
+    why=(
+        "With a batch of 256 each sample has 255 negatives, and `NO_DUPLICATES` promises that none of them is a "
+        "positive. If each rank drew its own batch, the negatives would change, and the sampler would not know the "
+        "other ranks' rows. So `split_batches` in `accelerator_config` splits each of the notebook's batches. "
+        "Evaluators write their CSV file only in the main process.\n\nMeasured on CPU (sentence-transformers 6.0.1, "
+        "16 rows x accumulation 2): two ranks that share the batches have the losses and gradient norms of one "
+        "process (2.9245, 2.9913); ranks that gather smaller batches do not (3.6365, 3.6905).\n\n"
+        "sentence-transformers sets `dataloader_drop_last` on several GPUs, which drops incomplete batches. The "
+        "script trains them too, except rows that cannot be divided. In an evaluation, an incomplete last batch "
+        "counts for less than on one GPU. Gathering needs sentence-transformers 5.1 or newer; 5.1.0 prints losses "
+        "that are higher by the logarithm of the number of processes, with the same gradients."
+    ),
     find=find,
     examples=(
         Example(

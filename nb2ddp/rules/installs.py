@@ -154,10 +154,12 @@ def _raises(suite: cst.BaseSuite) -> bool:
 RULE = Rule(
     code="DDP306",
     name="package-install",
-    summary="Package installs go, with what only they need; environment variables, settings, constants, imports, clones"
-    " and paths of an install cell stay.",
-    why="Every process would install at once, into an environment that the running job already imports from. The"
-    " branch that only Colab takes goes too.",
+    summary="Package installs are removed; the settings, imports and clones of an install cell stay.",
+    why=(
+        "Every process would install at once, into an environment that the running job already imports from. `nb2ddp "
+        "--requirements` writes the packages to a file instead. Lines that only the installs need, and the branch "
+        "for Colab, are removed too."
+    ),
     find=find,
     examples=(
         Example(

@@ -51,8 +51,8 @@ def _run(program: Program, call: cst.Call, command: str) -> Finding:
 RULE = Rule(
     code="DDP315",
     name="ipython-object",
-    summary="`get_ipython()` becomes None, and what is only asked of it goes; its shell calls run as shell commands.",
-    why="The name exists in IPython alone.",
+    summary="`get_ipython()` becomes None; its shell calls run as shell commands.",
+    why="The function exists only in IPython. Code that only queries it is removed.",
     find=find,
     examples=(
         Example(

@@ -64,8 +64,8 @@ def _code(program: Program, call: cst.Call, form: Syntax, shown: bool) -> str | 
 RULE = Rule(
     code="DDP303",
     name="line-magic",
-    summary="`%cd` becomes `os.chdir`, `%time f()` becomes `f()`; magics that only steer the notebook go.",
-    why="A script has no magics. `%cd` changes the folder of each process, so every process runs it.",
+    summary="`%cd` becomes `os.chdir`, `%time f()` becomes `f()`; magics that only configure the notebook are removed.",
+    why="A script has no magics. `%cd` changes the working directory of one process, so every process runs it.",
     find=find,
     examples=(
         Example("%matplotlib inline\n%cd data/sub\nplace = %pwd\n", 'os.chdir("data/sub")\nplace = os.getcwd()\n'),

@@ -96,10 +96,12 @@ def _imports(program: Program, done: set[cst.CSTNode]) -> Iterator[Finding]:
 RULE = Rule(
     code="DDP320",
     name="marimo-page",
-    summary="marimo's widgets take their first value, `mo.stop(...)` ends the script, and what it shows goes.",
-    why="A script has no page: nobody moves a slider or presses a button, and every process must see the same value."
-    " What a widget holds before anybody touches it is what marimo itself uses where the notebook runs as a script"
-    " (https://docs.marimo.io/guides/scripts/). A run button counts as pressed.",
+    summary="marimo's widgets take their first value, `mo.stop(...)` ends the script, and page output is removed.",
+    why=(
+        "A script has no page: nobody moves a slider or presses a button, and every process must see the same value. "
+        "marimo itself uses a widget's initial value if a notebook runs as a script "
+        "(https://docs.marimo.io/guides/scripts/). A run button counts as pressed."
+    ),
     find=find,
     examples=(
         Example(

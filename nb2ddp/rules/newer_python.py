@@ -23,9 +23,11 @@ def find(program: Program) -> Iterator[Finding]:
 RULE = Rule(
     code="DDP007",
     name="newer-python",
-    summary="An f-string that only Python 3.12 and newer read is reported.",
-    why="Since PEP 701 the fields of an f-string may hold its own quotes, backslashes and comments. The script keeps"
-    " the notebook's code, so a machine with an older Python cannot start it.",
+    summary="An f-string that needs Python 3.12 or newer is reported.",
+    why=(
+        "Since Python 3.12 (PEP 701), the fields of an f-string may contain the string's own quotes, backslashes and "
+        "comments. The script keeps the notebook's code, so an older Python cannot start it."
+    ),
     find=find,
     examples=(
         Example("""print(f"{row["text"]}: {"\\n".join(lines)}")\ntrainer.train()\n""", reported=True),

@@ -59,8 +59,10 @@ RULE = Rule(
     code="DDP002",
     name="no-training",
     summary="A notebook without a training call is refused.",
-    why="DDP distributes training. Every process of an inference notebook would do the same work. A training in a child"
-    " process, or in a function of another package, is out of a script's reach.",
+    why=(
+        "DDP distributes training: with an inference notebook, every process would do the same work. A script cannot "
+        "change a training in a child process or in a function of another package."
+    ),
     find=find,
     severity=Severity.ERROR,
     examples=(

@@ -35,7 +35,7 @@ RULE = Rule(
     code="DDP313",
     name="notebook-progress-bar",
     summary="`tqdm.notebook` becomes `tqdm`.",
-    why="Its bars are widgets; in a terminal they fail or print nothing.",
+    why="Its progress bars are widgets; in a terminal they fail or print nothing.",
     find=find,
     examples=(
         Example("from tqdm.notebook import tqdm, trange\n", "from tqdm import tqdm, trange\n"),

@@ -47,10 +47,12 @@ def _may_name(tree: Tree, modules: cst.BaseExpression) -> list[str]:
 RULE = Rule(
     code="DDP106",
     name="offloaded-into-one-file",
-    summary="Where embeddings are trained, `get_peft_model` gets a folder for each process to set them aside in.",
-    why="`get_peft_model` writes embeddings that are trained into a file below the working directory and maps it into"
-    " memory (unsloth/models/_utils.py, `offload_to_disk`). The processes of a job would write one file while others"
-    " read it, and making its folder fails where two try at once.",
+    summary="If embeddings are trained, `get_peft_model` gets an offload folder for each process.",
+    why=(
+        "`get_peft_model` writes trained embeddings to a file below the working directory and maps it into memory "
+        "(unsloth/models/_utils.py, `offload_to_disk`). All processes of a job would write to one file while others "
+        "read it, and creating its folder fails if two try at once."
+    ),
     find=find,
     examples=(
         Example(

@@ -72,10 +72,11 @@ def _starter(tree: Tree, value: cst.CSTNode) -> cst.Call | None:
 RULE = Rule(
     code="DDP004",
     name="other-launcher",
-    summary="A notebook that starts processes of its own (`notebook_launcher`, `torchrun`, FSDP, DeepSpeed) is"
-    " refused.",
-    why="accelerate starts the processes of the script. A launcher inside would start more in each of them, on the"
-    " same GPUs.",
+    summary="A notebook that starts processes itself (`notebook_launcher`, `torchrun`, FSDP, DeepSpeed) is refused.",
+    why=(
+        "The launcher starts the processes of the script. A second launcher inside the script would start more in "
+        "each of them, on the same GPUs."
+    ),
     find=find,
     severity=Severity.ERROR,
     examples=(

@@ -55,10 +55,12 @@ def _is_gone_through(tree: Tree, call: cst.Call) -> bool:
 RULE = Rule(
     code="DDP411",
     name="rows-of-its-own",
-    summary="A folder's files are gone through sorted; rows that an environment's `reset()` begins get a `TODO`.",
-    why="`glob`, `listdir` and `iterdir` give names in the order of the file system (`os.listdir`: in arbitrary order),"
-    " which two machines need not share, and an environment draws where it begins. Processes that make their"
-    " rows of it train on different data, or in different order: rows are then trained twice or never.",
+    summary="Files of a folder are sorted; rows that start with an environment's `reset()` get a `TODO`.",
+    why=(
+        "`glob`, `listdir` and `iterdir` return names in the file system's order, which may differ between machines, "
+        "and an environment chooses its first state at random. Ranks would train on different rows, or in a "
+        "different order: some rows twice, others never."
+    ),
     find=find,
     examples=(
         Example(

@@ -53,11 +53,13 @@ def _loaders(tree: Tree, node: cst.BaseExpression) -> list[cst.Call]:
 RULE = Rule(
     code="DDP205",
     name="data-not-shared-out",
-    summary="A `get_train_dataloader` of the notebook's own that does not share the data out, and a loop over a loader"
-    " that does, get a `TODO` above them.",
-    why="Trainer gives each process its share of the data in `get_train_dataloader` (transformers/trainer.py). Without"
-    " that all processes train on the same samples. A loop that counts hits over `trainer.get_eval_dataloader()` sees a"
-    " part of them: 16 of 32 rows with two processes. One that is made after the last training gives all (DDP401).",
+    summary="A `get_train_dataloader` that does not split the data, or a loop over a split loader, gets a `TODO`.",
+    why=(
+        "Trainer gives each rank its share of the data in `get_train_dataloader` (transformers/trainer.py). A method "
+        "of the notebook's own that omits this trains all ranks on the same samples. A loop over "
+        "`trainer.get_eval_dataloader()` that counts hits sees only a part of them: 16 of 32 rows with two "
+        "processes. A loader made after the last training returns all rows (DDP401)."
+    ),
     find=find,
     examples=(
         Example(

@@ -48,10 +48,12 @@ def _asked(program: Program, question: Question) -> Finding:
 RULE = Rule(
     code="DDP311",
     name="question-to-a-person",
-    summary="`input()`, `getpass()` and logins that ask for a token (`login()`, `notebook_login()`, `wandb login`,"
-    " `hf auth login`, ...) become variables of the environment.",
-    why="Every process would wait for an answer, and a job has nobody to give one. The Hub's libraries read HF_TOKEN by"
-    " themselves, Weights & Biases WANDB_API_KEY.",
+    summary="`input()`, `getpass()` and logins that ask for a token read environment variables instead.",
+    why=(
+        "Every process would wait for an answer, and a job has nobody to give one. This covers `login()`, "
+        "`notebook_login()`, `wandb login`, `hf auth login` and the like. The Hub's libraries read HF_TOKEN "
+        "themselves, Weights & Biases reads WANDB_API_KEY."
+    ),
     find=find,
     severity=Severity.WARNING,
     examples=(

@@ -41,10 +41,12 @@ def find(program: Program) -> Iterator[Finding]:
 RULE = Rule(
     code="DDP408",
     name="trained-by-some-processes",
-    summary="A training, an evaluation or the start of a vLLM engine below a test of the process's rank gets a `TODO`"
-    " above the test, and so does the search whose best trial is trained with.",
-    why="Gradients and losses are exchanged between all processes, and engines make groups of them as they start. A"
-    " process that does so alone waits for the others until the job times out.",
+    summary="A joint step under a condition on the rank gets a `TODO` above the condition.",
+    why=(
+        "Training and evaluation exchange gradients and losses between all ranks, and vLLM engines form process "
+        "groups when they start. A rank that does so alone waits for the others until the job times out. The search "
+        "for the best trial of a training gets a `TODO` too."
+    ),
     find=find,
     examples=(
         Example(

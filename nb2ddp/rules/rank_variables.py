@@ -58,11 +58,12 @@ def _taken_out(program: Program) -> Iterator[tuple[cst.BaseSmallStatement | Stat
 RULE = Rule(
     code="DDP103",
     name="launcher-variable-set",
-    summary="What sets `CUDA_VISIBLE_DEVICES`, `WORLD_SIZE`, `RANK`, `LOCAL_RANK` and the like goes, and what takes"
-    " them out of the environment.",
-    why='accelerate and torchrun set these for each process. A notebook\'s `CUDA_VISIBLE_DEVICES = "0"` would send '
-    "every process to the same GPU; without WORLD_SIZE or RANK each process trains alone, and all write one folder. To"
-    " choose GPUs, set it for the launch command.",
+    summary="Lines that set or delete `CUDA_VISIBLE_DEVICES`, `WORLD_SIZE`, `RANK` and the like are removed.",
+    why=(
+        'The launcher sets these variables for each process. A notebook\'s `CUDA_VISIBLE_DEVICES = "0"` would send '
+        "every process to the same GPU; without WORLD_SIZE or RANK, each process trains alone and all write to one "
+        "folder. To choose GPUs, set the variable for the launch command."
+    ),
     find=find,
     severity=Severity.WARNING,
     examples=(

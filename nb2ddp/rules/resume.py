@@ -44,13 +44,15 @@ _RESUME = Options(resume=True)
 RULE = Rule(
     code="DDP211",
     name="training-goes-on",
-    summary="With `--resume`, a training saves itself every ten minutes, at SIGTERM and at its end; a script that is"
-    " started again goes on from the last whole checkpoint.",
-    why="Rented machines, SLURM and hosted notebooks end jobs early, and a notebook of 60 steps never saves a"
-    " checkpoint (transformers does every 500). The resumed training has the rows, the order, the learning rate, the"
-    " optimizer's state and the random numbers of one that was never ended. A checkpoint that was not saved to its end,"
-    " or is of another training, is passed over, and the script says so. Each training of a script has a folder of its"
-    " own; one that has ended is not trained again. What stands after the training runs again from its start.",
+    summary="With `--resume`, a script that is started again continues from its last complete checkpoint.",
+    why=(
+        "Rented machines, SLURM and hosted notebooks end jobs early, and transformers saves a checkpoint only every "
+        "500 steps. With the option a training saves itself every ten minutes, at SIGTERM, and when it ends. The "
+        "resumed training has the rows, order, learning rate, optimizer state and random numbers of an uninterrupted "
+        "one.\n\nThe script skips a checkpoint that is incomplete or belongs to another training, and says so. Each "
+        "training of a script has its own folder; a finished one is not repeated. The code after the training runs "
+        "again from its start."
+    ),
     find=find,
     examples=(
         Example(

@@ -62,11 +62,13 @@ def _goes_on(tree: Tree, before: cst.Call, call: cst.Call) -> bool:
 RULE = Rule(
     code="DDP208",
     name="finished-training-resumed",
-    summary="A second `train()` of one trainer that resumes the first gets a warning, which says what it trains.",
-    why="A notebook keeps such a cell for a session that was cut off, and a person runs one of the two. A script runs"
-    " both. What the second one trains follows from the checkpoint (transformers 4.56.2 and 5.17): from"
-    " `checkpoint-2` of a training of 6 steps, steps 3 to 6 once more; with `True`, from the last checkpoint, no step"
-    " where the training ended with an epoch, and a seventh where `max_steps = 6` ended it.",
+    summary="A second `train()` that resumes the first training gets a warning, which says what it trains.",
+    why=(
+        "A notebook keeps such a cell for a session that was cut off, and a person runs one of the two. A script "
+        "runs both. The checkpoint decides what the second one trains (transformers 4.56.2 and 5.17): `checkpoint-2` "
+        "of a training of 6 steps repeats steps 3 to 6. `True` means the last checkpoint: no step if the training "
+        "ended with an epoch, a seventh step if `max_steps = 6` ended it."
+    ),
     find=find,
     severity=Severity.WARNING,
     examples=(

@@ -59,11 +59,13 @@ def _drawn_alike(entry: Function) -> Edit:
 RULE = Rule(
     code="DDP409",
     name="reward-drawn-apart",
-    summary="A reward that draws at random (a board, a matrix) gets `@same_draws`: the same numbers in every process,"
-    " others at each call; a `TODO` where no seed reaches what it draws from.",
-    why="GRPO compares the completions of one prompt, which may lie on several processes. `GRPOTrainer` ends its"
-    " constructor with `set_seed(args.seed, device_specific=True)`: each process then draws another board, and an easy"
-    " board is taken for a good completion. One process draws as the notebook does.",
+    summary="A reward that draws at random gets `@same_draws`: the same numbers on all ranks, others at each call.",
+    why=(
+        "GRPO compares the completions of one prompt, which may lie on several ranks. `GRPOTrainer` ends its "
+        "constructor with `set_seed(args.seed, device_specific=True)`: each rank then draws another board, and an "
+        "easy board looks like a good completion. One process draws as the notebook does. A reward whose random "
+        "numbers no seed controls gets a `TODO`."
+    ),
     find=find,
     examples=(
         Example(

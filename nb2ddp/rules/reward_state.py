@@ -156,14 +156,16 @@ def _tells(program: Program, node: cst.CSTNode) -> bool:
 RULE = Rule(
     code="DDP410",
     name="reward-state-of-its-own",
-    summary="A reward that counts completions from call to call, or steps an environment on a server, gets a `TODO`;"
-    " so does one that measures time; one that limits it is reported.",
-    why="Each process calls the rewards with its own completions. A count of them falls behind the job's by the number"
-    " of processes, and two processes that step one environment undo each other's moves. A count of calls is the same"
-    " in all. Unsloth's `launch_openenv` finds each process a port of its own and makes sure that the server on it is"
-    " that process's (unsloth_zoo 2026.10.9, rl_environments.py:1717). torchrun, and `accelerate launch` with"
-    " it, sets OMP_NUM_THREADS=1 for each of several processes where it is not set (torch 2.13,"
-    " distributed/run.py:872): numpy is then slower, and what is measured against it looks faster.",
+    summary="A reward that keeps state between calls gets a `TODO`: completions counted, or a server's environment.",
+    why=(
+        "Each rank calls the rewards with its own completions. Its count falls behind the job's by the number of "
+        "ranks, and two ranks that step one environment undo each other's moves. A count of calls is the same on all "
+        "ranks. Unsloth's `launch_openenv` finds a port for each process and checks that the server on it is its own "
+        "(unsloth_zoo 2026.10.9, rl_environments.py:1717).\n\nA reward that measures time gets a `TODO` too; one "
+        "that limits time is reported. torchrun and `accelerate launch` set OMP_NUM_THREADS=1 on several processes "
+        "unless it is set (torch 2.13, distributed/run.py:872): numpy gets slower, and code measured against it "
+        "looks faster."
+    ),
     find=find,
     severity=Severity.WARNING,
     examples=(

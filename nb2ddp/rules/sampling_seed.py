@@ -31,10 +31,12 @@ def find(program: Program) -> Iterator[Finding]:
 RULE = Rule(
     code="DDP206",
     name="completions-drawn-alike",
-    summary="A seed in vLLM's `SamplingParams` gets the process's rank added.",
-    why="GRPO compares several completions of one prompt, which several processes may draw. With one seed they are all"
-    " the same, and nothing is learned from them. TRL gives its own generation a seed of each process"
-    " (`set_seed(..., device_specific=True)`); one that is written into `SamplingParams` it leaves alone.",
+    summary="A seed in vLLM's `SamplingParams` gets the rank added.",
+    why=(
+        "GRPO compares several completions of one prompt, which several ranks may sample. With one seed they would "
+        "all be equal, and nothing would be learned. TRL seeds its own generation on each rank (`set_seed(..., "
+        "device_specific=True)`), but does not change a seed in `SamplingParams`."
+    ),
     find=find,
     examples=(
         Example(

@@ -220,14 +220,15 @@ def _places(tree: Tree, call: cst.Call) -> list[cst.CSTNode]:
 RULE = Rule(
     code="DDP402",
     name="unseeded-randomness",
-    summary="`set_seed(...)` in the setup block, where something before training draws random numbers without a seed;"
-    " a `TODO` where only one process draws.",
-    why="Each process would shuffle or split the data its own way: samples are then trained twice or never. "
-    "datasets takes a missing seed from NumPy's global state. New weights, such as a classifier's head, would start "
-    "elsewhere in each run, so that one process and several could not be compared. Python orders a set of strings "
-    "in each process its own way: the script starts itself again with PYTHONHASHSEED. A GRPO trainer seeds each "
-    "process apart (`set_seed(args.seed, device_specific=True)`, trl 1.15, grpo_trainer.py:1077), and so what is drawn "
-    "for the next training.",
+    summary="Unseeded random numbers before training get `set_seed(...)`, or a `TODO` if only one process draws them.",
+    why=(
+        "Each rank would shuffle or split the data differently: some samples are trained twice, others never. "
+        "datasets takes a missing seed from NumPy's global state. New weights, such as a classifier's head, would "
+        "differ in each run, so that one GPU and several could not be compared.\n\nPython orders sets of strings "
+        "differently in each process: the script restarts itself with PYTHONHASHSEED. A GRPO trainer gives each rank "
+        "its own seed (`set_seed(args.seed, device_specific=True)`, trl 1.15, grpo_trainer.py:1077), so random draws "
+        "for the next training are seeded again."
+    ),
     find=find,
     examples=(
         Example(

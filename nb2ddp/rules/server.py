@@ -120,10 +120,11 @@ def _starts(program: Program, call: cst.Call) -> bool:
 RULE = Rule(
     code="DDP405",
     name="server-or-remote-data",
-    summary="What a remote service answers before training is asked for once and handed to all processes, and a server"
-    " is started by one of each machine, where that can be done; else there is a `TODO` above it.",
-    why="A port can be taken once a machine, and a remote answer may differ from process to process: the processes"
-    " then train on different data, silently.",
+    summary="A remote service is asked once for all ranks, and a server is started once on each machine.",
+    why=(
+        "A remote answer may differ from rank to rank: they would train on different data, without an error. A port "
+        "can be used only once on a machine. If the script cannot do it, a `TODO` stands above the call."
+    ),
     find=find,
     examples=(
         Example(

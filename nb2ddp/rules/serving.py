@@ -83,11 +83,13 @@ def _opened(program: Program, call: cst.Call) -> tuple[Edit, ...]:
 RULE = Rule(
     code="DDP322",
     name="served-until-stopped",
-    summary="A server or page that waits for a person to stop it is named; a page of Gradio's opens, and the script"
-    " goes on; a server in a thread is started by one process of each machine.",
-    why="A script stops where a server does not come back: nothing below it trains or is saved. Gradio's `launch()`"
-    " returns in a notebook, and in a script only with `prevent_thread_lock=True` (gradio 5, `Blocks.launch`). A port"
-    " can be taken once a machine.",
+    summary="A server or page that runs until a person stops it is reported or no longer blocks the script.",
+    why=(
+        "A script stops at a server that does not return: nothing below it trains or is saved. Gradio's `launch()` "
+        "returns in a notebook, but in a script only with `prevent_thread_lock=True` (gradio 5, `Blocks.launch`), "
+        "which the script adds. One process of each machine starts a server that runs in a thread, because a port "
+        "can be used only once."
+    ),
     find=find,
     examples=(
         Example(

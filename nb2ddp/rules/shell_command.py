@@ -63,11 +63,13 @@ def _assigned(program: Program, call: cst.Call, text: str, message: str) -> Find
 RULE = Rule(
     code="DDP305",
     name="shell-command",
-    summary="`!command`, or `%mkdir` and its like, becomes `subprocess.run`. Before training it runs on each machine's"
-    " first process and the others wait; after training the main process is alone. Commands that only look go, but"
-    " after training; those that watch without an end always go.",
-    why="`!` is IPython's. Two processes that clone or download into one folder at once break each other's files. "
-    "`{name}` and `$name` are filled in where the notebook binds the name; others are the shell's.",
+    summary="`!command` and `%mkdir` become `subprocess.run`, in one process of each machine before training.",
+    why=(
+        "`!` is IPython's syntax. Two processes that clone or download into one folder at once damage each other's "
+        "files, so the others wait for the first. After training only the main process is left.\n\nCommands that "
+        "only show something (`!nvidia-smi`) are removed before training, and those that never end are always "
+        "removed. `{name}` and `$name` are filled in if the notebook assigns the name; otherwise the shell gets them."
+    ),
     find=find,
     examples=(
         Example(

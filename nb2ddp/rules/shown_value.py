@@ -34,13 +34,14 @@ def find(program: Program) -> Iterator[Finding]:
 RULE = Rule(
     code="DDP307",
     name="value-only-shown",
-    summary="A cell's last expression is printed, as Jupyter shows it, before training too.",
-    why="Jupyter shows the value of a cell's last expression; a script would compute it for nobody. What it shows (a"
-    " row, an answer, a score) is how one sees that the data and the model are right; only the main process prints. A"
-    " name, an item or a call that is known to give something is printed; `sys.displayhook` is what Python's own prompt"
-    " shows values with, and shows no `None`. A call that is made for its"
-    " effect (`tokenizer.save_pretrained(...)`, `PatchDPOTrainer()`), that reports by itself (`trainer.train()`), or"
-    " that streams its answer stays as it is.",
+    summary="A cell's last expression is printed, as Jupyter shows it.",
+    why=(
+        "Jupyter shows the value of a cell's last expression; a script would compute and discard it. A row, an "
+        "answer or a score shows whether the data and the model are right. Only the main process prints.\n\nThe "
+        "script prints a name, an item, or a call that returns a value. If the value may be None, it uses "
+        "`sys.displayhook`, like Python's own prompt. Calls for an effect (`tokenizer.save_pretrained(...)`), with "
+        "output of their own (`trainer.train()`), or with streamed output stay as they are."
+    ),
     find=find,
     examples=(
         Example(

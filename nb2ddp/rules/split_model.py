@@ -45,10 +45,12 @@ def find(program: Program) -> Iterator[Finding]:
 RULE = Rule(
     code="DDP104",
     name="model-split-over-gpus",
-    summary="A plan that splits the model over GPUs is for one process alone, with a warning; with `--split-model` the"
-    " script is one process, and ends at once where a launcher starts several.",
-    why="DDP needs a whole copy of the model on every GPU. A notebook that asks for `balanced` may do so because"
-    " the model does not fit on one.",
+    summary="A model split over several GPUs gets a warning, and is split only if one process runs.",
+    why=(
+        "DDP needs a whole copy of the model on every GPU. A notebook that asks for `balanced` may do so because the "
+        "model does not fit on one.\n\nWith `--split-model` the script trains as one process on all GPUs, and ends "
+        "at once if a launcher starts several."
+    ),
     find=find,
     severity=Severity.WARNING,
     examples=(

@@ -24,9 +24,11 @@ def find(program: Program) -> Iterator[Finding]:
 RULE = Rule(
     code="DDP317",
     name="stopped-on-purpose",
-    summary="A line such as `1/0`, which keeps a notebook from running on, becomes `sys.exit()`.",
-    why="What stands below is not meant to run with the rest: an upload, a second training. With no exception the"
-    " launcher reports a job that is done.",
+    summary='A line such as `1/0`, which stops "Run all", becomes `sys.exit()`.',
+    why=(
+        "The cells below it are not meant to run with the rest: an upload, a second training. Without an exception, "
+        "the launcher reports a finished job."
+    ),
     find=find,
     examples=(
         Example(

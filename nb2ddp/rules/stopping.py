@@ -70,9 +70,11 @@ def _is_collected(tree: Tree, name: cst.Name) -> bool:
 RULE = Rule(
     code="DDP407",
     name="stopped-by-one-process",
-    summary="A training that ends by a clock, a file or a process's own rows gets a `TODO` above its condition.",
-    why="Clocks differ between processes, and so do the step that each has reached and the rows that it sees. The first"
-    " one to stop leaves the others waiting in the next collective.",
+    summary="A training that a clock, a file or a rank's own rows may end gets a `TODO` above the condition.",
+    why=(
+        "Clocks, steps reached and rows differ between ranks. The first one to stop leaves the others waiting in the "
+        "next collective."
+    ),
     find=find,
     examples=(
         Example(

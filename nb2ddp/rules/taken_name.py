@@ -39,8 +39,8 @@ def find(program: Program) -> Iterator[Finding]:
 RULE = Rule(
     code="DDP006",
     name="taken-name",
-    summary="A notebook that binds `os`, `sys`, `subprocess` or `PartialState` to something of its own is refused.",
-    why="The code that stands between the notebook's cells uses these modules, and would fail in the middle of a job.",
+    summary="A notebook that assigns to `os`, `sys`, `subprocess` or `PartialState` is refused.",
+    why="The code that nb2ddp inserts between the cells uses these names, and would fail in the middle of a job.",
     find=find,
     severity=Severity.ERROR,
     examples=(

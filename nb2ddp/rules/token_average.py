@@ -196,24 +196,22 @@ def _loader_of_classifier(program: Program) -> str:
 RULE = Rule(
     code="DDP203",
     name="tokens-not-averaged",
-    summary="`average_tokens_across_devices = True` where the loss is a mean over tokens, `False` for a classifier"
-    " that Unsloth loads; of one that transformers loads, a warning. A loss of the notebook's own that is divided by"
-    " all tokens, or is a mean of a micro-batch, is multiplied by the processes.",
-    why="Each process sees another number of tokens in a step. A mean of the processes' means weighs short samples more"
-    " than one GPU would. With this field the loss is one mean over all tokens of the step; transformers before 5"
-    " defaults to False. A classifier's loss is a mean over samples: with the field, transformers 5 multiplies it by"
-    " the number of processes in every evaluation (1.49 on one GPU, 2.98 on two; transformers 5.17). A `compute_loss`"
-    " of the notebook's own that divides by `num_items_in_batch` divides by the tokens of all processes, and their"
-    " gradients are averaged after that: it is multiplied by their number, as Trainer does. One that leaves the count"
-    " unused is a mean of a micro-batch, and Trainer does not divide it by the accumulation steps: the gradient is the"
-    " sum of these means, of which each process has fewer. It is multiplied by the processes too. What a"
-    " `compute_loss_func` returns Trainer multiplies itself where the field is set, and with transformers 5 the losses"
-    " of evaluations too: there the script leaves the field False and multiplies in training. An explicit False did"
-    " nothing on one GPU, and becomes True. The field multiplies evaluations for models that take the mean themselves:"
-    " Whisper, T5, BART and their like. Measured with a small Whisper (CPU, 1 x 4 in one process, 1 x 2 in each of"
-    " two): with the field, losses and gradient norms of training agree (18.2992, 7.3683), and the loss of an"
-    " evaluation is twice that of one process (9.2311, 4.6155); without it the evaluation agrees, and training sees"
-    " half the loss (9.1496, 3.6841). So the field stays, with a warning.",
+    summary="The loss of a step is averaged over the tokens, or samples, of all ranks.",
+    why=(
+        "Each rank sees another number of tokens in a step. With `average_tokens_across_devices = True`, the loss is "
+        "one mean over all tokens of the step, as on one GPU; transformers before 5 defaults to False. An explicit "
+        "False had no effect on one GPU, and becomes True.\n\nA classifier's loss is a mean over samples. With the "
+        "field, transformers 5.17 multiplies it by the number of processes in every evaluation (1.49 on one GPU, "
+        "2.98 on two), so a classifier that Unsloth loads gets False; one that transformers loads gets a warning.\n\n"
+        "A `compute_loss` of the notebook's own is multiplied by the number of processes, as Trainer does, if it "
+        "divides by `num_items_in_batch` or is a mean of a micro-batch: DDP averages the gradients after that. A "
+        "`compute_loss_func` is multiplied by Trainer itself if the field is set, in evaluations too with "
+        "transformers 5; the script leaves the field False and multiplies in training.\n\nWhisper, T5 and BART take "
+        "the mean themselves, and the field multiplies their evaluations. With a small Whisper on CPU (1 x 4 in one "
+        "process, 1 x 2 in each of two), training agrees with the field (loss 18.2992, gradient norm 7.3683) while "
+        "the evaluation doubles (9.2311 against 4.6155); without it, training sees half the loss. They keep the "
+        "field, with a warning."
+    ),
     find=find,
     examples=(
         Example(

@@ -50,7 +50,7 @@ RULE = Rule(
     code="DDP314",
     name="await-outside-function",
     summary="`await x` at module level becomes `asyncio.run(x)`.",
-    why="Only IPython runs a module's own `await`; in a script it is a syntax error.",
+    why="Only IPython runs an `await` at module level; in a script it is a syntax error.",
     find=find,
     examples=(
         Example("rows = await fetch(url)\n", "rows = asyncio.run(fetch(url))\n"),

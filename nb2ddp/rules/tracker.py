@@ -61,10 +61,12 @@ def _other(program: Program, call: cst.Call) -> Finding:
 RULE = Rule(
     code="DDP406",
     name="run-in-every-process",
-    summary="Weights & Biases is switched off in all processes but the main one, in the setup block; the main process"
-    " alone calls other trackers.",
-    why="`wandb.init` in every process makes one run a process. With WANDB_MODE=disabled its calls do nothing, so the "
-    "notebook's code stays as it is.",
+    summary="Only the main process reports to Weights & Biases and other trackers.",
+    why=(
+        "`wandb.init` in every process makes one run for each of them. The setup block sets WANDB_MODE=disabled in "
+        "the others: its calls then do nothing, and the notebook's code stays as it is. Calls of other trackers run "
+        "only in the main process."
+    ),
     find=find,
     examples=(
         Example('import wandb\nwandb.init(project = "tuning")\ntrainer.train()\n', reported=True),

@@ -46,8 +46,10 @@ RULE = Rule(
     code="DDP404",
     name="training-in-try",
     summary="`train()` inside a `try` that swallows exceptions gets a `TODO` above it.",
-    why="If one process leaves the training by an exception and goes on, the others wait for it in the next"
-    " collective. An exception that ends the script ends all processes.",
+    why=(
+        "If one rank leaves the training by an exception and continues, the others wait for it in the next "
+        "collective. An exception that ends the script ends all processes."
+    ),
     find=find,
     examples=(
         Example(

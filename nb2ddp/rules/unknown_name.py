@@ -91,10 +91,12 @@ def _lost(program: Program, use: cst.Name) -> str:
 RULE = Rule(
     code="DDP005",
     name="unknown-name",
-    summary="Names that the notebook never defines, defines only further down, or has deleted get a `TODO` above the"
-    " line that reads them: it names them all and says what the script does not reach.",
-    why="A notebook's kernel may still know a name from a cell that is gone, was run earlier, or was not run at all, as"
-    " one with `del model`. A script starts with nothing and runs every line.",
+    summary="A name that is undefined when the script reads it gets a `TODO`.",
+    why=(
+        "A notebook's kernel may still know a name from a deleted cell or an earlier run, or because a cell with "
+        "`del model` was never run. A script starts empty and runs every line.\n\nThe `TODO` stands above the first "
+        "line that reads such a name, lists them all, and says what the script does not reach."
+    ),
     find=find,
     severity=Severity.WARNING,
     examples=(

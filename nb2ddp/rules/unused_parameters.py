@@ -27,11 +27,14 @@ def find(program: Program) -> Iterator[Finding]:
 RULE = Rule(
     code="DDP202",
     name="unused-parameters-searched",
-    summary="`ddp_find_unused_parameters = False` for a dense text model with LoRA; left alone for other kinds.",
-    why="transformers passes True for every adapter; with Unsloth's checkpointing each adapter weight is then marked "
-    "ready twice and the first step fails. Vision, audio, mixture-of-experts and encoder-decoder models may leave "
-    "weights without a gradient, so that False hangs or fails there; Unsloth 2026.10.6 and newer, which such a "
-    "script asks for, chooses for their adapters (unsloth/models/_ddp_defaults.py), transformers where there are none.",
+    summary="A dense text model with LoRA gets `ddp_find_unused_parameters = False`.",
+    why=(
+        "transformers passes True for every adapter. With Unsloth's gradient checkpointing, DDP then marks each "
+        "adapter weight ready twice, and the first step fails.\n\nVision, audio, mixture-of-experts and "
+        "encoder-decoder models may leave weights without a gradient, and False would hang or fail. Unsloth "
+        "2026.10.6 and newer, which their scripts ask for, chooses the value for their adapters "
+        "(unsloth/models/_ddp_defaults.py); without adapters, transformers does."
+    ),
     find=find,
     examples=(
         Example(

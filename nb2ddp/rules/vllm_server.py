@@ -72,14 +72,16 @@ trainer.train()
 RULE = Rule(
     code="DDP210",
     name="completions-from-a-server",
-    summary="With `--vllm-server` a `trl vllm-serve` on one more GPU writes the completions of GRPO, and no process"
-    " starts an engine. A script that takes them from a server sends it the adapters too.",
-    why="An engine in each process keeps the whole model beside the one that is trained, and both may not fit one GPU."
-    " TRL 1.15 merges the adapters to send the weights, and takes them out again before the last gigabyte of these is"
-    " packed (trl/generation/vllm_generation.py, `_iter_named_params`; vllm/distributed/weight_transfer/"
-    "packed_tensor.py, `pack_tensors`): the server then writes its completions without them, in every step"
-    " (docs/grpo.md). The script sends copies, and keeps to the stream that 8-bit optimizers work on. Quantised weights"
-    " cannot be sent.",
+    summary="With `--vllm-server`, a vLLM server on one more GPU generates the completions of GRPO.",
+    why=(
+        "An engine in each process keeps the whole model beside the trained one, and both may not fit one GPU. With "
+        "the option no process starts an engine.\n\nTRL 1.15 merges the adapters to send the weights, and unmerges "
+        "them before the last gigabyte is packed (trl/generation/vllm_generation.py, `_iter_named_params`; "
+        "vllm/distributed/weight_transfer/packed_tensor.py, `pack_tensors`). The server would then generate without "
+        "the adapters in every step (docs/grpo.md). The script sends copies of the weights, and uses the CUDA stream "
+        "for which 8-bit optimizers wait; so does a script whose notebook asks for a server itself. Quantised "
+        "weights cannot be sent."
+    ),
     find=find,
     also_alone=True,
     examples=(

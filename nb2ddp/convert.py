@@ -177,8 +177,10 @@ def _convert(notebook: Notebook, script_name: str, options: Options, reference: 
         )
         raise
     packages = requirements(program, floors(program))
-    launch = launch_files(options.launch, script_name, secrets(program))
-    listed = packages.files(script_name, notebook.name) if options.requirements else {}
+    installs = packages.commands(script_name)
+    launch = launch_files(options.launch, script_name, secrets(program), resume=options.resume, installs=installs)
+    is_listed = options.requirements or options.launch.launcher == "skypilot"
+    listed = packages.files(script_name, notebook.name) if is_listed else {}
     files = sign_all({script_name: text, **launch, **listed}, reference, script_name, options)
     if options.launch.launcher == "notebook":  # it holds the script as it is signed
         launching = launching_notebook(program, files[script_name], script_name, packages)

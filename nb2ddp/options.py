@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 from nb2ddp.results import Severity
 from nb2ddp.settings import Setting, check, given, setting, settings_of
 
-Launcher = Literal["accelerate", "notebook", "slurm", "torchrun", "uv"]
+Launcher = Literal["accelerate", "notebook", "skypilot", "slurm", "torchrun", "uv"]
 #: `accelerate launch` takes fp8 too, but only with a section about its backend, which no notebook asks for.
 Precision = Literal["no", "fp16", "bf16"]
 
@@ -178,6 +178,7 @@ class Launch:
     main_process_port: int | None = setting(None, "Its port (default 29500).", metavar="PORT", least=0, most=65535)
     mixed_precision: Precision = setting("no", "Where the notebook leaves it open (default no).")
     launcher: Launcher = setting("accelerate", "What else to write beside accelerate_config.yaml.")
+    gpu: str | None = setting(None, "For --launcher skypilot: the kind of GPU, as H100 or A100-80GB.", metavar="NAME")
     #: Only with the launcher "slurm", where None means all defaults.
     slurm: Slurm | None = setting(
         None, "For --launcher slurm: time=2:00:00, partition=gpu, ... Repeatable.", metavar="KEY=VALUE"
@@ -206,6 +207,12 @@ class Launch:
         yield port == 0 and not is_alone, "Port 0 (any free one) is for one machine: several must agree on a port."
         yield port == 0 and is_slurm, "Port 0 is not needed with SLURM: the port follows from the job's number."
         yield address is not None and is_slurm, "SLURM decides which machine has rank 0: leave out main_process_ip."
+        is_sky = launcher == "skypilot"
+        yield address is not None and is_sky, "SkyPilot decides which machine has rank 0: leave out main_process_ip."
+        yield port == 0 and is_sky, "Port 0 is not needed with SkyPilot: no other job runs on its machines."
+        yield is_sky and self.gpu is None, "SkyPilot is asked for a kind of GPU: name it, such as --gpu H100."
+        yield not is_sky and self.gpu is not None, f"The kind of GPU has no effect with the launcher {launcher!r}."
+        yield self.gpu is not None and not _WORD.fullmatch(self.gpu), f"{self.gpu!r} is not the name of a GPU."
         yield address is not None and is_alone, "main_process_ip has no effect on one machine."
         yield (
             address is None and not is_alone and launcher == "accelerate",

@@ -163,7 +163,12 @@ def files_of(jobs: Sequence[Job]) -> dict[Path, str]:
 def beside(script: Path) -> list[Path]:
     """All files that any options write beside a script."""
     packages = [file_name(script.name, group) for group in GROUPS]
-    sides = [side_file(script.name), side_file(script.name, "torchrun.sh"), f"{script.stem}{LAUNCHING}"]
+    sides = [
+        side_file(script.name),
+        side_file(script.name, "torchrun.sh"),
+        side_file(script.name, "sky.yaml"),
+        f"{script.stem}{LAUNCHING}",
+    ]
     return [script.parent / name for name in (CONFIG_NAME, *sides, *packages)]
 
 

@@ -47,16 +47,22 @@ def whole_checkpoint(trainer: Any, training: dict[str, Any]) -> str | None:
     for path in sorted(steps, key=steps.__getitem__, reverse=True):
         try:
             written = json.loads((path / "whole.json").read_text())
-        except (OSError, ValueError):
+            state = json.loads((path / "trainer_state.json").read_text())
+            if written["files"] != sizes(path):
+                raise ValueError
+        except (OSError, ValueError, KeyError):
             print(f"{path} was not saved to its end: passed over", file=sys.stderr)
             os.replace(path, unused(folder / f"unfinished-{steps[path]}"))
             continue
         if any(written.get(name) != value for name, value in training.items()):
-            print(f"{path} is of another training ({written}): passed over", file=sys.stderr)
+            other = {name: written.get(name) for name in training}
+            print(f"{path} is of another training ({other}): passed over", file=sys.stderr)
         elif getattr(trainer.model, "vllm_engine", None) is not None and written["processes"] != world_size:
             print(f"{path} is of {written['processes']} processes with an engine each: passed over", file=sys.stderr)
         else:
-            take_batch(path / "trainer_state.json", trainer._train_batch_size)
+            if state.get("train_batch_size") != trainer._train_batch_size:  # transformers before 5 takes the old one
+                state["train_batch_size"] = trainer._train_batch_size
+                replace_text(path / "trainer_state.json", json.dumps(state))
             print(f"Training goes on from {path}", file=sys.stderr)
             return str(path)
     return None
@@ -67,12 +73,11 @@ def unused(path: Path) -> Path:
     return next(new for n in itertools.count() if not (new := path.with_name(f"{path.name}-{n}")).exists())
 
 
-def take_batch(state: Path, per_device_batch: int) -> None:
-    """Let a checkpoint name the per-device batch of this run: transformers before 5 would take the old one."""
-    content = json.loads(state.read_text())
-    if content.get("train_batch_size") != per_device_batch:
-        content["train_batch_size"] = per_device_batch
-        replace_text(state, json.dumps(content))
+def sizes(checkpoint: Path) -> dict[str, int]:
+    """The bytes of a checkpoint's files; in a bucket some may be missing when the machine that sent them is gone."""
+    others = ("trainer_state.json", "whole.json", "whole.json.new")
+    files = (path for path in sorted(checkpoint.rglob("*")) if path.is_file() and path.name not in others)
+    return {str(path.relative_to(checkpoint)): path.stat().st_size for path in files}
 
 
 def replace_text(path: Path, text: str) -> None:
@@ -92,7 +97,8 @@ def save_by_time(trainer: Any, training: dict[str, Any], seconds: float) -> Trai
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             self.saved = time.monotonic()
-            self.usual = signal.signal(signal.SIGTERM, self.end)
+            slurm = [signal.SIGUSR1] if signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN else []  # the batch script's
+            self.usual = {each: signal.signal(each, self.end) for each in [signal.SIGTERM, *slurm]}
 
         def end(self, *_: Any) -> None:
             self.is_told_to_end = True
@@ -110,8 +116,9 @@ def save_by_time(trainer: Any, training: dict[str, Any], seconds: float) -> Trai
             PartialState().wait_for_everyone()
             self.saved = time.monotonic()
             if is_main_process:
-                whole = {**training, "processes": world_size, "ended": self.has_ended}
-                replace_text(Path(args.output_dir, f"checkpoint-{state.global_step}", "whole.json"), json.dumps(whole))
+                saved = Path(args.output_dir, f"checkpoint-{state.global_step}")
+                whole = {**training, "processes": world_size, "ended": self.has_ended, "files": sizes(saved)}
+                replace_text(saved / "whole.json", json.dumps(whole))
             PartialState().wait_for_everyone()
             if self.is_told_to_end and not self.has_ended:
                 print("The job was told to end; its training is saved: start it again", file=sys.stderr)
@@ -119,6 +126,7 @@ def save_by_time(trainer: Any, training: dict[str, Any], seconds: float) -> Trai
                 sys.exit(128 + signal.SIGTERM)
 
         def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            signal.signal(signal.SIGTERM, self.usual)
+            for each, usual in self.usual.items():
+                signal.signal(each, usual)
 
     return SaveByTime()

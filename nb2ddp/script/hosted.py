@@ -19,6 +19,11 @@ from nb2ddp.script.packages import Requirements
 from nb2ddp.script.secrets import handed_on
 from nb2ddp.script.templates import render
 
+_GOES_ON = (
+    "If an earlier session ended before its training, the training goes on. On Kaggle add that session's output to this"
+    " notebook's input (*Add Input*, *Your Work*)."
+)
+
 
 def launching_notebook(program: Program, script: str, script_name: str, packages: Requirements) -> str:
     """The text of an .ipynb file that installs, writes the script, and starts it on all GPUs.
@@ -54,7 +59,12 @@ def _cells(program: Program, script: str, script_name: str, packages: Requiremen
         yield "code", "\n".join(f"!{command.replace('install', 'install --quiet', 1)}" for command in commands)
     yield "code", render("launch_secrets.py.j2", names=json.dumps(names))
     yield "code", f"%%writefile {shlex.quote(script_name)}\n{script}"
-    yield "code", render("launch_cell.py.j2", script=shlex.quote(script_name), launch=program.options.launch)
+    options = program.options
+    if options.resume:
+        yield "markdown", _GOES_ON
+        yield "code", render("launch_resume.py.j2", name=json.dumps(script_name))
+    script_word = shlex.quote(script_name)
+    yield "code", render("launch_cell.py.j2", script=script_word, launch=options.launch, resume=options.resume)
     has_run = f"The main process of `{script_name}` has run the rest of the notebook, and what it printed stands above."
     yield "markdown", f"{has_run} What it saved as pictures and sound:"
     yield "code", render("launch_results.py.j2")

@@ -1,4 +1,4 @@
-"""Write what starts a converted script on several GPUs: accelerate config, sbatch script, torchrun script.
+"""Write what starts a converted script on several GPUs: accelerate config, scripts for sbatch and torchrun, a task.
 
 The rendezvous, the worker processes and their supervision belong to accelerate and torch.distributed; what is
 written here only hands them the numbers. Each file is rendered from `templates/`, and its text depends on the
@@ -33,17 +33,26 @@ _REFERENCE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
 _SPECIAL = re.compile(rf'{_REFERENCE.pattern}|[\\"`$]', re.ASCII)
 
 
-def launch_files(launch: Launch, script_name: str, secrets: Sequence[str] = ()) -> dict[str, str]:
+def launch_files(
+    launch: Launch,
+    script_name: str,
+    secrets: Sequence[str] = (),
+    *,
+    resume: bool = False,
+    installs: Sequence[str] = (),
+) -> dict[str, str]:
     """Render the files that start the script.
 
     Args:
         launch: the checked numbers and settings.
         script_name: file name of the converted script; the files belong beside it and are used from there.
-        secrets: the variables that the script asks for, which a job of SLURM gets from the shell.
+        secrets: the variables that the script asks for, which a job gets from the shell.
+        resume: the script goes on with its training when it is started again, so the job is.
+        installs: what installs its packages, as lines for a shell.
 
     Returns:
-        The text of each file by its name: always `accelerate_config.yaml`, `<stem>.sbatch` for SLURM and
-        `<stem>.torchrun.sh` for torchrun.
+        The text of each file by its name: always `accelerate_config.yaml`, `<stem>.sbatch` for SLURM,
+        `<stem>.torchrun.sh` for torchrun and `<stem>.sky.yaml` for SkyPilot.
 
     Raises:
         LaunchError: `script_name` is not a plain file name, or one of the files would overwrite the script.
@@ -62,11 +71,13 @@ def launch_files(launch: Launch, script_name: str, secrets: Sequence[str] = ()) 
     }
     script = shlex.quote(path_word(script_name))
     if launch.launcher == "slurm":
-        files[side_file(script_name)] = _sbatch(launch, script, script_name, secrets)
+        files[side_file(script_name)] = _sbatch(launch, script, script_name, secrets, resume)
     if launch.launcher == "torchrun":
         name = side_file(script_name, "torchrun.sh")
         again = shlex.quote(shlex.join(["bash", path_word(name)]))  # as it is echoed
-        files[name] = render("torchrun.sh.j2", launch=launch, script=script, again=again)
+        files[name] = render("torchrun.sh.j2", launch=launch, script=script, again=again, resume=resume)
+    if launch.launcher == "skypilot":
+        files[side_file(script_name, "sky.yaml")] = _sky(launch, script_name, secrets, resume, installs)
     if script_name in files:
         raise LaunchError(f"The script cannot be called {script_name!r}: that is the name of a launch file.")
     return files
@@ -84,7 +95,7 @@ def launch_lines(launch: Launch, script_name: str, *, serves: bool = False) -> l
         Lines for a POSIX shell, each behind what it is for: the line for all GPUs of a machine and the one for the
         number that was asked for, or one for each machine (for the first two and the last of more than four).
     """
-    if launch.launcher == "slurm":
+    if launch.launcher in ("slurm", "skypilot"):
         return [("several GPUs", launch_command(launch, script_name))]
     if launch.machines > 1:
         ranks = range(launch.machines) if launch.machines <= 4 else (0, 1, launch.machines - 1)
@@ -131,6 +142,8 @@ def launch_command(launch: Launch, script_name: str, rank: int = 0) -> str:
     check_script(script_name)
     if launch.launcher == "slurm":
         return shlex.join(["sbatch", path_word(side_file(script_name))])
+    if launch.launcher == "skypilot":
+        return shlex.join(["sky", "jobs", "launch", path_word(side_file(script_name, "sky.yaml"))])
     if launch.launcher == "torchrun":
         return _variables(launch, rank) + shlex.join(["bash", path_word(side_file(script_name, "torchrun.sh"))])
     count = ["--num_processes", str(launch.processes)] if launch.processes > 1 else []
@@ -180,7 +193,23 @@ def jobs_command(launch: Launch, script_name: str, secrets: Iterable[str]) -> st
     return shlex.join([*job, *variables, *_all_gpus(launch, script_name)])
 
 
-def _sbatch(launch: Launch, script: str, script_name: str, secrets: Sequence[str]) -> str:
+def _sky(launch: Launch, script_name: str, secrets: Sequence[str], resume: bool, installs: Sequence[str]) -> str:
+    """The task of a SkyPilot job. Its name may have small letters, digits and hyphens."""
+    bucket = ["--env", "BUCKET=NAME"] if resume else []
+    name = re.sub(r"[^a-z0-9]+", "-", _job_name(script_name).lower()).strip("-")
+    return render(
+        "sky.yaml.j2",
+        launch=launch,
+        script=shlex.quote(path_word(script_name)),
+        secrets=secrets,
+        resume=resume,
+        installs=installs,
+        job_name=name if name[:1].isalpha() else f"train-{name}".strip("-"),
+        command=" ".join([launch_command(launch, script_name), *bucket, *(f"--secret {each}" for each in secrets)]),
+    )
+
+
+def _sbatch(launch: Launch, script: str, script_name: str, secrets: Sequence[str], resume: bool) -> str:
     slurm = launch.slurm or Slurm()
     container = words(slurm.container or "")
     is_srun_option = bool(container) and container[0].startswith("--")
@@ -188,6 +217,7 @@ def _sbatch(launch: Launch, script: str, script_name: str, secrets: Sequence[str
         "slurm.sh.j2",
         launch=launch,
         slurm=slurm,
+        resume=resume,
         job_name=slurm.job_name or _job_name(script_name),
         modules=shlex.join(slurm.modules),
         secrets=[name for name in secrets if name not in dict(slurm.environment)],

@@ -5,7 +5,7 @@ import sys
 
 
 def refuse_several_processes() -> None:
-    """End where a launcher starts several processes: this script's one process spreads its model over all GPUs."""
+    """Exit if a launcher starts several processes: this script trains as one process, on all GPUs."""
     if int(os.environ.get("WORLD_SIZE", 1)) > 1:
         sys.exit(
             f"This script is one process that spreads its model over all GPUs; start it with: python {sys.argv[0]}"

@@ -112,7 +112,7 @@ REFUSED = {
 REPORTED = {
     ("model split over GPUs", "DDP104"): "several_gpus",
     ("GPUs chosen by the notebook", "DDP103"): "several_gpus",
-    ("train() in try", "DDP404"): "train_in_try",
+    ("train() in try", "DDP408"): "train_in_try",
     ("unknown names", "DDP005"): "unknown_names",
     ("out-of-order cells", "DDP005"): "out_of_order",
     ("folders of a hosted notebook", "DDP310"): "colab_folder",
@@ -120,7 +120,7 @@ REPORTED = {
     ("cell magics for a person", "DDP309"): "magics_without_counterpart",
     ("a batch from elsewhere", "DDP201"): "keywords_passed_on",
     ("settings that are changed later", "DDP201"): "settings_changed",
-    ("training by the clock", "DDP407"): "time_limit",
+    ("training by the clock", "DDP408"): "time_limit",
     ("a data loader of its own", "DDP205"): "own_loader",
     ("questions", "DDP311"): "asked_token",
     ("widgets", "DDP308"): "widgets",

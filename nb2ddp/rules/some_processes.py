@@ -1,0 +1,239 @@
+"""DDP408: a step of all processes that only some come to, or that one may leave: by its rank, an exception, a clock."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import libcst as cst
+
+from nb2ddp.facts.effects import Does
+from nb2ddp.facts.execution import Who
+from nb2ddp.facts.placement import suppresses
+from nb2ddp.facts.program import Program
+from nb2ddp.facts.waiting import starts_engine
+from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.tree import Tree, method
+
+_EXIT = re.compile(r"(sys\.|os\._)?exit|quit")
+#: What a callback tells the trainer to do (transformers, `TrainerControl`).
+_CONTROL = ("should_training_stop", "should_epoch_stop", "should_save", "should_evaluate")
+_COLLECTIONS = re.compile(r"list|dict|set|collections\.(deque|defaultdict|Counter)")
+_CHANGES = frozenset("add append appendleft extend insert update".split())
+_RANK = (
+    "only some processes come to what is trained, evaluated or waited for below, and wait for the others for ever: take"
+    " it out of the test"
+)
+_ENGINE = (
+    "processes start their engines together: those that come to this load wait for the others until the job times out;"
+    " take it out of the test"
+)
+_BEST = "the main process alone gets the best trial, and the others fail with None: train with it in a job of its own"
+_TRY = (
+    "where this fails on one process, the others wait for it until the job times out: let the exception end the script"
+)
+_STOPS = (
+    "one may stop while another trains on, and they wait for each other for ever; decide by the step, or let the main"
+    " process decide for all"
+)
+_CLOCKS = f"each process asks its own clock: {_STOPS}"
+_FILES = f"each process looks for the file at a time of its own: {_STOPS}"
+_ROWS = f"each process collects what it sees of the rows: {_STOPS}"
+
+
+def find(program: Program) -> Iterator[Finding]:
+    for look in (_tested, _best_trials, _tried, _stopped):
+        for node, message in look(program):
+            yield Finding(node, message, todo=True)
+
+
+def _tested(program: Program) -> Iterator[tuple[cst.CSTNode, str]]:
+    """Tests of the rank around a step of all processes."""
+    tree = program.tree
+    for test in tree.of(cst.If):
+        if program.execution.asks_rank(test.test) is Who.EVERY or not program.execution.runs(test):
+            continue
+        if starts_engine(tree, tree.within(test.body, cst.Call)):
+            yield test, _ENGINE
+        elif program.training.is_joint(test.body):
+            yield test, _RANK
+
+
+def _best_trials(program: Program) -> Iterator[tuple[cst.CSTNode, str]]:
+    """Searches whose best trial is used while all processes are there."""
+    for call in program.training.calls:
+        best = program.tree.parents[call]
+        taken = program.tree.bound_uses(best) if isinstance(best, cst.Assign) else []
+        if method(call) == "hyperparameter_search" and any(map(program.execution.runs, taken)):
+            yield call, _BEST
+
+
+def _tried(program: Program) -> Iterator[tuple[cst.CSTNode, str]]:
+    """Trainings in a `try`, or a `with suppress(...)`, after which the script goes on."""
+    tree = program.tree
+    for call in dict.fromkeys([*program.training.calls, *program.training.events]):
+        for above in tree.ancestors(call):
+            if isinstance(above, cst.Try) and call in tree.within(above.body, type(call)):
+                swallows = not all(_ends(tree, handler) for handler in above.handlers)
+            else:
+                swallows = isinstance(above, cst.With) and any(suppresses(tree, item) for item in above.items)
+            if swallows:
+                yield call, _TRY
+                break
+
+
+def _ends(tree: Tree, handler: cst.ExceptHandler) -> bool:
+    """True for a handler that raises, or ends the process with a code by which the launcher ends the others."""
+    if tree.within(handler, cst.Raise):
+        return True
+    exits = [call for call in tree.within(handler, cst.Call) if _EXIT.fullmatch(tree.qualified(call.func))]
+    return any(call.args and tree.literal(call.args[0].value) not in (0, None) for call in exits)
+
+
+def _stopped(program: Program) -> Iterator[tuple[cst.CSTNode, str]]:
+    """Conditions that end a training by what one process alone sees: its clock, a file, its own rows."""
+    tree, execution = program.tree, program.execution
+    around = {above for node in (*program.training.calls, *program.training.events) for above in tree.ancestors(node)}
+    loops = [loop for kind in (cst.While, cst.For) for loop in tree.of(kind) if loop in around]
+    leaving = [node for loop in loops for kind in (cst.Break, cst.Return) for node in tree.within(loop, kind)]
+    steering = [assign for name in _CONTROL for assign in tree.setting(name)]
+    conditions: list[cst.While | cst.If] = [loop for loop in loops if isinstance(loop, cst.While)]
+    for condition in [*conditions, *_tests(tree, [*leaving, *steering])]:
+        if execution.unlike(condition.test):
+            yield condition, _CLOCKS
+    for test in _tests(tree, steering):
+        if execution.has(test.test, Does.TEST):
+            yield test, _FILES
+        elif any(_is_collected(tree, name) for name in tree.within(test.test, cst.Name)):
+            yield test, _ROWS
+
+
+def _tests(tree: Tree, nodes: Sequence[cst.CSTNode]) -> list[cst.If]:
+    """The conditions that live nodes stand under."""
+    live = [node for node in nodes if tree.is_live(node)]
+    return list(dict.fromkeys(above for node in live for above in tree.ancestors(node) if isinstance(above, cst.If)))
+
+
+def _is_collected(tree: Tree, name: cst.Name) -> bool:
+    """True for a list or the like at module level that a function adds to."""
+    made = tree.value(name)
+    calls = isinstance(made, cst.Call) and bool(_COLLECTIONS.fullmatch(tree.qualified(made.func)))
+    if not (calls or isinstance(made, (cst.List, cst.Dict, cst.Set))) or tree.function(made) is not None:
+        return False
+    parts = [tree.parents[use] for use in tree.loads(name.value)]
+    changed = [part for part in parts if isinstance(part, cst.Attribute) and part.attr.value in _CHANGES]
+    functions = {function.name.value for part in changed if (function := tree.function(part)) is not None}
+    return bool(functions - {"on_log", "on_evaluate"})  # what is logged is gathered over the processes
+
+
+RULE = Rule(
+    code="DDP408",
+    name="trained-by-some-processes",
+    summary="A joint step that a rank may skip or leave alone gets a `TODO`: by a condition, a `try`, a clock or a file.",
+    why=(
+        "Training and evaluation exchange gradients and losses between all ranks, and vLLM engines form process "
+        "groups when they start. A rank that does so alone waits for the others until the job times out, and one that "
+        "stops first, by an exception, its own clock or its own rows, leaves the others waiting in the next "
+        "collective. An exception that ends the script ends all processes. The search for the best trial of a "
+        "training gets a `TODO` too."
+    ),
+    find=find,
+    examples=(
+        Example(
+            "if trainer.is_world_process_zero():\n    print(trainer.evaluate())\ntrainer.train()\n",
+            f"# TODO[nb2ddp] DDP408: {_RANK}\n"
+            "if trainer.is_world_process_zero():\n    print(trainer.evaluate())\ntrainer.train()\n",
+        ),
+        Example(
+            'import os\nfirst = int(os.environ.get("RANK", 0)) == 0\nif first:\n    trainer.train()\n',
+            'import os\nfirst = int(os.environ.get("RANK", 0)) == 0\n'
+            f"# TODO[nb2ddp] DDP408: {_RANK}\nif first:\n    trainer.train()\n",
+        ),
+        Example(
+            "import os\nfrom unsloth import FastLanguageModel\n"
+            'if os.environ.get("LOCAL_RANK", "0") == "0":\n'
+            '    model, tokenizer = FastLanguageModel.from_pretrained("unsloth/Qwen3-4B", fast_inference = True)\n'
+            "trainer.train()\n",
+            "import os\nfrom unsloth import FastLanguageModel\n"
+            f"# TODO[nb2ddp] DDP408: {_ENGINE}\n"
+            'if os.environ.get("LOCAL_RANK", "0") == "0":\n'
+            '    model, tokenizer = FastLanguageModel.from_pretrained("unsloth/Qwen3-4B", fast_inference = True)\n'
+            "trainer.train()\n",
+        ),
+        Example("if trainer.is_world_process_zero():\n    print(len(dataset))\ntrainer.train()\n"),
+        Example("trainer.train()\nif trainer.is_world_process_zero():\n    trainer.save_model()\n"),
+        Example(
+            "best = trainer.hyperparameter_search(n_trials = 8)\nuse(best.hyperparameters)\ntrainer.train()\n",
+            f"# TODO[nb2ddp] DDP408: {_BEST}\n"
+            "best = trainer.hyperparameter_search(n_trials = 8)\nuse(best.hyperparameters)\ntrainer.train()\n",
+        ),
+        Example("best = trainer.hyperparameter_search(n_trials = 8)\nprint(best)\n"),
+        Example("RANK = 16\nif RANK > 8:\n    trainer.train()\n"),
+        Example(
+            "try:\n    trainer.train()\nexcept KeyboardInterrupt:\n    pass\n",
+            f"try:\n    # TODO[nb2ddp] DDP408: {_TRY}\n    trainer.train()\nexcept KeyboardInterrupt:\n    pass\n",
+        ),
+        Example("try:\n    trainer.train()\nexcept Exception:\n    print('failed')\n    raise\n"),
+        Example(
+            "import sys\ntry:\n    trainer.train()\nexcept KeyboardInterrupt:\n    sys.exit(1)\n"
+            "except RuntimeError as error:\n    sys.exit(f'failed: {error}')\n"
+        ),
+        Example(
+            "import time\nend = time.time() + 3600\nwhile time.time() < end:\n    trainer.train()\n",
+            f"import time\nend = time.time() + 3600\n# TODO[nb2ddp] DDP408: {_CLOCKS}\n"
+            "while time.time() < end:\n    trainer.train()\n",
+        ),
+        Example(
+            """\
+import time
+class Stop(TrainerCallback):
+    def on_step_end(self, args, state, control, **kwargs):
+        elapsed = time.time() - self.start
+        if elapsed > 3600:
+            control.should_training_stop = True
+""",
+            f"""\
+import time
+class Stop(TrainerCallback):
+    def on_step_end(self, args, state, control, **kwargs):
+        elapsed = time.time() - self.start
+        # TODO[nb2ddp] DDP408: {_CLOCKS}
+        if elapsed > 3600:
+            control.should_training_stop = True
+""",
+        ),
+        Example(
+            """\
+import os
+solved = []
+def reward(completions, **kwargs):
+    solved.extend(completions)
+class Stop(TrainerCallback):
+    def on_step_end(self, args, state, control, **kwargs):
+        if sum(solved) > 100:
+            control.should_training_stop = True
+        if os.path.exists("STOP"):
+            control.should_training_stop = True
+        if state.global_step > 100:
+            control.should_training_stop = True
+""",
+            f"""\
+import os
+solved = []
+def reward(completions, **kwargs):
+    solved.extend(completions)
+class Stop(TrainerCallback):
+    def on_step_end(self, args, state, control, **kwargs):
+        # TODO[nb2ddp] DDP408: {_ROWS}
+        if sum(solved) > 100:
+            control.should_training_stop = True
+        # TODO[nb2ddp] DDP408: {_FILES}
+        if os.path.exists("STOP"):
+            control.should_training_stop = True
+        if state.global_step > 100:
+            control.should_training_stop = True
+""",
+        ),
+        Example("import time\nstart = time.time()\ntrainer.train()\nif time.time() - start > 60:\n    print(1)\n"),
+    ),
+)

@@ -136,18 +136,19 @@ class Installs:
             gone.add(node)
             pending += self._told(node) - gone
             pending += [each for each in self._reached(node) if each not in gone and self._may_go(each)]
-        back: set[cst.CSTNode] | None = None
-        while back != set():
-            back = {node for node in gone - self.installing if not self._goes(node, gone)}
+        while True:
+            told = frozenset[cst.CSTNode]().union(*map(self._told, gone))
+            back = {node for node in gone - self.installing - told if not self._goes(node, gone)}
+            if not back:
+                return gone | self._unread(gone)
             gone -= back
-        return gone | self._unread(gone)
 
     @cached_property
     def _computed_for_nothing(self) -> set[cst.CSTNode]:
         """What is computed and read by nothing, in cells that do nothing but install and bind names."""
         smalls = [each for kind in (cst.Expr, cst.Assign) for each in self._tree.of(kind)]
-        acting = [each for each in smalls if self._tree.function(each) is None and not self._may_go(each)]
-        working = {self._cell(each) for each in acting if each not in self.installing}
+        beside = [each for each in smalls if self._cell(each) in self.cells and each not in self.installing]
+        working = {self._cell(e) for e in beside if self._tree.function(e) is None and not self._may_go(e)}
         assigns = [each for each in self._tree.live(cst.Assign) if self._cell(each) in self.cells - working]
         return {each for each in assigns if self._tree.within(each.value, cst.Call) and not self._users(each)}
 
@@ -214,8 +215,6 @@ class Installs:
 
     def _goes(self, node: cst.CSTNode, gone: set[cst.CSTNode]) -> bool:
         """True for what has no purpose but what leaves."""
-        if any(node in self._told(each) for each in gone):
-            return True
         if isinstance(node, _LINE):
             return gone.issuperset(small_statements(node))
         if isinstance(node, _COMPOUND):

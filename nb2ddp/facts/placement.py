@@ -55,7 +55,6 @@ class Placement:
         self.training = execution.training
         self.traces = Traces(execution.training, execution.effects)
         self._name = execution.source.name
-        self._followed: set[cst.FunctionDef] = set()  # by `_called_alike`, which may come back to one
         self._lifted: frozenset[cst.FunctionDef] = frozenset()  # none while they are looked for
         self.lifted = self._find_lifted()
 
@@ -430,19 +429,24 @@ class Placement:
 
         False for one that calls itself, or comes back to itself through others.
         """
-        if function in self._followed:
-            return False
-        self._followed.add(function)
         calls = self._all_calls(function)
         statements = [self.tree.statement(call) for call in calls]
-        alike = (
+        return (
             bool(calls)
+            and function not in self._callers_above(function)
             and all(self.training.is_before_end(call) for call in calls)
-            and all(self._conditional(each) is each for each in statements)
+            and all(self._conditional(statement) is statement for statement in statements)
             and not any(_is_optional(self.tree, call) for call in calls)
         )
-        self._followed.remove(function)
-        return alike
+
+    def _callers_above(self, function: cst.FunctionDef) -> set[cst.FunctionDef]:
+        """The functions that call a function, those that call these, and so on."""
+        above, pending = set[cst.FunctionDef](), [function]
+        for called in pending:  # which grow on the way
+            callers = {caller for call in self._all_calls(called) if (caller := self.tree.function(call)) is not None}
+            pending += self.tree.in_order(callers - above)
+            above |= callers
+        return above
 
     def _all_calls(self, function: cst.FunctionDef) -> list[cst.Call]:
         """The calls of a function or method, where nothing else may call it: it is not handed on, nor inherited."""

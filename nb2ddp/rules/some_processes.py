@@ -129,7 +129,7 @@ def _is_collected(tree: Tree, name: cst.Name) -> bool:
 RULE = Rule(
     code="DDP408",
     name="trained-by-some-processes",
-    summary="A joint step that a rank may skip or leave alone gets a `TODO`: by a condition, a `try`, a clock or a file.",
+    summary="A joint step that a rank may skip or leave gets a `TODO`: by a condition, a `try`, a clock or a file.",
     why=(
         "Training and evaluation exchange gradients and losses between all ranks, and vLLM engines form process "
         "groups when they start. A rank that does so alone waits for the others until the job times out, and one that "

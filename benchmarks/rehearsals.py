@@ -1,20 +1,22 @@
 """Rehearse many notebooks, keep what came out, and tell it in docs/rehearsal.md.
 
-    python -m benchmarks.rehearsals notebooks FOLDER [--again PATTERN] [--failed]
+    python -m benchmarks.rehearsals users FOLDER ... --nameless [--again PATTERN] [--failed]
+    python -m benchmarks.rehearsals sample FOLDER ... --draw 20 --seed 20261122
     python -m benchmarks.rehearsals kinds            # those that ran on GPUs
     python -m benchmarks.rehearsals --page           # the tables of docs/rehearsal.md from what was kept
 
 What has been kept is not done again, so that the same command goes on where it was stopped. Each rehearsal is one call
-of `nb2ddp rehearse --offline`; its seconds by the wall, and those of the processors that all its processes used. The
-table gives those of one machine, that which most of a set ran on: `--machine` says what that is.
+of `nb2ddp rehearse --offline`; its seconds by the wall, and those of the processors that all its processes used.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import fnmatch
 import hashlib
 import json
+import random
 import re
 import resource
 import shutil
@@ -44,22 +46,21 @@ PAGE = ROOT / "docs" / "rehearsal.md"
 LIMIT = 600  # seconds of one rehearsal, after which it counts as failed
 #: What each set is called on the page.
 SETS = {
-    "notebooks": "public notebooks",
-    "variants": "other public notebooks, every tenth",
+    "sample": "public notebooks, 20 drawn by a seed",
     "fixtures": "`fixtures/notebooks`",
     "users": "notebooks that users made, without their data",
     "kinds": "kinds of [performance.md](performance.md)",
 }
+#: What a verdict ends with where it says what to type, or what to put beside the script.
+_GIVES = re.compile(r"--(data|network|trust|versions)\b|pip install|beside the script|Python 3\.12 takes it")
 Result = dict[str, Any]
 Kept = dict[str, dict[str, Any]]  #: set -> notebook -> result
 
 
 def rehearsed(path: Path, kept: Path | None = None) -> Result:
     """One rehearsal: its code, verdict, seconds, and the first line that is at fault or could not be rehearsed."""
-    try:
-        convert_source(path.read_text(encoding="utf-8"), path.stem)
-    except NotebookError as error:
-        return {"code": 2, "converts": False, "verdict": str(error)}
+    if not converts(path):
+        return {"code": 2, "converts": False, "verdict": "it does not convert"}
     command = [sys.executable, "-m", "nb2ddp", "rehearse", str(path), "-q", "--offline", "--format", "json"]
     if kept is not None:
         shutil.rmtree(kept / path.stem, ignore_errors=True)
@@ -83,13 +84,18 @@ def _told(done: subprocess.CompletedProcess[str], path: Path) -> Result:
     faults = [place | {"asked": row["asked"]} for row in verdict["questions"] for place in row["places"]]
     if first := verdict["obstacle"] or next(iter(faults), None):
         told["first"] = first
+        told["gives"] = _GIVES.search(first["text"]) is not None
     return told
 
 
 def nameless(name: str, told: Result) -> tuple[str, Result]:
     """A result without the words of a notebook that is not ours to name: of its first reason, the kind of error."""
     kind = re.match(r"(?:.*: )?(\w+(?:Error|Exception|Iteration))\b", told.get("first", {}).get("text", ""))
-    kept = {key: told[key] for key in ("code", "converts", "seconds", "processor", "runs", "unsloth") if key in told}
+    kept = {
+        key: told[key]
+        for key in ("code", "converts", "seconds", "processor", "runs", "unsloth", "gives")
+        if key in told
+    }
     return hashlib.sha256(name.encode()).hexdigest()[:8], kept | ({"error": kind[1]} if kind else {})
 
 
@@ -107,30 +113,35 @@ def write_kinds(folder: Path) -> None:
         nbformat.write(notebook(Job(name, "converted", 1)), folder / f"{name}.ipynb")
 
 
+def drawn(folders: Iterable[Path], count: int, seed: int) -> list[Path]:
+    """The notebooks of folders, marimo's included; or so many of those that convert, drawn by a seed."""
+    each = (sorted([*folder.glob("*.ipynb"), *folder.glob("*.py")]) for folder in folders)
+    paths = [path for some in each for path in some]
+    return random.Random(seed).sample([path for path in paths if converts(path)], count) if count else paths
+
+
+def converts(path: Path) -> bool:
+    """Whether a notebook converts."""
+    with contextlib.suppress(NotebookError):
+        return bool(convert_source(path.read_text(encoding="utf-8-sig"), path.stem))
+    return False
+
+
 def summary(results: Kept) -> str:
     """How many of each set were ready, and how long they took."""
 
     def row(name: str, found: Iterable[Result]) -> list[str]:
         ran = [each for each in found if each["converts"]]
-        ready = [each for each in ran if each["code"] == 0]
-        ((usual, _),) = Counter(each.get("machine", "") for each in ran).most_common(1)
-        timed = [each for each in ready if each.get("machine", "") == usual and "seconds" in each]
-        seconds, computed = ([each[key] for each in timed if key in each] for key in ("seconds", "processor"))
-        share = f"{len(ready)} ({len(ready) / len(ran):.0%})"
-        but = sum(each["code"] == 3 for each in ran)
-        late = sum(each > 120 for each in seconds)
-        times = [f"{statistics.median(each):.0f} / {max(each):.0f}" if each else "" for each in (seconds, computed)]
-        return [SETS[name], str(len(ran)), share, str(but), str(len(timed)), *times, str(late)]
+        code = Counter(each["code"] for each in ran)
+        given = sum(each["code"] == 2 and each.get("gives", False) for each in ran)
+        seconds = [each["seconds"] for each in ran if each["code"] == 0 and "seconds" in each]
+        times = f"{statistics.median(seconds):.0f} / {max(seconds):.0f}" if seconds else ""
+        share = f"{code[0]} ({code[0] / len(ran):.0%})"
+        return [SETS[name], str(len(ran)), share, *map(str, (code[3], given, code[1], code[2] - given)), times]
 
     head = (
-        "of",
-        "that convert",
-        "ready",
-        "but for a cell",
-        "timed",
+        *("of", "that convert", "ready", "but for a cell", "a line says what to give", "a fault", "none of these"),
         "seconds: median / most",
-        "of the processors",
-        "above 120 s",
     )
     return table(head, (row(name, results[name].values()) for name in SETS if name in results))
 
@@ -141,9 +152,10 @@ TABLES: dict[str, Callable[[Kept], str]] = {"rehearsals": summary}
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.rehearsals", description=__doc__)
     parser.add_argument("set", choices=SETS, nargs="?")
-    parser.add_argument("folder", type=Path, nargs="?")
+    parser.add_argument("folders", type=Path, nargs="*")
     parser.add_argument("--out", type=Path, default=OUT)
-    parser.add_argument("--every", type=int, default=1, help="only each so-manieth notebook")
+    parser.add_argument("--draw", type=int, default=0, help="only so many, drawn from those that convert")
+    parser.add_argument("--seed", type=int, default=0, help="of the draw")
     parser.add_argument("--again", default="", help="rehearse those again whose name fits this pattern")
     parser.add_argument("--failed", action="store_true", help="rehearse those again that were not ready")
     parser.add_argument("--nameless", action="store_true", help="keep no words of the notebooks")
@@ -163,7 +175,7 @@ def main() -> None:
         found: dict[str, Result] = results.setdefault(given.set, {}) if given.set else {}
         todo = [
             path
-            for path in sorted((given.folder or Path(scratch)).glob("*.ipynb"))[:: given.every]
+            for path in drawn(given.folders or [Path(scratch)], given.draw, given.seed)
             if not {path.stem, nameless(path.stem, {})[0]} & found.keys()
             or fnmatch.fnmatch(path.stem, given.again)
             or (given.failed and found.get(path.stem, {}).get("code"))

@@ -3,7 +3,7 @@
 Needs Python 3.11 and a C compiler. Makes `.venv`, installs the project with what its tests need, then runs the linter,
 the type checker, the documentation check, the fast tests, and of those that train on this machine and on clusters one
 of each kind (the marker `short`); with `--all` all of them. A second environment, with the versions that most public
-notebooks pin, is made by uv in the cache folder of nb2ddp (`tests/pinned.py`). Where it may install system packages
+notebooks pin, is made by uv below `.venv-pinned` (`tests/pinned.py`). Where it may install system packages
 (root, on Debian), it installs those of the cluster tests; elsewhere these tests skip and say what is missing.
 """
 

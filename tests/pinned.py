@@ -1,14 +1,17 @@
 """The environment of the versions that most public notebooks pin, made as `--versions notebook` makes one.
 
-`python -m tests.pinned` makes it, or finds it in the cache folder, and says where it is.
+`python -m tests.pinned` makes it below `.venv-pinned`, where it is not there yet, and says where it is.
 """
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from nb2ddp.rehearsal.environments import LIBRARIES, Environment, Wanted, made
 from nb2ddp.versions import pins
+
+HOME = Path(__file__).resolve().parent.parent / ".venv-pinned"
 
 
 def environment() -> Environment:
@@ -18,7 +21,7 @@ def environment() -> Environment:
         nb2ddp.rehearsal.uv.UvError: uv is not there, or no index answers.
     """
     wanted = Wanted((*pins("pinned"), "soundfile"))
-    return made(wanted, LIBRARIES, "the notebooks' pins", lambda text: print(text, file=sys.stderr))
+    return made(wanted, LIBRARIES, "the notebooks' pins", lambda text: print(text, file=sys.stderr), folder=HOME)
 
 
 if __name__ == "__main__":

@@ -161,9 +161,10 @@ def test_what_rehearsals_came_to_is_told_in_tables() -> None:
     ready = {"code": 0, "converts": True, "verdict": "ready", "seconds": 40.0, "processor": 30.0}
     late = ready | {"seconds": 130.0}
     failed = ready | {"code": 2, "verdict": "could not be rehearsed: x", "first": {"text": "KeyError: 'theirs'"}}
-    kept = {"notebooks": {"a": ready, "b": late, "c": failed, "d": {"code": 2, "converts": False, "verdict": "no"}}}
+    but, given, no = ready | {"code": 3}, failed | {"gives": True}, {"code": 2, "converts": False, "verdict": "no"}
+    kept = {"sample": dict(zip("abcdef", (ready, late, failed, but, given, no), strict=True))}
     assert rehearsals.summary(kept).splitlines()[2:] == [
-        "| public notebooks | 3 | 2 (67%) | 0 | 2 | 85 / 130 | 30 / 30 | 1 |"
+        "| public notebooks, 20 drawn by a seed | 5 | 2 (40%) | 1 | 1 | 0 | 1 | 85 / 130 |"
     ]
     name, told = rehearsals.nameless("c", failed)
     assert (told["error"], "theirs" in str(told), name == "c") == ("KeyError", False, False)

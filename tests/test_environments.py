@@ -17,7 +17,10 @@ from nb2ddp.cli import rehearse
 from nb2ddp.rehearsal import environments, report, uv
 from nb2ddp.rehearsal.environments import Environment, Wanted, made
 from nb2ddp.rehearsal.plan import Plan
+from nb2ddp.rehearsal.run import Rank, Run
+from nb2ddp.rehearsal.verdict import Verdict, judge
 from nb2ddp.versions import tables, told
+from tests.notebooks import CELLS
 from tests.notebooks import text as notebook
 
 FILES = {
@@ -155,6 +158,31 @@ def test_where_a_script_is_rehearsed(
     monkeypatch.setattr(environments, "here", lambda: Environment(sys.executable, "this environment", present))
     found = rehearse._environment(versions, WANTED, lambda _: None, ("transformers", "unsloth"))
     assert found.name == name
+
+
+@pytest.mark.parametrize("options", [[], ["--versions", "here"]])
+def test_what_is_lacking_here_is_rehearsed_in_the_notebooks_versions(
+    options: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """One verdict is of this environment; where it is told to take that one, it stays."""
+    error = {"kind": "end", "line": 1, "code": 1, "inner": 1, "error": "ImportError", "message": "cannot import 'x'"}
+
+    def rehearsed(plan: Plan, *_: Any) -> Verdict:
+        rank = Rank(0, (), "", "") if plan.environment.is_notebooks else Rank(1, (error,), "", "")
+        run = Run((rank,), 1.0, "")
+        return judge(plan, run, run)
+
+    def made(wanted: Wanted, libraries: Sequence[str], name: str, tell: object) -> Environment:
+        return Environment(sys.executable, name, dict.fromkeys(libraries, "1"))
+
+    monkeypatch.setattr("nb2ddp.rehearsal.rehearse.rehearse", rehearsed)
+    monkeypatch.setattr(environments, "made", made)
+    monkeypatch.setattr(environments, "here", lambda: made(WANTED, environments.LIBRARIES, "this environment", None))
+    monkeypatch.setattr(uv, "found", lambda: "uv")
+    (tmp_path / "tune.ipynb").write_text(notebook(*CELLS))
+    result = CliRunner().invoke(main, ["rehearse", str(tmp_path / "tune.ipynb"), "--offline", *options])
+    assert ("those here lack what the script takes" in result.output) is (not options)
+    assert ("--versions notebook" in result.output) is bool(options)
 
 
 def test_the_first_lines_say_which_versions(tmp_path: Path) -> None:

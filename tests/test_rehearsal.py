@@ -667,6 +667,17 @@ def test_a_statement_that_training_does_not_need_is_passed_over(tmp_path: Path) 
     assert isinstance(job.names["last"], packages.Nothing)
 
 
+def test_a_statement_that_takes_long_after_training_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nb2ddp.rehearsal.stage.attempts._LATER", 0.2)
+    text = "trainer.train()\nwhile True:\n    pass\n"
+    made = sources(tmp_path, text)
+    names = {"trainer": SimpleNamespace(train=lambda: None)}
+    Attempts(made.log, made, made.log.script, text, is_alone=True, names=names).run()
+    assert made.schema.passed == [2]
+
+
 def test_a_statement_that_training_needs_is_not(tmp_path: Path) -> None:
     text = "rows = rows[0]\ntrainer.train(rows)\n"
     made = sources(tmp_path, text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,7 @@ from nb2ddp.script.modules import hidden, other_name
 
 if TYPE_CHECKING:
     from nb2ddp.rehearsal.environments import Environment, Wanted
+    from nb2ddp.rehearsal.verdict import Verdict
 
 _EXAMPLES = """\
 \b
@@ -64,7 +66,8 @@ def _clear(ctx: click.Context, _: click.Parameter, is_asked: bool) -> None:
     "--versions",
     type=click.Choice(["notebook", "newest", "here"]),
     help="Train with the versions that the notebook asks for, the newest that Unsloth allows, or those that are "
-    "installed here. uv makes the environment, which is kept. Default: here where that can train it, else notebook.",
+    "installed here. uv makes the environment, which is kept. Default: here where that has what the script takes, "
+    "else notebook.",
 )
 @click.option(
     "--clear-environments", is_flag=True, is_eager=True, expose_value=False, callback=_clear, help="Remove kept ones."
@@ -120,8 +123,7 @@ def run(
         The exit code.
     """
     from nb2ddp.rehearsal import report as telling
-    from nb2ddp.rehearsal.plan import PlanError, read
-    from nb2ddp.rehearsal.rehearse import Options, rehearse
+    from nb2ddp.rehearsal.plan import PlanError
     from nb2ddp.rehearsal.uv import UvError
 
     page = None if report is None else Report(report, force)
@@ -132,10 +134,8 @@ def run(
     try:
         with tempfile.TemporaryDirectory(prefix="nb2ddp-script-") as scratch:
             script, folder, wanted = _script(str(source), Path(scratch))
-            plan = read(script, folder, partial(_environment, versions, wanted, progress))
+            verdict = _rehearsed(script, folder, wanted, versions, options, progress)
             fits = _fits(script, options.get("processes", 2)) if form == "text" else ""
-        plan = replace(plan, other_versions=tuple(wanted.lacks(plan.environment)))
-        verdict = rehearse(plan, Options(**options), progress)
     except (PlanError, UvError) as error:
         progress("")
         line = getattr(error, "line", None)
@@ -172,6 +172,42 @@ def _fits(script: Path, processes: int) -> str:
     with suppress(NotebookError, ShapeError, OSError):
         return in_short(answers_of(str(script), (), processes, None, offline=True))
     return ""
+
+
+def _rehearsed(
+    script: Path,
+    folder: Path,
+    wanted: Wanted,
+    versions: str | None,
+    options: Mapping[str, Any],
+    tell: Callable[[str], None],
+) -> Verdict:
+    """The verdict; where nothing says in which versions, and those here lack what the script takes, the notebook's.
+
+    Raises:
+        PlanError: the script cannot be rehearsed.
+        UvError: an environment cannot be made.
+    """
+    from nb2ddp.rehearsal import environments, uv
+    from nb2ddp.rehearsal.plan import PlanError, read
+    from nb2ddp.rehearsal.rehearse import Options, rehearse
+
+    def judged(choose: Callable[[Sequence[str]], Environment]) -> Verdict:
+        plan = read(script, folder, choose)
+        return rehearse(replace(plan, other_versions=tuple(wanted.lacks(plan.environment))), Options(**options), tell)
+
+    def notebooks(libraries: Sequence[str]) -> Environment:
+        name = f"{environments.NOTEBOOKS}, as those here lack what the script takes"
+        made = environments.made(wanted, libraries, name, tell)
+        if options.get("keep"):  # that of the first verdict
+            shutil.rmtree(options["keep"])
+        return made
+
+    verdict = judged(partial(_environment, versions, wanted, tell))
+    if versions is None and verdict.is_of_versions and uv.found():
+        with suppress(uv.UvError, PlanError):  # what these versions came to is told then
+            verdict = judged(notebooks)
+    return verdict
 
 
 def _refusal(source: str, page: Page | None, options: Mapping[str, Any]) -> Diagnostic | None:

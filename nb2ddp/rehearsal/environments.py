@@ -42,7 +42,7 @@ NEEDS_GPU = frozenset(
     " transformer-engine triton triton-kernels triton-windows vllm xformers xgrammar".split()
 )
 #: Of these any version does, also where Unsloth asks for one that an index does not have yet.
-_ANY_VERSION = ("certifi",)
+ANY_VERSION = ("certifi",)
 _OF_TORCH = ("torchaudio", "torchcodec", "torchvision")  # compiled for one build of torch each
 _PYTHONS = ((3, 10), (3, 13))  # the oldest and the newest for which the libraries are made
 
@@ -231,7 +231,7 @@ def _resolved(lines: Sequence[str], alone: Sequence[str], scratch: Path) -> str:
 
 def _asked(lines: Sequence[str], overrides: Sequence[str], scratch: Path) -> str:
     excluded = sorted(NEEDS_GPU)
-    return uv.resolved(lines, scratch, python=_python(), overrides=[*overrides, *_ANY_VERSION], excluded=excluded)
+    return uv.resolved(lines, scratch, python=_python(), overrides=[*overrides, *ANY_VERSION], excluded=excluded)
 
 
 def _fitting(lock: str) -> tuple[str, list[str]]:

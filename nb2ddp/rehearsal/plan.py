@@ -156,7 +156,8 @@ def _parsed(path: Path) -> tuple[str, ast.Module]:
         raise PlanError(f"it cannot be read: {reason}") from None
     except (SyntaxError, ValueError) as error:
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
-        raise PlanError(f"it is not Python {version}: {error}", getattr(error, "lineno", None)) from None
+        newer = "; Python 3.12 takes it" if sys.version_info < (3, 12) and "f-string" in str(error) else ""
+        raise PlanError(f"it is not Python {version}: {error}{newer}", getattr(error, "lineno", None)) from None
     return text, tree
 
 

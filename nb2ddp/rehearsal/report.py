@@ -63,7 +63,7 @@ def _surroundings(plan: Plan) -> Iterator[str]:
     unsloth = {"real": "Unsloth's own CPU backend, ", "stand-in": "A stand-in for Unsloth on transformers and PEFT, "}
     said = f"{unsloth.get(plan.unsloth, '')}in {where.name}: {told(where.versions)}"
     yield said[0].upper() + said[1:]
-    if plan.other_versions:
+    if plan.other_versions and not where.is_notebooks:
         yield f"The notebook asks for {', '.join(plan.other_versions)}: rehearse with --versions notebook"
 
 

@@ -34,6 +34,7 @@ _VERSIONS = "--versions notebook rehearses it in the notebook's versions"
 _ALREADY = "the versions that the notebook asks for do not have it: change the notebook or its pins"
 #: Where a library refuses something, another version of it may not.
 _VERSIONED = frozenset({"transformers", "trl", "peft", "datasets", "accelerate"})
+_REFUSALS = ("AttributeError", "NotImplementedError", "TypeError", "ValueError")
 _ON_INDEX = {"google": "protobuf", "cv2": "opencv-python", "sklearn": "scikit-learn", "PIL": "pillow"}
 _NETWORK = ("ConnectionRefused", "ConnectionError", "URLError", "ConnectError", "MaxRetryError", "OfflineMode")
 #: What a process says, or ends with, once another one has failed.
@@ -97,6 +98,11 @@ class Verdict:
     def faults(self) -> list[Row]:
         """The questions with a bad answer."""
         return [row for row in self.rows if row.state is State.FAULT]
+
+    @property
+    def is_of_versions(self) -> bool:
+        """Whether it could not be rehearsed for what these versions have not, and the notebook's may have."""
+        return self.obstacle is not None and self.obstacle.text.endswith(_VERSIONS)
 
     @property
     def code(self) -> int:
@@ -552,7 +558,7 @@ def _to_give(plan: Plan, rank: Rank, end: Event) -> str:
     error, message = end["error"], end["message"]
     if refused := re.search(r"a rehearsal reaches nothing outside this machine: \('([^']+)'", message):
         return f"--trust lets it ask {refused[1]}"
-    if any(name in error for name in _NETWORK):
+    if any(name in error for name in _NETWORK) or "ConnectionPool(host=" in message:
         host = re.search(r"host='([^']+)'", message)
         return f"--trust lets it ask {host[1] if host else 'the network'}"
     for event in rank.seen("clone"):
@@ -571,7 +577,8 @@ def _to_give(plan: Plan, rank: Rank, end: Event) -> str:
     missing = dict.fromkeys(event["name"].split(".")[0] for event in rank.seen("stand-in") if event.get("package"))
     if missing:
         return _missing(missing)
-    if any(event["kind"] == "made" or event.get("made") for event in rank.seen("made", "need")):
+    is_refused = end.get("library") in _VERSIONED and error in _REFUSALS  # by a library, whatever the rows
+    if not is_refused and any(event["kind"] == "made" or event.get("made") for event in rank.seen("made", "need")):
         return "--data FILE gives it real rows"
     return _VERSIONS if plan.other_versions and not plan.environment.is_notebooks else ""
 

@@ -33,6 +33,7 @@ class Fault(NamedTuple):
 
 
 TRAIN = "\ntrainer.train()\n"
+TRAINS = "trainer.train()"
 MAIN_GOES_ON = "if not is_main_process:\n    sys.exit(0)\n"
 CALLBACK = """
 from transformers import TrainerCallback
@@ -273,6 +274,55 @@ FAULTS = {
         (("    return [sum(", '    open("answers.txt", "a").write("x")\n    return [sum('),),
         (WRITER,),
         'open("answers.txt", "a")',
+    ),
+    "rows_cut_by_rank": Fault("train", (("max_length = 64", "max_length = 64 - 8 * local_rank"),), (ROWS,), TRAINS),
+    "decay_by_rank": Fault(
+        "train", (("    max_steps = 60,", "    max_steps = 60, weight_decay = 0.5 * local_rank,"),), (WEIGHTS,), TRAINS
+    ),
+    "clipped_by_rank": Fault(
+        "train",
+        (("    max_steps = 60,", "    max_steps = 60, max_grad_norm = 1.0 if is_main_process else 1e-4,"),),
+        (WEIGHTS,),
+        TRAINS,
+    ),
+    "filtered_by_hash": Fault(
+        "train",
+        (('= parts["train"],', '= parts["train"].filter(lambda row: hash(str(row["input_ids"])) % 2),'),),
+        (ROWS,),
+        TRAINS,
+    ),
+    "seeded_by_the_time": Fault(
+        "train",
+        (('= parts["train"],', '= parts["train"].shuffle(seed = __import__("time").time_ns() % 1000),'),),
+        (ROWS,),
+        TRAINS,
+    ),
+    "frozen_on_one_rank": Fault(
+        "train",
+        before_training("if local_rank:\n    model.model.layers[0].requires_grad_(False)"),
+        (ENDS, WAITS, CALLS),
+        TRAINS,
+    ),
+    "folder_made_by_all": Fault(
+        "train", before_training("os.makedirs('report', exist_ok = is_main_process)"), (ENDS, WRITER), "os.makedirs"
+    ),
+    "database_of_all": Fault(
+        "train",
+        before_training("import sqlite3\nsqlite3.connect('runs.db').execute('create table if not exists runs (name)')"),
+        (WRITER,),
+        "sqlite3.connect",
+    ),
+    "stops_on_one_rank": Fault(
+        "train",
+        callback("on_step_end", "        control.should_training_stop = is_main_process"),
+        (ENDS, WAITS, CALLS),
+        TRAINS,
+    ),
+    "one_gpu_for_all": Fault(
+        "train",
+        (("import json\n", "import json\nimport os\nos.environ['CUDA_VISIBLE_DEVICES'] = '0'\n"),),
+        (DEVICE,),
+        "CUDA_VISIBLE_DEVICES",
     ),
     "negatives_not_gathered": Fault(
         "embeddings",

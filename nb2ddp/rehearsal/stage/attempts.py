@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .log import Log
 
 _AGAIN = 75  # the exit code of a copy that has learnt something
+_LATER = 20.0  # seconds that a statement has after the last training
 _MOST, _LONGEST = 24, 120.0  # copies, and seconds after which there is no further one
 _LOADS = frozenset(
     "from_pretrained load_dataset load_from_disk read_csv read_json read_excel read_parquet read_pickle open glob "
@@ -84,7 +85,8 @@ class Attempts:
                 continue
             code = compile(ast.Module([statement], []), self.script, "exec", flags, dont_inherit=True)
             try:
-                exec(code, self.names)
+                with _limited(_LATER if self.is_alone and 0 < last < statement.lineno else 0.0):
+                    exec(code, self.names)
             except BaseException as error:
                 self._learn(error)
                 rest = tree.body[number + 1 :]
@@ -190,6 +192,33 @@ class Attempts:
         import glob
 
         setattr(glob, "glob", noted(glob.glob))  # noqa: B010
+
+
+class TooLongError(Exception):
+    """A statement after the last training took its time."""
+
+
+@contextlib.contextmanager
+def _limited(seconds: float) -> Iterator[None]:
+    """End a statement after some seconds; 0 for as long as it takes.
+
+    Raises:
+        TooLongError: in the statement.
+    """
+
+    def end(*_: object) -> None:
+        raise TooLongError(f"it takes longer than {seconds:.0f} s")
+
+    if not seconds or not hasattr(signal, "setitimer"):
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _ended(child: int) -> int:

@@ -35,14 +35,14 @@ _SHELL_PATH = re.compile(r"(?<![\w.:/-])/(?:content|kaggle)(?:/[^\s'\";|&)]*)?(?
 _WRITTEN = re.compile(r"(output|save|logging|log|cache|local|export|extract)_(dir|folder|path|directory|file)")
 #: What makes the rest of a shell command's words a target.
 _TARGET = re.compile(
-    r"(?:\bmkdir\b|\bclone\b|\bzip\b|\s-[dOop]\b|>|--(?:local-dir|output|directory-prefix)\b)[^\n;&|>]*"
+    r"(?:\bmkdir\b|\bclone\b|\bzip\b|\s-[dOop]\b|>|--(?:local-dir|output|outfile|outdir|directory-prefix)\b)[^\n;&|>]*"
 )
 _CLONE = re.compile(r"\bgit\s+clone\b[^\n;&|]*?/([\w.-]+?)(?:\.git)?/?\s*(?:[\n;&|]|$)")
 _FETCHED = re.compile(r"\b(?:wget|curl)\b[^\n;&|]*?/([\w.%-]+)(?:\?[^\s]*)?[\"']?\s*(?:[\n;&|]|$)")
 #: What unpacks into a folder whose content nobody knows.
 _UNPACKS = re.compile(r"\b(unzip|tar\s|7z|unrar|gdown|kaggle\s+(datasets|competitions))")
 #: What reads what it is given, or fails.
-_READERS = re.compile(r"open|imread|read_\w+|load\w*|from_\w+|listdir|scandir|copy\w*|ZipFile|Image")
+_READERS = re.compile(r"open|imread|read_\w+|load(?!_dotenv)\w*|from_\w+|listdir|scandir|copy\w*|ZipFile|Image")
 
 
 @dataclass(frozen=True)

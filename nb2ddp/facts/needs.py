@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _ALWAYS = frozenset("HOME HOSTNAME LANG LD_LIBRARY_PATH LOGNAME PATH PWD PYTHONPATH SHELL TERM TMPDIR USER".split())
 _SECRET_NAME = re.compile(r"\w*(KEY|TOKEN|SECRET|PASSWORD)")
 _READS = re.compile(r"os\.(environ\.get|getenv)")
+#: What sets variables from a file.
+_FROM_FILE = re.compile(r"dotenv(\.\w+)*\.load_dotenv|(\w+\.)*load_dotenv")
 #: A server on this machine, as an address names it.
 _SERVER = re.compile(r"https?://(localhost|127\.0\.0\.1|0\.0\.0\.0):\d+")
 #: Any service, as an address names it; keywords for an address.
@@ -73,6 +75,7 @@ class Need:
 def needs(program: Program) -> list[Need]:
     """What the notebook reads and does not make itself, in the order of the first reading."""
     found: dict[tuple[Kind, str], list[tuple[cst.CSTNode, bool]]] = {}
+    from_file = bool(program.execution.calls(_FROM_FILE))  # variables then may come while the script runs
     for kind, name, node, required in sorted(_read(program), key=lambda each: program.tree.start(each[2])):
         found.setdefault((kind, name), []).append((node, required))
     return [
@@ -80,7 +83,7 @@ def needs(program: Program) -> list[Need]:
             name,
             kind,
             tuple(dict.fromkeys(program.location(node).cell for node, _ in places)),
-            any(required for _, required in places),
+            any(required for _, required in places) and not (kind is Kind.VARIABLE and from_file),
         )
         for (kind, name), places in found.items()
     ]

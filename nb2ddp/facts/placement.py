@@ -13,7 +13,7 @@ import libcst as cst
 
 from nb2ddp.facts.effects import Does, gives_an_object, opens_archive, own_class
 from nb2ddp.facts.execution import Execution, Phase, Who
-from nb2ddp.facts.services import answer, is_client, questions
+from nb2ddp.facts.services import answer, called_on, is_client, questions
 from nb2ddp.facts.traces import Traces
 from nb2ddp.syntax.edits import Edit, Guard, InsertAfter, Wrap
 from nb2ddp.syntax.tree import Statement, Tree, argument, keyword, small_statements
@@ -144,6 +144,22 @@ class Placement:
         if _is_all_there_is(self.tree, call, unit):
             return self.once(unit, in_whole_job)
         return () if gives_an_object(self.tree, call) else self.shared(call, in_whole_job)
+
+    def alone(self, call: cst.Call) -> dict[cst.CSTNode, tuple[Edit, ...]]:
+        """Let one process make an object that no other uses, and make the calls of it that are statements of their own.
+
+        Empty where another process needs the object.
+        """
+        tree, assign = self.tree, self.tree.parents[call]
+        target = assign.targets[0].target if isinstance(assign, cst.Assign) and len(assign.targets) == 1 else None
+        if not isinstance(target, cst.Name) or not tree.is_certain(assign):
+            return {}
+        others = [use for use in tree.bound_uses(assign) if self.execution.runs(use) and not self.is_done_once(use)]
+        lines = [tree.parents[called] for use in others if (called := called_on(tree, use)) is not None]
+        if len(lines) < len(others) or not all(isinstance(line, cst.Expr) for line in lines):
+            return {}
+        edits = {node: self.once(node) for node in (call, *lines)}
+        return edits if all(edits.values()) else {}
 
     def _closings(self, opened: cst.Assign) -> list[Statement]:
         """The statements that close a file by the name that it is given."""

@@ -58,14 +58,27 @@ def questions(source: Source, effects: Effects) -> list[Question]:
 
 def _question(tree: Tree, call: cst.Call, asking: list[cst.Call]) -> Question:
     alternative = isinstance(above := tree.parents[call], cst.BooleanOperation) and above.left is call
-    may_skip = alternative or any(_MAY_SKIP.search(text) for text in _said(tree, call))
-    return Question(call, _variable(tree, call, asking), is_login=False, may_skip=may_skip)
+    variable = _variable(tree, call, asking)
+    said = [*_said(tree, call), *_printed_above(tree, call)]
+    may_skip = alternative or any(_MAY_SKIP.search(text) for text in said)
+    return Question(call, variable, is_login=False, may_skip=may_skip)
 
 
 def _said(tree: Tree, call: cst.Call) -> list[str]:
     """What a question says."""
     texts = [*tree.texts(call), *(part.value for part in tree.within(call, cst.FormattedStringText))]
     return [*texts, *(str(tree.literal(each.value)) for each in call.args)]
+
+
+def _printed_above(tree: Tree, call: cst.Call) -> list[str]:
+    """What is printed on the line above a question."""
+    statement = tree.statement(call)
+    lines = list(getattr(tree.parents[statement], "body", ()))
+    above = lines[lines.index(statement) - 1] if statement in lines[1:] else None
+    printed = (
+        [] if above is None else [each for each in tree.within(above, cst.Call) if tree.text(each.func) == "print"]
+    )
+    return [text for each in printed for text in _said(tree, each)]
 
 
 def _variable(tree: Tree, call: cst.Call, asking: list[cst.Call]) -> str:

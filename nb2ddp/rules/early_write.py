@@ -58,6 +58,11 @@ def find(program: Program) -> Iterator[Finding]:
             yield Finding(call, f"{tree.text(call.func)}(...) {said}{_ONCE}", made.edits)
         elif not made.stays:
             starts = tree.qualified(call.func) == "subprocess.Popen"
+            alone = program.placement.alone(call) if starts else {}
+            for node, edits in alone.items():
+                yield Finding(node, f"{tree.text(call.func)}(...) {said}{_ONCE}", edits)
+            if alone:
+                continue
             message = _STARTED if starts else f"{said} {_NEEDED}"
             yield Finding(call, f"{tree.text(call.func)}(...) {message}", todo=True)
     yield from _tested_twice(program)

@@ -34,9 +34,11 @@ def find(program: Program) -> Iterator[Finding]:
         if SECRET.fullmatch(name) and call.args:
             yield _secret(tree, call, name)
         elif statement is not None:
-            yield Finding(call, f"{name}(...) {_SERVICE}", (Remove(statement, keep_comment=False),))
+            yield Finding(
+                call, f"{name}(...) {_SERVICE}", (Remove(statement, keep_comment=False, comments_above=True),)
+            )
         elif name == "kaggle_secrets.UserSecretsClient" and (line := tree.around(call, cst.Assign)):
-            yield Finding(call, f"{name} {_SERVICE}", (Remove(line, keep_comment=False),))
+            yield Finding(call, f"{name} {_SERVICE}", (Remove(line, keep_comment=False, comments_above=True),))
         elif name == _UPLOAD and (line := tree.around(call, cst.Assign)) is not None and not tree.bound_uses(line):
             said = "puts files of yours into the notebook's folder; the script leaves it out: put them into the job's"
             yield Finding(call, f"{name}() {said}", (Remove(line),), severity=Severity.WARNING)
@@ -85,7 +87,7 @@ def _imports(program: Program) -> Iterator[Finding]:
     for statement, module, kept in tree.imports(*HOSTED):
         if program.installs.covers(statement):
             continue
-        edit: Edit = Replace(statement, kept) if kept else Remove(statement, keep_comment=False)
+        edit: Edit = Replace(statement, kept) if kept else Remove(statement, keep_comment=False, comments_above=True)
         tried = tree.around(statement, cst.Try)
         if tried is not None and not (_is_for_colab(tree, statement) or _gives_secrets(tree, tried)):
             edit = _handled(tree, tried, statement) or Replace(statement, 'raise ImportError("not a hosted notebook")')
@@ -129,6 +131,24 @@ RULE = Rule(
     ),
     find=find,
     examples=(
+        Example(
+            """\
+from google.colab import drive, files
+# keep the checkpoints
+drive.mount("/content/drive")
+
+x = 1
+try:
+    files.download("model.gguf")
+except Exception as error:
+    print(error)
+y = 2
+""",
+            """\
+x = 1
+y = 2
+""",
+        ),
         Example(
             """\
 from google.colab import drive, userdata, files

@@ -89,6 +89,11 @@ if typed:
     os.environ["OPENAI_API_KEY"] = typed
 key = os.environ.get("GROQ_API_KEY") or getpass("key: ")
 wandb.login(key = getpass())
+if "MY_KEY" not in os.environ:
+    print("No MY_KEY: type one, or press enter to skip")
+    given = getpass("MY_KEY: ")
+    if given:
+        os.environ["MY_KEY"] = given
 """,
             """\
 import os, wandb
@@ -101,6 +106,11 @@ if typed:
     os.environ["OPENAI_API_KEY"] = typed
 key = os.environ.get("GROQ_API_KEY") or os.environ["GROQ_API_KEY"]
 wandb.login(key = os.environ["WANDB_API_KEY"])
+if "MY_KEY" not in os.environ:
+    print("No MY_KEY: type one, or press enter to skip")
+    given = os.environ.get("MY_KEY", "")
+    if given:
+        os.environ["MY_KEY"] = given
 """,
         ),
         Example("def input(x):\n    return x\ny = input(1)\n"),

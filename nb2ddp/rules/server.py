@@ -11,9 +11,8 @@ import libcst as cst
 from nb2ddp.facts.effects import Does
 from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.program import Program
-from nb2ddp.facts.services import answer, called_on, questions
+from nb2ddp.facts.services import answer, questions
 from nb2ddp.rules.rule import Example, Finding, Rule
-from nb2ddp.syntax.edits import Edit
 from nb2ddp.syntax.tree import Tree, argument
 
 _COMMAND = re.compile(
@@ -80,27 +79,13 @@ def _asked(program: Program, call: cst.Call) -> Finding:
 
 def _started(program: Program, call: cst.Call) -> Iterator[Finding]:
     """A server that one process of each machine starts, where no other needs what holds it; else a `TODO`."""
-    alone = _alone(program, call)
+    alone = program.placement.alone(call)
+    if alone and program.tree.qualified(call.func) == "subprocess.Popen":
+        return  # DDP403 says so of any program
     for node, edits in alone.items():
         yield Finding(node, _STARTED if node is call else _USED, edits)
     if not alone:
         yield Finding(call, _TAKEN, todo=True)
-
-
-def _alone(program: Program, call: cst.Call) -> dict[cst.CSTNode, tuple[Edit, ...]]:
-    """Let one process make an object that no other uses, and make those calls that stand alone on their lines."""
-    tree, placement = program.tree, program.placement
-    assign = tree.parents[call]
-    target = assign.targets[0].target if isinstance(assign, cst.Assign) and len(assign.targets) == 1 else None
-    if not isinstance(target, cst.Name) or not tree.is_certain(assign):
-        return {}
-    taken = tree.bound_uses(assign)
-    others = [use for use in taken if program.execution.runs(use) and not placement.is_done_once(use)]
-    lines = [tree.parents[called] for use in others if (called := called_on(tree, use)) is not None]
-    if len(lines) < len(others) or not all(isinstance(line, cst.Expr) for line in lines):
-        return {}
-    edits = {node: placement.once(node) for node in (call, *lines)}
-    return edits if all(edits.values()) else {}
 
 
 def _is_only_written(program: Program, call: cst.Call) -> bool:

@@ -37,10 +37,10 @@ def _found(program: Program, call: cst.Call, command: str) -> Iterator[Finding]:
         yield Finding(call, message, edits=(Remove(statement),))
     elif never_ends(text):
         said = "runs until a person stops it; the script leaves it out"
-        yield Finding(call, f"{shown} {said}", (Remove(statement, keep_comment=False),))
+        yield Finding(call, f"{shown} {said}", (Remove(statement, keep_comment=False, comments_above=True),))
     elif only_shows(text) and program.training.last is not None and not program.execution.runs(call, Phase.AFTER):
         said = "only shows something; the script leaves it out"
-        yield Finding(call, f"{shown} {said}", (Remove(statement, keep_comment=False),))
+        yield Finding(call, f"{shown} {said}", (Remove(statement, keep_comment=False, comments_above=True),))
     else:
         comment = trailing_comment(command)
         run = Replace(statement, f"{parse(text, program.tree.bound_at(call)).run}  {comment}".rstrip())
@@ -120,6 +120,11 @@ trainer.train()
 # %%
 subprocess.run("ls -lh model.gguf", shell=True)
 """,
+        ),
+        Example(
+            "# which GPU is it?\n!nvidia-smi\n\n# rows = 5\n!ls\n# %%\nx = 1\n# the rows\n!ls rows\nrows = load()\n"
+            "trainer.train()\n",
+            "# rows = 5\n# %%\nx = 1\n# the rows\nrows = load()\ntrainer.train()\n",
         ),
         Example(
             "!huggingface-cli login --token {HF_TOKEN}\ntrainer.train()\n!unzip -q rows.zip\n",

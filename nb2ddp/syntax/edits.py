@@ -22,6 +22,11 @@ _INDENTATION = re.compile(
     r"""^[ \t]*(?=\S)|\#.*|(?s:(\"{3}|'{3})(?:\\.|.)*?\1|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')""", re.MULTILINE
 )
 
+#: Comments that speak of no line below them: a licence, code that is switched off, marks of an editor.
+_NO_WORDS = re.compile(
+    r"(?i)copyright|licen[cs]e|^\s*#\s*(?!!)[\w.\[\]\"']+\s*(=|\(|import\b)|^\s*#\s*(@|%%|noqa|type:)", re.M
+)
+
 
 @dataclass(frozen=True)
 class Replace:
@@ -86,12 +91,15 @@ class InsertAfter:
 class Remove:
     """Take a statement out. A comment beside it stays, on a line of its own, unless it is to go too.
 
+    With `comments_above` those above it go too, where nothing stands right below it that they may speak of.
+
     `comment` is one that IPython syntax holds, which stands for the statement.
     """
 
     statement: cst.BaseSmallStatement | Statement
     keep_comment: bool = True
     comment: str = ""
+    comments_above: bool = False
 
 
 @dataclass(frozen=True)
@@ -183,8 +191,9 @@ def resolve(tree: Tree, edits: Iterable[Edit], cells: Sequence[int] = ()) -> lis
     changes = [change for edit in edits for change in _changes(tree, edit, cells)]
     changes += [*_unpack(tree, edits), *_keywords(tree, edits)]
     removals = {edit.statement: edit for edit in edits if isinstance(edit, Remove)}
-    gone = _gone(tree, removals.values())
-    changes += _remove(tree, removals.values(), gone, [c.start for c in changes if c.rank])
+    added = [change.start for change in changes if change.rank]
+    gone = _gone(tree, removals.values(), added)
+    changes += _remove(tree, removals.values(), gone, added, cells)
     guards = [edit for edit in edits if isinstance(edit, Guard)]
     guards = [guard for guard in guards if guard.first not in gone or guard.first is not guard.last]
     return _guarded(tree, _without_loose_blanks(tree.source, _outermost(changes), cells), _merged(tree, guards, cells))
@@ -332,8 +341,11 @@ def _table_width(tree: Tree, named: list[cst.Arg]) -> int:
     return columns.pop() if len(columns) == 1 and len(widths) > 1 else 0
 
 
-def _gone(tree: Tree, removals: Iterable[Remove]) -> dict[cst.CSTNode, Remove]:
-    """The whole lines and blocks that go, each with a removal of it or of its last part."""
+def _gone(tree: Tree, removals: Iterable[Remove], added: list[int]) -> dict[cst.CSTNode, Remove]:
+    """The whole lines and blocks that go, each with a removal of it or of its last part.
+
+    A `try` whose body goes, goes with it, unless other edits add text to it, at some offsets.
+    """
     gone: dict[cst.CSTNode, Remove] = {}
     parts: dict[cst.CSTNode, list[Remove]] = defaultdict(list)
     for removal in removals:
@@ -341,11 +353,24 @@ def _gone(tree: Tree, removals: Iterable[Remove]) -> dict[cst.CSTNode, Remove]:
             parts[tree.parents[removal.statement]].append(removal)
         else:
             gone[removal.statement] = removal
-    return gone | {line: found[0] for line, found in parts.items() if len(found) == len(small_statements(line))}
+    gone |= {line: found[0] for line, found in parts.items() if len(found) == len(small_statements(line))}
+    for tried in reversed(tree.of(cst.Try)) if gone else ():
+        body = tried.body.body
+        if tried.orelse or tried.finalbody or not all(each in gone for each in body):
+            continue
+        start, end = tree.span(tried)
+        kept = any(_comment(tree, each, gone[each]) for each in body)
+        if not kept and not any(start <= offset < end for offset in added):
+            gone[tried] = Remove(cst.ensure_type(tried, cst.Try), keep_comment=False, comments_above=True)
+    return gone
 
 
 def _remove(
-    tree: Tree, removals: Iterable[Remove], gone: dict[cst.CSTNode, Remove], added: list[int]
+    tree: Tree,
+    removals: Iterable[Remove],
+    gone: dict[cst.CSTNode, Remove],
+    added: list[int],
+    cells: Sequence[int],
 ) -> Iterator[Change]:
     """Removals line by line; a suite that loses all its statements keeps a `pass`, but an `else` goes with them.
 
@@ -369,10 +394,24 @@ def _remove(
         end = tree.line_end(_code_end(tree, statement))
         comment = _comment(tree, statement, removal)
         kept = f"{indent}{comment}\n" if comment else ""
+        if removal.comments_above and not comment:
+            start = _with_comments(tree, statement, start, end, cells)
         if isinstance(suite, cst.IndentedBlock) and suite.body[0] is statement and all(s in gone for s in suite.body):
             yield _removal(start, end, f"{kept}{indent}pass")
             continue
         yield _removal(start, min(end + 1, len(tree.source)), kept)
+
+
+def _with_comments(tree: Tree, statement: cst.CSTNode, start: int, end: int, cells: Sequence[int]) -> int:
+    """Where the comments begin that speak of a line which goes, and of nothing below: else where the line begins."""
+    lines: Sequence[cst.CSTNode] = getattr(tree.parents.get(statement), "body", ())
+    is_last = statement in lines[-1:]
+    after = end + 1
+    if not (is_last or after in cells or tree.source[after : tree.line_end(after)].strip() == ""):
+        return start
+    cell = max((each for each in cells if each <= start), default=0)
+    above = max(tree.comments_above(statement), cell)
+    return start if _NO_WORDS.search(tree.source[above:start]) else above
 
 
 def _part(tree: Tree, part: cst.BaseSmallStatement, parts: Sequence[cst.CSTNode]) -> tuple[int, int]:

@@ -33,25 +33,24 @@ _SETTERS = {"set_training": "batch_size", "set_dataloader": "train_batch_size"}
 _COPIES = re.compile(r"copy\.(deep)?copy|dataclasses\.replace")
 _PROCESSES = re.compile(r"device_count\(|get_world_size\(|\bnum_processes\b|WORLD_SIZE|\bn_gpu\b")
 _KTO = (
-    "KTO compares the rows of one GPU with each other, which does not work with one row: start no more processes than"
-    " leave each 2 rows of a step"
+    "KTO compares the rows of one GPU with each other, which fails with one row: start so few processes that "
+    "each has at least 2 rows a step"
 )
 _DIVIDED = (
-    "the notebook works its batch out from the number of GPUs, and the script divides it once more, so a step is of"
-    " another size: write the batch of one GPU as a number"
+    "the notebook computes its batch from the number of GPUs, and the script splits it once more, so the global "
+    "batch changes: write the batch of one GPU as a number"
 )
 _SHARED = (
-    "split_batches shares each batch among the processes once more, so a step is smaller than the notebook's: leave it"
-    " out"
+    "split_batches splits each batch over the ranks once more, so the global batch is smaller than the "
+    "notebook's: leave it out"
 )
 _GROUPED = (
-    "rows of like length are grouped within what one process takes in a step: with more processes their order is"
-    " another, and losses differ a little; nothing is to be done, unless runs must be compared: then leave the grouping"
-    " out"
+    "rows of similar length are grouped within one rank's rows of a step: with more ranks their order changes, "
+    "and losses differ slightly; to compare runs, leave the grouping out"
 )
 _AUTOMATIC = (
-    "with auto_find_batch_size processes may settle on different batches, and then wait for each other for ever; the"
-    " script sets it to False: choose a batch that fits, or --per-device-batch-size"
+    "with auto_find_batch_size ranks may choose different batches, and wait for each other forever; the script "
+    "sets it to False: choose a batch that fits, or --per-device-batch-size"
 )
 _NO_ARGUMENTS = (
     "this trainer has no args: each process trains on a whole default batch; pass training arguments with"

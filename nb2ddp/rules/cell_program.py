@@ -30,8 +30,8 @@ _OFF = re.compile(r"(--\S+\s+)*(false|true|echo)\b")
 _DRAWN = frozenset({"html", "HTML", "javascript", "js", "svg", "SVG"})
 _TEXT = frozenset({"latex", "markdown"})
 _INSTALLS_TOO = (
-    "this cell installs packages and does more, so the script runs all of it, installs too, while the job is on: take"
-    " the installs out, and install once, before the job"
+    "this cell installs packages and does more, so the script runs all of it, installs too: move the installs "
+    "out, and install once before the job"
 )
 
 

@@ -34,8 +34,8 @@ _OTHERWISE = frozenset({"lm_head", "embed_tokens", "UNSLOTH_RETURN_LOGITS", "ski
 _OTHER_NAMES = re.compile(r"\b(IterableDataset|to_iterable_dataset|compute_loss)\b")
 
 _MESSAGE = (
-    "gradient checkpointing costs a second forward pass, and a GPU larger than the notebook's may not need it; the"
-    " script switches it off where memory allows, for fewer rows at a time if need be"
+    "gradient checkpointing costs a second forward pass, and a GPU larger than the notebook's may not need it; "
+    "the script turns it off if memory allows, with a smaller per-device batch if necessary"
 )
 
 

@@ -16,7 +16,7 @@ _CPU = re.compile(r"""["']cpu["']""")
 _PLACED = "processes would load onto each other's GPUs; in the script each loads onto its own"
 
 _SPREAD = "the model would lie on one GPU; the script's one process spreads it over all"
-_HANDED_ON = "this loads models where it is called, all processes onto one GPU"
+_HANDED_ON = "this function loads a model when it is called, in all processes onto one GPU"
 _UNKNOWN = "nothing shows which class loads here; all processes may load onto one GPU"
 
 
@@ -101,12 +101,10 @@ other, _ = Loader.from_pretrained("unsloth/gemma-3-270m", device_map=local_rank)
 from unsloth import FastLanguageModel
 models = list(map(FastLanguageModel.from_pretrained, names))
 """,
-            """\
-from unsloth import FastLanguageModel
-# TODO[nb2ddp] DDP101: this loads models where it is called, all processes onto one GPU: pass \
-device_map = local_rank there
-models = list(map(FastLanguageModel.from_pretrained, names))
-""",
+            "from unsloth import FastLanguageModel\n"
+            "# TODO[nb2ddp] DDP101: this function loads a model when it is called, in all processes onto "
+            "one GPU: pass device_map = local_rank there\n"
+            "models = list(map(FastLanguageModel.from_pretrained, names))\n",
         ),
         Example(
             """\

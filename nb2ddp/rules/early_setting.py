@@ -25,13 +25,13 @@ def find(program: Program) -> Iterator[Finding]:
         said = f"{setting.name} would be set too late, after the import of Unsloth; the script sets it before"
         yield Finding(node, said, edits, fixed=True)
     for blocked in blocked_modules(tree):
-        said = f"{tree.text(blocked)} would come too late, after the import of Unsloth; the script says so before"
+        said = f"{tree.text(blocked)} would come too late, after the import of Unsloth; the script does it before"
         yield Finding(blocked, said, (Remove(blocked, keep_comment=False),))
     for statement in tree.of(cst.Import):
         names = [tree.text(alias).rstrip(", ") for alias in statement.names]
         uses = tree.readers("os", statement) if "os" in names else []
         if uses and all(moved.intersection(tree.ancestors(use)) for use in uses):
-            said = "os is imported for what the setup block sets; the script leaves it out"
+            said = "os is imported only for variables that the setup block sets; the script leaves it out"
             others = ", ".join(name for name in names if name != "os")
             yield Finding(statement, said, (Replace(statement, f"import {others}") if others else Remove(statement),))
 

@@ -18,22 +18,23 @@ from nb2ddp.syntax.edits import Edit, Replace
 #: Fields of training arguments that must be the same in every process.
 _SAME_EVERYWHERE = ("output_dir", "logging_dir", "seed", "data_seed")
 _NEEDED = (
-    "in all processes at once, as each needs the rest of this line: do that on a line of its own, or before the job"
+    "in all processes at once, because the rest of this line must run in each: put it on a line of its own, or "
+    "do it before the job"
 )
 _STARTED = (
-    "starts a program in every process, where one does for all of a machine: start it, and ask it, below"
-    " `if local_rank == 0:`, or start it before the job"
+    "starts a program in every process, but each machine needs only one: start and use it under `if local_rank "
+    "== 0:`, or start it before the job"
 )
 _ONCE = ", which all processes would do at once; in the script one does it, and the others wait"
 _OF_ITS_OWN = (
-    ", and each process has completions of its own; in the script each machine's first process writes its own alone:"
-    " put local_rank into the file's name and let every process write, to keep all"
+    ", but each rank has its own completions; in the script only the first rank of each machine writes: to keep "
+    "all, put local_rank into the file's name and let every rank write"
 )
 _IN_TURN = " into a cache that has no lock; in the script one process of each machine does, then the others read it"
 _SCRATCH = "{}(...): all processes use one scratch file, and overwrite each other's"
-_LATE = "a process that comes here late finds what another has made, and takes another branch"
-_ANSWERED = "; in the script one process answers for all"
-_ASK_BEFORE = ": test once, before the job, or move what does not write out of it"
+_LATE = "a process that arrives later finds the file of another, and takes another branch"
+_ANSWERED = "; in the script one process decides for all"
+_ASK_BEFORE = ": test once before the job, or move all but the write out of the branch"
 #: A text in quotes: what is before its file's ending, and that.
 _PATH = re.compile(r"""(?P<f>f?)(?P<quote>["'])(?P<stem>[^"']*?[^"'.])(?P<ending>\.\w+)?(?P=quote)""")
 
@@ -284,24 +285,22 @@ if watcher.poll() is None:
     print("watched")
 trainer.train()
 """,
-            """\
-import requests, subprocess
-if local_rank == 0:
-    try:
-        requests.get("http://127.0.0.1:11000/health")
-    except requests.exceptions.ConnectionError:
-        log = open("server.log", "w")
-        server = subprocess.Popen(["serve", "--quiet"], stdout = log)
-        while server.poll() is None:
-            print(".")
-PartialState().wait_for_everyone()
-# TODO[nb2ddp] DDP403: subprocess.Popen(...) starts a program in every process, where one does for all of a machine: \
-start it, and ask it, below `if local_rank == 0:`, or start it before the job
-watcher = subprocess.Popen(["watch.sh"])
-if watcher.poll() is None:
-    print("watched")
-trainer.train()
-""",
+            "import requests, subprocess\n"
+            "if local_rank == 0:\n"
+            "    try:\n"
+            '        requests.get("http://127.0.0.1:11000/health")\n'
+            "    except requests.exceptions.ConnectionError:\n"
+            '        log = open("server.log", "w")\n'
+            '        server = subprocess.Popen(["serve", "--quiet"], stdout = log)\n'
+            "        while server.poll() is None:\n"
+            '            print(".")\n'
+            "PartialState().wait_for_everyone()\n"
+            "# TODO[nb2ddp] DDP403: subprocess.Popen(...) starts a program in every process, but each "
+            "machine needs only one: start and use it under `if local_rank == 0:`, or start it before the job\n"
+            'watcher = subprocess.Popen(["watch.sh"])\n'
+            "if watcher.poll() is None:\n"
+            '    print("watched")\n'
+            "trainer.train()\n",
         ),
         Example(
             """\

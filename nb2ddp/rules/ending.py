@@ -13,10 +13,10 @@ from nb2ddp.rules.rule import Example, Finding, Rule
 #: What a job of this script consists of.
 _OURS = re.compile(r"\b(pkill|killall)\b.*\b(python[\d.]*|accelerate|torchrun)\b")
 _OTHERS = (
-    "ends programs of the whole machine, those too that other processes have started and wait for, and their rewards"
-    " become those of failures: end what this process has started, by its own id"
+    "ends programs of the whole machine, those too that other ranks wait for, and their rewards then count as "
+    "failures: end only what this process started, by its process id"
 )
-_ITSELF = "ends every Python program of the machine, and this job with it: name what is meant, or do it before the job"
+_ITSELF = "ends every Python program of the machine, this job included: name the program, or do it before the job"
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -53,25 +53,22 @@ def proves(completions, **kwargs):
 trainer = GRPOTrainer(model = model, reward_funcs = [proves])
 trainer.train()
 """,
-            """\
-import os
-def proves(completions, **kwargs):
-    scores = [prove(each) for each in completions]
-    # TODO[nb2ddp] DDP412: "ps aux | grep prover | awk '{print $2}' | xargs kill -9" ends programs of the whole \
-machine, those too that other processes have started and wait for, and their rewards become those of failures: end \
-what this process has started, by its own id
-    os.system("ps aux | grep prover | awk '{print $2}' | xargs kill -9")
-    return scores
-trainer = GRPOTrainer(model = model, reward_funcs = [proves])
-trainer.train()
-""",
+            "import os\n"
+            "def proves(completions, **kwargs):\n"
+            "    scores = [prove(each) for each in completions]\n"
+            "    # TODO[nb2ddp] DDP412: \"ps aux | grep prover | awk '{print $2}' | xargs kill -9\" ends "
+            "programs of the whole machine, those too that other ranks wait for, and their rewards then "
+            "count as failures: end only what this process started, by its process id\n"
+            "    os.system(\"ps aux | grep prover | awk '{print $2}' | xargs kill -9\")\n"
+            "    return scores\n"
+            "trainer = GRPOTrainer(model = model, reward_funcs = [proves])\n"
+            "trainer.train()\n",
         ),
         Example(
             "import subprocess\nsubprocess.run(['pkill', '-f', 'python'])\ntrainer.train()\n",
-            "import subprocess\n"
-            "# TODO[nb2ddp] DDP412: 'pkill -f python' ends every Python program of the machine, and this job with it:"
-            " name what is meant, or do it before the job\n"
-            "subprocess.run(['pkill', '-f', 'python'])\ntrainer.train()\n",
+            "import subprocess\n# TODO[nb2ddp] DDP412: 'pkill -f python' ends every Python program of the "
+            "machine, this job included: name the program, or do it before the job\nsubprocess.run(['pkill', "
+            "'-f', 'python'])\ntrainer.train()\n",
         ),
         Example("import subprocess\nsubprocess.run(['pkill', '-f', 'ollama'])\ntrainer.train()\n"),
         Example("process.kill()\ntrainer.train()\n"),

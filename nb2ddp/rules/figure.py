@@ -19,7 +19,7 @@ _DRAWS = frozenset("bar barh boxplot contour errorbar fill_between hist imshow p
 _SEABORN = re.compile(r"seaborn\.(\w*plot|heatmap|clustermap)")
 #: What `table.plot.bar()` and the like draw.
 _KINDS = _DRAWS | {"area", "box", "density", "hexbin", "kde", "line"}
-_KEPT = "a script has no notebook to draw in; it keeps this in a file"
+_KEPT = "a script has no notebook to draw in; it saves this to a file"
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -75,7 +75,7 @@ def _left_open(program: Program) -> Iterator[Finding]:
             continue
         number += 1
         pyplot = names[0] if names else "plt"
-        said = "the notebook shows this figure at the cell's end; the script keeps it in a file"
+        said = "the notebook shows this figure at the cell's end; the script saves it to a file"
         last = _last_of_figure(program, cell, calls)
         alone = "if is_main_process:\n    " if program.execution.runs(last) else ""
         keep = f'{alone}{pyplot}.savefig("figure_{number}.png")\n{pyplot}.close()'

@@ -40,7 +40,7 @@ def find(program: Program) -> Iterator[Finding]:
         elif name == "kaggle_secrets.UserSecretsClient" and (line := tree.around(call, cst.Assign)):
             yield Finding(call, f"{name} {_SERVICE}", (Remove(line, keep_comment=False, comments_above=True),))
         elif name == _UPLOAD and (line := tree.around(call, cst.Assign)) is not None and not tree.bound_uses(line):
-            said = "puts files of yours into the notebook's folder; the script leaves it out: put them into the job's"
+            said = "uploads files into the notebook's folder; the script leaves it out: copy them into the job's folder"
             yield Finding(call, f"{name}() {said}", (Remove(line),), severity=Severity.WARNING)
         elif _is_for_colab(tree, call):
             yield Finding(call, f"{name}(...) {_SERVICE}", (Replace(call, "None"),))

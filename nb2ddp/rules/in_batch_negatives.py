@@ -42,8 +42,8 @@ def find(program: Program) -> Iterator[Finding]:
     for call in program.execution.calls(_LOCAL):
         yield Finding(
             call,
-            f"{tree.class_name(call.func)} compares the samples of one device's part of the batch, and cannot gather"
-            " the others': more processes change the loss; train on one GPU where it must be the notebook's",
+            f"{tree.class_name(call.func)} compares only the samples of one GPU: more processes change the loss; "
+            "to keep the notebook's, train on one GPU",
             severity=Severity.WARNING,
         )
     if any(keyword(call, "evaluator") is not None for call in program.training.trainers):
@@ -77,8 +77,8 @@ def _share(program: Program, config: cst.Call) -> Iterator[Finding]:
         edits.append(Wrap(config, "keep_last_batches(", ")"))
     yield Finding(
         config,
-        "more processes would change which rows of a step are compared, and leave out batches that are not full; the"
-        " script shares the notebook's own batches",
+        "more processes would compare other rows and drop incomplete batches; the script splits the notebook's "
+        "own batches",
         tuple(edits),
     )
 

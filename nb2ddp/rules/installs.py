@@ -27,7 +27,7 @@ _KEPT = re.compile(r"(?i)copyright|licen[cs]e|^#\s*(?!!)[\w.\[\]\"']+\s*(=|\(|im
 _LISTED = re.compile(r"(?:^|\s)(?:-r|--requirement)[ =]?['\"]?([^\s'\"]+)")
 _VERSION = re.compile(r"__version__|\bversion\(")
 _COMMENTS = re.compile(r"(?:^#.*\n)+", re.M)
-_NEEDLESS = "only the installation needs it; the script leaves it out"
+_NEEDLESS = "only the install needs it; the script leaves it out"
 _LINE = (cst.SimpleStatementLine, cst.BaseCompoundStatement)
 
 
@@ -142,7 +142,7 @@ def _version_checks(program: Program) -> Iterator[Finding]:
     for check, when in checks:
         is_beside = program.cell_at(tree.start(check)).number in installs.cells and not installs.covers(check)
         if is_beside and _VERSION.search(tree.text(check.test)):
-            said = f"ends the job {when} {tree.text(check.test)}: install the versions that the notebook does"
+            said = f"ends the job {when} {tree.text(check.test)}: install the notebook's versions"
             yield Finding(check, said, severity=Severity.WARNING)
 
 

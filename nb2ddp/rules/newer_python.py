@@ -9,7 +9,7 @@ import libcst as cst
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
 
-_NEWER = "this f-string is for Python 3.12 or newer, and so is the script: others stop at it, a SyntaxError"
+_NEWER = "this f-string needs Python 3.12 or newer, and so does the script: older ones stop with a SyntaxError"
 
 
 def find(program: Program) -> Iterator[Finding]:

@@ -29,8 +29,8 @@ _IN_A_CELL = (
     " that its code is the notebook's own"
 )
 _IN_A_FUNCTION = (
-    "seems to train out of sight, so there is no script: only a Trainer's train() that the notebook itself calls can"
-    " be distributed; call it here, or start the function's own script with accelerate launch"
+    "seems to train inside this call, so there is no script: only a Trainer's train() that the notebook itself "
+    "calls can be distributed; call it here, or start the function's own script with accelerate launch"
 )
 _NOTHING = (
     "no training was found, so there is no script: only train() of a Trainer (transformers, TRL, Unsloth,"

@@ -17,8 +17,7 @@ OWN = f"f\"{FOLDER}/{{os.environ.get('RANK', 0)}}\""
 _EMBEDDINGS = frozenset({"embed_tokens", "lm_head"})
 
 _MESSAGE = (
-    "Unsloth sets embeddings that are trained aside on disk, all processes in one file; the script gives each a folder"
-    " of its own"
+    "Unsloth offloads trained embeddings to disk, all processes to one file; the script gives each its own folder"
 )
 
 

@@ -31,12 +31,13 @@ _JOB = (
     " notebook that holds its training"
 )
 _A_SCRIPT = (
-    "starts {0}, which a cell writes, on several GPUs, so there is no script to make: it is one; to have one made, take"
-    " out this line and the line %%writefile {0}, so that its code is the notebook's own"
+    "starts {0}, which a cell writes, on several GPUs, so there is no script to make: that file is one; to "
+    "convert it, take out this line and the line %%writefile {0}, so that its code is the notebook's own"
 )
 _SHARDS = "shards the model, which excludes DDP, so there is no script: leave it out if the model fits one GPU"
 _APART = (
-    "trains in a thread or process apart, out of the job's hands, so there is no script: call the function directly"
+    "trains in a separate thread or process, which the job does not control, so there is no script: call the "
+    "function directly"
 )
 
 

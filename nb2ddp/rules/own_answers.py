@@ -21,8 +21,8 @@ _SORTABLE = re.compile(r"glob\.i?glob|os\.listdir|.*\.(glob|iterdir|rglob)")
 _TAKES_ALL = frozenset("enumerate list map tuple zip".split())
 _COLLECTING = (cst.For, cst.While, cst.CompFor, cst.ListComp)
 _MESSAGE = (
-    "an environment may begin otherwise in each process, which then trains on rows of its own: pass reset() a seed, or"
-    " make the rows once, into a file, before the job"
+    "an environment may start differently in each process, which then trains on other rows: pass reset() a seed, "
+    "or write the rows to a file once, before the job"
 )
 
 
@@ -30,7 +30,7 @@ def find(program: Program) -> Iterator[Finding]:
     tree, execution = program.tree, program.execution
     for call in execution.calls(does=Does.LIST, phase=Phase.BEFORE | Phase.BETWEEN):
         if _SORTABLE.fullmatch(tree.qualified(call.func) or tree.text(call.func)) and _is_gone_through(tree, call):
-            message = "lists in another order on each machine; the script sorts what it lists"
+            message = "may list files in another order on each machine; the script sorts them"
             yield Finding(call, f"{tree.text(call.func)}(...) {message}", (Wrap(call, "sorted(", ")"),))
     for call in execution.calls(re.compile(r".*\.reset"), phase=Phase.BEFORE | Phase.BETWEEN):
         collected = any(isinstance(above, _COLLECTING) for above in tree.ancestors(call))

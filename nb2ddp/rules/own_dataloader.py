@@ -16,11 +16,11 @@ _SHARED_OUT = ("get_train_dataloader", "get_eval_dataloader", "get_test_dataload
 #: `accelerator.prepare(...)`, and what the Trainer's own method gives.
 _SHARING = ("prepare", "prepare_data_loader", _METHOD)
 _MESSAGE = (
-    "each process goes through all of the data, not through its share: return self.accelerator.prepare(...) of the"
-    " loader, as Trainer does"
+    "each rank trains on all of the data, not on its share: return self.accelerator.prepare(...) of the loader, "
+    "as Trainer does"
 )
 _AROUND = re.compile(r"enumerate|iter|(.*\.)?tqdm|tqdm(\.\w+)*")
-_PART = "this loader gives each process its share of the rows: go through a DataLoader of the data set itself"
+_PART = "this loader gives each rank only its share of the rows: use a DataLoader of the data set itself"
 
 
 def find(program: Program) -> Iterator[Finding]:

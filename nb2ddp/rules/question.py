@@ -39,7 +39,7 @@ def _asked(program: Program, question: Question) -> Finding:
     if isinstance(owner, cst.Assign) and environ_key(tree, owner.targets[0].target) == variable:
         return Finding(call, f"{asked}: set {variable} in the environment", (Remove(owner),))
     loop = any(isinstance(above, (cst.While, cst.For)) for above in tree.ancestors(call))
-    again = "; it gets the same answer each time, so take the loop out" if loop else ""
+    again = "; the loop gets the same answer each time: take it out" if loop else ""
     read = f'os.environ.get("{variable}", "")' if question.may_skip else f'os.environ["{variable}"]'
     may = ", or leave it out" if question.may_skip else ""
     return Finding(call, f"{asked}: set {variable} in the environment{may}{again}", (Replace(call, read),), todo=loop)

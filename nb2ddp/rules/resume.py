@@ -13,8 +13,8 @@ from nb2ddp.syntax.arguments import set_argument
 from nb2ddp.syntax.edits import Edit, Replace
 from nb2ddp.syntax.tree import argument
 
-_GOES_ON = "would start anew after a job that ended early; the script saves it and goes on from its last checkpoint"
-_UNSEEN = "starts anew after a job that ended early: write it as trainer.train(), so that the script can go on"
+_GOES_ON = "would start over after a job that ended early; the script saves checkpoints and resumes from the last"
+_UNSEEN = "starts over after a job that ended early: write it as trainer.train(), so that the script can resume it"
 
 
 def find(program: Program) -> Iterator[Finding]:

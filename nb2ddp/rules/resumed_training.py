@@ -16,11 +16,11 @@ from nb2ddp.syntax.tree import Tree, argument, method
 #: A folder that transformers names after the step that it saved there.
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)/?$")
 _FROM_THE_LAST = (
-    "goes on from the last checkpoint of the training above, which has reached its end: transformers trains nothing"
-    " more, or one step where max_steps ended it"
+    "resumes from the last checkpoint of the training above, which is finished: transformers trains nothing "
+    "more, or one step if max_steps ended it"
 )
 _FROM_A_STEP = "goes back to step {} of the training above, and trains {} a second time"
-_FROM_ANY = "goes back to a checkpoint of the training above, and trains all steps behind it a second time"
+_FROM_ANY = "goes back to a checkpoint of the training above, and trains all steps after it a second time"
 _REMEDY = "a notebook keeps such a line for a session that was cut off: keep one of the two trainings"
 
 

@@ -20,8 +20,8 @@ _SEEDING = {"random": "random.seed", "numpy": "numpy.random.seed", "torch": "tor
 
 _ALIKE = "for completions of one prompt; the script draws the same in all"
 _APART = (
-    "for completions of one prompt: make its seed of what all processes have, such as a column of the data or"
-    ' kwargs["trainer_state"].global_step'
+    "for completions of one prompt: seed it with what all ranks have, such as a column of the data or "
+    'kwargs["trainer_state"].global_step'
 )
 
 
@@ -141,16 +141,15 @@ def plays(completions, **kwargs):
 trainer = GRPOTrainer(model = model, reward_funcs = plays)
 trainer.train()
 """,
-            """\
-import numpy as np
-def plays(completions, **kwargs):
-    # TODO[nb2ddp] DDP409: np.random.default_rng draws other numbers in each process for completions of one prompt: \
-make its seed of what all processes have, such as a column of the data or kwargs["trainer_state"].global_step
-    rng = np.random.default_rng()
-    return [play(completion, rng) for completion in completions]
-trainer = GRPOTrainer(model = model, reward_funcs = plays)
-trainer.train()
-""",
+            "import numpy as np\n"
+            "def plays(completions, **kwargs):\n"
+            "    # TODO[nb2ddp] DDP409: np.random.default_rng draws other numbers in each process for "
+            "completions of one prompt: seed it with what all ranks have, such as a column of the data or "
+            'kwargs["trainer_state"].global_step\n'
+            "    rng = np.random.default_rng()\n"
+            "    return [play(completion, rng) for completion in completions]\n"
+            "trainer = GRPOTrainer(model = model, reward_funcs = plays)\n"
+            "trainer.train()\n",
         ),
         Example(
             """\

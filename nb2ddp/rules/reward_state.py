@@ -25,13 +25,11 @@ _OURS = "start one for each process, on a port of its own, unless it keeps the c
 _ELSEWHERE = "make sure that it keeps the clients apart, and takes as many at a time as there are processes"
 _SHARED = "changes the state of a server that all processes would share"
 _CORES = (
-    "in a notebook numpy and torch have all cores, in each of several processes one thread: set OMP_NUM_THREADS before"
-    " the launch to the cores that each may have, or reward what does not depend on the machine"
+    "numpy and torch use all cores in a notebook, but one thread in each of several processes: set "
+    "OMP_NUM_THREADS before the launch to the cores of each, or reward what does not depend on the machine"
 )
 _BUSY = "and other processes use the machine too: leave cores free, or allow more time"
-_COUNTS = (
-    "counts the completions of this process alone: for all, count those of each call from rank * len(completions) on"
-)
+_COUNTS = "counts only the completions of this rank: to count all, start each call at rank * len(completions)"
 _LOOPS = (cst.For, cst.While, cst.CompFor)
 
 
@@ -49,7 +47,7 @@ def find(program: Program) -> Iterator[Finding]:
         if timer is not None:
             yield Finding(entry, f"its reward is a time ({tree.text(timer.func)}): {_CORES}", todo=True)
         elif (limit := _limit(program, entry)) is not None:
-            late = f"its reward takes what is not done in time for a failure ({tree.text(limit)})"
+            late = f"its reward counts a timeout as a failure ({tree.text(limit)})"
             yield Finding(entry, f"{late}, {_BUSY}")
     for counter in _counters(program):
         yield Finding(counter, f"{tree.text(counter.target)} {_COUNTS}", todo=True)
@@ -182,20 +180,18 @@ def plays(completions, **kwargs):
 trainer = GRPOTrainer(model = model, reward_funcs = [plays])
 trainer.train()
 """,
-            """\
-calls = [0]
-def plays(completions, **kwargs):
-    scores = []
-    for completion in completions:
-        board = Board(seed = calls[0] // num_generations)
-        # TODO[nb2ddp] DDP410: calls[0] counts the completions of this process alone: for all, count those of each \
-call from rank * len(completions) on
-        calls[0] += 1
-        scores.append(board.play(completion))
-    return scores
-trainer = GRPOTrainer(model = model, reward_funcs = [plays])
-trainer.train()
-""",
+            "calls = [0]\n"
+            "def plays(completions, **kwargs):\n"
+            "    scores = []\n"
+            "    for completion in completions:\n"
+            "        board = Board(seed = calls[0] // num_generations)\n"
+            "        # TODO[nb2ddp] DDP410: calls[0] counts only the completions of this rank: to count "
+            "all, start each call at rank * len(completions)\n"
+            "        calls[0] += 1\n"
+            "        scores.append(board.play(completion))\n"
+            "    return scores\n"
+            "trainer = GRPOTrainer(model = model, reward_funcs = [plays])\n"
+            "trainer.train()\n",
         ),
         Example(
             """\
@@ -271,21 +267,19 @@ def fast(completions, **kwargs):
 trainer = GRPOTrainer(model = model, reward_funcs = [fast])
 trainer.train()
 """,
-            """\
-import time
-# TODO[nb2ddp] DDP410: its reward is a time (time.perf_counter): in a notebook numpy and torch have all cores, in each \
-of several processes one thread: set OMP_NUM_THREADS before the launch to the cores that each may have, or reward what \
-does not depend on the machine
-def fast(completions, **kwargs):
-    scores = []
-    for completion in completions:
-        start = time.perf_counter()
-        run(completion)
-        scores.append(start - time.perf_counter())
-    return scores
-trainer = GRPOTrainer(model = model, reward_funcs = [fast])
-trainer.train()
-""",
+            "import time\n"
+            "# TODO[nb2ddp] DDP410: its reward is a time (time.perf_counter): numpy and torch use all cores "
+            "in a notebook, but one thread in each of several processes: set OMP_NUM_THREADS before the "
+            "launch to the cores of each, or reward what does not depend on the machine\n"
+            "def fast(completions, **kwargs):\n"
+            "    scores = []\n"
+            "    for completion in completions:\n"
+            "        start = time.perf_counter()\n"
+            "        run(completion)\n"
+            "        scores.append(start - time.perf_counter())\n"
+            "    return scores\n"
+            "trainer = GRPOTrainer(model = model, reward_funcs = [fast])\n"
+            "trainer.train()\n",
         ),
         Example(
             """\

@@ -32,12 +32,12 @@ _DATA_FUNCTIONS = re.compile(
 #: Splitters that draw only where they are told to.
 _FOLDS = re.compile(r"sklearn(\.\w+)*\.(Stratified|Group|StratifiedGroup)?KFold")
 _STUDIES = (
-    "each process's study tries other values, so no two train alike: pass a sampler with a seed, or use the trainer's"
-    " hyperparameter_search"
+    "each process's study tries other values, so the ranks train different models: pass a sampler with a seed, "
+    "or use the trainer's hyperparameter_search"
 )
 _APART = (
-    "draws other numbers in each process, which TRL has seeded apart for the GRPO training before: call"
-    " transformers.set_seed with one number for all, just before"
+    "draws other numbers in each process, because the GRPO training above gave each rank its own seed: call "
+    "transformers.set_seed with one number just before"
 )
 _SEEDED = "set_seed({})  # the same random numbers in every process"
 _STREAMING = re.compile(r"\bstreaming\s*=\s*True\b|\bto_iterable_dataset\(")
@@ -90,7 +90,7 @@ def _drawn_alone(program: Program, drawing: list[cst.Call]) -> Iterator[Finding]
         inside = [call for call in chances if any(start <= tree.start(place) < end for place in _places(tree, call))]
         later = [call for call in drawing if tree.start(call) >= end and call not in inside]
         if later and inside:
-            message = "draws random numbers on one process alone, so that what is drawn later, such as"
+            message = "draws random numbers in one process only, so that later draws, such as"
             message += f" {tree.text(later[0].func)}, differs between processes: seed again before it"
             yield Finding(inside[0], message, todo=True)
 
@@ -250,17 +250,15 @@ for n in (10, 20):
     trainer = GRPOTrainer(model = model, reward_funcs = [score], train_dataset = rows(n))
     trainer.train()
 """,
-            """\
-import random
-from trl import GRPOTrainer
-def rows(n):
-    return [random.choice(questions) for _ in range(n)]
-for n in (10, 20):
-    # TODO[nb2ddp] DDP402: random.choice draws other numbers in each process, which TRL has seeded apart for the GRPO \
-training before: call transformers.set_seed with one number for all, just before
-    trainer = GRPOTrainer(model = model, reward_funcs = [score], train_dataset = rows(n))
-    trainer.train()
-""",
+            "import random\n"
+            "from trl import GRPOTrainer\n"
+            "def rows(n):\n"
+            "    return [random.choice(questions) for _ in range(n)]\n"
+            "for n in (10, 20):\n"
+            "    # TODO[nb2ddp] DDP402: random.choice draws other numbers in each process, because the GRPO "
+            "training above gave each rank its own seed: call transformers.set_seed with one number just before\n"
+            "    trainer = GRPOTrainer(model = model, reward_funcs = [score], train_dataset = rows(n))\n"
+            "    trainer.train()\n",
         ),
         Example(
             """\
@@ -322,14 +320,12 @@ json.dump(random.random(), open("first.json", "w"))
 random.shuffle(rows)
 trainer.train()
 """,
-            """\
-import random, json
-# TODO[nb2ddp] DDP402: draws random numbers on one process alone, so that what is drawn later, such as \
-random.shuffle, differs between processes: seed again before it
-json.dump(random.random(), open("first.json", "w"))
-random.shuffle(rows)
-trainer.train()
-""",
+            "import random, json\n"
+            "# TODO[nb2ddp] DDP402: draws random numbers in one process only, so that later draws, such as "
+            "random.shuffle, differs between processes: seed again before it\n"
+            'json.dump(random.random(), open("first.json", "w"))\n'
+            "random.shuffle(rows)\n"
+            "trainer.train()\n",
         ),
         Example(
             """\

@@ -21,12 +21,12 @@ _COMMAND = re.compile(
 _HERE = re.compile(r"\b(localhost|127\.0\.0\.1|0\.0\.0\.0)\b|\[::1\]")
 _CALLS = re.compile(r"(http\.server|socketserver)\.\w*Server|.*\bSyntheticDataKit\.from_pretrained")
 
-_ONCE = "asks a service, which may answer each process otherwise; in the script one asks for all"
+_ONCE = "asks a service, which may answer each process differently; in the script one asks for all"
 _EACH = (
-    "asks a service in every process, and each may get other data, and pay for it: fetch it once, into a file, before"
-    " the job"
+    "asks a service in every process, and each may get other data and be billed for it: fetch it to a file once, "
+    "before the job"
 )
-_STARTED = "starts a server in every process; in the script one process of each machine does, and all that uses it"
+_STARTED = "starts a server in every process; in the script one process of each machine does, and runs what uses it"
 _USED = "uses a server that only one process of each machine starts; in the script that process does it"
 _TAKEN = "starts a server in every process, and all but the first find its port taken: start it once, before the job"
 
@@ -130,15 +130,13 @@ book["text"] = requests.get(url).text.strip()
 parts = requests.get(url, stream = True).iter_content()
 trainer.train()
 """,
-            """\
-import requests
-book = {}
-book["text"] = run_once(lambda: requests.get(url).text.strip(), in_whole_job=True)
-# TODO[nb2ddp] DDP405: requests.get(...) asks a service in every process, and each may get other data, and pay for it: \
-fetch it once, into a file, before the job
-parts = requests.get(url, stream = True).iter_content()
-trainer.train()
-""",
+            "import requests\n"
+            "book = {}\n"
+            'book["text"] = run_once(lambda: requests.get(url).text.strip(), in_whole_job=True)\n'
+            "# TODO[nb2ddp] DDP405: requests.get(...) asks a service in every process, and each may get "
+            "other data and be billed for it: fetch it to a file once, before the job\n"
+            "parts = requests.get(url, stream = True).iter_content()\n"
+            "trainer.train()\n",
         ),
         Example(
             """\
@@ -204,31 +202,30 @@ with open("more.jsonl", "w") as f:
 label("of a text")
 trainer.train()
 """,
-            """\
-import json, time
-from openai import OpenAI
-client = OpenAI()
-made = []
-def judge(text):
-    for attempt in range(3):
-        try:
-            return client.chat.completions.create(model = "gpt-4o", messages = [text]).choices[0].message.content
-        except Exception as error:
-            time.sleep(2)
-def label(text):
-    try:
-        # TODO[nb2ddp] DDP405: client.chat.completions.create(...) asks a service in every process, and each may get \
-other data, and pay for it: fetch it once, into a file, before the job
-        made.append(client.chat.completions.create(model = "gpt-4o", messages = [text]))
-    except Exception as error:
-        print(error)
-labels = run_once(lambda: [judge(text) for text in texts], in_whole_job=True)
-with open("more.jsonl", "w") as f:
-    for text in more:
-        f.write(json.dumps(judge(text)))
-label("of a text")
-trainer.train()
-""",
+            "import json, time\n"
+            "from openai import OpenAI\n"
+            "client = OpenAI()\n"
+            "made = []\n"
+            "def judge(text):\n"
+            "    for attempt in range(3):\n"
+            "        try:\n"
+            '            return client.chat.completions.create(model = "gpt-4o", messages = '
+            "[text]).choices[0].message.content\n"
+            "        except Exception as error:\n"
+            "            time.sleep(2)\n"
+            "def label(text):\n"
+            "    try:\n"
+            "        # TODO[nb2ddp] DDP405: client.chat.completions.create(...) asks a service in every "
+            "process, and each may get other data and be billed for it: fetch it to a file once, before the job\n"
+            '        made.append(client.chat.completions.create(model = "gpt-4o", messages = [text]))\n'
+            "    except Exception as error:\n"
+            "        print(error)\n"
+            "labels = run_once(lambda: [judge(text) for text in texts], in_whole_job=True)\n"
+            'with open("more.jsonl", "w") as f:\n'
+            "    for text in more:\n"
+            "        f.write(json.dumps(judge(text)))\n"
+            'label("of a text")\n'
+            "trainer.train()\n",
         ),
         Example(
             """\

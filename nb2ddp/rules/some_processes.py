@@ -20,25 +20,22 @@ _EXIT = re.compile(r"(sys\.|os\._)?exit|quit")
 _CONTROL = ("should_training_stop", "should_epoch_stop", "should_save", "should_evaluate")
 _COLLECTIONS = re.compile(r"list|dict|set|collections\.(deque|defaultdict|Counter)")
 _CHANGES = frozenset("add append appendleft extend insert update".split())
-_RANK = (
-    "only some processes come to what is trained, evaluated or waited for below, and wait for the others for ever: take"
-    " it out of the test"
-)
+_RANK = "only some ranks reach the joint step below, and wait for the others forever: move it out of the condition"
 _ENGINE = (
-    "processes start their engines together: those that come to this load wait for the others until the job times out;"
-    " take it out of the test"
+    "ranks start their engines together: those that reach this load wait for the others until the job times out; "
+    "move it out of the condition"
 )
-_BEST = "the main process alone gets the best trial, and the others fail with None: train with it in a job of its own"
+_BEST = "only the main process gets the best trial, and the others fail with None: train with it in a separate job"
 _TRY = (
     "where this fails on one process, the others wait for it until the job times out: let the exception end the script"
 )
 _STOPS = (
-    "one may stop while another trains on, and they wait for each other for ever; decide by the step, or let the main"
-    " process decide for all"
+    "one rank may stop while another trains on, and they wait for each other forever; decide by the step, or let "
+    "the main process decide for all"
 )
 _CLOCKS = f"each process asks its own clock: {_STOPS}"
-_FILES = f"each process looks for the file at a time of its own: {_STOPS}"
-_ROWS = f"each process collects what it sees of the rows: {_STOPS}"
+_FILES = f"each process looks for the file at another time: {_STOPS}"
+_ROWS = f"each process collects only its own rows: {_STOPS}"
 
 
 def find(program: Program) -> Iterator[Finding]:

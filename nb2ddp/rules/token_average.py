@@ -31,9 +31,9 @@ _FALSE_TO_TRUE = (
     " script sets it to True"
 )
 _CLASSIFIER = (
-    "transformers 5 takes the loss of a classifier that it loads itself for a part of a sum: evaluation losses grow"
-    " with the processes, gradients with the micro-batches of a step; set model.accepts_loss_kwargs = False after"
-    " loading it"
+    "transformers 5 treats the loss of a classifier that it loads itself as part of a sum: evaluation losses "
+    "grow with the processes, gradients with the micro-batches of a step; set model.accepts_loss_kwargs = False "
+    "after loading it"
 )
 _MULTIPLIES = (
     "transformers 5 multiplies the evaluation losses of an encoder-decoder model by the number of processes; its"

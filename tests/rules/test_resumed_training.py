@@ -12,7 +12,7 @@ from tests.notebooks import example_notebook
 TRAINING = (
     "from trl import SFTConfig\nargs = SFTConfig({})\ntrainer.train()\ntrainer.train(resume_from_checkpoint = {})\n"
 )
-LAST = "goes on from the last checkpoint of the training above, which has reached its end"
+LAST = "resumes from the last checkpoint of the training above, which is finished"
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ LAST = "goes on from the last checkpoint of the training above, which has reache
             "goes back to step 60 of the training above, and trains steps 61 to 700",
         ),
         ("num_train_epochs = 1", '"out/checkpoint-60/"', "goes back to step 60 of the training above, and trains all"),
-        ("max_steps = 60", "newest", "goes back to a checkpoint of the training above, and trains all steps behind it"),
+        ("max_steps = 60", "newest", "goes back to a checkpoint of the training above, and trains all steps after it"),
     ],
 )
 def test_what_a_second_training_trains(arguments: str, checkpoint: str, begins: str) -> None:

@@ -372,7 +372,7 @@ def test_a_file_that_is_not_there() -> None:
 def test_missing_packages_are_named_with_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "accelerate" else name)
     (tmp_path / "train.py").write_text("Trainer(model).train()\n")
-    with pytest.raises(PlanError, match=r'needs accelerate: .* pip install "nb2ddp\[rehearse\]"'):
+    with pytest.raises(PlanError, match=r"needs accelerate: .*nb2ddp\[rehearse\]"):
         read(tmp_path / "train.py")
 
 
@@ -511,6 +511,18 @@ def prepared(folder: Path, text: str, columns: list[str] | None = None) -> Schem
 @pytest.mark.skipif("sys.version_info < (3, 11)", reason="an exception does not tell its expression")
 def test_made_rows_learn_what_a_preparation_reads(text: str, told: str, tmp_path: Path) -> None:
     assert any(told in each for each in prepared(tmp_path, text).learnt)
+
+
+def test_rows_on_disk_that_are_not_there_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Dataset:
+        @staticmethod
+        def load_from_disk(path: str) -> object:
+            raise FileNotFoundError(path)
+
+    made = sources(tmp_path)
+    monkeypatch.setattr(made, "dataset", lambda name, split: f"made of {name}, {split}")
+    files._load_made_rows(SimpleNamespace(Dataset=Dataset, __name__="datasets.x"), made)  # type: ignore[arg-type]
+    assert Dataset.load_from_disk("rows") == "made of rows, train"
 
 
 def test_what_get_asks_for_is_there_although_it_misses_nothing(tmp_path: Path) -> None:
@@ -674,7 +686,8 @@ def test_a_statement_that_takes_long_after_training_is_passed_over(
     text = "trainer.train()\nwhile True:\n    pass\n"
     made = sources(tmp_path, text)
     names = {"trainer": SimpleNamespace(train=lambda: None)}
-    Attempts(made.log, made, made.log.script, text, is_alone=True, names=names).run()
+    in_a_process(Attempts(made.log, made, made.log.script, text, is_alone=True, names=names).run)
+    made.schema.load()
     assert made.schema.passed == [2]
 
 

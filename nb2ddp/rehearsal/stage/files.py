@@ -233,14 +233,26 @@ def _load_made(load: ModuleType, sources: Sources) -> None:
                 raise
         return sources.dataset(str(path), **wanted)
 
-    @functools.wraps(from_disk)
-    def loaded_from_disk(path: Any, *args: Any, **given: Any) -> Any:
-        with contextlib.suppress(FileNotFoundError):
-            return from_disk(path, *args, **given)
-        sources.log.write("need", what="files", name=str(path), made=True)
-        return sources.dataset(str(path), None if sources.has_splits else "train")
+    vars(load).update(load_dataset=loaded, load_from_disk=_from_disk_or_made(from_disk, sources))
 
-    vars(load).update(load_dataset=loaded, load_from_disk=loaded_from_disk)
+
+def _from_disk_or_made(original: Any, sources: Sources, split: str | None = None) -> Any:
+    """A function that loads a data set from a folder; where that is not there, it makes one, or one split of it."""
+
+    @functools.wraps(original)
+    def loaded(path: Any, *args: Any, **given: Any) -> Any:
+        with contextlib.suppress(FileNotFoundError):
+            return original(path, *args, **given)
+        sources.log.write("need", what="files", name=str(path), made=True)
+        return sources.dataset(str(path), split or (None if sources.has_splits else "train"))
+
+    return loaded
+
+
+def _load_made_rows(rows: ModuleType, sources: Sources) -> None:
+    """The same for `Dataset.load_from_disk`."""
+    original = attribute(rows, "Dataset.load_from_disk")
+    rows.Dataset.load_from_disk = staticmethod(_from_disk_or_made(original, sources, "train"))
 
 
 def _first(files: Any) -> Any:
@@ -371,6 +383,7 @@ def lay(sources: Sources) -> None:
     after_import("datasets.load", lambda module: _load_made(module, sources))
     after_import("pandas", lambda module: _read_made(module, sources))
     after_import("pandas.core.frame", lambda module: _keep_all_of_table(module, sources))
+    after_import("datasets.arrow_dataset", lambda module: _load_made_rows(module, sources))
     after_import("datasets.arrow_dataset", _select_what_is_there)
     after_import("datasets.arrow_dataset", lambda module: _keep_all(module, sources))
     after_import("sklearn.model_selection", _divide_freely)

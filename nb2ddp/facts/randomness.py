@@ -32,8 +32,22 @@ def seeds_itself(tree: Tree, call: cst.Call) -> bool:
     return bool(_GENERATORS.fullmatch(tree.qualified(call.func))) and not call.args
 
 
+def is_never_asked(tree: Tree, function: cst.FunctionDef | None) -> bool:
+    """True for a method that no line names, of a class whose objects are handed to nobody who may ask for it."""
+    owner = tree.scope(function) if function is not None else None
+    if function is None or not isinstance(owner, cst.ClassDef) or owner.bases or function.name.value.startswith("__"):
+        return False
+    named = [each.value for each in tree.attributes(function.name.value)]
+    if not all(isinstance(tree.definition(each), (cst.Import, cst.ImportFrom, cst.ImportAlias)) for each in named):
+        return False
+    made = [tree.parents[call] if (call := tree.call_of(use)) else use for use in tree.loads(owner.name.value)]
+    uses = [use for each in made if isinstance(each, cst.Assign) for use in tree.kept_uses(each)]
+    known = all(isinstance(each, (cst.Assign, cst.Expr)) for each in made)
+    return known and all(isinstance(tree.parents[use], cst.Attribute) for use in uses)
+
+
 class Seeding:
-    """What a notebook seeds itself, at its top level and unconditionally, before it draws.
+    """What a notebook seeds itself, unconditionally, before it draws.
 
     Args:
         placement: where its code is to run.
@@ -48,7 +62,7 @@ class Seeding:
     def covers(self, draw: cst.Call, generator: str) -> bool:
         """True where a generator (`random`, `numpy` or `torch`) is seeded above a draw, wherever that is called from.
 
-        Above in the function of the draw itself counts too.
+        Above in the block of the draw itself, or in one around it, counts too.
         """
         runs = map(self._tree.start, self._tree.run_from(draw, self._tree.uses))
         offset, function = min(runs, default=-1), self._tree.function(draw)
@@ -56,8 +70,8 @@ class Seeding:
             if generator not in generators or self._runs_alone(call):
                 continue
             start, suite = self._tree.start(call), self._tree.parents[self._tree.statement(call)]
-            beside = function is not None and suite is function.body and start < self._tree.start(draw)
-            if beside or (suite is self._tree.module and start < offset):
+            inside = self._tree.function(call) is function and suite in self._tree.ancestors(draw)
+            if (inside and start < self._tree.start(draw)) or (suite is self._tree.module and start < offset):
                 return True
         return False
 

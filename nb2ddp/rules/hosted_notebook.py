@@ -108,7 +108,10 @@ def _gives_secrets(tree: Tree, tried: cst.Try) -> bool:
 def _handled(tree: Tree, tried: cst.Try, statement: cst.Import | cst.ImportFrom) -> Edit | None:
     """Put what handles a failed import in its place, where that is all there is, and only binds and prints."""
     handler = tried.handlers[0] if len(tried.handlers) == 1 else None
-    if handler is None or tried.orelse or tried.finalbody or handler.name is not None:
+    if handler is None or tried.orelse or tried.finalbody:
+        return None
+    error = tree.text(handler.name.name) if handler.name is not None else ""
+    if error and any(name.value == error for name in tree.within(handler.body, cst.Name)):
         return None
     caught = "" if handler.type is None else tree.text(handler.type)
     lines = [*handler.body.body]
@@ -142,10 +145,17 @@ try:
     files.download("model.gguf")
 except Exception as error:
     print(error)
+try:
+    from google.colab import files
+    uploaded = files.upload()
+    print(uploaded.keys())
+except Exception as error:
+    print("put the rows beside the script")
 y = 2
 """,
             """\
 x = 1
+print("put the rows beside the script")
 y = 2
 """,
         ),

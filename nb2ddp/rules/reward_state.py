@@ -39,7 +39,7 @@ def find(program: Program) -> Iterator[Finding]:
         calls = program.rewards.calls(entry)
         stepped = ((call, address) for call in calls if (address := _server(program, call)) is not None)
         for call, address in [*stepped][:1]:
-            remedy = _ELSEWHERE if _REMOTE.match(address) else _OURS
+            remedy = _ELSEWHERE if _REMOTE.search(address) else _OURS
             yield Finding(entry, f"{tree.text(call.func)} {_SHARED}: {remedy}", todo=True)
         timers = [call for call in calls if _TIMERS.fullmatch(tree.qualified(call.func))]
         rewarded = (call for call in timers if not all(_only_tells(program, end) for end in tree.goes_to(call)))
@@ -75,7 +75,8 @@ def _server(program: Program, call: cst.Call) -> str | None:
     texts = [*tree.texts(call), *(part.value for part in tree.within(call, cst.FormattedStringText))]
     asked = [text for text in texts if _STATE_IN_URL.search(text)]
     if asked and program.execution.does(call) & Does.ASK:
-        return asked[0]
+        named = [tree.text(tree.value(name)) for name in tree.within(call, cst.Name)]
+        return next((text for text in named if "://" in text), asked[0])
     if method(call) not in _STEPPING:
         return None
     makers = tree.values(cst.ensure_type(call.func, cst.Attribute).value)
@@ -167,6 +168,26 @@ RULE = Rule(
     find=find,
     severity=Severity.WARNING,
     examples=(
+        Example(
+            """\
+import os, requests
+ENV_URL = os.environ.get("ENV_URL", "https://rows.hf.space")
+def plays(completions, **kwargs):
+    return [requests.post(f"{ENV_URL}/step", json = {"move": each}).json()["reward"] for each in completions]
+trainer = GRPOTrainer(model = model, reward_funcs = [plays])
+trainer.train()
+""",
+            """\
+import os, requests
+ENV_URL = os.environ.get("ENV_URL", "https://rows.hf.space")
+# TODO[nb2ddp] DDP410: requests.post changes the state of a server that all processes would share: make sure that it \
+keeps the clients apart, and takes as many at a time as there are processes
+def plays(completions, **kwargs):
+    return [requests.post(f"{ENV_URL}/step", json = {"move": each}).json()["reward"] for each in completions]
+trainer = GRPOTrainer(model = model, reward_funcs = [plays])
+trainer.train()
+""",
+        ),
         Example(
             """\
 calls = [0]

@@ -10,9 +10,9 @@ import libcst as cst
 from nb2ddp.facts.effects import Does, samples
 from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.loading import has_new_head, is_load
-from nb2ddp.facts.order import collects, is_order_lost
+from nb2ddp.facts.order import collects, is_order_lost, only_sums
 from nb2ddp.facts.program import Program
-from nb2ddp.facts.randomness import Seeding, generator, seed, seeds_itself
+from nb2ddp.facts.randomness import Seeding, generator, is_never_asked, seed, seeds_itself
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import AddToSetup, Replace, SetKeyword
@@ -47,6 +47,7 @@ def find(program: Program) -> Iterator[Finding]:
     tree = program.tree
     together = program.execution.calls(phase=Phase.TOGETHER)
     before = [call for call in together if not program.rewards.is_only_here(call)]
+    before = [call for call in before if not is_never_asked(tree, tree.function(call))]
     drawing = {call: drawn for call in before if (drawn := _drawn(tree, call)) is not None}
     seeding = Seeding(program.placement)
     for call, (library, message) in drawing.items():
@@ -147,7 +148,9 @@ def _in_set_order(program: Program) -> Iterator[cst.BaseExpression]:
         for call in tree.of(cst.Call)
         if call.args and not call.args[0].star and _IN_ORDER.fullmatch(tree.qualified(call.func))
     ]
-    ordered += [loop.iter for loop in tree.of(cst.For)] + [loop.iter for loop in tree.of(cst.CompFor)]
+    ordered += [loop.iter for loop in tree.of(cst.For) if not only_sums(tree, loop)] + [
+        loop.iter for loop in tree.of(cst.CompFor)
+    ]
     for node in ordered:
         is_set = isinstance(tree.value(node), (cst.Set, cst.SetComp)) or tree.maker(node) in ("set", "frozenset")
         if is_set and program.execution.runs(node) and not is_order_lost(tree, node):
@@ -274,6 +277,30 @@ trainer.train()
 """
         ),
         Example("import random\nrandom.shuffle(rows)\nrandom.seed(7)\ntrainer.train()\n", reported=True),
+        Example(
+            """\
+import random
+import numpy as np
+from transformers import GenerationConfig
+class Rows:
+    def sample(self):
+        return random.choice([1, 2])
+rows = Rows()
+held = {"a", "b"}
+settings = GenerationConfig(do_sample = True)
+for fold in range(3):
+    random.seed(fold)
+    if fold:
+        random.shuffle(texts)
+total = 0
+for name in held:
+    total += len(name)
+    print(name)
+mean = np.mean([len(name) for name in held])
+trainer.train()
+"""
+        ),
+        Example("names = {'a', 'b'}\nfor name in names:\n    text += name\ntrainer.train()\n", reported=True),
         Example("import numpy, torch\nnumpy.random.seed(7)\nx = torch.randn(3)\ntrainer.train()\n", reported=True),
         Example("kept = rows.filter(lambda row: hash(row) % 10)\ntrainer.train()\n", reported=True),
         Example(

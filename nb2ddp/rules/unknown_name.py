@@ -33,12 +33,16 @@ _PERHAPS = (
 )
 
 
+#: What the setup block of every script imports.
+_IN_SETUP = frozenset({"logging", "os", "sys", "torch"})
+
+
 def _first_uses(program: Program) -> list[cst.Name]:
     """Where each name that stands for nothing is read for the first time, in order."""
     tree, names = program.tree, program.names
     unknown = (
         [use for use in tree.loads(name) if not isinstance(tree.parents[use], cst.Expr) and names.is_unknown(use)]
-        for name in set(tree.names_read)
+        for name in set(tree.names_read) - _IN_SETUP
     )
     return sorted((uses[0] for uses in unknown if uses), key=tree.start)
 
@@ -138,6 +142,7 @@ def load():
         ),
         Example("model = 1\ndel model\nmodel = 2\nprint(model)\nfor row in [1]:\n    del model\nprint([model])\n"),
         Example("import os\nrows = [row for row in os.listdir()]\nprint(len(rows))\n"),
+        Example("names = os.listdir('rows')\nprint(torch.__version__, sys.path)\n"),
         Example("def more(n):\n    return more(n - 1) + last\nlast = 1\nfor i in [1]:\n    last = last + i\n"),
     ),
 )

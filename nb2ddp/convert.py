@@ -102,7 +102,8 @@ def rewrites(
     """
     done = _from_text(text, name, script_name, options or Options(), file_name)
     cells = {cell.number: cell.source for cell in done.program.code_cells}
-    before = script(done.program, cells, done.setup, script_name)
+    packages = requirements(done.program, floors(done.program))
+    before = script(done.program, packages, cells, done.setup, script_name)
     own = before[before.index(done.setup) + len(done.setup) :].lstrip("\n")
     return done.conversion, _diff(own, done.conversion.files[script_name], file_name or f"{name}.ipynb", script_name)
 
@@ -168,7 +169,8 @@ def _convert(notebook: Notebook, script_name: str, options: Options, reference: 
         diagnostics = tuple(sorted([*result.diagnostics, *unused], key=lambda each: each.order))
         refuse(diagnostics)
         block = setup(program, result.inserted)
-        text = script(program, result.cells, block, script_name)
+        packages = requirements(program, floors(program))
+        text = script(program, packages, result.cells, block, script_name)
         _check_script(text, notebook, result.cells, all_rules=not suppressions.is_used and len(rules) == len(RULES))
     except NotebookError as error:
         error.diagnostics = tuple(
@@ -176,7 +178,6 @@ def _convert(notebook: Notebook, script_name: str, options: Options, reference: 
             for each in error.diagnostics
         )
         raise
-    packages = requirements(program, floors(program))
     installs = packages.commands(script_name)
     launch = launch_files(options.launch, script_name, secrets(program), resume=options.resume, installs=installs)
     is_listed = options.requirements or options.launch.launcher == "skypilot"

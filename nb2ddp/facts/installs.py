@@ -129,13 +129,12 @@ class Installs:
 
         Each round puts back, all at once, what something that stays needs; so the order of a set is of no account.
         """
-        gone = set(self.installing)
-        pending = [*self.installing, *self._computed_for_nothing]
+        gone, pending = set[cst.CSTNode](), [*self.installing, *self._computed_for_nothing]
         while pending:
-            node = pending.pop()
-            gone.add(node)
-            pending += self._told(node) - gone
-            pending += [each for each in self._reached(node) if each not in gone and self._may_go(each)]
+            if (node := pending.pop()) not in gone:
+                gone.add(node)
+                pending += self._told(node)
+                pending += [near for near in dict.fromkeys(self._reached(node)) if self._may_go(near)]
         while True:
             told = frozenset[cst.CSTNode]().union(*map(self._told, gone))
             back = {node for node in gone - self.installing - told if not self._goes(node, gone)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import libcst as cst
@@ -10,18 +9,12 @@ import libcst as cst
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
-from nb2ddp.syntax.arguments import constant
 from nb2ddp.syntax.tree import Tree, argument, method
 
-#: A folder that transformers names after the step that it saved there.
-_CHECKPOINT = re.compile(r"checkpoint-(\d+)/?$")
-_FROM_THE_LAST = (
-    "resumes from the last checkpoint of the training above, which is finished: transformers trains nothing "
-    "more, or one step if max_steps ended it"
+_MESSAGE = (
+    "resumes from a checkpoint of the training above, which is finished: transformers trains the steps after it a"
+    " second time, or none; a notebook keeps such a line for a session that was cut off: keep one of the two trainings"
 )
-_FROM_A_STEP = "goes back to step {} of the training above, and trains {} a second time"
-_FROM_ANY = "goes back to a checkpoint of the training above, and trains all steps after it a second time"
-_REMEDY = "a notebook keeps such a line for a session that was cut off: keep one of the two trainings"
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -30,23 +23,8 @@ def find(program: Program) -> Iterator[Finding]:
     for number, call in enumerate(calls):
         resumed = argument(call, "resume_from_checkpoint", 0)
         again = resumed is not None and tree.literal(resumed.value) not in (None, False)
-        if resumed is not None and again and any(_goes_on(tree, before, call) for before in calls[:number]):
-            yield Finding(call, f"{_what_it_trains(program, resumed.value)}; {_REMEDY}")
-
-
-def _what_it_trains(program: Program, checkpoint: cst.BaseExpression) -> str:
-    """What a training does that begins at a checkpoint of one that has ended."""
-    tree = program.tree
-    if (folder := tree.literal(checkpoint)) is True:
-        return _FROM_THE_LAST
-    named = _CHECKPOINT.search(folder) if isinstance(folder, str) else None
-    if named is None:
-        return _FROM_ANY
-    lasts = {constant(tree, config, "max_steps") for config in program.training.arguments}
-    first, last = int(named[1]), lasts.pop() if len(lasts) == 1 else None
-    if not isinstance(last, int) or last <= 0:
-        return _FROM_A_STEP.format(first, "all steps behind it")
-    return _FROM_A_STEP.format(first, f"steps {first + 1} to {last}") if first < last else _FROM_THE_LAST
+        if again and any(_goes_on(tree, before, call) for before in calls[:number]):
+            yield Finding(call, _MESSAGE)
 
 
 def _goes_on(tree: Tree, before: cst.Call, call: cst.Call) -> bool:
@@ -62,7 +40,7 @@ def _goes_on(tree: Tree, before: cst.Call, call: cst.Call) -> bool:
 RULE = Rule(
     code="DDP208",
     name="finished-training-resumed",
-    summary="A second `train()` that resumes the first training gets a warning, which says what it trains.",
+    summary="A second `train()` that resumes the first training gets a warning.",
     why=(
         "A notebook keeps such a cell for a session that was cut off, and a person runs one of the two. A script "
         "runs both. The checkpoint decides what the second one trains (transformers 4.56.2 and 5.17): `checkpoint-2` "

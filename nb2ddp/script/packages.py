@@ -278,8 +278,9 @@ class _Reading:
     def result(self, minimums: dict[str, str]) -> Requirements:
         self._install(list(self.program.notebook.metadata.dependencies), HEADER)
         for call in self.tree.live(cst.Call):
-            for words in _split(self._shell_text(call)):
-                self._command(call, words)
+            if text := self._shell_text(call):
+                for words in _split(text):
+                    self._command(call, words)
         named = {name for name, _ in self.packages}
         for module, line in _ON_COLAB.items():
             name = canonicalize_name(Requirement(line).name)

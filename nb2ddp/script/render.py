@@ -12,18 +12,18 @@ from nb2ddp.results import NEEDED_GPU, NEEDED_PACKAGES
 from nb2ddp.script.inserted import SEND_WEIGHTS
 from nb2ddp.script.launch import jobs_command, launch_lines, single_command
 from nb2ddp.script.needs import named
-from nb2ddp.script.packages import Requirements, file_name, requirements
+from nb2ddp.script.packages import Requirements, file_name
 from nb2ddp.script.secrets import handed_on
 from nb2ddp.script.templates import FOLDERS
-from nb2ddp.script.versions import floors
 from nb2ddp.syntax.arguments import constant
 
 
-def script(program: Program, cells: dict[int, str], setup: str, script_name: str) -> str:
+def script(program: Program, packages: Requirements, cells: dict[int, str], setup: str, script_name: str) -> str:
     """The whole script.
 
     Args:
         program: the notebook.
+        packages: what it installs.
         cells: its rewritten code cells, by number.
         setup: its setup block.
         script_name: the file name the script's first lines tell how to start.
@@ -35,7 +35,6 @@ def script(program: Program, cells: dict[int, str], setup: str, script_name: str
         source = cell.source if cell.kind != "code" else cells[cell.number].strip("\n")
         if source or cell.kind != "code":
             nodes.append({"cell_type": cell.kind, "source": source, "metadata": {"number": cell.number}})
-    packages = requirements(program, floors(program))
     resources = {
         "title": " ".join(program.notebook.name.split()),
         "lines": _lines(program, script_name, serves=SEND_WEIGHTS in setup),

@@ -123,8 +123,6 @@ def run(
         The exit code.
     """
     from nb2ddp.rehearsal import report as telling
-    from nb2ddp.rehearsal.plan import PlanError
-    from nb2ddp.rehearsal.uv import UvError
 
     page = None if report is None else Report(report, force)
     if refusal := _refusal(str(source), page, options):
@@ -136,21 +134,10 @@ def run(
             script, folder, wanted = _script(str(source), Path(scratch))
             verdict = _rehearsed(script, folder, wanted, versions, options, progress)
             fits = _fits(script, options.get("processes", 2)) if form == "text" else ""
-    except (PlanError, UvError) as error:
+    except (Exception, KeyboardInterrupt) as error:
         progress("")
-        line = getattr(error, "line", None)
-        click.echo(f"{source}{f':{line}' if line else ''}: {error}", err=True)
-        return 2
-    except KeyboardInterrupt:
-        progress("")
-        click.echo("Interrupted. Nothing is left behind.", err=True)
-        return 130
-    except Exception as error:  # the last resort: an error of ours is none of the script's
-        said = f"{type(error).__name__}: {error}".splitlines()[0]
-        click.echo(f"{source}: an error of nb2ddp rehearse, not of the script: {said}; please report it", err=True)
-        return 2
-    finally:
-        progress("")
+        return _failed(source, error)
+    progress("")
     click.echo(telling.as_json(verdict) if form == "json" else "\n".join(telling.text_lines(verdict)), err=err)
     if fits:
         click.echo(f"By estimate it {fits}.", err=err)
@@ -161,6 +148,23 @@ def run(
     if any(written) and not quiet:
         click.echo(f"wrote {', '.join(printable(str(each)) for each in written if each is not None)}", err=True)
     return verdict.code
+
+
+def _failed(source: str | Path, error: BaseException) -> int:
+    """Say why there is no verdict, and return the exit code."""
+    from nb2ddp.rehearsal.plan import PlanError
+    from nb2ddp.rehearsal.uv import UvError
+
+    if isinstance(error, KeyboardInterrupt):
+        click.echo("Interrupted. Nothing is left behind.", err=True)
+        return 130
+    if isinstance(error, (PlanError, UvError)):
+        line = getattr(error, "line", None)
+        click.echo(f"{source}{f':{line}' if line else ''}: {error}", err=True)
+    else:  # the last resort: an error of ours is none of the script's
+        said = f"{type(error).__name__}: {error}".splitlines()[0]
+        click.echo(f"{source}: an error of nb2ddp rehearse, not of the script: {said}; please report it", err=True)
+    return 2
 
 
 def _fits(script: Path, processes: int) -> str:

@@ -22,6 +22,22 @@ from nb2ddp.script.needs import untested
 
 _LAUNCHED = re.compile(r"^(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)$|^MASTER_|^TORCHELASTIC|^ACCELERATE_")
 _SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|API_?KEY|CREDENTIAL", re.IGNORECASE)
+#: Variables of every run: nothing is sent, asked for or shown, no GPU is seen, one thread a process.
+_FIXED = {
+    "HF_HUB_DISABLE_XET": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "HF_TOKEN": "hf_rehearsal",
+    "WANDB_MODE": "disabled",
+    "CUDA_VISIBLE_DEVICES": "",
+    "GLOO_SOCKET_IFNAME": "lo",
+    "OMP_NUM_THREADS": "1",
+    "TORCHDYNAMO_DISABLE": "1",  # compiling takes longer than three steps
+    "TOKENIZERS_PARALLELISM": "false",
+    "MPLBACKEND": "Agg",
+    "PYTHONUTF8": "1",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "NO_PROXY": "*",
+}
 _PATIENCE = 20.0  # seconds without any computation after which processes wait for ever
 _GRACE = 10.0  # seconds that the others have after one process has failed
 
@@ -75,23 +91,8 @@ def environment(plan: Plan, folder: Path, *, hub: str, settings: Mapping[str, An
     return (
         kept
         | {name: str(path) for name, path in own.items()}
-        | {
-            "NB2DDP_REHEARSAL": json.dumps(about),
-            "HF_ENDPOINT": hub,
-            "HF_HUB_DISABLE_XET": "1",
-            "HF_HUB_DISABLE_TELEMETRY": "1",
-            "HF_TOKEN": "hf_rehearsal",
-            "WANDB_MODE": "disabled",
-            "CUDA_VISIBLE_DEVICES": "",
-            "GLOO_SOCKET_IFNAME": "lo",
-            "OMP_NUM_THREADS": "1",
-            "TORCHDYNAMO_DISABLE": "1",  # compiling takes longer than three steps
-            "TOKENIZERS_PARALLELISM": "false",
-            "MPLBACKEND": "Agg",
-            "PYTHONUTF8": "1",
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "NO_PROXY": "*",
-        }
+        | {"NB2DDP_REHEARSAL": json.dumps(about), "HF_ENDPOINT": hub}
+        | _FIXED
     )
 
 

@@ -91,9 +91,7 @@ def save_by_time(trainer: Any, training: dict[str, Any], seconds: float) -> Trai
     """What saves a training every so many seconds by the main process's clock, at SIGTERM, and at its end."""
 
     class SaveByTime(TrainerCallback):
-        saved = time.monotonic()
-        is_told_to_end = False
-        has_ended = False
+        is_told_to_end = has_ended = False
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             self.saved = time.monotonic()

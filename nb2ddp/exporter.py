@@ -101,7 +101,10 @@ class DDPExporter(Exporter):
                 reset=self.reset,
             )
             conversion = convert_notebook(from_node(nb, name), script.name, job.options, job.reference)
-        except (NotebookError, ConfigError, LaunchError, OptionsError) as error:
+        except NotebookError as error:
+            said = (f"{f'{each.location}: ' if each.location else ''}{each.message}" for each in error.diagnostics)
+            raise self._stop("\n".join(f"{name}.ipynb: {each}" for each in said)) from None
+        except (ConfigError, LaunchError, OptionsError) as error:
             raise self._stop(f"{name}.ipynb: {error}") from None
         self._warn(name, conversion.diagnostics)
         files: Mapping[str, str | bytes] = conversion.files if folder is None else self._merged(job, conversion)

@@ -255,6 +255,18 @@ class TestNbconvert:
         assert "Distributed setup" in text
         assert list(resources["outputs"]) == ["./accelerate_config.yaml"]
 
+    def test_names_all_bad_cells(self, tmp_path: Path) -> None:
+        from nbconvert.utils.exceptions import ConversionException
+
+        from nb2ddp.exporter import DDPExporter
+
+        notebook = write(tmp_path / "a.ipynb", "x = = 1", *CELLS, "def f(:")
+        exporter: Any = DDPExporter()  # type: ignore[no-untyped-call]  # nbconvert's
+        with pytest.raises(ConversionException) as stopped:
+            exporter.from_filename(str(notebook))
+        said = str(stopped.value).splitlines()
+        assert [line[:20] for line in said] == ["a.ipynb: cell 1:1:5:", "a.ipynb: cell 6:1:7:"]
+
     def test_reads_nbconverts_configuration(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         write(tmp_path / "a.ipynb")
         monkeypatch.setenv("JUPYTER_CONFIG_DIR", str(tmp_path / "config"))

@@ -12,6 +12,7 @@ import pytest
 
 from nb2ddp.convert import convert_source
 from tests import stand_in
+from tests.command import Command
 from tests.notebooks import CELLS, text, write
 
 ROOT = Path(__file__).parent.parent
@@ -73,6 +74,13 @@ def test_what_commands_print_is_compared_elsewhere() -> None:
     """A block with what a command printed is of a page that a program writes, or whose text another test compares."""
     shown = {path.name for path in DOCUMENTS if "```console\n" in path.read_text(encoding="utf-8")}
     assert shown == {"README.md", "estimate.md", "first-hour.md"}
+
+
+def test_the_estimate_is_what_its_page_shows(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs" / "estimate.md").read_text(encoding="utf-8")
+    (line, shown), *_ = re.findall(r"```console\n\$ nb2ddp (.*?)\n(.*?)```", page, re.DOTALL)
+    monkeypatch.chdir(ROOT)
+    assert command(*line.split(), "--offline").stdout == shown
 
 
 def test_the_difference_in_readme_is_that_of_a_conversion() -> None:

@@ -301,17 +301,17 @@ def read(path: Path) -> bytes:
     if path.is_dir():
         raise NotebookError("is a folder, not a notebook")
     if not path.exists():
-        raise NotebookError(f"there is no such file{_near(path)}")
+        raise NotebookError(f"there is no such file{near(path)}")
     if not path.is_file():
         raise NotebookError("is not a regular file")
     return path.read_bytes()
 
 
-def _near(path: Path) -> str:
-    """A question whether a file of a name like it was meant."""
+def near(path: Path) -> str:
+    """A question whether a file of a name like it was meant; empty where there is none of such a name."""
     names = os.listdir(path.parent) if path.parent.is_dir() else []  # noqa: PTH208 - names
-    near = difflib.get_close_matches(path.name, names, n=1)
-    return f"; did you mean {path.with_name(near[0])}?" if near else ""
+    found = difflib.get_close_matches(path.name, names, n=1)
+    return f"; did you mean {path.with_name(found[0])}?" if found else ""
 
 
 def unified_diff(before: str, after: str, name: str, before_name: str | None = None) -> str:

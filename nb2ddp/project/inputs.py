@@ -14,6 +14,7 @@ from pathlib import Path
 from pathspec import GitIgnoreSpec
 
 from nb2ddp.notebook.reader import OTHER_FORMATS, is_python_notebook, read_notebook
+from nb2ddp.project.files import near
 from nb2ddp.project.links import file_name, is_link
 from nb2ddp.results import NotebookError
 from nb2ddp.script import stamp
@@ -112,8 +113,9 @@ def _of(argument: str) -> Iterator[Input]:
     elif path.exists() or path.is_symlink() or not _GLOB & set(argument):
         ending = path.suffix.lower()
         if ending not in (".ipynb", ".py") and not (ending in OTHER_FORMATS and path.exists()):
-            missing = "not a notebook (.ipynb or .py) or a folder" if path.exists() else "no such file or folder"
-            raise InputError(f"{argument}: {missing}")
+            if path.exists():
+                raise InputError(f"{argument}: not a notebook (.ipynb or .py) or a folder")
+            raise InputError(f"{argument}: no such file or folder{near(path)}")
         check_source(path)
         yield named(argument)
     else:

@@ -377,6 +377,7 @@ class TestWrongUsage:
             ("a.ipynb b.ipynb", "An output never ends in .ipynb, so b.ipynb is taken for an input"),
             ("a.ipynb a.ipynb", "An output never ends in .ipynb, so a.ipynb is taken for an input"),
             ("a.ipynb c.ipynb", "c.ipynb"),
+            ("a.ipyn", "a.ipyn: no such file or folder; did you mean a.ipynb?"),
             ("a.ipynb x.py y.py", "not x.py and y.py; type: nb2ddp a.ipynb x.py"),
             ("a.ipynb b.ipynb x.py", "x.py would be the script of several notebooks; type: nb2ddp a.ipynb b.ipynb -"),
             ("a.ipynb train.txt", "train.txt: the name of a script ends in .py"),

@@ -118,8 +118,8 @@ def read(
     missing = [name for name in libraries if not environment.has(name) and name != "unsloth"]
     if missing:
         raise PlanError(
-            f"a rehearsal needs {', '.join(missing)}: install uv (pip install uv), with which it makes an environment for"
-            " them, or nb2ddp with its extra (docs/rehearsal.md)"
+            f"a rehearsal needs {', '.join(missing)}: install uv (pip install uv), with which it makes an environment"
+            " of its own, or nb2ddp with its extra (docs/rehearsal.md)"
         )
     sees, hears = bool(re.search(_SEES, text)), bool(re.search(_HEARS, text))
     return Plan(

@@ -35,6 +35,7 @@ from nb2ddp.rehearsal.stage.fast import _equipped, _make_no_gguf, _offered
 from nb2ddp.rehearsal.stage.files import Sources, _answer_with_texts, _divide_freely, _select_what_is_there
 from nb2ddp.rehearsal.stage.hooks import UnknownError, attribute
 from nb2ddp.rehearsal.stage.log import Log
+from nb2ddp.rehearsal.stage.outside import Outside
 from nb2ddp.rehearsal.stage.play import _at_home
 from nb2ddp.rehearsal.stage.schema import Schema
 from nb2ddp.rehearsal.stage.shrink import shrunk
@@ -757,6 +758,29 @@ def test_it_is_ready_but_for_a_cell() -> None:
 def test_an_obstacle_says_what_to_give(before: dict[str, Any], error: str, message: str, told: str) -> None:
     run = Run((Rank(1, (before, event("end", code=1, inner=1, error=error, message=message)), "", ""),), 1.0, "")
     assert told in report.headline(judge(PLAN, run, run))
+
+
+@pytest.mark.parametrize(
+    ("error", "library", "told"),
+    [("ValueError", "trl", "--versions notebook"), ("KeyError", "trl", "--data"), ("ValueError", "", "--data")],
+)
+def test_what_a_library_refuses_may_be_taken_by_another_version(error: str, library: str, told: str) -> None:
+    plan = replace(PLAN, other_versions=("trl==0.22.2",))
+    ended = event("end", code=1, inner=1, error=error, message="x", library=library)
+    run = Run((Rank(1, (event("made", name="me/rows"), ended), "", ""),), 1.0, "")
+    assert told in report.headline(judge(plan, run, run))
+
+
+def test_a_database_that_a_run_begins_with_may_be_read_by_all(tmp_path: Path) -> None:
+    log, work = Log(), tmp_path / "work"
+    work.mkdir()
+    (work / "given.db").touch()
+    log.open(str(tmp_path / "log"), "train.py")
+
+    outside = Outside(log, str(tmp_path), str(work), is_trusted=False, variables={}, beside="", may_clone=False)
+    for name in (str(work / "given.db"), str(work / "new.db"), ":memory:"):
+        outside._opens_database(name)
+    assert [json.loads(line)["path"] for line in (tmp_path / "log").read_text().splitlines()] == ["new.db"]
 
 
 def test_a_hosted_folder_is_that_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

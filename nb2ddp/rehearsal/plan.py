@@ -334,3 +334,6 @@ def _spread(tree: ast.AST) -> Iterator[tuple[int, str]]:
                     )
         elif isinstance(node, ast.Constant) and node.value == "cuda:0":
             yield node.lineno, '"cuda:0" is the first GPU in every process'
+        elif isinstance(node, ast.Assign) and re.fullmatch(r"\d+", gpu := _constant(node.value) or ""):
+            to = [each for each in node.targets if ast.unparse(each).endswith("environ['CUDA_VISIBLE_DEVICES']")]
+            yield from ((each.lineno, f"CUDA_VISIBLE_DEVICES leaves every process GPU {gpu} alone") for each in to)

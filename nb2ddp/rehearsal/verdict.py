@@ -566,8 +566,9 @@ def _to_give(plan: Plan, rank: Rank, end: Event) -> str:
             return f"git clone {event['address']} {event['folder']} beside the script, or --network"
     if error == "ModuleNotFoundError":
         return ""
+    is_refused = end.get("library") in _VERSIONED and error in _REFUSALS  # by a library, whatever the rows
     is_of_versions = error == "ImportError" or (error == "TypeError" and "unexpected keyword argument" in message)
-    if is_of_versions or (plan.other_versions and end.get("library") in _VERSIONED):
+    if is_of_versions or (plan.other_versions and is_refused):
         return _ALREADY if plan.environment.is_notebooks else _VERSIONS
     if error == "FileNotFoundError" and (file := re.search(r"No such file or directory: '([^'/]+)'", message)):
         return f"put {file[1]} beside the script"
@@ -577,7 +578,6 @@ def _to_give(plan: Plan, rank: Rank, end: Event) -> str:
     missing = dict.fromkeys(event["name"].split(".")[0] for event in rank.seen("stand-in") if event.get("package"))
     if missing:
         return _missing(missing)
-    is_refused = end.get("library") in _VERSIONED and error in _REFUSALS  # by a library, whatever the rows
     if not is_refused and any(event["kind"] == "made" or event.get("made") for event in rank.seen("made", "need")):
         return "--data FILE gives it real rows"
     return _VERSIONS if plan.other_versions and not plan.environment.is_notebooks else ""

@@ -59,6 +59,7 @@ class Outside:
         self.log, self.root, self.work, self.is_trusted = log, root, work, is_trusted
         self.variables, self.beside, self.may_clone = variables, beside, may_clone
         self.busy = self.has_programs = False
+        self.given = {os.path.join(at, name) for at, _, names in os.walk(work) for name in names}
 
     def lay(self) -> None:
         """Watch from now on."""
@@ -105,6 +106,13 @@ class Outside:
             full = os.path.abspath(path)
             if full.startswith(self.work + os.sep):
                 self.log.write("read", path=os.path.relpath(full, self.work), there=os.path.exists(full))
+
+    def _opens_database(self, path: Any) -> None:
+        """Whoever opens a database of SQLite that the run did not begin with may write to it."""
+        name = os.fsdecode(path) if isinstance(path, (str, bytes, os.PathLike)) else ""
+        is_file = name and not name.startswith((":memory:", "file:"))
+        if is_file and os.path.abspath(name) not in self.given:
+            self._changes("write", name)
 
     def _connects(self, _: Any, address: Any) -> None:
         host = address[0] if isinstance(address, tuple) else ""
@@ -257,5 +265,6 @@ _EVENTS: dict[str, Callable[..., None]] = {
     "os.symlink": lambda self, _, b, at: self._changes("write", b, at),
     "shutil.rmtree": lambda self, path, *_: self._changes("remove", path),
     "socket.connect": Outside._connects,
+    "sqlite3.connect": Outside._opens_database,
     "socket.bind": Outside._binds,
 }

@@ -202,7 +202,7 @@ def _list_rules(ctx: click.Context, param: click.Parameter, value: bool) -> None
     "--explain",
     metavar="CODE",
     shell_complete=_complete_code,
-    help="Say what a code means, with an example; DDP3 lists all that begin so.",
+    help="Explain a code, with an example; DDP3 lists all codes that begin with it.",
 )
 @_option(
     "Findings",
@@ -221,8 +221,8 @@ def main(ctx: click.Context, /, paths: tuple[str, ...], explain: str | None, is_
 
     INPUT is a notebook, a folder, a pattern such as 'nb/**/*.ipynb', or - for standard input. A single notebook
     takes OUTPUT.py, or - for standard output, or becomes a script beside it; several take --output-dir. Beside each
-    script stands the accelerate_config.yaml that starts it. Notebooks are never changed, and nothing in them is
-    executed. What a person edits in a script stays there when its notebook is converted again.
+    script it writes the accelerate_config.yaml that starts it. Notebooks are never changed, and nothing in them is
+    executed. Your edits of a script are kept when its notebook is converted again.
     """
     if os.environ.get("NO_COLOR"):
         ctx.color = False

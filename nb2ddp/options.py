@@ -165,7 +165,7 @@ class Launch:
 
     processes: int = setting(
         2,
-        "Processes of the job, one for each GPU, on all machines together (default 2).",
+        "Processes on all machines, one per GPU (default 2).",
         key="num-processes",
         metavar="N",
         least=1,
@@ -176,9 +176,9 @@ class Launch:
     #: 0 for a free one (one machine only). Where None: 29500 on several machines, with SLURM one that follows from
     #: the job's number.
     main_process_port: int | None = setting(None, "Its port (default 29500).", metavar="PORT", least=0, most=65535)
-    mixed_precision: Precision = setting("no", "Where the notebook leaves it open (default no).")
-    launcher: Launcher = setting("accelerate", "What else to write beside accelerate_config.yaml.")
-    gpu: str | None = setting(None, "For --launcher skypilot: the kind of GPU, as H100 or A100-80GB.", metavar="NAME")
+    mixed_precision: Precision = setting("no", "Used if the notebook sets none (default no).")
+    launcher: Launcher = setting("accelerate", "Write files for this launcher too.")
+    gpu: str | None = setting(None, "For --launcher skypilot: such as H100.", metavar="NAME")
     #: Only with the launcher "slurm", where None means all defaults.
     slurm: Slurm | None = setting(
         None, "For --launcher slurm: time=2:00:00, partition=gpu, ... Repeatable.", metavar="KEY=VALUE"
@@ -238,22 +238,24 @@ class Options:
     launch: Launch = field(default_factory=Launch)
     per_device_batch_size: int | Literal["notebook"] | None = setting(
         None,
-        "Fix it, or leave it at the notebook's. The default is what the GPU's memory allows; the global batch stays.",
+        "Set the per-device batch, or keep the notebook's. Default: what GPU memory allows. The global batch stays.",
         metavar="N|notebook",
         least=1,
     )
-    vllm_server: bool = setting(False, "GRPO: one more GPU serves the completions.")
+    vllm_server: bool = setting(False, "GRPO with a vLLM server on one more GPU.")
     #: `launch` is then of one process.
-    split_model: bool = setting(False, "One process spreads a model that no GPU holds over all GPUs of the machine.")
-    resume: bool = setting(False, "Go on with a training that ended early.", section="What to do")
-    requirements: bool = setting(False, "Write the packages of the install cells to SCRIPT.requirements.txt.")
+    split_model: bool = setting(False, "One process; the model is split over all GPUs.")
+    resume: bool = setting(False, "Resume a training that ended early.", section="What to do")
+    requirements: bool = setting(
+        False, "Also write the packages of the install cells to SCRIPT.requirements.txt.", section="Where to"
+    )
     #: Codes, or beginnings of codes; None applies all.
     select: frozenset[str] | None = setting(
-        None, "Apply only these rules; DDP3 means all that begin so.", section="What to do", metavar="CODES"
+        None, "Apply only these rules; DDP3 means all codes that begin with it.", section="What to do", metavar="CODES"
     )
     ignore: frozenset[str] = setting(
         frozenset(),
-        "Leave these rules out, more than --select and pyproject.toml do.",
+        "Do not apply these rules, in addition to --select and pyproject.toml.",
         section="What to do",
         metavar="CODES",
     )
@@ -294,15 +296,15 @@ class Settings:
     )
     exclude: tuple[str, ...] = setting(
         (),
-        "Leave out notebooks, by patterns as in .gitignore. Repeatable.",
+        "Skip notebooks by .gitignore patterns. Repeatable.",
         section="Where to",
         metavar="PATTERN",
     )
     fail_on: Severity = setting(
-        Severity.ERROR, "Exit with 1 on findings from this severity on (default error).", section="Findings"
+        Severity.ERROR, "Exit with 1 on findings of at least this severity (default error).", section="Findings"
     )
     rehearse: bool = setting(
-        False, "Then train each script on the CPU: see `nb2ddp rehearse --help`.", section="What to do"
+        False, "Then train each script on the CPU; see `nb2ddp rehearse --help`.", section="What to do"
     )
 
 

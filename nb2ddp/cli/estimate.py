@@ -28,7 +28,7 @@ Examples:
   nb2ddp estimate finetune.ipynb --gpu H100 --gpu 48GB --gpus 4
 
 \b
-Exit code: 0 told; 2 it cannot be told, or wrong usage.
+Exit code: 0 answered; 2 no answer is possible, or wrong usage.
 """
 
 
@@ -41,7 +41,7 @@ Exit code: 0 told; 2 it cannot be told, or wrong usage.
 @click.option("--tokens", type=click.IntRange(1), help="Tokens of the longest row (default: the notebook's limit).")
 @click.option("--gpu", "names", multiple=True, metavar="NAME", help="A GPU, such as H100 or 48GB; may be repeated.")
 @click.option("--gpus", type=click.IntRange(1, 4096), default=1, help="GPUs of the job (default 1).")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How to tell it.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How to print the answer.")
 @click.option("--offline", is_flag=True, help="Do not ask the hub for the model's config.json.")
 @click.pass_context
 def estimate(ctx: click.Context, /, source: str, **options: Any) -> None:

@@ -66,24 +66,29 @@ def _clear(ctx: click.Context, _: click.Parameter, is_asked: bool) -> None:
     "--versions",
     type=click.Choice(["notebook", "newest", "here"]),
     help="Train with the versions that the notebook asks for, the newest that Unsloth allows, or those that are "
-    "installed here. uv makes the environment, which is kept. Default: here where that has what the script takes, "
+    "installed here. uv makes the environment, which is kept. Default: here if the installed versions suit the script, "
     "else notebook.",
 )
 @click.option(
-    "--clear-environments", is_flag=True, is_eager=True, expose_value=False, callback=_clear, help="Remove kept ones."
+    "--clear-environments",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_clear,
+    help="Delete the kept environments.",
 )
 @click.option("--processes", type=click.IntRange(2, 64), default=2, help="Processes of the second run (default 2).")
 @click.option("--steps", type=click.IntRange(1, 100), default=3, help="Steps of each training (default 3).")
 @click.option("--timeout", "limit", type=click.IntRange(10), default=300, help="Seconds of each run (default 300).")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How to tell the verdict.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How to print the verdict.")
 @click.option("--report", type=click.Path(path_type=Path, dir_okay=False), help="Also write it as a page of HTML.")
-@click.option("--keep", type=click.Path(path_type=Path), help="A new folder in which everything about the runs stays.")
-@click.option("--hub", type=click.Path(path_type=Path), help="A folder of stand-in models and data sets to use again.")
-@click.option("--offline", is_flag=True, help="Do not ask the hub: stand-ins only, and what the cache has.")
+@click.option("--keep", type=click.Path(path_type=Path), help="A new folder that keeps all files of the runs.")
+@click.option("--hub", type=click.Path(path_type=Path), help="A folder of stand-in models and data sets to reuse.")
+@click.option("--offline", is_flag=True, help="Do not ask the hub; use stand-ins and the cache.")
 @click.option("--data", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="A file of real rows.")
 @click.option("--network", is_flag=True, help="Clone what the script clones, into the run's folder.")
 @click.option("--trust", is_flag=True, help="Let the script start programs, reach the network and write anywhere.")
-@click.option("--force", is_flag=True, help="With --report: write over a file that nb2ddp did not write.")
+@click.option("--force", is_flag=True, help="With --report: replace a file that nb2ddp did not write.")
 @click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
 @click.pass_context
 def rehearse(ctx: click.Context, /, source: str, **options: Any) -> None:

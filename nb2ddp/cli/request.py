@@ -29,18 +29,16 @@ class Request:
     )
     force: bool = setting(
         False,
-        "Replace files that were edited by hand, or are not nb2ddp's, too; never a notebook.",
+        "Also replace files that you edited or that nb2ddp did not write; never a notebook.",
         section="What to do",
     )
     keep: tuple[str, ...] = setting(
         (),
-        "In a conflict take your lines (mine) or the notebook's (new): of all files, or of one (mine=train.py).",
+        "Resolve conflicts with your lines (mine) or the notebook's (new), in all files or in one (mine=train.py).",
         section="What to do",
         metavar="SIDE[=FILE]",
     )
-    reset: bool = setting(
-        False, "Forget the options that the script was converted with the last time.", section="What to do"
-    )
+    reset: bool = setting(False, "Ignore the options of the script's last conversion.", section="What to do")
     hook: bool = setting(
         False, "For pre-commit: exit with 1 and the `git add` line where something was written.", section="What to do"
     )
@@ -52,13 +50,13 @@ class Request:
     )
     since: str | None = setting(
         None,
-        "In it, show what changed since a commit of git in each notebook, and beside it in its script.",
+        "With --summary-file: show what changed in each notebook and its script since this git commit.",
         section="Findings",
         metavar="COMMIT",
     )
     report: Path | None = setting(
         None,
-        "Write a page that shows cells beside the script, with what was done and why.",
+        "Write a page that shows each cell beside the script, with the findings.",
         section="Findings",
         metavar="PAGE.html",
     )
@@ -66,11 +64,11 @@ class Request:
         None, "Write the findings as SARIF, for code scanning.", section="Findings", metavar="FILE"
     )
     quiet: bool = setting(False, "Print errors only.", section="Findings", short="-q")
-    verbose: bool = setting(False, "Print notes too: everything that was rewritten.", section="Findings", short="-v")
+    verbose: bool = setting(False, "Also print notes: every line that was rewritten.", section="Findings", short="-v")
     jobs: int | None = setting(
-        None, "Processes that convert (default: cores).", section="Other", metavar="N", least=1, short="-j"
+        None, "Number of converting processes (default: cores).", section="Other", metavar="N", least=1, short="-j"
     )
-    no_cache: bool = setting(False, "Convert anew what was converted before.", section="Other")
+    no_cache: bool = setting(False, "Do not use the cache of earlier conversions.", section="Other")
     isolated: bool = setting(False, "Do not read pyproject.toml.", section="Other")
 
     @property

@@ -25,7 +25,7 @@ _SOME_NOTEBOOK: Final = "NOTEBOOK.ipynb"
 #: What names no notebook: standard input's, and those.
 NO_NOTEBOOK: Final = ("-", _SOME_NOTEBOOK)
 #: Stands in the file that scripts of one folder share.
-_NUMBER: Final = "# --num_processes in the line that starts a script is stronger than the number in this file.\n"
+_NUMBER: Final = "# --num_processes on the command line overrides the number in this file.\n"
 _DIGITS: Final = 16
 _LINE: Final = re.compile(
     rf'^(?:#   |  "nb2ddp": ")convert again: (?P<command>.*)'

@@ -135,13 +135,14 @@ def _is_other_class(name: str) -> bool:
     return bool(_IMPORTED_CLASS.fullmatch(name) or _OTHER_NAME.search(name)) and not _is_model_class(name)
 
 
-def _alternatives(tree: Tree, node: cst.BaseExpression, depth: int = 6) -> list[cst.BaseExpression]:
+def _alternatives(tree: Tree, node: cst.BaseExpression) -> list[cst.BaseExpression]:
     """The classes that an expression may stand for, where the notebook writes them out; else the expression."""
-    node = tree.value(node)
-    sources = _sources(tree, node)
-    parts = [part for each in sources for part in (*tree.within(each, cst.Name), *tree.within(each, cst.Attribute))]
-    found = [each for part in parts if depth for each in _alternatives(tree, part, depth - 1)]
-    return [each for each in found if _IMPORTED_CLASS.fullmatch(tree.family(each))] or [node]
+    values = [tree.value(node)]
+    for value in values:  # which grow on the way
+        sources = _sources(tree, value)
+        parts = [part for each in sources for part in (*tree.within(each, cst.Name), *tree.within(each, cst.Attribute))]
+        values += [found for part in parts if (found := tree.value(part)) not in values]
+    return [value for value in values[1:] if _IMPORTED_CLASS.fullmatch(tree.family(value))] or values[:1]
 
 
 def _sources(tree: Tree, node: cst.BaseExpression) -> list[cst.BaseExpression]:

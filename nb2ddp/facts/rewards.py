@@ -85,11 +85,14 @@ class Rewards:
         found = {call for function in self.reached(entry) for call in self.tree.within(function, cst.Call)}
         return self.tree.in_order(call for call in found if self.tree.is_live(call))
 
-    def is_only_here(self, node: cst.CSTNode, depth: int = 8) -> bool:
+    def is_only_here(self, node: cst.CSTNode) -> bool:
         """True for code that runs during training and at no other time before its end."""
-        owner = self.tree.owner(node)
-        if owner not in self.functions or not depth:
-            return False
-        uses = self.tree.uses(owner) if isinstance(owner, cst.FunctionDef) else []
-        others = [use for use in uses if use not in self.names and self.execution.runs(use)]
-        return all(self.is_only_here(use, depth - 1) for use in others)
+        pending = [node]
+        for place in pending:  # which grow on the way
+            owner = self.tree.owner(place)
+            if owner not in self.functions:
+                return False
+            uses = self.tree.uses(owner) if isinstance(owner, cst.FunctionDef) else []
+            others = [use for use in uses if use not in self.names and self.execution.runs(use)]
+            pending += [use for use in others if use not in pending]
+        return True

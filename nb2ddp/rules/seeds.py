@@ -390,6 +390,12 @@ trainer.train()
             "from sklearn.model_selection import train_test_split\na, b = train_test_split(rows)\ntrainer.train()\n",
             reported=True,
         ),
+        Example(  # a reward that calls itself: DDP409 gives each of its calls the same numbers
+            "import random\nfrom trl import GRPOTrainer\n"
+            "def walk(n):\n    return n if random.random() < 0.5 else walk(n + 1)\n"
+            "def score(completions, **kwargs):\n    return [walk(0) for _ in completions]\n"
+            "trainer = GRPOTrainer(model = model, reward_funcs = [score])\ntrainer.train()\n"
+        ),
         Example("names = sorted(list(set(rows['label'])))\nprint(len({*names}))\ntrainer.train()\n"),
         Example("split = dataset.train_test_split(test_size = 0.1, seed = 1)\n"),
     ),

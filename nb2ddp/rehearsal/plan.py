@@ -307,9 +307,9 @@ def _sizes(tree: ast.AST) -> Iterator[int]:
 
 
 def _of_share(node: ast.AST) -> Iterator[int]:
-    """How many rows leave 64 where the script keeps this share of them."""
+    """How many rows leave 32 where the script keeps this share of them."""
     if isinstance(node, ast.Constant) and isinstance(node.value, float) and 0 < node.value < 0.5:
-        yield int(64 / node.value)
+        yield int(32 / node.value)
 
 
 def _files(tree: ast.AST, folder: Path) -> Iterator[Path]:

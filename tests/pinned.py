@@ -20,7 +20,7 @@ def environment() -> Environment:
     Raises:
         nb2ddp.rehearsal.uv.UvError: uv is not there, or no index answers.
     """
-    wanted = Wanted((*pins("pinned"), "soundfile"))
+    wanted = Wanted(tuple(pins("pinned")))
     return made(wanted, LIBRARIES, "the notebooks' pins", lambda text: print(text, file=sys.stderr), folder=HOME)
 
 

@@ -48,7 +48,7 @@ def train(folder: Path) -> None:
 
     from nb2ddp.runtime.resume import last_checkpoint
 
-    class Losses(TrainerCallback):
+    class Losses(TrainerCallback):  # type: ignore[misc]
         def on_train_begin(self, args: object, state: object, control: object, **_: object) -> None:
             note({"resumed": state.global_step})  # type: ignore[attr-defined]
 
@@ -147,7 +147,7 @@ def kills(number: int, seed: int, folder: Path) -> Iterator[Kill]:
         home = folder / str(training)
         before = len(noted(home))
         child = started(home)
-        after = draw.uniform(0, length / 2) if done < number else _SECONDS
+        after = draw.uniform(0, length) if done < number else _SECONDS
         has_ended = ended(child, after)
         resumed = next((int(each["resumed"]) for each in noted(home)[before:] if "resumed" in each), None)
         if last is not None and resumed is not None:

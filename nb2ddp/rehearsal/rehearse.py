@@ -9,7 +9,7 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Any
 
 from nb2ddp.rehearsal import upstream
+from nb2ddp.rehearsal.ending import goes_on, started_again
 from nb2ddp.rehearsal.hub import Hub
 from nb2ddp.rehearsal.janitor import cleaned
 from nb2ddp.rehearsal.plan import Plan
@@ -55,7 +56,7 @@ class Options:
 
 
 def rehearse(plan: Plan, options: Options, tell: Callable[[str], None] = lambda _: None) -> Verdict:
-    """Train as one process and as several, and compare.
+    """Train as one process and as several, and compare; a script that goes on is also ended early and started again.
 
     Args:
         plan: the script.
@@ -69,36 +70,58 @@ def rehearse(plan: Plan, options: Options, tell: Callable[[str], None] = lambda 
         )
         hub.prepare(plan.models, tuple(filter(None, plan.data)))
         try:
-            runs: list[Run] = []
-            for count in (1, options.processes):
-                settings = {
-                    "root": str(root),
-                    "steps": options.steps,
-                    "trust": options.trust,
-                    "schema": str(root / "schema.json"),
-                    "data": str(options.data.resolve()) if options.data else "",
-                    "network": options.network,
-                }
-                folder = root / ("one" if not runs else f"{count}-processes")
-                runs.append(
-                    run(
-                        plan,
-                        folder,
-                        count,
-                        environ=environment(plan, folder, hub=hub.address, settings=settings),
-                        starters=starters,
-                        limit=options.limit,
-                        tell=partial(_tell, tell, "one process" if count == 1 else f"{count} processes"),
-                        is_served=lambda: hub.is_building,
-                    )
-                )
-                if runs[0].stopped or runs[0].ranks[0].code:
-                    break
+            job = _Job(root, options, hub, starters, tell)
+            alone = several = job.start(plan, root / "one", "one process", processes=1)
+            again: list[Run] = []
+            if not _failed(alone):
+                several = job.start(plan, root / f"{options.processes}-processes", f"{options.processes} processes")
+                if not _failed(several) and goes_on(plan, options.steps):
+                    again = [*started_again(plan, options.steps, options.processes, root, job.start)]
         finally:
             hub.close()
         # Rows that the hub has not are made where they are read.
         loads = {load: why if load[0] == "models" else "" for load, why in hub.offered.items()}
-        return judge(plan, runs[0], runs[-1], loads, hub.origins, trust=options.trust)
+        return judge(plan, alone, several, loads, hub.origins, trust=options.trust, again=again)
+
+
+def _failed(run: Run) -> bool:
+    return bool(run.stopped or any(rank.code for rank in run.ranks))
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What the runs of a rehearsal have in common."""
+
+    root: Path
+    options: Options
+    hub: Hub
+    starters: list[Starter]
+    tell: Callable[[str], None]
+
+    def start(
+        self, plan: Plan, folder: Path, name: str, more: Mapping[str, object] | None = None, processes: int = 0
+    ) -> Run:
+        """Run a script in a folder, as the rehearsal's number of processes or another."""
+        options = self.options
+        settings = {
+            "root": str(self.root),
+            "steps": options.steps,
+            "trust": options.trust,
+            "schema": str(self.root / "schema.json"),
+            "data": str(options.data.resolve()) if options.data else "",
+            "network": options.network,
+            **(more or {}),
+        }
+        return run(
+            plan,
+            folder,
+            processes or options.processes,
+            environ=environment(plan, folder, hub=self.hub.address, settings=settings),
+            starters=self.starters,
+            limit=options.limit,
+            tell=partial(_tell, self.tell, name),
+            is_served=lambda: self.hub.is_building,
+        )
 
 
 @contextlib.contextmanager

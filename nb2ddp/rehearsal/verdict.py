@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ from nb2ddp.script.needs import stated
 Event = dict[str, Any]
 #: Losses of equal rows differ by rounding alone: seen below 9e-5, and below 2e-3 with experts or weights of 16 bits.
 _LOSS, _COARSE_LOSS, _NORM = 5e-4, 5e-3, 0.05
+#: How far the losses of a training that was ended and went on may be from those of one that nobody ended.
+_SAME = 1e-6
 #: What no process writes for the user: caches, and states that each process keeps for itself under its own name.
 _OWN = re.compile(
     r"(^|/)(unsloth_compiled_cache|__pycache__|\.cache|\.locks|runs|(models|datasets|spaces)--[^/]+)/|"
@@ -118,6 +121,7 @@ def judge(
     origins: Mapping[str, str] | None = None,
     *,
     trust: bool = False,
+    again: Sequence[Run] = (),
 ) -> Verdict:
     """Compare the run of one process with that of several.
 
@@ -128,9 +132,11 @@ def judge(
         loads: what was asked of the hub, "models" or "datasets" and an id, and why it could not be made, or "".
         origins: where what was made for them comes from, by id: "hub", "cache" or "stand-in".
         trust: programs were started, so that what they cost is the script's own matter.
+        again: runs of the job that was ended early and started again, for a script that goes on.
     """
-    both = Both(plan, alone, job)
-    rows = tuple(Row(asked, *answer(both)) for asked, answer in QUESTIONS)
+    both = Both(plan, alone, job, tuple(again))
+    questions = [*QUESTIONS, *([GOES_ON] if again else [])]
+    rows = tuple(Row(asked, *answer(both)) for asked, answer in questions)
     asked = loads or {}
     obstacle = _obstacle(both, {name: why for (_, name), why in asked.items() if why})
     needs, notes = _needs(both, asked), tuple(_notes(both, trust))
@@ -146,6 +152,7 @@ class Both:
     plan: Plan
     alone: Run
     job: Run
+    again: tuple[Run, ...] = ()
 
     @property
     def ended(self) -> bool:
@@ -486,6 +493,46 @@ def own_device(both: Both) -> Answer:
     return (State.FAULT, "no", places) if places else (State.GOOD, "yes", ())
 
 
+def goes_on_after_an_end(both: Both) -> Answer:
+    """Ended early and started again, the training goes on with the losses of the one that nobody ended."""
+    killed, told, last = both.again
+    code = 128 + signal.SIGTERM
+    if any(rank.code != code for rank in told.ranks):
+        codes = ", ".join(str(rank.code) for rank in told.ranks)
+        said = f"told to end (SIGTERM), the processes ended with {codes}, not {code}: nothing was saved"
+        return State.FAULT, "no", (Place(None, said),)
+    for number, rank in enumerate(last.ranks):
+        if rank.code or last.stopped:
+            end = _end(rank)
+            said = (
+                f"started again, rank {number} does not reach its end: {end.get('error', '')} {end.get('message', '')}"
+            )
+            return State.FAULT, "no", (Place(end.get("inner"), said.strip()[:300]),)
+    expected, found = losses([both.job]), losses(both.again)
+    if expected.keys() != found.keys():
+        return State.FAULT, "no", (Place(None, f"steps {sorted(found)}, without an end {sorted(expected)}"),)
+    trained = len(losses([last]))
+    worst = max((abs(found[step] - loss) for step, loss in expected.items()), default=0.0)
+    if worst > _SAME * max([1.0, *map(abs, expected.values())]):
+        return State.FAULT, f"other losses (by {worst:.0e})", (Place(None, "started again, it has other losses"),)
+    if trained == len(expected) or not any(rank.code for rank in killed.ranks):
+        return State.FAULT, "no", (Place(None, "started again, it begins anew"),)
+    return State.GOOD, f"yes, after SIGKILL and SIGTERM: losses to {worst:.0e}", ()
+
+
+def losses(runs: Sequence[Run]) -> dict[tuple[int, int], float]:
+    """The losses of the main process, by training and step; of runs that follow each other the last one's."""
+    found: dict[tuple[int, int], float] = {}
+    for run in runs:
+        training = 0
+        for event in run.ranks[0].seen("train", "log"):
+            training += event["kind"] == "train"
+            if event["kind"] == "log" and "loss" in event["values"]:
+                found[training, event["step"]] = event["values"]["loss"]
+    return found
+
+
+GOES_ON: tuple[str, Callable[[Both], Answer]] = "killed and started again, it goes on", goes_on_after_an_end
 QUESTIONS: Sequence[tuple[str, Callable[[Both], Answer]]] = (
     ("reaches its end", reaches_its_end),
     ("no process waits for ever", waits_for_ever),

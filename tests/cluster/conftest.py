@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.e2e.hub import build
 
+from . import slurm
 from .job import train_alone
+from .slurm import Cluster
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
     from tests.e2e.runner import Run
 
@@ -35,3 +40,15 @@ def alone(hub: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     result = train_alone(hub, tmp_path_factory.mktemp("alone"))
     assert list(result.problems()) == []
     return result
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    if reason := slurm.missing():
+        pytest.skip(reason)
+    folder = Path(tempfile.mkdtemp(prefix="slurm-"))  # short, for the path of a socket
+    cluster = Cluster(folder)
+    cluster.start()
+    yield cluster
+    cluster.stop()
+    shutil.rmtree(folder)

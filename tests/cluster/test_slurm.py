@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,12 +15,9 @@ import pytest
 from nb2ddp.options import Launch, Slurm
 from nb2ddp.script.launch import launch_command
 
-from . import slurm
 from .job import SCRIPT, Job, prepare, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.e2e.runner import Run
 
     from .slurm import Cluster
@@ -31,18 +26,6 @@ pytestmark = pytest.mark.cluster
 
 START_SECONDS = 240  # imports of Unsloth by processes that share the cores of a small machine
 END_SECONDS = 60
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    if reason := slurm.missing():
-        pytest.skip(reason)
-    folder = Path(tempfile.mkdtemp(prefix="slurm-"))  # short, for the path of a socket
-    cluster = slurm.Cluster(folder)
-    cluster.start()
-    yield cluster
-    cluster.stop()
-    shutil.rmtree(folder)
 
 
 def submit(job: Job, cluster: Cluster) -> str:

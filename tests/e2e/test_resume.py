@@ -8,11 +8,21 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from nb2ddp.api import convert_file
+from nb2ddp.options import Options
+from nb2ddp.rehearsal.plan import read
+from nb2ddp.rehearsal.rehearse import Options as Rehearsal
+from nb2ddp.rehearsal.rehearse import rehearse
+from nb2ddp.rehearsal.report import text_lines
+
 pytestmark = pytest.mark.e2e
+
+NOTEBOOKS = Path(__file__).resolve().parents[2] / "fixtures" / "notebooks"
 
 _SCRIPT = """
 import json, random, sys
@@ -66,13 +76,13 @@ def test_a_killed_training_goes_on_as_if_nothing_had_happened(tmp_path: Path) ->
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     whole.mkdir()
     killed.mkdir()
-    expected, errors = start(whole).communicate()
+    expected, errors = start(whole).communicate(timeout=300)
     assert expected, errors
-    assert start(killed, ends_after=4).wait() == -signal.SIGKILL
+    assert start(killed, ends_after=4).wait(timeout=300) == -signal.SIGKILL
     told = start(killed, ends_after=12, by=signal.SIGTERM)
-    assert "goes on from" in told.communicate()[1]
+    assert "goes on from" in told.communicate(timeout=300)[1]
     assert told.returncode == 128 + signal.SIGTERM
-    weights, errors = start(killed).communicate()
+    weights, errors = start(killed).communicate(timeout=300)
     assert weights.splitlines()[-1] == expected.splitlines()[-1], errors
     lines = [json.loads(line) for line in (killed / "losses.jsonl").read_text().splitlines()]
     unbroken = [json.loads(line) for line in (whole / "losses.jsonl").read_text().splitlines()]
@@ -80,7 +90,20 @@ def test_a_killed_training_goes_on_as_if_nothing_had_happened(tmp_path: Path) ->
 
 
 def test_a_training_that_has_ended_is_not_trained_again(tmp_path: Path) -> None:
-    first = start(tmp_path).communicate()[0].splitlines()
+    first = start(tmp_path).communicate(timeout=300)[0].splitlines()
     losses = (tmp_path / "losses.jsonl").read_text()
-    assert start(tmp_path).communicate()[0].splitlines()[-1] == first[-1]
+    assert start(tmp_path).communicate(timeout=300)[0].splitlines()[-1] == first[-1]
     assert (tmp_path / "losses.jsonl").read_text() == losses
+
+
+#: Text and a second training, two texts that are compared, a classifier.
+KINDS = ("two_trainings", "sentence_embeddings", "classification")
+
+
+@pytest.mark.parametrize(("name", "processes"), [*((kind, 2) for kind in KINDS), ("alpaca", 4)])
+def test_each_kind_goes_on(name: str, processes: int, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    convert_file(NOTEBOOKS / f"{name}.ipynb", script, replace(Options(), resume=True))
+    verdict = rehearse(read(script), Rehearsal(processes=processes, offline=True))
+    assert verdict.code == 0, "\n".join(text_lines(verdict))
+    assert verdict.rows[-1].measured.startswith("yes, after SIGKILL and SIGTERM")

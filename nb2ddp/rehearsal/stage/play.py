@@ -52,7 +52,7 @@ def main(log: Log | None = None) -> int:
     rank = os.environ.get("RANK", "0")
     log.open(os.path.join(plan["logs"], f"{rank}.jsonl"), script)
     _show_stacks(os.path.join(plan["logs"], f"{rank}.stack"))
-    training.lay(log, plan["steps"])
+    training.lay(log, plan["steps"], plan.get("end"))
     sampling.lay()
     if plan["unsloth"]:
         fast.lay(plan["unsloth"], log, sees=plan["sees"])

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import random
+import signal
 from typing import TYPE_CHECKING, Any
 
 from .hooks import after_import, attribute
@@ -90,14 +91,18 @@ def _shorten(arguments: ModuleType, steps: int, log: Log) -> None:
     arguments.TrainingArguments.__post_init__ = shortened
 
 
-def _follow(trainer: ModuleType, log: Log) -> None:
+def _follow(trainer: ModuleType, log: Log, end: dict[str, Any] | None) -> None:
     """Record what every trainer tells its callbacks."""
     from transformers import TrainerCallback
+
+    trainings = 0
 
     class Follower(TrainerCallback):  # type: ignore[misc]
         """Writes each event down."""
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+            nonlocal trainings
+            trainings += 1
             _prepare(given["model"], given.get("train_dataloader"), args)
             log.write("train", weights=weights(given["model"]), random=_random(), coarse=_is_coarse(given["model"]))
 
@@ -106,9 +111,13 @@ def _follow(trainer: ModuleType, log: Log) -> None:
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             log.write("step", step=state.global_step)
+            if trainings == 1:
+                _end_early(end, "step", state.global_step)
 
         def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             log.write("saved", step=state.global_step)
+            if trainings == 1:
+                _end_early(end, "saved", state.global_step)
 
         def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             log.write("evaluated", step=state.global_step)
@@ -117,6 +126,12 @@ def _follow(trainer: ModuleType, log: Log) -> None:
             log.write("log", step=state.global_step, values=_numbers(logs or {}))
 
     attribute(trainer, "DEFAULT_CALLBACKS").append(Follower)
+
+
+def _end_early(end: dict[str, Any] | None, event: str, step: int) -> None:
+    """End this process where that is asked for: a kill, or a call to end as spot machines and SLURM send it."""
+    if end and (end["event"], end["step"]) == (event, step) and end["rank"] in (-1, int(os.environ.get("RANK", 0))):
+        signal.raise_signal(getattr(signal, end["signal"]))
 
 
 def _is_coarse(model: Any) -> bool:
@@ -259,12 +274,12 @@ def _last_checkpoint(folder: str) -> str:
     return (get_last_checkpoint(folder) if os.path.isdir(folder) else None) or ""
 
 
-def lay(log: Log, steps: int) -> None:
-    """Do so once the libraries have been imported."""
+def lay(log: Log, steps: int, end: dict[str, Any] | None = None) -> None:
+    """Do so once the libraries have been imported; end this process at a step where that is asked for."""
     after_import("datasets.arrow_dataset", _work_alone)
     after_import("trl.trainer.sft_trainer", lambda module: _few_rows(module, steps))
     after_import("transformers.training_args", lambda module: _shorten(module, steps, log))
     after_import("transformers.trainer", lambda module: _begin_anew(module, log))
-    after_import("transformers.trainer", lambda module: _follow(module, log))
+    after_import("transformers.trainer", lambda module: _follow(module, log, end))
     after_import("accelerate.data_loader", lambda module: _follow_rows(module, log))
     after_import("trl.trainer.grpo_trainer", lambda module: _follow_rewards(module, log))

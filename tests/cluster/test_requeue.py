@@ -1,0 +1,100 @@
+"""A job that its time limit ends goes to the queue again, and ends with the weights of one that had the time."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nb2ddp.options import Launch, Slurm
+from nb2ddp.script.launch import launch_files
+
+from .job import wait_for
+
+if TYPE_CHECKING:
+    from .slurm import Cluster
+
+pytestmark = pytest.mark.cluster
+
+ROOT = Path(__file__).resolve().parents[2]
+SECONDS = 1500  # SLURM looks at time limits once a minute, and lets a requeued job wait
+SCRIPT = """\
+import os, random, time
+import torch
+from datasets import Dataset
+from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments, set_seed
+from nb2ddp.runtime.resume import last_checkpoint
+
+load = torch.load  # which does not know "cpu:0"
+torch.load = lambda *args, map_location=None, **words: load(*args, map_location="cpu", **words)
+
+class Slow(TrainerCallback):
+    def on_step_begin(self, args, state, control, **kwargs):
+        time.sleep(float(os.environ["STEP"]))
+
+set_seed(0)
+sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+model = LlamaForCausalLM(LlamaConfig(vocab_size=128, attention_dropout=0.1, **sizes))
+rows = [[random.Random(n).randrange(128) for _ in range(16)] for n in range(44)]
+args = TrainingArguments(
+    output_dir="outputs", per_device_train_batch_size=2, max_steps=170, learning_rate=1e-2, report_to="none",
+    save_strategy="no", use_cpu=True, disable_tqdm=True)
+data = Dataset.from_dict({"input_ids": rows, "labels": rows})
+trainer = Trainer(model, args, train_dataset=data, callbacks=[Slow()])
+trainer.train(resume_from_checkpoint=last_checkpoint(trainer))
+if os.environ.get("RANK", "0") == "0":
+    with open("weights.txt", "w") as file:
+        file.write(str(sum(weight.double().abs().sum().item() for weight in model.parameters())))
+"""
+
+
+@pytest.mark.timeout(1800)
+def test_a_job_is_requeued_by_its_time_limit(cluster: Cluster, tmp_path: Path) -> None:
+    limits = Slurm(time="3", partition="test", cpus_per_gpu=1, memory="4G", options=("--signal=B:USR1@60",))
+    launch = Launch(processes=2, launcher="slurm", slurm=limits)
+    programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {
+        **os.environ,
+        **cluster.environment,
+        "PATH": programs,
+        "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": "1",
+    }
+    whole, job = tmp_path / "whole", tmp_path / "job"
+    for folder in (whole, job):
+        folder.mkdir()
+        (folder / "train.py").write_text(SCRIPT, encoding="utf-8")
+        for name, text in launch_files(launch, "train.py", resume=True).items():
+            (folder / name).write_text(text, encoding="utf-8")
+    torchrun = ["torchrun", "--standalone", "--nproc-per-node", "2", "train.py"]
+    subprocess.run(torchrun, cwd=whole, env={**environment, "STEP": "0"}, check=True, timeout=300)
+    submitted = subprocess.run(
+        ["sbatch", "train.sbatch"],
+        cwd=job,
+        env={**environment, "STEP": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    number = submitted.stdout.removeprefix("Submitted batch job ").strip()
+
+    def said(what: str) -> str:
+        found = re.search(rf"\b{what}=(\S+)", cluster.call("scontrol", "show", "job", number))
+        return found[1] if found else ""
+
+    def is_over() -> bool:
+        if said("JobState") == "PENDING":  # requeued: SLURM would let it wait for two minutes
+            cluster.call("scontrol", "update", f"JobId={number}", "StartTime=now", check=False)
+        return said("JobState") in ("COMPLETED", "FAILED", "TIMEOUT", "CANCELLED")
+
+    assert wait_for(is_over, SECONDS)
+    logs = "\n".join(f"{log.name}:\n{log.read_text()}" for log in sorted(job.glob("*.log")))
+    assert said("JobState") == "COMPLETED", logs
+    assert int(said("Restarts")) >= 2, logs
+    assert "goes on from outputs/checkpoint-" in logs, logs
+    assert (job / "weights.txt").read_text() == (whole / "weights.txt").read_text()

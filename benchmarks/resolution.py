@@ -26,7 +26,7 @@ from nb2ddp.results import NotebookError
 OUT = Path(__file__).parent / "results" / "resolution.json"
 LIMIT = 120  # seconds of one resolution
 PYTHON = "3.12"
-_AWAY = re.compile(r"git\+|@ |^https?://|\.whl$|^-e |^\./|^-r ")
+_AWAY = re.compile(r"\$\{|git\+|@ |^https?://|\.whl$|^-e |^\./|^-r ")
 _INDEX = re.compile(r"^--(?:extra-index-url|index-url|find-links) (https?://\S+)")
 
 
@@ -56,7 +56,7 @@ def resolve(files: Mapping[str, str]) -> tuple[str, str]:
 
 def _is_reached(line: str) -> bool:
     index = _INDEX.match(line)
-    return _answers(index[1]) if index else not _AWAY.search(line)
+    return _answers(index[1]) if index and "${" not in line else not _AWAY.search(line)
 
 
 @cache

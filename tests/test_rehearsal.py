@@ -373,7 +373,7 @@ def test_a_file_that_is_not_there() -> None:
 def test_missing_packages_are_named_with_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "accelerate" else name)
     (tmp_path / "train.py").write_text("Trainer(model).train()\n")
-    with pytest.raises(PlanError, match=r"needs accelerate: .*nb2ddp\[rehearse\]"):
+    with pytest.raises(PlanError, match=r"needs accelerate: install uv .*docs/rehearsal.md"):
         read(tmp_path / "train.py")
 
 
@@ -504,6 +504,7 @@ def prepared(folder: Path, text: str, columns: list[str] | None = None) -> Schem
         ("[row['share'] / 2 for row in rows]", "share is a number"),
         ("[' '.join(row['talk'][1:]) + row['talk'][0].strip() + row['id'] for row in rows]", "id is a text"),
         ("[row['count'].strip() for row in rows]", "count is a text"),
+        ("for row in rows:\n    one = row['pick']\n    one['label'], one['said']\n", "pick has the key said"),
         ("def plain(a):\n    return a.lower()\n[plain(row['label']) for row in rows]", "label is a text"),
         ("[row['images'][3] for row in rows]", "images has 4 elements"),
         ("[row['scan'].convert('RGB') for row in rows if 0] or [row['scan'] for row in rows]", "scan is read"),

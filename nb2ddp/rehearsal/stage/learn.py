@@ -276,7 +276,7 @@ def _lacks_key(error: BaseException, place: Place) -> bool:
         if is_table and schema.put(path or (), one_of([k for k in base if isinstance(k, type(next(iter(base))))]), ""):
             return True
     path = schema.maker.path(base) if isinstance(base, Mapping) else None
-    if not path and isinstance(node, ast.Subscript) and (base is None or (isinstance(base, Mapping) and not base)):
+    if not path and isinstance(node, ast.Subscript) and (base is None or isinstance(base, Mapping)):
         written = place.path(node.value)
         path = written if written and (schema.shape(written) or {}).get("kind") == "dict" else None
     if isinstance(key, int) and path and (shape := schema.shape(path)):

@@ -15,9 +15,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from nb2ddp.script.needs import untested
+from nb2ddp.script.needs import stated, untested
 
 ROOT = Path(__file__).parent.parent.parent
+#: The value of each variable that a script names in its first lines.
+SECRET = "imitated"
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,13 @@ def execute(cells: list[str], world: int) -> dict[str, Any]:
     return dict(json.loads(answered.readline()))
 
 
+def with_variables(script: str) -> str:
+    """A script whose first line sets the variables that its first lines name."""
+    named = [found[1] for need in stated(script) if (found := re.fullmatch(r"(\w+) \(cells? [\d, ]+\)", need))]
+    first = f"import os; os.environ.update({dict.fromkeys(named, SECRET)!r})"
+    return script.replace("#!/usr/bin/env python", first, 1) if named else script
+
+
 def differences(script: str, cells: list[str] | None = None) -> list[Difference]:
     """Execute a script on one process and on two, and its notebook's cells where they are given."""
     try:
@@ -55,7 +64,7 @@ def differences(script: str, cells: list[str] | None = None) -> list[Difference]
     except SyntaxError as error:  # this Python does not read it: nor the notebook then
         own = [cell for cell in cells or () if not parses(cell)]
         return [] if own else [Difference("syntax", error.lineno or 0, str(error))]
-    played = untested(script)  # secrets and files are imitated as they are read
+    played = with_variables(untested(script))  # files are imitated as they are read
     alone, both = execute([played], 1), execute([played], 2)
     seed = "".join(re.findall(r"^set_seed\(\d+\)", script, re.MULTILINE)[:1])  # of the script's setup block
     first = f"from transformers import set_seed\n{seed}"
@@ -221,7 +230,12 @@ def lost(alone: dict[str, Any], both: dict[str, Any], notebook: dict[str, Any]) 
         names, here, there = own["names"], one["names"], two["names"]
         for name in sorted(name for name in names.keys() & here.keys() if "(random" not in name):
             own_value = names[name]
-            if name not in SPLIT and own_value != here[name] and not own_value.startswith("IPython"):
+            if (
+                name not in SPLIT
+                and here[name] != SECRET
+                and own_value != here[name]
+                and not own_value.startswith("IPython")
+            ):
                 text = f"{name} is {here[name][:80]!r}, in the notebook {own_value[:80]!r}"
                 found.setdefault(name, Difference("changed", one["line"], text))
         wanted = -(-samples(names, 1) // 2) * 2

@@ -30,6 +30,7 @@ def converted(*cells: str, options: Options | None = None) -> str:
         "from trl import SFTConfig\nlater = SFTTrainer(model, args = SFTConfig(per_device_train_batch_size = 4))",
         'import os\nworld = int(os.environ.get("WORLD_SIZE", 1))',
         "import torch.distributed as dist\nbackend = dist.get_backend()",
+        "from my_rows import train_agents\nscores = train_agents(model = model, steps = 200)",
     ],
 )
 def test_what_asks_for_processes_stays_as_it_is_and_finds_one(after: str) -> None:

@@ -1,4 +1,4 @@
-"""A training that was ended before its time goes on from its last checkpoint."""
+"""Resume an interrupted training from its last checkpoint."""
 
 import itertools
 import json
@@ -16,11 +16,11 @@ from transformers import TrainerCallback
 
 from nb2ddp.runtime.process import is_main_process, world_size
 
-training_numbers = itertools.count(1)  # each training of this script has its own checkpoints
+training_numbers = itertools.count(1)  # each training of the script has its own checkpoints
 
 
 def last_checkpoint(trainer: Any, minutes: float = 10) -> str | None:
-    """The last whole checkpoint of this training, or None where it starts anew.
+    """Return the last complete checkpoint of this training, or None if there is none.
 
     From here on it saves itself every `minutes`, when the job is told to end (SIGTERM), and at its end.
     """
@@ -29,19 +29,19 @@ def last_checkpoint(trainer: Any, minutes: float = 10) -> str | None:
         args.output_dir = os.path.join(args.output_dir, f"training-{number}")
     samples = trainer._train_batch_size * args.gradient_accumulation_steps * world_size
     training = {"script": Path(sys.argv[0]).name, "training": number, "samples": samples}
-    args.save_only_model = False  # the optimizer and the random numbers go on, too
-    args.save_total_limit = max(2, args.save_total_limit or 0)  # the last one stays until the next is whole
+    args.save_only_model = False  # save the optimizer and the random numbers too
+    args.save_total_limit = max(2, args.save_total_limit or 0)  # keep the last one until the next is complete
     trainer.add_callback(save_by_time(trainer, training, 60 * minutes))
     found = [whole_checkpoint(trainer, training) if is_main_process else None]
     broadcast_object_list(found)
     checkpoint = found[0]
     if checkpoint and json.loads(Path(checkpoint, "whole.json").read_text())["ended"]:
-        args.num_train_epochs, args.max_steps = 0, -1  # nothing is left to train: the weights are loaded, no more
+        args.num_train_epochs, args.max_steps = 0, -1  # the training is finished: only load its weights
     return checkpoint
 
 
 def whole_checkpoint(trainer: Any, training: dict[str, Any]) -> str | None:
-    """The newest checkpoint that was saved to its end and is of this training. The main process looks for all."""
+    """Return the newest complete checkpoint of this training, or None. Only the main process calls this."""
     folder = Path(trainer.args.output_dir)
     steps = {path: int(path.name.rpartition("-")[2]) for path in folder.glob("checkpoint-*[0-9]")}
     for path in sorted(steps, key=steps.__getitem__, reverse=True):
@@ -51,25 +51,25 @@ def whole_checkpoint(trainer: Any, training: dict[str, Any]) -> str | None:
             if written["files"] != sizes(path):
                 raise ValueError
         except (OSError, ValueError, KeyError):
-            print(f"{path} was not saved to its end: passed over", file=sys.stderr)
+            print(f"{path} is incomplete: skipped", file=sys.stderr)
             os.replace(path, unused(folder / f"unfinished-{steps[path]}"))
             continue
         if any(written.get(name) != value for name, value in training.items()):
             other = {name: written.get(name) for name in training}
-            print(f"{path} is of another training ({other}): passed over", file=sys.stderr)
+            print(f"{path} belongs to another training ({other}): skipped", file=sys.stderr)
         elif getattr(trainer.model, "vllm_engine", None) is not None and written["processes"] != world_size:
-            print(f"{path} is of {written['processes']} processes with an engine each: passed over", file=sys.stderr)
+            print(f"{path} was saved by {written['processes']} processes with vLLM engines: skipped", file=sys.stderr)
         else:
             if state.get("train_batch_size") != trainer._train_batch_size:  # transformers before 5 takes the old one
                 state["train_batch_size"] = trainer._train_batch_size
                 replace_text(path / "trainer_state.json", json.dumps(state))
-            print(f"Training goes on from {path}", file=sys.stderr)
+            print(f"Training resumes from {path}", file=sys.stderr)
             return str(path)
     return None
 
 
 def unused(path: Path) -> Path:
-    """A name that no file has yet."""
+    """Return a path that does not exist yet."""
     return next(new for n in itertools.count() if not (new := path.with_name(f"{path.name}-{n}")).exists())
 
 
@@ -81,14 +81,14 @@ def sizes(checkpoint: Path) -> dict[str, int]:
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Write a file so that no end of this process leaves half of it."""
+    """Write a file completely or not at all, even if this process is killed."""
     aside = path.with_name(f"{path.name}.new")
     aside.write_text(text)
     os.replace(aside, path)
 
 
 def save_by_time(trainer: Any, training: dict[str, Any], seconds: float) -> TrainerCallback:
-    """What saves a training every so many seconds by the main process's clock, at SIGTERM, and at its end."""
+    """Return a callback that saves a training at an interval of `seconds`, at SIGTERM, and when it ends."""
 
     class SaveByTime(TrainerCallback):
         is_told_to_end = has_ended = False
@@ -105,7 +105,7 @@ def save_by_time(trainer: Any, training: dict[str, Any], seconds: float) -> Trai
             self.has_ended = state.global_step >= state.max_steps or control.should_training_stop
             is_due = is_main_process and time.monotonic() - self.saved > seconds
             wanted = torch.tensor([is_due, self.is_told_to_end], dtype=torch.int32, device=args.device)
-            is_due, self.is_told_to_end = reduce(wanted, "sum").tolist()  # all processes save at the same step
+            is_due, self.is_told_to_end = reduce(wanted, "sum").tolist()  # all ranks save at the same step
             between = getattr(trainer, "_step", 0) % (getattr(args, "steps_per_generation", None) or 1)
             if self.has_ended or ((is_due or self.is_told_to_end) and not between):
                 control.should_save = True
@@ -119,7 +119,7 @@ def save_by_time(trainer: Any, training: dict[str, Any], seconds: float) -> Trai
                 replace_text(saved / "whole.json", json.dumps(whole))
             PartialState().wait_for_everyone()
             if self.is_told_to_end and not self.has_ended:
-                print("The job was told to end; its training is saved: start it again", file=sys.stderr)
+                print("The job was told to end; the training is saved: start it again to resume", file=sys.stderr)
                 PartialState().destroy_process_group()
                 sys.exit(128 + signal.SIGTERM)
 

@@ -80,7 +80,7 @@ def test_a_killed_training_goes_on_as_if_nothing_had_happened(tmp_path: Path) ->
     assert expected, errors
     assert start(killed, ends_after=4).wait(timeout=300) == -signal.SIGKILL
     told = start(killed, ends_after=12, by=signal.SIGTERM)
-    assert "goes on from" in told.communicate(timeout=300)[1]
+    assert "resumes from" in told.communicate(timeout=300)[1]
     assert told.returncode == 128 + signal.SIGTERM
     weights, errors = start(killed).communicate(timeout=300)
     assert weights.splitlines()[-1] == expected.splitlines()[-1], errors

@@ -52,6 +52,7 @@ class Installs:
         self._tree = source.tree
         #: Statements whose work the setup block does.
         self._moved = frozenset(each.node for each in early if each.moves)
+        self._used_by = dict[cst.CSTNode, list[cst.CSTNode]]()  # worked out once
         self._speaking = dict[cst.CSTNode, frozenset[cst.CSTNode]]()  # worked out once
 
     def is_install(self, call: cst.Call) -> bool:
@@ -243,21 +244,24 @@ class Installs:
 
     def _users(self, node: cst.CSTNode) -> list[cst.CSTNode]:
         """What may read what a statement binds, IPython forms too, outside of the statement itself."""
-        tree, (start, end) = self._tree, self._tree.span(node)
-        found: list[cst.CSTNode] = []
-        for name in self._named(node):
-            filled = re.compile(rf"[{{$]{name}\b")
-            forms = self._source.forms_of(Kind.SHELL, Kind.LINE_MAGIC)
-            later = (each.offset for each in tree.bindings(name) if each.offset >= end and tree.is_certain(each.node))
-            last = next(later, len(tree.source))
-            found += tree.readers(name, node)
-            found += [call for call, form in forms if filled.search(form.text) and tree.start(call) <= last]
-        if isinstance(node, cst.For):  # the name that counts is read no more where it has been bound anew
-            counting = {name.value for name in tree.within(node.target, cst.Name)}
-            own = [isinstance(user, cst.Name) and user.value in counting for user in found]
-            pairs = zip(found, own, strict=True)
-            found = [user for user, counts in pairs if not counts or tree.definition(user) is node]
-        return [user for user in found if not start <= tree.start(user) < end]
+        if node not in self._used_by:
+            tree, (start, end) = self._tree, self._tree.span(node)
+            users = [user for name in self._named(node) for user in self._readers(name, node)]
+            if isinstance(node, cst.For):  # the name that counts is read no more where it has been bound anew
+                counting = {name.value for name in tree.within(node.target, cst.Name)}
+                own = [user for user in users if isinstance(user, cst.Name) and user.value in counting]
+                users = [user for user in users if user not in own or tree.definition(user) is node]
+            self._used_by[node] = [user for user in users if not start <= tree.start(user) < end]
+        return self._used_by[node]
+
+    def _readers(self, name: str, node: cst.CSTNode) -> list[cst.CSTNode]:
+        """What may read a name that a statement binds, IPython forms too."""
+        tree, end, filled = self._tree, self._tree.span(node)[1], re.compile(rf"[{{$]{name}\b")
+        later = (each.offset for each in tree.bindings(name) if each.offset >= end and tree.is_certain(each.node))
+        last = next(later, len(tree.source))
+        forms = self._source.forms_of(Kind.SHELL, Kind.LINE_MAGIC)
+        calls = [call for call, form in forms if filled.search(form.text) and tree.start(call) <= last]
+        return [*tree.readers(name, node), *calls]
 
     # -- what says, and does no more ------------------------------------------------------------------------
 

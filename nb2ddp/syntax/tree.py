@@ -78,6 +78,7 @@ class Tree:
         self._found: dict[int, Binding | None] = {}  # asked for again and again; by `id`, as in `Walk`
         self._qualified: dict[int, str] = {}
         self._uses: dict[cst.FunctionDef, list[cst.CSTNode]] = {}
+        self._bound_in_order: dict[cst.CSTNode, list[tuple[int, int, str]]] = {}  # see `binds`
         self._line_starts = [0]
         for line in source.split("\n"):
             self._line_starts.append(self._line_starts[-1] + len(line) + 1)
@@ -330,8 +331,14 @@ class Tree:
     def binds(self, statement: cst.CSTNode) -> list[str]:
         """The names that a statement binds in the scope that it stands in, each once."""
         start, end = self.span(statement)
-        names = self._bindings[self.scope(statement)].items()
-        return [name for name, found in names if any(start <= each.offset < end for each in found)]
+        scope = self.scope(statement)
+        if scope not in self._bound_in_order:
+            names = enumerate(self._bindings[scope].items())
+            places = [(each.offset, number, name) for number, (name, found) in names for each in found]
+            self._bound_in_order[scope] = sorted(places)
+        places = self._bound_in_order[scope]
+        inside = places[bisect.bisect_left(places, (start,)) : bisect.bisect_left(places, (end,))]
+        return list(dict.fromkeys(name for _, name in sorted(place[1:] for place in inside)))
 
     @cached_property
     def bound_names(self) -> frozenset[str]:

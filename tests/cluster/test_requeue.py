@@ -96,5 +96,5 @@ def test_a_job_is_requeued_by_its_time_limit(cluster: Cluster, tmp_path: Path) -
     logs = "\n".join(f"{log.name}:\n{log.read_text()}" for log in sorted(job.glob("*.log")))
     assert said("JobState") == "COMPLETED", logs
     assert int(said("Restarts")) >= 2, logs
-    assert "goes on from outputs/checkpoint-" in logs, logs
+    assert "resumes from outputs/checkpoint-" in logs, logs
     assert (job / "weights.txt").read_text() == (whole / "weights.txt").read_text()

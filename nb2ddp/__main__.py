@@ -1,4 +1,4 @@
-"""The command. What takes long to import is imported when it is needed."""
+"""The command line. Modules that take long to import are imported when they are needed."""
 
 from __future__ import annotations
 

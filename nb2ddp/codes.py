@@ -1,4 +1,4 @@
-"""The codes of what the command itself finds, beside those of the rules."""
+"""Codes of what the command itself reports, beside those of the rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a conversion is asked for: what to write, and the job that is to be started."""
+"""The options of a conversion: what to write, and the job that will be started."""
 
 from __future__ import annotations
 

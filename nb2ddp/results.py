@@ -1,4 +1,4 @@
-"""What comes out of a conversion: a result with its diagnostics, or an error that says where."""
+"""The result of a conversion: diagnostics, or an error with its place."""
 
 from __future__ import annotations
 

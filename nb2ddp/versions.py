@@ -1,4 +1,4 @@
-"""Sets of versions: the one place that names them is `versions.toml`, beside this module.
+"""Sets of versions. Only `versions.toml`, beside this module, names them.
 
 `newest` is the newest Unsloth with the newest libraries that it allows, `pinned` what most of its public notebooks ask
 for. Tests and rehearsals train in them; the bounds of `allowed` are those of Unsloth's own metadata.

@@ -1,4 +1,4 @@
-"""Do what a command line asks for."""
+"""Run what the command line asks for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lay out what a code means for a terminal: the short form first, at most a screen of it."""
+"""Print the explanation of a code: a short form of at most one screen, or all of it."""
 
 from __future__ import annotations
 

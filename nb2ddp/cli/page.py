@@ -1,4 +1,4 @@
-"""Show what became of notebooks as one HTML page that needs nothing but itself: cells, script, and why they differ."""
+"""Show converted notebooks as one self-contained HTML page: cells, script, and why they differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`nb2ddp rehearse`: see a script train in several processes on this machine."""
+"""`nb2ddp rehearse`: train a script in several processes on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Say what became of notebooks: for people, for GitHub, for programs; and the exit code."""
+"""Report the results of a run as text, JSON or GitHub annotations, and choose the exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command line asks for, with the options that only the command has."""
+"""The request of a command line, with the options that only the command has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Say what to type after a conversion: what installs the packages, and what starts the script."""
+"""Print the next commands after a conversion: install the packages, start the script."""
 
 from __future__ import annotations
 

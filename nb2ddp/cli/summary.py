@@ -1,4 +1,4 @@
-"""The page for a job's summary, and for a comment on a pull request, in Markdown."""
+"""Write a Markdown summary for a job or a comment on a pull request."""
 
 from __future__ import annotations
 

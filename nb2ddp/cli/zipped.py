@@ -1,4 +1,4 @@
-"""Run from a zip archive that Python starts (PEP 441): unpacked, as Python loads compiled modules from files alone."""
+"""Run from a zip archive (PEP 441): unpack it first, because Python loads compiled modules only from files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows the last training, where the main process is alone: whether it asks how many processes there are."""
+"""Code after the last training, which the main process runs alone: does it ask for the number of processes?"""
 
 from __future__ import annotations
 

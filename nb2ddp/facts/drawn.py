@@ -1,4 +1,4 @@
-"""What a notebook draws or plays: figures, images and sounds, each with the file that keeps it in a script."""
+"""Figures, images and sounds of a notebook, each with the file in which a script saves it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a call does beyond its value, as far as its name tells: one table for all rules."""
+"""Effects of calls, known by their names: one table for all rules."""
 
 from __future__ import annotations
 

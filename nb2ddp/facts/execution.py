@@ -1,4 +1,4 @@
-"""Who runs a statement of a notebook, when, and what it does: worked out once, asked by every rule.
+"""Which process runs a statement, when, and with which effect: computed once for all rules.
 
 A query gives live calls that install nothing, so that no rule can forget to leave out the others.
 """

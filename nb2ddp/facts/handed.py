@@ -1,4 +1,4 @@
-"""The functions of a notebook that a value hands on, for others to call."""
+"""Functions of a notebook that a value passes on, for others to call."""
 
 from __future__ import annotations
 

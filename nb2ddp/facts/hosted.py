@@ -1,4 +1,4 @@
-"""What a notebook takes from Colab, Kaggle or Drive: calls of their packages, secrets, paths."""
+"""Services of Colab, Kaggle and Drive that a notebook uses: calls, secrets, paths."""
 
 from __future__ import annotations
 

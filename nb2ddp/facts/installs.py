@@ -1,4 +1,4 @@
-"""What leaves a notebook with its installs: the lines that install, and what nothing else reaches without them."""
+"""The lines of a notebook that install packages, and the code that only these lines need."""
 
 from __future__ import annotations
 

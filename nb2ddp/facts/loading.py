@@ -1,4 +1,4 @@
-"""Which kind of model a notebook trains, as far as DDP must know."""
+"""The kind of model that a notebook trains, as far as DDP must know."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What logs in to a service, and with which token."""
+"""Calls that log in to a service, and their tokens."""
 
 from __future__ import annotations
 

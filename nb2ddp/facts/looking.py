@@ -1,4 +1,4 @@
-"""Expressions that only look: they give a value, and leave everything as it was."""
+"""Expressions without an effect: they return a value and change nothing."""
 
 from __future__ import annotations
 

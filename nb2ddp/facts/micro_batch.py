@@ -1,4 +1,4 @@
-"""Which trainings come out otherwise when the same samples of a step are cut into other micro-batches, or shared."""
+"""Trainings whose result depends on the micro-batches into which a step is divided."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether code keeps the order in which it is given things."""
+"""Does code keep the order of its inputs?"""
 
 from __future__ import annotations
 

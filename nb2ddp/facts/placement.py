@@ -1,4 +1,4 @@
-"""Where a statement is to run, decided in one place: by one process, by one for all, into nothing, by a shared answer.
+"""Decide where a statement runs: in one process, in one for all, not at all, or by a shared answer.
 
 Every decision is an edit, or none where a person has to decide.
 """

@@ -1,4 +1,4 @@
-"""What rules look at: a notebook's source, and what is known of its training."""
+"""The input of all rules: a notebook's source and the facts about it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What asks a person: for a text, or for the token of a service; and the variable that answers in a job."""
+"""Calls that ask a person for a text or a token, and the variables that answer them in a job."""
 
 from __future__ import annotations
 

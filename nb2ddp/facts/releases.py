@@ -1,4 +1,4 @@
-"""What a notebook asks TRL and transformers for that some of their releases do not have.
+"""Names and arguments of TRL and transformers that some of their releases do not have.
 
 `fields.json` says which release has what (`python -m tests.fields` makes it). Unsloth's own configs and trainers take
 older names of TRL's arguments themselves, and leave out those that are gone, with a warning (rl_config_compat.py and

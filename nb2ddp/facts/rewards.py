@@ -1,4 +1,4 @@
-"""What of the notebook's own code a GRPO trainer calls once a generation: rewards and rollouts.
+"""The notebook's own functions that a GRPO trainer calls in each generation: rewards and rollouts.
 
 Every process calls it on its own completions, and those of one prompt may lie on several processes (TRL gathers the
 rewards of all before it compares them: `GRPOTrainer._calculate_rewards`). Tools are not among it: how often they are

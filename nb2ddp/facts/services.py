@@ -1,4 +1,4 @@
-"""What is asked of services: through which call, and what of its answer other processes can be given."""
+"""Calls of services, and the answers that can be sent to other processes."""
 
 from __future__ import annotations
 

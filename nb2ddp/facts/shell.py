@@ -1,4 +1,4 @@
-"""Read IPython shell commands: what they run, and what Python they are."""
+"""Parse IPython shell commands: what they run, and the Python that does the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What code leaves behind in memory: the trace that other processes would miss if one ran it for all."""
+"""State that code leaves in memory, and that other ranks would miss if one rank ran it for all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a notebook trains: its trainers, its training calls, and the statement after which training is over."""
+"""The trainers of a notebook, its training calls, and the statement after which training is over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the cells' lines stand in the .ipynb file itself."""
+"""Find the lines of cells in the .ipynb file itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Locate IPython syntax in a cell and hold it as ordinary nodes, so that lines do not move.
+"""Find IPython syntax in a cell and replace it by ordinary nodes on the same lines.
 
 IPython's own finders say where a form begins. `x = !ls -l` becomes `x = __ipython__(0)`, and a form of three
 lines becomes a call of three lines, so every line of the masked source is a line of the cell. The Python that `%time`

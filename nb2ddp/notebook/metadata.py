@@ -1,4 +1,4 @@
-"""Inline script metadata: what a Python file says of the packages that it needs.
+"""Inline script metadata: the packages that a Python file asks for.
 
 https://packaging.python.org/en/latest/specifications/inline-script-metadata/
 """

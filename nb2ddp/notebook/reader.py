@@ -1,4 +1,4 @@
-"""Read a notebook in whatever form it has, and say how to get another one where it has none of these."""
+"""Read a notebook in any supported form, and say how to convert others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read notebooks that were written as Python scripts: percent scripts, and what Jupyter and Colab download as .py.
+"""Read notebooks saved as Python scripts: percent scripts, and downloads from Jupyter and Colab.
 
 Each of them comments out, or writes as calls, what is IPython's; the readers here put it back.
 """

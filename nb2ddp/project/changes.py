@@ -1,4 +1,4 @@
-"""What changed in a notebook since a commit of git, and what that changes in its script."""
+"""Find what changed in a notebook since a git commit, and what that changes in its script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings from `[tool.nb2ddp]` of the nearest pyproject.toml, and how they become options."""
+"""Read settings from `[tool.nb2ddp]` of the nearest pyproject.toml, and turn them into options."""
 
 from __future__ import annotations
 

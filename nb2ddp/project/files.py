@@ -1,4 +1,4 @@
-"""Replace files whole: no reader, and no kill at any moment, meets half of one."""
+"""Replace files atomically: no reader, and no kill, leaves or sees half a file."""
 
 from __future__ import annotations
 

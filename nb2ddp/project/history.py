@@ -1,4 +1,4 @@
-"""What nb2ddp wrote before, which edits are merged against.
+"""Find what nb2ddp wrote before: the base against which edits are merged.
 
 It is kept in the user's cache folder; where that is gone, converting the notebook, or a version of it that git has,
 with the same options and the same version of nb2ddp gives the same bytes again.

@@ -1,4 +1,4 @@
-"""Merge a person's edits of a script with what its notebook converts to now: a three-way merge, as git's.
+"""Merge a person's edits of a script with the new conversion: a three-way merge, like git's.
 
 It is done here, so that it is the same on every machine, whether git is there or not, and so that changes of
 neighbouring lines, as two arguments of one call, are no conflict as they are to git.

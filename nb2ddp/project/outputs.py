@@ -1,4 +1,4 @@
-"""Decide what becomes of each file of a conversion, and write them: no edit of a person is lost.
+"""Decide what happens to each file of a conversion, and write the files without losing an edit.
 
 A file that is as nb2ddp wrote it is replaced. One that was edited since is merged; one that nb2ddp did not write, or
 whose edits stand where the notebook changed too, is left alone, and with it all files of that conversion.

@@ -1,4 +1,4 @@
-"""Write the pages that options name beside the scripts. What nb2ddp did not write stays, unless force is asked for."""
+"""Write the pages that options name. A file that nb2ddp did not write stays, unless --force is given."""
 
 from __future__ import annotations
 

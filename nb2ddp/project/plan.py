@@ -1,4 +1,4 @@
-"""Decide, before anything is written, what a run writes."""
+"""Decide what a run writes, before it writes anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convert many notebooks: on all cores, with results in the order of the jobs."""
+"""Convert many notebooks on all cores; results come in the order of the notebooks."""
 
 from __future__ import annotations
 

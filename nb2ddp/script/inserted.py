@@ -1,4 +1,4 @@
-"""The code that rules insert, as the setup block has to know it."""
+"""The code that rules insert, for the setup block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Write what starts a converted script on several GPUs: accelerate config, scripts for sbatch and torchrun, a task.
+"""Write the files that start a script on several GPUs: accelerate config, sbatch and torchrun scripts, a task.
 
 The rendezvous, the worker processes and their supervision belong to accelerate and torch.distributed; what is
 written here only hands them the numbers. Each file is rendered from `templates/`, and its text depends on the

@@ -1,4 +1,4 @@
-"""Copy functions of `nb2ddp.runtime` into a script: those that it names, what these use, and their imports.
+"""Copy functions of `nb2ddp.runtime` into a script: those that it calls, those that these call, and their imports.
 
 A copy is the function's own text, without type annotations: scripts are read by people who train, and have one floor of
 imports less without them.

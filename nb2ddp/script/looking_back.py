@@ -1,4 +1,4 @@
-"""The cells of a notebook that only look at what was trained, for a process that did not train it.
+"""Find the cells after training that only inspect its results, for a process that did not train.
 
 They come after the last training, and write, save and train nothing. What they need is loaded from where the notebook
 saves the model, or is code of the notebook that makes nothing anew: imports, functions, constants.

@@ -1,4 +1,4 @@
-"""Names that a script must not have: Python would import it, from its own folder, in place of a module of that name."""
+"""Names that a script must not have, because Python would import it instead of a module of that name."""
 
 from __future__ import annotations
 

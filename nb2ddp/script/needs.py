@@ -1,4 +1,4 @@
-"""What a job needs, as the script's first lines name it and its first second looks for it."""
+"""List what a job needs in the script's first lines, and check it at the start."""
 
 from __future__ import annotations
 

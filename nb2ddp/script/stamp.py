@@ -1,4 +1,4 @@
-"""The line by which nb2ddp knows a file that it wrote: with what, from what, and whether it was edited since.
+"""The line that marks a file of nb2ddp's: how it was written, from what, and whether it was edited since.
 
     #   convert again: nb2ddp ../finetune.ipynb train.py  (nb2ddp 0.1.0, sha256:0123456789abcdef)
 

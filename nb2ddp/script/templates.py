@@ -1,4 +1,4 @@
-"""Render the Jinja templates that hold every text nb2ddp writes around the notebook's own code."""
+"""Render the Jinja templates of all text that nb2ddp writes around the notebook's own code."""
 
 from __future__ import annotations
 

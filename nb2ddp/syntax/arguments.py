@@ -1,4 +1,4 @@
-"""Arguments of a call wherever they stand: in the call, or in a dictionary that it unpacks."""
+"""The arguments of a call, in the call itself or in a dictionary that it unpacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A notebook's code as one parsed source, and the way back from it to cell, line and column."""
+"""A notebook's code as one parsed source, mapped back to cells, lines and columns."""
 
 from __future__ import annotations
 

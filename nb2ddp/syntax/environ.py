@@ -1,4 +1,4 @@
-"""How code names a variable of the environment."""
+"""How code reads and sets environment variables."""
 
 from __future__ import annotations
 

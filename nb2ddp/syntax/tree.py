@@ -1,4 +1,4 @@
-"""One untouched parse of a whole notebook, and the questions rules ask of it.
+"""One parse of a whole notebook, never changed, and the queries of rules on it.
 
 Positions are offsets into the source, which never changes: rules look here, and edits are applied later.
 """

@@ -1,4 +1,4 @@
-"""One pass over a parsed module: where each node stands, the nodes of each class, and the names that they bind.
+"""One pass over a parsed module: the position of each node, the nodes of each class, and the names that they bind.
 
 LibCST's own providers take a pass each, and count lines and columns where offsets are wanted. What `Walk` relies on,
 the state that a node writes its text into, is private to LibCST (`libcst/_nodes/internal.py`);

@@ -37,8 +37,8 @@ def resolve(files: Mapping[str, str]) -> tuple[str, str]:
         files: what a conversion writes: texts by name.
 
     Returns:
-        "all", "the rest" where something is not reached from here, "none" where there is nothing to install, or
-        "failed"; and what uv said.
+        "all"; "the rest" where something is not reached from here, "away" where the rest does not fit without it;
+        "none" where there is nothing to install; or "failed"; and what uv said.
     """
     wanted = {name: text for name, text in files.items() if ".requirements" in name}
     if not wanted:
@@ -50,7 +50,7 @@ def resolve(files: Mapping[str, str]) -> tuple[str, str]:
         is_all = is_all and reached == lines
         done = _resolved(tuple(reached), "no-deps" in name)
         if done:
-            return "failed", done
+            return ("failed" if reached == lines else "away"), done
     return ("all" if is_all else "the rest"), ""
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .log import Log
 
 _AGAIN = 75  # the exit code of a copy that has learnt something
-_LATER = 20.0  # seconds that a statement has after the last training
+_LATER = 20.0  # seconds of computation that a statement has after the last training
 _MOST, _LONGEST = 24, 120.0  # copies, and seconds after which there is no further one
 _LOADS = frozenset(
     "from_pretrained load_dataset load_from_disk read_csv read_json read_excel read_parquet read_pickle open glob "
@@ -200,25 +200,25 @@ class TooLongError(Exception):
 
 @contextlib.contextmanager
 def _limited(seconds: float) -> Iterator[None]:
-    """End a statement after some seconds; 0 for as long as it takes.
+    """End a statement after some seconds of computation; 0 for as long as it takes.
 
     Raises:
         TooLongError: in the statement.
     """
 
     def end(*_: object) -> None:
-        raise TooLongError(f"it takes longer than {seconds:.0f} s")
+        raise TooLongError(f"it computes for more than {seconds:.0f} s")
 
     if not seconds or not hasattr(signal, "setitimer"):
         yield
         return
-    before = signal.signal(signal.SIGALRM, end)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    before = signal.signal(signal.SIGPROF, end)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def _ended(child: int) -> int:

@@ -38,8 +38,8 @@ def constant(tree: Tree, call: cst.Call, name: str) -> object:
 
 def entry(tree: Tree, node: cst.BaseExpression, name: str) -> Passed | None:
     """The value under a key of a dictionary that the notebook writes out, and the `{...}` or `dict(...)` around it."""
-    value = _entries(tree, node)[0].get(name)
-    return None if value is None else Passed(value, tree.value(node))
+    value = _entries(tree, node, name)[0].get(name)
+    return None if value is None else Passed(value, tree.value(_unfiltered(tree, node)))
 
 
 def is_closed(tree: Tree, call: cst.Call) -> bool:
@@ -52,22 +52,27 @@ def set_argument(tree: Tree, call: cst.Call, name: str, value: str, at_call: boo
     argument = passed(tree, call, name)
     if argument is not None and argument.holder is not call and not at_call:
         return Replace(argument.value, value)
-    stars = [(a, *_entries(tree, a.value)) for a in call.args if a.star == "**"]
+    stars = [(a, *_entries(tree, a.value, name)) for a in call.args if a.star == "**"]
     unpacked = next((a for a, entries, is_whole in stars if name in entries or not (is_whole or argument)), None)
     if unpacked is None or keyword(call, name) is not None:
         return SetKeyword(call, name, value)
     return SetUnpacked(unpacked, name, value)  # which holds the name, or may hold it
 
 
-def _entries(tree: Tree, node: cst.BaseExpression) -> tuple[dict[object, cst.BaseExpression], bool]:
+def _entries(
+    tree: Tree, node: cst.BaseExpression, name: str | None = None
+) -> tuple[dict[object, cst.BaseExpression], bool]:
     """The values of the dictionary that an expression stands for, by their keys, and whether these are all.
 
-    Known is what is written out in one place, below any dictionary that is taken in (`**common`). Of a dictionary that
-    a statement changes nothing is.
+    Known is what is written out in one place, below any dictionary that is taken in (`**common`), also where it is
+    filtered (`{k: v for k, v in given.items() if k in known}`). Of a dictionary that a statement changes nothing is,
+    but where it sets other keys than `name`.
     """
+    node = _unfiltered(tree, node)
     source, is_whole = tree.value(node), True
+    changed = [_changed(tree, use) for use in tree.loads(node.value)] if isinstance(node, cst.Name) else []
     pairs: list[tuple[object, cst.BaseExpression]] = [(..., source)]
-    if isinstance(node, cst.Name) and any(_is_changed(tree, use) for use in tree.loads(node.value)):
+    if any(key is not None and (key is ... or name in (None, key)) for key in changed):
         pass
     elif isinstance(source, cst.Call) and tree.qualified(source.func) == "dict":
         pairs = [(a.keyword.value if a.keyword is not None else ..., a.value) for a in source.args]
@@ -82,9 +87,25 @@ def _entries(tree: Tree, node: cst.BaseExpression) -> tuple[dict[object, cst.Bas
     return entries, is_whole
 
 
-def _is_changed(tree: Tree, use: cst.Name) -> bool:
-    """True where a statement changes the dictionary that a name stands for: `k["a"] = 1`, `k.update(...)`."""
+def _unfiltered(tree: Tree, node: cst.BaseExpression) -> cst.BaseExpression:
+    """The dictionary that a filter takes entries from, where its test names no key; else the expression itself."""
+    source = tree.value(node)
+    if not isinstance(source, cst.DictComp) or source.for_in.inner_for_in is not None:
+        return node
+    loop, pair = source.for_in, f"{tree.text(source.key)}, {tree.text(source.value)}"
+    items = loop.iter.func if isinstance(loop.iter, cst.Call) and not loop.iter.args else None
+    names_key = any(tree.within(each, cst.SimpleString) for each in loop.ifs)
+    if not isinstance(items, cst.Attribute) or items.attr.value != "items" or names_key:
+        return node
+    return items.value if tree.text(loop.target).strip("()") == pair else node
+
+
+def _changed(tree: Tree, use: cst.Name) -> object:
+    """The key that a statement changes in the dictionary of a name: `k["a"] = 1`; `...` for any, None for none."""
     part, above = tree.parents[use], tree.parents[tree.parents[use]]
     if isinstance(part, cst.Attribute):
-        return part.attr.value in ("update", "setdefault", "pop", "clear")
-    return isinstance(part, cst.Subscript) and isinstance(above, (cst.AssignTarget, cst.AugAssign, cst.Del))
+        return ... if part.attr.value in ("update", "setdefault", "pop", "clear") else None
+    if not isinstance(part, cst.Subscript) or not isinstance(above, (cst.AssignTarget, cst.AugAssign, cst.Del)):
+        return None
+    index = part.slice[0].slice
+    return tree.literal(index.value) if isinstance(index, cst.Index) else ...

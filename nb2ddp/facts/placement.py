@@ -56,6 +56,7 @@ class Placement:
         self.traces = Traces(execution.training, execution.effects)
         self._name = execution.source.name
         self._lifted: frozenset[cst.FunctionDef] = frozenset()  # none while they are looked for
+        self.asks_once: frozenset[cst.FunctionDef] = frozenset()
         self.lifted = self._find_lifted()
 
     # -- decisions ------------------------------------------------------------------------------------------
@@ -352,38 +353,48 @@ class Placement:
                 given, function = answer(self.tree, asked), self.tree.function(asked)
                 here = given is not None and self.shared(given)
                 if function is not None and function not in functions and not here and not self.runs_alone(asked):
-                    placed, used = self._lift(function)
-                    found |= placed
-                    functions |= used
-        self._lifted = self._with_used(functions)
+                    used = set[cst.FunctionDef]()
+                    if (placed := self._lift(function, used)) is not None:
+                        found |= placed
+                        functions |= used
+        self.asks_once = frozenset(functions)
+        alone = {each for each in functions if not self.execution.runs(each.body, Phase.DURING)}
+        self._lifted = self._with_used(alone)
         return found
 
-    def _lift(self, function: cst.FunctionDef) -> tuple[dict[cst.CSTNode, tuple[Edit, ...]], set[cst.FunctionDef]]:
-        """The places that call a function, or the one that calls it, with their edits, and these functions."""
-        used = set[cst.FunctionDef]()
-        while function not in used and self._gives_its_result_alone(function):
-            used.add(function)
-            calls = self._all_calls(function)
-            every = [call for call in calls if self.execution.who(call) is Who.EVERY]
-            if calls and not every:
-                return {}, used  # one process does it already
-            writes = self.execution.has(function, Does.WRITE | Does.FETCH | Does.RUN)
-            wholes = [self._whole_value(call) for call in every if self.execution.runs(call)]
-            found: dict[cst.CSTNode, tuple[Edit, ...]] = {
-                whole: self._once_for_all(whole, in_whole_job=not writes) for whole in wholes
-            }
-            if found and all(found.values()):
-                return found, used
-            above = {self.tree.function(call) for call in calls}
-            caller = above.pop() if len(above) == 1 else None
-            if caller is None:
-                break
-            function = caller
-        return {}, set()
+    def _lift(
+        self, function: cst.FunctionDef, used: set[cst.FunctionDef]
+    ) -> dict[cst.CSTNode, tuple[Edit, ...]] | None:
+        """The places that call a function, or those that call it, with their edits; None where a place has none.
+
+        Args:
+            function: what asks.
+            used: collects the functions on the way.
+        """
+        if function in used or not self._gives_its_result_alone(function):
+            return None
+        used.add(function)
+        found: dict[cst.CSTNode, tuple[Edit, ...]] = {}
+        calls, writes = self._all_calls(function), self.execution.has(function, Does.ACT)
+        for call in calls:
+            if self.execution.who(call) is not Who.EVERY or not self.execution.runs(call, Phase.BEFORE | Phase.BETWEEN):
+                continue  # one process does it already, or a trainer asks for rows of each process
+            whole, caller = self._whole_value(call), self.tree.function(call)
+            placed: dict[cst.CSTNode, tuple[Edit, ...]] | None = None
+            if edits := self._once_for_all(whole, in_whole_job=not writes):
+                placed = {whole: edits}
+            elif caller is not None:
+                placed = self._lift(caller, used)
+            if placed is None:
+                return None
+            found |= placed
+        return found if calls else None
 
     def _gives_its_result_alone(self, function: cst.FunctionDef) -> bool:
         """True for a function before training that leaves no trace, and gives what other processes can be given."""
-        if self.execution.phase(function.body) & (Phase.DURING | Phase.AFTER) or not self.traces.only_writes(function):
+        phase = self.execution.phase(function.body)
+        acts = bool(phase & Phase.DURING) and self.execution.has(function, Does.ACT)
+        if acts or phase & Phase.AFTER or not self.traces.only_writes(function):
             return False
         returned = [each.value for each in self.tree.within(function, cst.Return) if each.value is not None]
         return not any(is_client(self.tree, self.tree.value(value)) for value in returned)

@@ -46,7 +46,8 @@ def find(program: Program) -> Iterator[Finding]:
         if not program.placement.runs_alone_as_placed(place):
             yield Finding(place, f"{textwrap.shorten(program.tree.text(place), 60, placeholder='...')} {_ONCE}", edits)
     for call in program.tree.in_order(asked):
-        apart = program.placement.runs_alone_as_placed(call) or _is_rewards(program, call)
+        once = program.tree.function(call) in program.placement.asks_once
+        apart = once or program.placement.runs_alone_as_placed(call) or _is_rewards(program, call)
         if not apart and not _is_only_written(program, call) and not _asks_whether(program.tree, call):
             yield _asked(program, call)
 
@@ -287,6 +288,34 @@ def plays(completions, **kwargs):
 trainer = GRPOTrainer(model = model, reward_funcs = [plays])
 trainer.train()
 """
+        ),
+        Example(
+            """\
+import requests
+def plays(seed):
+    try:
+        return requests.post("https://rows.org/reset", json = {"seed": seed}).json()["reward"]
+    except Exception as error:
+        return 0
+def scored(completions, **kwargs):
+    return [plays(1) for text in completions]
+first = plays(7)
+trainer = GRPOTrainer(model = model, reward_funcs = [scored])
+trainer.train()
+""",
+            """\
+import requests
+def plays(seed):
+    try:
+        return requests.post("https://rows.org/reset", json = {"seed": seed}).json()["reward"]
+    except Exception as error:
+        return 0
+def scored(completions, **kwargs):
+    return [plays(1) for text in completions]
+first = run_once(lambda: plays(7), in_whole_job=True)
+trainer = GRPOTrainer(model = model, reward_funcs = [scored])
+trainer.train()
+""",
         ),
         Example(
             """\

@@ -1,8 +1,8 @@
-"""The first hour of a new user, typed by a program: `python -m tests.first_hour` writes docs/first-hour.md.
+"""README and the first hour of a new user, typed by a program: `python -m tests.first_hour` writes docs/first-hour.md.
 
-Every command is run, in order, in an empty folder, and what it prints stands on the page. It installs the project and
-rehearses a script, which takes minutes; `--quick` leaves these steps as the page has them. `tests/test_first_hour.py`
-runs the quick steps each time.
+Every command is run, in order, in an empty folder with a fresh clone and new environments, and what it prints stands on
+the page. It installs the project and rehearses a script, which takes minutes; `--quick` leaves these steps as the page
+has them. `tests/test_first_hour.py` runs the quick steps each time; README's second command is typed by `.ci/run`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from tests.checkout import copy
+from tests import stand_in
+from tests.checkout import repository
 from tests.notebooks import code
 
 ROOT = Path(__file__).parent.parent
@@ -26,6 +27,11 @@ PAGE = ROOT / "docs" / "first-hour.md"
 PICTURE = ROOT / "docs" / "figures" / "terminal.svg"
 
 
+#: What README says to type: convert in a clone, run the checks, install, use.
+CONVERT, CHECKS, INSTALL, USE = (
+    tuple(block.splitlines())
+    for block in re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+)
 #: What one step printed, on the page.
 BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
 
@@ -39,15 +45,18 @@ class Step:
         commands: lines for a shell.
         code: what the last of them exits with.
         before: what happens outside of the shell.
-        slow: it takes minutes, and its numbers differ from run to run.
+        at: the folder in which they are typed.
+        slow: it takes minutes, or its numbers differ from run to run.
+        imitated: stand-ins take the place of other projects' programs.
     """
 
     prose: str
     commands: tuple[str, ...] = ()
     code: int = 0
     before: Callable[[Path], None] | None = None
+    at: str = "."
     slow: bool = False
-    trains: bool = False  #: with the packages of the Python that runs this program
+    imitated: bool = False
 
 
 def _add_a_cell(folder: Path) -> None:
@@ -65,23 +74,40 @@ def _change_the_same_line(folder: Path) -> None:
 
 
 STEPS = (
+    Step("A fresh clone, in an empty folder:", ('git clone -q "$URL" nb2ddp',), slow=True),
+    Step("README's first command, in the clone:", CONVERT, at="nb2ddp", slow=True),
     Step(
-        "In a folder of your own that holds a clone of this repository (`git clone <its URL>`), into an environment:",
-        ("python3 -m venv .venv", ".venv/bin/pip install -q ./nb2ddp", ". .venv/bin/activate"),
+        "README's installation, in the folder that holds the clone, into an environment:",
+        ("python3 -m venv .venv", ". .venv/bin/activate", *INSTALL),
         slow=True,
     ),
     Step(
-        "One of its notebooks stands here for yours:",
+        "One of its notebooks stands here for yours, in a folder of its own:",
+        ("mkdir mine", "cp nb2ddp/fixtures/notebooks/alpaca.ipynb mine/finetune.ipynb"),
+    ),
+    Step(
+        "README's lines for it, typed there. This machine has no GPU: stand-ins take the place of pip, Python and the "
+        "launchers, which check the files and options that they are given:",
+        USE,
+        at="mine",
+        imitated=True,
+    ),
+    Step(
+        "The same notebook under the script's name that the rest of this page has:",
         ("cp nb2ddp/fixtures/notebooks/alpaca.ipynb finetune.ipynb",),
     ),
     Step("A notebook becomes a script. It is read, not run:", ("nb2ddp finetune.ipynb train.py",)),
     Step("The first lines of the script say how it is started, and how it is made again:", ("head -5 train.py",)),
     Step(
         "Does it train on several GPUs as on one? A rehearsal trains it on the CPU, with small models in place of the "
-        "real ones, as one process and as two (it needs the packages that the script needs):",
-        ("nb2ddp rehearse -q train.py",),
+        "real ones, as one process and as two. First the packages that it trains with (or `pip install uv`, which lets "
+        "it make an environment of its own):",
+        (
+            'pip install -q "./nb2ddp[rehearse]"',
+            "pip install -q --no-deps unsloth unsloth_zoo",
+            "nb2ddp rehearse -q train.py",
+        ),
         slow=True,
-        trains=True,
     ),
     Step(
         "Twenty steps are too few, so the script is edited. That is fine, and said:",
@@ -136,7 +162,7 @@ def play(
         slow: run the slow steps too; without them, they print nothing.
         steps: which ones.
     """
-    if not (folder / "nb2ddp").exists():
+    if not slow:
         (folder / "nb2ddp").symlink_to(ROOT)
     for step in steps:
         if step.before is not None:
@@ -145,17 +171,19 @@ def play(
 
 
 def _typed(folder: Path, environment: dict[str, str], step: Step) -> Iterator[str]:
-    if step.trains:
-        environment = {**environment, "PYTHONPATH": next(path for path in sys.path if Path(path, "trl").is_dir())}
+    if step.imitated:
+        programs = stand_in.install(folder.parent / "programs", folder.parent / "log")
+        environment = {**environment, **programs, "PATH": f"{folder.parent / 'programs'}:{environment['PATH']}"}
     for number, command in enumerate(step.commands, start=1):
         done = subprocess.run(
             ["bash", "-c", command],
-            cwd=folder,
+            cwd=folder / step.at,
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             check=False,
+            timeout=1200,
         )
         assert done.returncode == (step.code if number == len(step.commands) else 0), done.stdout
         yield f"$ {command}\n{done.stdout}"
@@ -213,8 +241,7 @@ def command_of(folder: Path) -> dict[str, str]:
 
 
 def _all(folder: Path) -> Iterator[tuple[Step, str]]:
-    copy(folder / "nb2ddp")
-    environment = environment_of(folder.parent)
+    environment = {**environment_of(folder.parent), "URL": str(repository(folder.parent / "origin"))}
     environment["PIP_QUIET"] = "2"  # what it says of a machine's own index is nobody else's
     environment["PATH"] = f"{folder / '.venv' / 'bin'}:{environment['PATH']}"
     return play(folder, environment, slow=True)

@@ -58,6 +58,7 @@ def _torchrun(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
     parser.add_argument("--standalone", action="store_true")
     parser.add_argument("--nproc_per_node", "--nproc-per-node", type=lambda n: n if n == "gpu" else int(n))
     parser.add_argument("--nnodes", type=int)
+    parser.add_argument("--max-restarts", "--max_restarts", type=int)
     parser.add_argument("--node-rank", type=rank)
     parser.add_argument("--master-addr")
     parser.add_argument("--master-port", "--master_port", type=int)
@@ -107,12 +108,18 @@ def _sky(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
     if words[0] == "down":
         assert len(words) == 2
         return []
+    if words[0] == "jobs":
+        words.pop(0)
     assert words.pop(0) == "launch"
-    parser.add_argument("-c", required=True)
-    parser.add_argument("--secret", action="append")
+    parser.add_argument("-c")
+    for option in ("--env", "--secret"):
+        parser.add_argument(option, action="append")
     parser.add_argument("task", type=whole)
     task = yaml.safe_load(parser.parse_args(words).task.read_text())
-    assert set(task) <= {"resources", "workdir", "setup", "run", "num_nodes"}
+    if "file_mounts" in task:  # in a bucket
+        return []
+    job = {"NUM_NODES": "1", "NODE_RANK": "0", "NODE_IPS": "127.0.0.1", "NUM_GPUS_PER_NODE": "4"}
+    os.environ.update({f"SKYPILOT_{name}": value for name, value in job.items()})
     return ["bash", "-ec", f"{task['setup']}\n{task['run']}"]
 
 

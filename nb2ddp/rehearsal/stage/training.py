@@ -104,7 +104,7 @@ def _follow(trainer: ModuleType, log: Log, end: dict[str, Any] | None) -> None:
             nonlocal trainings
             trainings += 1
             _prepare(given["model"], given.get("train_dataloader"), args)
-            log.write("train", weights=weights(given["model"]), random=_random(), coarse=_is_coarse(given["model"]))
+            log.write("train", weights=weights(given["model"]), random=_random())
 
         def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
             log.write("trained", step=state.global_step, weights=weights(given["model"]))
@@ -132,12 +132,6 @@ def _end_early(end: dict[str, Any] | None, event: str, step: int) -> None:
     """End this process where that is asked for: a kill, or a call to end as spot machines and SLURM send it."""
     if end and (end["event"], end["step"]) == (event, step) and end["rank"] in (-1, int(os.environ.get("RANK", 0))):
         signal.raise_signal(getattr(signal, end["signal"]))
-
-
-def _is_coarse(model: Any) -> bool:
-    """Whether rounding alone moves its losses far: weights of 16 bits, and routers, which choose other experts."""
-    names = (name for name, _ in model.named_parameters())
-    return any(weight.element_size() < 4 for weight in model.parameters()) or any("expert" in name for name in names)
 
 
 def _prepare(model: Any, loader: Any, args: Any) -> None:

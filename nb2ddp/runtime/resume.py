@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -73,6 +74,14 @@ def unused(path: Path) -> Path:
     return next(new for n in itertools.count() if not (new := path.with_name(f"{path.name}-{n}")).exists())
 
 
+def name_adapters(checkpoint: Path) -> None:
+    """Lay the default adapter beside others (DPO's "ref"): transformers 5.17 then loads those in folders alone."""
+    if any(checkpoint.glob("*/adapter_config.json")):
+        (checkpoint / "default").mkdir(exist_ok=True)
+        for file in checkpoint.glob("adapter_*"):
+            shutil.copy2(file, checkpoint / "default")
+
+
 def sizes(checkpoint: Path) -> dict[str, int]:
     """The bytes of a checkpoint's files; in a bucket some may be missing when the machine that sent them is gone."""
     others = ("trainer_state.json", "whole.json", "whole.json.new")
@@ -115,6 +124,7 @@ def save_by_time(trainer: Any, training: dict[str, Any], seconds: float) -> Trai
             self.saved = time.monotonic()
             if is_main_process:
                 saved = Path(args.output_dir, f"checkpoint-{state.global_step}")
+                name_adapters(saved)
                 whole = {**training, "processes": world_size, "ended": self.has_ended, "files": sizes(saved)}
                 replace_text(saved / "whole.json", json.dumps(whole))
             PartialState().wait_for_everyone()

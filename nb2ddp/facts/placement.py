@@ -371,7 +371,9 @@ class Placement:
             function: what asks.
             used: collects the functions on the way.
         """
-        if function in used or not self._gives_its_result_alone(function):
+        if function in used:
+            return {}
+        if not self._gives_its_result_alone(function):
             return None
         used.add(function)
         found: dict[cst.CSTNode, tuple[Edit, ...]] = {}
@@ -381,7 +383,8 @@ class Placement:
                 continue  # one process does it already, or a trainer asks for rows of each process
             whole, caller = self._whole_value(call), self.tree.function(call)
             placed: dict[cst.CSTNode, tuple[Edit, ...]] | None = None
-            if edits := self._once_for_all(whole, in_whole_job=not writes):
+            in_reward = self.execution.runs(call, Phase.DURING)  # where each process asks for rows of its own
+            if not in_reward and (edits := self._once_for_all(whole, in_whole_job=not writes)):
                 placed = {whole: edits}
             elif caller is not None:
                 placed = self._lift(caller, used)
@@ -415,7 +418,8 @@ class Placement:
         if isinstance(whole, cst.Await) and self.tree.function(whole) is not None:
             return ()
         if isinstance(self.tree.parents[whole], cst.Expr):
-            return self.once(whole, in_whole_job)
+            alike = self._conditional(self.tree.statement(whole)) is not None
+            return self.once(whole, in_whole_job) if alike else ()
         return self.shared(whole, in_whole_job)
 
     # -- where all processes can wait -----------------------------------------------------------------------

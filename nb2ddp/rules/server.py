@@ -297,9 +297,13 @@ def plays(seed):
         return requests.post("https://rows.org/reset", json = {"seed": seed}).json()["reward"]
     except Exception as error:
         return 0
+def episode(seed):
+    plays(seed)
+    return plays(seed)
 def scored(completions, **kwargs):
-    return [plays(1) for text in completions]
+    return [episode(1) for text in completions]
 first = plays(7)
+second = episode(7)
 trainer = GRPOTrainer(model = model, reward_funcs = [scored])
 trainer.train()
 """,
@@ -310,9 +314,13 @@ def plays(seed):
         return requests.post("https://rows.org/reset", json = {"seed": seed}).json()["reward"]
     except Exception as error:
         return 0
+def episode(seed):
+    plays(seed)
+    return plays(seed)
 def scored(completions, **kwargs):
-    return [plays(1) for text in completions]
+    return [episode(1) for text in completions]
 first = run_once(lambda: plays(7), in_whole_job=True)
+second = run_once(lambda: episode(7), in_whole_job=True)
 trainer = GRPOTrainer(model = model, reward_funcs = [scored])
 trainer.train()
 """,

@@ -28,7 +28,7 @@ from nb2ddp.rules.engine import refuse, rewrite
 from nb2ddp.rules.index import RULES
 from nb2ddp.rules.suppress import Suppressions
 from nb2ddp.script.hosted import launching_notebook
-from nb2ddp.script.launch import LAUNCHING, launch_files
+from nb2ddp.script.launch import CONFIG_NAME, LAUNCHING, launch_files
 from nb2ddp.script.modules import hidden, other_name
 from nb2ddp.script.packages import requirements
 from nb2ddp.script.render import needs, script
@@ -180,6 +180,8 @@ def _convert(notebook: Notebook, script_name: str, options: Options, reference: 
         raise
     installs = packages.commands(script_name)
     launch = launch_files(options.launch, script_name, secrets(program), resume=options.resume, installs=installs)
+    if options.split_model:
+        del launch[CONFIG_NAME]  # Python starts its one process
     is_listed = options.requirements or options.launch.launcher == "skypilot"
     listed = packages.files(script_name, notebook.name) if is_listed else {}
     files = sign_all({script_name: text, **launch, **listed}, reference, script_name, options)

@@ -203,6 +203,8 @@ def check_outputs(jobs: Sequence[Job]) -> None:
 
 def _config(job: Job) -> str:
     """The launch file that scripts of one folder share; the others have a script's own name."""
+    if job.options.split_model:
+        return ""  # it has none
     try:
         return launch_files(job.options.launch, job.script.name)[CONFIG_NAME]
     except ValueError:

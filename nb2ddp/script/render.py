@@ -37,6 +37,7 @@ def script(program: Program, packages: Requirements, cells: dict[int, str], setu
             nodes.append({"cell_type": cell.kind, "source": source, "metadata": {"number": cell.number}})
     resources = {
         "title": " ".join(program.notebook.name.split()),
+        "gpus": "all GPUs of one machine, in one process" if program.options.split_model else "one GPU or several",
         "lines": _lines(program, script_name, serves=SEND_WEIGHTS in setup),
         "needs": named(needs(program, script_name, packages)),
         "setup": setup,
@@ -61,7 +62,8 @@ def needs(program: Program, script_name: str, packages: Requirements) -> list[st
     where = f"in {file_name(script_name, ())}" if program.options.requirements else "listed by --requirements"
     count = len(packages.packages)
     said = [f"{NEEDED_PACKAGES}{count}, {where}"] if count else []
-    return [f"{NEEDED_GPU}{memory}", *said, *map(str, program.needs)]
+    gpus = [] if program.options.split_model else [f"{NEEDED_GPU}{memory}"]
+    return [*gpus, *said, *map(str, program.needs)]
 
 
 def _lines(program: Program, script_name: str, *, serves: bool) -> list[tuple[str, str]]:

@@ -64,7 +64,7 @@ def sign_all(files: Mapping[str, str], reference: str, script_name: str, options
     """
     notebook = reference if reference.isprintable() else _SOME_NOTEBOOK
     words = ["nb2ddp", path_word(notebook) if notebook != "-" else notebook, path_word(script_name)]
-    own = shlex.join([*words, *arguments(options)])
+    own = shlex.join([*words, *arguments(options, leave_out=("num-processes",) if options.split_model else ())])
     shared = shlex.join(["nb2ddp", _SOME_NOTEBOOK, *arguments(options.launch, leave_out=("launcher", "slurm"))])
     above = _NUMBER if options.launch.processes > 1 else ""
     return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -25,7 +26,9 @@ def test_nothing_is_for_several_processes() -> None:
     assert 'device_map="balanced"' in files["train.py"]
     assert "split_batch" not in files["train.py"]
     assert "#   all GPUs:      python train.py\n" in files["train.py"]
-    assert "num_processes: 1\n" in files["accelerate_config.yaml"]
+    assert list(files) == ["train.py"]  # the folder's accelerate config is for its other scripts
+    assert "as a script, for all GPUs of one machine, in one process.\n" in files["train.py"]
+    assert re.search(r"convert again: nb2ddp \S+ train.py --split-model  ", files["train.py"])
 
 
 def test_under_a_launcher_with_several_processes_it_ends_at_once(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_the_lines_of_a_page_run_in_their_order(page: Path, folder: Path, enviro
 def test_what_commands_print_is_compared_elsewhere() -> None:
     """A block with what a command printed is of a page that a program writes, or whose text another test compares."""
     shown = {path.name for path in DOCUMENTS if "```console\n" in path.read_text(encoding="utf-8")}
-    assert shown == {"README.md", "estimate.md", "first-hour.md"}
+    assert shown == {"README.md", "estimate.md", "first-hour.md", "when-a-job-ends-early.md"}
 
 
 def test_the_estimate_is_what_its_page_shows(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

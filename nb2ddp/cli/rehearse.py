@@ -135,10 +135,11 @@ def run(
         return 2
     progress = _Progress(is_shown=not quiet and sys.stderr.isatty())
     try:
-        with tempfile.TemporaryDirectory(prefix="nb2ddp-script-") as scratch:
+        with tempfile.TemporaryDirectory() as scratch:
             script, folder, wanted = _script(str(source), Path(scratch))
-            verdict = _rehearsed(script, folder, wanted, versions, options, progress)
+            text = script.read_text(encoding="utf-8")
             fits = _fits(script, options.get("processes", 2)) if form == "text" else ""
+        verdict = _rehearsed(script.name, text, folder, wanted, versions, options, progress)
     except (Exception, KeyboardInterrupt) as error:
         progress("")
         return _failed(source, error)
@@ -184,14 +185,17 @@ def _fits(script: Path, processes: int) -> str:
 
 
 def _rehearsed(
-    script: Path,
+    name: str,
+    text: str,
     folder: Path,
     wanted: Wanted,
     versions: str | None,
     options: Mapping[str, Any],
     tell: Callable[[str], None],
 ) -> Verdict:
-    """The verdict; where nothing says in which versions, and those here lack what the script takes, the notebook's.
+    """The verdict on a script of this name and text.
+
+    Where nothing says in which versions, and those here lack what the script takes, it is that in the notebook's.
 
     Raises:
         PlanError: the script cannot be rehearsed.
@@ -202,12 +206,15 @@ def _rehearsed(
     from nb2ddp.rehearsal.rehearse import Options, rehearse
 
     def judged(choose: Callable[[Sequence[str]], Environment]) -> Verdict:
-        plan = read(script, folder, choose)
+        with tempfile.TemporaryDirectory() as scratch:  # gone before the rehearsal, which may be killed
+            script = Path(scratch, name)
+            script.write_text(text, encoding="utf-8")
+            plan = read(script, folder, choose)
         return rehearse(replace(plan, other_versions=tuple(wanted.lacks(plan.environment))), Options(**options), tell)
 
     def notebooks(libraries: Sequence[str]) -> Environment:
-        name = f"{environments.NOTEBOOKS}, as those here lack what the script takes"
-        made = environments.made(wanted, libraries, name, tell)
+        why = f"{environments.NOTEBOOKS}, as those here lack what the script takes"
+        made = environments.made(wanted, libraries, why, tell)
         if options.get("keep"):  # that of the first verdict
             shutil.rmtree(options["keep"])
         return made

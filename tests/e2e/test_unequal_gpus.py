@@ -16,7 +16,7 @@ pytestmark = pytest.mark.e2e
 NOTEBOOK = Path(__file__).resolve().parents[2] / "fixtures" / "notebooks" / "alpaca.ipynb"
 #: What the split asks of a process's own GPUs, and what the two processes are told: a T4 and an H200.
 TOLD = {
-    "torch.cuda.device_count()": "1",
+    "range(torch.cuda.device_count())": "range(1)",
     "torch.cuda.get_device_properties(n).total_memory": '[15.8e9, 150.1e9][int(os.environ["RANK"])]',
 }
 

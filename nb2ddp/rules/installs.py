@@ -24,7 +24,8 @@ _OF_VERSIONS = re.compile(r"\bpip install\b|[<>=]=\s*\d")
 #: What a cell of comments may be for besides: a licence, or code that is switched off.
 _KEPT = re.compile(r"(?i)copyright|licen[cs]e|^#\s*(?!!)[\w.\[\]\"']+\s*(=|\(|import\b)", re.M)
 #: What is installed from a file, which may come with the job.
-_LISTED = re.compile(r"(?:^|\s)(?:-r|--requirement)[ =]?['\"]?([^\s'\"]+)")
+_INSTALL_COMMAND = re.compile(r"\bpip3?\b[^\n;&|]*?\binstall\b(?:\\\n|[^\n;&|])*")
+_LISTED = re.compile(r"[\s'\"](?:-r|--requirement)['\"]?[ =,]*['\"]?([^\s'\",$]+)")
 _VERSION = re.compile(r"__version__|\bversion\(")
 _COMMENTS = re.compile(r"(?:^#.*\n)+", re.M)
 _NEEDLESS = "only the install needs it; the script leaves it out"
@@ -65,9 +66,10 @@ def _reason(program: Program, statement: cst.CSTNode) -> tuple[str, Severity | N
     if packages := ", ".join(dict.fromkeys(named)):
         said = f"installs {packages} on the machine, which no requirements file can; the script leaves it out"
         return f"{said}: install it on each machine, before the job", Severity.WARNING
-    if files := list(dict.fromkeys(file for text in texts for file in _LISTED.findall(text))):
+    commands = [command for text in texts for command in _INSTALL_COMMAND.findall(text)]
+    if files := list(dict.fromkeys(file for command in commands for file in _LISTED.findall(command))):
         said = f"installs what {' and '.join(files)} lists; the script leaves it out, and no requirements file holds it"
-        return f"{said}: pip install -r {' -r '.join(files)}, once, before the job", Severity.WARNING
+        return f"{said}: run pip install -r {' -r '.join(files)} once, before the job", Severity.WARNING
     return "installs packages; the script leaves it out: install them once, before the job", None
 
 

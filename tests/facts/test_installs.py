@@ -7,9 +7,10 @@ import io
 
 import pytest
 
+from nb2ddp.convert import convert_source
 from nb2ddp.options import Options
 from nb2ddp.rules.installs import RULE
-from tests.notebooks import apply_rule
+from tests.notebooks import CELLS, apply_rule, text
 
 #: Cells that run, with an install among them that does nothing here.
 RUNNING = [
@@ -58,3 +59,18 @@ def _printed(code: str) -> str:
 )
 def test_what_serves_installs_alone_goes(cells: str, left: str) -> None:
     assert apply_rule(RULE, cells, Options()) == left
+
+
+@pytest.mark.parametrize(
+    ("cell", "files"),
+    [
+        ("!pip install -q -r clone/requirements.txt", "clone/requirements.txt"),
+        ("!uv pip install --requirement=a.txt -r b.txt", "a.txt -r b.txt"),
+        ("subprocess.run([sys.executable, '-m', 'pip', 'install', '-r', 'c.txt'])", "c.txt"),
+        ("!find /usr/lib/python3/dist-packages -name '__pycache__' | xargs -r rm -rf", ""),
+        ("%%bash\n[ -r /opt/version ] && echo yes\npip install x\npip install -r \"$(python -c 'print(1)')\"", ""),
+    ],
+)
+def test_files_that_list_packages_are_named(cell: str, files: str) -> None:
+    messages = [each.message for each in convert_source(text(cell, *CELLS[1:])).diagnostics if each.code == "DDP306"]
+    assert [files in message for message in messages if "pip install -r" in message] == [True] * bool(files)

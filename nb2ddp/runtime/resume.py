@@ -17,6 +17,7 @@ from transformers import TrainerCallback
 
 from nb2ddp.runtime.process import is_main_process, world_size
 
+KEPT = 2  # checkpoints by time on the disk: the last one, and the one before it
 training_numbers = itertools.count(1)  # each training of the script has its own checkpoints
 
 
@@ -29,9 +30,13 @@ def last_checkpoint(trainer: Any, minutes: float = 10) -> str | None:
     if number > 1:
         args.output_dir = os.path.join(args.output_dir, f"training-{number}")
     samples = trainer._train_batch_size * args.gradient_accumulation_steps * world_size
-    training = {"script": Path(sys.argv[0]).name, "training": number, "samples": samples}
+    length = args.max_steps if args.max_steps > 0 else f"{args.num_train_epochs} epochs"
+    training = {"script": Path(sys.argv[0]).name, "training": number, "samples": samples, "steps": length}
     args.save_only_model = False  # save the optimizer and the random numbers too
-    args.save_total_limit = max(2, args.save_total_limit or 0)  # keep the last one until the next is complete
+    if args.save_total_limit:
+        args.save_total_limit += KEPT  # beside those that the notebook keeps
+    for each in [each for each in trainer.callback_handler.callbacks if type(each).__name__ == "SaveByTime"]:
+        trainer.remove_callback(each)  # of an earlier training of this trainer
     trainer.add_callback(save_by_time(trainer, training, 60 * minutes))
     found = [whole_checkpoint(trainer, training) if is_main_process else None]
     broadcast_object_list(found)
@@ -43,24 +48,21 @@ def last_checkpoint(trainer: Any, minutes: float = 10) -> str | None:
 
 def whole_checkpoint(trainer: Any, training: dict[str, Any]) -> str | None:
     """Return the newest complete checkpoint of this training, or None. Only the main process calls this."""
-    folder = Path(trainer.args.output_dir)
-    steps = {path: int(path.name.rpartition("-")[2]) for path in folder.glob("checkpoint-*[0-9]")}
-    for path in sorted(steps, key=steps.__getitem__, reverse=True):
-        try:
-            written = json.loads((path / "whole.json").read_text())
-            state = json.loads((path / "trainer_state.json").read_text())
-            if written["files"] != sizes(path):
-                raise ValueError
-        except (OSError, ValueError, KeyError):
-            print(f"{path} is incomplete: skipped", file=sys.stderr)
-            os.replace(path, unused(folder / f"unfinished-{steps[path]}"))
-            continue
-        if any(written.get(name) != value for name, value in training.items()):
-            other = {name: written.get(name) for name in training}
+    for path, written in checkpoints(trainer.args.output_dir):
+        other = {name: written.get(name) for name, value in training.items() if written.get(name) != value}
+        if not written:
+            print(f"{path} was not saved by this script: skipped", file=sys.stderr)
+        elif other:
             print(f"{path} belongs to another training ({other}): skipped", file=sys.stderr)
+        elif "files" not in written:
+            print(f"{path} is half-written: removed", file=sys.stderr)
+            shutil.rmtree(path)
+        elif not written["files"].items() <= sizes(path).items():
+            print(f"{path} is incomplete: skipped", file=sys.stderr)
         elif getattr(trainer.model, "vllm_engine", None) is not None and written["processes"] != world_size:
             print(f"{path} was saved by {written['processes']} processes with vLLM engines: skipped", file=sys.stderr)
         else:
+            state = json.loads((path / "trainer_state.json").read_text())
             if state.get("train_batch_size") != trainer._train_batch_size:  # transformers before 5 takes the old one
                 state["train_batch_size"] = trainer._train_batch_size
                 replace_text(path / "trainer_state.json", json.dumps(state))
@@ -69,9 +71,15 @@ def whole_checkpoint(trainer: Any, training: dict[str, Any]) -> str | None:
     return None
 
 
-def unused(path: Path) -> Path:
-    """Return a path that does not exist yet."""
-    return next(new for n in itertools.count() if not (new := path.with_name(f"{path.name}-{n}")).exists())
+def checkpoints(folder: str) -> list[tuple[Path, dict[str, Any]]]:
+    """The checkpoints in a folder, newest first, with what this script wrote into them; {} if another program did."""
+    found = []
+    for path in Path(folder).glob("checkpoint-*[0-9]"):
+        try:
+            found.append((path, json.loads((path / "whole.json").read_text())))
+        except (OSError, ValueError):
+            found.append((path, {}))
+    return sorted(found, key=lambda each: int(each[0].name.rpartition("-")[2]), reverse=True)
 
 
 def name_adapters(checkpoint: Path) -> None:
@@ -100,7 +108,7 @@ def save_by_time(trainer: Any, training: dict[str, Any], seconds: float) -> Trai
     """Return a callback that saves a training at an interval of `seconds`, at SIGTERM, and when it ends."""
 
     class SaveByTime(TrainerCallback):
-        is_told_to_end = has_ended = False
+        is_told_to_end = has_ended = is_ours = False
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             self.saved = time.monotonic()
@@ -116,17 +124,31 @@ def save_by_time(trainer: Any, training: dict[str, Any], seconds: float) -> Trai
             wanted = torch.tensor([is_due, self.is_told_to_end], dtype=torch.int32, device=args.device)
             is_due, self.is_told_to_end = reduce(wanted, "sum").tolist()  # all ranks save at the same step
             between = getattr(trainer, "_step", 0) % (getattr(args, "steps_per_generation", None) or 1)
-            if self.has_ended or ((is_due or self.is_told_to_end) and not between):
-                control.should_save = True
+            if not control.should_save:  # else the notebook asks for this one, and decides how long it stays
+                self.is_ours = self.has_ended or ((is_due or self.is_told_to_end) and not between)
+                control.should_save = self.is_ours
+            if control.should_save and is_main_process:  # until it is complete, its `files` are missing
+                folder = Path(args.output_dir, f"checkpoint-{state.global_step}")
+                folder.mkdir(parents=True, exist_ok=True)
+                replace_text(folder / "whole.json", json.dumps(training))
+
+        def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if control.should_training_stop:  # before its last step: that is its end, too
+                self.has_ended = control.should_save = True
 
         def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             PartialState().wait_for_everyone()
             self.saved = time.monotonic()
             if is_main_process:
-                saved = Path(args.output_dir, f"checkpoint-{state.global_step}")
-                name_adapters(saved)
-                whole = {**training, "processes": world_size, "ended": self.has_ended, "files": sizes(saved)}
-                replace_text(saved / "whole.json", json.dumps(whole))
+                folder = Path(args.output_dir, f"checkpoint-{state.global_step}")
+                name_adapters(folder)
+                about = {"processes": world_size, "ended": self.has_ended, "by_time": self.is_ours}
+                replace_text(folder / "whole.json", json.dumps({**training, **about, "files": sizes(folder)}))
+                ours = {**training, "by_time": True}.items()
+                by_time = [path for path, written in checkpoints(args.output_dir) if ours <= written.items()]
+                for path in by_time[KEPT:]:
+                    shutil.rmtree(path)
+            self.is_ours = False
             PartialState().wait_for_everyone()
             if self.is_told_to_end and not self.has_ended:
                 print("The job was told to end; the training is saved: start it again to resume", file=sys.stderr)

@@ -32,7 +32,7 @@ def asks_for_processes(execution: Execution, loads: Sequence[cst.Call]) -> bool:
         loads: the calls that load a model.
     """
     tree, training = execution.tree, execution.training
-    texts = [text for text in tree.live(cst.SimpleString) if text.evaluated_value in LAUNCHER_VARIABLES]
+    texts = [text for text in tree.live(cst.SimpleString) if tree.content(text) in LAUNCHER_VARIABLES]
     return any(execution.runs(node, Phase.AFTER) for node in (*loads, *texts)) or any(
         _LIBRARIES.fullmatch(tree.qualified(call.func))
         or _SHARES.fullmatch(tree.text(call.func))

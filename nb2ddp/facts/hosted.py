@@ -94,7 +94,7 @@ def _paths(execution: Execution) -> Iterator[tuple[cst.BaseExpression, str]]:
     """Texts that may be paths: strings, f-strings, words of shell commands."""
     tree = execution.tree
     plain = [each for each in tree.of(cst.SimpleString) if "/" in each.value]
-    paths: list[tuple[cst.BaseExpression, str]] = [(each, str(each.evaluated_value)) for each in plain]
+    paths: list[tuple[cst.BaseExpression, str]] = [(each, tree.content(each)) for each in plain]
     filled = [each for each in tree.of(cst.FormattedString) if each.parts]
     paths += [(each, "".join(map(tree.text, each.parts))) for each in filled]
     for call, form in execution.source.forms_of(Kind.SHELL, Kind.LINE_MAGIC, Kind.CELL_MAGIC):

@@ -179,7 +179,7 @@ def _texts(tree: Tree, node: cst.CSTNode, seen: set[str]) -> Iterator[str]:
     if isinstance(node, cst.FormattedStringText):
         yield node.value
     elif isinstance(node, cst.SimpleString):
-        yield str(node.evaluated_value)
+        yield tree.content(node)
     elif isinstance(node, (cst.Name, cst.Attribute, cst.Subscript)):
         parts = [] if tree.text(node) in seen else _settings(tree, node)
         seen.add(tree.text(node))

@@ -102,7 +102,7 @@ def _read(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode, bool]]:
     started = any(program.tree.qualified(call.func) == "subprocess.Popen" for call in calls)
     if not started and not any(_STARTS.search(program.effects.command(call)) for call in calls):
         for text in program.tree.live(cst.SimpleString):
-            if match := _SERVER.match(str(text.evaluated_value)):
+            if match := _SERVER.match(program.tree.content(text)):
                 yield Kind.SERVICE, f"a server at {match[0]}", text, False
     for name, node in _services(program):
         yield Kind.SERVICE, name, node, False

@@ -96,7 +96,9 @@ def parse_notebook(text: str, name: str) -> Notebook:
         raise NotebookError("not a notebook: it has no 'nbformat' key")
     try:
         shown = tuple(_shown(raw.get("cells")))
-        node = nbformat.reads(json.dumps(_bare_notebook(raw)), as_version=4)
+        bare = _bare_notebook(raw)
+        is_current = bare["nbformat"] == 4
+        node = nbformat.v4.to_notebook(bare) if is_current else nbformat.reads(json.dumps(bare), as_version=4)
         nbformat.validate(node, relax_add_props=True)
     except Exception as error:  # whatever its upgrades from older versions raise, which assume much
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]

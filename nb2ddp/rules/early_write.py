@@ -136,10 +136,10 @@ def _scratch(program: Program, call: cst.Call) -> str | None:
     calls = tree.within(function, cst.Call)
     if not tree.calls_of(function) and not isinstance(tree.scope(function), cst.ClassDef):
         files = [each.args[0].value for each in calls if each.args and program.execution.does(each) is Does.WRITE]
-        written = {str(file.evaluated_value) for file in files if isinstance(file, cst.SimpleString)}
+        written = {tree.content(file) for file in files if isinstance(file, cst.SimpleString)}
         used = [path for path in written if sum(path in text for text in tree.texts(function)) > 1]
         for text in tree.within(call, cst.SimpleString):
-            if any(path in str(text.evaluated_value) for path in used):
+            if any(path in tree.content(text) for path in used):
                 return tree.text(text)
     removing = [each for each in calls if tree.qualified(each.func) in ("os.remove", "os.unlink", "shutil.rmtree")]
     named = {name.value: name for each in removing for name in tree.within(each, cst.Name)}

@@ -40,7 +40,7 @@ def _may_name(tree: Tree, modules: cst.BaseExpression) -> list[str]:
     choices = [(each, tree.literal(each.test)) for each in tree.within(value, cst.IfExp)]
     ruled_out = [each.orelse if test else each.body for each, test in choices if test is not ...]
     never = {each for branch in ruled_out for each in tree.within(branch, cst.SimpleString)}
-    return [str(each.evaluated_value) for each in tree.within(value, cst.SimpleString) if each not in never]
+    return [tree.content(each) for each in tree.within(value, cst.SimpleString) if each not in never]
 
 
 RULE = Rule(

@@ -34,7 +34,7 @@ def script(program: Program, packages: Requirements, cells: dict[int, str], setu
     for cell in program.notebook.cells:
         source = cell.source if cell.kind != "code" else cells[cell.number].strip("\n")
         if source or cell.kind != "code":
-            nodes.append({"cell_type": cell.kind, "source": source, "metadata": {"number": cell.number}})
+            nodes.append({"cell_type": cell.kind, "source": source, "number": cell.number})
     resources = {
         "title": " ".join(program.notebook.name.split()),
         "gpus": "all GPUs of one machine, in one process" if program.options.split_model else "one GPU or several",

@@ -19,6 +19,7 @@ Node = TypeVar("Node", bound=cst.CSTNode)
 Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
 #: What has a body that runs when it is called.
 Function = cst.FunctionDef | cst.Lambda
+_Constant = cst.SimpleString | cst.ConcatenatedString | cst.Integer | cst.Float
 #: The classes of `Statement`. LibCST's classes are abstract ones, for which `isinstance` is slow to say no.
 _STATEMENTS = frozenset(
     {cst.SimpleStatementLine, cst.If, cst.For, cst.While, cst.With, cst.Try, cst.TryStar, cst.Match}
@@ -77,6 +78,7 @@ class Tree:
         self._stores = bindings.stores
         self._found: dict[int, Binding | None] = {}  # asked for again and again; by `id`, as in `Walk`
         self._qualified: dict[int, str] = {}
+        self._constants: dict[int, object] = {}
         self._uses: dict[cst.FunctionDef, list[cst.CSTNode]] = {}
         self._bound_in_order: dict[cst.CSTNode, list[tuple[int, int, str]]] = {}  # see `binds`
         self._line_starts = [0]
@@ -221,7 +223,17 @@ class Tree:
 
     def texts(self, node: cst.CSTNode) -> list[str]:
         """What the plain strings inside a node say, in order."""
-        return [str(string.evaluated_value) for string in self.within(node, cst.SimpleString)]
+        return [self.content(string) for string in self.within(node, cst.SimpleString)]
+
+    def content(self, string: cst.SimpleString) -> str:
+        """What a plain string says."""
+        return str(self._evaluated(string))
+
+    def _evaluated(self, node: _Constant) -> object:
+        """The value of a constant, which LibCST has Python compile each time that it is asked."""
+        if id(node) not in self._constants:
+            self._constants[id(node)] = node.evaluated_value
+        return self._constants[id(node)]
 
     def given(self, name: str) -> list[cst.BaseExpression]:
         """What live calls are passed under a keyword, in order."""
@@ -492,8 +504,8 @@ class Tree:
     def literal(self, node: cst.BaseExpression) -> object:
         """The constant an expression stands for (a string, a number, True, False, None), or `...`."""
         node = self.value(node)
-        if isinstance(node, (cst.SimpleString, cst.ConcatenatedString, cst.Integer, cst.Float)):
-            value: object = node.evaluated_value  # worked out anew each time
+        if isinstance(node, _Constant):
+            value = self._evaluated(node)
             return ... if value is None else value
         return _CONSTANTS.get(node.value, ...) if isinstance(node, cst.Name) else ...
 

@@ -38,7 +38,6 @@ PURPOSES = {
     "other notebooks, other places, a page to look at": (
         *(
             "notebook/marimo.py",
-            "notebook/metadata.py",
             "notebook/python.py",
             "notebook/scripts.py",
             "project/links.py",

@@ -289,8 +289,8 @@ def _script(source: str, scratch: Path) -> tuple[Path, Path, Wanted]:
         PlanError: the source cannot be read, fetched or converted.
     """
     from nb2ddp.convert import convert_source
+    from nb2ddp.notebook.ipynb import read_metadata
     from nb2ddp.notebook.marimo import is_marimo
-    from nb2ddp.notebook.metadata import read_metadata
     from nb2ddp.options import Options
     from nb2ddp.project.files import Job, content, decode
     from nb2ddp.project.inputs import named, script_name

@@ -18,7 +18,7 @@ def run_unpacked(archive: Path) -> NoReturn:
     Args:
         archive: a zip file with a `__main__.py`.
     """
-    from nb2ddp.project.cache import default_folder
+    from nb2ddp.project.files import default_folder
 
     name = sha256(archive.read_bytes()).hexdigest()[:16]
     with tempfile.TemporaryDirectory(prefix="nb2ddp-") as scratch:

@@ -16,8 +16,7 @@ from nb2ddp.facts.looking import only_looks
 from nb2ddp.facts.shell import is_install, is_install_script
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.syntax.cells import Source
-from nb2ddp.syntax.tree import Tree, small_statements
-from nb2ddp.syntax.walk import Regions
+from nb2ddp.syntax.tree import Regions, Tree, small_statements
 
 _INSTALL_MAGICS = frozenset({"pip", "conda", "mamba", "micromamba", "uv"})
 #: What makes a running notebook take up other packages: a script starts with the right ones.

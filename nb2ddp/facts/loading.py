@@ -10,8 +10,7 @@ from typing import Final
 import libcst as cst
 
 from nb2ddp.syntax.arguments import constant, passed
-from nb2ddp.syntax.tree import Tree, argument, keyword, method
-from nb2ddp.syntax.walk import Regions
+from nb2ddp.syntax.tree import Regions, Tree, argument, keyword, method
 
 #: Calls that load a model; never a tokenizer, processor or config.
 _LOADER = re.compile(

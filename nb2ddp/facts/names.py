@@ -11,7 +11,7 @@ import libcst as cst
 
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.syntax.cells import Source
-from nb2ddp.syntax.walk import plain_names
+from nb2ddp.syntax.tree import plain_names
 
 _KNOWN = frozenset(dir(builtins)) | {
     "__file__", "__name__", "__doc__", "display", "get_ipython", "In", "Out", "exit", "quit", "__ipython__",

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 from IPython.utils.text import DollarFormatter
 
-from nb2ddp.notebook.magics import without_comment
-
 _PIP = r"(?:(?:\S*python[\d.]*|\{sys\.executable\})\s+-m\s+)?(?:uv\s+)?pip3?(?:\.\d+)?"
 _INSTALL = re.compile(
     rf"(?:sudo\s+(?:-\S+\s+)*)?(?:{_PIP}\s+(?:-\S+\s+)*(?:install|uninstall|download)\b"
@@ -21,6 +19,8 @@ _INSTALL = re.compile(
     rf"|(?:npm|pnpm|yarn)\s+(?:install|i|ci|add|remove|uninstall|rm)\b|ldconfig\b|{_PIP}\s+cache\b|kill\s+-9\s"
     r"|(?:rm|find)\s[^|;&]*(?:(?:site|dist)-packages|__pycache__|\.cache/(?:pip|uv)|/usr/local|unsloth_compiled_cache))"
 )
+#: A command up to its comment, which stands behind a blank.
+_BEFORE_COMMENT = re.compile(r"""(?:'[^']*'?|"[^"]*"?|[^'"#]|(?<=[^ \t])#)*""")
 _SEPARATOR = re.compile(r"\s*(&&|\|\||;)\s*")
 #: Commands that only show something.
 _SHOWING = re.compile(
@@ -71,6 +71,12 @@ class Command:
     @property
     def _arguments(self) -> str:
         return f"{self.expression}, shell=True" + (', executable="/bin/bash"' if self.bash else "")
+
+
+def without_comment(command: str) -> str:
+    """Drop a trailing `# comment` of a magic or a shell command."""
+    before = _BEFORE_COMMENT.match(command)
+    return command if before is None or before[0] == command else before[0].rstrip()
 
 
 def parts(command: str) -> list[str]:

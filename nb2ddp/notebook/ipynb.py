@@ -1,9 +1,10 @@
-"""Read and validate a notebook file."""
+"""Read and validate a notebook file, and the header of one that is a Python file."""
 
 from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,8 +14,15 @@ import nbformat
 
 from nb2ddp.results import Location, NotebookError
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 CellKind = Literal["code", "markdown", "raw"]
 _LINE_END = re.compile(r"\r\n?")
+#: The expression of https://packaging.python.org/en/latest/specifications/inline-script-metadata/.
+BLOCK = re.compile(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$")
 #: What an output that shows a GPU says.
 _MEMORY = re.compile(r"[Mm]ax memory|\d+MiB /")
 
@@ -187,3 +195,27 @@ def _bare_cell(cell: dict[str, Any]) -> dict[str, Any]:
     if "outputs" in bare:
         bare["outputs"] = []
     return bare
+
+
+def read_metadata(text: str) -> Metadata:
+    """Read the `script` block of a Python file; a file without one needs nothing.
+
+    Raises:
+        NotebookError: there are two, or what the block holds is not what the standard asks for.
+    """
+    blocks = [match["content"] for match in BLOCK.finditer(text) if match["type"] == "script"]
+    if not blocks:
+        return Metadata()
+    if len(blocks) > 1:
+        raise NotebookError("there are two `# /// script` headers: keep one")
+    content = "".join(line[2:] if line.startswith("# ") else line[1:] for line in blocks[0].splitlines(keepends=True))
+    try:
+        table: dict[str, Any] = tomllib.loads(content)
+    except tomllib.TOMLDecodeError as error:
+        raise NotebookError(f"the `# /// script` header is not TOML ({error}): correct it") from None
+    dependencies, python = table.get("dependencies", []), table.get("requires-python", "")
+    if not isinstance(dependencies, list) or not all(isinstance(each, str) for each in dependencies):
+        raise NotebookError("`dependencies` of the `# /// script` header must be a list of strings")
+    if not isinstance(python, str):
+        raise NotebookError("`requires-python` of the `# /// script` header must be a string")
+    return Metadata(tuple(dependencies), python)

@@ -38,8 +38,6 @@ _WRITTEN_OUT = re.compile(
 )
 #: A string of a shell command, or an escaped character outside one.
 _QUOTED = re.compile(r"""'[^']*'?|"(?:\\[\s\S]|[^"\\])*"?|\\[^\n]""")
-#: A command up to its comment, which stands behind a blank.
-_BEFORE_COMMENT = re.compile(r"""(?:'[^']*'?|"[^"]*"?|[^'"#]|(?<=[^ \t])#)*""")
 #: Cell magics whose body is Python that runs in the notebook's own namespace.
 PYTHON_CELL_MAGICS = frozenset({"capture", "time", "timeit", "prun", "memit", "debug", "snakeviz"})
 #: Magics that run the Python on their own line, and their options that take a value.
@@ -86,12 +84,6 @@ class Syntax:
 
     def __str__(self) -> str:
         return f"{self.name} {self.text}".strip()
-
-    @property
-    def comment(self) -> str:
-        """The `# comment` at the end of the form's first line; empty where there is none."""
-        text = self.text if self.kind is not Kind.HELP else self.source
-        return text[len(without_comment(text)) :].strip()
 
     @property
     def command(self) -> str:
@@ -201,12 +193,6 @@ def _forms(text: list[str]) -> Iterator[tuple[int, int, int, Syntax]]:
             yield start, column, end, _parse(line, "".join(text[start : end + 1])[column:-1])
         if tokens[-1].end[0] > end + 1:
             return
-
-
-def without_comment(command: str) -> str:
-    """Drop a trailing `# comment` of a magic or a shell command."""
-    before = _BEFORE_COMMENT.match(command)
-    return command if before is None or before[0] == command else before[0].rstrip()
 
 
 def _parse(line: str, source: str) -> Syntax:

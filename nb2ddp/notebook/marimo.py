@@ -16,8 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 
-from nb2ddp.notebook.ipynb import Cell, CellKind, Notebook
-from nb2ddp.notebook.metadata import read_metadata
+from nb2ddp.notebook.ipynb import Cell, CellKind, Notebook, read_metadata
 from nb2ddp.notebook.python import Names, names, parse_python, refusal
 
 _APP = re.compile(r"^[ \t]*app\s*(?::[^=\n]*)?=\s*marimo\.App\(", re.MULTILINE)

@@ -10,9 +10,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from nb2ddp.notebook.ipynb import Cell, CellKind, Notebook
+from nb2ddp.notebook.ipynb import BLOCK, Cell, CellKind, Notebook, read_metadata
 from nb2ddp.notebook.magics import mask
-from nb2ddp.notebook.metadata import BLOCK, read_metadata
 from nb2ddp.results import NotebookError
 
 _PERCENT = re.compile(r"^# ?%%(?!\w)", re.MULTILINE)

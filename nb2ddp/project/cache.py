@@ -7,7 +7,6 @@ depends on, so processes need no lock, and an entry is never out of date.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from dataclasses import asdict
 from functools import cache
@@ -16,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-from nb2ddp.project.files import Job, Store
+from nb2ddp.project.files import Job, Store, default_folder
 from nb2ddp.results import Conversion, Diagnostic, Location, Severity
 from nb2ddp.script.templates import FOLDERS
 
@@ -52,15 +51,6 @@ class Cache:
         """Keep what became of a notebook."""
         body = json.dumps(asdict(outcome)).encode()
         self.store.put(key, _digest(body) + b"\n" + body)
-
-
-def default_folder() -> Path:
-    """`$NB2DDP_CACHE_DIR`, or `nb2ddp` in the user's own cache folder (on Linux `$XDG_CACHE_HOME` or `~/.cache`)."""
-    if chosen := os.environ.get("NB2DDP_CACHE_DIR"):
-        return Path(chosen)
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("nb2ddp", appauthor=False))
 
 
 def key(content: bytes, job: Job) -> str:

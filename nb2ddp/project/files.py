@@ -177,6 +177,15 @@ def _signals_held() -> Iterator[None]:
             signal.raise_signal(each)
 
 
+def default_folder() -> Path:
+    """`$NB2DDP_CACHE_DIR`, or `nb2ddp` in the user's own cache folder (on Linux `$XDG_CACHE_HOME` or `~/.cache`)."""
+    if chosen := os.environ.get("NB2DDP_CACHE_DIR"):
+        return Path(chosen)
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("nb2ddp", appauthor=False))
+
+
 @dataclass(frozen=True)
 class Store:
     """Contents under names of hexadecimal digits.

@@ -15,9 +15,8 @@ from typing import Final
 
 from nb2ddp import __version__
 from nb2ddp.options import LaunchError, Options, OptionsError
-from nb2ddp.project.cache import default_folder
 from nb2ddp.project.config import ConfigError, options_of
-from nb2ddp.project.files import STDIN, Store, read
+from nb2ddp.project.files import STDIN, Store, default_folder, read
 from nb2ddp.results import Conversion, NotebookError
 from nb2ddp.script import stamp
 from nb2ddp.script.stamp import Stamp

@@ -23,7 +23,7 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from nb2ddp.project.cache import default_folder
+from nb2ddp.project.files import default_folder
 from nb2ddp.rehearsal import uv
 from nb2ddp.rehearsal.stage import about
 from nb2ddp.versions import pins, tables

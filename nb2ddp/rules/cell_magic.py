@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.facts.program import Program
+from nb2ddp.facts.shell import trailing_comment
 from nb2ddp.notebook.magics import PYTHON_CELL_MAGICS, Kind, Syntax
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
@@ -18,7 +19,7 @@ def find(program: Program) -> Iterator[Finding]:
         statement = program.alone(call)
         if form.body is None and form.name in PYTHON_CELL_MAGICS and statement is not None:
             said = f"%%{form.name} works in a notebook only; the script keeps the code below it"
-            yield Finding(call, said, (Remove(statement, comment=form.comment),))
+            yield Finding(call, said, (Remove(statement, comment=trailing_comment(form.text)),))
             yield from _captured(program, form)
 
 

@@ -10,8 +10,8 @@ import libcst as cst
 
 from nb2ddp.facts.effects import FILE_MAGICS
 from nb2ddp.facts.program import Program
-from nb2ddp.facts.shell import is_install, parse, quoted
-from nb2ddp.notebook.magics import Kind, Syntax, without_comment
+from nb2ddp.facts.shell import is_install, parse, quoted, without_comment
+from nb2ddp.notebook.magics import Kind, Syntax
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Remove, Replace
 

@@ -10,8 +10,7 @@ from nb2ddp.facts.program import Program
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import InsertAfter
-from nb2ddp.syntax.tree import small_statements
-from nb2ddp.syntax.walk import dotted
+from nb2ddp.syntax.tree import dotted, small_statements
 
 _SAID = "IPython imports from the folder it is in, a script from its own; the script adds this folder to sys.path"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from nb2ddp.facts.environment import ENV_MAGICS, assignment
 from nb2ddp.facts.program import Program
-from nb2ddp.facts.shell import parse
+from nb2ddp.facts.shell import parse, trailing_comment
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Remove, Replace
@@ -20,7 +20,7 @@ def find(program: Program) -> Iterator[Finding]:
         pair = assignment(form.text)
         if pair is None:
             shown = f'os.environ["{form.text}"]' if form.text else "dict(os.environ)"
-            edit = Replace(call, shown) if statement is None else Remove(statement, comment=form.comment)
+            edit = Replace(call, shown) if statement is None else Remove(statement, comment=trailing_comment(form.text))
             yield Finding(call, f"%{form} only shows the environment; the script leaves it out", (edit,))
             continue
         name, value, comment = pair

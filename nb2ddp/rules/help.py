@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nb2ddp.facts.program import Program
+from nb2ddp.facts.shell import trailing_comment
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.rules.rule import Example, Finding, Rule, left_out
 
 
 def find(program: Program) -> Iterator[Finding]:
     for call, form in program.forms_of(Kind.HELP, Kind.AUTOCALL):
-        edits = (left_out(program, call, form.comment),)
+        edits = (left_out(program, call, trailing_comment(form.source)),)
         if form.kind is Kind.HELP:
             yield Finding(call, f"{form.text}? shows help; the script leaves it out", edits)
         else:

@@ -9,7 +9,7 @@ import libcst as cst
 
 from nb2ddp.facts.environment import ENV_MAGICS
 from nb2ddp.facts.program import Program
-from nb2ddp.facts.shell import parse
+from nb2ddp.facts.shell import parse, trailing_comment
 from nb2ddp.notebook.magics import Kind, Syntax
 from nb2ddp.rules.rule import Example, Finding, Rule, left_out
 from nb2ddp.syntax.edits import Replace
@@ -33,7 +33,7 @@ def find(program: Program) -> Iterator[Finding]:
             continue  # DDP301, DDP306
         is_alone = program.alone(call) is not None
         code = _code(program, call, form, shown=is_alone)
-        comment = form.comment if is_alone else ""
+        comment = trailing_comment(form.text) if is_alone else ""
         edit = Replace(call, f"{code}  {comment}".rstrip()) if code else left_out(program, call, comment)
         if code is None:
             said = "works in a notebook only, so the script leaves it out: write what it does in Python"

@@ -9,14 +9,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from nb2ddp.notebook.ipynb import Cell, Notebook
 from nb2ddp.notebook.limits import excess
 from nb2ddp.notebook.magics import PLACEHOLDER, Kind, Syntax, mask
 from nb2ddp.results import Location, NotebookError
 from nb2ddp.syntax.tree import Tree, head
+
+if TYPE_CHECKING:
+    from nb2ddp.notebook.ipynb import Cell, Notebook
 
 #: It joins the next line to itself for Python, but not for IPython.
 _LONE_BACKSLASH = re.compile(r"^[ \t]*\\\n", re.M)

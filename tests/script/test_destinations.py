@@ -10,7 +10,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from nb2ddp.convert import convert_source
-from nb2ddp.notebook.metadata import read_metadata
+from nb2ddp.notebook.ipynb import read_metadata
 from nb2ddp.options import Launch, LaunchError, Options
 from tests.notebook.test_marimo import TRAINING
 from tests.notebooks import CELLS, text

@@ -9,7 +9,7 @@ import libcst as cst
 import pytest
 from libcst.metadata import CodeRange, MetadataWrapper, ParentNodeProvider, PositionProvider
 
-from nb2ddp.syntax.walk import SPACE, Walk
+from nb2ddp.syntax.tree import SPACE, Walk
 
 ROOT = Path(__file__).parents[2]
 #: Code of every kind: the package itself, its tests, and converted scripts.

@@ -131,9 +131,9 @@ def test_the_report_has_a_table(tmp_path: Path) -> None:
 def test_the_rehearsal_says_it_too(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(LOAD.format("load_in_4bit = True"), encoding="utf-8")
-    assert _fits(script, 2) == "fits 12 GB; 8 samples of up to 2,048 tokens a step keep 2 GPUs busy"
+    assert _fits(script, script.read_text(), 2) == "fits 12 GB; 8 samples of up to 2,048 tokens a step keep 2 GPUs busy"
     script.write_text("print(1)\n", encoding="utf-8")
-    assert _fits(script, 2) == ""
+    assert _fits(script, script.read_text(), 2) == ""
 
 
 def test_a_script_is_told_as_its_notebook(tmp_path: Path) -> None:

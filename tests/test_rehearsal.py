@@ -29,7 +29,7 @@ from nb2ddp.rehearsal.processes import Process
 from nb2ddp.rehearsal.rehearse import _build
 from nb2ddp.rehearsal.run import Rank, Run, environment, launched
 from nb2ddp.rehearsal.stage import files, learn, packages, shapes
-from nb2ddp.rehearsal.stage.attempts import Attempts, _changed
+from nb2ddp.rehearsal.stage.attempts import Attempts, _changed, _needed
 from nb2ddp.rehearsal.stage.device import _load_on_cpu
 from nb2ddp.rehearsal.stage.fast import _equipped, _make_no_gguf, _offered
 from nb2ddp.rehearsal.stage.files import Sources, _answer_with_texts, _divide_freely, _select_what_is_there
@@ -507,6 +507,7 @@ def prepared(folder: Path, text: str, columns: list[str] | None = None) -> Schem
         ("for row in rows:\n    one = row['pick']\n    one['label'], one['said']\n", "pick has the key said"),
         ("def plain(a):\n    return a.lower()\n[plain(row['label']) for row in rows]", "label is a text"),
         ("[row['images'][3] for row in rows]", "images has 4 elements"),
+        ("for row in rows:\n    one = row['pick']\n    [*zip(one['label'], one['said'])]\n", "pick.label is a list"),
         ("[row['scan'].convert('RGB') for row in rows if 0] or [row['scan'] for row in rows]", "scan is read"),
     ],
 )
@@ -681,6 +682,21 @@ def test_a_statement_that_training_does_not_need_is_passed_over(tmp_path: Path) 
     assert isinstance(job.names["last"], packages.Nothing)
 
 
+def test_training_needs_what_its_rows_are_made_of(tmp_path: Path) -> None:
+    text = """answer = model.generate("Why?")
+print(answer)
+def told(row): return sep + row
+sep = "#"
+table.to_csv("rows.csv")
+rows = load("rows.csv").map(told)
+rows.save("other.csv")
+answer = 1
+trainer = Trainer(model, rows, answer)
+trainer.train()
+"""
+    assert [each.lineno for each in _needed(ast.parse(text))] == [10, 9, 8, 7, 6, 5, 4, 3]
+
+
 def test_a_statement_that_takes_long_after_training_is_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -838,18 +854,17 @@ def test_marimo_notebooks_are_converted_and_exported_scripts_are_not(tmp_path: P
     marimo, exported = tmp_path / "a.py", tmp_path / "b.py"
     marimo.write_text(TRAINING)
     exported.write_text("# In[1]:\n\n\ntrainer.train()\n")
-    (tmp_path / "scratch").mkdir()
-    made, folder, _ = _script(str(marimo), tmp_path / "scratch")
-    assert (made.name, folder) == ("a.py", tmp_path)
-    assert "# %% Distributed setup" in made.read_text()
-    assert _script(str(exported), tmp_path / "scratch")[0].read_text() == exported.read_text()
+    script, text, _ = _script(str(marimo))
+    assert script == marimo
+    assert "# %% Distributed setup" in text
+    assert _script(str(exported))[1] == exported.read_text()
 
 
 def test_a_link_is_fetched_and_converted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Fetcher, "fetch", lambda self, link: notebook().encode())
-    made, *_ = _script("https://github.com/me/notebooks/blob/main/tune.ipynb", tmp_path)
-    assert made.name == "tune.py"
-    assert "# %% Distributed setup" in made.read_text()
+    script, text, _ = _script("https://github.com/me/notebooks/blob/main/tune.ipynb")
+    assert script.name == "tune.py"
+    assert "# %% Distributed setup" in text
 
 
 @pytest.mark.parametrize(

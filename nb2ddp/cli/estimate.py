@@ -91,15 +91,23 @@ def answers_of(source: str, kinds: Sequence[Gpu], gpus: int, tokens: int | None,
     from nb2ddp.options import Options
     from nb2ddp.project.files import Job, content, decode
     from nb2ddp.project.inputs import named
-    from nb2ddp.results import NotebookError
 
     notebook = named(source)
     text = decode(content(Job(notebook.path, notebook.path.with_suffix(".py"), Options(), notebook.link)))
-    found = _trainings(text, notebook.path)
+    return answers_in(text, notebook.path, kinds, gpus, tokens, offline=offline)
+
+
+def answers_in(
+    text: str, path: Path, kinds: Sequence[Gpu], gpus: int, tokens: int | None = None, *, offline: bool
+) -> list[Answer]:
+    """The same of a text, which stands at this path."""
+    from nb2ddp.results import NotebookError
+
+    found = _trainings(text, path)
     if not found:
         raise NotebookError("it trains nothing that nb2ddp sees: no training arguments are built in it")
     found = [replace(each, tokens=tokens) for each in found] if tokens else found
-    return _answers(found, notebook.path.parent, kinds, gpus, offline=offline)
+    return _answers(found, path.parent, kinds, gpus, offline=offline)
 
 
 def _trainings(text: str, path: Path) -> list[Training]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -135,11 +134,9 @@ def run(
         return 2
     progress = _Progress(is_shown=not quiet and sys.stderr.isatty())
     try:
-        with tempfile.TemporaryDirectory() as scratch:
-            script, folder, wanted = _script(str(source), Path(scratch))
-            text = script.read_text(encoding="utf-8")
-            fits = _fits(script, options.get("processes", 2)) if form == "text" else ""
-        verdict = _rehearsed(script.name, text, folder, wanted, versions, options, progress)
+        script, text, wanted = _script(str(source))
+        fits = _fits(script, text, options.get("processes", 2)) if form == "text" else ""
+        verdict = _rehearsed(script, text, wanted, versions, options, progress)
     except (Exception, KeyboardInterrupt) as error:
         progress("")
         return _failed(source, error)
@@ -173,27 +170,26 @@ def _failed(source: str | Path, error: BaseException) -> int:
     return 2
 
 
-def _fits(script: Path, processes: int) -> str:
+def _fits(script: Path, text: str, processes: int) -> str:
     """Which GPUs hold a script's training, and how many its steps keep busy; empty where nothing tells."""
-    from nb2ddp.cli.estimate import answers_of
+    from nb2ddp.cli.estimate import answers_in
     from nb2ddp.estimate.answer import in_short
     from nb2ddp.estimate.shapes import ShapeError
 
     with suppress(NotebookError, ShapeError, OSError):
-        return in_short(answers_of(str(script), (), processes, None, offline=True))
+        return in_short(answers_in(text, script, (), processes, offline=True))
     return ""
 
 
 def _rehearsed(
-    name: str,
+    script: Path,
     text: str,
-    folder: Path,
     wanted: Wanted,
     versions: str | None,
     options: Mapping[str, Any],
     tell: Callable[[str], None],
 ) -> Verdict:
-    """The verdict on a script of this name and text.
+    """The verdict on a script of this path and text.
 
     Where nothing says in which versions, and those here lack what the script takes, it is that in the notebook's.
 
@@ -202,14 +198,11 @@ def _rehearsed(
         UvError: an environment cannot be made.
     """
     from nb2ddp.rehearsal import environments, uv
-    from nb2ddp.rehearsal.plan import PlanError, read
+    from nb2ddp.rehearsal.plan import PlanError, planned
     from nb2ddp.rehearsal.rehearse import Options, rehearse
 
     def judged(choose: Callable[[Sequence[str]], Environment]) -> Verdict:
-        with tempfile.TemporaryDirectory() as scratch:  # gone before the rehearsal, which may be killed
-            script = Path(scratch, name)
-            script.write_text(text, encoding="utf-8")
-            plan = read(script, folder, choose)
+        plan = planned(script, text, choose)
         return rehearse(replace(plan, other_versions=tuple(wanted.lacks(plan.environment))), Options(**options), tell)
 
     def notebooks(libraries: Sequence[str]) -> Environment:
@@ -279,10 +272,10 @@ def _environment(
     return environments.made(wanted, libraries, f"{environments.NOTEBOOKS}{why}", tell)
 
 
-def _script(source: str, scratch: Path) -> tuple[Path, Path, Wanted]:
-    """The script to rehearse, the folder of the files that it reads, and the packages that it asks for.
+def _script(source: str) -> tuple[Path, str, Wanted]:
+    """The path of the script to rehearse, beside the files that it reads, its text, and the packages that it asks for.
 
-    The script is the source itself, or what the conversion of a notebook writes, marimo's included. Another .py is a
+    It is the source itself, or what the conversion of a notebook writes, marimo's included. Another .py is a
     script as it stands, also one that was exported from a notebook; requirements files beside it are its own.
 
     Raises:
@@ -298,7 +291,8 @@ def _script(source: str, scratch: Path) -> tuple[Path, Path, Wanted]:
     from nb2ddp.rehearsal.plan import PlanError
 
     notebook = named(source)
-    path, script = notebook.path, scratch / script_name(notebook)
+    path = notebook.path
+    script = path.resolve().parent / script_name(notebook)
     try:
         text = decode(content(Job(path, script, Options(), notebook.link)))
         is_script = path.suffix.lower() == ".py" and not is_marimo(text)
@@ -315,8 +309,7 @@ def _script(source: str, scratch: Path) -> tuple[Path, Path, Wanted]:
         raise PlanError(f"it cannot be read: {error.strerror}") from None
     except NotebookError as error:
         raise PlanError(str(error).removeprefix(f"{source}: ")) from None
-    script.write_text(text, encoding="utf-8")
-    return script, path.resolve().parent, wanted
+    return script, text, wanted
 
 
 class _Progress:

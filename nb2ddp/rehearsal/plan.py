@@ -93,25 +93,37 @@ class Plan:
         return lines[line - 1].strip() if line and line <= len(lines) else ""
 
 
-def read(
-    path: Path, folder: Path | None = None, choose: Callable[[Sequence[str]], Environment] = lambda _: here()
-) -> Plan:
-    """Read a script.
+def read(path: Path, choose: Callable[[Sequence[str]], Environment] = lambda _: here()) -> Plan:
+    """The plan of a script in a file.
+
+    Raises:
+        PlanError: it cannot be read, or `planned` refuses it.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
+        raise PlanError(f"it cannot be read: {reason}") from None
+    return planned(path, text, choose)
+
+
+def planned(path: Path, text: str, choose: Callable[[Sequence[str]], Environment] = lambda _: here()) -> Plan:
+    """The plan of a script.
 
     Args:
-        path: a Python file.
-        folder: where the files stand that it reads, if not beside it.
+        path: where it stands, or would stand: beside the files that it reads.
+        text: its text.
         choose: gives the environment for a script that trains with these libraries.
 
     Returns:
         What it needs.
 
     Raises:
-        PlanError: it cannot be read, is not Python, or trains nothing that a rehearsal could follow.
+        PlanError: it is not Python, or trains nothing that a rehearsal could follow.
     """
-    text, tree = _parsed(path)
+    tree, folder = _parsed(text), path.resolve().parent
     trainers = tuple(dict.fromkeys(name for name in _called(tree) if re.search(r"Trainer$", name)))
-    if not trainers or not re.search(r"\.\s*train\s*\(", text):
+    if not trainers or "train" not in {name.split(".")[-1] for name in _called(tree)}:
         raise PlanError("it trains nothing: a rehearsal follows train() of a Trainer (transformers, TRL, ...)")
     libraries = _trained_with(tree)
     environment = choose(libraries)
@@ -125,12 +137,12 @@ def read(
     return Plan(
         path.name,
         text,
-        folder or path.resolve().parent,
+        folder,
         trainers,
         _unsloth(tree, text, trainers, environment),
         tuple(dict.fromkeys(_models(tree))),
         dict(_data(tree, _FEW_ROWS if sees or hears else _ROWS)),
-        tuple(_files(tree, folder or path.resolve().parent)),
+        tuple(_files(tree, folder)),
         tuple(sorted({module.split(".")[0] for module, _ in _imported(tree)} - set(sys.stdlib_module_names))),
         tuple(_spread(tree)),
         sees,
@@ -147,18 +159,13 @@ def _trained_with(tree: ast.AST) -> list[str]:
     return list(dict.fromkeys([*_NEEDED, *more, *(name for name in LIBRARIES if name in used)]))
 
 
-def _parsed(path: Path) -> tuple[str, ast.Module]:
+def _parsed(text: str) -> ast.Module:
     try:
-        text = path.read_text(encoding="utf-8")
-        tree = ast.parse(text)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
-        raise PlanError(f"it cannot be read: {reason}") from None
+        return ast.parse(text)
     except (SyntaxError, ValueError) as error:
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
         newer = "; Python 3.12 takes it" if sys.version_info < (3, 12) and "f-string" in str(error) else ""
         raise PlanError(f"it is not Python {version}: {error}{newer}", getattr(error, "lineno", None)) from None
-    return text, tree
 
 
 def _cells(text: str) -> Iterator[tuple[int, int]]:

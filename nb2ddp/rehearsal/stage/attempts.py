@@ -12,6 +12,7 @@ import builtins
 import contextlib
 import importlib
 import os
+import re
 import shutil
 import signal
 import stat
@@ -41,6 +42,7 @@ _LOOKS = frozenset(
     "apply_chat_template batch_decode count decode describe encode fast_generate for_inference generate get head info "
     "items keys tail tolist values".split()
 )
+_FILE = re.compile(r"[^\s{}]+\.\w{1,8}")
 _LIBRARIES = ("transformers", "trl", "peft", "datasets", "sentence_transformers", "sklearn", "pandas", "unsloth")
 
 
@@ -73,10 +75,11 @@ class Attempts:
         tree = ast.parse(self.source, self.script)
         flags = sum(getattr(__future__, name).compiler_flag for name in _futures(tree))
         last = max((each.lineno for each in tree.body if _trains(each)), default=0)
+        needed = {each.lineno for each in _needed(tree)}
         first = _first_load(tree)
         if self.is_alone:
             self._note_questions()
-        for number, statement in enumerate(tree.body):
+        for statement in tree.body:
             if statement is first and self.is_alone and hasattr(os, "fork"):
                 self._import_libraries(tree)
                 self._fork()
@@ -89,8 +92,7 @@ class Attempts:
                     exec(code, self.names)
             except BaseException as error:
                 self._learn(error)
-                rest = tree.body[number + 1 :]
-                if not self._passes_over(statement, error, rest, last):
+                if last == 0 or statement.lineno in needed or not self._passes_over(statement, error, last):
                     raise
 
     def _learn(self, error: BaseException) -> None:
@@ -112,22 +114,15 @@ class Attempts:
                 stream.flush()
         os._exit(_AGAIN)
 
-    def _passes_over(self, statement: ast.stmt, error: BaseException, rest: list[ast.stmt], last: int) -> bool:
-        """Whether a statement is one that training does not need; the other processes pass over it then, too.
-
-        After the last training it is any, before that one which binds and changes nothing that a later one reads.
-        """
+    def _passes_over(self, statement: ast.stmt, error: BaseException, last: int) -> bool:
+        """Pass over a statement that training does not need; the other processes then do so, too."""
         if not self.is_alone or not isinstance(error, Exception):
-            return False
-        is_after = last > 0 and statement.lineno > last
-        needed = {name for each in rest if each.lineno <= last for name in _read(each)}
-        if not is_after and (_trains(statement) or last == 0 or _changed(statement) & needed):
             return False
         inner = [frame.tb_lineno for frame in learn._entries(error) if frame.tb_frame.f_code.co_filename == self.script]
         kind, said = type(error).__name__, str(error)[:600]
         self.schema.passed.append(statement.lineno)
         self.schema.save()
-        about = {"error": kind, "message": said, "after": is_after, "own": _is_own(error, self.source)}
+        about = {"error": kind, "message": said, "after": statement.lineno > last, "own": _is_own(error, self.source)}
         self.log.write("passed", line=inner[-1] if inner else statement.lineno, **about)
         self._bind_nothing(statement)
         return True
@@ -281,8 +276,28 @@ def _trains(statement: ast.stmt) -> bool:
     return any(isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".train") for node in ast.walk(statement))
 
 
-def _read(node: ast.AST) -> Iterator[str]:
-    return (each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load))
+def _needed(tree: ast.Module) -> Iterator[ast.stmt]:
+    """The statements on which the trainings rest: what they read is bound, changed or written there."""
+    own = {each.name: each for each in tree.body if isinstance(each, _DEFINITIONS)}
+    read: set[str] = set()
+    for statement in reversed(tree.body):
+        if _trains(statement) or _changed(statement) & read:
+            if isinstance(statement, ast.Assign):  # what they held before is read no more
+                read -= {each.id for each in statement.targets if isinstance(each, ast.Name)}
+            read |= _read(statement, own)
+            yield statement
+
+
+def _read(node: ast.AST, own: dict[str, Any]) -> set[str]:
+    """The names that a statement reads, itself or in functions of the script's own, and the files that it names."""
+    names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)}
+    rest = {name: each for name, each in own.items() if name not in names or each is node}
+    return names.union(_files(node), *(_read(own[name], rest) for name in names & own.keys() if own[name] is not node))
+
+
+def _files(node: ast.AST) -> Iterator[str]:
+    texts = (each.value for each in ast.walk(node) if isinstance(each, ast.Constant))
+    return (text for text in texts if isinstance(text, str) and _FILE.fullmatch(text))
 
 
 def _bound(node: ast.AST) -> set[str]:
@@ -294,8 +309,8 @@ def _bound(node: ast.AST) -> set[str]:
 
 
 def _changed(node: ast.AST) -> set[str]:
-    """The names that a statement binds, and those whose values its calls and assignments may change."""
-    found = _bound(node)
+    """The names that a statement binds, those whose values it may change, and the files that it may write."""
+    found = _bound(node) | {*_files(node)}
     for each in ast.walk(node):
         root: ast.AST | None = None
         if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and each.func.attr not in _LOOKS:

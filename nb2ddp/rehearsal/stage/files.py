@@ -59,7 +59,7 @@ class Sources:
         """The rows of a source that is not there."""
         if self.sample:
             return (self.sample * (self.schema.rows // len(self.sample) + 1))[: count or self.schema.rows]
-        return self.schema.made_rows(name, count)
+        return self.schema.made_rows(name.replace(os.getcwd(), ""), count)  # the same rows in the folder of each run
 
     def table(self, name: str, columns: list[str] | None = None) -> list[dict[str, Any]]:
         """The rows of a table: with as many columns as the script counts in one."""

@@ -414,8 +414,12 @@ def _is_of_other_type(error: BaseException, place: Place) -> bool:
         if "sequence item" in said and shape.get("kind") == "list":
             return schema.put(paths[0], list_of(plain()), "is a list of texts")
         return schema.put(paths[0], plain(), "is a text")
-    if "is not iterable" in said and isinstance(node, ast.expr) and (path := place.path(node)):
-        return schema.put(path, list_of(plain()), "is a list")
+    if "is not iterable" in said:  # of what is passed to zip() and the like, what each element is
+        over = [node, *given] if isinstance(node, ast.expr) else []
+        found = [
+            path for each in over if not isinstance(place.value(each), (list, dict)) and (path := place.path(each))
+        ]
+        return sum(schema.put(path, list_of(plain()), "is a list") for path in dict.fromkeys(found)) > 0
     return False
 
 

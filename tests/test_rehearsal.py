@@ -37,7 +37,7 @@ from nb2ddp.rehearsal.stage.hooks import UnknownError, attribute
 from nb2ddp.rehearsal.stage.log import Log
 from nb2ddp.rehearsal.stage.outside import Outside
 from nb2ddp.rehearsal.stage.play import _at_home
-from nb2ddp.rehearsal.stage.schema import Schema
+from nb2ddp.rehearsal.stage.schema import Schema, read_of_rows
 from nb2ddp.rehearsal.stage.shrink import shrunk
 from nb2ddp.rehearsal.verdict import Place, Row, State, judge
 from tests import rehearsals
@@ -124,6 +124,10 @@ def test_losses_are_compared_where_the_rows_are_the_same() -> None:
     alone = rank(*trained([["a", "b"]], loss=1.0))
     assert verdict_of(alone, *(rank(*trained([[row]], loss=1.5)) for row in "ab"))[name].state is State.FAULT
     assert verdict_of(alone, *(rank(*trained([[row]], loss=1.5)) for row in "xy"))[name].state is State.NOTE
+    near = [rank(*trained([[row]], loss=1.01)) for row in "ab"]
+    assert verdict_of(alone, *near)[name].state is State.FAULT
+    rounded = rank(event("precision", value=2**-7), *trained([["a", "b"]], loss=1.0))
+    assert verdict_of(rounded, *near)[name].state is State.GOOD
 
 
 def test_weights() -> None:
@@ -532,6 +536,23 @@ def test_what_get_asks_for_is_there_although_it_misses_nothing(tmp_path: Path) -
     text = "for row in rows:\n    for one in row['answers']:\n        one.get('said'), one.get('votes')\n"
     known = prepared(tmp_path, text, ["answers"])
     assert known.shape(("answers", "[]")) == shapes.keyed(said=shapes.plain(), votes=shapes.plain())
+
+
+def test_what_functions_of_rows_ask_for_is_found_in_the_text() -> None:
+    text = """def pair(row):
+    many = row.get("answers", [])
+    said = [one.get("text") for one in many if one["score"] is not None]
+    return {"q": row["q"], "chosen": said[0]}
+rows.map(pair).filter(lambda row: row["label"])
+rows.map(lambda part: {"n": [len(one) for one in part["ids"]]}, batched=True)
+def other(row): return row["no"]
+"""
+    assert read_of_rows(ast.parse(text)) == {
+        "answers": shapes.list_of(shapes.keyed(text=shapes.plain(), score=shapes.plain("number"))),
+        "q": shapes.plain(),
+        "label": shapes.one_of([0, 1]),
+        "ids": shapes.plain(),
+    }
 
 
 def test_columns_hold_what_the_script_compares_them_with(tmp_path: Path) -> None:

@@ -47,11 +47,7 @@ def test_two_processes_train_as_one_does(kind: str, pinned: Environment, tmp_pat
     verdict = rehearse(read(script, choose=lambda _: pinned), Options(offline=True, steps=STEPS))
     told = "\n".join(text_lines(verdict))
     logged = [[each["values"]["loss"] for each in _losses(run)] for run in (verdict.alone, verdict.job)]
-    if kind == "embeddings":  # sentence-transformers 5.7 computes this loss in bfloat16 here: 3 significant digits
-        assert [row.asked for row in verdict.faults] in ([], ["losses and gradient norms of one process"]), told
-        assert logged[1] == pytest.approx(logged[0], rel=2**-6), told
-    else:
-        assert verdict.code == 0, told
+    assert verdict.code == 0, told
     assert {name: pinned.versions[name] for name in ("transformers", "trl", "datasets")} == {
         name: tables()["pinned"][name] for name in ("transformers", "trl", "datasets")
     }

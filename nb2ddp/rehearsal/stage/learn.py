@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from .schema import read_of_rows
 from .shapes import EACH, IMAGE, INSIDE, by_name, keyed, list_of, one_of, plain
 
 if TYPE_CHECKING:
@@ -200,6 +201,8 @@ def learn(error: BaseException, place: Place, made: Callable[[str], bool], asked
             return True
         if isinstance(each, (OSError, RuntimeError)) and sum(made(name) for name in _missing(each, place)):
             return True
+    if sum(place.schema.put((name,), shape, "is asked for") for name, shape in _not_there(place)):
+        return True
     is_own = isinstance(place.node, (ast.Raise, ast.Assert)) or isinstance(error, SystemExit)
     if is_own or isinstance(error, StopIteration) or _EMPTY.search(_said(error)):
         named = sum(_name_files(name, "png", place) for name in asked)
@@ -209,6 +212,11 @@ def learn(error: BaseException, place: Place, made: Callable[[str], bool], asked
             place.schema.keeps_all = True
             return True
     return False
+
+
+def _not_there(place: Place) -> list[tuple[str, Shape]]:
+    """The columns that the script asks for in vain, without an exception."""
+    return [each for each in read_of_rows(place.tree).items() if each[0] not in place.schema.columns]
 
 
 def is_model(path: str) -> bool:

@@ -7,7 +7,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from .shapes import AUDIO, EACH, IMAGE, INSIDE, Maker, by_name, keyed, one_of
+from .shapes import AUDIO, EACH, IMAGE, INSIDE, Maker, by_name, keyed, list_of, one_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 20_000  # of a made source
 _HEAVY_ROWS = 64  # different ones, of a data set with pictures or sounds
+_OF_ROWS = frozenset("map filter apply from_generator".split())  #: what calls a function with each row
 _NUMBERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
 
@@ -161,3 +162,60 @@ def _values(operator: ast.cmpop, other: ast.expr) -> list[Any]:
         named = [each.value for each in given if isinstance(each, ast.Constant)]
         return [*named, 0, 1] if named and type(named[0]) is int else named
     return []
+
+
+def read_of_rows(tree: ast.Module) -> dict[str, Shape]:
+    """The columns that functions of rows read, also with `.get`, which misses none, and what is read of these."""
+    functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    found: dict[str, Any] = {}
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _OF_ROWS:
+            for given in call.args:
+                function = functions.get(given.id) if isinstance(given, ast.Name) else given
+                if isinstance(function, (ast.FunctionDef, ast.Lambda)) and function.args.args:
+                    is_batch = any(each.arg == "batched" for each in call.keywords)
+                    _read_in(function, {function.args.args[0].arg: ()}, found, is_batch)
+    return {name: _shaped(name, inner) for name, inner in found.items()}
+
+
+def _read_in(function: ast.AST, paths: dict[str, Path], found: dict[str, Any], is_batch: bool) -> None:
+    """Add the paths that a function reads, given those of its names: a tree of keys."""
+
+    def path(node: ast.AST) -> Path | None:
+        if isinstance(node, ast.Name):
+            return paths.get(node.id)
+        if isinstance(node, ast.BoolOp):
+            return path(node.values[0])
+        key: ast.AST | None = None
+        if isinstance(node, ast.Subscript):
+            base, key = path(node.value), node.slice
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
+            base, key = path(node.func.value), node.args[0] if node.func.attr == "get" else None
+        if not isinstance(key, ast.Constant) or base is None:
+            return None
+        return (*base, key.value if isinstance(key.value, str) else EACH)
+
+    for node in _in_order(function):
+        if isinstance(node, (ast.For, ast.comprehension)) and isinstance(node.target, ast.Name):
+            over = path(node.iter)
+            if over:
+                paths[node.target.id] = over if is_batch and len(over) == 1 else (*over, EACH)
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            paths |= {node.targets[0].id: given} if (given := path(node.value)) is not None else {}
+        inner = found
+        for step in path(node) or ():
+            inner = inner.setdefault(step, {})
+
+
+def _in_order(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes below one, as they are written; the loops of a comprehension before what it makes."""
+    below = list(ast.iter_child_nodes(node))
+    for each in sorted(below, key=lambda child: not isinstance(child, ast.comprehension)):
+        yield each
+        yield from _in_order(each)
+
+
+def _shaped(name: str, inner: dict[str, Any]) -> Shape:
+    if EACH in inner:
+        return list_of(_shaped(name, inner[EACH]))
+    return keyed(**{key: _shaped(key, below) for key, below in inner.items()}) if inner else by_name(name)

@@ -261,6 +261,25 @@ def _begin_anew(trainer: ModuleType, log: Log) -> None:
     trainer.Trainer.train = train
 
 
+def _note_precision(trainer: ModuleType, log: Log) -> None:
+    """Record how finely a loss is told: the relative distance of two numbers of its type."""
+    original = attribute(trainer, "Trainer.training_step")
+    told: set[float] = set()
+
+    @functools.wraps(original)
+    def step(self: Any, *args: Any, **given: Any) -> Any:
+        import torch
+
+        loss = original(self, *args, **given)
+        finest = torch.finfo(loss.dtype).eps
+        if finest not in told:
+            log.write("precision", value=finest)
+            told.add(finest)
+        return loss
+
+    trainer.Trainer.training_step = step
+
+
 def _last_checkpoint(folder: str) -> str:
     """The last checkpoint in a folder, or ""."""
     from transformers.trainer_utils import get_last_checkpoint
@@ -274,6 +293,7 @@ def lay(log: Log, steps: int, end: dict[str, Any] | None = None) -> None:
     after_import("trl.trainer.sft_trainer", lambda module: _few_rows(module, steps))
     after_import("transformers.training_args", lambda module: _shorten(module, steps, log))
     after_import("transformers.trainer", lambda module: _begin_anew(module, log))
+    after_import("transformers.trainer", lambda module: _note_precision(module, log))
     after_import("transformers.trainer", lambda module: _follow(module, log, end))
     after_import("accelerate.data_loader", lambda module: _follow_rows(module, log))
     after_import("trl.trainer.grpo_trainer", lambda module: _follow_rewards(module, log))

@@ -491,6 +491,11 @@ def prepared(folder: Path, text: str, columns: list[str] | None = None) -> Schem
     raise AssertionError(known.learnt)
 
 
+CHAT = """import jinja2
+shown = jinja2.Template("{% for turn in turns %}{{ turn.role + turn.content }}{% endfor %}").render
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -512,6 +517,11 @@ def prepared(folder: Path, text: str, columns: list[str] | None = None) -> Schem
         ("def plain(a):\n    return a.lower()\n[plain(row['label']) for row in rows]", "label is a text"),
         ("[row['images'][3] for row in rows]", "images has 4 elements"),
         ("for row in rows:\n    one = row['pick']\n    [*zip(one['label'], one['said'])]\n", "pick.label is a list"),
+        (f"{CHAT}[shown(turns=row['talk']) for row in rows]", "talk is a conversation"),
+        (
+            f"{CHAT}for row in rows:\n    two = [row['q'][0], row['a'][0]]\n    shown(turns=two)",
+            "a is a conversation",
+        ),
         ("[row['scan'].convert('RGB') for row in rows if 0] or [row['scan'] for row in rows]", "scan is read"),
     ],
 )

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .schema import read_of_rows
-from .shapes import EACH, IMAGE, INSIDE, by_name, keyed, list_of, one_of, plain
+from .shapes import EACH, IMAGE, INSIDE, by_name, keyed, list_of, one_of, plain, turns
 
 if TYPE_CHECKING:
     from .schema import Schema
@@ -338,6 +338,24 @@ def _is_no_dictionary(error: BaseException, place: Place) -> bool:
     return isinstance(key, int) and schema.put(path, list_of(plain(), key + 1), "is a list")
 
 
+def _is_no_conversation(error: BaseException, place: Place) -> bool:
+    """A chat template is given what does not say whose turn it is."""
+    if type(error).__name__ != "UndefinedError" or not isinstance(place.node, ast.Call):
+        return False
+    asked = next(iter([*place.node.args, *(each.value for each in place.node.keywords)]), place.node)
+    given = _bound_to(asked, place)
+    if not isinstance(given, ast.List):
+        path = place.path(asked)
+        return path is not None and place.schema.put(path, turns("role"), "is a conversation")
+    return sum(_is_turn(path, place.schema) for each in given.elts if (path := place.path(each))) > 0
+
+
+def _is_turn(path: Path, schema: Schema) -> bool:
+    if schema.shape(path) is None:
+        return schema.put(path[:-1], turns("role"), "is a conversation")
+    return schema.put(path, keyed(role=one_of(["user"]), content=plain()), "is a turn of a conversation")
+
+
 def _put_key(schema: Schema, path: Path, key: str) -> bool:
     """Let what is at a path, or what holds it where it is an element of a text, have a key."""
     if schema.shape(path) is None and path[-1] == EACH:
@@ -467,10 +485,7 @@ def _is_too_short(error: BaseException, place: Place) -> bool:
 
 def _is_divided(node: ast.AST, place: Place, last: int) -> bool:
     """Whether an expression divides a text at a mark: the text then has it, as often as needed."""
-    if isinstance(node, ast.Name):
-        bound = (each for each in ast.walk(place.tree) if isinstance(each, ast.Assign))
-        values = [each.value for each in bound for to in each.targets if isinstance(to, ast.Name) and to.id == node.id]
-        node = values[0] if values else node
+    node = _bound_to(node, place)
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
         return False
     if node.func.attr not in ("split", "rsplit", "partition") or not node.args:
@@ -482,6 +497,12 @@ def _is_divided(node: ast.AST, place: Place, last: int) -> bool:
     if "mark" in shape:  # at two marks: the second one goes before the last part
         return place.schema.put(path, {**shape, "begin": f"{shape.get('begin', '')} {mark}"}, f"has {mark!r} in it")
     return place.schema.put(path, {**plain(), "mark": mark, "parts": max(last, 1) + 1}, f"has {mark!r} in it")
+
+
+def _bound_to(node: ast.AST, place: Place) -> ast.AST:
+    """What a name is first bound to in the script; any other expression itself."""
+    bound = (each for each in ast.walk(place.tree) if isinstance(each, ast.Assign))
+    return next((each.value for each in bound if isinstance(node, ast.Name) and _binds(each, node.id)), node)
 
 
 def _lacks_variable(error: BaseException, place: Place) -> bool:
@@ -514,6 +535,7 @@ _RULES: tuple[Callable[[BaseException, Place], bool], ...] = (
     _has_no_split,
     _is_no_json,
     _is_no_dictionary,
+    _is_no_conversation,
     _has_no_attribute,
     _is_no_number,
     _is_of_other_type,

@@ -716,7 +716,9 @@ def test_a_statement_that_training_does_not_need_is_passed_over(tmp_path: Path) 
 def test_training_needs_what_its_rows_are_made_of(tmp_path: Path) -> None:
     text = """answer = model.generate("Why?")
 print(answer)
-def told(row): return sep + row
+def told(row, answer=1):
+    table = [answer for answer in row]
+    return sep + row
 sep = "#"
 table.to_csv("rows.csv")
 rows = load("rows.csv").map(told)
@@ -725,7 +727,7 @@ answer = 1
 trainer = Trainer(model, rows, answer)
 trainer.train()
 """
-    assert [each.lineno for each in _needed(ast.parse(text))] == [10, 9, 8, 7, 6, 5, 4, 3]
+    assert [each.lineno for each in _needed(ast.parse(text))] == [12, 11, 10, 9, 8, 7, 6, 3]
 
 
 def test_a_statement_that_takes_long_after_training_is_passed_over(

@@ -155,7 +155,7 @@ class Attempts:
                 os.lseek(2, said, os.SEEK_SET)
             self.schema.load()
             self.log.write("learnt", what=self.schema.learnt)
-            _remove([path for path in _below(".") if path not in there])
+            _remove([*(path for path in _below(".") if path not in there), *self.schema.files])
 
     def _import_libraries(self, tree: ast.Module) -> None:
         """Import what the script takes from large libraries later on: every copy would do that again."""
@@ -290,9 +290,21 @@ def _needed(tree: ast.Module) -> Iterator[ast.stmt]:
 
 def _read(node: ast.AST, own: dict[str, Any]) -> set[str]:
     """The names that a statement reads, itself or in functions of the script's own, and the files that it names."""
-    names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)}
+    names = _free(node)
     rest = {name: each for name, each in own.items() if name not in names or each is node}
     return names.union(_files(node), *(_read(own[name], rest) for name in names & own.keys() if own[name] is not node))
+
+
+def _free(node: ast.AST) -> set[str]:
+    """The names that are read in a node, but for those of its functions and comprehensions alone."""
+    names = set().union(*map(_free, ast.iter_child_nodes(node)))
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+        names.add(node.id)
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+        names -= {each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)} | _bound(node)
+    if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)):
+        names -= {name for each in node.generators for name in _bound(each.target)}
+    return names
 
 
 def _files(node: ast.AST) -> Iterator[str]:
@@ -318,6 +330,8 @@ def _changed(node: ast.AST) -> set[str]:
         elif isinstance(each, (ast.Attribute, ast.Subscript)) and not isinstance(each.ctx, ast.Load):
             root = each
         while isinstance(root, (ast.Attribute, ast.Subscript, ast.Call)):
+            if isinstance(root, ast.Attribute) and root.attr in _LOOKS:  # what it gives is changed
+                break
             root = root.func if isinstance(root, ast.Call) else root.value
         if isinstance(root, ast.Name):
             found.add(root.id)

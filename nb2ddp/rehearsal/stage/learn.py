@@ -274,7 +274,7 @@ def _goes_through(error: BaseException, *packages: str) -> bool:
 
 def _lacks_key(error: BaseException, place: Place) -> bool:
     """A key, a column, or an entry of the script's own table."""
-    if not isinstance(error, KeyError) or not error.args:
+    if not isinstance(error, KeyError) or not error.args or _is_of_attribute(error):
         return False
     key, schema, node = error.args[0], place.schema, place.node
     base = place.value(node.value) if isinstance(node, ast.Subscript) else None
@@ -294,6 +294,11 @@ def _lacks_key(error: BaseException, place: Place) -> bool:
     if path and schema.shape(path) is not None:
         return schema.add(path, key)
     return re.fullmatch(r"[\w .:/()?-]{1,40}", key) is not None and _is_written(key, place) and schema.add((), key)
+
+
+def _is_of_attribute(error: BaseException) -> bool:
+    """Whether an object looks up its attributes as keys, and had none of this name."""
+    return any(entry.tb_frame.f_code.co_name == "__getattr__" for entry in _entries(error))
 
 
 def _is_written(name: str, place: Place) -> bool:

@@ -52,7 +52,10 @@ SETS = {
     "kinds": "kinds of [performance.md](performance.md)",
 }
 #: What a verdict ends with where it says what to type, or what to put beside the script.
-_GIVES = re.compile(r"--(data|network|trust|versions)\b|pip install|beside the script|Python 3\.12 takes it")
+_GIVES = re.compile(
+    r"--(data|network|trust|versions)\b|pip install|beside the script|Python 3\.12 takes it|change this line|"
+    r"it trains nothing"
+)
 Result = dict[str, Any]
 Kept = dict[str, dict[str, Any]]  #: set -> notebook -> result
 
@@ -78,9 +81,13 @@ def rehearsed(path: Path, kept: Path | None = None) -> Result:
 
 def _told(done: subprocess.CompletedProcess[str], path: Path) -> Result:
     if not done.stdout.strip():
-        return {"verdict": done.stderr.strip()[-300:].removeprefix(f"{path}:")}
+        said = done.stderr.strip()[-300:].removeprefix(f"{path}:")
+        return {"verdict": said, "gives": _GIVES.search(said) is not None}
     verdict = json.loads(done.stdout)
     told = {"verdict": verdict["verdict"], "runs": verdict["seconds"], "unsloth": verdict["unsloth"]}
+    measured = " ".join(row["measured"] for row in verdict["questions"])
+    if apart := re.search(r"losses to ([\d.e+-]+)", measured):
+        told["apart"] = float(apart[1])
     faults = [place | {"asked": row["asked"]} for row in verdict["questions"] for place in row["places"]]
     if first := verdict["obstacle"] or next(iter(faults), None):
         told["first"] = first
@@ -93,7 +100,7 @@ def nameless(name: str, told: Result) -> tuple[str, Result]:
     kind = re.match(r"(?:.*: )?(\w+(?:Error|Exception|Iteration))\b", told.get("first", {}).get("text", ""))
     kept = {
         key: told[key]
-        for key in ("code", "converts", "seconds", "processor", "runs", "unsloth", "gives")
+        for key in ("code", "converts", "seconds", "processor", "runs", "unsloth", "gives", "apart")
         if key in told
     }
     return hashlib.sha256(name.encode()).hexdigest()[:8], kept | ({"error": kind[1]} if kind else {})

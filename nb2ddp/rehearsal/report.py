@@ -112,6 +112,7 @@ def as_data(verdict: Verdict) -> dict[str, Any]:
             }
             for row in verdict.rows
         ],
+        "passed": [place(each) for each in verdict.passed],
         "origins": dict(verdict.origins),
         "needs": {kind: list(names) for kind, names in verdict.needs.items()},
         "notes": list(verdict.notes),

@@ -628,7 +628,10 @@ def _to_give(plan: Plan, rank: Rank, end: Event) -> str:
         return _missing(missing)
     if not is_refused and any(event["kind"] == "made" or event.get("made") for event in rank.seen("made", "need")):
         return "--data FILE gives it real rows"
-    return _VERSIONS if plan.other_versions and not plan.environment.is_notebooks else ""
+    if plan.other_versions and not plan.environment.is_notebooks:
+        return _VERSIONS
+    version = plan.environment.versions.get(end.get("library", ""), "")
+    return f"{end['library']} {version} refuses it on one GPU, too: change this line" if is_refused and version else ""
 
 
 def _missing(names: Iterable[str]) -> str:

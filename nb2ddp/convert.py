@@ -31,7 +31,7 @@ from nb2ddp.script.hosted import launching_notebook
 from nb2ddp.script.launch import CONFIG_NAME, LAUNCHING, launch_files
 from nb2ddp.script.modules import hidden, other_name
 from nb2ddp.script.packages import requirements
-from nb2ddp.script.render import needs, script
+from nb2ddp.script.render import script
 from nb2ddp.script.secrets import secrets
 from nb2ddp.script.setup import setup
 from nb2ddp.script.stamp import sign_all
@@ -189,7 +189,7 @@ def _convert(notebook: Notebook, script_name: str, options: Options, reference: 
         launching = launching_notebook(program, files[script_name], script_name, packages)
         name = f"{PurePath(script_name).stem}{LAUNCHING}"
         files |= sign_all({name: launching}, reference, script_name, options)
-    about = tuple(needs(program, script_name, packages)), tuple(map(asdict, trainings(program)))
+    about = tuple(map(str, program.needs)), tuple(map(asdict, trainings(program)))
     conversion = Conversion(files, diagnostics, bool(packages), *about)
     return _Done(program, block, conversion)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 
 class Severity(str, Enum):
@@ -95,16 +95,6 @@ class NotebookError(Exception):
         return f"{self.location}: {self.message}" if self.location else self.message
 
 
-#: How the first two of what a job needs begin.
-NEEDED_GPU: Final = "a GPU for each process"
-NEEDED_PACKAGES: Final = "packages: "
-
-
-def beside_machine(needs: Sequence[str]) -> list[str]:
-    """What a job needs beside GPUs and packages, of which a conversion says more in lines of their own."""
-    return [need for need in needs if not need.startswith((NEEDED_GPU, NEEDED_PACKAGES))]
-
-
 @dataclass(frozen=True)
 class Conversion:
     """A converted notebook, not yet written: pure text."""
@@ -114,7 +104,7 @@ class Conversion:
     diagnostics: tuple[Diagnostic, ...]
     #: The notebook names packages, which a requirements file can hold.
     packages: bool = False
-    #: What the job needs: `a GPU for each process`, `HF_TOKEN (cells 3, 42)`.
+    #: What the job needs: `HF_TOKEN (cells 3, 42)`.
     needs: tuple[str, ...] = ()
     #: What memory depends on, of each training: the fields of `nb2ddp.estimate.trainings.Training`.
     trainings: tuple[Mapping[str, Any], ...] = ()

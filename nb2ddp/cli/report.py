@@ -12,7 +12,7 @@ from click import style
 
 from nb2ddp.codes import REMEMBERED
 from nb2ddp.project.plan import from_here
-from nb2ddp.results import Diagnostic, Result, Severity, Status, beside_machine
+from nb2ddp.results import Diagnostic, Result, Severity, Status
 
 _ORDER: Final = (Severity.NOTE, Severity.WARNING, Severity.ERROR)
 #: What a status is called, where that is not its value.
@@ -55,8 +55,8 @@ def done_lines(result: Result, level: Severity) -> Iterator[str]:
         yield f"skipped {printable(place)}: {printable(why.message)}"
     if result.status is Status.CONVERTED and result.written:
         yield f"wrote {_names(result.written)}"
-        if needs := beside_machine(result.needs):
-            yield f"its job needs {printable('; '.join(needs))}"
+        if result.needs:
+            yield f"its job needs {printable('; '.join(result.needs))}"
     if result.status in (Status.CONVERTED, Status.STALE) and level is not Severity.NOTE:
         yield from (printable(each.message) for each in result.diagnostics if each.code == REMEMBERED.code)
     if result.merged:

@@ -39,7 +39,7 @@ _ANSWERING_METHODS = frozenset("ask chat complete compute evaluate generate invo
 _FOR_EFFECT = re.compile(
     r"(pprint|print|patch|save|set|add|login|log|init|finish|close|clean|mount|register|enable|disable|resize"
     r"|start|stop|terminate|kill|wait|shutdown|reset|update|delete|remove|clear|upload)(_\w+)?|Patch\w+"
-    r"|\w+_|setLevel|cleanup|train|eval|to|cuda|cpu|half|float|bfloat16|for_inference|for_training|\w*launcher"
+    r"|\w+_|\w*login|use|filterwarnings|simplefilter|launch|setLevel|cleanup|train|eval|to|cuda|cpu|half|float|bfloat16|for_inference|for_training|\w*launcher"
 )
 #: Methods that only give a value where what they call does.
 _CALLING_METHODS = frozenset({"apply", "filter", "map"})
@@ -65,7 +65,7 @@ def gives_a_value(effects: Effects, node: cst.BaseExpression) -> bool | None:
         return None if isinstance(node, (cst.Await, cst.Yield)) else True
     tree, name = effects.tree, effects.tree.qualified(node.func)
     acts = effects.of(node) & (Does.ACT | Does.TELL | Does.SEED | Does.CHANGE)
-    shows = name in ("display", "sys.displayhook") or name.startswith(("IPython.", "subprocess."))
+    shows = name in ("display", "sys.displayhook", "random.shuffle") or name.startswith(("IPython.", "subprocess."))
     if effects.form(node) is not None or acts or shows or keyword(node, "streamer"):
         return False
     binding = tree.binding(node.func)

@@ -70,4 +70,6 @@ class Names:
         if isinstance(value, cst.BinaryOperation):
             divides = isinstance(value.operator, (cst.Divide, cst.FloorDivide, cst.Modulo))
             return divides and isinstance(value.left, cst.Integer) and tree.text(value.right) == "0"
-        return isinstance(value, cst.Name) and self.is_unknown(value) and not tree.bindings(value.value)
+        if not isinstance(value, cst.Name) or not self.is_unknown(value) or tree.bindings(value.value):
+            return False
+        return all(isinstance(tree.parents[use], cst.Expr) for use in tree.loads(value.value))

@@ -69,7 +69,7 @@ class Need:
 
     def __str__(self) -> str:
         cells = ", ".join(map(str, self.cells))
-        return f"{self.name} (cell{'s' if len(self.cells) > 1 else ''} {cells})"
+        return f"{_masked(self.name)} (cell{'s' if len(self.cells) > 1 else ''} {cells})"
 
 
 def needs(program: Program) -> list[Need]:
@@ -118,7 +118,7 @@ def _services(program: Program) -> Iterator[tuple[str, cst.CSTNode]]:
         if match := _ADDRESS.search(tree.text(tree.value(value))):
             yield f"the service at {match[0]}", value
     for call in program.execution.calls(does=Does.ASK):
-        texts = [tree.text(tree.value(each.value)) for each in call.args]
+        texts = [tree.text(part) for each in call.args for part in tree.made_of(each.value)]
         asked = next((match[0] for text in texts if (match := _ADDRESS.search(text)) is not None), None)
         package = _CLIENT.match(tree.qualified(call.func))
         if asked is not None and not any(each.value in given for each in call.args):
@@ -135,14 +135,28 @@ def _tokens(program: Program) -> Iterator[tuple[str, cst.CSTNode]]:
     for node, text in (*written, *shells):
         is_wandb = "wandb" in tree.text(tree.statement(node)).lower() or "wandb" in text
         for match in (*_TOKEN.finditer(text), *(_KEY.finditer(text) if is_wandb else ())):
-            if len(set(match[0])) > 9 and re.search(r"\d", match[0]) and not program.installs.covers(node):
+            if _is_token(match) and not program.installs.covers(node):
                 yield f"{match['head']}...{match['tail']}", node
+
+
+def _is_token(match: re.Match[str]) -> bool:
+    """False for a placeholder: one of words or dashes, of few letters, or without a digit or a capital."""
+    text = match[0].removeprefix(match["head"])
+    return len(set(text)) > 9 and bool(re.search(r"\d|[a-z][A-Z]", text)) and not re.search(r"(?i)token|your|_", text)
+
+
+def _masked(name: str) -> str:
+    """A name as it may be shown: a secret may be named by its token."""
+    found = _TOKEN.fullmatch(name)
+    return f"{found['head']}...{found['tail']}" if found is not None and _is_token(found) else name
 
 
 def _asked(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
     """Variables that answer what the notebook asks a person."""
+    known = {name for _, name, _ in settings(program)}
     for each in questions(program, program.effects):
-        if not program.installs.covers(each.call):
+        is_set = each.is_login and each.variable in known
+        if not program.installs.covers(each.call) and not is_set:
             handled = each.may_skip or is_tried(program.tree, each.call)
             yield each.variable, each.call, not (handled or _is_set_alike(program.tree, each.call, each.variable))
 

@@ -14,6 +14,7 @@ import libcst as cst
 from nb2ddp.facts.effects import Does, gives_an_object, opens_archive, own_class
 from nb2ddp.facts.execution import Execution, Phase, Who
 from nb2ddp.facts.services import answer, called_on, is_client, questions
+from nb2ddp.facts.shell import kills_job
 from nb2ddp.facts.traces import Traces
 from nb2ddp.syntax.edits import Edit, Guard, InsertAfter, Wrap
 from nb2ddp.syntax.tree import Statement, Tree, argument, keyword, small_statements
@@ -77,7 +78,8 @@ class Placement:
     def _acting(self) -> list[cst.Call]:
         """Calls of Python that act while all processes are there; shell commands have a rule of their own."""
         found = self.execution.calls(does=Does.ACT, phase=Phase.TOGETHER)
-        return [call for call in found if self.execution.source.form(call) is None]
+        found = [call for call in found if self.execution.source.form(call) is None]
+        return [call for call in found if not kills_job(self.execution.effects.command(call))]  # which DDP412 drops
 
     def _decide(self, call: cst.Call) -> Decision | None:
         function = self.tree.function(call)
@@ -299,7 +301,7 @@ class Placement:
     def _handed(self) -> frozenset[cst.CSTNode]:
         """What one process works out and hands to the others."""
         wraps = [edit for made in self.decisions for edit in made.edits if isinstance(edit, Wrap)]
-        return frozenset(wrap.node for wrap in wraps if wrap.before.startswith("run_once"))
+        return frozenset(wrap.node for wrap in wraps if wrap.before.startswith("run_once")) | {*self.lifted}
 
     def _is_shared_work(self, node: cst.CSTNode) -> bool:
         """True for what every process would run while all are there."""
@@ -354,9 +356,9 @@ class Placement:
                 here = given is not None and self.shared(given)
                 if function is not None and function not in functions and not here and not self.runs_alone(asked):
                     used = set[cst.FunctionDef]()
-                    if (placed := self._lift(function, used)) is not None:
-                        found |= placed
-                        functions |= used
+                    placed, is_all = self._lift(function, used)
+                    found |= placed
+                    functions |= used if is_all else set()
         self.asks_once = frozenset(functions)
         alone = {each for each in functions if not self.execution.runs(each.body, Phase.DURING)}
         self._lifted = self._with_used(alone)
@@ -364,40 +366,36 @@ class Placement:
 
     def _lift(
         self, function: cst.FunctionDef, used: set[cst.FunctionDef]
-    ) -> dict[cst.CSTNode, tuple[Edit, ...]] | None:
-        """The places that call a function, or those that call it, with their edits; None where a place has none.
+    ) -> tuple[dict[cst.CSTNode, tuple[Edit, ...]], bool]:
+        """The places that call a function, or those that call it, with their edits; and whether these are all.
 
         Args:
             function: what asks.
             used: collects the functions on the way.
         """
-        if function in used:
-            return {}
-        if not self._gives_its_result_alone(function):
-            return None
-        used.add(function)
         found: dict[cst.CSTNode, tuple[Edit, ...]] = {}
+        if function in used or not self._gives_its_result_alone(function):
+            return found, function in used
+        used.add(function)
         calls, writes = self._all_calls(function), self.execution.has(function, Does.ACT)
+        is_all = bool(calls)
         for call in calls:
             if self.execution.who(call) is not Who.EVERY or not self.execution.runs(call, Phase.BEFORE | Phase.BETWEEN):
                 continue  # one process does it already, or a trainer asks for rows of each process
             whole, caller = self._whole_value(call), self.tree.function(call)
-            placed: dict[cst.CSTNode, tuple[Edit, ...]] | None = None
             in_reward = self.execution.runs(call, Phase.DURING)  # where each process asks for rows of its own
             if not in_reward and (edits := self._once_for_all(whole, in_whole_job=not writes)):
-                placed = {whole: edits}
-            elif caller is not None:
-                placed = self._lift(caller, used)
-            if placed is None:
-                return None
-            found |= placed
-        return found if calls else None
+                found[whole] = edits
+            else:
+                placed, is_placed = self._lift(caller, used) if caller is not None else ({}, False)
+                found, is_all = found | placed, is_all and is_placed
+        return found, is_all
 
     def _gives_its_result_alone(self, function: cst.FunctionDef) -> bool:
         """True for a function before training that leaves no trace, and gives what other processes can be given."""
         phase = self.execution.phase(function.body)
         acts = bool(phase & Phase.DURING) and self.execution.has(function, Does.ACT)
-        if acts or phase & Phase.AFTER or not self.traces.only_writes(function):
+        if acts or not self.traces.only_writes(function):
             return False
         returned = [each.value for each in self.tree.within(function, cst.Return) if each.value is not None]
         return not any(is_client(self.tree, self.tree.value(value)) for value in returned)

@@ -32,6 +32,11 @@ def seeds_itself(tree: Tree, call: cst.Call) -> bool:
     return bool(_GENERATORS.fullmatch(tree.qualified(call.func))) and not call.args
 
 
+def makes_generator(tree: Tree, node: cst.BaseExpression) -> bool:
+    """True for a generator of its own: `random.Random(1)`, or a name for one."""
+    return bool(_GENERATORS.fullmatch(tree.maker(node)))
+
+
 def is_never_asked(tree: Tree, function: cst.FunctionDef | None) -> bool:
     """True for a method that no line names, of a class whose objects are handed to nobody who may ask for it."""
     owner = tree.scope(function) if function is not None else None

@@ -39,6 +39,9 @@ _ENDLESS = re.compile(
 )
 #: What ends programs that it finds, whoever has started them.
 _KILLING = re.compile(r"\b(pkill|killall)\s|\bfuser\s(.*\s)?-\w*k|\bxargs\s(.*\s)?kill\b|\bkill\s(-\S+\s+)*[$`]")
+_OF_THE_JOB = re.compile(
+    r"\b(pkill|killall)\b.*\b(python[\d.]*|accelerate|torchrun)\b|/dev/nvidia|nvidia-smi|grep python"
+)
 #: Programs that serve until they are stopped.
 _SERVING = re.compile(
     r"(\S*python[\d.]*\s+-m\s+)?((vllm|ollama)\s+serve|uvicorn|gunicorn|streamlit\s+run|flask\s+run|llama-server"
@@ -159,6 +162,11 @@ def never_ends(command: str) -> bool:
 def kills(command: str) -> bool:
     """True for a command that ends programs of the whole machine: `pkill -f server`, `kill $(lsof -t -i:8000)`."""
     return _KILLING.search(without_comment(command)) is not None
+
+
+def kills_job(command: str) -> bool:
+    """True for a command that ends every Python program, or all that use a GPU: a job of the script is among them."""
+    return kills(command) and _OF_THE_JOB.search(command) is not None
 
 
 def serves(command: str) -> bool:

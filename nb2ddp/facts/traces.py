@@ -6,7 +6,7 @@ from typing import Final
 
 import libcst as cst
 
-from nb2ddp.facts.effects import Does, Effects
+from nb2ddp.facts.effects import Does, Effects, samples
 from nb2ddp.facts.training import Training
 from nb2ddp.syntax.tree import Statement
 
@@ -84,12 +84,13 @@ class Traces:
         return all(self._is_harmless(function, call) for call in calls if isinstance(tree.parents[call], cst.Expr))
 
     def _keeps_to_itself(self, code: cst.CSTNode, calls: list[cst.Call], given: set[str] | None = None) -> bool:
-        """True for code that moves no generator, and changes only what it has made itself.
+        """True for code that moves no generator but by sampling answers, and changes only what it has made itself.
 
         A change is of `x` in `x.a = 1`, `x[0] = 1`, `x += y`, `x.append(1)`, `next(x)`.
         """
         tree = self.tree
-        if any(self._does(call) & (Does.DRAW | Does.SEED) for call in calls):
+        moves = Does.DRAW | Does.SEED
+        if any(self._does(call) & moves and not samples(tree, call) for call in calls):
             return False
         grown = [node.target for node in tree.within(code, cst.AugAssign)]
         changed = [target.value for target in tree.targets(code) if isinstance(target, (cst.Attribute, cst.Subscript))]

@@ -34,6 +34,7 @@ class Cell:
     Attributes:
         lines: the line of the file, from 1, of each line of the source; empty where the file holds them as JSON.
         indent: by how many columns the file indents them.
+        shows: whether the value of its last expression is among its saved outputs; None where it was not run.
     """
 
     number: int
@@ -41,6 +42,7 @@ class Cell:
     source: str
     lines: tuple[int, ...] = field(default=(), compare=False)
     indent: int = field(default=0, compare=False)
+    shows: bool | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ def parse_notebook(text: str, name: str) -> Notebook:
     if not isinstance(raw, dict) or "nbformat" not in raw:
         raise NotebookError("not a notebook: it has no 'nbformat' key")
     try:
-        shown = tuple(_shown(raw.get("cells")))
+        saved = _Saved(raw.get("cells"))
         bare = _bare_notebook(raw)
         is_current = bare["nbformat"] == 4
         node = nbformat.v4.to_notebook(bare) if is_current else nbformat.reads(json.dumps(bare), as_version=4)
@@ -111,16 +113,16 @@ def parse_notebook(text: str, name: str) -> Notebook:
     except Exception as error:  # whatever its upgrades from older versions raise, which assume much
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise NotebookError(f"not a valid notebook: {reason}") from None
-    return from_node(node, name, shown)
+    return from_node(node, name, saved)
 
 
-def from_node(node: Any, name: str, shown: tuple[str, ...] | None = None) -> Notebook:
+def from_node(node: Any, name: str, saved: _Saved | None = None) -> Notebook:
     """Take the cells of a notebook that nbformat has read (version 4).
 
     Args:
         node: the notebook.
         name: what to call it.
-        shown: what its outputs say of a GPU's memory, where the node no longer has them.
+        saved: what its outputs say, where the node no longer has them.
 
     Raises:
         NotebookError: it is not a Python notebook.
@@ -128,15 +130,12 @@ def from_node(node: Any, name: str, shown: tuple[str, ...] | None = None) -> Not
     language = _language(node)
     if language not in ("", "python", "ipython"):
         raise NotebookError(f"the notebook's language is {language!r}; only Python can be converted")
-    return Notebook(
-        name=name,
-        cells=tuple(
-            Cell(number, cast(CellKind, cell.cell_type), _LINE_END.sub("\n", cell.source.removeprefix("\ufeff")))
-            for number, cell in enumerate(node.cells, start=1)
-        ),
-        gpu=_gpu(node.metadata),
-        shown=tuple(_shown(node.cells)) if shown is None else shown,
-    )
+    saved = saved or _Saved(node.cells)
+    cells = []
+    for number, cell in enumerate(node.cells, start=1):
+        source = _LINE_END.sub("\n", cell.source.removeprefix("\ufeff"))
+        cells.append(Cell(number, cast(CellKind, cell.cell_type), source, shows=saved.shows(number)))
+    return Notebook(name=name, cells=tuple(cells), gpu=_gpu(node.metadata), shown=saved.of_gpus())
 
 
 def _gpu(metadata: Any) -> str:
@@ -149,14 +148,38 @@ def _gpu(metadata: Any) -> str:
     return next((each for each in named if each != "none"), "T4" if is_free else "")
 
 
-def _shown(cells: Any) -> Iterator[str]:
-    """The texts of saved outputs that speak of a GPU's memory; a notebook that is not valid may have none."""
-    outputs = [cell.get("outputs") for cell in cells if isinstance(cell, dict)] if isinstance(cells, list) else []
-    for output in [each for some in outputs if isinstance(some, list) for each in some if isinstance(each, dict)]:
-        text = output.get("text", "")
-        joined = "".join(filter(lambda part: isinstance(part, str), text)) if isinstance(text, list) else text
-        if isinstance(joined, str) and _MEMORY.search(joined):
-            yield joined
+class _Saved:
+    """The saved outputs of a notebook's cells; one that is not valid may have none.
+
+    Args:
+        cells: the cells, as the file holds them.
+    """
+
+    def __init__(self, cells: Any) -> None:
+        known = [each if isinstance(each, dict) else {} for each in cells] if isinstance(cells, list) else []
+        self._counts = [each.get("execution_count") for each in known]
+        outputs: list[Any] = [each.get("outputs") for each in known]
+        lists = [some if isinstance(some, list) else [] for some in outputs]
+        self._outputs = [[each for each in some if isinstance(each, dict)] for some in lists]
+
+    def shows(self, number: int) -> bool | None:
+        """Whether a cell showed the value of its last expression; None where no output of the notebook tells."""
+        kinds = {output.get("output_type") for output in self._outputs[number - 1]} if self._outputs else set()
+        was_run = any(self._outputs) and (kinds or isinstance(self._counts[number - 1], int))
+        return "execute_result" in kinds if was_run and "error" not in kinds else None
+
+    def of_gpus(self) -> tuple[str, ...]:
+        """What is said of a GPU's memory, unless that did not suffice."""
+        outputs = [output for some in self._outputs for output in some]
+        if any("out of memory" in str(output.get("evalue")) for output in outputs):
+            return ()
+        texts = [output.get("text", "") for output in outputs]
+        joined = ["".join(filter(_is_text, each)) if isinstance(each, list) else each for each in texts]
+        return tuple(each for each in joined if _is_text(each) and _MEMORY.search(each))
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
 
 
 def _language(node: Any) -> str:

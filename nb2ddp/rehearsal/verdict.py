@@ -15,7 +15,6 @@ from typing import Any
 
 from nb2ddp.rehearsal.plan import Plan
 from nb2ddp.rehearsal.run import Rank, Run
-from nb2ddp.results import beside_machine
 from nb2ddp.script.needs import stated
 
 Event = dict[str, Any]
@@ -648,7 +647,7 @@ def _is_cut_off(error: str, message: str) -> bool:
 def _needs(both: Both, loads: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
     """What the script asks of its surroundings, by kind."""
     wanted: dict[str, list[str]] = {"GPUs": ["one for each process"], "packages": list(both.plan.packages)}
-    if told := beside_machine(stated(both.plan.text)):
+    if told := stated(both.plan.text):
         wanted["its first lines name"] = told
     for kind, name in loads:
         wanted.setdefault({"models": "models", "datasets": "data sets"}[kind], []).append(name)

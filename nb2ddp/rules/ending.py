@@ -2,44 +2,43 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from nb2ddp.facts.effects import Does
 from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.program import Program
-from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.facts.shell import kills_job
+from nb2ddp.rules.rule import Example, Finding, Rule, left_out
 
-#: What a job of this script consists of.
-_OURS = re.compile(r"\b(pkill|killall)\b.*\b(python[\d.]*|accelerate|torchrun)\b")
 _OTHERS = (
     "ends programs of the whole machine, those too that other ranks wait for, and their rewards then count as "
     "failures: end only what this process started, by its process id"
 )
-_ITSELF = "ends every Python program of the machine, this job included: name the program, or do it before the job"
+_ITSELF = "ends all programs of its kind on the machine, this job among them; the script leaves it out"
 
 
 def find(program: Program) -> Iterator[Finding]:
     told = set[object]()
-    for call in program.execution.calls(does=Does.KILL, phase=Phase.TOGETHER):
+    for call in program.execution.calls(does=Does.KILL):
         command, owner = program.effects.command(call), program.tree.owner(call)
         if program.execution.runs(call, Phase.DURING):
             if owner in told:
                 continue
             told.add(owner)
             yield Finding(call, f"{command!r} {_OTHERS}", todo=True)
-        elif _OURS.search(command):
-            yield Finding(call, f"{command!r} {_ITSELF}", todo=True)
+        elif kills_job(command):
+            yield Finding(call, f"{command!r} {_ITSELF}", (left_out(program, call),))
 
 
 RULE = Rule(
     code="DDP412",
     name="programs-of-others-ended",
-    summary="A command that ends other processes' programs gets a `TODO`.",
+    summary="A command that would end the job itself is removed; one that ends other ranks' programs gets a `TODO`.",
     why=(
         "A notebook runs as one process, so all provers or servers belong to it. In a job, one rank would end those "
-        "of the others in the middle of their work, without an error. The rule covers commands in functions that a "
-        "trainer calls, and commands that end every Python program."
+        "of the others in the middle of their work, without an error. That is said of commands in functions that a "
+        "trainer calls.\n\nA notebook frees its GPU by ending all programs that use it, before it uses it itself. A "
+        "script uses it from its first lines, so the command would end the job."
     ),
     find=find,
     examples=(
@@ -65,10 +64,8 @@ trainer.train()
             "trainer.train()\n",
         ),
         Example(
-            "import subprocess\nsubprocess.run(['pkill', '-f', 'python'])\ntrainer.train()\n",
-            "import subprocess\n# TODO[nb2ddp] DDP412: 'pkill -f python' ends every Python program of the "
-            "machine, this job included: name the program, or do it before the job\nsubprocess.run(['pkill', "
-            "'-f', 'python'])\ntrainer.train()\n",
+            "import subprocess\nsubprocess.run(['pkill', '-f', 'python'])\n!fuser -k /dev/nvidia*\ntrainer.train()\n",
+            "import subprocess\ntrainer.train()\n",
         ),
         Example("import subprocess\nsubprocess.run(['pkill', '-f', 'ollama'])\ntrainer.train()\n"),
         Example("process.kill()\ntrainer.train()\n"),

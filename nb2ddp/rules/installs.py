@@ -26,6 +26,7 @@ _KEPT = re.compile(r"(?i)copyright|licen[cs]e|^#\s*(?!!)[\w.\[\]\"']+\s*(=|\(|im
 #: What is installed from a file, which may come with the job.
 _INSTALL_COMMAND = re.compile(r"\bpip3?\b[^\n;&|]*?\binstall\b(?:\\\n|[^\n;&|])*")
 _LISTED = re.compile(r"[\s'\"](?:-r|--requirement)['\"]?[ =,]*['\"]?([^\s'\",$]+)")
+_WRITTEN = re.compile(r"""open\((["'])([^"']+)\1,\s*["']w""")
 _VERSION = re.compile(r"__version__|\bversion\(")
 _COMMENTS = re.compile(r"(?:^#.*\n)+", re.M)
 _NEEDLESS = "only the install needs it; the script leaves it out"
@@ -34,11 +35,13 @@ _LINE = (cst.SimpleStatementLine, cst.BaseCompoundStatement)
 
 def find(program: Program) -> Iterator[Finding]:
     tree, removed = program.tree, program.installs.statements
+    cuts = _cuts(program)
     for statement in tree.in_order(removed):
         if removed.isdisjoint(tree.ancestors(statement)):
             edits: tuple[Edit, ...] = (Remove(statement, keep_comment=False),)  # type: ignore[arg-type]
             if tree.parents[statement] is not tree.module and isinstance(statement, _LINE):
                 edits = (*edits, Cut(tree.comments_above(statement), tree.line_start(tree.start(statement))))
+            edits = (*edits, *cuts.pop(program.cell_at(tree.start(statement)).number, ()))
             message, severity = _reason(program, statement)
             yield Finding(statement, message, edits, severity=severity)
     for each, kept in program.installs.imports.items():
@@ -48,11 +51,18 @@ def find(program: Program) -> Iterator[Finding]:
         yield Finding(each, _NEEDLESS, (Replace(each, text),))
     yield from _hollow(program)
     yield from _needless_tries(program)
-    for cell in program.code_cells:
-        for start, end in _comments(program, cell.number):
-            below = next((line for line in tree.module.body if tree.start(line) >= start), tree.module.body[-1])
-            yield Finding(below, "a comment on the installation; the script leaves it out", (Cut(start, end),))
+    for number, edits in cuts.items():
+        start = program.cell_span(number)[0]
+        below = next((line for line in tree.module.body if tree.start(line) >= start), tree.module.body[-1])
+        yield Finding(below, "a comment on the installation; the script leaves it out", edits)
     yield from _version_checks(program)
+
+
+def _cuts(program: Program) -> dict[int, tuple[Edit, ...]]:
+    """The comments of each cell whose code is gone."""
+    cells = (cell.number for cell in program.code_cells)
+    found = {number: tuple(Cut(*span) for span in _comments(program, number)) for number in cells}
+    return {number: edits for number, edits in found.items() if edits}
 
 
 def _reason(program: Program, statement: cst.CSTNode) -> tuple[str, Severity | None]:
@@ -67,7 +77,9 @@ def _reason(program: Program, statement: cst.CSTNode) -> tuple[str, Severity | N
         said = f"installs {packages} on the machine, which no requirements file can; the script leaves it out"
         return f"{said}: install it on each machine, before the job", Severity.WARNING
     commands = [command for text in texts for command in _INSTALL_COMMAND.findall(text)]
-    if files := list(dict.fromkeys(file for command in commands for file in _LISTED.findall(command))):
+    listed = [file for command in commands for file in _LISTED.findall(command)]
+    made = {file for _, file in _WRITTEN.findall(tree.source)}
+    if files := [file for file in dict.fromkeys(listed) if file not in made]:
         said = f"installs what {' and '.join(files)} lists; the script leaves it out, and no requirements file holds it"
         return f"{said}: run pip install -r {' -r '.join(files)} once, before the job", Severity.WARNING
     return "installs packages; the script leaves it out: install them once, before the job", None

@@ -15,10 +15,27 @@ from nb2ddp.syntax.environ import environ_key
 
 
 def find(program: Program) -> Iterator[Finding]:
-    for question in questions(program, program.effects):
-        if program.installs.covers(question.call):
-            continue
+    asked = [each for each in questions(program, program.effects) if not program.installs.covers(each.call)]
+    for question in asked:
         yield _login(program, question) if question.is_login else _asked(program, question)
+    yield from _imports(program, {question.call for question in asked})
+
+
+def _imports(program: Program, asking: set[cst.Call]) -> Iterator[Finding]:
+    """Imports whose names only these calls use."""
+    tree = program.tree
+    statements: list[cst.Import | cst.ImportFrom] = [*tree.of(cst.Import), *tree.of(cst.ImportFrom)]
+    for statement in statements:
+        names = () if isinstance(statement.names, cst.ImportStar) else statement.names
+        used = [tree.loads(each.evaluated_alias or each.evaluated_name) for each in names]
+        calls = [{tree.call_of(tree.extended(use, cst.Attribute)) for use in uses} for uses in used]
+        kept = [alias for alias, made in zip(names, calls, strict=True) if not made or not made <= asking]
+        if len(kept) < len(names) and tree.is_live(statement) and not program.installs.covers(statement):
+            text = tree.source[tree.start(statement) : tree.start(names[0])]
+            text += ", ".join(tree.text(alias).rstrip(", ") for alias in kept)
+            edit = Replace(statement, text) if kept else Remove(statement, comments_above=True)
+            said = "only a question to a person needs it; the script leaves it out"
+            yield Finding(statement, said, (edit,), severity=Severity.NOTE)
 
 
 def _login(program: Program, question: Question) -> Finding:
@@ -26,7 +43,9 @@ def _login(program: Program, question: Question) -> Finding:
     form = program.form(question.call)
     shown = f"!{form.command}" if form is not None else f"{program.tree.text(question.call.func)}(...)"
     said = f"asks a person for a token; the script leaves it out: set {question.variable} in the environment"
-    return Finding(question.call, f"{shown} {said}", (left_out(program, question.call),))
+    statement = program.alone(question.call)
+    edit = Remove(statement, comments_above=True) if statement is not None else left_out(program, question.call)
+    return Finding(question.call, f"{shown} {said}", (edit,))
 
 
 def _asked(program: Program, question: Question) -> Finding:
@@ -68,8 +87,6 @@ hf_token = input("token? ")
 """,
             """\
 import os
-from getpass import getpass
-from huggingface_hub import notebook_login
 hf_token = os.environ["HF_TOKEN"]
 """,
         ),
@@ -97,7 +114,6 @@ if "MY_KEY" not in os.environ:
 """,
             """\
 import os, wandb
-from getpass import getpass
 from huggingface_hub import login
 !hf auth login --token $HF_TOKEN
 login(token = os.environ["HF_TOKEN"])

@@ -30,6 +30,7 @@ _CORES = (
 )
 _BUSY = "and other processes use the machine too: leave cores free, or allow more time"
 _COUNTS = "counts only the completions of this rank: to count all, start each call at rank * len(completions)"
+_KEEPS = "gets the values of this rank's completions only: trainer.state.log_history has the means of all"
 _LOOPS = (cst.For, cst.While, cst.CompFor)
 
 
@@ -51,6 +52,8 @@ def find(program: Program) -> Iterator[Finding]:
             yield Finding(entry, f"{late}, {_BUSY}")
     for counter in _counters(program):
         yield Finding(counter, f"{tree.text(counter.target)} {_COUNTS}", todo=True)
+    for name, call in _collected(program).items():
+        yield Finding(call, f"{name} {_KEEPS}", todo=True)
 
 
 def _limit(program: Program, entry: Function) -> cst.BaseExpression | None:
@@ -111,6 +114,21 @@ def _counters(program: Program) -> Iterator[cst.AugAssign]:
             yield step
 
 
+def _collected(program: Program) -> dict[str, cst.Call]:
+    """What rewards append to from call to call, and the notebook reads after training; with the first such call."""
+    tree, found = program.tree, dict[str, cst.Call]()
+    for call in (each for entry in program.rewards.entries for each in program.rewards.calls(entry)):
+        owner = (
+            call.func.value if method(call) in ("append", "extend") and isinstance(call.func, cst.Attribute) else None
+        )
+        name = _kept(tree, owner) if owner is not None else None
+        if name is not None and owner is not None and isinstance(tree.value(owner), cst.List):
+            reads = [use for use in tree.loads(name) if tree.owner(use) not in program.rewards.functions]
+            if any(program.execution.is_after_training(use) for use in reads):
+                found.setdefault(name, call)
+    return found
+
+
 def _kept(tree: Tree, target: cst.BaseExpression) -> str | None:
     """The name of what outlives a call: a global name, or the object whose item or attribute is counted."""
     base = target
@@ -155,7 +173,7 @@ def _tells(program: Program, node: cst.CSTNode) -> bool:
 RULE = Rule(
     code="DDP410",
     name="reward-state-of-its-own",
-    summary="A reward that keeps state between calls gets a `TODO`: completions counted, or a server's environment.",
+    summary="A reward that keeps state between calls gets a `TODO`: counts, values, or a server's environment.",
     why=(
         "Each rank calls the rewards with its own completions. Its count falls behind the job's by the number of "
         "ranks, and two ranks that step one environment undo each other's moves. A count of calls is the same on all "
@@ -213,6 +231,33 @@ trainer.train()
             "    return scores\n"
             "trainer = GRPOTrainer(model = model, reward_funcs = [plays])\n"
             "trainer.train()\n",
+        ),
+        Example(
+            """\
+curve = []
+seen = []
+def plays(completions, **kwargs):
+    scores = [len(each) for each in completions]
+    curve.append(sum(scores))
+    seen.append(completions[0])
+    return scores
+trainer = GRPOTrainer(model = model, reward_funcs = [plays])
+trainer.train()
+plot(curve)
+""",
+            f"""\
+curve = []
+seen = []
+def plays(completions, **kwargs):
+    scores = [len(each) for each in completions]
+    # TODO[nb2ddp] DDP410: curve {_KEEPS}
+    curve.append(sum(scores))
+    seen.append(completions[0])
+    return scores
+trainer = GRPOTrainer(model = model, reward_funcs = [plays])
+trainer.train()
+plot(curve)
+""",
         ),
         Example(
             """\

@@ -12,7 +12,7 @@ from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.loading import has_new_head, is_load
 from nb2ddp.facts.order import collects, is_order_lost, only_sums
 from nb2ddp.facts.program import Program
-from nb2ddp.facts.randomness import Seeding, generator, is_never_asked, seed, seeds_itself
+from nb2ddp.facts.randomness import Seeding, generator, is_never_asked, makes_generator, seed, seeds_itself
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import AddToSetup, Replace, SetKeyword
@@ -36,7 +36,7 @@ _STUDIES = (
     "or use the trainer's hyperparameter_search"
 )
 _APART = (
-    "draws other numbers in each process, because the GRPO training above gave each rank its own seed: call "
+    "draws other numbers in each process, because the GRPO trainer above gives each rank its own seed: call "
     "transformers.set_seed with one number just before"
 )
 _SEEDED = "set_seed({})  # the same random numbers in every process"
@@ -83,11 +83,12 @@ def _studies(program: Program) -> Iterator[Finding]:
 
 def _drawn_alone(program: Program, drawing: list[cst.Call]) -> Iterator[Finding]:
     """What moves the generators of one process alone, where something is drawn later."""
-    tree, guards = program.tree, program.placement.guards
-    calls = program.execution.calls() if guards else []
+    tree, placement = program.tree, program.placement
+    spans = [(tree.start(guard.first), tree.span(guard.last)[1]) for guard in placement.guards]
+    spans += map(tree.span, placement.lifted)
+    calls = program.execution.calls() if spans else []
     chances = [call for call in calls if _drawn(tree, call) or program.execution.does(call) & Does.DRAW]
-    for guard in guards:
-        start, end = tree.start(guard.first), tree.span(guard.last)[1]
+    for start, end in spans:
         inside = [call for call in chances if any(start <= tree.start(place) < end for place in _places(tree, call))]
         later = [call for call in drawing if tree.start(call) >= end and call not in inside]
         if later and inside:
@@ -113,7 +114,8 @@ def _seeded_apart(program: Program, seeding: Seeding, drawing: dict[cst.Call, tu
             since = [tree.start(loop) for loop in loops for each in made if loop in tree.ancestors(each)]
             since += [tree.start(each) for each in made if tree.start(each) < tree.start(place)]
             is_late = bool(since) and program.training.is_before_end(place)
-            if is_late and not seeding.again(draw, drawing[draw][0], min(since), tree.start(place)):
+            is_shared = program.placement.is_done_once(place)
+            if is_late and not is_shared and not seeding.again(draw, drawing[draw][0], min(since), tree.start(place)):
                 found.setdefault(place, draw)
     for place, draw in found.items():
         yield Finding(place, f"{tree.text(draw.func)} {_APART}", severity=Severity.WARNING, todo=True)
@@ -186,7 +188,9 @@ def _makes_weights(tree: Tree, call: cst.Call) -> bool:
 def _divides(tree: Tree, call: cst.Call) -> bool:
     """True for a method of a data set that draws, and is given no seed."""
     name, is_fold = tree.qualified(call.func), bool(_FOLDS.fullmatch(tree.qualified(call.func)))
-    if method(call) == "sample" and sum(argument.keyword is None for argument in call.args) > 1:
+    owner = call.func.value if isinstance(call.func, cst.Attribute) else None
+    of_generator = owner is not None and makes_generator(tree, owner)
+    if of_generator or (method(call) == "sample" and sum(each.keyword is None for each in call.args) > 1):
         return False  # of a generator: `rng.sample(rows, 2)`
     shuffle = keyword(call, "shuffle")
     return (
@@ -259,7 +263,7 @@ for n in (10, 20):
             "    return [random.choice(questions) for _ in range(n)]\n"
             "for n in (10, 20):\n"
             "    # TODO[nb2ddp] DDP402: random.choice draws other numbers in each process, because the GRPO "
-            "training above gave each rank its own seed: call transformers.set_seed with one number just before\n"
+            "trainer above gives each rank its own seed: call transformers.set_seed with one number just before\n"
             "    trainer = GRPOTrainer(model = model, reward_funcs = [score], train_dataset = rows(n))\n"
             "    trainer.train()\n",
         ),

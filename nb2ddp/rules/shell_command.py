@@ -9,8 +9,18 @@ import libcst as cst
 
 from nb2ddp.facts.effects import Does
 from nb2ddp.facts.execution import Phase
+from nb2ddp.facts.logins import variable_of_command
 from nb2ddp.facts.program import Program
-from nb2ddp.facts.shell import never_ends, only_shows, parse, rerun, trailing_comment, undefined, without_installs
+from nb2ddp.facts.shell import (
+    kills_job,
+    never_ends,
+    only_shows,
+    parse,
+    rerun,
+    trailing_comment,
+    undefined,
+    without_installs,
+)
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Remove, Replace
@@ -18,7 +28,8 @@ from nb2ddp.syntax.edits import Remove, Replace
 
 def find(program: Program) -> Iterator[Finding]:
     for call, form in program.forms_of(Kind.SHELL):
-        if not program.installs.covers(call):
+        others = variable_of_command(form.command) is not None or kills_job(form.command)  # DDP311, DDP412
+        if not program.installs.covers(call) and not others:
             yield from _found(program, call, form.command)
 
 

@@ -24,8 +24,8 @@ def find(program: Program) -> Iterator[Finding]:
         ):
             continue
         gives = gives_a_value(program.effects, last.value)
-        if gives or gives is None:
-            shows = "print" if gives else "sys.displayhook"  # which shows no None
+        if gives or (gives is None and cell.shows is not False):
+            shows = "print" if gives or cell.shows else "sys.displayhook"  # which shows no None
             said = "the notebook shows the cell's last expression; the script prints it"
             before, after = ("", "") if last.value.lpar else ("(", ")")
             yield Finding(last, said, (Wrap(last, f"{shows}{before}", after),))
@@ -39,8 +39,9 @@ RULE = Rule(
         "Jupyter shows the value of a cell's last expression; a script would compute and discard it. A row, an "
         "answer or a score shows whether the data and the model are right. Only the main process prints.\n\nThe "
         "script prints a name, an item, or a call that returns a value. If the value may be None, it uses "
-        "`sys.displayhook`, like Python's own prompt. Calls for an effect (`tokenizer.save_pretrained(...)`), with "
-        "output of their own (`trainer.train()`), or with streamed output stay as they are."
+        "`sys.displayhook`, like Python's own prompt, unless the notebook's saved outputs tell. Calls for an effect "
+        "(`tokenizer.save_pretrained(...)`), with output of their own (`trainer.train()`), or with streamed output "
+        "stay as they are."
     ),
     find=find,
     examples=(

@@ -40,8 +40,12 @@ _IN_SETUP = frozenset({"logging", "os", "sys", "torch"})
 def _first_uses(program: Program) -> list[cst.Name]:
     """Where each name that stands for nothing is read for the first time, in order."""
     tree, names = program.tree, program.names
+
+    def stops(line: cst.CSTNode) -> bool:
+        return isinstance(line, cst.Expr) and names.is_stop(line)
+
     unknown = (
-        [use for use in tree.loads(name) if not isinstance(tree.parents[use], cst.Expr) and names.is_unknown(use)]
+        [use for use in tree.loads(name) if names.is_unknown(use) and not stops(tree.parents[use])]
         for name in set(tree.names_read) - _IN_SETUP
     )
     return sorted((uses[0] for uses in unknown if uses), key=tree.start)

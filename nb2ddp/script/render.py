@@ -8,11 +8,10 @@ from typing import Any
 
 from nb2ddp.facts.loading import model_name
 from nb2ddp.facts.program import Program
-from nb2ddp.results import NEEDED_GPU, NEEDED_PACKAGES
 from nb2ddp.script.inserted import SEND_WEIGHTS
 from nb2ddp.script.launch import jobs_command, launch_lines, single_command
 from nb2ddp.script.needs import named
-from nb2ddp.script.packages import Requirements, file_name
+from nb2ddp.script.packages import Requirements
 from nb2ddp.script.secrets import handed_on
 from nb2ddp.script.templates import FOLDERS
 from nb2ddp.syntax.arguments import constant
@@ -39,7 +38,7 @@ def script(program: Program, packages: Requirements, cells: dict[int, str], setu
         "title": " ".join(program.notebook.name.split()),
         "gpus": "all GPUs of one machine, in one process" if program.options.split_model else "one GPU or several",
         "lines": _lines(program, script_name, serves=SEND_WEIGHTS in setup),
-        "needs": named(needs(program, script_name, packages)),
+        "needs": named(list(map(str, program.needs))),
         "setup": setup,
     }
     if SEND_WEIGHTS in setup:
@@ -48,22 +47,6 @@ def script(program: Program, packages: Requirements, cells: dict[int, str], setu
         resources["metadata_header"] = packages.header(program.notebook.metadata.requires_python)
     text, _ = _exporter().from_notebook_node(from_dict({"cells": nodes, "metadata": {}}), resources=resources)
     return str(text).rstrip("\n") + "\n"
-
-
-def needs(program: Program, script_name: str, packages: Requirements) -> list[str]:
-    """All that a job needs, its GPUs and packages first: `HF_TOKEN (cells 3, 42)`.
-
-    Args:
-        program: the notebook.
-        script_name: the script's file name.
-        packages: what the notebook installs.
-    """
-    memory = f" ({program.gpu} in the notebook)" if program.gpu is not None else ""
-    where = f"in {file_name(script_name, ())}" if program.options.requirements else "listed by --requirements"
-    count = len(packages.packages)
-    said = [f"{NEEDED_PACKAGES}{count}, {where}"] if count else []
-    gpus = [] if program.options.split_model else [f"{NEEDED_GPU}{memory}"]
-    return [*gpus, *said, *map(str, program.needs)]
 
 
 def _lines(program: Program, script_name: str, *, serves: bool) -> list[tuple[str, str]]:

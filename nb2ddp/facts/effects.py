@@ -69,7 +69,7 @@ SEEDING: Final = {
 #: Functions by their full names. The first that matches decides.
 _FUNCTIONS: Final = {
     Does.FETCH: r"urllib\.request\.urlretrieve|wget\.download|gdown\.(download|download_folder|cached_download)"
-    r"|(huggingface_hub\.)?(snapshot_download|hf_hub_download)|kagglehub\.(dataset|model)_download",
+    r"|(\w+\.)*(snapshot_download|hf_hub_download|\w+_file_download)|kagglehub\.\w+_download",
     Does.RUN: r"subprocess\.(run|call|check_call|check_output|getoutput|getstatusoutput|Popen)|os\.(system|popen)",
     Does.SAVE: r"huggingface_hub\.(upload_\w+|create_(repo|commit|branch|tag)|delete_\w+|Repository)",
     Does.WRITE: r"os\.(mkdir|makedirs|remove|unlink|rename|replace|rmdir|removedirs|symlink|link|truncate)"
@@ -298,7 +298,7 @@ def _is_own(tree: Tree, call: cst.Call, name: str) -> bool:
     first = call.args[0].value if call.args else None
     if _below_temporary(tree, call):
         return True
-    if name.rsplit(".", 1)[-1] in ("snapshot_download", "hf_hub_download"):
+    if re.fullmatch(r"(huggingface_hub\.)?(snapshot_download|hf_hub_download)", name):
         return keyword(call, "local_dir") is None  # the hub's own cache is safe with several processes
     if name.startswith(("subprocess.", "os.popen")):
         return _only_looks(tree, call)

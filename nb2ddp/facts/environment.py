@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ import libcst as cst
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.syntax.cells import Source
 from nb2ddp.syntax.environ import environ_key
-from nb2ddp.syntax.tree import Tree
+from nb2ddp.syntax.tree import Tree, dotted
 
 _ASSIGNMENT = re.compile(r"(?P<name>\w+)(?:\s*=\s*|\s+)(?P<value>.*)")
 _COMMENT = re.compile(r"(?:^|\s+)(#.*)$")
@@ -74,7 +75,7 @@ class Setting:
 def early_settings(source: Source) -> list[Setting]:
     """What the notebook sets before its own import of Unsloth, for imports to read, in order."""
     tree = source.tree
-    first = first_import(tree)
+    first, others = first_import(tree), _other_imports(tree)
     early = [
         (node, name, value)
         for node, name, value in settings(source)
@@ -83,10 +84,27 @@ def early_settings(source: Source) -> list[Setting]:
         and tree.start(node) < first
         and name not in LAUNCHER_VARIABLES
         and not _READ_LATER.fullmatch(name)
+        and (name.startswith(("UNSLOTH_", "VLLM_")) or tree.start(node) < others)
         and tree.parents[tree.statement(node)] is tree.module
     ]
     early.sort(key=lambda item: tree.start(item[0]))
     return [_setting(source, *each, early) for each in early]
+
+
+def _other_imports(tree: Tree) -> int:
+    """Where the first package is imported but Python's, torch and Unsloth: it sees what is set above."""
+    ours = {*sys.stdlib_module_names, "torch", "unsloth", "unsloth_zoo"}
+    statements: list[cst.Import | cst.ImportFrom] = [*tree.of(cst.Import), *tree.of(cst.ImportFrom)]
+    starts = [tree.start(each) for each in statements if tree.is_live(each) and not _packages(each) <= ours]
+    return min(starts, default=len(tree.source))
+
+
+def _packages(statement: cst.Import | cst.ImportFrom) -> set[str]:
+    """The packages that an import names."""
+    names: list[cst.BaseExpression | None] = (
+        [statement.module] if isinstance(statement, cst.ImportFrom) else [each.name for each in statement.names]
+    )
+    return {dotted(name).split(".")[0] for name in names if name is not None}
 
 
 def blocked_modules(tree: Tree) -> list[cst.Assign]:

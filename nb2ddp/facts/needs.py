@@ -17,7 +17,7 @@ from nb2ddp.facts.logins import token_of
 from nb2ddp.facts.questions import questions
 from nb2ddp.notebook import magics
 from nb2ddp.syntax.environ import environ_key
-from nb2ddp.syntax.tree import Tree
+from nb2ddp.syntax.tree import Tree, keyword, method
 
 if TYPE_CHECKING:
     from nb2ddp.facts.program import Program
@@ -69,7 +69,7 @@ class Need:
 
     def __str__(self) -> str:
         cells = ", ".join(map(str, self.cells))
-        return f"{_masked(self.name)} (cell{'s' if len(self.cells) > 1 else ''} {cells})"
+        return f"{self.name} (cell{'s' if len(self.cells) > 1 else ''} {cells})"
 
 
 def needs(program: Program) -> list[Need]:
@@ -145,10 +145,9 @@ def _is_token(match: re.Match[str]) -> bool:
     return len(set(text)) > 9 and bool(re.search(r"\d|[a-z][A-Z]", text)) and not re.search(r"(?i)token|your|_", text)
 
 
-def _masked(name: str) -> str:
-    """A name as it may be shown: a secret may be named by its token."""
-    found = _TOKEN.fullmatch(name)
-    return f"{found['head']}...{found['tail']}" if found is not None and _is_token(found) else name
+def secret_variable(name: str) -> str:
+    """The variable for a secret of the hosted notebook: its own name, where that is not the Hub's token itself."""
+    return "HF_TOKEN" if re.fullmatch(r"hf_[A-Za-z0-9]{20,}", name) else name
 
 
 def _asked(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
@@ -171,12 +170,16 @@ def _variables(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
             continue
         name = hosted_name(tree, call)
         if name is not None and SECRET.fullmatch(name):
-            yield key, call, not (is_tried(tree, call) or _is_set_alike(tree, call, key))
+            yield secret_variable(key), call, not (is_tried(tree, call) or _is_set_alike(tree, call, key))
         elif _READS.fullmatch(tree.qualified(call.func)) and key not in known and len(call.args) == 1:
             given = [token_of(tree, each) for each in tree.live(cst.Call)]
             logs_in = any(tree.value(token) is call for token in given if token is not None)
             if logs_in or _SECRET_NAME.fullmatch(key):
                 yield key, call, logs_in and not is_tried(tree, call)
+    logs_in = "HF_TOKEN" in known or any(token_of(tree, each) is not None for each in tree.live(cst.Call))
+    for call in () if logs_in else program.execution.calls(does=Does.SAVE):
+        if method(call) == "push_to_hub" and keyword(call, "token") is None:
+            yield "HF_TOKEN", call, False  # or a login of the machine's own
     for item in tree.live(cst.Subscript):
         key = environ_key(tree, item)
         is_read = not isinstance(tree.parents[item], (cst.AssignTarget, cst.Del))

@@ -255,7 +255,14 @@ class Placement:
             return (Guard(statement, statement, _TRY, f"finally:\n    {WAIT_CALL}"),)
         barred = None if self.traces.returns(statement) else self._conditional(statement)
         below = self._run_by(statement) if barred is None or barred is self.training.last else [barred]
-        return tuple(InsertAfter(each, WAIT_CALL) for each in below if each is not self.training.last)
+        return tuple(InsertAfter(each, WAIT_CALL) for each in below if not self._ends_training(each))
+
+    def _ends_training(self, statement: Statement) -> bool:
+        """True for the last training, and for what stands below it in its block: all wait for each other there."""
+        above = list(self.tree.ancestors(statement))
+        again = any(isinstance(each, (cst.For, cst.While, cst.FunctionDef)) for each in above)
+        late = all(self.tree.start(event) < self.tree.start(statement) for event in self.training.events)
+        return statement is self.training.last or (self.training.last in above and late and not again)
 
     def _is_read_in_try(self, statement: Statement) -> bool:
         """True in the body of a `try` that all processes come to, where a later line does more than act or tell."""
@@ -431,7 +438,7 @@ class Placement:
         after: Statement = statement
         for above in self.tree.ancestors(statement):
             if isinstance(above, (cst.If, cst.Try, cst.While)):
-                if not _is_script_test(self.tree, above) and not self._shares_answer(above):
+                if not self._is_settled(above) and not self._shares_answer(above):
                     after = above
             elif isinstance(above, cst.With) and any(suppresses(self.tree, item) for item in above.items):
                 after = above
@@ -442,6 +449,16 @@ class Placement:
             elif isinstance(above, cst.FunctionDef):
                 return after if self._comes_back(above, statement, after) and self._called_alike(above) else None
         return after
+
+    def _is_settled(self, statement: cst.CSTNode) -> bool:
+        """True for a test of constants that the notebook sets, which all processes answer alike."""
+        if not isinstance(statement, cst.If) or _is_script_test(self.tree, statement):
+            return isinstance(statement, cst.If)
+        parts = self.tree.made_of(statement.test)
+        names = [name for part in parts for name in self.tree.within(part, cst.Name) if self.tree.literal(name) is ...]
+        bound = map(self.tree.binding, names)
+        plain = all(each is not None and each.value is not None for each in bound)
+        return plain and not any(self.tree.within(part, cst.Call) for part in parts)
 
     def _comes_back(self, function: cst.FunctionDef, statement: Statement, after: Statement) -> bool:
         """True where no process leaves a function above a statement without the others, or before the end of `after`

@@ -50,7 +50,8 @@ RULE = Rule(
     why=(
         "Unsloth and torch read many of them when they are imported, such as UNSLOTH_VLLM_STANDBY, and the setup "
         'block imports Unsloth before the notebook does. A module is blocked by `sys.modules["flash_attn"] = '
-        "None`.\n\nIf code above them reads or changes them, they are set in both places."
+        "None`.\n\nIf code above them reads or changes them, they are set in both places. What is set below the import "
+        "of another package stays there: that package has read it already."
     ),
     find=find,
     examples=(
@@ -89,6 +90,10 @@ from unsloth import FastModel
         ),
         Example('import os\nos.environ["UNSLOTH_RETURN_LOGITS"] = "1"\nfrom unsloth import FastModel\n'),
         Example('import os\nos.environ["WANDB_LOG_MODEL"] = "checkpoint"\nfrom unsloth import FastModel\n'),
+        Example(  # another package has read them already
+            "import os\nfrom huggingface_hub import snapshot_download\nsnapshot_download(name)\n"
+            'os.environ["HF_HUB_OFFLINE"] = "1"\nfrom unsloth import FastModel\n'
+        ),
         Example('from unsloth import FastLanguageModel\nimport os\nos.environ["TOKENIZERS_PARALLELISM"] = "false"\n'),
     ),
 )

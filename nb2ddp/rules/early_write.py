@@ -48,7 +48,7 @@ def find(program: Program) -> Iterator[Finding]:
         if made.unit is function and made.edits:
             message = f"{function.name.value}() {said} ({tree.text(call.func)}){_ONCE}"
             yield Finding(program.placement.writers[function][0], message, made.edits)
-        elif (scratch := _scratch(program, call)) is not None:
+        elif not made.stays and (scratch := _scratch(program, call)) is not None:
             if (function, scratch) not in scratch_in:
                 scratch_in.add((function, scratch))
                 yield from _apart(program, call, scratch)
@@ -135,7 +135,8 @@ def _scratch(program: Program, call: cst.Call) -> str | None:
         return None
     calls = tree.within(function, cst.Call)
     if not tree.calls_of(function) and not isinstance(tree.scope(function), cst.ClassDef):
-        files = [each.args[0].value for each in calls if each.args and program.execution.does(each) is Does.WRITE]
+        writing = [each for each in calls if each.args and program.execution.does(each) is Does.WRITE]
+        files = [each.args[0].value for each in writing if not tree.text(each.func).endswith(("mkdir", "makedirs"))]
         written = {tree.content(file) for file in files if isinstance(file, cst.SimpleString)}
         used = [path for path in written if sum(path in text for text in tree.texts(function)) > 1]
         for text in tree.within(call, cst.SimpleString):
@@ -182,6 +183,28 @@ with zipfile.ZipFile("more.zip") as archive:
         archive.extractall("more")
     PartialState().wait_for_everyone()
 print(names)
+trainer.train()
+""",
+        ),
+        Example(
+            """\
+import os
+from huggingface_hub import snapshot_download
+RESUME = "a/b"
+if RESUME:
+    snapshot_download(RESUME, local_dir = "last")
+    assert os.path.exists("last/config.json")
+trainer.train()
+""",
+            """\
+import os
+from huggingface_hub import snapshot_download
+RESUME = "a/b"
+if RESUME:
+    if local_rank == 0:
+        snapshot_download(RESUME, local_dir = "last")
+    PartialState().wait_for_everyone()
+    assert os.path.exists("last/config.json")
 trainer.train()
 """,
         ),

@@ -8,6 +8,7 @@ import libcst as cst
 
 from nb2ddp.facts.hosted import HOSTED, SECRET, hosted_name, hosted_paths
 from nb2ddp.facts.installs import colab_branch
+from nb2ddp.facts.needs import secret_variable
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
@@ -59,7 +60,7 @@ def find(program: Program) -> Iterator[Finding]:
 def _secret(tree: Tree, call: cst.Call, name: str) -> Finding:
     """Read a secret from the environment; where the notebook puts it there itself, that line goes."""
     key, owner = tree.literal(call.args[0].value), tree.parents[call]
-    shown = f'"{key}"' if isinstance(key, str) else tree.text(call.args[0].value)
+    shown = f'"{secret_variable(key)}"' if isinstance(key, str) else tree.text(call.args[0].value)
     edit: Edit = Replace(call, f"os.environ[{shown}]")
     if isinstance(owner, cst.Assign) and environ_key(tree, owner.targets[0].target) == key:
         edit = Remove(owner)
@@ -172,7 +173,7 @@ files.download("model.gguf")
             """\
 from kaggle_secrets import UserSecretsClient
 secrets = UserSecretsClient()
-token = secrets.get_secret("HF_TOKEN")
+token = secrets.get_secret("hf_aBcDeFgHiJkLmNoPqRsTuVwXyZaBcDeFgH")
 """,
             'token = os.environ["HF_TOKEN"]\n',
         ),

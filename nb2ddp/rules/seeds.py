@@ -377,6 +377,7 @@ import numpy as np
 from datasets import interleave_datasets
 rng = np.random.default_rng()
 other = random.Random(1)
+held = random.Random(2).sample(held, k=5)
 rows = interleave_datasets([a, b], probabilities=[0.5, 0.5])
 trainer.train()
 """,
@@ -386,6 +387,7 @@ import numpy as np
 from datasets import interleave_datasets
 rng = np.random.default_rng(42)
 other = random.Random(1)
+held = random.Random(2).sample(held, k=5)
 rows = interleave_datasets([a, b], probabilities=[0.5, 0.5], seed=42)
 trainer.train()
 """,

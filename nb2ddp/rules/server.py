@@ -328,6 +328,52 @@ trainer.train()
         Example(
             """\
 import requests
+def start(n):
+    return requests.post("https://rows.org/reset", json = {"id": n}).json()
+def rows():
+    found = []
+    for n in range(6):
+        try:
+            found.append(start(n)["text"])
+        except Exception as error:
+            print("left out", n, error)
+    return found
+def play():
+    return model.generate(**start(7), do_sample = True)
+def scored(completions, **kwargs):
+    return [start(1)["score"] for text in completions]
+data = rows()
+before = play()
+trainer = GRPOTrainer(model = model, reward_funcs = [scored], train_dataset = data)
+trainer.train()
+print(before, play())
+""",
+            """\
+import requests
+def start(n):
+    return requests.post("https://rows.org/reset", json = {"id": n}).json()
+def rows():
+    found = []
+    for n in range(6):
+        try:
+            found.append(start(n)["text"])
+        except Exception as error:
+            print("left out", n, error)
+    return found
+def play():
+    return model.generate(**start(7), do_sample = True)
+def scored(completions, **kwargs):
+    return [start(1)["score"] for text in completions]
+data = run_once(lambda: rows(), in_whole_job=True)
+before = run_once(lambda: play(), in_whole_job=True)
+trainer = GRPOTrainer(model = model, reward_funcs = [scored], train_dataset = data)
+trainer.train()
+print(before, play())
+""",
+        ),
+        Example(
+            """\
+import requests
 def judged(completions, **kwargs):  # each process has its own completions judged
     return [requests.post(url, json = {"text": text}).json()["score"] for text in completions]
 trainer = GRPOTrainer(model = model, reward_funcs = [judged])

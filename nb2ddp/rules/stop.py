@@ -43,5 +43,6 @@ RULE = Rule(
             "sys.exit()\n# %%\ntrainer.train()\n",
         ),
         Example("later\n# %%\nlater = 1\n"),
+        Example('dataset\n# %%\nprint(dataset["text"])\n'),
     ),
 )

@@ -80,8 +80,8 @@ def _entries(
         pairs = [(tree.literal(e.key) if isinstance(e, cst.DictElement) else ..., e.value) for e in source.elements]
     entries: dict[object, cst.BaseExpression] = {}
     for key, value in pairs:
-        if key is ...:
-            entries, is_whole = {}, False
+        if key is ...:  # of `dict(a=1, **others)` none of the others is a second `a`
+            entries, is_whole = entries if isinstance(source, cst.Call) else {}, False
         else:
             entries[key] = value
     return entries, is_whole

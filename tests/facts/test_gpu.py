@@ -48,6 +48,11 @@ def test_saved_outputs_come_first(said: str | list[str], gpu: str) -> None:
     assert gpu_of(FOR_L4, shown(said), **ON_T4) == gpu
 
 
+def test_a_gpu_that_was_too_small_does_not_count() -> None:
+    error = {"output_type": "error", "ename": "OutOfMemoryError", "evalue": "CUDA out of memory.", "traceback": []}
+    assert gpu_of(shown("Max memory = 4.0 GB."), code("trainer.train()", outputs=[error])) == "None"
+
+
 def test_text_comes_before_metadata() -> None:
     assert gpu_of(FOR_L4, colab={"gpuType": "A100"}) == "23 GB (L4)"
     assert gpu_of(colab={"gpuType": "A100"}) == "40 GB (A100)"

@@ -69,6 +69,19 @@ def test_what_a_cell_may_hold(fields: dict[str, Any]) -> None:
     assert cells(text(code("x", **fields), code("x", **fields))) == [("code", "x")] * 2
 
 
+def test_saved_outputs_tell_what_a_cell_showed() -> None:
+    result = {"output_type": "execute_result", "execution_count": 1, "data": {"text/plain": "3"}, "metadata": {}}
+    failed = {"output_type": "error", "ename": "E", "evalue": "e", "traceback": []}
+    saved = [
+        code("1 + 2", outputs=[result]),
+        code("f()", execution_count=2),
+        code("g()"),
+        code("h()", outputs=[failed]),
+    ]
+    assert [each.shows for each in parse_notebook(text(*saved), "n").cells] == [True, False, None, None]
+    assert parse_notebook(text(code("f()", execution_count=2)), "n").cells[0].shows is None
+
+
 def test_raw_cells() -> None:
     assert cells(text({"cell_type": "raw", "metadata": {}, "source": "a"})) == [("raw", "a")]
 

@@ -281,16 +281,23 @@ def own_class(tree: Tree, node: cst.CSTNode) -> cst.ClassDef | None:
     return owner if isinstance(owner, cst.ClassDef) else None
 
 
-def _is_path(tree: Tree, node: cst.BaseExpression, depth: int = 8) -> bool:
+def _is_path(tree: Tree, node: cst.BaseExpression) -> bool:
     """True for a path of pathlib's, or one that is made of one: `Path("out") / "rows"`, `path.parent`."""
-    value = tree.value(node)
-    made = value.func if isinstance(value, cst.Call) else value
-    if tree.qualified(made).startswith("pathlib.Path"):
-        return True
-    owner = made.value if isinstance(made, cst.Attribute) and _PATH_MAKERS.fullmatch(made.attr.value) else None
-    if isinstance(value, cst.BinaryOperation) and isinstance(value.operator, cst.Divide):
-        owner = value.left
-    return owner is not None and depth > 0 and _is_path(tree, owner, depth - 1)
+
+    def owner(node: cst.BaseExpression) -> cst.BaseExpression | None:
+        value = tree.value(node)
+        if isinstance(value, cst.BinaryOperation) and isinstance(value.operator, cst.Divide):
+            return value.left
+        made = _maker(value)
+        return made.value if isinstance(made, cst.Attribute) and _PATH_MAKERS.fullmatch(made.attr.value) else None
+
+    makers = (_maker(tree.value(each)) for each in tree.followed(node, owner))
+    return any(tree.qualified(maker).startswith("pathlib.Path") for maker in makers)
+
+
+def _maker(value: cst.BaseExpression) -> cst.BaseExpression:
+    """The function of a call; any other expression itself."""
+    return value.func if isinstance(value, cst.Call) else value
 
 
 def _is_own(tree: Tree, call: cst.Call, name: str) -> bool:

@@ -251,8 +251,7 @@ class Execution:
 
     def asks_rank(self, test: cst.BaseExpression) -> Who:
         """Whom a test lets through: it, or what it names, asks for the process's rank."""
-        names = [value for name in self.tree.within(test, cst.Name) if (value := self.tree.value(name)) is not name]
-        texts = [self.tree.text(part) for part in (test, *names)]
+        texts = [self.tree.text(part) for part in self.tree.made_of(test)]
         if any(self._local.search(text) for text in texts):
             return Who.MACHINE
         return Who.MAIN if any(self._main.search(text) for text in texts) else Who.EVERY

@@ -108,14 +108,15 @@ def is_partial(tree: Tree, node: cst.CSTNode) -> bool:
     return isinstance(node, cst.Call) and tree.qualified(node.func) == "functools.partial" and bool(node.args)
 
 
-def _loads_with(tree: Tree, node: cst.BaseExpression, depth: int = 8) -> cst.BaseExpression | None:
-    """The class whose `from_pretrained` an expression stands for."""
-    node = tree.value(node)
-    if (member := tree.member(node)) is not None:
-        return member[0] if member[1] == "from_pretrained" else None
-    if is_partial(tree, node) and depth:
-        return _loads_with(tree, cst.ensure_type(node, cst.Call).args[0].value, depth - 1)
-    return None
+def _loads_with(tree: Tree, node: cst.BaseExpression) -> cst.BaseExpression | None:
+    """The class whose `from_pretrained` an expression stands for, by `functools.partial` too."""
+
+    def prepared(node: cst.BaseExpression) -> cst.BaseExpression | None:
+        made = tree.value(node)
+        return made.args[0].value if isinstance(made, cst.Call) and is_partial(tree, made) else None
+
+    member = tree.member(tree.value(tree.followed(node, prepared)[-1]))
+    return member[0] if member is not None and member[1] == "from_pretrained" else None
 
 
 def _classes(tree: Tree, node: cst.BaseExpression) -> list[str]:

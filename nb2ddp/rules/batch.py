@@ -257,20 +257,14 @@ def _defaults(program: Program, call: cst.Call) -> tuple[str, str] | None:
     return (batch, accumulation) if batch and accumulation else None
 
 
-def _own_default(tree: Tree, node: cst.BaseExpression, field: str, depth: int = 8) -> str | None:
+def _own_default(tree: Tree, node: cst.BaseExpression, field: str) -> str | None:
     """The default of a field in a class of the notebook's own, as code; "" where it is worked out, None where unset."""
-    own = tree.definition(node)
-    if not isinstance(own, cst.ClassDef):
-        return None
-    for line in tree.within(own.body, cst.AnnAssign):
-        if tree.text(line.target) == field and line.value is not None:
-            default = keyword(line.value, "default") if isinstance(line.value, cst.Call) else None
-            if default is not None:
-                return tree.text(default.value)
-            return "" if isinstance(line.value, cst.Call) else tree.text(line.value)
-    if field in tree.text(own.body):
-        return ""
-    return _own_default(tree, own.bases[0].value, field, depth - 1) if own.bases and depth else None
+    classes = [own for each in tree.bases(node) if isinstance(own := tree.definition(each), cst.ClassDef)]
+    own = next((each for each in classes if field in tree.text(each.body)), None)
+    for line in tree.within(own.body, cst.AnnAssign) if own is not None else ():
+        if tree.text(line.target) == field and line.value is not None and not isinstance(line.value, cst.Call):
+            return tree.text(line.value)
+    return None if own is None else ""
 
 
 def _counts_processes(tree: Tree, node: cst.BaseExpression) -> bool:
@@ -361,18 +355,22 @@ def _set_later(tree: Tree) -> Iterator[tuple[cst.CSTNode, cst.BaseExpression, ob
             yield call, call.func.value, PER_DEVICE
 
 
-def _is_seen(program: Program, node: cst.BaseExpression, depth: int = 8) -> bool:
+def _is_seen(program: Program, node: cst.BaseExpression) -> bool:
     """True for training arguments that a rule has split: built in place, bound to a name, or handed to a function."""
     tree, training = program.tree, program.training
-    value = tree.value(node)
+
+    def copied(node: cst.BaseExpression) -> cst.BaseExpression | None:
+        made = tree.value(node)
+        if not isinstance(made, cst.Call) or not made.args or any(keyword(made, field) for field in _FIELDS):
+            return None
+        return made.args[0].value if _COPIES.fullmatch(tree.qualified(made.func)) else None
+
+    value = tree.value(tree.followed(node, copied)[-1])
     if value in training.arguments:
         return True
     if not isinstance(value, cst.Call):
         handed_on = isinstance(tree.definition(value), (cst.Param, cst.For, cst.CompFor))
         return (handed_on or isinstance(value, (cst.Subscript, cst.Attribute))) and bool(training.arguments)
-    if value.args and _COPIES.fullmatch(tree.qualified(value.func)):
-        changed = any(keyword(value, field) is not None for field in _FIELDS)
-        return not changed and depth > 0 and _is_seen(program, value.args[0].value, depth - 1)
     made_by = tree.binding(value.func)  # a function of the notebook may build them
     is_own = made_by is not None and isinstance(made_by.value or made_by.node, (cst.FunctionDef, cst.Lambda))
     return is_own and bool(training.arguments)

@@ -635,16 +635,20 @@ class Tree:
             return self._qualify(binding.value, depth - 1) or f".{node.value}"
         return f".{node.value}"
 
-    def family(self, node: cst.CSTNode, depth: int = 8) -> str:
+    def family(self, node: cst.CSTNode) -> str:
         """Like `qualified`, but a class defined in the notebook answers with its first base's family."""
-        name = self.qualified(node)
-        if isinstance(node, cst.Name) and depth:
-            binding = self.binding(node)
-            if binding and isinstance(binding.node, cst.ClassDef) and binding.node.bases:
-                return self.family(binding.node.bases[0].value, depth - 1)
-            if binding and isinstance(binding.value, cst.Name):
-                return self.family(binding.value, depth - 1)
-        return name
+        return self.qualified(self.bases(node)[-1])
+
+    def bases(self, node: cst.CSTNode) -> list[cst.CSTNode]:
+        """A class, and the first base of each class of the notebook's own among these."""
+        return self.followed(node, self._base)
+
+    def _base(self, node: cst.CSTNode) -> cst.CSTNode | None:
+        """The first base of a class of the notebook's own, or the name that another name stands for."""
+        binding = self.binding(node)
+        if binding is not None and isinstance(binding.node, cst.ClassDef) and binding.node.bases:
+            return binding.node.bases[0].value
+        return binding.value if binding is not None and isinstance(binding.value, cst.Name) else None
 
     def class_name(self, node: cst.CSTNode) -> str:
         """The name of a class without its module; of a class of the notebook's own, its library's."""
@@ -683,6 +687,15 @@ class Tree:
             pending += [source for source in dict.fromkeys(sources) if source not in parts]
             parts.update(dict.fromkeys(sources))
         return pending
+
+    @staticmethod
+    def followed(node: Node, onward: Callable[[Node], Node | None]) -> list[Node]:
+        """A node, what `onward` gives for it, what it gives for that, and so on, each once."""
+        chain = [node]
+        for each in chain:  # which grows on the way
+            if (above := onward(each)) is not None and above not in chain:
+                chain.append(above)
+        return chain
 
     def goes_to(self, node: cst.CSTNode) -> list[cst.CSTNode]:
         """Where a value ends up: itself where it stands, or the uses of the name that an assignment gives it.

@@ -128,6 +128,19 @@ class _Done:
     conversion: Conversion
 
 
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Let the collector of cycles rest: nothing of a tree is garbage before its conversion ends."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@_no_collection()
 def _from_text(
     text: str, name: str, script_name: str, options: Options, file_name: str, reference: str | None = None
 ) -> _Done:
@@ -139,18 +152,6 @@ def _from_text(
         raise
     diagnostics = tuple(placed(notebook, text, done.conversion.diagnostics))
     return replace(done, conversion=replace(done.conversion, diagnostics=diagnostics))
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Let the collector of cycles rest: nothing of a tree is garbage before its conversion ends."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 @_no_collection()

@@ -388,7 +388,7 @@ class Tree:
 
     def owner(self, node: cst.CSTNode) -> Function | None:
         """The innermost function or lambda around a node."""
-        return next((a for a in self.ancestors(node) if isinstance(a, (cst.FunctionDef, cst.Lambda))), None)
+        return next((a for a in self.ancestors(node) if type(a) is cst.FunctionDef or type(a) is cst.Lambda), None)
 
     def around(self, node: cst.CSTNode, kind: type[Node]) -> Node | None:
         """The innermost node of one class that a node stands in."""

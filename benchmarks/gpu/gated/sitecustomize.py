@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from after_import import call_after_import
+from after_import import after_import
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -129,11 +129,7 @@ def wait_for_models(module: ModuleType) -> None:
 
 
 CONTEXT = 600_000_000  # bytes that CUDA takes for a process
-call_after_import(
-    {
-        "transformers.trainer_callback": follow,
-        "torch.cuda": see_alone,
-        "unsloth": wait_for_models,
-        "trl": wait_for_models,
-    }
-)
+after_import("transformers.trainer_callback", follow)
+after_import("torch.cuda", see_alone)
+after_import("unsloth", wait_for_models)
+after_import("trl", wait_for_models)

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from after_import import call_after_import
+from after_import import after_import
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -69,4 +69,5 @@ def record_steps(callbacks: ModuleType) -> None:
     handler.on_log = on_log
 
 
-call_after_import({"torch": answer_gpu_queries, "transformers.trainer_callback": record_steps})
+after_import("torch", answer_gpu_queries)
+after_import("transformers.trainer_callback", record_steps)

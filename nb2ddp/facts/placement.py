@@ -6,7 +6,7 @@ Every decision is an edit, or none where a person has to decide.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import libcst as cst
@@ -43,22 +43,36 @@ class Decision:
     stays: bool = False
 
 
+@dataclass(frozen=True)
+class Lifted:
+    """Functions that ask a service, and whose result alone matters.
+
+    Attributes:
+        places: what calls such a function up to the line that every process comes to, with the edits that run it once.
+        functions: these functions, and those from which they are called.
+    """
+
+    places: dict[cst.CSTNode, tuple[Edit, ...]] = field(default_factory=dict)
+    functions: frozenset[cst.FunctionDef] = frozenset()
+
+
+_NONE = Lifted()
+
+
 class Placement:
     """Edits that place what may not run in every process.
 
     Args:
         execution: who runs what as the notebook is written.
+        lifted: the functions that one process calls for all, as `find_lifted` of a placement without any gives them.
     """
 
-    def __init__(self, execution: Execution) -> None:
+    def __init__(self, execution: Execution, lifted: Lifted = _NONE) -> None:
         self.execution = execution
+        self.lifted, self.asks_once = lifted.places, lifted.functions
         self.tree = execution.tree
         self.training = execution.training
         self.traces = Traces(execution.training, execution.effects)
-        self._name = execution.source.name
-        self._lifted: frozenset[cst.FunctionDef] = frozenset()  # none while they are looked for
-        self.asks_once: frozenset[cst.FunctionDef] = frozenset()
-        self.lifted = self._find_lifted()
 
     # -- decisions ------------------------------------------------------------------------------------------
 
@@ -289,7 +303,7 @@ class Placement:
 
     def runs_alone(self, node: cst.CSTNode) -> bool:
         """True for what one process runs: below a question for the rank, or in a function that one process calls."""
-        is_below = not (self.below_guards | self._lifted).isdisjoint(self.tree.ancestors(node))
+        is_below = not (self.below_guards | self._below_lifted).isdisjoint(self.tree.ancestors(node))
         return is_below or self.execution.who(node) is not Who.EVERY
 
     def runs_alone_as_placed(self, node: cst.CSTNode) -> bool:
@@ -332,6 +346,12 @@ class Placement:
         """The functions of `writers`, and those that nothing else calls."""
         return self._with_used(set(self.writers))
 
+    @cached_property
+    def _below_lifted(self) -> frozenset[cst.FunctionDef]:
+        """The functions that one process calls for all, but for those of trainers; and those that nothing else calls."""
+        alone = {each for each in self.asks_once if not self.execution.runs(each.body, Phase.DURING)}
+        return self._with_used(alone)
+
     def _with_used(self, found: set[cst.FunctionDef]) -> frozenset[cst.FunctionDef]:
         """Functions, and those that nothing else calls."""
         calls = {function: self.tree.calls_of(function) for function in self.tree.of(cst.FunctionDef)}
@@ -350,11 +370,8 @@ class Placement:
 
     # -- what is asked of services inside functions -----------------------------------------------------------
 
-    def _find_lifted(self) -> dict[cst.CSTNode, tuple[Edit, ...]]:
-        """What calls a function that asks a service, and whose result alone matters, with the edits that run it once.
-
-        That is the function itself, or the one from which it is called, up to the line that every process comes to.
-        """
+    def find_lifted(self) -> Lifted:
+        """The functions that one process may call for all, as they only ask."""
         found: dict[cst.CSTNode, tuple[Edit, ...]] = {}
         functions: set[cst.FunctionDef] = set()
         for call in self.execution.calls(does=Does.ASK, phase=Phase.TOGETHER):
@@ -366,10 +383,7 @@ class Placement:
                     placed, is_all = self._lift(function, used)
                     found |= placed
                     functions |= used if is_all else set()
-        self.asks_once = frozenset(functions)
-        alone = {each for each in functions if not self.execution.runs(each.body, Phase.DURING)}
-        self._lifted = self._with_used(alone)
-        return found
+        return Lifted(found, frozenset(functions))
 
     def _lift(
         self, function: cst.FunctionDef, used: set[cst.FunctionDef]

@@ -92,7 +92,7 @@ class Program(Source):
     @cached_property
     def placement(self) -> Placement:
         """Where what may not run in every process is to run."""
-        return Placement(self.execution)
+        return Placement(self.execution, Placement(self.execution).find_lifted())
 
     @cached_property
     def rewards(self) -> Rewards:

@@ -3,4 +3,13 @@
 `start` is the program of each process: `play` lays the hooks of `outside`, `ranks`, `device` and `training`, and runs
 the script; `build` makes what the stand-in hub offers; `agent` lets processes meet; `parent` becomes these by a fork.
 What is seen goes to `log`.
+
+By what makes them change:
+    a question of the verdict     `log`, `ranks`, `training`, `outside`, `sampling`: they observe
+    another kind of hardware      `device`
+    a new Unsloth                 `fast`
+    a version of one library      `versions`
+    data, packages, models that are not there
+                                  `files`, `schema`, `shapes`, `learn`, `attempts`, `packages`, `models`, `seeing`, ...
+Who changes a library names the attribute (`hooks.attribute`): where it is gone, the rehearsal says so and ends.
 """

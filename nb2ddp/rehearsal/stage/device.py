@@ -98,34 +98,6 @@ def _answer(torch: ModuleType, log: Log) -> None:
     _keep_on_cpu(torch)
 
 
-class LogProbabilities:
-    """TRL's kernel for log-probabilities (`trl.kernels.ChunkedLogProbFunction`), in plain torch."""
-
-    @staticmethod
-    def apply(
-        hidden: Any, weight: Any, bias: Any, targets: Any, temperature: float, _: int, cap: Any, scale: float, also: Any
-    ) -> tuple[Any, ...]:
-        """The log-probability of each target, and what else is asked for, in the kernel's order."""
-        import torch
-
-        logits = torch.nn.functional.linear(hidden, weight, bias).float() * scale
-        logits = (torch.tanh(logits / cap) * cap if cap else logits) / temperature
-        every: Any = logits.log_softmax(-1)
-        others: dict[str, Callable[[], Any]] = {
-            "entropy": lambda: -(every.exp() * every).sum(-1),
-            "log_sum_sq_probs": lambda: (2 * every).logsumexp(-1),
-            "mean_logits": lambda: logits.mean(-1),
-            "is_top1": lambda: logits.argmax(-1) == targets,
-        }
-        chosen = every.gather(-1, targets[:, None])[:, 0]
-        return (chosen, *(value() if name in also else None for name, value in others.items()))
-
-
-def _give_kernel(utils: ModuleType) -> None:
-    if hasattr(utils, "_ChunkedLogProbFunction"):  # None without Triton, and with it for a GPU alone
-        setattr(utils, "_ChunkedLogProbFunction", LogProbabilities)  # noqa: B010
-
-
 def _hear(audio: ModuleType) -> None:
     """Decode sounds without torchcodec, which needs ffmpeg."""
 
@@ -187,5 +159,4 @@ def lay(log: Log) -> None:
     after_import("transformers.modeling_utils", _load_on_cpu)
     after_import("accelerate.state", _join_on_cpu)
     after_import("torch", lambda torch: _answer(torch, log))
-    after_import("trl.trainer.utils", _give_kernel)
     after_import("datasets.features.audio", _hear)

@@ -16,6 +16,7 @@ import types
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from . import versions
 from .hooks import after_import, attribute
 
 if TYPE_CHECKING:
@@ -465,22 +466,6 @@ def _without_gpu(load: Any) -> Any:
     return loaded
 
 
-def _unpack_prompts(generation: ModuleType) -> None:
-    """Let `generate` take for its `input_ids` what `apply_chat_template` gives since transformers 5.
-
-    Unsloth unpacks it on a GPU, and on its CPU backend (unsloth/models/llama.py, unsloth_zoo/cpu/loader.py).
-    """
-    original = attribute(generation, "GenerationMixin.generate")
-
-    @functools.wraps(original)
-    def generate(self: Any, *args: Any, **given: Any) -> Any:
-        if type(given.get("input_ids")).__name__ == "BatchEncoding":
-            given = {**given.pop("input_ids"), **given}
-        return original(self, *args, **given)
-
-    generation.GenerationMixin.generate = generate
-
-
 def _make_no_gguf(loader: ModuleType, log: Log) -> None:
     """Write the head of a GGUF file in the place of one: to make it, llama.cpp would be fetched and built."""
 
@@ -503,5 +488,5 @@ def lay(kind: str, log: Log, *, sees: bool) -> None:
     after_import("unsloth_zoo.cpu.loader", lambda module: _make_no_gguf(module, log))
     if kind == "stand-in":
         after_import("unsloth", lambda module: _extend(module, log, sees))
-        after_import("transformers.generation.utils", _unpack_prompts)
+        versions.unpack_prompts()
         after_import("transformers.models.auto.processing_auto", _see)

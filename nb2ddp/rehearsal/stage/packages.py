@@ -11,7 +11,7 @@ import inspect
 import sys
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from . import sounds
@@ -168,14 +168,7 @@ def _is_nothing(value: Any) -> bool:
     return isinstance(value, Nothing) or (isinstance(value, type) and issubclass(value, Nothing))
 
 
-def _let_read(trainer: ModuleType) -> None:
-    """Let TRL read the name `wandb`, which is there for the script alone, and later than TRL has looked."""
-    vars(trainer).setdefault("wandb", SimpleNamespace(run=None))
-
-
 def lay(log: Log, work: str) -> None:
     """Do so from now on."""
     sys.meta_path.append(Missing(log, work))
     after_import("transformers.trainer", _refuse)
-    for name in ("base", "sft", "grpo", "dpo", "orpo", "kto", "reward"):
-        after_import(f"trl.trainer.{name}_trainer", _let_read)

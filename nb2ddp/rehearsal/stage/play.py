@@ -14,7 +14,7 @@ import traceback
 from types import ModuleType
 from typing import Any
 
-from . import attempts, device, fast, files, learn, outside, packages, ranks, sampling, schema, training
+from . import attempts, device, fast, files, learn, outside, packages, ranks, sampling, schema, training, versions
 from .attempts import Attempts
 from .hooks import UnknownError
 from .log import Log
@@ -62,6 +62,7 @@ def main(log: Log | None = None) -> int:
     sources = files.Sources(log, known, plan["root"], plan["data"])
     files.lay(sources)
     packages.lay(log, os.getcwd())
+    versions.lay()
     given = {"variables": known.variables, "beside": plan["beside"], "may_clone": plan["network"]}
     outside.Outside(log, plan["root"], os.getcwd(), is_trusted=plan["trust"], **given).lay()
     code = _run(script, source, sources, is_alone="RANK" not in os.environ)

@@ -1,0 +1,74 @@
+"""What single versions of libraries need to be rehearsed; a part goes once no notebook asks for its version."""
+
+from __future__ import annotations
+
+import functools
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from .hooks import after_import, attribute
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+
+class LogProbabilities:
+    """TRL's kernel for log-probabilities (`trl.kernels.ChunkedLogProbFunction`), in plain torch."""
+
+    @staticmethod
+    def apply(
+        hidden: Any, weight: Any, bias: Any, targets: Any, temperature: float, _: int, cap: Any, scale: float, also: Any
+    ) -> tuple[Any, ...]:
+        """The log-probability of each target, and what else is asked for, in the kernel's order."""
+        import torch
+
+        logits = torch.nn.functional.linear(hidden, weight, bias).float() * scale
+        logits = (torch.tanh(logits / cap) * cap if cap else logits) / temperature
+        every: Any = logits.log_softmax(-1)
+        others: dict[str, Callable[[], Any]] = {
+            "entropy": lambda: -(every.exp() * every).sum(-1),
+            "log_sum_sq_probs": lambda: (2 * every).logsumexp(-1),
+            "mean_logits": lambda: logits.mean(-1),
+            "is_top1": lambda: logits.argmax(-1) == targets,
+        }
+        chosen = every.gather(-1, targets[:, None])[:, 0]
+        return (chosen, *(value() if name in also else None for name, value in others.items()))
+
+
+def _give_kernel(utils: ModuleType) -> None:
+    if hasattr(utils, "_ChunkedLogProbFunction"):  # None without Triton, and with it for a GPU alone
+        setattr(utils, "_ChunkedLogProbFunction", LogProbabilities)  # noqa: B010
+
+
+def _let_read(trainer: ModuleType) -> None:
+    """Let TRL read the name `wandb`, which is there for the script alone, and later than TRL has looked."""
+    vars(trainer).setdefault("wandb", SimpleNamespace(run=None))
+
+
+def _unpack_prompts(generation: ModuleType) -> None:
+    """Let `generate` take for its `input_ids` what `apply_chat_template` gives since transformers 5.
+
+    Unsloth unpacks it on a GPU, and on its CPU backend (unsloth/models/llama.py, unsloth_zoo/cpu/loader.py).
+    """
+    original = attribute(generation, "GenerationMixin.generate")
+
+    @functools.wraps(original)
+    def generate(self: Any, *args: Any, **given: Any) -> Any:
+        if type(given.get("input_ids")).__name__ == "BatchEncoding":
+            given = {**given.pop("input_ids"), **given}
+        return original(self, *args, **given)
+
+    generation.GenerationMixin.generate = generate
+
+
+def unpack_prompts() -> None:
+    """See `_unpack_prompts`, once generation has been imported."""
+    after_import("transformers.generation.utils", _unpack_prompts)
+
+
+def lay() -> None:
+    """Do so once the libraries have been imported, but for what stands for Unsloth."""
+    after_import("trl.trainer.utils", _give_kernel)
+    for name in ("base", "sft", "grpo", "dpo", "orpo", "kto", "reward"):
+        after_import(f"trl.trainer.{name}_trainer", _let_read)

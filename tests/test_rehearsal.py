@@ -208,7 +208,8 @@ def test_what_the_stand_ins_raise_is_an_obstacle() -> None:
     ended = event("end", code=1, inner=3, error="ValueError", message="x", ours=True)
     job = Run((rank(*trained([["a"]])), Rank(1, (ended,), "", "")), 1.0, "")
     judged = judge(PLAN, Run((rank(*trained([["a"], ["b"]])),), 1.0, ""), job)
-    assert (judged.code, judged.obstacle) == (2, Place(3, "ValueError: x"))
+    said = "ValueError: x; an error of nb2ddp rehearse, not of the script: please report it"
+    assert (judged.code, judged.obstacle) == (2, Place(3, said))
 
 
 def test_a_stand_in_that_could_not_be_made_is_named() -> None:

@@ -627,6 +627,8 @@ def _to_give(plan: Plan, rank: Rank, end: Event) -> str:
         return _missing(missing)
     if not is_refused and any(event["kind"] == "made" or event.get("made") for event in rank.seen("made", "need")):
         return "--data FILE gives it real rows"
+    if end.get("ours"):
+        return "an error of nb2ddp rehearse, not of the script: please report it"
     if plan.other_versions and not plan.environment.is_notebooks:
         return _VERSIONS
     version = plan.environment.versions.get(end.get("library", ""), "")

@@ -40,6 +40,7 @@ _VERSIONED = frozenset({"transformers", "trl", "peft", "datasets", "accelerate"}
 _REFUSALS = ("AttributeError", "NotImplementedError", "TypeError", "ValueError")
 _ON_INDEX = {"google": "protobuf", "cv2": "opencv-python", "sklearn": "scikit-learn", "PIL": "pillow"}
 _NETWORK = ("ConnectionRefused", "ConnectionError", "URLError", "ConnectError", "MaxRetryError", "OfflineMode")
+_IN_RUN = r"/[^\s'\"]*/(?:one|\d+-processes)/work/"  #: the folder of a run, before a path
 #: What a process says, or ends with, once another one has failed.
 _AFTER_ANOTHER = re.compile(r"DistBackendError|Connection (closed|reset) by peer|ended with code -?\d+$")
 _NOT_OURS = ("NotImplementedError", "ModuleNotFoundError")
@@ -570,8 +571,9 @@ def _obstacle(both: Both, lacking: Mapping[str, str]) -> Place | None:
             return Place(end.get("inner"), "; ".join(f"no stand-in for {name}: {why}" for name, why in lacking.items()))
         is_first = rank is alone and error not in _OWN_ERRORS
         if error and (is_first or end.get("ours") or error in _NOT_OURS or _is_cut_off(error, message)):
-            said = f"{error}: {_with_command(both.plan, error, message)[:300]}"
-            return Place(end.get("inner"), "; ".join(filter(None, (said, _to_give(both.plan, rank, end)))))
+            give = _to_give(both.plan, rank, end)
+            said = error if give.startswith("--trust") else f"{error}: {_with_command(both.plan, error, message)[:300]}"
+            return Place(end.get("inner"), "; ".join(filter(None, (said, give))))
         if rank.code and not end and rank.code > 0:
             said = (rank.said.strip().splitlines() or ["?"])[-1]
             return Place(None, f"an error of nb2ddp rehearse, not of the script: {said[:200]}; please report it")
@@ -590,7 +592,8 @@ def _passed(plan: Plan, rank: Rank) -> Iterator[Place]:
 
 
 def _with_command(plan: Plan, error: str, message: str) -> str:
-    """A message, with the line to type where a package, or a part of one, is missing."""
+    """A message in one line, with the line to type where a package, or a part of one, is missing."""
+    message = " ".join(re.sub(_IN_RUN, "", message).split())
     missing = re.search(r"No module named '([\w.]+)'", message) if error == "ModuleNotFoundError" else None
     if missing is None:
         return message

@@ -635,7 +635,8 @@ def _to_give(plan: Plan, rank: Rank, end: Event) -> str:
     if plan.other_versions and not plan.environment.is_notebooks:
         return _VERSIONS
     version = plan.environment.versions.get(end.get("library", ""), "")
-    return f"{end['library']} {version} refuses it on one GPU, too: change this line" if is_refused and version else ""
+    said = f"{end.get('library')} {version} refuses it: change this line, or take another version"
+    return said if is_refused and version else ""
 
 
 def _missing(names: Iterable[str]) -> str:

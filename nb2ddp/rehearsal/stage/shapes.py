@@ -151,7 +151,7 @@ class Maker:
         if who is not None:
             found *= 1 if len(found) > 1 else 2
             for number, turn in enumerate(found):
-                turn[who] = _ROLES[who][number % 2]
+                turn[who] = _ROLES[who][(number + (at[0] == "completion")) % 2]
         return found
 
     def _told(self, text: str, at: Path) -> str:

@@ -83,7 +83,8 @@ _FUNCTIONS: Final = {
     Does.ASK: r"(\w+\.)*(openai|anthropic|cohere|litellm|generativeai|groq|mistralai|ollama)(\.\w+)+"
     r"|(requests|httpx)\.(get|post|put|request|stream|(Async)?Client|Session)|urllib\.request\.urlopen"
     r"|aiohttp\.(ClientSession|request)|huggingface_hub\.(Async)?InferenceClient",
-    Does.PROMPT: r"(builtins\.)?input|getpass\.(getpass|unix_getpass)|maskpass\.\w+",
+    Does.PROMPT: r"(builtins\.)?input|getpass\.(getpass|unix_getpass)|maskpass\.\w+"
+    r"|breakpoint|(pdb|ipdb|pudb)\.(set_trace|post_mortem|pm)|code\.interact",
     Does.SERVE: r"uvicorn\.run|waitress\.serve|werkzeug(\.\w+)*\.run_simple|aiohttp\.web\.run_app|bottle\.run",
     Does.CLOCK: r"time\.(time|monotonic|perf_counter|process_time)(_ns)?"
     r"|time\.(strftime|ctime|localtime|gmtime|asctime)"
@@ -247,8 +248,8 @@ def _method(tree: Tree, call: cst.Call, name: str) -> Does:
         return Does(0) if returns_text else Does.WRITE
     if _is_server(tree, call.func):
         return Does.SERVE
-    if method == "save" and call.args and _is_text(tree, call.args[0].value):
-        return Does.WRITE
+    if method == "save" and call.args and call.args[0].keyword is None:
+        return Does.WRITE  # a picture, an archive, a figure: whatever it is
     if method in ("rename", "replace") and _is_path(tree, call.func.value):  # texts and tables have them too
         return Does.WRITE
     if method in _LISTING_METHODS:
@@ -319,11 +320,6 @@ def _below_temporary(tree: Tree, call: cst.Call) -> bool:
     """True where a call is given something of a temporary folder: each process has its own."""
     makers = (maker for part in tree.made_of(call) for maker in tree.within(part, cst.Call))
     return any(tree.qualified(maker.func).startswith("tempfile.") for maker in makers)
-
-
-def _is_text(tree: Tree, node: cst.BaseExpression) -> bool:
-    """True for a path that is written out: a string, an f-string, or a name for one."""
-    return isinstance(tree.value(node), (cst.SimpleString, cst.ConcatenatedString, cst.FormattedString))
 
 
 def _only_looks(tree: Tree, call: cst.Call) -> bool:

@@ -27,6 +27,7 @@ _HOSTED_CLASS = re.compile(rf"({'|'.join(map(re.escape, HOSTED))})\.(\w+\.)*[A-Z
 _PLACES = re.compile(r"(?i)colab|kaggle")
 #: Folders of theirs; the current one is the first, or Kaggle's working folder.
 _PATH = re.compile(r"/(content|kaggle)(?![^/])")
+_DRIVE = re.compile(r"/content/g?drive/.")
 _CURRENT: Final = ("/content", "/kaggle/working")
 #: Folders that are there on Colab or Kaggle before anything is put into them.
 _THERE = re.compile(r"/(content(/g?drive(/My ?Drive)?)?|kaggle(/(input|working))?)/?")
@@ -88,6 +89,13 @@ def hosted_paths(execution: Execution) -> list[HostedPath]:
         is_read = isinstance(node, cst.SimpleString) and any(_is_read(execution, use) for use in uses)
         found.append(HostedPath(text, node, is_read and not made.unknown, is_made=made.has_here(text)))
     return found
+
+
+def written_to_drive(execution: Execution) -> list[cst.BaseExpression]:
+    """The paths below a mounted Drive that the notebook writes, each where it stands."""
+    made = _Made(execution)
+    paths = [(node, text) for node, text in _paths(execution) if _DRIVE.match(text) and made.has(text)]
+    return [node for node, _ in paths if execution.tree.is_live(node) and not _is_tried(execution, node)]
 
 
 def _paths(execution: Execution) -> Iterator[tuple[cst.BaseExpression, str]]:

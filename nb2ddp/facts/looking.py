@@ -64,7 +64,7 @@ def gives_a_value(effects: Effects, node: cst.BaseExpression) -> bool | None:
     if not isinstance(node, cst.Call):
         return None if isinstance(node, (cst.Await, cst.Yield)) else True
     tree, name = effects.tree, effects.tree.qualified(node.func)
-    acts = effects.of(node) & (Does.ACT | Does.TELL | Does.SEED | Does.CHANGE)
+    acts = effects.of(node) & (Does.ACT | Does.TELL | Does.SEED | Does.CHANGE | Does.PROMPT)
     shows = name in ("display", "sys.displayhook", "random.shuffle") or name.startswith(("IPython.", "subprocess."))
     if effects.form(node) is not None or acts or shows or keyword(node, "streamer"):
         return False

@@ -12,7 +12,7 @@ import libcst as cst
 
 from nb2ddp.facts.effects import Does
 from nb2ddp.facts.environment import LAUNCHER_VARIABLES, settings
-from nb2ddp.facts.hosted import SECRET, hosted_name, hosted_paths
+from nb2ddp.facts.hosted import SECRET, hosted_name, hosted_paths, written_to_drive
 from nb2ddp.facts.logins import token_of
 from nb2ddp.facts.questions import questions
 from nb2ddp.notebook import magics
@@ -98,6 +98,8 @@ def _read(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode, bool]]:
             yield Kind.PATH, f"{folder} as the current folder", path.node, False
         else:
             yield Kind.PATH, path.text, path.node, path.required
+    for node in written_to_drive(program.execution):
+        yield Kind.PATH, "/content/drive to write into", node, False
     calls = program.execution.calls()
     started = any(program.tree.qualified(call.func) == "subprocess.Popen" for call in calls)
     if not started and not any(_STARTS.search(program.effects.command(call)) for call in calls):
@@ -155,7 +157,8 @@ def _asked(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
     known = {name for _, name, _ in settings(program)}
     for each in questions(program, program.effects):
         is_set = each.is_login and each.variable in known
-        if not program.installs.covers(each.call) and not is_set:
+        is_answered = each.is_login or not isinstance(program.tree.parents[each.call], cst.Expr)
+        if is_answered and not program.installs.covers(each.call) and not is_set:
             handled = each.may_skip or is_tried(program.tree, each.call)
             yield each.variable, each.call, not (handled or _is_set_alike(program.tree, each.call, each.variable))
 

@@ -14,7 +14,7 @@ from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.arguments import Passed, is_closed, passed, set_argument
 from nb2ddp.syntax.edits import Edit, InsertBefore, Wrap
-from nb2ddp.syntax.tree import Tree, argument, keyword
+from nb2ddp.syntax.tree import Tree, argument, keyword, method
 
 PER_DEVICE, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
 _FIELDS = (PER_DEVICE, ACCUMULATION)
@@ -59,6 +59,10 @@ _NO_ARGUMENTS = (
 _NOT_SEEN = (
     "nothing shows where this trainer's arguments are built, so its batch is not split: each process trains on a whole"
     " batch; build them in the notebook, in a call such as SFTConfig(...)"
+)
+_ELSEWHERE = (
+    "this trainer is made outside of the notebook, so its batch is not split: each process trains on a whole batch;"
+    " divide it there by the number of processes, or build the trainer in the notebook"
 )
 _TOO_LATE = (
     "is set where the script no longer splits the batch, so each process takes all of it: pass it where the arguments"
@@ -298,6 +302,9 @@ def _unseen(program: Program) -> Iterator[Finding]:
             yield Finding(call, _NO_ARGUMENTS, todo=True)
         elif arguments is not None and not _is_seen(program, arguments.value):
             yield Finding(call, _NOT_SEEN, todo=True)
+    train = next((call for call in program.training.calls if method(call) == "train"), None)
+    if train is not None and not program.training.trainers:
+        yield Finding(train, _ELSEWHERE, todo=True)
     for product in tree.live(cst.BinaryOperation):
         share = _share(program, product)
         if share is not None:
@@ -602,6 +609,23 @@ first = SFTConfig(per_device_train_batch_size = per_device_batch, gradient_accum
 per_device_batch, accumulation = split_batch_as_it_is(2, 4)  # 8 samples a step in the notebook
 second = ORPOConfig(per_device_train_batch_size = per_device_batch, gradient_accumulation_steps = accumulation)
 """,
+        ),
+        Example(
+            """\
+from trl import GRPOConfig, SFTConfig
+Config = GRPOConfig if REWARDED else SFTConfig
+args = Config(per_device_train_batch_size = 2, gradient_accumulation_steps = 4)
+""",
+            f"""\
+from trl import GRPOConfig, SFTConfig
+Config = GRPOConfig if REWARDED else SFTConfig
+# TODO[nb2ddp] DDP201: the batch may count completions or samples, {_NOT_SPLIT}; call the class by its name
+args = Config(per_device_train_batch_size = 2, gradient_accumulation_steps = 4)
+""",
+        ),
+        Example(
+            "import parts\nfrom parts import trainer\ntrainer.train()\n",
+            f"import parts\nfrom parts import trainer\n# TODO[nb2ddp] DDP201: {_ELSEWHERE}\ntrainer.train()\n",
         ),
         Example("from peft import LoraConfig\nconfig = LoraConfig(r = 16)\n"),
     ),

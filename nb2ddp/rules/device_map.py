@@ -29,8 +29,8 @@ def find(program: Program) -> Iterator[Finding]:
             continue
         if program.options.split_model and given is not None and tree.literal(given.value) in SPLITTING:
             continue
-        if given is None and is_partial(tree, tree.value(call.func)):
-            continue  # passed where the call is prepared
+        if given is None and (is_partial(tree, tree.value(call.func)) or _is_on_cpu(tree.qualified(call.func))):
+            continue  # passed where the call is prepared; or loaded for the CPU, with its inputs
         said = f"device_map = {text}" if given else "no device_map"
         edit = set_argument(tree, call, "device_map", _place(program, given))
         yield Finding(call, f"{said}: {_SPREAD if program.options.split_model else _PLACED}", (edit,))
@@ -46,6 +46,11 @@ def find(program: Program) -> Iterator[Finding]:
         yield Finding(call, f"{_UNKNOWN}: if it is a model's, pass device_map = local_rank", todo=True)
 
 
+def _is_on_cpu(name: str) -> bool:
+    """True for a loader that takes the CPU where it is told nothing: transformers' own, which a trainer moves later."""
+    return name.startswith("transformers.")
+
+
 def _place(program: Program, given: Passed | None) -> str:
     """This process's GPU, as code; where one process splits the model over all GPUs, it goes on to."""
     if program.options.split_model:
@@ -58,13 +63,14 @@ def _place(program: Program, given: Passed | None) -> str:
 RULE = Rule(
     code="DDP101",
     name="model-not-on-local-gpu",
-    summary="Every model load gets `device_map = local_rank`.",
+    summary="Every model load that chooses a GPU gets `device_map = local_rank`.",
     why=(
         "Under DDP each process owns one GPU and needs a whole copy of the model there. Without a device map, all "
         'processes may load onto GPU 0. With `"auto"` or `"balanced"`, each spreads over all GPUs, and transformers '
         "refuses to train such a model in a distributed launch (transformers issue 31557, Unsloth issues 3459 and "
-        "3914).\n\nA model that the notebook splits over its GPUs stays split if only one process runs; "
-        "`--split-model` splits every model."
+        "3914).\n\ntransformers' own loaders take the CPU unless they get a device map, and the notebook's inputs lie "
+        "there too: those loads stay.\n\nA model that the notebook splits over its GPUs stays split if only one "
+        "process runs; `--split-model` splits every model."
     ),
     find=find,
     examples=(
@@ -179,6 +185,9 @@ args = SFTConfig(model_init_kwargs={"device_map": "auto"})
 from trl import SFTConfig
 args = SFTConfig(model_init_kwargs={"device_map": local_rank})
 """,
+        ),
+        Example(
+            'from transformers import AutoModelForCausalLM\njudge = AutoModelForCausalLM.from_pretrained("gpt2")\n'
         ),
         Example(
             """\

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.hosted import HOSTED, SECRET, hosted_name, hosted_paths
+from nb2ddp.facts.hosted import HOSTED, SECRET, hosted_name, hosted_paths, written_to_drive
 from nb2ddp.facts.installs import colab_branch
 from nb2ddp.facts.needs import secret_variable
 from nb2ddp.facts.program import Program
@@ -22,6 +22,7 @@ _UPLOAD = "google.colab.files.upload"
 _VALUE = "{}(...) works on Colab or Kaggle only, so its value is None in the script: write the value{}"
 _THEIRS = "is a path that only Colab or Kaggle has: name one of your machine"
 _SERVICE = "works on Colab or Kaggle only; the script leaves it out"
+_MISSED = ", and writes below it: mount it before the job, or name folders of your machine"
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -35,9 +36,10 @@ def find(program: Program) -> Iterator[Finding]:
         if SECRET.fullmatch(name) and call.args:
             yield _secret(tree, call, name)
         elif statement is not None:
-            yield Finding(
-                call, f"{name}(...) {_SERVICE}", (Remove(statement, keep_comment=False, comments_above=True),)
-            )
+            drops = (Remove(statement, keep_comment=False, comments_above=True),)
+            is_missed = name == "google.colab.drive.mount" and bool(written_to_drive(program.execution))
+            said, severity = (f"{_SERVICE}{_MISSED}", Severity.WARNING) if is_missed else (_SERVICE, None)
+            yield Finding(call, f"{name}(...) {said}", drops, severity)
         elif name == "kaggle_secrets.UserSecretsClient" and (line := tree.around(call, cst.Assign)):
             yield Finding(call, f"{name} {_SERVICE}", (Remove(line, keep_comment=False, comments_above=True),))
         elif name == _UPLOAD and (line := tree.around(call, cst.Assign)) is not None and not tree.bound_uses(line):

@@ -28,6 +28,17 @@ _TIMERS = frozenset({"time", "timeit", "prun", "memit", "mprun", "lprun"})
 
 
 def find(program: Program) -> Iterator[Finding]:
+    for call, form in program.forms_of(Kind.HELP):
+        yield Finding(
+            call,
+            f"{form.text}? shows help; the script leaves it out",
+            (left_out(program, call, trailing_comment(form.source)),),
+        )
+    for call, form in program.forms_of(Kind.AUTOCALL):
+        said = "is IPython's automatic call, which the script leaves out: write it as a Python call"
+        yield Finding(
+            call, f"{form.name}{form.text} {said}", (left_out(program, call, trailing_comment(form.source)),), todo=True
+        )
     for call, form in program.forms_of(Kind.LINE_MAGIC):
         if form.name in ENV_MAGICS or program.installs.is_install(call):
             continue  # DDP301, DDP306
@@ -64,7 +75,7 @@ def _code(program: Program, call: cst.Call, form: Syntax, shown: bool) -> str | 
 RULE = Rule(
     code="DDP303",
     name="line-magic",
-    summary="`%cd` becomes `os.chdir`, `%time f()` becomes `f()`; magics that only configure the notebook are removed.",
+    summary="`%cd` becomes `os.chdir`, `%time f()` becomes `f()`; `name?` and settings of the notebook are removed.",
     why="A script has no magics. `%cd` changes the working directory of one process, so every process runs it.",
     find=find,
     examples=(
@@ -76,6 +87,7 @@ RULE = Rule(
         Example(
             "%time result = f(1)\nstats = %time trainer.train()\n%time\n", "result = f(1)\nstats = trainer.train()\n"
         ),
+        Example("model.generate?\n?len\nx = 1\n", "x = 1\n"),
         Example("x = a %b\n"),
     ),
 )

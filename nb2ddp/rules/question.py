@@ -67,7 +67,7 @@ def _asked(program: Program, question: Question) -> Finding:
 RULE = Rule(
     code="DDP311",
     name="question-to-a-person",
-    summary="`input()`, `getpass()` and logins that ask for a token read environment variables instead.",
+    summary="`input()`, `getpass()` and logins read environment variables instead; `breakpoint()` is removed.",
     why=(
         "Every process would wait for an answer, and a job has nobody to give one. This covers `login()`, "
         "`notebook_login()`, `wandb login`, `hf auth login` and the like. The Hub's libraries read HF_TOKEN "
@@ -129,6 +129,7 @@ if "MY_KEY" not in os.environ:
         os.environ["MY_KEY"] = given
 """,
         ),
+        Example("import pdb; pdb.set_trace()\nif len(rows) == 0: breakpoint()\n", "if len(rows) == 0: pass\n"),
         Example("def input(x):\n    return x\ny = input(1)\n"),
     ),
 )

@@ -90,8 +90,9 @@ def _address(tree: Tree, maker: cst.BaseExpression) -> str | None:
     """The address that a client is given, also by `Client(base_url = url).sync()`; None for any other object."""
     while isinstance(maker, cst.Call):
         for each in maker.args:
-            if each.keyword is not None and each.keyword.value in _ADDRESS:
-                return tree.text(tree.value(each.value)).strip("\"'")
+            address = tree.text(tree.value(each.value)).strip("\"'")
+            if "://" in address or (each.keyword is not None and each.keyword.value in _ADDRESS):
+                return address
         if not isinstance(maker.func, cst.Attribute):
             return None
         maker = tree.value(maker.func.value)
@@ -301,7 +302,7 @@ trainer.train()
         Example(
             """\
 wordle_url = "https://openenv-wordle.hf.space"
-env = TextArenaEnv(base_url = wordle_url).sync()
+env = TextArenaEnv(wordle_url)
 def plays(completions, **kwargs):
     env.reset()
     return [env.step(completion).reward for completion in completions]
@@ -310,7 +311,7 @@ trainer.train()
 """,
             """\
 wordle_url = "https://openenv-wordle.hf.space"
-env = TextArenaEnv(base_url = wordle_url).sync()
+env = TextArenaEnv(wordle_url)
 # TODO[nb2ddp] DDP410: env.reset changes the state of a server that all processes would share: make sure that it keeps \
 the clients apart, and takes as many at a time as there are processes
 def plays(completions, **kwargs):

@@ -1,4 +1,4 @@
-"""Comments in the notebook that keep a rule from a line: `# nb2ddp: ignore[DDP101, DDP304]`.
+"""Comments in the notebook that keep a rule from a line: `# nb2ddp: ignore[DDP101, DDP303]`.
 
 A comment is for the line it ends, or for the next line of code where it stands alone. The rule's finding is dropped
 and its edit is not made.

@@ -61,6 +61,8 @@ def needs(code: str) -> list[str]:
          ["the token hf_...FgH, which the script holds (cell 1)"]),
         ('model.push_to_hub("a/b", token = "hf_your_token_goes_in_here")', []),
         ('model.push_to_hub("a/b")', ["HF_TOKEN (cell 1)"]),
+        ('from google.colab import drive\ndrive.mount("/content/drive")\n'
+         'model.save_pretrained("/content/drive/MyDrive/lora")', ["/content/drive to write into (cell 1)"]),
         ('import os\nos.environ["HF_TOKEN"] = read()\nmodel.push_to_hub("a/b")\n!hf auth login', []),
         ('from kaggle_secrets import UserSecretsClient\n'
          't = UserSecretsClient().get_secret("hf_aBcDeFgHiJkLmNoPqRsTuVwXyZaBcDeFgH")',

@@ -49,7 +49,7 @@ trainer = Trainer(
 )
 trainer.train()
 """
-_SAID = re.compile(r"^.*(?:goes on from|told to end|passed over).*$", re.MULTILINE)
+_SAID = re.compile(r"^.*(?:resumes from|told to end|skipped|removed).*$", re.MULTILINE)
 _OFTEN = ("minutes=10", "minutes=0.05")
 
 
@@ -80,7 +80,7 @@ def logged(printed: Path) -> list[float]:
 
 def _before(said: Path) -> int:
     """The step of the checkpoint that a start goes on from; 0 for none."""
-    found = re.search(r"goes on from outputs/checkpoint-(\d+)", said.read_text())
+    found = re.search(r"resumes from outputs/checkpoint-(\d+)", said.read_text())
     return int(found[1]) if found else 0
 
 

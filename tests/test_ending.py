@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +26,7 @@ def run(steps: dict[int, float], code: int = 0) -> Run:
 
 
 WHOLE = run({1: 3.0, 2: 2.0, 3: 1.0})
+KILL = End("SIGKILL", "step", 2, 0)
 KILLED, TOLD = run({1: 3.0}, -9), run({2: 2.0}, 143)
 
 
@@ -37,10 +39,14 @@ KILLED, TOLD = run({1: 3.0}, -9), run({2: 2.0}, 143)
         ((KILLED, TOLD, run({})), "no"),
         ((KILLED, run({2: 2.0}, -15), run({3: 1.0})), "no"),
         ((KILLED, TOLD, run({3: 1.0}, 1)), "no"),
+        ((KILLED, KILLED, TOLD, run({3: 1.0})), "yes, after SIGKILL and SIGTERM: losses to 0e+00"),
+        ((KILLED, run({2: 2.0}), TOLD, run({3: 1.0})), "no"),
     ],
 )
 def test_what_is_said_of_a_job_that_was_ended(again: tuple[Run, ...], measured: str) -> None:
-    row = judge(PLAN, WHOLE, WHOLE, again=again).rows[-1]
+    *kills, told, last = again
+    early = [*(("SIGKILL", each) for each in kills), ("SIGTERM", told), ("", last)]
+    row = judge(PLAN, WHOLE, WHOLE, again=early).rows[-1]
     assert (row.asked, row.measured) == ("killed and started again, it goes on", measured)
     assert (row.state is State.GOOD) == measured.startswith("yes")
 
@@ -58,27 +64,31 @@ def test_only_scripts_that_go_on_are_ended() -> None:
 
 def test_the_ends_follow_from_the_script() -> None:
     plans = [replace(PLAN, text=f"{number}") for number in range(50)]
-    kills = [ends(plan, 5, 2)[0] for plan in plans]
-    assert kills == [ends(plan, 5, 2)[0] for plan in plans]
-    assert {kill.step for kill in kills} == {2, 3, 4}
-    assert {kill.event for kill in kills} == {"step", "saved"}
-    assert {kill.rank for kill in kills} == {-1, 0, 1}
-    assert ends(PLAN, 3, 2)[1] == End("SIGTERM", "step", 2, -1)
+    drawn = [ends(plan, 5, 2) for plan in plans]
+    assert drawn == [ends(plan, 5, 2) for plan in plans]
+    for each in drawn:
+        assert [end.signal for end in each] == ["SIGKILL", "SIGKILL", "SIGKILL", "SIGTERM"]
+        assert sorted(end.event for end in each) == ["saved", "step", "step", "step"]
+        assert [end.step for end in each] == sorted(end.step for end in each)
+        assert {-1, each[0].rank, each[1].rank, each[2].rank} & {0, 1}
+    assert {end.step for each in drawn for end in each} == {2, 3, 4}
+    assert {end.step for end in ends(PLAN, 3, 2)} == {2}
 
 
 def test_the_starts_share_a_folder(tmp_path: Path) -> None:
     settings = []
 
-    def start(plan: Plan, folder: Path, name: str, more: dict[str, object]) -> Run:
-        settings.append(more["end"])
+    def start(plan: Plan, folder: Path, name: str, more: Mapping[str, object], processes: int) -> Run:
+        settings.append((more["end"], processes))
         (folder / "work").mkdir(parents=True, exist_ok=True)
         with (folder / "work" / "seen").open("a") as seen:
             seen.write(f"{name}\n")
         return WHOLE
 
-    assert len([*started_again(PLAN, 3, 2, tmp_path, start)]) == 3
+    planned = (KILL, replace(KILL, processes=4))
+    assert [by for by, _ in started_again(PLAN, planned, tmp_path, start)] == ["SIGKILL", "SIGKILL", ""]
     assert (tmp_path / "start-3" / "work" / "seen").read_text().splitlines() == [f"start {n} of 3" for n in (1, 2, 3)]
-    assert [bool(end) for end in settings] == [True, True, False]
+    assert [(bool(end), processes) for end, processes in settings] == [(True, 0), (True, 4), (False, 0)]
 
 
 def test_a_step_that_was_trained_twice_counts_as_it_was_the_last_time() -> None:

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any
 
 from nb2ddp.rehearsal import upstream
-from nb2ddp.rehearsal.ending import goes_on, started_again
+from nb2ddp.rehearsal.ending import End, ends, goes_on, started_again
 from nb2ddp.rehearsal.hub import Hub
 from nb2ddp.rehearsal.janitor import cleaned
 from nb2ddp.rehearsal.plan import Plan
@@ -42,6 +42,7 @@ class Options:
         offline: do not ask the real hub for configurations, tokenizers and rows.
         data: a file of real rows, which every source has that is not there, or None.
         network: clone the repositories that the script clones, into the run's folder.
+        ends: of a script that goes on, how it ends early; None: as its text decides.
     """
 
     processes: int = 2
@@ -53,6 +54,7 @@ class Options:
     offline: bool = False
     data: Path | None = None
     network: bool = False
+    ends: tuple[End, ...] | None = None
 
 
 def rehearse(plan: Plan, options: Options, tell: Callable[[str], None] = lambda _: None) -> Verdict:
@@ -72,11 +74,12 @@ def rehearse(plan: Plan, options: Options, tell: Callable[[str], None] = lambda 
         try:
             job = _Job(root, options, hub, starters, tell)
             alone = several = job.start(plan, root / "one", "one process", processes=1)
-            again: list[Run] = []
+            again: list[tuple[str, Run]] = []
             if not _failed(alone):
                 several = job.start(plan, root / f"{options.processes}-processes", f"{options.processes} processes")
                 if not _failed(several) and goes_on(plan, options.steps):
-                    again = [*started_again(plan, options.steps, options.processes, root, job.start)]
+                    planned = options.ends or ends(plan, options.steps, options.processes)
+                    again = [*started_again(plan, planned, root, job.start)]
         finally:
             hub.close()
         # Rows that the hub has not are made where they are read.

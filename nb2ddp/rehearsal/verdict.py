@@ -86,6 +86,7 @@ class Verdict:
         origins: of each model, data set and missing file: "hub" or "cache" (it has the configuration, tokenizer or
             rows of the real one), or "stand-in".
         passed: statements that training does not need, and that could not be rehearsed.
+        again: the runs of the job that was ended early, each behind the signal that ended it.
     """
 
     plan: Plan
@@ -97,6 +98,7 @@ class Verdict:
     notes: tuple[str, ...]
     origins: Mapping[str, str] = field(default_factory=dict)
     passed: tuple[Place, ...] = ()
+    again: tuple[tuple[str, Run], ...] = ()
 
     @property
     def faults(self) -> list[Row]:
@@ -122,7 +124,7 @@ def judge(
     origins: Mapping[str, str] | None = None,
     *,
     trust: bool = False,
-    again: Sequence[Run] = (),
+    again: Sequence[tuple[str, Run]] = (),
 ) -> Verdict:
     """Compare the run of one process with that of several.
 
@@ -133,7 +135,7 @@ def judge(
         loads: what was asked of the hub, "models" or "datasets" and an id, and why it could not be made, or "".
         origins: where what was made for them comes from, by id: "hub", "cache" or "stand-in".
         trust: programs were started, so that what they cost is the script's own matter.
-        again: runs of the job that was ended early and started again, for a script that goes on.
+        again: runs of the job that was ended early and started again, each behind the signal that ended it.
     """
     both = Both(plan, alone, job, tuple(again))
     questions = [*QUESTIONS, *([GOES_ON] if again else [])]
@@ -143,7 +145,9 @@ def judge(
     needs, notes = _needs(both, asked), tuple(_notes(both, trust))
     made = (event["name"] for _, rank in both.everyone() for event in rank.seen("need") if event.get("made"))
     known = dict(origins or {}) | dict.fromkeys(made, "stand-in")
-    return Verdict(plan, alone, job, rows, obstacle, needs, notes, known, tuple(_passed(plan, alone.ranks[0])))
+    return Verdict(
+        plan, alone, job, rows, obstacle, needs, notes, known, tuple(_passed(plan, alone.ranks[0])), both.again
+    )
 
 
 @dataclass(frozen=True)
@@ -153,7 +157,7 @@ class Both:
     plan: Plan
     alone: Run
     job: Run
-    again: tuple[Run, ...] = ()
+    again: tuple[tuple[str, Run], ...] = ()
 
     @property
     def ended(self) -> bool:
@@ -496,12 +500,13 @@ def own_device(both: Both) -> Answer:
 
 def goes_on_after_an_end(both: Both) -> Answer:
     """Ended early and started again, the training goes on with the losses of the one that nobody ended."""
-    killed, told, last = both.again
+    *early, (_, last) = both.again
     code = 128 + signal.SIGTERM
-    if any(rank.code != code for rank in told.ranks):
-        codes = ", ".join(str(rank.code) for rank in told.ranks)
-        said = f"told to end (SIGTERM), the processes ended with {codes}, not {code}: nothing was saved"
-        return State.FAULT, "no", (Place(None, said),)
+    for asked, run in early:
+        if asked == "SIGTERM" and any(rank.code != code for rank in run.ranks):
+            codes = ", ".join(str(rank.code) for rank in run.ranks)
+            said = f"told to end (SIGTERM), the processes ended with {codes}, not {code}: nothing was saved"
+            return State.FAULT, "no", (Place(None, said),)
     for number, rank in enumerate(last.ranks):
         if rank.code or last.stopped:
             end = _end(rank)
@@ -509,16 +514,17 @@ def goes_on_after_an_end(both: Both) -> Answer:
                 f"started again, rank {number} does not reach its end: {end.get('error', '')} {end.get('message', '')}"
             )
             return State.FAULT, "no", (Place(end.get("inner"), said.strip()[:300]),)
-    expected, found = losses([both.job]), losses(both.again)
+    expected, found = losses([both.job]), losses([run for _, run in both.again])
     if expected.keys() != found.keys():
         return State.FAULT, "no", (Place(None, f"steps {sorted(found)}, without an end {sorted(expected)}"),)
     trained = len(losses([last]))
     worst = max((abs(found[step] - loss) for step, loss in expected.items()), default=0.0)
     if worst > _SAME * max([1.0, *map(abs, expected.values())]):
         return State.FAULT, f"other losses (by {worst:.0e})", (Place(None, "started again, it has other losses"),)
-    if trained == len(expected) or not any(rank.code for rank in killed.ranks):
+    if trained == len(expected) or not all(any(rank.code for rank in run.ranks) for _, run in early):
         return State.FAULT, "no", (Place(None, "started again, it begins anew"),)
-    return State.GOOD, f"yes, after SIGKILL and SIGTERM: losses to {worst:.0e}", ()
+    signals = dict.fromkeys(asked for asked, _ in early)
+    return State.GOOD, f"yes, after {' and '.join(signals)}: losses to {worst:.0e}", ()
 
 
 def losses(runs: Sequence[Run]) -> dict[tuple[int, int], float]:

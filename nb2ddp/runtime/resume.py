@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import os
 import shutil
 import signal
@@ -29,7 +30,8 @@ def last_checkpoint(trainer: Any, minutes: float = 10) -> str | None:
     args, number = trainer.args, next(training_numbers)
     if number > 1:
         args.output_dir = os.path.join(args.output_dir, f"training-{number}")
-    samples = trainer._train_batch_size * args.gradient_accumulation_steps * world_size
+    processes = 1 if args.accelerator_config.split_batches else world_size  # that take such a batch each
+    samples = trainer._train_batch_size * args.gradient_accumulation_steps * processes
     length = args.max_steps if args.max_steps > 0 else f"{args.num_train_epochs} epochs"
     training = {"script": Path(sys.argv[0]).name, "training": number, "samples": samples, "steps": length}
     args.save_only_model = False  # save the optimizer and the random numbers too
@@ -73,13 +75,14 @@ def whole_checkpoint(trainer: Any, training: dict[str, Any]) -> str | None:
 
 def checkpoints(folder: str) -> list[tuple[Path, dict[str, Any]]]:
     """The checkpoints in a folder, newest first, with what this script wrote into them; {} if another program did."""
+    steps = {path: path.name.removeprefix("checkpoint-") for path in Path(folder).glob("checkpoint-*")}
     found = []
-    for path in Path(folder).glob("checkpoint-*[0-9]"):
+    for path in sorted((path for path in steps if steps[path].isdigit()), key=lambda path: -int(steps[path])):
         try:
             found.append((path, json.loads((path / "whole.json").read_text())))
         except (OSError, ValueError):
             found.append((path, {}))
-    return sorted(found, key=lambda each: int(each[0].name.rpartition("-")[2]), reverse=True)
+    return found
 
 
 def name_adapters(checkpoint: Path) -> None:
@@ -123,7 +126,8 @@ def save_by_time(trainer: Any, training: dict[str, Any], seconds: float) -> Trai
             is_due = is_main_process and time.monotonic() - self.saved > seconds
             wanted = torch.tensor([is_due, self.is_told_to_end], dtype=torch.int32, device=args.device)
             is_due, self.is_told_to_end = reduce(wanted, "sum").tolist()  # all ranks save at the same step
-            between = getattr(trainer, "_step", 0) % (getattr(args, "steps_per_generation", None) or 1)
+            parts = (getattr(args, name, None) or 1 for name in ("steps_per_generation", "num_iterations"))
+            between = getattr(trainer, "_step", 0) % math.prod(parts)  # steps of GRPO on the same completions
             if not control.should_save:  # else the notebook asks for this one, and decides how long it stays
                 self.is_ours = self.has_ended or ((is_due or self.is_told_to_end) and not between)
                 control.should_save = self.is_ours

@@ -1,7 +1,7 @@
 """GRPO rewards: every rank calls them on its own completions."""
 
 import functools
-import itertools
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +9,7 @@ import torch
 
 from nb2ddp.runtime.process import local_rank, world_size
 
-reward_seeds = itertools.count()  # a seed for each call, the same on all ranks
+reward_calls = Counter[int]()  # of each step: with it, a resumed training has the same seeds
 
 
 def same_draws(reward: Callable[..., Any]) -> Callable[..., Any]:
@@ -22,7 +22,9 @@ def same_draws(reward: Callable[..., Any]) -> Callable[..., Any]:
     def seeded(*args: Any, **kwargs: Any) -> Any:
         if world_size == 1:
             return reward(*args, **kwargs)
-        seed = next(reward_seeds)
+        step = getattr(kwargs.get("trainer_state"), "global_step", 0)
+        reward_calls[step] += 1
+        seed = 1000 * step + reward_calls[step]  # the same on all ranks
         random.seed(seed)
         numpy.random.seed(seed)
         with torch.random.fork_rng([local_rank] if torch.cuda.is_available() else []):

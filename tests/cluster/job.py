@@ -83,7 +83,7 @@ class Job:
         return pid
 
 
-def prepare(hub: Path, folder: Path, launch: Launch, *, steps: int | None = None) -> Job:
+def prepare(hub: Path, folder: Path, launch: Launch, *, steps: int | None = None, resume: bool = False) -> Job:
     """Convert the fixture into a copy of the hub.
 
     Args:
@@ -91,13 +91,18 @@ def prepare(hub: Path, folder: Path, launch: Launch, *, steps: int | None = None
         folder: a new folder for everything about the job.
         launch: what the launch files are written for.
         steps: train for so many instead of the notebook's own.
+        resume: let the script resume its training, and save it after each step.
     """
     folder = folder.resolve()
     (folder / "steps").mkdir(parents=True)
     job = Job(folder, launch)
     copy_hub(hub.resolve(), job.work)
     script = job.work / SCRIPT
-    convert_file(NOTEBOOK, script, replace(Options(), launch=launch))
+    convert_file(NOTEBOOK, script, replace(Options(), launch=launch, resume=resume))
+    if resume:
+        text = script.read_text()
+        assert text.count("minutes=10") == 1
+        script.write_text(text.replace("minutes=10", "minutes=0"))
     if steps is not None:
         text = script.read_text()
         assert text.count("max_steps = 20") == 1

@@ -111,6 +111,29 @@ def test_one_killed_process_ends_the_job(
         assert wait_for(lambda: not job.processes(), END_SECONDS + killed - time.monotonic()), job.processes()
 
 
+def test_a_job_that_is_started_again_resumes(
+    pair: tuple[Machine, Machine], hub: Path, alone: Run, tmp_path: Path
+) -> None:
+    """One machine is switched off; then the line of each machine is typed again."""
+    launch = Launch(processes=2, machines=2, main_process_ip=pair[0].address, launcher="torchrun")
+    job = prepare(hub, tmp_path / "job", launch, resume=True)
+    with started(job, pair) as launchers:
+        wait_for(lambda: sum(map(len, job.trainings(0))) >= 4 or any(each.poll() for each in launchers), START_SECONDS)
+        assert [each.poll() for each in launchers] == [None, None], said(job)
+        os.killpg(launchers[1].pid, signal.SIGKILL)
+        os.kill(job.worker(1), signal.SIGKILL)
+        assert launchers[0].wait(END_SECONDS) != 0
+        assert wait_for(lambda: not job.processes(), END_SECONDS), job.processes()
+    with started(job, pair) as launchers:
+        codes = [process.wait(2 * START_SECONDS) for process in launchers]
+    assert codes == [0, 0], said(job)
+    assert "Training resumes from outputs/checkpoint-" in (job.folder / "machine0.log").read_text()
+    (whole,) = alone.trainings
+    losses = {step.step: step.loss for training in job.trainings(0) for step in training}
+    assert len(job.trainings(0)[-1]) < len(whole)
+    assert losses == pytest.approx({step.step: step.loss for step in whole}, abs=1e-3)
+
+
 @pytest.mark.parametrize("machine", [0, 1])
 def test_ctrl_c_on_one_machine_ends_the_job(
     machine: int, pair: tuple[Machine, Machine], hub: Path, tmp_path: Path

@@ -87,8 +87,12 @@ def _answer(torch: ModuleType, log: Log) -> None:
                 "set_stream",
                 "default_stream",
                 "manual_seed_all",
+                "set_rng_state",
+                "set_rng_state_all",
             )
         ),
+        "get_rng_state": torch.get_rng_state(),
+        "get_rng_state_all": [torch.get_rng_state()] * _gpus(),
     }
     for name, answer in answers.items():
         setattr(torch.cuda, name, lambda *_, answer=answer, **__: answer)

@@ -18,6 +18,12 @@ _MARK = r"(image|video|audio|vision|bo[ia]|eo[ia])\w*_(id|index)$"
 _calls = itertools.count()
 
 
+def begin_step(training: int, step: int) -> None:
+    """Number the calls of a step alike in every run, also in one that resumes at this step."""
+    global _calls
+    _calls = itertools.count(64 * (100_000 * training + step))
+
+
 class Draw:
     """Chooses each token by a draw of its own: of this call, this row of all processes' rows, and this position.
 

@@ -11,6 +11,7 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 from .hooks import after_import, attribute
+from .sampling import begin_step
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -108,6 +109,9 @@ def _follow(trainer: ModuleType, log: Log, end: dict[str, Any] | None) -> None:
 
         def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
             log.write("trained", step=state.global_step, weights=weights(given["model"]))
+
+        def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            begin_step(trainings, state.global_step)
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             log.write("step", step=state.global_step)

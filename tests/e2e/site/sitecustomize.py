@@ -42,8 +42,11 @@ def answer_gpu_queries(torch: ModuleType) -> None:
 
 
 def keep_on_cpu(torch: ModuleType) -> None:
-    """Let `.to("cuda")` and `.cuda()` of tensors, and of modules that hold them, leave them on the CPU."""
-    original = torch.Tensor.to
+    """Let `.to("cuda")` and `.cuda()` of tensors, and of modules that hold them, leave them on the CPU.
+
+    What is loaded does too: as several processes on CPUs, transformers asks for "cpu:0", which `torch.load` refuses.
+    """
+    original, load = torch.Tensor.to, torch.load
 
     def here(value: Any) -> Any:
         return "cpu" if isinstance(value, (str, torch.device)) and str(value).startswith("cuda") else value
@@ -51,6 +54,7 @@ def keep_on_cpu(torch: ModuleType) -> None:
     def to(self: Any, *args: Any, **kwargs: Any) -> Any:
         return original(self, *map(here, args), **{name: here(value) for name, value in kwargs.items()})
 
+    setattr(torch, "load", lambda *args, map_location=None, **given: load(*args, map_location="cpu", **given))  # noqa: B010
     torch.Tensor.to = to
     torch.Tensor.cuda = lambda self, *_, **__: self
 

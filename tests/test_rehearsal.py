@@ -531,6 +531,16 @@ def test_made_rows_learn_what_a_preparation_reads(text: str, told: str, tmp_path
     assert any(told in each for each in prepared(tmp_path, text).learnt)
 
 
+@pytest.mark.parametrize(("looks", "made"), [("islice(Path('a/scans').iterdir(), 2)", 1), ("open('a/scans')", 0)])
+def test_a_folder_that_the_script_looks_into_is_made(looks: str, made: int, tmp_path: Path) -> None:
+    text = f"from itertools import islice\nfrom pathlib import Path\nfor one in {looks}:\n    print(one)\n"
+    with pytest.raises(FileNotFoundError) as raised:
+        exec(compile(text, "prepare.py", "exec"), {})
+    place = learn.place_of(raised.value, "prepare.py", text, schema(tmp_path))
+    assert place is not None
+    assert learn.learn(raised.value, place, lambda name: name == "a/scans", []) == bool(made)
+
+
 def test_rows_on_disk_that_are_not_there_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Dataset:
         @staticmethod

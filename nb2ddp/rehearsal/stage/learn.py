@@ -242,9 +242,10 @@ def _missing(error: BaseException, place: Place) -> list[str]:
     given = getattr(error, "filename", None)
     named = [os.fsdecode(given)] if isinstance(given, (str, bytes)) else []
     named += [text for _, text in _QUOTED.findall(_said(error)) if os.sep in text or "." in text]
-    called = ast.unparse(place.node.func).split(".")[-1] if isinstance(place.node, ast.Call) else ""
-    is_folder = called in _OF_FOLDERS
-    return [name for name in dict.fromkeys(named) if is_folder or os.path.splitext(name)[1]]
+    node = place.node.iter if isinstance(place.node, ast.For) else place.node
+    asked = (each for each in ast.walk(node or place.tree) if isinstance(each, ast.Call))
+    called = {ast.unparse(each.func).split(".")[-1] for each in asked}
+    return [name for name in dict.fromkeys(named) if called & _OF_FOLDERS or os.path.splitext(name)[1]]
 
 
 def _names_no_file(error: BaseException, place: Place) -> bool:

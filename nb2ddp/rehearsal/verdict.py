@@ -605,7 +605,7 @@ def _with_command(plan: Plan, error: str, message: str) -> str:
         return message
     package = missing[1].split(".")[0]
     if "." in missing[1] and plan.environment.has(package):
-        return f"{message}: {_ALREADY if plan.environment.is_notebooks else _VERSIONS}"
+        return f"{message}: {_other_versions(plan)}"
     return f"{message}: pip install {_ON_INDEX.get(package, package)}"
 
 
@@ -625,7 +625,7 @@ def _to_give(plan: Plan, rank: Rank, end: Event) -> str:
     is_refused = end.get("library") in _VERSIONED and error in _REFUSALS  # by a library, whatever the rows
     is_of_versions = error == "ImportError" or (error == "TypeError" and "unexpected keyword argument" in message)
     if is_of_versions or (plan.other_versions and is_refused):
-        return _ALREADY if plan.environment.is_notebooks else _VERSIONS
+        return _other_versions(plan)
     if error == "FileNotFoundError" and (file := re.search(r"No such file or directory: '([^'/]+)'", message)):
         return f"put {file[1]} beside the script"
     asked = [event["name"] for event in rank.seen("asked")]
@@ -643,6 +643,11 @@ def _to_give(plan: Plan, rank: Rank, end: Event) -> str:
     version = plan.environment.versions.get(end.get("library", ""), "")
     said = f"{end.get('library')} {version} refuses it: change this line, or take another version"
     return said if is_refused and version else ""
+
+
+def _other_versions(plan: Plan) -> str:
+    """What to do where a library has not what the script takes."""
+    return _VERSIONS if plan.other_versions and not plan.environment.is_notebooks else _ALREADY
 
 
 def _missing(names: Iterable[str]) -> str:

@@ -348,7 +348,7 @@ class Placement:
 
     @cached_property
     def _below_lifted(self) -> frozenset[cst.FunctionDef]:
-        """The functions that one process calls for all, but for those of trainers; and those that nothing else calls."""
+        """The functions that one process calls for all, but those of trainers; and those that nothing else calls."""
         alone = {each for each in self.asks_once if not self.execution.runs(each.body, Phase.DURING)}
         return self._with_used(alone)
 

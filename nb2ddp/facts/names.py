@@ -34,16 +34,17 @@ class Names:
         """True for a name in live code that stands for nothing where it is read."""
         if self._tree.star_imports or use.value in _KNOWN or use.value in self._set_by_magics:
             return False
-        if not self._tree.is_live(use) or self._is_install(use):
-            return False
-        return self._tree.binding(use) is None or self.is_deleted(use)
+        stands_for_nothing = self._tree.binding(use) is None or self.is_deleted(use)
+        return stands_for_nothing and self._tree.is_live(use) and not self._is_install(use)
 
     def is_deleted(self, use: cst.Name) -> bool:
         """True outside functions for a name that a `del` in no block has unbound since it was bound last."""
+        if use.value not in self._deletions:
+            return False
         binding, offset = self._tree.binding(use), self._tree.start(use)
         if binding not in self._tree.bindings(use.value) or self._tree.owner(use) is not None:
             return False
-        return any(binding.offset < deleted < offset for deleted in self._deletions.get(use.value, []))
+        return any(binding.offset < deleted < offset for deleted in self._deletions[use.value])
 
     @cached_property
     def _deletions(self) -> dict[str, list[int]]:

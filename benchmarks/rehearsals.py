@@ -53,7 +53,8 @@ SETS = {
 }
 #: What a verdict ends with where it says what to type, or what to put beside the script.
 _GIVES = re.compile(
-    r"--(data|network|trust|versions)\b|pip install|beside the script|Python 3\.12 takes it|change (this line|the notebook)|"
+    r"--(data|network|trust|versions)\b|pip install|beside the script|Python 3\.12 takes it|"
+    r"change (this line|the notebook)|"
     r"it trains nothing"
 )
 Result = dict[str, Any]

@@ -37,6 +37,11 @@ _FORMS = re.compile(
 #: Classes that the text of a script shows, by the principle or paragraph that they break.
 _TEXTS = {
     "P5 a comment that more GPUs make untrue": re.compile(r"# .*(?:as in the notebook$|taken as for )", re.M),
+    "P4 what every job needs, at the top of one": re.compile(r"^#   needs: .*a GPU for each process", re.M),
+    "P6 a command that ends the job itself": re.compile(
+        r"^ *(?:subprocess\.run|os\.system)\(.*(?:(?:pkill|killall) .*python|fuser .*/dev/nvidia|nvidia-smi.*kill)",
+        re.M,
+    ),
     "P6 a service asked by every process": re.compile(r"# TODO\[nb2ddp\] DDP405: .*asks a service"),
     "P6 what other processes run is ended by one": _KILLS,
     "P6 a line between a write and the wait for it, in a try": _TRIED,

@@ -84,7 +84,7 @@ def early_settings(source: Source) -> list[Setting]:
         and tree.start(node) < first
         and name not in LAUNCHER_VARIABLES
         and not _READ_LATER.fullmatch(name)
-        and (name.startswith(("UNSLOTH_", "VLLM_")) or tree.start(node) < others)
+        and ("UNSLOTH" in name or name.startswith("VLLM_") or tree.start(node) < others)
         and tree.parents[tree.statement(node)] is tree.module
     ]
     early.sort(key=lambda item: tree.start(item[0]))
@@ -92,8 +92,8 @@ def early_settings(source: Source) -> list[Setting]:
 
 
 def _other_imports(tree: Tree) -> int:
-    """Where the first package is imported but Python's, torch and Unsloth: it sees what is set above."""
-    ours = {*sys.stdlib_module_names, "torch", "unsloth", "unsloth_zoo"}
+    """Where the first package is imported that may read variables, but torch and Unsloth: it sees what is set above."""
+    ours = {*sys.stdlib_module_names, "torch", "unsloth", *"PIL matplotlib numpy pandas requests sklearn tqdm".split()}
     statements: list[cst.Import | cst.ImportFrom] = [*tree.of(cst.Import), *tree.of(cst.ImportFrom)]
     starts = [tree.start(each) for each in statements if tree.is_live(each) and not _packages(each) <= ours]
     return min(starts, default=len(tree.source))

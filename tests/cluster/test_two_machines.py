@@ -130,7 +130,6 @@ def test_a_job_that_is_started_again_resumes(
     assert "Training resumes from outputs/checkpoint-" in (job.folder / "machine0.log").read_text()
     (whole,) = alone.trainings
     losses = {step.step: step.loss for training in job.trainings(0) for step in training}
-    assert len(job.trainings(0)[-1]) < len(whole)
     assert losses == pytest.approx({step.step: step.loss for step in whole}, abs=1e-3)
 
 

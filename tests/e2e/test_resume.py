@@ -139,9 +139,9 @@ ENDS = (
     End("SIGKILL", "saved", 3, 1, processes=2),
     End("SIGTERM", "step", 3, -1, processes=4),
 )
-#: Those whose losses depend on the number of processes: transformers 5.17 multiplies a classifier's by processes and
-#: accumulation steps, and sums with trained embeddings are rounded apart. They resume in two.
-OF_TWO = ("classification", "two trainings")
+#: Those whose losses depend on the number of processes, and which resume in two: transformers 5.17 multiplies a
+#: classifier's by processes and accumulation steps; whole weights that are trained are rounded apart after two steps.
+OF_TWO = ("classification", "two trainings", "full fine-tuning")
 KINDS: dict[str, Path | Job] = {
     "text": NOTEBOOKS / "alpaca.ipynb",
     "full fine-tuning": NOTEBOOKS / "full_finetuning.ipynb",

@@ -17,13 +17,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
+from benchmarks.gpu import pinned
 from benchmarks.gpu.kinds import KINDS, Job, Kind
 from benchmarks.gpu.results import Facts, difference, outside, read, step_time
 from nb2ddp.runtime.memory import MEASURED_MODELS, bytes_of_a_row, bytes_of_training
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "gpu.json"
-PAGE, README, WHERE = ROOT / "docs" / "performance.md", ROOT / "README.md", ROOT / "docs" / "where-to-run.md"
+PAGE, README, WHERE, SETUP = (
+    ROOT / name for name in ("docs/performance.md", "README.md", "docs/where-to-run.md", "docs/setup-block.md")
+)
 GIB = 2**30
 SPLITS, MEMORY, TRIALS = (ROOT / "benchmarks" / "results" / f"{name}.json" for name in ("splits", "memory", "trials"))
 #: What the name of a run of `side_by_side.py` says beside what is trained.
@@ -451,8 +454,9 @@ TABLES: dict[str, Callable[[Runs], str]] = {
     "kinds": kinds,
     "measured": measured,
     "expect": expect,
+    "pinned": lambda _: pinned.table(),
 }
-PAGES = {PAGE: ("kinds",), README: ("measured",), WHERE: ("expect",)}
+PAGES = {PAGE: ("kinds",), SETUP: ("pinned",), README: ("measured",), WHERE: ("expect",)}
 
 
 def fill(page: str, runs: Runs, tables: dict[str, Callable[[Runs], str]]) -> str:

@@ -13,7 +13,7 @@ from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.arguments import Passed, is_closed, passed, set_argument
-from nb2ddp.syntax.edits import Edit, InsertBefore, Wrap
+from nb2ddp.syntax.edits import AddToSetup, Edit, InsertBefore, Wrap
 from nb2ddp.syntax.tree import Tree, argument, keyword, method
 
 PER_DEVICE, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
@@ -90,7 +90,7 @@ def _split(program: Program, call: cst.Call) -> Iterator[Finding]:
     if unknown := _unknown(program, call, given):
         yield Finding(call, unknown, todo=True)
         return
-    yield Finding(call, _GROWS, tuple(_edits(program, call, given)))
+    yield Finding(call, _GROWS, (*_edits(program, call, given), AddToSetup("sys.excepthook = explain_out_of_memory")))
     if larger := _larger_step(program, call, given):
         yield Finding(call, larger, severity=Severity.WARNING)
     yield from _doubts(program, call, given)

@@ -23,7 +23,7 @@ def split_share(batch: int, share: int, largest: int) -> tuple[int, int]:
     size = max(n for n in range(1, largest + 1) if share % n == 0)
     total = share * world_size
     split = f"{size} x {share // size} in each of {world_size} processes"
-    print(f"Samples a step: {total} ({split}); if memory runs out: nb2ddp --per-device-batch-size 1")
+    print(f"Samples a step: {total} ({split})")
     if total != batch and is_main_process:
         print(f"Global batch: {total}, not the notebook's {batch}: an epoch takes fewer steps", file=sys.stderr)
     return size, share // size

@@ -145,7 +145,7 @@ class TestSplitForTheGpu:
     )
     def test_left_as_it_is(self, arguments: str) -> None:
         assert "= split_batch_as_it_is(2, 4)" in script(arguments)
-        assert "total_memory" not in script(arguments)
+        assert "smallest_gpu" not in script(arguments)
 
     def test_left_as_it_is_for_code_that_comes_with_a_model(self) -> None:
         load = CELLS[1].replace('1B")', '1B", trust_remote_code = True)')
@@ -164,7 +164,7 @@ class TestSplitForTheGpu:
     def test_the_option(self, size: Any, call: str) -> None:
         source = convert_source(text(*CELLS[1:]), options=Options(per_device_batch_size=size)).files["train.py"]
         assert f"= {call}  # 8 samples a step in the notebook\n" in source
-        assert "total_memory" not in source
+        assert "smallest_gpu" not in source
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_rows_that_nothing_pads_go_one_by_one_where_the_notebook_sends_them_so(
         f"Trainer(model = model, train_dataset = rows, args = args{arguments}).train()"
     )
     source = convert_source(text(*CELLS[:2], trains)).files["train.py"]
-    assert ("total_memory" in source) == grows
+    assert ("smallest_gpu" in source) == grows
 
 
 class TestCheckpointing:

@@ -165,7 +165,8 @@ def test_the_fixed_part_is_taken_in_at_a_glance() -> None:
     functions = next(number for number, line in enumerate(lines) if line.startswith("def ") and number > fixed)
     assert functions <= 40
     assert [line for line in lines[functions:] if not line.startswith(("def ", " "))] == [
-        'MEASURED_MODELS = ("llama", "mistral", "qwen2", "qwen3")  # `model_type` in their configs'
+        'MEASURED_MODELS = ("llama", "mistral", "qwen2", "qwen3")  # `model_type` in their configs',
+        "sys.excepthook = explain_out_of_memory",
     ]
 
 

@@ -1,0 +1,37 @@
+"""What a job prints last when an error ends it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from nb2ddp.runtime import out_of_memory
+
+SCRIPT = """
+import sys, torch
+from nb2ddp.runtime import out_of_memory
+sys.excepthook = out_of_memory.explain_out_of_memory
+raise ValueError("the user's own")
+"""
+
+
+def test_the_last_lines_say_what_to_type(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda gpu: SimpleNamespace(total_memory=15.8e9))
+    monkeypatch.setattr(sys, "argv", ["train.py"])
+    error = torch.cuda.OutOfMemoryError("CUDA out of memory.")
+    out_of_memory.explain_out_of_memory(type(error), error, None)
+    printed = capsys.readouterr().err.splitlines()
+    assert "CUDA out of memory." in printed[0]
+    assert printed[-2:] == [
+        "GPU 0 has 16 GB; nb2ddp estimate train.py says what fits",
+        "Less memory for each batch: nb2ddp --per-device-batch-size 1",
+    ]
+
+
+def test_other_errors_are_printed_as_ever() -> None:
+    ended = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr.splitlines()[-1]) == (1, "ValueError: the user's own")

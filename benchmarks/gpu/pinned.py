@@ -44,8 +44,6 @@ PACKAGES = "torch unsloth unsloth_zoo transformers trl datasets accelerate peft 
 
 def write(root: Path) -> None:
     """Write each job's notebook as nbconvert exports it, and as nb2ddp converts it."""
-    import nbformat
-
     from benchmarks.gpu import scripts
     from nb2ddp.api import convert_file
 
@@ -57,7 +55,7 @@ def write(root: Path) -> None:
             if who == "notebook":
                 (folder / "train.py").write_text(scripts.exported(book))
             else:
-                (folder / "notebook.ipynb").write_text(nbformat.writes(book))
+                (folder / "notebook.ipynb").write_text(json.dumps(book))
                 convert_file(folder / "notebook.ipynb", folder / "train.py")
 
 

@@ -103,8 +103,21 @@ def taken(library: str, asked: str = "") -> list[str]:
     return [each for each in _table()[library]["releases"] if all(_has_minor(bound, each) for bound in bounds)]
 
 
-def asked_for(text: str, library: str) -> str:
-    """The versions of a library that a notebook's text names last, as in `pip install trl==0.22.2`; "" for any."""
+def asked_for(tree: Tree, text: str, library: str) -> str:
+    """The versions of a library that a notebook's text names last; "" for any.
+
+    Args:
+        tree: the notebook, which may bind a version to a name once: `pip install trl=={version}`.
+        text: of its cells.
+        library: "trl" or "transformers".
+    """
+
+    def fill(name: re.Match[str]) -> str:
+        bound = tree.bindings(name[1])
+        value = tree.literal(bound[0].value) if len(bound) == 1 and bound[0].value is not None else ...
+        return value if isinstance(value, str) else name[0]
+
+    text = re.sub(r"(?<=[=<>])\{(\w+)\}", fill, text)
     named = re.findall(rf"\b{library}((?:[=<>!~]=|[<>])[\w.*]+(?:,(?:[=<>!~]=|[<>])[\w.*]+)*)", text)
     try:
         return str(SpecifierSet(named[-1])) if named else ""

@@ -23,7 +23,7 @@ _INSTEAD = {
 def find(program: Program) -> Iterator[Finding]:
     text = "\n".join(cell.source for cell in program.notebook.cells)
     for use in uses(program.tree):
-        asked = asked_for(text, use.library)
+        asked = asked_for(program.tree, text, use.library)
         releases = taken(use.library, asked)
         if releases and not use.is_in(releases[-1]):
             yield _finding(use, releases, asked)
@@ -67,6 +67,12 @@ RULE = Rule(
         ),
         Example(
             "!pip install transformers==4.56.2\n" + _IMPORT + "from transformers import Trainer\n"
+            "trainer = Trainer(model, tokenizer = tokenizer)\n"
+        ),
+        Example(
+            'version = "4.56.2"\n!pip install transformers=={version}\n'
+            + _IMPORT
+            + "from transformers import Trainer\n"
             "trainer = Trainer(model, tokenizer = tokenizer)\n"
         ),
         Example(

@@ -39,8 +39,8 @@ _LOADS = frozenset(
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 #: Methods that change nothing of what they are called on.
 _LOOKS = frozenset(
-    "apply_chat_template batch_decode count decode describe encode fast_generate for_inference generate get head info "
-    "items keys tail tolist values".split()
+    "apply_chat_template batch_decode chat count decode describe encode fast_generate for_inference generate get head "
+    "infer info items keys tail tolist transcribe values".split()
 )
 _FILE = re.compile(r"[^\s{}]+\.\w{1,8}")
 _LIBRARIES = ("transformers", "trl", "peft", "datasets", "sentence_transformers", "sklearn", "pandas", "unsloth")

@@ -75,7 +75,6 @@ def _answer(torch: ModuleType, log: Log) -> None:
         "mem_get_info": (MEMORY, MEMORY),
         "memory_summary": "no GPU",
         "memory_stats": collections.defaultdict(int),
-        "get_rng_state_all": [],
         **dict.fromkeys(
             (
                 "reset_peak_memory_stats",
@@ -88,7 +87,6 @@ def _answer(torch: ModuleType, log: Log) -> None:
                 "set_stream",
                 "default_stream",
                 "manual_seed_all",
-                "set_rng_state_all",
                 "set_rng_state",
                 "set_rng_state_all",
             )
@@ -101,8 +99,6 @@ def _answer(torch: ModuleType, log: Log) -> None:
     torch.cuda.current_device = lambda: int(os.environ.get("LOCAL_RANK", 0))
     for name, answer in (("is_available", lambda: True), ("device_count", _gpus)):
         setattr(torch.cuda, name, _told_to_script(getattr(torch.cuda, name), answer, log))
-    forked = torch.random.fork_rng
-    torch.random.fork_rng = functools.wraps(forked)(lambda devices=None, *args, **given: forked([], *args, **given))
     _keep_on_cpu(torch)
 
 

@@ -32,6 +32,7 @@ _FOR_GPU = frozenset(
     "load_in_8bit load_in_fp8 on_model_resolved qat_scheme text_only unsloth_force_compile unsloth_vllm_standby "
     "use_exact_model_name".split()
 )
+_WHOLE = ("embed_tokens", "lm_head")  #: trained in full, as Unsloth does, also where they are asked for with LoRA
 _TURN = ("role", "content")
 _SEEN = ("image", "images", "video", "videos")
 
@@ -110,12 +111,13 @@ class Fast:
         names = {name.split(".")[-1] for name, _ in model.named_modules()}
         asked = [target_modules] if isinstance(target_modules, str) else list(target_modules or ())
         settings = {name: given[name] for name in ("lora_alpha", "bias", "use_rslora", "task_type") if name in given}
-        known = [name for name in given.get("modules_to_save") or () if name in names]
+        whole = [*(given.get("modules_to_save") or ()), *(name for name in asked if name in _WHOLE)]
+        known = [name for name in dict.fromkeys(whole) if name in names]
         if given.get("use_gradient_checkpointing", True):
             model.enable_input_require_grads()  # as Unsloth does: else no gradient passes a checkpoint
         config = peft.LoraConfig(
             r=r,
-            target_modules=_linear(model, [name for name in asked if name in names], given),
+            target_modules=_linear(model, [name for name in asked if name in names and name not in known], given),
             modules_to_save=known or None,
             **settings,
         )

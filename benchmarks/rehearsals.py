@@ -46,7 +46,7 @@ PAGE = ROOT / "docs" / "rehearsal.md"
 LIMIT = 600  # seconds of one rehearsal, after which it counts as failed
 #: What each set is called on the page.
 SETS = {
-    "sample": "public notebooks, 20 drawn by a seed",
+    "sample": "public notebooks, 60 drawn by a seed",
     "fixtures": "`fixtures/notebooks`",
     "users": "notebooks that users made, without their data",
     "kinds": "kinds of [performance.md](performance.md)",
@@ -71,8 +71,8 @@ def rehearsed(path: Path, kept: Path | None = None) -> Result:
         return {"code": 2, "converts": False, "verdict": "it does not convert"}
     command = [sys.executable, "-m", "nb2ddp", "rehearse", str(path), "-q", "--offline", "--format", "json"]
     if kept is not None:
-        shutil.rmtree(kept / path.stem, ignore_errors=True)
-        command += ["--keep", str(kept / path.stem)]
+        shutil.rmtree(kept / name_of(path), ignore_errors=True)
+        command += ["--keep", str(kept / name_of(path))]
     start, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
@@ -132,6 +132,11 @@ def drawn(folders: Iterable[Path], count: int, seed: int) -> list[Path]:
     return random.Random(seed).sample([path for path in paths if converts(path)], count) if count else paths
 
 
+def name_of(path: Path) -> str:
+    """What a result is kept under; a notebook of marimo may stand beside one of Jupyter."""
+    return path.name.removesuffix(".ipynb")
+
+
 def converts(path: Path) -> bool:
     """Whether a notebook converts."""
     with contextlib.suppress(NotebookError):
@@ -188,17 +193,18 @@ def main() -> None:
         todo = [
             path
             for path in drawn(given.folders or [Path(scratch)], given.draw, given.seed)
-            if not {path.stem, nameless(path.stem, {})[0]} & found.keys()
-            or fnmatch.fnmatch(path.stem, given.again)
-            or (given.failed and found.get(path.stem, {}).get("code"))
+            if not {name_of(path), nameless(name_of(path), {})[0]} & found.keys()
+            or fnmatch.fnmatch(name_of(path), given.again)
+            or (given.failed and found.get(name_of(path), {}).get("code"))
         ]
         with ProcessPoolExecutor(given.jobs) as pool:
             for path, told in zip(todo, pool.map(partial(rehearsed, kept=given.keep), todo), strict=True):
-                name, kept = nameless(path.stem, told) if given.nameless else (path.stem, told)
+                name, kept = nameless(name_of(path), told) if given.nameless else (name_of(path), told)
                 found[name] = kept | ({"machine": given.machine} if given.machine else {})
                 write(results, given.out)
                 print(
-                    f"{told['code']} {told.get('seconds', 0):6.1f} s  {path.stem}: {told['verdict'][:160]}", flush=True
+                    f"{told['code']} {told.get('seconds', 0):6.1f} s  {name_of(path)}: {told['verdict'][:160]}",
+                    flush=True,
                 )
     if given.page:
         PAGE.write_text(fill(PAGE.read_text(encoding="utf-8"), results, TABLES), encoding="utf-8")

@@ -164,7 +164,7 @@ def test_what_rehearsals_came_to_is_told_in_tables() -> None:
     but, given, no = ready | {"code": 3}, failed | {"gives": True}, {"code": 2, "converts": False, "verdict": "no"}
     kept = {"sample": dict(zip("abcdef", (ready, late, failed, but, given, no), strict=True))}
     assert rehearsals.summary(kept).splitlines()[2:] == [
-        "| public notebooks, 20 drawn by a seed | 5 | 2 (40%) | 1 | 1 | 0 | 1 | 85 / 130 |"
+        "| public notebooks, 60 drawn by a seed | 5 | 2 (40%) | 1 | 1 | 0 | 1 | 85 / 130 |"
     ]
     name, told = rehearsals.nameless("c", failed)
     assert (told["error"], "theirs" in str(told), name == "c") == ("KeyError", False, False)

@@ -54,12 +54,7 @@ SETS = {
 #: What a verdict ends with where it says what to type, or what to put beside the script.
 _GIVES = re.compile(
     r"--(data|network|trust|versions)\b|pip install|beside the script|Python 3\.12 takes it|"
-<<<<<<< HEAD
-    r"change (this line|the notebook)|"
-    r"it trains nothing"
-=======
     r"change (this line|the notebook)|it trains nothing"
->>>>>>> c0476a9 (Keep lines to their length)
 )
 Result = dict[str, Any]
 Kept = dict[str, dict[str, Any]]  #: set -> notebook -> result

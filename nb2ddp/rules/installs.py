@@ -121,7 +121,7 @@ def _comments(program: Program, cell: int) -> Iterator[tuple[int, int]]:
     """
     tree, source, (start, end) = program.tree, program.tree.source, program.cell_span(cell)
     removed = program.installs.statements
-    lines = [line for line in tree.module.body if start <= tree.start(line) < end]
+    lines = program.lines_of(cell)
     if cell in program.installs.emptied or (not lines and _is_remark(program, cell)):
         yield start, end
     elif any(line in removed or not removed.isdisjoint(small_statements(line)) for line in lines):

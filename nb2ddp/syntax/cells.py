@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import bisect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
@@ -125,6 +125,11 @@ class Source:
             return None
         last = statement.body[-1]
         return None if isinstance(last.semicolon, cst.Semicolon) else last
+
+    def lines_of(self, number: int) -> Sequence[cst.CSTNode]:
+        """The statements of a cell that stand in no block."""
+        first, after = (bisect.bisect_left(self._body_starts, offset) for offset in self.cell_span(number))
+        return self.tree.module.body[first:after]
 
     def cell_span(self, number: int) -> tuple[int, int]:
         """Where a code cell lies in the source, its last line break included."""

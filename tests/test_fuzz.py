@@ -281,7 +281,7 @@ def test_names(name: str, launcher: str) -> None:
         else:
             text = script.read_text(encoding="utf-8")
             compile(script.read_bytes(), "train.py", "exec")
-            lines = 7 if launcher == "slurm" else 8  # its job starts all GPUs, whatever their number
+            lines = 6 if launcher == "slurm" else 7  # its job starts all GPUs, whatever their number
             assert len(text.split("# %% Distributed setup")[0].splitlines()) == lines
 
 

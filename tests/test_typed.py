@@ -62,7 +62,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_lines_of_a_page_run_in_their_order(page: Path, folder: Path, environment: dict[str, str]) -> None:
     for section in re.split(r"^## ", page.read_text(encoding="utf-8"), flags=re.MULTILINE):
-        environment["MACHINES"] = "2" if "machine_rank" in section else "1"
+        environment["MACHINES"] = "2" if "machine_rank" in section or "--num-machines 2" in section else "1"
         for block in BLOCK.findall(section):
             if not ELSEWHERE.match(block):
                 command = ["bash", "-ec", block]

@@ -75,6 +75,25 @@ RULE = Rule(
     find=find,
     examples=(
         Example(
+            """\
+from unsloth import FastLanguageModel
+model, tokenizer = FastLanguageModel.from_pretrained(
+    model_name = "unsloth/Llama-3.2-1B",
+    load_in_4bit = True,
+    # token = "...", # for gated models
+)
+""",
+            """\
+from unsloth import FastLanguageModel
+model, tokenizer = FastLanguageModel.from_pretrained(
+    model_name = "unsloth/Llama-3.2-1B",
+    load_in_4bit = True,
+    device_map = local_rank,
+    # token = "...", # for gated models
+)
+""",
+        ),
+        Example(
             'from unsloth import FastModel\nmodel, t = FastModel.from_pretrained("unsloth/gemma-4-31B")\n',
             'from unsloth import FastModel\nmodel, t = FastModel.from_pretrained("unsloth/gemma-4-31B", device_map='
             '"balanced")\n',
@@ -111,25 +130,6 @@ models = list(map(FastLanguageModel.from_pretrained, names))
             "# TODO[nb2ddp] DDP101: this function loads a model when it is called, in all processes onto "
             "one GPU: pass device_map = local_rank there\n"
             "models = list(map(FastLanguageModel.from_pretrained, names))\n",
-        ),
-        Example(
-            """\
-from unsloth import FastLanguageModel
-model, tokenizer = FastLanguageModel.from_pretrained(
-    model_name = "unsloth/Llama-3.2-1B",
-    load_in_4bit = True,
-    # token = "...", # for gated models
-)
-""",
-            """\
-from unsloth import FastLanguageModel
-model, tokenizer = FastLanguageModel.from_pretrained(
-    model_name = "unsloth/Llama-3.2-1B",
-    load_in_4bit = True,
-    device_map = local_rank,
-    # token = "...", # for gated models
-)
-""",
         ),
         Example(
             """\

@@ -16,13 +16,14 @@ import pytest
 from benchmarks.gpu.kinds import Job
 from benchmarks.gpu.scripts import notebook
 from nb2ddp.api import convert_file
-from nb2ddp.options import Options
+from nb2ddp.options import Launch, Options
 from nb2ddp.rehearsal.ending import End
 from nb2ddp.rehearsal.plan import read
 from nb2ddp.rehearsal.rehearse import Options as Rehearsal
 from nb2ddp.rehearsal.rehearse import rehearse
 from nb2ddp.rehearsal.report import text_lines
 from nb2ddp.rehearsal.run import Run
+from nb2ddp.script.launch import launch_files
 
 pytestmark = pytest.mark.e2e
 
@@ -39,6 +40,11 @@ torch.load = lambda *args, map_location=None, **words: load(*args, map_location=
 rank, world_size = os.environ.get("RANK", "0"), int(os.environ.get("WORLD_SIZE", 1))
 
 class Losses(TrainerCallback):
+    def on_step_begin(self, args, state, control, **kwargs):
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT")
+        if "FAILS" in os.environ and (rank, state.global_step, attempt) == ("1", 5, "0"):
+            os.kill(os.getpid(), signal.SIGKILL)
+
     def on_log(self, args, state, control, logs=None, **kwargs):
         if "loss" in logs and rank == "0":
             with open("losses.jsonl", "a") as lines:
@@ -102,6 +108,28 @@ def test_a_training_that_has_ended_is_not_trained_again(tmp_path: Path) -> None:
     losses = (tmp_path / "losses.jsonl").read_text()
     assert start(tmp_path).communicate(timeout=300)[0].splitlines()[-1] == first[-1]
     assert (tmp_path / "losses.jsonl").read_text() == losses
+
+
+def test_torchrun_starts_again_what_fails(tmp_path: Path) -> None:
+    """A process is killed, and torchrun starts all again, as its launch file says: the losses are the whole run's."""
+    found = []
+    for name in ("whole", "fails"):
+        folder = tmp_path / name
+        folder.mkdir()
+        files = launch_files(Launch(processes=2, launcher="torchrun"), "train.py", resume=True)
+        for file, content in {**files, "train.py": _SCRIPT}.items():
+            (folder / file).write_text(content, encoding="utf-8")
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        environment = {**os.environ, "PATH": path, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
+        if name == "fails":
+            environment["FAILS"] = "1"
+        job = subprocess.run(
+            ["bash", "train.torchrun.sh"], cwd=folder, env=environment, capture_output=True, text=True, timeout=300
+        )
+        assert job.returncode == 0, job.stderr
+        assert ("Training resumes from outputs/checkpoint-5" in job.stderr) == (name == "fails"), job.stderr
+        found.append((folder / "losses.jsonl").read_text())
+    assert found[0] == found[1]
 
 
 #: One process, two and four; each is killed or told to end in one number of processes and goes on in another.

@@ -89,7 +89,8 @@ DRIVE = "/content/drive/MyDrive/rows.csv (cell 1)!"
     ("code", "expected"),
     [
         (READ, [DRIVE]),
-        (f'{READ}\nrows.to_csv("/content/drive/MyDrive/out.csv")', [DRIVE]),
+        (f'{READ}\nrows.to_csv("/content/drive/MyDrive/out.csv")',
+         [DRIVE, "/content/drive to write into (cell 1)"]),
         (f'import os\nos.makedirs("/content/drive/MyDrive", exist_ok = True)\n{READ}', [DRIVE]),
         ('path = "/kaggle/input/a/b.csv"\nrows = open(path).read()', ["/kaggle/input/a/b.csv (cell 1)!"]),
         ('import os\nroot = "/kaggle/input/a"\nfiles = [os.path.join(root, n) for n in names]',

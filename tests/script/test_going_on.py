@@ -78,7 +78,7 @@ def test_slurm_and_torchrun_start_again_only_what_goes_on(resume: bool) -> None:
     slurm = launch_files(Launch(launcher="slurm"), "train.py", resume=resume)["train.sbatch"]
     assert ("#SBATCH --requeue\n" in slurm) == ("scontrol requeue" in slurm) == resume
     torchrun = launch_files(Launch(launcher="torchrun"), "train.py", resume=resume)["train.torchrun.sh"]
-    assert ("--max-restarts 3" in torchrun) == resume
+    assert ("--max-restarts 3" in torchrun) == ("SHARE_RDZV_TCP_STORE=1" in torchrun) == resume
 
 
 @pytest.mark.parametrize(

@@ -179,6 +179,12 @@ def test_sizes_from_names(name: str, billions: float) -> None:
     assert from_name(name).parameters / 1e9 == pytest.approx(billions, rel=0.05)
 
 
+@pytest.mark.parametrize("name", ["unsloth/whisper-large-v3", "unsloth/csm-1b"])
+def test_a_model_of_sound_has_no_estimate(name: str) -> None:
+    with pytest.raises(ShapeError, match="takes sound"):
+        shape_of(name, offline=True)
+
+
 def test_a_name_that_says_nothing() -> None:
     with pytest.raises(ShapeError, match="nothing tells how large someone/secret is"):
         from_name("someone/secret")

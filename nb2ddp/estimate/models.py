@@ -146,7 +146,6 @@ _SIZES: tuple[tuple[str, Shape], ...] = (
     (r"smollm2?-360m", _dense("llama", 960, 2560, 32, 15, 5, 64, 49152, tied=True)),
     (r"smollm2?-1\.7b", _dense("llama", 2048, 8192, 24, 32, 32, 64, 49152, tied=True)),
     (r"orpheus", _dense("llama", 3072, 8192, 28, 24, 8, 128, 156940, tied=True)),
-    (r"whisper-large", _dense("whisper", 1280, 5120, 64, 20, 20, 64, 51866, tied=True, is_encoder=True)),
     (r"minilm-l6", _dense("bert", 384, 1536, 6, 12, 12, 32, 30522, tied=True, is_encoder=True)),
     (r"(bge|e5|gte).*small|minilm-l12", _dense("bert", 384, 1536, 12, 12, 12, 32, 30522, tied=True, is_encoder=True)),
     (r"(bge|e5|gte|bert).*base", _dense("bert", 768, 3072, 12, 12, 12, 64, 30522, tied=True, is_encoder=True)),

@@ -16,6 +16,8 @@ _HUB, _SECONDS = "https://huggingface.co", 2.0
 #: Suffixes of names that say how a checkpoint was made, not how large it is.
 _VARIANT = re.compile(r"-(bnb-4bit|unsloth|instruct|it|pt|base|chat|gguf|bf16|fp8|dynamic)\b|-v?\d{4}\b", re.I)
 _EXPERTS = re.compile(r"(\d+(?:\.\d+)?)b[-_]a(\d+(?:\.\d+)?)b", re.I)
+#: Models whose rows are sound, of which nothing was measured.
+_SOUND = re.compile(r"whisper|\bcsm\b|speecht5|wav2vec")
 _PARAMETERS = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)\s?([bm])(?![a-z0-9])", re.I)
 
 
@@ -31,8 +33,10 @@ def shape_of(name: str, *, offline: bool = False) -> Shape:
         offline: do not ask the hub; its cache is read all the same.
 
     Raises:
-        ShapeError: neither a `config.json` nor the name tells it.
+        ShapeError: neither a `config.json` nor the name tells it, or the model is one of sound.
     """
+    if _SOUND.search(name.lower()):
+        raise ShapeError(f"{name} takes sound, and the estimate knows rows of text and pictures alone")
     for source, text in _configs(name, offline):
         try:
             return from_config(json.loads(text), source)

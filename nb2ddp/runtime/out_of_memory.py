@@ -14,4 +14,4 @@ def explain_out_of_memory(kind: type[BaseException], error: BaseException, trace
     if isinstance(error, torch.cuda.OutOfMemoryError):
         memory = torch.cuda.get_device_properties(local_rank).total_memory / 1e9
         print(f"GPU {local_rank} has {memory:.0f} GB; nb2ddp estimate {sys.argv[0]} says what fits", file=sys.stderr)
-        print("Less memory for each batch: nb2ddp --per-device-batch-size 1", file=sys.stderr)
+        print("Or convert again (the line is at the script's top) with --per-device-batch-size 1", file=sys.stderr)

@@ -28,7 +28,7 @@ def test_the_last_lines_say_what_to_type(monkeypatch: pytest.MonkeyPatch, capsys
     assert "CUDA out of memory." in printed[0]
     assert printed[-2:] == [
         "GPU 0 has 16 GB; nb2ddp estimate train.py says what fits",
-        "Less memory for each batch: nb2ddp --per-device-batch-size 1",
+        "Or convert again (the line is at the script's top) with --per-device-batch-size 1",
     ]
 
 

@@ -41,7 +41,8 @@ def free(code: str) -> set[str]:
     local = {
         alias.name for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom)) for alias in node.names
     }
-    return {node.id for node in used} - stored - taken - local - set(dir(builtins)) - bound(code)
+    caught = {node.name for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler) and node.name}
+    return {node.id for node in used} - stored - caught - taken - local - set(dir(builtins)) - bound(code)
 
 
 @pytest.mark.parametrize(("several", "name"), FUNCTIONS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -50,6 +51,7 @@ def estimate(ctx: click.Context, /, source: str, **options: Any) -> None:
     INPUT is a notebook, a script, or a link to one. No GPU and no training library is needed. The figures come from
     the sizes of the model and the batch; docs/estimate.md compares them with measured runs.
     """
+    gc.disable()  # the process ends with the answer; collecting would take a tenth of its time
     ctx.exit(run(source, **options))
 
 

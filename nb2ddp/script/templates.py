@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 _PACKAGE = Path(__file__).parent.parent
 #: Inside the package when installed from a wheel; beside it in a checkout, an sdist or an editable install.
@@ -15,6 +17,8 @@ FOLDERS = (_PACKAGE / "templates", _PACKAGE.parent / "templates")
 @cache
 def environment(*, autoescape: bool = False) -> Environment:
     """What reads the templates; with escapes for HTML alone, as most write Python, YAML, shell and Markdown."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # only here: an estimate renders nothing
+
     return Environment(
         loader=FileSystemLoader(FOLDERS),
         undefined=StrictUndefined,

@@ -346,9 +346,10 @@ def same_losses(both: Both) -> Answer:
         for a, b in zip(_losses(first), _losses(second), strict=False):
             seen += 1
             loss = abs(a["loss"] - b["loss"])
-            norm = abs(a.get("grad_norm", 0.0) - b.get("grad_norm", 0.0)) / max(abs(a.get("grad_norm", 0.0)), 1e-3)
+            apart = abs(a.get("grad_norm", 0.0) - b.get("grad_norm", 0.0))
+            norm = apart / max(abs(a.get("grad_norm", 0.0)), 1e-3)
             worst = max(worst[0], loss), max(worst[1], norm)
-            if not (loss <= bound * max(1.0, abs(a["loss"])) and norm <= _NORM):
+            if not (loss <= bound * max(1.0, abs(a["loss"])) and (norm <= _NORM or apart <= bound - _LOSS)):
                 return _different_losses(both, number, a, b)
     if not seen:
         return State.UNKNOWN, "no loss was logged", ()

@@ -42,7 +42,7 @@ def walk_of_script(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], Iterator[
 
 def test_a_script_sends_copies() -> None:
     script = convert_source(NOTEBOOK, options=Options(vllm_server=True)).files["train.py"]
-    assert "\n\n\nsend_copies_of_weights()\nuse_one_stream()\n\n# %% " in script
+    assert "\nsend_copies_of_weights()\nuse_one_stream()\n\n# %% " in script
 
 
 def test_a_server_gets_the_adapter(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+import libcst as cst
+
 from nb2ddp.facts.loading import SPLITTING, is_partial, loaders_handed_on, unknown_loads
 from nb2ddp.facts.program import Program
 from nb2ddp.options import Options
@@ -29,7 +31,7 @@ def find(program: Program) -> Iterator[Finding]:
             continue
         if program.options.split_model and given is not None and tree.literal(given.value) in SPLITTING:
             continue
-        if given is None and (is_partial(tree, tree.value(call.func)) or _is_on_cpu(tree.qualified(call.func))):
+        if given is None and (is_partial(tree, tree.value(call.func)) or _is_on_cpu(program, call)):
             continue  # passed where the call is prepared; or loaded for the CPU, with its inputs
         said = f"device_map = {text}" if given else "no device_map"
         edit = set_argument(tree, call, "device_map", _place(program, given))
@@ -46,9 +48,10 @@ def find(program: Program) -> Iterator[Finding]:
         yield Finding(call, f"{_UNKNOWN}: if it is a model's, pass device_map = local_rank", todo=True)
 
 
-def _is_on_cpu(name: str) -> bool:
-    """True for a loader that takes the CPU where it is told nothing: transformers' own, which a trainer moves later."""
-    return name.startswith("transformers.")
+def _is_on_cpu(program: Program, load: cst.Call) -> bool:
+    """True for a plain load of transformers', which takes the CPU, where another package loads what is trained."""
+    packages = {each: program.tree.qualified(each.func).partition(".")[0] for each in program.loads}
+    return packages[load] == "transformers" and set(packages.values()) != {"transformers"}
 
 
 def _place(program: Program, given: Passed | None) -> str:
@@ -63,14 +66,14 @@ def _place(program: Program, given: Passed | None) -> str:
 RULE = Rule(
     code="DDP101",
     name="model-not-on-local-gpu",
-    summary="Every model load that chooses a GPU gets `device_map = local_rank`.",
+    summary="Every model load gets `device_map = local_rank`.",
     why=(
         "Under DDP each process owns one GPU and needs a whole copy of the model there. Without a device map, all "
         'processes may load onto GPU 0. With `"auto"` or `"balanced"`, each spreads over all GPUs, and transformers '
         "refuses to train such a model in a distributed launch (transformers issue 31557, Unsloth issues 3459 and "
-        "3914).\n\ntransformers' own loaders take the CPU unless they get a device map, and the notebook's inputs lie "
-        "there too: those loads stay.\n\nA model that the notebook splits over its GPUs stays split if only one "
-        "process runs; `--split-model` splits every model."
+        "3914).\n\nBeside a model that Unsloth loads, a plain load of transformers' (a judge, a scorer) takes the CPU, "
+        "where the notebook's inputs lie too: it stays.\n\nA model that the notebook splits over its GPUs stays split "
+        "if only one process runs; `--split-model` splits every model."
     ),
     find=find,
     examples=(
@@ -187,7 +190,17 @@ args = SFTConfig(model_init_kwargs={"device_map": local_rank})
 """,
         ),
         Example(
-            'from transformers import AutoModelForCausalLM\njudge = AutoModelForCausalLM.from_pretrained("gpt2")\n'
+            'from transformers import AutoModelForCausalLM\nmodel = AutoModelForCausalLM.from_pretrained("gpt2")\n',
+            'from transformers import AutoModelForCausalLM\nmodel = AutoModelForCausalLM.from_pretrained("gpt2", '
+            "device_map=local_rank)\n",
+        ),
+        Example(
+            """\
+from transformers import AutoModelForCausalLM
+from unsloth import FastModel
+model, tokenizer = FastModel.from_pretrained("unsloth/gemma-3-270m", device_map = local_rank)
+judge = AutoModelForCausalLM.from_pretrained("gpt2")
+"""
         ),
         Example(
             """\

@@ -5,6 +5,7 @@
     python -m benchmarks.rehearsals kinds            # those that ran on GPUs
     python -m benchmarks.rehearsals --page           # the tables of docs/rehearsal.md from what was kept
 
+Of a notebook that is told `--versions notebook`, `typed` is the code in the versions that most notebooks pin.
 What has been kept is not done again, so that the same command goes on where it was stopped. Each rehearsal is one call
 of `nb2ddp rehearse --offline`; its seconds by the wall, and those of the processors that all its processes used.
 """
@@ -39,6 +40,7 @@ from benchmarks.gpu.report import fill, table
 from benchmarks.gpu.scripts import notebook
 from nb2ddp.convert import convert_source
 from nb2ddp.results import NotebookError
+from tests.e2e.faults import FAULTS
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "benchmarks" / "results" / "rehearsals.json"
@@ -100,7 +102,7 @@ def nameless(name: str, told: Result) -> tuple[str, Result]:
     kind = re.match(r"(?:.*: )?(\w+(?:Error|Exception|Iteration))\b", told.get("first", {}).get("text", ""))
     kept = {
         key: told[key]
-        for key in ("code", "converts", "seconds", "processor", "runs", "unsloth", "gives", "apart")
+        for key in ("code", "converts", "seconds", "processor", "runs", "unsloth", "gives", "apart", "typed")
         if key in told
     }
     return hashlib.sha256(name.encode()).hexdigest()[:8], kept | ({"error": kind[1]} if kind else {})
@@ -146,19 +148,37 @@ def summary(results: Kept) -> str:
         ran = [each for each in found if each["converts"]]
         code = Counter(each["code"] for each in ran)
         given = sum(each["code"] == 2 and each.get("gives", False) for each in ran)
+        typed = sum(each.get("typed") in (0, 3) for each in ran)
         seconds = [each["seconds"] for each in ran if each["code"] == 0 and "seconds" in each]
         times = f"{statistics.median(seconds):.0f} / {max(seconds):.0f}" if seconds else ""
         share = f"{code[0]} ({code[0] / len(ran):.0%})"
-        return [SETS[name], str(len(ran)), share, *map(str, (code[3], given, code[1], code[2] - given)), times]
+        return [SETS[name], str(len(ran)), share, *map(str, (code[3], given, typed, code[1], code[2] - given)), times]
 
     head = (
-        *("of", "that convert", "ready", "but for a cell", "a line says what to give", "a fault", "none of these"),
+        *(
+            "of",
+            "that convert",
+            "ready",
+            "but for a cell",
+            "a line says what to give",
+            "`--versions notebook` made it ready",
+        ),
+        *("a fault", "none of these"),
         "seconds: median / most",
     )
     return table(head, (row(name, results[name].values()) for name in SETS if name in results))
 
 
-TABLES: dict[str, Callable[[Kept], str]] = {"rehearsals": summary}
+def planted(results: Kept) -> str:
+    """How many of the planted faults were found, by script."""
+    scripts = Counter(fault.script for fault in FAULTS.values())
+    kept = [told for name, told in results["faults"].items() if name in FAULTS]
+    ran, found = (Counter(told["script"] for told in kept if told["found"] or every) for every in (True, False))
+    rows = [[f"`{name}`", str(count), str(ran[name]), str(found[name])] for name, count in sorted(scripts.items())]
+    return table(("script", "planted", "rehearsed", "found"), rows)
+
+
+TABLES: dict[str, Callable[[Kept], str]] = {"rehearsals": summary, "faults": planted}
 
 
 def options() -> argparse.Namespace:

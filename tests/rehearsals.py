@@ -1,7 +1,7 @@
 """Rehearse the bundled notebook, converted and exported, and write down what is said: `python -m tests.rehearsals`.
 
-It stands in docs/rehearsal.md, and in part in README.md; what is wrong with the script of nbconvert is also
-drawn. That takes some minutes. `tests/test_rehearsal.py` holds that README and picture are those of the page.
+README.md shows what is said of the conversion, docs/rehearsal.md what is wrong with the script of nbconvert. That takes
+some minutes.
 """
 
 from __future__ import annotations
@@ -16,14 +16,10 @@ from typing import Any
 
 from nbconvert import PythonExporter
 
-from tests.first_hour import picture
-
 ROOT = Path(__file__).parent.parent
 NOTEBOOK = ROOT / "fixtures" / "notebooks" / "alpaca.ipynb"
 PAGE, README = ROOT / "docs" / "rehearsal.md", ROOT / "README.md"
-PICTURE = ROOT / "docs" / "figures" / "rehearsal.svg"
-#: What is said of the exported script, and of the converted one, on the page.
-BLOCK = re.compile(r"(?<=```text\n)(?:exported|alpaca)\.py: .*?(?=```)", re.DOTALL)
+FAULTS = re.compile(r"(?<=```text\n)exported\.py: .*?(?=```)", re.DOTALL)
 READY = re.compile(r"(?<=```console\n\$ nb2ddp rehearse fixtures/notebooks/alpaca\.ipynb\n).*?(?=```)", re.DOTALL)
 
 
@@ -34,17 +30,15 @@ def exported() -> str:
     return "\n".join(line for line in text.split("\n") if "get_ipython()" not in line)
 
 
-def faults(page: str) -> str:
-    """A terminal that shows what is wrong with the exported script."""
-    said = next(block for block in BLOCK.findall(page) if block.startswith("exported"))
+def faults(said: str) -> str:
+    """The first line, and the questions with a fault."""
     questions, _, _ = said.partition("\n\n  GPUs:")
     wrong = re.findall(r"^  ✗ .*\n(?:      .*\n)*", questions + "\n", re.MULTILINE)
-    return "\n".join(["$ nb2ddp rehearse exported.py", said.split("\n")[0], "", "".join(wrong).rstrip("\n")])
+    return "\n".join([said.split("\n")[0], "", "".join(wrong)])
 
 
-def ready(page: str) -> str:
-    """What README shows of the converted script: the questions and their answers."""
-    said: str = next(block for block in BLOCK.findall(page) if block.startswith("alpaca"))
+def ready(said: str) -> str:
+    """The questions and their answers."""
     return said.partition("\n\n  GPUs:")[0] + "\n"
 
 
@@ -61,11 +55,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         script = Path(name, "exported.py")
         script.write_text(exported(), encoding="utf-8")
-        said = {path.stem: rehearsed(path) for path in (script, NOTEBOOK)}
-    page = BLOCK.sub(lambda found: said[found[0].partition(".")[0]], PAGE.read_text(encoding="utf-8"))
-    PAGE.write_text(page, encoding="utf-8")
-    README.write_text(READY.sub(lambda _: ready(page), README.read_text(encoding="utf-8")), encoding="utf-8")
-    PICTURE.write_text(picture(faults(page)), encoding="utf-8")
+        fill(PAGE, FAULTS, faults(rehearsed(script)))
+    fill(README, READY, ready(rehearsed(NOTEBOOK)))
+
+
+def fill(page: Path, block: re.Pattern[str], said: str) -> None:
+    page.write_text(block.sub(lambda _: said, page.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

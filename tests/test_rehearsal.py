@@ -7,14 +7,19 @@ import json
 import multiprocessing
 import os
 import random
+import re
+import socket
 import subprocess
+import sys
+import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner
@@ -22,15 +27,15 @@ from click.testing import CliRunner
 from nb2ddp.__main__ import main
 from nb2ddp.cli.rehearse import _script
 from nb2ddp.project.links import Fetcher
-from nb2ddp.rehearsal import report
+from nb2ddp.rehearsal import report, run
 from nb2ddp.rehearsal.hub import DataHints, Hub
 from nb2ddp.rehearsal.plan import Plan, PlanError, read
 from nb2ddp.rehearsal.processes import Process
-from nb2ddp.rehearsal.rehearse import _build
+from nb2ddp.rehearsal.rehearse import _build, _folder
 from nb2ddp.rehearsal.run import Rank, Run, environment, launched
-from nb2ddp.rehearsal.stage import files, learn, packages, shapes
-from nb2ddp.rehearsal.stage.attempts import Attempts, _changed, _needed
-from nb2ddp.rehearsal.stage.device import _load_on_cpu
+from nb2ddp.rehearsal.stage import fast, files, learn, packages, shapes, versions
+from nb2ddp.rehearsal.stage.attempts import Attempts, _changed, _needed, rests_on
+from nb2ddp.rehearsal.stage.device import _load_on_cpu, told_to_script
 from nb2ddp.rehearsal.stage.fast import _equipped, _make_no_gguf, _offered
 from nb2ddp.rehearsal.stage.files import Sources, _answer_with_texts, _divide_freely, _select_what_is_there
 from nb2ddp.rehearsal.stage.hooks import UnknownError, attribute
@@ -39,13 +44,12 @@ from nb2ddp.rehearsal.stage.outside import Outside
 from nb2ddp.rehearsal.stage.play import _at_home
 from nb2ddp.rehearsal.stage.schema import Schema, read_of_rows
 from nb2ddp.rehearsal.stage.shrink import shrunk
-from nb2ddp.rehearsal.verdict import Place, Row, State, judge
+from nb2ddp.rehearsal.verdict import QUESTIONS, Place, Row, State, judge
 from tests import rehearsals
-from tests.first_hour import picture
 from tests.notebook.test_marimo import TRAINING
 from tests.notebooks import text as notebook
 
-from .e2e.faults import FAULTS, FOLDER, GOOD
+from .e2e.faults import FAULTS, FOLDER, GOOD, LOSSES
 
 PLAN = Plan("train.py", "import x\ntrainer.train()\nmodel.save()\n", Path(), ("Trainer",), "", (), {}, ())
 
@@ -60,8 +64,11 @@ def event(kind: str, line: int | None = 2, **about: Any) -> dict[str, Any]:
     return {"kind": kind, "line": line, **about}
 
 
-def trained(rows: list[list[str]], loss: float = 1.0, weights: str = "w") -> list[dict[str, Any]]:
+def trained(
+    rows: list[list[str]], loss: float = 1.0, weights: str = "w", *, epoch: int | None = None, grouped: bool = False
+) -> list[dict[str, Any]]:
     """The events of a training with these rows in each step."""
+    begin = event("train", epoch=epoch, samples=len(rows[0]), grouped=grouped)
     steps = [
         each
         for number, names in enumerate(rows, start=1)
@@ -71,7 +78,7 @@ def trained(rows: list[list[str]], loss: float = 1.0, weights: str = "w") -> lis
             event("log", step=number, values={"loss": loss, "grad_norm": 1.0}),
         )
     ]
-    return [event("train"), *steps, event("trained", weights=weights)]
+    return [begin, *steps, event("trained", weights=weights)]
 
 
 def rank(*events: dict[str, Any], code: int | None = 0, said: str = "") -> Rank:
@@ -82,6 +89,15 @@ def rank(*events: dict[str, Any], code: int | None = 0, said: str = "") -> Rank:
 def verdict_of(alone: Rank, *ranks: Rank, stopped: str = "") -> dict[str, Row]:
     judged = judge(PLAN, Run((alone,), 1.0, ""), Run(ranks, 1.0, stopped))
     return {row.asked: row for row in judged.rows}
+
+
+@pytest.mark.parametrize("answer", [lambda: True, lambda: 2])
+def test_libraries_see_no_gpu_where_the_script_does(answer: Callable[[], int]) -> None:
+    asked_by_script, asked_by_library = (
+        told_to_script(answer, cast("Log", SimpleNamespace(is_asked=lambda by=by: by))) for by in (True, False)
+    )
+    assert (asked_by_script(), asked_by_library()) == (answer(), 0)
+    assert type(asked_by_library()) is type(answer())
 
 
 def test_good_runs_are_ready() -> None:
@@ -107,16 +123,48 @@ def test_rows(ranks: list[list[list[str]]], measured: str) -> None:
     assert (found.state, found.measured, found.places[0].line) == (State.FAULT, measured, 2)
 
 
-def test_a_batch_that_the_script_itself_announces_is_no_fault() -> None:
-    ranks = [rank(*trained([["a"]]), said="Global batch: 2, not the notebook's 1"), rank(*trained([["b"]]))]
-    assert verdict_of(rank(*trained([["a"]])), *ranks)["same global batch, same rows"].state is State.NOTE
+def test_a_batch_that_cannot_be_divided_is_no_fault() -> None:
+    alone = [["a", "b", "c"]]
+    ranks = [rank(*trained([["a", "b"]])), rank(*trained([["c", "d"]]))]
+    judged = judge(PLAN, Run((rank(*trained(alone)),), 1.0, ""), Run(tuple(ranks), 1.0, ""))
+    said = "3 samples in one process, 4 in 2: no exact split; 3 processes have one"
+    found = next(row for row in judged.rows if row.asked == "same global batch, same rows")
+    assert (found.state, found.measured, judged.code) == (State.NOTE, said, 0)
+    assert report.headline(judged) == f"ready but for the batch: {said}"
+    ranks = [rank(*trained(alone)), rank(*trained([["d", "e", "f"]]))]
+    assert verdict_of(rank(*trained(alone)), *ranks)["same global batch, same rows"].state is State.FAULT
 
 
-def test_the_end_of_an_epoch_is_no_fault() -> None:
-    ranks = [rank(*trained([["a"], ["c"]])), rank(*trained([["b"], ["a"]]))]
-    found = verdict_of(rank(*trained([["a", "b"], ["c"]])), *ranks)["same global batch, same rows"]
-    assert found.state is State.NOTE
-    assert found.measured.startswith("an epoch ends in step 2")
+@pytest.mark.parametrize(("epoch", "state"), [(5, State.NOTE), (8, State.FAULT)])
+def test_the_end_of_an_epoch_is_no_fault(epoch: int, state: State) -> None:
+    ranks = [rank(*trained([["a", "b"], ["e", "a"]])), rank(*trained([["c", "d"], ["b", "c"]]))]
+    alone = rank(*trained([["a", "b", "c", "d"], ["e"]], epoch=epoch))
+    found = verdict_of(alone, *ranks)["same global batch, same rows"]
+    assert (found.state, found.measured.startswith("an epoch ends in step 2")) == (state, epoch == 5)
+
+
+@pytest.mark.parametrize(
+    ("grouped", "second", "state"),
+    [(True, "z", State.NOTE), (True, "a", State.FAULT), (False, "z", State.FAULT)],
+)
+def test_rows_grouped_by_length_may_be_others(grouped: bool, second: str, state: State) -> None:
+    alone = rank(*trained([["a", "b"]], grouped=grouped))
+    ranks = [rank(*trained([[row]])) for row in ("a", second)]
+    assert verdict_of(alone, *ranks)["same global batch, same rows"].state is state
+
+
+def test_a_schedule_and_a_folder_are_those_of_one_process() -> None:
+    def arguments(rate: str, folder: str) -> dict[str, Any]:
+        return event("arguments", schedule={"learning_rate": rate}, folder=folder)
+
+    def asked(*ranks: tuple[str, str]) -> Row:
+        alone = rank(arguments("0.1", "outputs/a"), *trained([["a", "b"]]))
+        several = (rank(arguments(*own), *trained([[row]])) for own, row in zip(ranks, "ab", strict=True))
+        return verdict_of(alone, *several)["same global batch, same rows"]
+
+    assert asked(("0.1", "outputs/b"), ("0.1", "outputs/b")).state is State.GOOD
+    assert asked(("0.1", "o"), ("0.2", "o")).measured == "learning_rate is 0.1 in one process, 0.2 in 2"
+    assert asked(("0.1", "o"), ("0.1", "p")).measured == "output_dir is o on rank 0, p on 1"
 
 
 def test_losses_are_compared_where_the_rows_are_the_same() -> None:
@@ -147,6 +195,9 @@ def test_where_the_calls_part() -> None:
         (3, "rank 0 calls barrier"),
         (4, "rank 1 calls all_reduce"),
     ]
+    silent = Rank(None, (event("step", 4), event("left", None)), "", "")
+    found = verdict_of(rank(), ranks[0], silent)["same calls that need all, in one order"]
+    assert found.places[1] == Place(4, "rank 1 makes no further call")
 
 
 def test_who_waits_where() -> None:
@@ -163,6 +214,64 @@ def test_shared_files_and_early_reads() -> None:
     assert verdict_of(rank(), rank(writes), rank(writes))[asked].state is State.FAULT
     assert verdict_of(rank(), rank(writes), rank(reads))[asked].state is State.FAULT
     assert verdict_of(rank(), rank(writes, *wait), rank(*wait, reads))[asked].state is State.GOOD
+    below = event("write", 3, path="rows/train/a.arrow")
+    lacks = [
+        event("need", 2, what="files", name="rows", made=True),
+        event("end", 2, code=1, inner=4, error="FileNotFoundError", message="Unable to find 'rows'"),
+    ]
+    for each, line in zip(lacks, (2, 4), strict=True):
+        said = "rank 1 reads rows, which rank 0 writes, without waiting for it"
+        assert verdict_of(rank(), rank(below), rank(each))[asked].places == (Place(line, said),)
+        assert verdict_of(rank(), rank(*wait, below), rank(each))[asked].state is State.GOOD  # later, by all
+
+
+def test_no_verdict_names_the_folder_of_a_run() -> None:
+    folder = "/tmp/nb2ddp-1x/2-processes"
+    said = f"No {folder}/work/rows.csv in {folder}/work, {folder}/tmp/a, {folder}/home/.cache or /tmp/nb2ddp-1x/hub"
+    assert run._at_home(said, folder) == "No rows.csv in ., /tmp/a, ~/.cache or /tmp/nb2ddp-1x/hub"
+
+
+def test_a_long_message_leaves_room_for_what_to_give() -> None:
+    found = {"name": "/r/qwen", "made": False}
+    ended = event("end", code=1, inner=2, error="ValueError", message="searched " * 90, raised=True)
+    ran = Run((Rank(1, (event("asked", 2, **found), ended), "", ""),), 1.0, "")
+    judged = judge(PLAN, ran, ran)
+    assert judged.obstacle is not None
+    assert judged.obstacle.text.endswith("; put qwen beside the script")
+    assert len(judged.obstacle.text) < 220
+
+
+def test_what_a_process_says_once_another_has_failed_is_not_told_beside_it() -> None:
+    def ended(error: str, message: str) -> Rank:
+        return Rank(1, (event("end", 3, code=1, inner=3, error=error, message=message),), "", "")
+
+    lost, failed = ended("RuntimeError", "Connection closed by peer"), ended("KeyError", "a")
+    told = [verdict_of(rank(), lost, other)["reaches its end"].places for other in (failed, rank())]
+    assert [[place.text for place in places] for places in told] == [
+        ["rank 1: KeyError: a"],
+        ["rank 0: RuntimeError: Connection closed by peer", "rank 1 has left, with code 0"],
+    ]
+
+
+def test_what_is_empty_is_said() -> None:
+    ended = event("end", code=1, inner=2, error="StopIteration", message="")
+    ran = Run((Rank(1, (event("made", name="me/rows"), ended), "", ""),), 1.0, "")
+    said = "StopIteration: what it takes the first of is empty; --data FILE gives it real rows"
+    assert judge(PLAN, ran, ran).obstacle == Place(2, said)
+
+
+def test_a_run_of_a_tracker_for_each_process() -> None:
+    begun = event("tracked", 3, what="a run of wandb")
+    asked = verdict_of(rank(), rank(begun), rank(begun))["one writer a file, one caller of a program or service"]
+    assert asked.places == (Place(3, "a run of wandb is begun by ranks 0, 1"),)
+
+
+def test_rows_with_other_labels() -> None:
+    alone = rank(*trained([["a:x", "b:y"]]))
+    asked = "same global batch, same rows"
+    assert verdict_of(alone, *(rank(*trained([[row]])) for row in ("a:x", "b:y")))[asked].state is State.GOOD
+    found = verdict_of(alone, *(rank(*trained([[row]])) for row in ("a:x", "b:x")))[asked]
+    assert (found.state, found.measured) == (State.FAULT, "1 of 2 samples have other labels than in one process")
 
 
 def test_a_fixed_gpu_is_a_fault_where_more_than_the_main_process_come() -> None:
@@ -220,7 +329,9 @@ def test_a_stand_in_that_could_not_be_made_is_named() -> None:
 
 def test_one_process_that_takes_too_long_is_an_obstacle() -> None:
     run = Run((Rank(None, (event("call", 2, name="barrier"),), "", ""),), 300.0, "limit")
-    assert judge(PLAN, run, run).obstacle == Place(2, "it took longer than 300 s as one process")
+    assert judge(PLAN, run, run).obstacle == Place(
+        2, "it took longer than 300 s as one process; --timeout 900 lets it take longer"
+    )
 
 
 def test_a_script_that_came_past_its_training_is_not_ready() -> None:
@@ -354,6 +465,18 @@ def test_text_trains_with_the_real_unsloth(line: str, kind: str, tmp_path: Path)
     script = tmp_path / "train.py"
     script.write_text(f"from unsloth import FastLanguageModel\n{line}\nSFTTrainer(model).train()\n")
     assert read(script).unsloth == kind
+
+
+def test_a_function_of_unsloth_trains_too(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("from unsloth import FastLanguageModel, unsloth_train\nunsloth_train(SFTTrainer(model))\n")
+    assert read(script).unsloth == "stand-in"
+
+
+def test_a_script_finds_the_hash_seed_that_it_would_start_python_again_with(tmp_path: Path) -> None:
+    plan = replace(PLAN, text="use_hash_seed(42)\n")
+    assert environment(plan, tmp_path, hub="", settings={})["PYTHONHASHSEED"] == "42"
+    assert "PYTHONHASHSEED" not in environment(PLAN, tmp_path, hub="", settings={}).keys() - os.environ.keys()
 
 
 @pytest.mark.parametrize(
@@ -509,11 +632,17 @@ shown = jinja2.Template("{% for turn in turns %}{{ turn.role + turn.content }}{%
         ("[int(row['points']) for row in rows]", "points is a number"),
         ("[float(row['answer'].split('####')[1]) for row in rows]", "answer ends with a number"),
         ("for row in rows:\n    first, second = row['pair'].split(' => ')", "pair has ' => ' in it"),
+        (
+            "for size in [len(row['said']) for row in rows]:\n    if size > 120:\n"
+            "        raise ValueError(f'expected sequence of length 120 at dim 1 (got {size})')",
+            "said is short",
+        ),
         ("[table[row['tongue']] for row in rows]", "tongue "),
         ("[row['meta'].get('x') for row in rows]", "meta is a dict"),
         ("[row['share'] / 2 for row in rows]", "share is a number"),
         ("[' '.join(row['talk'][1:]) + row['talk'][0].strip() + row['id'] for row in rows]", "id is a text"),
         ("[row['count'].strip() for row in rows]", "count is a text"),
+        ("import math\n[math.isnan(row['time']) for row in rows]", "time is a number"),
         ("for row in rows:\n    one = row['pick']\n    one['label'], one['said']\n", "pick has the key said"),
         ("def plain(a):\n    return a.lower()\n[plain(row['label']) for row in rows]", "label is a text"),
         ("[row['images'][3] for row in rows]", "images has 4 elements"),
@@ -523,6 +652,7 @@ shown = jinja2.Template("{% for turn in turns %}{{ turn.role + turn.content }}{%
             f"{CHAT}for row in rows:\n    two = [row['q'][0], row['a'][0]]\n    shown(turns=two)",
             "a is a conversation",
         ),
+        ("for row in rows:\n    row['a'] and [row['b'][n] for n in range(200)]", "b is a long text"),
         ("[row['scan'].convert('RGB') for row in rows if 0] or [row['scan'] for row in rows]", "scan is read"),
     ],
 )
@@ -559,7 +689,7 @@ def test_what_get_asks_for_is_there_although_it_misses_nothing(tmp_path: Path) -
     assert known.shape(("answers", "[]")) == shapes.keyed(said=shapes.plain(), votes=shapes.plain())
 
 
-def test_what_functions_of_rows_ask_for_is_found_in_the_text() -> None:
+def test_what_functions_of_rows_ask_for_is_found_in_the_text(tmp_path: Path) -> None:
     text = """def pair(row):
     many = row.get("answers", [])
     said = [one.get("text") for one in many if one["score"] is not None]
@@ -567,13 +697,22 @@ def test_what_functions_of_rows_ask_for_is_found_in_the_text() -> None:
 rows.map(pair).filter(lambda row: row["label"])
 rows.map(lambda part: {"n": [len(one) for one in part["ids"]]}, batched=True)
 def other(row): return row["no"]
+def both(rows):
+    for number, (one, other) in enumerate(zip(rows["good"], rows["bad"])):
+        one[:-1], one[-1].get("role"), rows["text"][number], rows["text"][0]["a"]
+        other.get("said")
+rows.map(both, batched=True)
 """
     assert read_of_rows(ast.parse(text)) == {
         "answers": shapes.list_of(shapes.keyed(text=shapes.plain(), score=shapes.plain("number"))),
         "q": shapes.plain(),
         "label": shapes.one_of([0, 1]),
         "ids": shapes.plain(),
+        "good": shapes.turns("role"),
+        "bad": shapes.keyed(said=shapes.plain()),
+        "text": shapes.keyed(a=shapes.plain()),
     }
+    assert schema(tmp_path, text, ["good", "q"]).columns == {"good": shapes.turns("role"), "q": shapes.plain()}
 
 
 def test_columns_hold_what_the_script_compares_them_with(tmp_path: Path) -> None:
@@ -597,12 +736,32 @@ def test_the_names_of_columns_in_a_message_are_columns(tmp_path: Path) -> None:
     assert known.width == 3
 
 
+def test_columns_that_a_script_makes_are_not_among_the_made(tmp_path: Path) -> None:
+    said = "New column name image already in the dataset. Please choose another one."  # datasets 4.8
+    text = f"if 'image' in rows[0]:\n    raise ValueError({said!r})"
+    known = prepared(tmp_path, text, ["path", "image"])
+    assert (list(known.columns), known.learnt) == (["path"], ["image is made by the script"])
+
+
 def test_labels_that_a_trainer_reads_are_learnt(tmp_path: Path) -> None:
     known = schema(tmp_path, "trainer.train()")
     place = learn.Place(None, None, __import__("ast").parse("trainer.train()"), known)  # type: ignore[arg-type]
     error = ValueError("The model did not return a loss from the inputs, only the following keys: logits.")
     assert learn.learn(error, place, lambda name: False, [])
     assert "label" in known.columns
+
+
+def test_a_key_of_a_librarys_settings_is_no_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "library.py").write_text("def get(given, key):\n    given = dict(given)\n    return given.pop(key)\n")
+    text = "import library\nlibrary.get(given, 'hub_token')"
+    for given, is_learnt in (({"output_dir": "out"}, False), ({"text": "Why?"}, True)):
+        known = schema(tmp_path, text)
+        with pytest.raises(KeyError) as raised:
+            exec(compile(text, "prepare.py", "exec"), {"given": given})
+        place = learn.place_of(raised.value, "prepare.py", text, known)
+        assert place is not None
+        assert learn.learn(raised.value, place, lambda name: False, []) == is_learnt
 
 
 def test_a_data_set_that_is_not_divided_has_no_splits(tmp_path: Path) -> None:
@@ -690,6 +849,17 @@ def test_a_folder_has_files_of_the_kinds_that_the_script_names(tmp_path: Path, m
     assert len(list(Path("pages").glob("*.png"))) == 4
 
 
+def test_a_folder_that_another_rank_makes_meanwhile_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = sources(tmp_path, 'glob("scans/*.png")')
+    assert made.make("scans")
+    before = {path.name: path.read_bytes() for path in Path("scans").iterdir()}
+    monkeypatch.setattr("os.path.exists", lambda path: False)
+    assert made.make("scans")
+    assert {path.name: path.read_bytes() for path in Path("scans").iterdir()} == before
+    assert not list(Path().glob("*.part"))
+
+
 def test_a_table_has_as_many_columns_as_are_counted(tmp_path: Path) -> None:
     made = sources(tmp_path, columns=["a", "b"])
     made.schema.width = 3
@@ -764,8 +934,8 @@ def test_a_statement_that_training_needs_is_not(tmp_path: Path) -> None:
     in_a_process(run)
     made.schema.load()
     assert made.schema.passed == []
-    tree = ast.parse("model.config.x = 1\nwords.add(1)\nwith a as b: pass")
-    assert _changed(tree) == {"model", "words", "b"}
+    tree = ast.parse("model.config.x = 1\nwords.add(1)\nwith a as b: pass\nmade = words_of(a).to('cuda')")
+    assert _changed(tree) == {"model", "words", "b", "made"}
 
 
 def test_a_package_that_is_not_there_does_nothing_and_is_not_trained(tmp_path: Path) -> None:
@@ -778,6 +948,12 @@ def test_a_package_that_is_not_there_does_nothing_and_is_not_trained(tmp_path: P
     assert page.part.of is page
     assert str(page("a").show(1)[2]) == "rehearsal"
     assert (page / "rows.csv") is page
+    assert isinstance(page(len), page)
+
+    @page.tool  # type: ignore[untyped-decorator]
+    def kept() -> None: ...
+
+    assert kept.__name__ == "kept"
     assert f"{page}" == os.fspath(page) == "rehearsal"
     assert finder.find_spec("trl", None) is None
     assert json.loads((tmp_path / "log").read_text())["package"] is True
@@ -789,6 +965,90 @@ def test_a_package_that_is_not_there_does_nothing_and_is_not_trained(tmp_path: P
     Trainer("model")
     with pytest.raises(ModuleNotFoundError, match="No module named 'no_such_package_at_all', which training needs"):
         Trainer(page())
+
+
+def test_a_run_of_a_tracker_is_noted_unless_it_is_told_to_do_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, begun = Log(), list[dict[str, Any]]()
+    log.open(str(tmp_path / "log"), __file__)
+    wandb = SimpleNamespace(__name__="wandb", init=lambda **given: begun.append(given))
+    packages._note_runs(wandb, log)  # type: ignore[arg-type]
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    wandb.init(project="a")
+    wandb.init(mode="disabled")
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    wandb.init()
+    assert [each["mode"] for each in begun] == ["disabled"] * 3
+    assert [json.loads(line)["what"] for line in (tmp_path / "log").read_text().splitlines()] == ["a run of wandb"]
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("load('m', num_labels = 6)", [0, 1, 2, 3, 4, 5]),
+        ("names = {'a': 0, 'b': 1, 'c': 2}\nload('m', num_labels = len(names))", [0, 1, 2]),
+        ("COUNT = 3\nload('m', num_labels = COUNT)", [0, 1, 2]),
+        ("load('m', num_labels = count())", [0, 1]),
+        ("", [0, 1]),
+    ],
+)
+def test_made_labels_are_as_many_as_the_model_has(tmp_path: Path, text: str, values: list[int]) -> None:
+    assert schema(tmp_path, text, ["label"]).columns["label"]["values"] == values
+
+
+def test_a_collator_of_pictures_may_be_inherited_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Counting(fast.VisionCollator):
+        seen = 0
+
+        def __call__(self, rows: Any) -> Any:
+            self.seen += len(rows)
+            return super().__call__(rows)
+
+    vision = SimpleNamespace(UnslothVisionDataCollator=lambda model, processor, **given: sorted)
+    monkeypatch.setitem(sys.modules, "unsloth_zoo.vision_utils", vision)
+    monkeypatch.setattr(fast, "_is_real", lambda processor: True)
+    collate = Counting("model", "processor")
+    assert collate([2, 1]) == [1, 2]
+    assert collate.seen == 2
+
+
+def test_a_head_that_was_cut_gives_a_loss() -> None:
+    def stock(logits: Any, labels: Any, vocab_size: int, **given: Any) -> tuple[int, dict[str, Any]]:
+        return vocab_size, given
+
+    losses = SimpleNamespace(ForCausalLMLoss=stock, LOSS_MAPPING={"ForCausalLM": stock}, __name__="losses")
+    fast._take_the_width_of_the_head(losses)  # type: ignore[arg-type]
+    logits = SimpleNamespace(shape=(2, 8, 4))
+    assert losses.LOSS_MAPPING["ForCausalLM"](logits=logits, labels=None, vocab_size=512, shift=1) == (4, {"shift": 1})
+
+
+def test_texts_get_no_end_that_unsloth_does_not_add() -> None:
+    class Dataset:
+        def map(self, function: Any, **given: Any) -> str:
+            return "mapped"
+
+    def add_eos(row: Any) -> None: ...
+
+    fast._end_no_texts(SimpleNamespace(Dataset=Dataset, __name__="datasets.arrow_dataset"))  # type: ignore[arg-type]
+    rows: Any = Dataset()
+    assert rows.map(add_eos, num_proc=2) == "mapped"  # the script's own
+    add_eos.__module__ = "trl.trainer.sft_trainer"
+    assert rows.map(add_eos, num_proc=2) is rows
+
+
+def test_a_configuration_of_bitsandbytes_is_made_without_it() -> None:
+    class Config:
+        """Asks for the version as transformers 4 does."""
+
+        def post_init(self) -> None:
+            self.is_checked = True
+            metadata.version("bitsandbytes-that-is-not-there")
+
+    versions._ask_for_no_package(SimpleNamespace(BitsAndBytesConfig=Config))  # type: ignore[arg-type]
+    config = Config()
+    config.post_init()
+    assert config.is_checked
 
 
 def test_a_library_that_is_not_known_is_named() -> None:
@@ -804,12 +1064,21 @@ def test_it_is_ready_but_for_a_cell() -> None:
     assert report.headline(judged) == "2 processes train as one does; not rehearsed: train.py:3: KeyError: 'x'"
 
 
+def test_a_name_that_nothing_binds_is_a_fault_after_training_too() -> None:
+    alone = rank(*trained([["a", "b"]]), event("passed", 3, error="NameError", message="x", after=True, own=True))
+    judged = judge(PLAN, Run((alone,), 1.0, ""), Run(tuple(rank(*trained([[each]])) for each in "ab"), 1.0, ""))
+    assert (judged.code, judged.passed) == (1, ())
+    assert judged.faults[0].places == (Place(3, "the notebook's own fault: NameError: x"),)
+
+
 @pytest.mark.parametrize(
     ("before", "error", "message", "told"),
     [
         (event("made", name="me/rows"), "KeyError", "x", "--data FILE"),
-        (event("stand-in", name="jiwer", package=True), "TypeError", "x", "pip install jiwer"),
+        (event("stand-in", name="jiwer", package=True), "TypeError", "No module named 'jiwer'", "pip install jiwer"),
+        (event("stand-in", name="rows", package=True), "TypeError", "No module named 'rows'", "; put rows.py beside"),
         (event("clone", address="https://x/y", folder="y", there=False), "OSError", "y", "or --network"),
+        (event("made", name="me/rows"), "TypeError", "f() got an unexpected keyword argument 'z'", "change this line"),
         (event("line"), "ConnectionError", "(host='a.b', port=1)", "--trust lets it ask a.b"),
         (event("line"), "ImportError", "cannot import name 'X' from 'trl'", "--versions notebook"),
         (event("line"), "TypeError", "f() got an unexpected keyword argument 'x'", "--versions notebook"),
@@ -818,19 +1087,81 @@ def test_it_is_ready_but_for_a_cell() -> None:
 )
 def test_an_obstacle_says_what_to_give(before: dict[str, Any], error: str, message: str, told: str) -> None:
     run = Run((Rank(1, (before, event("end", code=1, inner=1, error=error, message=message)), "", ""),), 1.0, "")
-    plan = replace(PLAN, other_versions=("trl<1",) * ("--versions" in told))
+    text = f"{PLAN.text}# rows.py holds what makes them\n"
+    plan = replace(PLAN, text=text, other_versions=("trl<1",) * ("--versions" in told))
     assert told in report.headline(judge(plan, run, run))
 
 
 @pytest.mark.parametrize(
     ("error", "library", "told"),
-    [("ValueError", "trl", "--versions notebook"), ("KeyError", "trl", "--data"), ("ValueError", "", "--data")],
+    [
+        ("ValueError", "trl", "--versions notebook"),
+        ("TypeError", "", "--versions notebook"),
+        ("KeyError", "trl", "--data"),
+        ("ValueError", "", "--data"),
+    ],
 )
 def test_what_a_library_refuses_may_be_taken_by_another_version(error: str, library: str, told: str) -> None:
     plan = replace(PLAN, other_versions=("trl==0.22.2",))
     ended = event("end", code=1, inner=1, error=error, message="x", library=library)
     run = Run((Rank(1, (event("made", name="me/rows"), ended), "", ""),), 1.0, "")
     assert told in report.headline(judge(plan, run, run))
+
+
+@pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="has no such sockets")
+def test_sockets_fit_below_long_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, usual = (tmp_path / (name * 100) for name in "kt")
+    usual.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(usual))
+    with _folder(kept) as root:
+        below = root / "16-processes" / "tmp" / "pymp-12345678"
+        below.mkdir(parents=True)
+        path = str(below / "listener-12345678")
+        with socket.socket(socket.AF_UNIX) as bound:
+            bound.bind(path)
+        assert len(path) < 104
+        (root / "a.txt").touch()
+    assert (kept / "a.txt").is_file()
+    assert not root.exists()
+
+
+def test_a_failure_rests_on_what_its_statement_reads() -> None:
+    used = "x = c.load()\ndef f(y):\n    return e(y)\nz = map(f, x)\nq = b\nz.train()\n"
+    source = f"import a, b\nimport c\nfrom d import e\n{used}"
+    assert rests_on(source, 9) == {"c", "d"}
+    assert rests_on(source, 8) == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    ("about", "told"),
+    [
+        ({"rests": ["outetts"]}, "git clone https://x/OuteTTS OuteTTS"),
+        ({"rests": ["whisper"]}, "pip install whisper, or"),
+        ({"rests": ["datasets"]}, "--data FILE"),
+        ({"rests": [], "message": "no folder OuteTTS/x"}, "git clone https://x/OuteTTS OuteTTS"),
+    ],
+)
+def test_what_is_absent_is_named_where_the_failure_rests_on_it(about: dict[str, Any], told: str) -> None:
+    absent = [event("stand-in", name=name, package=True) for name in ("outetts", "whisper", "gdown")]
+    clone = event("clone", address="https://x/OuteTTS", folder="OuteTTS", there=False)
+    end = event("end", **{"code": 1, "inner": 1, "error": "StopIteration", "message": "", **about})
+    run = Run((Rank(1, (*absent, clone, event("made", name="me/rows"), end), "", ""),), 1.0, "")
+    said = report.headline(judge(PLAN, run, run))
+    assert told in said
+    assert "gdown" not in said
+
+
+def test_a_program_that_the_script_ends_is_not_left(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    kept, ended = 'subprocess.Popen(["serve", "a"])', 'atexit.register(subprocess.Popen(["serve", "b"]).terminate)'
+    script.write_text(f"import atexit, subprocess\nx = {kept}\n{ended}\nsubprocess.run(['ls'])\n")
+    about = {"steps": 3, "unsloth": "", "sees": False, "schema": str(tmp_path / "s"), "data": "", "trust": False}
+    about |= {"columns": [], "rows": 8, "splits": [], "root": str(tmp_path), "logs": str(tmp_path), "network": False}
+    environ = {**os.environ, "NB2DDP_REHEARSAL": json.dumps({**about, "beside": str(tmp_path)})}
+    start = Path(packages.__file__).with_name("start.py")
+    subprocess.run([sys.executable, start, "play", script], env=environ, cwd=tmp_path, check=True)
+    events = map(json.loads, (tmp_path / "0.jsonl").read_text().splitlines())
+    assert [each for left in events for each in left.get("programs", ())] == [["serve a", 2]]
 
 
 def test_a_database_that_a_run_begins_with_may_be_read_by_all(tmp_path: Path) -> None:
@@ -932,11 +1263,14 @@ def test_bad_sources_get_one_line(source: str, message: str, tmp_path: Path, mon
     assert result.output.startswith(message)
 
 
-def test_readme_and_picture_are_of_the_page() -> None:
-    page = rehearsals.PAGE.read_text(encoding="utf-8")
+def test_readme_and_page_tell_of_all_questions() -> None:
     (ready,) = rehearsals.READY.findall(rehearsals.README.read_text(encoding="utf-8"))
-    assert ready == rehearsals.ready(page)
-    assert rehearsals.PICTURE.read_text(encoding="utf-8") == picture(rehearsals.faults(page))
+    (wrong,) = rehearsals.FAULTS.findall(rehearsals.PAGE.read_text(encoding="utf-8"))
+    asked = [asked for asked, _ in QUESTIONS]
+    assert re.findall(r"^  ✓ (.+?)  ", ready, re.MULTILINE) == asked
+    faults = re.findall(r"^  ✗ (.+?)  ", wrong, re.MULTILINE)
+    assert f"{len(faults)} of {len(asked)} questions show a fault" in wrong
+    assert set(faults) < set(asked)
 
 
 @pytest.mark.parametrize("engine", [True, False])
@@ -988,3 +1322,54 @@ def test_the_first_line_says_what_was_left_out_or_fails_already() -> None:
     run = Run((Rank(1, (event("end", code=1, inner=1, error="NameError", message="name 'x'"),), "", ""),), 1.0, "")
     said = "one process fails already, the notebook's own fault: train.py:1: NameError: name 'x'"
     assert report.headline(judge(PLAN, run, run)) == said
+
+
+def test_what_is_evaluated_is_compared() -> None:
+    alone = rank(*trained([["a", "b"]]), event("other rows", rows=["x", "y", "z"]))
+    whole = [rank(*trained([[row]]), event("other rows", rows=rows)) for row, rows in (("a", "xy"), ("b", "zx"))]
+    assert verdict_of(alone, *whole)[LOSSES].state is State.GOOD
+    share = [rank(*trained([[row]]), event("other rows", rows=rows)) for row, rows in (("a", "x"), ("b", "y"))]
+    found = verdict_of(alone, *share)[LOSSES]
+    assert found.state is State.FAULT
+    assert "3 rows are evaluated in one process, 2 of these in 2" in found.measured
+    plan = replace(PLAN, text=f"{PLAN.text}args(dataloader_drop_last = True)\n")
+    dropped = judge(plan, Run((alone,), 1.0, ""), Run(tuple(share), 1.0, ""))
+    (row,) = [row for row in dropped.rows if row.asked == LOSSES]
+    assert (row.state, row.measured) == (
+        State.NOTE,
+        f"{found.measured}: what fills no batch of all processes is dropped",
+    )
+
+
+def test_headline_names_code_of_the_models_repository() -> None:
+    alone = rank(*trained([["a", "b"]]), event("blind"), event("foreign", name="infer"))
+    ranks = tuple(rank(*trained([[row]])) for row in "ab")
+    judged = judge(PLAN, Run((alone,), 1.0, ""), Run(ranks, 1.0, ""))
+    left = "pictures and sounds and functions of the model's repository"
+    assert report.headline(judged) == f"ready but for {left}, which are passed over: 2 processes train as one does"
+
+
+def test_code_of_the_models_repository_does_nothing(tmp_path: Path) -> None:
+    from nb2ddp.rehearsal.stage.foreign import Foreign
+    from nb2ddp.rehearsal.stage.log import Log
+
+    class Model:
+        size = 3
+
+        def __getattr__(self, name: str) -> object:
+            raise AttributeError(name)
+
+    def broken(rows: list[int]) -> list[int]:
+        raise KeyError("images")
+
+    log = Log()
+    log.open(str(tmp_path / "log"), __file__)
+    model = Foreign(log).opened(Model())
+    assert model.size == 3
+    assert list(model.infer("a picture")) == []
+    with pytest.raises(AttributeError):
+        _ = model._private
+    collate = Foreign(log).collator(broken, lambda rows: [row + 1 for row in rows])
+    assert collate([1, 2]) == collate([1, 2]) == [2, 3]
+    told = [json.loads(line)["name"] for line in (tmp_path / "log").read_text().splitlines()]
+    assert told == ["infer", "function"]

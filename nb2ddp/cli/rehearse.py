@@ -46,7 +46,7 @@ _HUB = ".nb2ddp-stand-ins"
 
 
 def _clear(ctx: click.Context, _: click.Parameter, is_asked: bool) -> None:
-    """Remove all environments that were made, and stop."""
+    """Delete all kept environments, and exit."""
     if is_asked:
         from nb2ddp.rehearsal import environments
 
@@ -111,17 +111,17 @@ def run(
     versions: str | None = None,
     **options: Any,
 ) -> int:
-    """Rehearse one script or notebook, and tell the verdict.
+    """Rehearse one script or notebook and print the verdict.
 
     Args:
         source: a Python file, a notebook, or a link to one.
         form: "text" or "json".
-        report: where a page is written, or None.
-        force: write it over a file that nb2ddp did not write.
+        report: the path of the HTML report, or None.
+        force: let the report replace a file that nb2ddp did not write.
         quiet: show no progress.
-        err: tell it on standard error.
+        err: print on standard error.
         versions: "notebook", "newest" or "here"; None takes what is here if it has what trains the script.
-        options: those of the command line, by name.
+        options: options of the command line, by name.
 
     Returns:
         The exit code.
@@ -143,7 +143,7 @@ def run(
     progress("")
     click.echo(telling.as_json(verdict) if form == "json" else "\n".join(telling.text_lines(verdict)), err=err)
     if fits:
-        click.echo(f"By estimate it {fits}.", err=err)
+        click.echo(f"Estimate: {fits}.", err=err)
     if page is not None and (refusal := page.write(telling.as_page(verdict))):
         click.echo(without_notebook(refusal, "text"), err=True)
         return 2
@@ -154,7 +154,7 @@ def run(
 
 
 def _failed(source: str | Path, error: BaseException) -> int:
-    """Say why there is no verdict, and return the exit code."""
+    """Print why there is no verdict, and return the exit code."""
     from nb2ddp.rehearsal.plan import PlanError
     from nb2ddp.rehearsal.uv import UvError
 
@@ -171,7 +171,7 @@ def _failed(source: str | Path, error: BaseException) -> int:
 
 
 def _fits(script: Path, text: str, processes: int) -> str:
-    """Which GPUs hold a script's training, and how many its steps keep busy; empty where nothing tells."""
+    """Return which GPUs fit a script's training and how many its steps keep busy; empty if unknown."""
     from nb2ddp.cli.estimate import answers_in
     from nb2ddp.estimate.answer import in_short
     from nb2ddp.estimate.shapes import ShapeError
@@ -189,7 +189,7 @@ def _rehearsed(
     options: Mapping[str, Any],
     tell: Callable[[str], None],
 ) -> Verdict:
-    """The verdict on a script of this path and text.
+    """Return the verdict on a script.
 
     Where nothing says in which versions, and those here lack what the script takes, it is that in the notebook's.
 
@@ -206,7 +206,7 @@ def _rehearsed(
         return rehearse(replace(plan, other_versions=tuple(wanted.lacks(plan.environment))), Options(**options), tell)
 
     def notebooks(libraries: Sequence[str]) -> Environment:
-        why = f"{environments.NOTEBOOKS}, as those here lack what the script takes"
+        why = f"{environments.NOTEBOOKS}, because those here lack names or arguments that the script uses"
         made = environments.made(wanted, libraries, why, tell)
         if options.get("keep"):  # that of the first verdict
             shutil.rmtree(options["keep"])
@@ -220,16 +220,16 @@ def _rehearsed(
 
 
 def _refusal(source: str, page: Page | None, options: Mapping[str, Any]) -> Diagnostic | None:
-    """Why what the options name cannot be written, beforehand; folders are made here.
+    """Create the folders that options name, or return why that is impossible.
 
     Raises:
         click.UsageError: a file of the user's stands there.
     """
     keep, hub = ((each := options.get(name)) and Path(os.path.normpath(each)) for name in ("keep", "hub"))
     if keep is not None and not _is_free(keep):
-        raise click.UsageError(f"--keep {keep}: it exists, and is not an empty folder")
+        raise click.UsageError(f"--keep {keep}: the folder exists and is not empty")
     if hub is not None and not (_is_free(hub) or (hub / _HUB).is_file()):
-        raise click.UsageError(f"--hub {hub}: it exists, and is no folder of stand-ins: name a new one")
+        raise click.UsageError(f"--hub {hub}: the folder exists and holds no stand-ins: name a new one")
     try:
         check_pages([page] if page else [], {Path(source): "what is rehearsed"})
     except InputError as error:
@@ -248,14 +248,14 @@ def _refusal(source: str, page: Page | None, options: Mapping[str, Any]) -> Diag
 
 
 def _is_free(folder: Path) -> bool:
-    """True for an empty folder, and where there is nothing, not even a link that leads nowhere."""
+    """True for an empty folder, and for a path where nothing exists, not even a broken link."""
     return not any(folder.iterdir()) if folder.is_dir() else not (folder.exists() or folder.is_symlink())
 
 
 def _environment(
     versions: str | None, wanted: Wanted, tell: Callable[[str], None], libraries: Sequence[str]
 ) -> Environment:
-    """Where a script is rehearsed that trains with these libraries.
+    """Return the environment for a script that trains with these libraries.
 
     Raises:
         UvError: an environment cannot be made.
@@ -313,14 +313,14 @@ def _script(source: str) -> tuple[Path, str, Wanted]:
 
 
 class _Progress:
-    """One line on the terminal that says what happens now."""
+    """One line on the terminal that shows the current step."""
 
     def __init__(self, *, is_shown: bool) -> None:
         self.is_shown = is_shown
         self.last = ""
 
     def __call__(self, text: str) -> None:
-        """Show `text` in place of what was shown."""
+        """Replace the line by `text`."""
         if self.is_shown and text != self.last:
             self.last = text
             click.echo(f"\r\x1b[2K{text[:100]}", nl=False, err=True)

@@ -1,4 +1,4 @@
-"""Clean up after a rehearsal, also after one that was killed: then by `python janitor.py FOLDER [keep]`.
+"""Clean up after a rehearsal, also after one that was killed: then by `python janitor.py FOLDER [KEPT]`.
 
 That has a pipe of the rehearsal as its input, into which nobody writes: it ends when the rehearsal does. The processes
 of a rehearsal, and those that they have started, have their home below its folder.
@@ -17,32 +17,35 @@ from pathlib import Path
 
 
 @contextlib.contextmanager
-def cleaned(folder: Path, *, is_kept: bool) -> Iterator[None]:
+def cleaned(folder: Path, kept: Path | None) -> Iterator[None]:
     """Leave no process and no folder of a rehearsal, however it ends.
 
     Args:
         folder: of the rehearsal.
-        is_kept: the folder itself stays.
+        kept: a folder to which its files are moved, or None.
     """
-    command = [sys.executable, __file__, str(folder), *(["keep"] if is_kept else [])]
+    command = [sys.executable, __file__, str(folder), *([str(kept.resolve())] if kept else [])]
     null = subprocess.DEVNULL
     janitor = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=null, stderr=null, start_new_session=True)
     try:
         yield
     finally:
-        _clean(str(folder), is_kept=is_kept)
+        _clean(*command[2:])
         janitor.kill()
         janitor.wait()
         assert janitor.stdin is not None
         janitor.stdin.close()
 
 
-def _clean(folder: str, *, is_kept: bool) -> None:
-    """Kill those who may still write into a folder, and remove it; for ten seconds at most."""
+def _clean(folder: str, kept: str = "") -> None:
+    """Kill those who may still write into a folder, move its files to where they are kept, and remove it."""
     end = time.monotonic() + 10
-    while (_kill_those_below(folder) or (not is_kept and Path(folder).exists())) and time.monotonic() < end:
-        if not is_kept:
-            shutil.rmtree(folder, ignore_errors=True)
+    while _kill_those_below(folder) and time.monotonic() < end:
+        time.sleep(0.05)
+    for each in Path(folder).iterdir() if kept else ():
+        shutil.move(each, kept)
+    while (_kill_those_below(folder) or Path(folder).exists()) and time.monotonic() < end:
+        shutil.rmtree(folder, ignore_errors=True)
         time.sleep(0.05)
 
 
@@ -62,4 +65,4 @@ def _kill_those_below(folder: str) -> bool:
 
 if __name__ == "__main__":
     sys.stdin.read()
-    _clean(sys.argv[1], is_kept="keep" in sys.argv[2:])
+    _clean(*sys.argv[1:])

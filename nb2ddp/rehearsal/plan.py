@@ -123,7 +123,7 @@ def planned(path: Path, text: str, choose: Callable[[Sequence[str]], Environment
     """
     tree, folder = _parsed(text), path.resolve().parent
     trainers = tuple(dict.fromkeys(name for name in _called(tree) if re.search(r"Trainer$", name)))
-    if not trainers or "train" not in {name.split(".")[-1] for name in _called(tree)}:
+    if not trainers or not {"train", "unsloth_train"} & {name.split(".")[-1] for name in _called(tree)}:
         raise PlanError("it trains nothing: a rehearsal follows train() of a Trainer (transformers, TRL, ...)")
     libraries = _trained_with(tree)
     environment = choose(libraries)

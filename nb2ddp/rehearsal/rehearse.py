@@ -25,6 +25,8 @@ from nb2ddp.rehearsal.processes import Starter, starter
 from nb2ddp.rehearsal.run import Run, environment, run
 from nb2ddp.rehearsal.verdict import Verdict, judge
 
+#: A socket's path has 103 characters at most (macOS; Linux 107), of which 65 lie below the usual temporary folder.
+_ROOM = 38
 _SECONDS = 60.0  # that the real hub and a process have for one repository
 
 
@@ -168,18 +170,21 @@ def _tell(tell: Callable[[str], None], name: str, text: str) -> None:
 
 @contextlib.contextmanager
 def _folder(keep: Path | None) -> Iterator[Path]:
-    """The folder of a rehearsal; a signal that ends this program removes it first."""
+    """The folder of a rehearsal, moved to `keep` at its end; a signal that ends this program removes it first."""
 
     def leave(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
     signals = [number for name in ("SIGTERM", "SIGHUP") if (number := getattr(signal, name, None))]
     before = {number: signal.signal(number, leave) for number in signals}
-    root = keep or Path(tempfile.mkdtemp(prefix="nb2ddp-rehearsal-"))
-    root.mkdir(parents=True, exist_ok=True)
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+    usual = os.path.realpath(tempfile.gettempdir())
+    is_short = len(usual) <= _ROOM or not Path("/tmp").is_dir()
+    root = Path(tempfile.mkdtemp(prefix="nb2ddp-", dir=usual if is_short else "/tmp")).resolve()
     try:
-        with cleaned(root.resolve(), is_kept=keep is not None):
-            yield root.resolve()
+        with cleaned(root, keep):
+            yield root
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from nb2ddp.rehearsal.plan import Plan
-from nb2ddp.rehearsal.verdict import PASSED_OVER, Place, Row, State, Verdict
+from nb2ddp.rehearsal.verdict import CODE, PICTURES, UNEVEN, Place, Row, State, Verdict
 from nb2ddp.versions import told
 
 _MOST = 6  # lines that are shown of one fault
@@ -30,13 +30,17 @@ def headline(verdict: Verdict) -> str:
     open_ones = sum(row.state is State.UNKNOWN for row in verdict.rows)
     if open_ones:
         return f"no fault seen, but {open_ones} of {len(verdict.rows)} questions have no answer"
+    uneven = next((row.measured for row in verdict.rows if row.state is State.NOTE and UNEVEN in row.measured), "")
+    alike = f"{many} train as one does" + (f" but for the batch ({uneven})" if uneven else "")
+    left = " and ".join(what for what in (PICTURES, CODE) if any(note.startswith(what) for note in verdict.notes))
     if verdict.passed:
         first = verdict.passed[0]
         more = f" and {len(verdict.passed) - 1} more lines" if len(verdict.passed) > 1 else ""
-        return f"{many} train as one does; not rehearsed: {verdict.plan.place(first.line)}{more}: {first.text}"
-    if any(note.startswith(PASSED_OVER) for note in verdict.notes):
-        return f"ready but for pictures and sounds, which are passed over: {many} train as one does"
-    return f"ready: {many} train as one does"
+        without = f" without {left}" if left else ""
+        return f"{alike}{without}; not rehearsed: {verdict.plan.place(first.line)}{more}: {first.text}"
+    if left:
+        return f"ready but for {left}, which are passed over: {alike}"
+    return f"ready but for the batch: {uneven}" if uneven else f"ready: {alike}"
 
 
 def text_lines(verdict: Verdict) -> Iterator[str]:

@@ -21,13 +21,14 @@ from nb2ddp.rehearsal.processes import Process, Starter
 from nb2ddp.script.needs import untested
 
 _LAUNCHED = re.compile(r"^(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)$|^MASTER_|^TORCHELASTIC|^ACCELERATE_")
+_HASH_SEED = re.compile(r"^use_hash_seed\((\d+)\)", re.MULTILINE)
 _SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|API_?KEY|CREDENTIAL", re.IGNORECASE)
 #: Variables of every run: nothing is sent, asked for or shown, no GPU is seen, one thread a process.
 _FIXED = {
     "HF_HUB_DISABLE_XET": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "HF_TOKEN": "hf_rehearsal",
-    "WANDB_MODE": "disabled",
+    "WANDB_MODE": "offline",
     "CUDA_VISIBLE_DEVICES": "",
     "GLOO_SOCKET_IFNAME": "lo",
     "OMP_NUM_THREADS": "1",
@@ -88,8 +89,10 @@ def environment(plan: Plan, folder: Path, *, hub: str, settings: Mapping[str, An
         "beside": str(plan.folder),
         **settings,
     }
+    seed = _HASH_SEED.search(plan.text)  # which the script would start Python again with
     return (
         kept
+        | ({"PYTHONHASHSEED": seed[1]} if seed else {})
         | {name: str(path) for name, path in own.items()}
         | {"NB2DDP_REHEARSAL": json.dumps(about), "HF_ENDPOINT": hub}
         | _FIXED
@@ -255,9 +258,10 @@ def _below(jobs: list[Process]) -> Iterator[str]:
     import psutil
 
     sessions = {job.pid for job in jobs if job.poll() is not None}
-    for process in psutil.process_iter(["pid", "name"]):
+    for process in psutil.process_iter(["pid", "name", "status"]):
         with contextlib.suppress(OSError, psutil.Error):
-            if process.pid not in sessions and os.getsid(process.pid) in sessions:
+            lives = process.info["status"] != psutil.STATUS_ZOMBIE
+            if lives and process.pid not in sessions and os.getsid(process.pid) in sessions:
                 yield str(process.info["name"])
 
 
@@ -268,10 +272,19 @@ def _stop(jobs: list[Process]) -> None:
         job.wait()
 
 
+def _at_home(said: str, folder: str) -> str:
+    """A text without the folder of the run: what stands in it is the user's."""
+    said = re.sub(rf"{re.escape(folder)}/work(/|\b)", lambda found: "" if found[1] else ".", said)
+    for name, usual in (("home", "~"), ("tmp", "/tmp")):
+        said = said.replace(f"{folder}/{name}", usual)
+    return said.replace(f"{folder}/", "")
+
+
 def _rank(logs: Path, rank: int, code: int | None) -> Rank:
     def text(kind: str) -> str:
         file = logs / f"{rank}.{kind}"
-        return file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
+        said = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
+        return said if kind == "stack" else _at_home(said, str(logs.parent))
 
     events = []
     for line in text("jsonl").splitlines():

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import zip_longest
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from nb2ddp.rehearsal.plan import Plan
@@ -32,7 +32,9 @@ _ENDLESS = re.compile(
     r"\b(nvidia-smi|rocm-smi)\b.*\s(-l|--loop|-lms)\b|^\s*watch\s|\btail\s+(-f|-F|--follow)|\bwhile\s+(true|:)|"
     r"^\s*(top|htop|nvtop|yes)\b|^\s*ping\s+(?!.*-c\b)"
 )
-PASSED_OVER = "pictures and sounds are passed over"
+#: What a stand-in does not have; notes on them begin so.
+PICTURES, CODE = "pictures and sounds", "functions of the model's repository"
+UNEVEN = "no exact split"  #: of a step's samples, which so many processes cannot share out
 _VERSIONS = "--versions notebook rehearses it in the notebook's versions"
 _ALREADY = "the versions that the notebook asks for do not have it: change the notebook or its pins"
 #: Where a library refuses something, another version of it may not.
@@ -40,7 +42,8 @@ _VERSIONED = frozenset({"transformers", "trl", "peft", "datasets", "accelerate"}
 _REFUSALS = ("AttributeError", "NotImplementedError", "TypeError", "ValueError")
 _ON_INDEX = {"google": "protobuf", "cv2": "opencv-python", "sklearn": "scikit-learn", "PIL": "pillow"}
 _NETWORK = ("ConnectionRefused", "ConnectionError", "URLError", "ConnectError", "MaxRetryError", "OfflineMode")
-_IN_RUN = r"/[^\s'\"]*/(?:one|\d+-processes)/work/"  #: the folder of a run, before a path
+_INSTALLED = r" \([^()]*site-packages[^()]*\)"  #: where a module was found, as an ImportError says
+_BRIEF, _LONG = 160, 300  #: of a message, with and without what to give behind it
 #: What a process says, or ends with, once another one has failed.
 _AFTER_ANOTHER = re.compile(r"DistBackendError|Connection (closed|reset) by peer|ended with code -?\d+$")
 _NOT_OURS = ("NotImplementedError", "ModuleNotFoundError")
@@ -178,6 +181,11 @@ def _end(rank: Rank) -> Event:
     return next(rank.seen("end"), {})
 
 
+def _last_line(rank: Rank) -> int | None:
+    """The line at which a process ended, or of the last that it has told."""
+    return next((event["line"] for event in reversed(rank.events) if event["line"]), None)
+
+
 def _trainings(rank: Rank) -> list[list[Event]]:
     """The events of each training, from its begin to its end or to where the process came."""
     found: list[list[Event]] = []
@@ -198,17 +206,19 @@ def reaches_its_end(both: Both) -> Answer:
     for who, rank in both.everyone():
         end = _end(rank)
         if end.get("error"):
-            places.append(Place(end.get("inner"), f"{who}: {end['error']}: {end['message'][:300]}"))
+            places.append(Place(end.get("inner"), f"{who}: {end['error']}: {end['message'][:300]}".rstrip(": ")))
         elif rank.code:
-            last = end or next((event for event in reversed(rank.events) if event["line"]), {})
-            places.append(Place(last.get("line"), f"{who} ended with code {rank.code}"))
+            places.append(Place(_last_line(rank), f"{who} ended with code {rank.code}"))
         for training in _trainings(rank):
             if training[-1]["kind"] != "trained" and end and end.get("line") != training[0]["line"]:
                 places.append(Place(training[0]["line"], f"{who}: this training did not end, and the script went on"))
-    if places and all(_AFTER_ANOTHER.search(place.text) for place in places):
+    own = (event for event in both.alone.ranks[0].seen("passed") if event["own"])
+    places += [Place(event["line"], f"the notebook's own fault: {_said(both.plan, event)}") for event in own]
+    if first := [place for place in places if not _AFTER_ANOTHER.search(place.text)]:
+        places = first
+    elif places:
         gone = ((number, rank) for number, rank in enumerate(both.job.ranks) if rank.code == 0)
         places += [Place(_end(rank).get("line"), f"rank {number} has left, with code 0") for number, rank in gone]
-    places.sort(key=lambda place: bool(_AFTER_ANOTHER.search(place.text)))
     if places:
         return State.FAULT, "no", tuple(places)
     if both.alone.stopped or both.job.stopped:
@@ -262,7 +272,7 @@ def same_calls(both: Both) -> Answer:
             sides = [
                 Place(call["line"], f"rank {rank} calls {call['name']}")
                 if call
-                else Place(_end(both.job.ranks[rank]).get("line"), f"rank {rank} makes no further call")
+                else Place(_last_line(both.job.ranks[rank]), f"rank {rank} makes no further call")
                 for rank, call in ((0, first), (number, other))
             ]
             return State.FAULT, f"ranks 0 and {number} part at call {index + 1}", tuple(sides)
@@ -299,41 +309,64 @@ def same_rows(both: Both) -> Answer:
     jobs = [_steps(rank) for rank in both.job.ranks]
     if not any(any(steps) for steps in alone) or not all(jobs):
         return State.UNKNOWN, "no step was seen", ()
+    if places := tuple(_other_arguments(both)):
+        return State.FAULT, places[0].text, places
     sizes: list[int] = []
-    for number, steps in enumerate(alone):
-        line = _line(both.alone.ranks[0], number)
+    for number, (steps, training) in enumerate(zip(alone, _trainings(both.alone.ranks[0]), strict=True)):
+        begin = training[0]
         for step, rows in enumerate(steps):
+            if begin["epoch"] is not None and begin["epoch"] < (step + 1) * begin["samples"]:
+                return State.NOTE, f"an epoch ends in step {step + 1}: its rest is not compared", ()
             parts = [job[number][step] if number < len(job) and step < len(job[number]) else [] for job in jobs]
-            if sizes and len(rows) < sizes[-1]:
-                return (
-                    State.NOTE,
-                    f"an epoch ends in step {step + 1}, with {len(rows)} samples: its rest is not compared",
-                    (),
-                )
-            found = _compare_rows(both, rows, parts)
-            if found:
-                state, text = found
-                return state, text, (Place(line, f"step {step + 1} of training {number + 1}: {text}"),)
+            if text := _different_rows(rows, parts):
+                places = (Place(begin["line"], f"step {step + 1} of training {number + 1}: {text}"),)
+                if -(-len(rows) // len(parts)) * len(parts) == sum(map(len, parts)) != len(rows):
+                    return State.NOTE, f"{text}: {UNEVEN}{_even(len(rows), len(parts))}", places
+                if begin["grouped"] and len({row for part in parts for row in part}) == len(rows):
+                    return State.NOTE, f"{text}: rows are grouped by length within the batch of each process", places
+                return State.FAULT, text, places
             sizes.append(len(rows))
     return State.GOOD, f"{'/'.join(map(str, dict.fromkeys(sizes)))} samples a step", ()
 
 
-def _compare_rows(both: Both, rows: list[str], parts: list[list[str]]) -> tuple[State, str] | None:
-    total = Counter(row for part in parts for row in part)
-    expected = Counter(rows)
+def _even(samples: int, processes: int) -> str:
+    """The numbers of processes next to this one that divide a step, to be said behind `UNEVEN`."""
+    fits = [count for count in range(2, samples + 1) if samples % count == 0]
+    near = [*[count for count in fits if count < processes][-1:], *[count for count in fits if count > processes][:1]]
+    return f"; {' or '.join(map(str, near))} processes have one" if near else ""
+
+
+def _other_arguments(both: Both) -> Iterator[Place]:
+    """Where a process trains for longer, at another rate, or into another folder than it should."""
+    count = len(both.job.ranks)
+    one, *ranks = (list(rank.seen("arguments")) for _, rank in both.everyone())
+    for alone, *several in zip(one, *ranks, strict=False):
+        for rank, event in enumerate(several):
+            for name, value in event["schedule"].items():
+                if value != alone["schedule"][name]:
+                    yield Place(
+                        event["line"], f"{name} is {alone['schedule'][name]} in one process, {value} in {count}"
+                    )
+            if event["folder"] != several[0]["folder"]:
+                yield Place(
+                    event["line"], f"output_dir is {several[0]['folder']} on rank 0, {event['folder']} on {rank}"
+                )
+
+
+def _different_rows(rows: list[str], parts: list[list[str]]) -> str:
+    """How the rows of several processes differ from those of one, or ""."""
+    total, expected = Counter(row for part in parts for row in part), Counter(rows)
     count = sum(total.values())
     if count != len(rows):
-        said = f"{len(rows)} samples in one process, {count} in {len(parts)}"
-        if any("Global batch:" in rank.said for rank in both.job.ranks):
-            return State.NOTE, said + ": no exact split, and the script says so"
-        return State.FAULT, said
+        return f"{len(rows)} sample{'s' * (len(rows) != 1)} in one process, {count} in {len(parts)}"
     if total == expected:
-        return None
-    twice = sum((total & Counter({row: n for row, n in total.items() if n > expected[row]})).values())
-    shared = sum((expected & total).values())
-    if twice and any(n > 1 and n > expected[row] for row, n in total.items()):
-        return State.FAULT, f"{count} samples, but {len(total)} different ones where one process has {len(expected)}"
-    return State.FAULT, f"only {shared} of {count} samples are those of one process"
+        return ""
+    bare, wanted = (Counter(row.partition(":")[0] for row in each.elements()) for each in (total, expected))
+    if bare == wanted:
+        return f"{sum((expected - total).values())} of {count} samples have other labels than in one process"
+    if any(n > 1 and n > expected[row] for row, n in total.items()):
+        return f"{count} samples, but {len(total)} different ones where one process has {len(expected)}"
+    return f"only {sum((expected & total).values())} of {count} samples are those of one process"
 
 
 def same_losses(both: Both) -> Answer:
@@ -354,7 +387,21 @@ def same_losses(both: Both) -> Answer:
     if not seen:
         return State.UNKNOWN, "no loss was logged", ()
     state = State.NOTE if same_rows(both)[0] is State.FAULT else State.GOOD
+    if state is State.GOOD and (answer := _evaluated_otherwise(both)):
+        return answer
     return state, f"losses to {worst[0]:.0e}, gradient norms to {worst[1]:.1%}, {seen} steps", ()
+
+
+def _evaluated_otherwise(both: Both) -> Answer | None:
+    """Where evaluations of all processes together have other rows than those of one process."""
+    alone, *job = (list(rank.seen("other rows")) for _, rank in both.everyone())
+    one, several = ({row for each in events for event in each for row in event["rows"]} for events in ([alone], job))
+    if one == several or not one or not several:
+        return None
+    text = f"{len(one)} rows are evaluated in one process, {len(one & several)} of these in {len(job)}"
+    if "drop_last" in both.plan.text and len(one - several) < len(alone[0]["rows"]) * len(job):
+        return State.NOTE, f"{text}: what fills no batch of all processes is dropped", ()
+    return State.FAULT, text, (Place(next(event["line"] for each in job for event in each), text),)
 
 
 def _losses(training: list[Event]) -> list[dict[str, float]]:
@@ -443,6 +490,7 @@ def _outside(event: Event) -> tuple[str, str] | None:
         done = "written" if event["kind"] == "write" else "removed"
         return None if _OWN.search(event["path"]) else (done, event["path"])
     told = {"program": ("started", "command"), "serve": ("served", "port"), "upload": ("uploaded", "to")}
+    told |= {"tracked": ("begun", "what")}
     if event["kind"] in told and event["line"]:
         how, key = told[event["kind"]]
         return how, str(event[key])[:80]
@@ -458,13 +506,26 @@ def _early_reads(job: Run) -> Iterator[Place]:
         for event in rank.events:
             calls += event["kind"] == "called"
             if event["kind"] == "write" and event["line"]:
-                written.setdefault(event["path"], (number, calls))
-            elif event["kind"] == "read":
-                reads.append((event["path"], number, calls, event))
+                for path in (event["path"], *map(str, PurePosixPath(event["path"]).parents)):
+                    written.setdefault(path, (number, calls))
+            elif path := _looked_for(event):
+                reads.append((path, number, calls, event))
     for path, number, calls, event in reads:
         by, after = written.get(path, (number, -1))
-        if by != number and calls <= after and not _OWN.search(path):
-            yield Place(event["line"], f"rank {number} reads {path}, which rank {by} writes, without waiting for it")
+        if by != number and calls == after and not _OWN.search(path):
+            line = event.get("inner") or event["line"]
+            yield Place(line, f"rank {number} reads {path}, which rank {by} writes, without waiting for it")
+
+
+def _looked_for(event: Event) -> str:
+    """The path of what an event reads, has made since it is not there, or ends for."""
+    if event["kind"] == "read":
+        return str(event["path"])
+    is_lack = event["kind"] == "end" and event.get("error") == "FileNotFoundError"
+    lacks = re.search(r"'([^']+)'", event["message"]) if is_lack else None
+    is_made = event["kind"] == "need" and event["what"] == "files" and event["line"]
+    name = lacks[1] if lacks else event["name"] if is_made else ""
+    return str(name).rstrip("/").removeprefix("./")
 
 
 def main_process_goes_on(both: Both) -> Answer:
@@ -478,15 +539,14 @@ def main_process_goes_on(both: Both) -> Answer:
             if what and not (event["kind"] == "write" and event["helper"] if "helper" in event else False):
                 places.append(Place(event["line"], f"rank {number}: {what[1]} is {what[0]} after training"))
     for who, rank in both.everyone():
-        left = next(rank.seen("left"), {})
-        things = [*left.get("threads", ()), *((name, _end(rank).get("line")) for name in left.get("programs", ()))]
+        things = [each for left in rank.seen("left") for kind in ("threads", "programs") for each in left.get(kind, ())]
         places += [Place(line, f"{who} leaves {name} running") for name, line in things]
     places += [Place(None, f"{name} outlives the job") for name in (*both.alone.left, *both.job.left)]
     if places:
         return State.FAULT, "no", _distinct(places)
     if not both.ended:
         return State.UNKNOWN, "it did not come so far", ()
-    if any(next(rank.seen("left"), {}).get("group") for rank in both.job.ranks):
+    if any(left.get("group") for rank in both.job.ranks for left in rank.seen("left")):
         return State.NOTE, "the process group is never closed: torch.distributed.destroy_process_group()", ()
     return State.GOOD, "yes, and nothing is left behind", ()
 
@@ -568,7 +628,9 @@ def _obstacle(both: Both, lacking: Mapping[str, str]) -> Place | None:
     alone = both.alone.ranks[0]
     if both.alone.stopped == "limit":
         place = next(_waiting(both.plan, both.alone))
-        return Place(place.line, f"it took longer than {both.alone.seconds:.0f} s as one process")
+        seconds = both.alone.seconds
+        said = f"it took longer than {seconds:.0f} s as one process; --timeout {3 * seconds:.0f} lets it take longer"
+        return Place(place.line, said)
     for _, rank in both.everyone():
         end = _end(rank)
         error, message = end.get("error", ""), end.get("message", "")
@@ -579,7 +641,9 @@ def _obstacle(both: Both, lacking: Mapping[str, str]) -> Place | None:
         is_first = rank is alone and error not in _OWN_ERRORS
         if error and (is_first or end.get("ours") or error in _NOT_OURS or _is_cut_off(error, message)):
             give = _to_give(both.plan, rank, end)
-            said = error if give.startswith("--trust") else f"{error}: {_with_command(both.plan, error, message)[:300]}"
+            message = "" if give.startswith("--trust") else _with_command(both.plan, error, message)
+            message = message[: _BRIEF if give else _LONG]
+            said = f"{error}: {message}" if message else error
             return Place(end.get("inner"), "; ".join(filter(None, (said, give))))
         if rank.code and not end and rank.code > 0:
             said = (rank.said.strip().splitlines() or ["?"])[-1]
@@ -592,18 +656,21 @@ def _obstacle(both: Both, lacking: Mapping[str, str]) -> Place | None:
 
 
 def _passed(plan: Plan, rank: Rank) -> Iterator[Place]:
-    """The statements that were passed over, with the reason."""
-    for event in rank.seen("passed"):
-        said = f"{event['error']}: {_with_command(plan, event['error'], event['message'])[:300]}"
-        yield Place(event["line"], f"{said} (the notebook's own fault)" if event["own"] else said)
+    """The statements that were passed over for no fault of their own, with the reason."""
+    yield from (Place(event["line"], _said(plan, event)) for event in rank.seen("passed") if not event["own"])
+
+
+def _said(plan: Plan, event: Event) -> str:
+    """An exception in one line."""
+    return f"{event['error']}: {_with_command(plan, event['error'], event['message'])[:300]}".rstrip(": ")
 
 
 def _with_command(plan: Plan, error: str, message: str) -> str:
     """A message in one line, with the line to type where a package, or a part of one, is missing."""
-    message = " ".join(re.sub(_IN_RUN, "", message).split())
+    message = " ".join(re.sub(_INSTALLED, "", message).split())
     missing = re.search(r"No module named '([\w.]+)'", message) if error == "ModuleNotFoundError" else None
     if missing is None:
-        return message
+        return message or "what it takes the first of is empty" * (error == "StopIteration")
     package = missing[1].split(".")[0]
     if "." in missing[1] and plan.environment.has(package):
         return f"{message}: {_other_versions(plan)}"
@@ -613,37 +680,53 @@ def _with_command(plan: Plan, error: str, message: str) -> str:
 def _to_give(plan: Plan, rank: Rank, end: Event) -> str:
     """What would let the script go on, in one line to type, where that can be told."""
     error, message = end["error"], end["message"]
-    if refused := re.search(r"a rehearsal reaches nothing outside this machine: \('([^']+)'", message):
-        return f"--trust lets it ask {refused[1]}"
-    if any(name in error for name in _NETWORK) or "ConnectionPool(host=" in message:
-        host = re.search(r"host='([^']+)'", message)
-        return f"--trust lets it ask {host[1] if host else 'the network'}"
+    if host := _host(error, message):
+        return f"--trust lets it ask {host}"
+    missing = _missing(rank, end)
     for event in rank.seen("clone"):
-        if not event["there"]:
+        if not event["there"] and _comes_of(event["folder"], plan.text, message, missing):
             return f"git clone {event['address']} {event['folder']} beside the script, or --network"
     if error == "ModuleNotFoundError":
         return ""
     is_refused = end.get("library") in _VERSIONED and error in _REFUSALS  # by a library, whatever the rows
-    is_of_versions = error == "ImportError" or (error == "TypeError" and "unexpected keyword argument" in message)
-    if is_of_versions or (plan.other_versions and is_refused):
+    unknown = re.search(r"unexpected keyword argument '(\w+)'", message) if error == "TypeError" else None
+    is_of_versions = error == "ImportError" or (unknown is not None and unknown[1] in plan.text)
+    if missing and not is_of_versions:
+        packages = " ".join(_ON_INDEX.get(name, name) for name in missing if f"{name}.py" not in plan.text)
+        files = ", ".join(f"{name}.py" for name in missing)
+        install = f"pip install {packages}, or " if packages else ""
+        return f"{install}put {files} beside the script: in this rehearsal they do nothing"
+    # What libraries hand to the script has other types in other versions.
+    is_of_type = error in ("AttributeError", "TypeError") and not plan.environment.is_notebooks
+    if is_of_versions or (plan.other_versions and (is_refused or is_of_type)):
         return _other_versions(plan)
     if error == "FileNotFoundError" and (file := re.search(r"No such file or directory: '([^'/]+)'", message)):
         return f"put {file[1]} beside the script"
     asked = [event["name"] for event in rank.seen("asked")]
-    if asked and not end.get("library"):  # the script looked for it, and raised this itself
+    if asked and end.get("raised"):  # the script looked for it, and raised this itself
         return f"put {Path(asked[-1]).name} beside the script"
-    missing = dict.fromkeys(event["name"].split(".")[0] for event in rank.seen("stand-in") if event.get("package"))
-    if missing:
-        return _missing(missing)
-    if not is_refused and any(event["kind"] == "made" or event.get("made") for event in rank.seen("made", "need")):
+    if not (is_refused or unknown) and any(
+        event["kind"] == "made" or event.get("made") for event in rank.seen("made", "need")
+    ):
         return "--data FILE gives it real rows"
     if end.get("ours"):
         return "an error of nb2ddp rehearse, not of the script: please report it"
-    if plan.other_versions and not plan.environment.is_notebooks:
+    if plan.other_versions and not plan.environment.is_notebooks and end.get("library"):
         return _VERSIONS
     version = plan.environment.versions.get(end.get("library", ""), "")
-    said = f"{end.get('library')} {version} refuses it: change this line, or take another version"
-    return said if is_refused and version else ""
+    if is_refused and version:
+        return f"{end['library']} {version} refuses it: change this line, or take another version"
+    return "a library does not take what this line gives it: change this line" if unknown else ""
+
+
+def _host(error: str, message: str) -> str:
+    """The machine that an error says was not reached; "" for any other error."""
+    if refused := re.search(r"a rehearsal reaches nothing outside this machine: \('([^']+)'", message):
+        return refused[1]
+    if any(name in error for name in _NETWORK) or "ConnectionPool(host=" in message:
+        host = re.search(r"host='([^']+)'", message)
+        return host[1] if host else "the network"
+    return ""
 
 
 def _other_versions(plan: Plan) -> str:
@@ -651,11 +734,19 @@ def _other_versions(plan: Plan) -> str:
     return _VERSIONS if plan.other_versions and not plan.environment.is_notebooks else _ALREADY
 
 
-def _missing(names: Iterable[str]) -> str:
-    """The line for modules that did nothing: packages, or files of the user's own."""
-    packages = " ".join(_ON_INDEX.get(name, name) for name in names)
-    files = ", ".join(f"{name}.py" for name in names)
-    return f"pip install {packages}, or put {files} beside the script: in this rehearsal they do nothing"
+def _missing(rank: Rank, end: Event) -> tuple[str, ...]:
+    """The modules that did nothing, and on which the statement that failed rests."""
+    absent = dict.fromkeys(event["name"].split(".")[0] for event in rank.seen("stand-in") if event.get("package"))
+    named = re.search(r"No module named '(\w+)", end["message"])
+    return tuple(name for name in absent if name in end.get("rests", ()) or (named and name == named[1]))
+
+
+def _comes_of(folder: str, text: str, message: str, missing: Iterable[str]) -> bool:
+    """Whether a failure comes of a clone that is not there: it names its folder, or rests on a module in it."""
+    name = Path(folder).name
+    plain = re.sub(r"\W|_", "", name).lower()
+    is_searched = re.search(rf"sys\.path\.\w+\(.*{re.escape(name)}", text) is not None
+    return name in message or any(is_searched or re.sub("_", "", each).lower() in plain for each in missing)
 
 
 def _is_cut_off(error: str, message: str) -> bool:
@@ -692,7 +783,9 @@ def _notes(both: Both, trust: bool) -> Iterator[str]:
             elif event["kind"] == "server":
                 seen.append(f"port {event['port']} of this machine: a stand-in answers {{}} ({place})")
             elif event["kind"] == "blind":
-                seen.append(f"{PASSED_OVER}: its model is one of text ({place})")
+                seen.append(f"{PICTURES} are passed over: its model is one of text ({place})")
+            elif event["kind"] == "foreign":
+                seen.append(f"{CODE} are passed over: {event['name']} ({place})")
             elif event["kind"] == "upload":
                 seen.append(f"not uploaded: {event['to']} ({place})")
             elif event["kind"] == "connect" and event["line"]:

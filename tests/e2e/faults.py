@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from nb2ddp.convert import convert_source
+
+if TYPE_CHECKING:
+    from nb2ddp.rehearsal.plan import Plan
+    from nb2ddp.rehearsal.verdict import Verdict
+
+NOTEBOOKS = Path(__file__).resolve().parents[2] / "fixtures" / "notebooks"
 FOLDER = Path(__file__).resolve().parents[2] / "fixtures" / "faults"
 GOOD = ("train", "grpo", "embeddings")
 
@@ -13,6 +21,15 @@ ROWS, LOSSES = "same global batch, same rows", "losses and gradient norms of one
 WEIGHTS, REWARDS = "all ranks hold the same weights at the end", "rewards agree"
 WRITER, DEVICE = "one writer a file, one caller of a program or service", "each process has its own GPU"
 AFTER = "after training only the main process goes on"
+
+
+@functools.cache
+def script(name: str) -> str:
+    """A script without a fault: written by hand, or what a notebook is converted to."""
+    if name in GOOD:
+        return (FOLDER / f"{name}.py").read_text(encoding="utf-8")
+    text = (NOTEBOOKS / f"{name}.ipynb").read_text(encoding="utf-8")
+    return next(iter(convert_source(text, name).files.values()))
 
 
 class Fault(NamedTuple):
@@ -25,7 +42,7 @@ class Fault(NamedTuple):
 
     def text(self) -> str:
         """The script with the fault."""
-        text = (FOLDER / f"{self.script}.py").read_text(encoding="utf-8")
+        text = script(self.script)
         for before, after in self.edits:
             assert text.count(before) == 1, before
             text = text.replace(before, after)
@@ -337,3 +354,189 @@ FAULTS = {
         "trainer.train()",
     ),
 }
+
+#: Where a converted notebook has its data, and where it trains.
+SFT_DATA = "dataset = dataset.map(formatting_prompts_func, batched = True,)\n"
+SFT_TRAINS = "trainer_stats = trainer.train()\n"
+ARGUMENTS = "        max_steps = 20,\n"
+
+
+def after_data(code: str) -> tuple[tuple[str, str], ...]:
+    return ((SFT_DATA, SFT_DATA + code),)
+
+
+def trained_by(body: str) -> tuple[tuple[str, str], ...]:
+    """A trainer of its own, with these methods, in the place of TRL's."""
+    return (("trainer = SFTTrainer(", f"class Own(SFTTrainer):\n{body}\n\ntrainer = Own("),)
+
+
+def called(event: str, body: str) -> tuple[tuple[str, str], ...]:
+    code = CALLBACK.format(event=event, body=body).replace("trainer.train()\n", SFT_TRAINS)
+    return ((SFT_TRAINS, code),)
+
+
+#: As one writes them who knows DDP and not this program, in what two notebooks are converted to.
+FAULTS |= {
+    "long_rows_of_a_rank_dropped": Fault(
+        "alpaca",
+        after_data('dataset = dataset.filter(lambda row: len(row["output"]) > 20 + 40 * local_rank)\n'),
+        (ROWS,),
+        "trainer.train()",
+    ),
+    "drawn_on_main_then_shuffled": Fault(
+        "alpaca",
+        after_data(
+            'import random\nrandom.seed(3407)\nif is_main_process:\n    print(random.choice(dataset["text"]))\n'
+            "order = list(range(len(dataset)))\nrandom.shuffle(order)\ndataset = dataset.select(order)\n"
+        ),
+        (ROWS,),
+        "trainer.train()",
+    ),
+    "rows_saved_by_all_then_read": Fault(
+        "alpaca",
+        after_data(
+            'dataset.to_json("rows.jsonl")\n'
+            'dataset = load_dataset("json", data_files = "rows.jsonl", split = "train")\n'
+        ),
+        (WRITER,),
+        'dataset.to_json("rows.jsonl")',
+    ),
+    "rows_read_without_waiting": Fault(
+        "alpaca",
+        after_data(
+            'if is_main_process:\n    dataset.save_to_disk("rows")\nelse:\n    import time\n    time.sleep(10)\n'
+            'from datasets import load_from_disk\ndataset = load_from_disk("rows")\n'
+        ),
+        (WRITER, ENDS),
+        'dataset = load_from_disk("rows")',
+    ),
+    "rows_looked_for_too_early": Fault(
+        "alpaca",
+        after_data(
+            'if is_main_process:\n    import time\n    time.sleep(2)\n    dataset.to_json("rows.jsonl")\n'
+            'dataset = load_dataset("json", data_files = "rows.jsonl", split = "train")\n'
+        ),
+        (WRITER,),
+        'dataset = load_dataset("json", data_files = "rows.jsonl"',
+    ),
+    "run_of_a_tracker_in_every_process": Fault(
+        "alpaca", after_data('import wandb\nwandb.init(project = "alpaca")\n'), (WRITER,), "wandb.init"
+    ),
+    "labels_by_rank": Fault(
+        "train",
+        before_training(
+            "collate = trainer.data_collator\n"
+            "def masked(rows):\n    batch = collate(rows)\n"
+            "    batch['labels'][:, 2 + local_rank] = -100\n    return batch\n"
+            "trainer.data_collator = masked"
+        ),
+        (ROWS,),
+        TRAINS,
+    ),
+    "accumulation_by_rank": Fault(
+        "alpaca",
+        (("_accumulation_steps = accumulation,", "_accumulation_steps = accumulation * (1 + local_rank),"),),
+        (ROWS, CALLS, WAITS, ENDS),
+        "trainer.train()",
+    ),
+    "steps_shared_between_ranks": Fault(
+        "alpaca", (("max_steps = 20,", "max_steps = 20 // world_size,"),), (ROWS,), "args = SFTConfig("
+    ),
+    "learning_rate_scaled": Fault(
+        "alpaca", (("learning_rate = 2e-4,", "learning_rate = 2e-4 * world_size,"),), (ROWS,), "args = SFTConfig("
+    ),
+    "folder_of_each_rank": Fault(
+        "alpaca",
+        (('output_dir = "outputs"', "output_dir = f\"outputs/{__import__('uuid').uuid4().hex[:6]}\""),),
+        (ROWS,),
+        "args = SFTConfig(",
+    ),
+    "warmup_by_rank": Fault(
+        "alpaca", (("warmup_steps = 5,", "warmup_steps = 5 + 5 * local_rank,"),), (WEIGHTS,), "trainer.train()"
+    ),
+    "gathers_in_a_callback_of_main": Fault(
+        "alpaca",
+        called(
+            "on_log",
+            "        if state.is_world_process_zero and torch.distributed.is_initialized():\n"
+            "            torch.distributed.all_reduce(torch.ones(1))",
+        ),
+        (CALLS, WAITS, ENDS),
+        "torch.distributed.all_reduce(torch.ones(1))",
+    ),
+    "skips_batches_of_long_rows": Fault(
+        "alpaca",
+        trained_by(
+            "    def training_step(self, model, inputs, *args, **kwargs):\n"
+            '        if inputs["input_ids"].shape[1] > 150 and local_rank:\n'
+            "            return torch.tensor(0.0)\n"
+            "        return super().training_step(model, inputs, *args, **kwargs)\n"
+        ),
+        (CALLS, WAITS, ENDS),
+        "trainer.train()",
+    ),
+    "own_loader_of_each_rank": Fault(
+        "alpaca",
+        trained_by(
+            "    def get_train_dataloader(self):\n"
+            "        own = self.train_dataset.select(range(local_rank, len(self.train_dataset), world_size))\n"
+            '        own = own.filter(lambda row: len(row["input_ids"]) > 320)\n'
+            "        return torch.utils.data.DataLoader(\n"
+            "            own, batch_size = self.args.per_device_train_batch_size, collate_fn = self.data_collator\n"
+            "        )\n"
+        ),
+        (ROWS,),
+        "trainer.train()",
+    ),
+    "evaluates_its_own_share": Fault(
+        "alpaca",
+        (
+            ("    train_dataset = dataset,\n", "    train_dataset = dataset,\n    eval_dataset = held_out,\n"),
+            (SFT_DATA, SFT_DATA + "held_out = dataset.select(range(32)).shard(world_size, local_rank)\n"),
+            (ARGUMENTS, ARGUMENTS + '        eval_strategy = "steps",\n        eval_steps = 1,\n'),
+        ),
+        (ROWS, LOSSES),
+        "trainer.train()",
+    ),
+    "tokens_added_on_main": Fault(
+        "alpaca",
+        (
+            (
+                "# %% Cell 7",
+                'if is_main_process:\n    tokenizer.add_tokens([f"<extra {i}>" for i in range(600)])\n'
+                "    model.resize_token_embeddings(len(tokenizer))\n\n# %% Cell 7",
+            ),
+        ),
+        (ENDS, CALLS, ROWS, WAITS),
+        "trainer.train()",
+    ),
+    "adapters_drawn_by_rank": Fault(
+        "alpaca",
+        called(
+            "on_train_begin",
+            "        torch.manual_seed(local_rank)\n"
+            "        for name, weight in kwargs['model'].named_parameters():\n"
+            "            if 'lora_B' in name:\n                torch.nn.init.normal_(weight.data, std = 0.02)",
+        ),
+        (WEIGHTS, LOSSES),
+        "trainer.train()",
+    ),
+    "reward_against_the_mean_of_a_process": Fault(
+        "random_reward",
+        (
+            (
+                '    return [-len(completion[0]["content"]) / 100 for completion in completions]\n',
+                '    found = [-len(completion[0]["content"]) / 100 for completion in completions]\n'
+                "    return [each - sum(found) / len(found) for each in found]\n",
+            ),
+        ),
+        (REWARDS,),
+        "def short",
+    ),
+}
+
+
+def is_found(fault: Fault, plan: Plan, verdict: Verdict) -> bool:
+    """Whether one of its questions shows a fault at its line."""
+    shown = [plan.source(place.line) for row in verdict.faults if row.asked in fault.asked for place in row.places]
+    return verdict.code == 1 and any(fault.line in line for line in shown)

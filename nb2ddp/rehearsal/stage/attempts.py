@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from . import learn, packages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from .files import Sources
     from .log import Log
@@ -245,7 +245,7 @@ def _futures(tree: ast.Module) -> Iterator[str]:
             yield from (each.name for each in node.names)
 
 
-def _imports(tree: ast.Module) -> Iterator[tuple[str, str]]:
+def _imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield from ((node.module, each.name) for each in node.names)
@@ -276,16 +276,22 @@ def _trains(statement: ast.stmt) -> bool:
     return any(isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".train") for node in ast.walk(statement))
 
 
-def _needed(tree: ast.Module) -> Iterator[ast.stmt]:
-    """The statements on which the trainings rest: what they read is bound, changed or written there."""
+def _needed(tree: ast.Module, begins: Callable[[ast.stmt], bool] = _trains) -> Iterator[ast.stmt]:
+    """The statements on which the trainings, or others, rest: what they read is bound, changed or written there."""
     own = {each.name: each for each in tree.body if isinstance(each, _DEFINITIONS)}
     read: set[str] = set()
     for statement in reversed(tree.body):
-        if _trains(statement) or _changed(statement) & read:
+        if begins(statement) or _changed(statement) & read:
             if isinstance(statement, ast.Assign):  # what they held before is read no more
                 read -= {each.id for each in statement.targets if isinstance(each, ast.Name)}
             read |= _read(statement, own)
             yield statement
+
+
+def rests_on(source: str, line: int) -> set[str]:
+    """The packages on which the statement at a line rests: it reads what comes of them."""
+    needed = _needed(ast.parse(source), lambda each: each.lineno <= line <= (each.end_lineno or line))
+    return {module.split(".")[0] for statement in needed for module, _ in _imports(statement)}
 
 
 def _read(node: ast.AST, own: dict[str, Any]) -> set[str]:
@@ -330,8 +336,9 @@ def _changed(node: ast.AST) -> set[str]:
         elif isinstance(each, (ast.Attribute, ast.Subscript)) and not isinstance(each.ctx, ast.Load):
             root = each
         while isinstance(root, (ast.Attribute, ast.Subscript, ast.Call)):
-            if isinstance(root, ast.Attribute) and root.attr in _LOOKS:  # what it gives is changed
-                break
+            gives = root.func if isinstance(root, ast.Call) else root
+            if isinstance(gives, ast.Name) or (isinstance(gives, ast.Attribute) and gives.attr in _LOOKS):
+                break  # what it gives is changed
             root = root.func if isinstance(root, ast.Call) else root.value
         if isinstance(root, ast.Name):
             found.add(root.id)

@@ -55,12 +55,15 @@ def _gpus() -> int:
     return int(os.environ.get("LOCAL_WORLD_SIZE", 1))
 
 
-def _told_to_script(asked: Any, answer: Callable[[], Any], log: Log) -> Any:
-    """A question that the script gets this answer to, and the libraries the true one."""
+def told_to_script(answer: Callable[[], int], log: Log) -> Callable[[], int]:
+    """A question about GPUs that the script gets this answer to, and the libraries that there is none.
 
-    @functools.wraps(asked)
-    def ask() -> Any:
-        return answer() if log.is_asked() else asked()
+    They are not told of a GPU of this machine, which a script may show itself by `CUDA_VISIBLE_DEVICES`.
+    """
+
+    def ask() -> int:
+        given = answer()
+        return given if log.is_asked() else type(given)(0)
 
     return ask
 
@@ -98,7 +101,7 @@ def _answer(torch: ModuleType, log: Log) -> None:
         setattr(torch.cuda, name, lambda *_, answer=answer, **__: answer)
     torch.cuda.current_device = lambda: int(os.environ.get("LOCAL_RANK", 0))
     for name, answer in (("is_available", lambda: True), ("device_count", _gpus)):
-        setattr(torch.cuda, name, _told_to_script(getattr(torch.cuda, name), answer, log))
+        setattr(torch.cuda, name, told_to_script(answer, log))
     _keep_on_cpu(torch)
 
 

@@ -9,6 +9,7 @@ import contextlib
 import functools
 import importlib
 import inspect
+import json
 import os
 import re
 import sys
@@ -16,15 +17,15 @@ import types
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import versions
+from . import foreign, versions
 from .hooks import after_import, attribute
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import ModuleType
 
     from .log import Log
 
-_CONFIGS = ("SFTConfig", "GRPOConfig", "DPOConfig", "RewardConfig")
 #: What Unsloth's loader takes on a GPU, and its CPU backend gives to transformers, which does not know it; and
 #: quantised weights, which that backend has where bitsandbytes is installed.
 _FOR_GPU = frozenset(
@@ -79,6 +80,8 @@ def _offered(name: str) -> str:
 class Fast:
     """Stands for every `Fast*Model`."""
 
+    foreign: foreign.Foreign
+
     @staticmethod
     def from_pretrained(
         model_name: str, *_: Any, auto_model: Any = None, num_labels: int | None = None, **given: Any
@@ -88,7 +91,8 @@ class Fast:
 
         transformers.set_seed(given.get("random_state", 3407))  # as Unsloth does
         model_name = _offered(model_name)
-        loader = _loader(model_name, auto_model)
+        has_code = bool(given.get("trust_remote_code"))
+        loader = _loader(model_name, auto_model if not has_code or auto_model is not transformers.AutoModel else None)
         extra: dict[str, Any] = {name: given[name] for name in ("id2label", "label2id", "revision") if name in given}
         if num_labels is not None:
             loader, extra["num_labels"] = transformers.AutoModelForSequenceClassification, num_labels
@@ -99,6 +103,9 @@ class Fast:
         if given.get("max_seq_length"):
             tokenizer.model_max_length = int(given["max_seq_length"])
         tokenizer.tokenizer = tokenizer  # asked of a processor, where a real one would come
+        _checkpoint_without_reentry(model)
+        if has_code:
+            model = Fast.foreign.opened(model)
         return _equipped(model, bool(given.get("fast_inference"))), tokenizer
 
     @staticmethod
@@ -113,8 +120,6 @@ class Fast:
         settings = {name: given[name] for name in ("lora_alpha", "bias", "use_rslora", "task_type") if name in given}
         whole = [*(given.get("modules_to_save") or ()), *(name for name in asked if name in _WHOLE)]
         known = [name for name in dict.fromkeys(whole) if name in names]
-        if given.get("use_gradient_checkpointing", True):
-            model.enable_input_require_grads()  # as Unsloth does: else no gradient passes a checkpoint
         config = peft.LoraConfig(
             r=r,
             target_modules=_linear(model, [name for name in asked if name in names and name not in known], given),
@@ -132,6 +137,16 @@ class Fast:
     def for_training(model: Any, *_: Any, **__: Any) -> Any:
         """The model, ready to train."""
         return model.train()
+
+
+def _checkpoint_without_reentry(model: Any) -> None:
+    """As Unsloth does: else no gradient passes a checkpoint whose inputs need none."""
+    enable = model.gradient_checkpointing_enable
+
+    def without_reentry(gradient_checkpointing_kwargs: Any = None, **given: Any) -> None:
+        enable({**(gradient_checkpointing_kwargs or {}), "use_reentrant": False}, **given)
+
+    model.gradient_checkpointing_enable = without_reentry
 
 
 def _loader(name: str, asked: Any) -> Any:
@@ -174,6 +189,8 @@ class FastSeeing(Fast):
         model, tokenizer = Fast.from_pretrained(*args, **given)
         processor = AutoProcessor.from_pretrained(model.config._name_or_path)
         if _is_real(processor):
+            for name in ("pad_token", "pad_token_id"):  # as Unsloth does
+                setattr(processor, name, getattr(processor.tokenizer, name))
             return model, processor
         if FastSeeing.sees:
             FastSeeing.log.write("blind")
@@ -273,19 +290,27 @@ def _generate_as_vllm(model: Any, prompts: Any, *_: Any, **__: Any) -> Any:
 
 
 class VisionCollator:
-    """Stands for `UnslothVisionDataCollator` where nothing is seen: the text of conversations, its tokens as labels."""
+    """Unsloth's own `UnslothVisionDataCollator` where there is a processor for it; else the text of conversations, its
+    tokens as labels.
+    """
 
-    def __init__(self, model: Any, processor: Any) -> None:
-        self.tokenizer = getattr(processor, "tokenizer", processor)
+    def __init__(self, model: Any, processor: Any, *args: Any, **given: Any) -> None:
+        self.tokenizer, self.real = getattr(processor, "tokenizer", processor), None
+        if _is_real(processor):
+            vision = importlib.import_module("unsloth_zoo.vision_utils")
+            self.real = vision.UnslothVisionDataCollator(model, processor, *args, **given)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "real":
+            raise AttributeError(name)
+        return getattr(self.real, name)
 
     def __call__(self, rows: Any) -> Any:
         """A padded batch."""
-        texts = [
-            self.tokenizer.apply_chat_template(
-                row.get("messages") or [*row["prompt"], *row["completion"]], tokenize=False
-            )
-            for row in rows
-        ]
+        if self.real is not None:
+            return self.real(rows)
+        turns = (_as_text(row.get("messages") or [*row["prompt"], *row["completion"]]) for row in rows)
+        texts = [self.tokenizer.apply_chat_template(each, tokenize=False) for each in turns]
         batch = self.tokenizer(texts, padding=True, truncation=True, max_length=256, return_tensors="pt")
         batch["labels"] = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
         return batch
@@ -307,8 +332,24 @@ def lenient(config: Any) -> None:
     config.__init__ = init
 
 
+def _of_trl(ending: str, change: Callable[[Any], None]) -> None:
+    """Change TRL's classes of a kind, "Trainer" or "Config", once the module of each has been imported."""
+    import trl
+
+    def change_own(module: ModuleType) -> None:
+        for name, value in list(vars(module).items()):
+            if name.endswith(ending) and value.__module__ == module.__name__ and "__init__" in vars(value):
+                change(value)
+
+    root = Path(trl.__path__[0])
+    for file in sorted(root.rglob(f"*_{ending.lower()}.py")):
+        after_import(".".join((root.name, *file.relative_to(root).with_suffix("").parts)), change_own)
+
+
 def older_keywords(trainer: Any) -> None:
-    """Let a trainer take the keywords that Unsloth still takes: fields of its configuration, and `tokenizer`."""
+    """Let a trainer take what Unsloth's takes on a GPU: `tokenizer`, and fields that its configuration has, or had
+    (`unsloth.trainer._backwards_compatible_trainer`).
+    """
     original = trainer.__init__
     known = {name for each in trainer.__mro__ for name in inspect.signature(each.__init__).parameters}
 
@@ -316,21 +357,90 @@ def older_keywords(trainer: Any) -> None:
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         if "tokenizer" in kwargs:
             kwargs["processing_class"] = kwargs.pop("tokenizer")
-        for name in [name for name in kwargs if name not in known]:
+        for name in [name for name in kwargs if name not in known and name in _ever_taken()]:
             value = kwargs.pop(name)
             if hasattr(kwargs.get("args"), name):
                 setattr(kwargs["args"], name, value)
+        original(self, *args, **kwargs)
+
+    trainer.__init__ = init
+
+
+@functools.cache
+def _ever_taken() -> frozenset[str]:
+    """The arguments that some release of TRL's or transformers' trainers and configurations has taken."""
+    releases = json.loads((Path(__file__).parents[2] / "fields.json").read_text(encoding="utf-8"))
+    classes = (names for table in releases.values() for owner, names in table.items() if owner[:1].isupper())
+    return frozenset(name for names in classes for name in names)
+
+
+def _take_lists(trainer: Any) -> None:
+    """Let a trainer take rows in a list, and rows with pictures where it passes them over."""
+    original = trainer.__init__
+
+    @functools.wraps(original)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        collator = kwargs.get("data_collator")
+        is_blind = isinstance(collator, VisionCollator) and not collator.real
+        if isinstance(collator, VisionCollator) and collator.real:  # TRL asks for its processor, too; Unsloth does not
+            kwargs.pop("tokenizer", None)
+            kwargs["processing_class"] = collator.processor
         is_real = _is_real(kwargs.get("processing_class"))
         for name in ("train_dataset", "eval_dataset"):
             if isinstance(kwargs.get(name), list):
-                kwargs[name] = (_listed if is_real else _as_dataset)(kwargs[name])
+                kwargs[name] = (_listed if is_real or (collator and not is_blind) else _as_dataset)(kwargs[name])
             elif is_real:
                 continue
-            elif trainer.__name__ == "GRPOTrainer" or isinstance(kwargs.get("data_collator"), VisionCollator):
+            elif trainer.__name__ == "GRPOTrainer" or is_blind:
                 kwargs[name] = _unseen(kwargs.get(name))
         original(self, *args, **kwargs)
 
     trainer.__init__ = init
+
+
+def _format_batches(trainers: ModuleType) -> None:
+    """Let a formatting function give a list of texts, for a batch, as Unsloth asks on a GPU
+    (`unsloth_zoo.dataset_utils.sft_prepare_dataset`).
+    """
+    original = attribute(trainers, "SFTTrainer._prepare_dataset")
+
+    @functools.wraps(original)
+    def prepared(
+        self: Any, dataset: Any, words: Any, args: Any, packing: bool, formatting: Any, *rest: Any, **given: Any
+    ) -> Any:
+        first = next(iter(dataset), None) if formatting is not None else None
+        if first is not None and "input_ids" not in first and isinstance(formatting(first), list):
+            field, given_by = args.dataset_text_field or "text", formatting
+            dataset = dataset.map(lambda rows: {field: given_by(rows)}, batched=True, remove_columns=[*first])
+            formatting = None
+        return original(self, dataset, words, args, packing, formatting, *rest, **given)
+
+    trainers.SFTTrainer._prepare_dataset = prepared
+
+
+def _take_the_width_of_the_head(losses: ModuleType) -> None:
+    """Let a head that the script has cut give a loss, as with Unsloth (`unsloth_zoo.loss_utils`), whatever vocabulary
+    the configuration names.
+    """
+    original = attribute(losses, "ForCausalLMLoss")
+
+    @functools.wraps(original)
+    def loss(logits: Any, labels: Any, vocab_size: int, *args: Any, **given: Any) -> Any:
+        return original(logits, labels, logits.shape[-1], *args, **given)
+
+    losses.LOSS_MAPPING["ForCausalLM"] = loss
+
+
+def _end_no_texts(rows: ModuleType) -> None:
+    """Let TRL add no end to texts, as Unsloth adds none (`unsloth_zoo.dataset_utils.sft_prepare_dataset`)."""
+    original = attribute(rows, "Dataset.map")
+
+    @functools.wraps(original)
+    def mapped(self: Any, function: Any = None, *args: Any, **given: Any) -> Any:
+        is_end = getattr(function, "__name__", "") == "add_eos" and function.__module__.startswith("trl.")
+        return self if is_end else original(self, function, *args, **given)
+
+    rows.Dataset.map = mapped
 
 
 def _is_real(processor: Any) -> bool:
@@ -338,13 +448,6 @@ def _is_real(processor: Any) -> bool:
     from transformers import ProcessorMixin
 
     return isinstance(processor, ProcessorMixin)
-
-
-def _collator(model: Any, processor: Any, **given: Any) -> Any:
-    """Unsloth's own `UnslothVisionDataCollator` where there is a processor for it."""
-    if not _is_real(processor):
-        return VisionCollator(model, processor)
-    return importlib.import_module("unsloth_zoo.vision_utils").UnslothVisionDataCollator(model, processor, **given)
 
 
 def _as_text(turns: Any) -> Any:
@@ -389,11 +492,8 @@ def _unseen(data: Any) -> Any:
 
 
 def _extend(unsloth: ModuleType, log: Log, sees: bool) -> None:
-    import trl
-
     FastSeeing.log, FastSeeing.sees = log, sees
-    for name in _CONFIGS:
-        older_keywords(getattr(trl, name.replace("Config", "Trainer")))
+    _of_trl("Trainer", _take_lists)
     for name in ("FastLanguageModel", "FastTextModel"):
         setattr(unsloth, name, Fast)
     for name in ("FastModel", "FastVisionModel", "FastBaseModel"):
@@ -405,11 +505,12 @@ def _extend(unsloth: ModuleType, log: Log, sees: bool) -> None:
         "vLLMSamplingParams": lambda **given: types.SimpleNamespace(**given),
         "is_bf16_supported": lambda: False,
         "is_bfloat16_supported": lambda: False,
-        "UnslothVisionDataCollator": _collator,
+        "UnslothVisionDataCollator": VisionCollator,
+        "unsloth_train": lambda trainer, *args, **given: trainer.train(*args, **given),
     }
     for name, value in helpers.items():
         setattr(unsloth, name, value)
-    vars(sys.modules["unsloth.trainer"])["UnslothVisionDataCollator"] = _collator
+    vars(sys.modules["unsloth.trainer"])["UnslothVisionDataCollator"] = VisionCollator
     after_import("unsloth.dataprep", lambda module: setattr(module, "SyntheticDataKit", SyntheticData))
     _borrow(unsloth)
 
@@ -420,7 +521,8 @@ def _see(auto: ModuleType) -> None:
 
     def loaded(*args: Any, **given: Any) -> Any:
         found = load(*args, **given)
-        return found if _is_real(found) else _seeing(found)
+        found = found if _is_real(found) else _seeing(found)
+        return Fast.foreign.opened(found) if given.get("trust_remote_code") else found
 
     auto.AutoProcessor.from_pretrained = staticmethod(functools.wraps(load)(loaded))
 
@@ -446,10 +548,8 @@ def _borrow(unsloth: ModuleType) -> None:
 
 
 def _pass_over(unsloth: ModuleType) -> None:
-    import trl
-
-    for name in _CONFIGS:
-        lenient(getattr(trl, name))
+    _of_trl("Config", lenient)
+    _of_trl("Trainer", older_keywords)
     for loader in dict.fromkeys((unsloth.FastLanguageModel, unsloth.FastModel)):
         loader.from_pretrained = staticmethod(_without_gpu(loader.from_pretrained))
 
@@ -487,8 +587,12 @@ def lay(kind: str, log: Log, *, sees: bool) -> None:
     than it is on a GPU ("real").
     """
     after_import("unsloth", _pass_over)
+    after_import("trl.trainer.sft_trainer", _format_batches)
+    after_import("datasets.arrow_dataset", _end_no_texts)
+    after_import("transformers.loss.loss_utils", _take_the_width_of_the_head)
     after_import("unsloth_zoo.cpu.loader", lambda module: _make_no_gguf(module, log))
     if kind == "stand-in":
+        Fast.foreign = foreign.lay(log, VisionCollator)
         after_import("unsloth", lambda module: _extend(module, log, sees))
         versions.unpack_prompts()
         after_import("transformers.models.auto.processing_auto", _see)

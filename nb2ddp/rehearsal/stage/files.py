@@ -15,6 +15,7 @@ import os
 import pickle
 import random
 import re
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,21 +113,30 @@ class Sources:
                 self._write(other)
         told = os.path.relpath(path, os.getcwd())
         if not _kind(path):
-            os.makedirs(path)
-            for kind in self.kinds:
-                for number in range(_IN_FOLDER):
-                    self._write(os.path.join(path, f"made{number}.{kind}"))
+            self._fill(path)
         elif not self._write(path):
             return False
         self.schema.files.setdefault(told, [])
         self.log.write("need", what="files", name=told, made=True)
         return True
 
-    def _write(self, path: str) -> bool:
-        """Write a file of the kind that its name says, all of it or nothing; False for a kind that is not known."""
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        rng, kind = random.Random(os.path.basename(path)), _kind(path)
+    def _fill(self, path: str) -> None:
+        """Make a folder of files, all of it or nothing: other ranks make it too, or read it already."""
         scratch = f"{path}.{os.getpid()}.part"
+        os.makedirs(scratch)
+        for name in (f"made{number}.{kind}" for kind in self.kinds for number in range(_IN_FOLDER)):
+            self._write(os.path.join(path, name), os.path.join(scratch, name))
+        try:
+            os.rename(scratch, path)
+        except OSError:  # another rank was first
+            shutil.rmtree(scratch)
+
+    def _write(self, path: str, into: str = "") -> bool:
+        """Write a file of the kind that its name says, all of it or nothing; False for a kind that is not known."""
+        into = into or path
+        os.makedirs(os.path.dirname(into), exist_ok=True)
+        rng, kind = random.Random(os.path.basename(path)), _kind(path)
+        scratch = f"{into}.{os.getpid()}.part"
         write = _WRITERS.get(kind)
         if write is not None:
             write(scratch, self.table(os.path.relpath(path, os.getcwd())))
@@ -138,7 +148,7 @@ class Sources:
             Path(scratch).write_bytes(wav(rng))
         else:
             return False
-        os.replace(scratch, path)
+        os.replace(scratch, into)
         return True
 
 

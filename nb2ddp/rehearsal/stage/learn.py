@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import json
+import linecache
 import os
 import re
 import sys
@@ -39,6 +40,7 @@ _HAS: tuple[tuple[type, Callable[[], Shape]], ...] = (
     (list, lambda: list_of(plain())),
     (int, lambda: plain("integer")),
 )
+_LONG = 12  #: sentences, at least, of a text that is longer than another one
 _OF_FOLDERS = frozenset("listdir scandir walk iterdir glob rglob chdir load_from_disk".split())
 _OF_PICTURES = frozenset("convert resize size mode width height save thumbnail crop tobytes getbands".split())
 
@@ -275,7 +277,7 @@ def _goes_through(error: BaseException, *packages: str) -> bool:
 
 def _lacks_key(error: BaseException, place: Place) -> bool:
     """A key, a column, or an entry of the script's own table."""
-    if not isinstance(error, KeyError) or not error.args or _is_of_attribute(error):
+    if not isinstance(error, KeyError) or not error.args or _is_of_attribute(error) or _is_of_no_row(error, place):
         return False
     key, schema, node = error.args[0], place.schema, place.node
     base = place.value(node.value) if isinstance(node, ast.Subscript) else None
@@ -295,6 +297,19 @@ def _lacks_key(error: BaseException, place: Place) -> bool:
     if path and schema.shape(path) is not None:
         return schema.add(path, key)
     return re.fullmatch(r"[\w .:/()?-]{1,40}", key) is not None and _is_written(key, place) and schema.add((), key)
+
+
+def _is_of_no_row(error: BaseException, place: Place) -> bool:
+    """Whether a library looks for a key in a dictionary of its own, such as that of its settings."""
+    entries = [*_entries(error)]
+    frame = entries[-1].tb_frame if entries else place.frame
+    if frame is place.frame:
+        return False
+    tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename)))
+    node = _node(entries[-1], tree)
+    base = getattr(getattr(node, "func", node), "value", None)  # of `.pop()`, too
+    value = Place(node, frame, tree, place.schema).value(base) if isinstance(base, ast.expr) else None
+    return isinstance(value, dict) and bool(value) and not value.keys() & place.schema.columns.keys()
 
 
 def _is_of_attribute(error: BaseException) -> bool:
@@ -322,6 +337,15 @@ def _names_columns(error: BaseException, place: Place) -> bool:
     texts |= {name for text in texts if isinstance(text, str) for name in re.findall(r"\{(\w+)\}", text)}
     named = [name for _, name in _QUOTED.findall(_said(error)) if name in texts] if is_of_table else []
     return sum(place.schema.add((), name) for name in named if name not in ("DataFrame", "Series")) > 0
+
+
+def _has_already(error: BaseException, place: Place) -> bool:
+    """The script itself adds a column of this name, or gives it to another one."""
+    named = re.search(r"column name (\S+) already in the dataset", _said(error))
+    if not named or place.schema.columns.pop(named[1], None) is None:
+        return False
+    place.schema.learnt.append(f"{named[1]} is made by the script")
+    return True
 
 
 def _lacks_labels(error: BaseException, place: Place) -> bool:
@@ -441,6 +465,8 @@ def _is_of_other_type(error: BaseException, place: Place) -> bool:
         return True  # in a library: whichever it is
     given = node.args if isinstance(node, ast.Call) else []
     paths = [path for each in given if (path := place.path(each))]
+    if paths and re.search(r"must be real number|not supported for the input types|bad operand type", said):
+        return schema.put(paths[0], plain("number"), "is a number")
     if paths and re.search(r"expected (string|str)|must be (a )?str|not list|dict found", said):
         shape = schema.shape(paths[0]) or {}
         if "sequence item" in said and shape.get("kind") == "list":
@@ -479,6 +505,8 @@ def _is_too_short(error: BaseException, place: Place) -> bool:
             return True
         path = place.path(node.value)
         shape = schema.shape(path) if path else None
+        if path and shape == plain() and "string index" in said:
+            return schema.put(path, {**shape, "parts": _LONG}, "is a long text")
         if path and shape and shape["kind"] == "list" and isinstance(index, int) and index >= shape.get("least", 2):
             return schema.put(path, {**shape, "least": index + 1}, f"has {index + 1} elements")
     if isinstance(error, ValueError) and "to unpack" in said and isinstance(node, (ast.Assign, ast.Tuple)):
@@ -487,6 +515,15 @@ def _is_too_short(error: BaseException, place: Place) -> bool:
         if isinstance(statement, ast.Assign) and count:
             return _is_divided(statement.value, place, int(count[1]) - 1)
     return False
+
+
+def _is_too_long(error: BaseException, place: Place) -> bool:
+    """A text has more tokens, which are single letters here, than it is padded to."""
+    found = re.search(r"expected sequence of length (\d+) at dim 1 \(got (\d+)\)", _said(error))
+    if not found or int(found[2]) <= int(found[1]):
+        return False
+    texts = [name for name, shape in place.schema.columns.items() if shape == plain()]
+    return sum(place.schema.put((name,), plain() | {"most": 1}, "is short") for name in texts) > 0
 
 
 def _is_divided(node: ast.AST, place: Place, last: int) -> bool:
@@ -546,7 +583,9 @@ _RULES: tuple[Callable[[BaseException, Place], bool], ...] = (
     _is_no_number,
     _is_of_other_type,
     _is_too_short,
+    _is_too_long,
     _lacks_key,
+    _has_already,
     _names_columns,
     _lacks_labels,
 )

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from .hooks import after_import, attribute
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from types import ModuleType
 
     from .log import Log
@@ -59,6 +59,7 @@ class Outside:
         self.log, self.root, self.work, self.is_trusted = log, root, work, is_trusted
         self.variables, self.beside, self.may_clone = variables, beside, may_clone
         self.busy = self.has_programs = False
+        self.started: list[tuple[Any, str, int | None]] = []  # programs that the script would have started
         self.given = {os.path.join(at, name) for at, _, names in os.walk(work) for name in names}
 
     def lay(self) -> None:
@@ -101,7 +102,8 @@ class Outside:
 
     def _opens(self, path: Any, mode: Any, flags: Any) -> None:
         if isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR):
-            self._changes("write", path)
+            if not os.path.isdir(path):  # the folder of a temporary file, which tempfile names first
+                self._changes("write", path)
         elif isinstance(path, (str, os.PathLike)) and self.log.place():
             full = os.path.abspath(path)
             if full.startswith(self.work + os.sep):
@@ -157,7 +159,7 @@ class Outside:
 
     def _replace_programs(self) -> None:
         """Let programs that the script itself starts do nothing, with success."""
-        original = subprocess.Popen.__init__
+        original, signals = subprocess.Popen.__init__, subprocess.Popen.send_signal
         outside = self
 
         def init(self: Any, args: Any, *rest: Any, **kwargs: Any) -> None:
@@ -168,7 +170,13 @@ class Outside:
                 outside.has_programs = True
                 args = [sys.executable, "-S", "-c", ""]
                 kwargs |= {"shell": False, "executable": None, "cwd": None}
+                outside.started.append((self, command, outside.log.place()))
             original(self, args, *rest, **kwargs)
+
+        def send_signal(self: Any, number: int) -> None:  # terminate() and kill() call it
+            signals(self, number)
+            if any(process is self for process, _, _ in outside.started):
+                self.wait()
 
         def system(command: Any) -> int:
             outside._has_cloned(str(command), original)
@@ -176,7 +184,15 @@ class Outside:
             return 0
 
         subprocess.Popen.__init__ = init  # type: ignore[method-assign]
+        subprocess.Popen.send_signal = send_signal  # type: ignore[method-assign, assignment]
         os.system = system
+
+    def left(self) -> Iterator[tuple[str, int | None]]:
+        """Programs that the script has neither waited for nor ended, and where it started them."""
+        yield from ((command[:80], line) for process, command, line in self.started if process.returncode is None)
+        if self.is_trusted and (psutil := sys.modules.get("psutil")):
+            children = psutil.Process().children()
+            yield from ((each.name(), None) for each in children if each.status() != psutil.STATUS_ZOMBIE)
 
     def _has_cloned(self, command: str, popen: Any) -> bool:
         """Whether a command clones a repository of which there is a checkout beside the script, or that is fetched."""

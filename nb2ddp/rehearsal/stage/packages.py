@@ -7,7 +7,8 @@ to type.
 from __future__ import annotations
 
 import functools
-import inspect
+import linecache
+import os
 import sys
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -32,10 +33,24 @@ SERVICES = frozenset(
     "wandb trackio comet_ml mlflow neptune swanlab clearml google kaggle_secrets kaggle ollama openai vllm "
     "bitsandbytes gradio streamlit dotenv torchaudio snac xcodec2".split()
 )
+#: What begins a run of a tracker.
+_RUNS = frozenset(
+    "wandb.init mlflow.start_run trackio.init swanlab.init comet_ml.start comet_ml.Experiment neptune.init_run".split()
+)
+
+
+def _decorates(given: tuple[Any, ...]) -> bool:
+    """Whether what the calling function is given is what stands below an `@`."""
+    caller = sys._getframe(2)
+    line = linecache.getline(caller.f_code.co_filename, caller.f_lineno)
+    return len(given) == 1 and callable(given[0]) and line.lstrip().startswith("@")
 
 
 class _Kind(type):
     """What a class that does nothing is asked for is that class."""
+
+    def __call__(cls, *given: Any, **named: Any) -> Any:
+        return given[0] if _decorates(given) else super().__call__(*given, **named)
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):
@@ -67,8 +82,7 @@ class Nothing(metaclass=_Kind):
         return self
 
     def __call__(self, *given: Any, **_: Any) -> Any:
-        is_decorator = len(given) == 1 and inspect.isfunction(given[0])
-        return given[0] if is_decorator else self
+        return given[0] if _decorates(given) else self
 
     def _itself(self, *_: Any) -> Any:
         return self
@@ -137,6 +151,7 @@ class Missing(MetaPathFinder, Loader):
     def exec_module(self, module: ModuleType) -> None:
         """See `Loader`."""
         sounds.fill(module)
+        _note_runs(module, self.log)
 
 
 class Empty(ModuleType):
@@ -146,6 +161,20 @@ class Empty(ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
         return type(name, (Nothing,), {"package": self.__name__.split(".")[0]})
+
+
+def _note_runs(tracker: ModuleType, log: Log) -> None:
+    """Note each run of a tracker that the script begins, unless it has told the tracker to do nothing."""
+    for name in (each.rpartition(".")[2] for each in _RUNS if each.startswith(f"{tracker.__name__}.")):
+        begin = getattr(tracker, name, None)
+
+        def noted(*given: Any, begin: Any = begin, **named: Any) -> Any:
+            modes = os.environ.get("WANDB_MODE"), named.get("mode")
+            if log.place() and not (tracker.__name__ == "wandb" and "disabled" in modes):
+                log.write("tracked", what=f"a run of {tracker.__name__}")
+            return begin(*given, **named | ({"mode": "disabled"} if tracker.__name__ == "wandb" else {}))
+
+        setattr(tracker, name, noted)
 
 
 def _refuse(trainer: ModuleType) -> None:
@@ -172,3 +201,5 @@ def lay(log: Log, work: str) -> None:
     """Do so from now on."""
     sys.meta_path.append(Missing(log, work))
     after_import("transformers.trainer", _refuse)
+    for name in {each.split(".")[0] for each in _RUNS}:
+        after_import(name, lambda module: _note_runs(module, log))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import faulthandler
 import json
 import os
@@ -12,12 +13,15 @@ import threading
 import time
 import traceback
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import attempts, device, fast, files, learn, outside, packages, ranks, sampling, schema, training, versions
 from .attempts import Attempts
 from .hooks import UnknownError
 from .log import Log
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 #: The working folder of Colab and of Kaggle, where a text begins with it.
 _HOSTED = re.compile(r"""(?<=["'])(/content|/kaggle/working)(?=[/"'])""")
@@ -64,9 +68,12 @@ def main(log: Log | None = None) -> int:
     packages.lay(log, os.getcwd())
     versions.lay()
     given = {"variables": known.variables, "beside": plan["beside"], "may_clone": plan["network"]}
-    outside.Outside(log, plan["root"], os.getcwd(), is_trusted=plan["trust"], **given).lay()
+    watch = outside.Outside(log, plan["root"], os.getcwd(), is_trusted=plan["trust"], **given)
+    watch.lay()
+    # What is registered first runs last: what the script itself ends there is not left.
+    atexit.register(lambda: log.write("left", programs=[*watch.left()], group=_has_group()))
     code = _run(script, source, sources, is_alone="RANK" not in os.environ)
-    _say_what_is_left(log)
+    log.write("left", threads=[*_threads_that_stay()])
     return code
 
 
@@ -88,10 +95,10 @@ def _run(script: str, source: str, sources: files.Sources, *, is_alone: bool) ->
         Attempts(log, sources, script, source, is_alone=is_alone, names=main.__dict__).run()
     except BaseException as raised:
         error = raised
-    return _say_end(error, script, log)
+    return _say_end(error, script, source, log)
 
 
-def _say_end(error: BaseException | None, script: str, log: Log) -> int:
+def _say_end(error: BaseException | None, script: str, source: str, log: Log) -> int:
     """Write how the script ended; return its exit code."""
     code = 0 if error is None else 1
     if isinstance(error, SystemExit):
@@ -106,7 +113,12 @@ def _say_end(error: BaseException | None, script: str, log: Log) -> int:
     about: dict[str, Any] = {"line": lines[0] if lines else None, "inner": lines[-1] if lines else None}
     last = frames[-1].filename if frames else ""
     about["ours"] = last.startswith(os.path.dirname(__file__)) and os.path.basename(last) != "outside.py"
-    about["library"] = last.partition(f"site-packages{os.sep}")[2].partition(os.sep)[0]
+    package = re.search(r"(?:site|dist)-packages[/\\](\w+)", last)
+    about["library"] = package[1] if package else ""
+    if lines:
+        about["rests"] = sorted(attempts.rests_on(source, lines[0] or 0))
+        told = source.splitlines()[(lines[-1] or 1) - 1]
+        about["raised"] = isinstance(error, SystemExit) or re.search(r"\b(raise|assert)\b", told) is not None
     unknown = [each for each in learn.chain(error) if isinstance(each, UnknownError)]  # a lazy import may wrap it
     if unknown:
         about["unknown"] = str(unknown[0])
@@ -127,23 +139,17 @@ def _at_home(source: str, log: Log) -> str:
     return _ELSEWHERE.sub(lambda found: found[0] if os.path.exists(found[0]) else os.getcwd() + found[0], source)
 
 
-def _say_what_is_left(log: Log) -> None:
-    """What would outlive the script: threads that keep the process, programs, and the process group."""
-    own = threading.main_thread()
+def _threads_that_stay() -> Iterator[tuple[str, int | None]]:
+    """Threads that keep the process, and where they were started."""
     soon = time.monotonic() + _SOON
     for each in threading.enumerate():
-        if not each.daemon and each is not own:
+        if not each.daemon and each is not threading.main_thread():
             each.join(max(0.0, soon - time.monotonic()))
-    threads = [
-        (each.name, vars(each).get("started_at"))
-        for each in threading.enumerate()
-        if not each.daemon and each is not own
-    ]
-    programs: list[Any] = []
-    if "psutil" in sys.modules:
-        programs = [child.name() for child in sys.modules["psutil"].Process().children()]
-    group = False
-    if "torch.distributed" in sys.modules:
-        distributed = sys.modules["torch.distributed"]
-        group = distributed.is_available() and distributed.is_initialized()
-    log.write("left", threads=threads, programs=programs, group=group)
+            if each.is_alive():
+                yield each.name, vars(each).get("started_at")
+
+
+def _has_group() -> bool:
+    """Whether the process group is open."""
+    distributed = sys.modules.get("torch.distributed")
+    return distributed is not None and distributed.is_available() and distributed.is_initialized()

@@ -61,9 +61,13 @@ def _shorten(asked: dict[str, Any]) -> None:
 
 def _draw_alike(generation: ModuleType) -> None:
     original = attribute(generation, "GenerationMixin.generate")
+    is_within = False
 
     @functools.wraps(original)
     def generate(self: Any, *args: Any, **kwargs: Any) -> Any:
+        nonlocal is_within
+        if is_within:  # a part of a model, asked by the whole
+            return original(self, *args, **kwargs)
         settings = kwargs.get("generation_config")
         if marks := _marks(self.config):
             kwargs.setdefault("suppress_tokens", marks)
@@ -73,7 +77,11 @@ def _draw_alike(generation: ModuleType) -> None:
         if getattr(settings, "do_sample", False) and ids is not None and self.training is not None:
             draw = Draw(next(_calls), int(os.environ.get("RANK", 0)) * len(ids))
             kwargs["logits_processor"] = generation.LogitsProcessorList([*kwargs.get("logits_processor", ()), draw])
-        return original(self, *args, **kwargs)
+        is_within = True
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            is_within = False
 
     generation.GenerationMixin.generate = generate
 

@@ -7,7 +7,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from .shapes import AUDIO, EACH, IMAGE, INSIDE, Maker, by_name, keyed, list_of, one_of
+from .shapes import AUDIO, EACH, IMAGE, INSIDE, SAID, Maker, by_name, keyed, list_of, one_of, plain, turns_with_image
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 MOST_ROWS = 20_000  # of a made source
 _HEAVY_ROWS = 64  # different ones, of a data set with pictures or sounds
 _OF_ROWS = frozenset("map filter apply from_generator".split())  #: what calls a function with each row
+_ALL = "<batch>"  #: behind a column, all of its values in a batch
 _NUMBERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
 
@@ -34,7 +35,14 @@ class Schema:
     def __init__(self, file: str, columns: list[str], text: str, rows: int, splits: list[str]) -> None:
         self.file, self.splits = file, splits
         self.compared = dict(_compared(text))
+        self.labels = _labels(text)
+        if "KTOTrainer" in text:  # TRL 0.22 asks whether a label is True, not whether it is 1
+            self.compared["label"] = one_of([True, False])
+        read = {name: shape for name, shape in read_of_rows(ast.parse(text)).items() if "keys" in str(shape)}
         self.columns: dict[str, Shape] = {name: self._guess(name) for name in columns or ["text"]}
+        self.columns |= {name: shape for name, shape in read.items() if self.columns.get(name) == plain()}
+        if {"messages", "images"} <= self.columns.keys():
+            self.columns["messages"] = turns_with_image()
         self.files: dict[str, list[str]] = {}  #: made, by path -> the keys below which its rows are
         self.variables: dict[str, str] = {}  #: of the environment
         self.rows, self.width = rows, 0  #: `width`: how many columns a table has, where the script counts them
@@ -53,13 +61,13 @@ class Schema:
 
     def save(self) -> None:
         """Keep it."""
-        own = ("maker", "file", "compared")
+        own = ("maker", "file", "compared", "labels")
         kept = {name: value for name, value in vars(self).items() if name not in own}
         with open(self.file, "w", encoding="utf-8") as file:
             json.dump(kept, file)
 
     def _guess(self, column: str) -> Shape:
-        return self.compared.get(column) or by_name(column)
+        return self.compared.get(column) or by_name(column, self.labels)
 
     def shape(self, path: Path) -> Shape | None:
         """The shape of a part of a row."""
@@ -114,6 +122,20 @@ class Schema:
 
 def _is_heavy(shape: Shape) -> bool:
     return IMAGE in str(shape) or AUDIO in str(shape)
+
+
+def _labels(text: str) -> int:
+    """How many labels the script gives to a classifier, where it says so; else 2."""
+    tree = ast.parse(text)
+    held = {ast.unparse(each.targets[0]): each.value for each in ast.walk(tree) if isinstance(each, ast.Assign)}
+    for given in (each.value for each in ast.walk(tree) if isinstance(each, ast.keyword) and each.arg == "num_labels"):
+        value: Any = held.get(ast.unparse(given), given)
+        if isinstance(value, ast.Call) and ast.unparse(value.func) == "len":
+            listed: Any = held.get(ast.unparse(value.args[0]))
+            value = ast.Constant(len(listed.keys if isinstance(listed, ast.Dict) else getattr(listed, "elts", ())))
+        if isinstance(value, ast.Constant) and type(value.value) is int and value.value > 2:
+            return value.value
+    return 2
 
 
 def _column(node: ast.AST) -> str | None:
@@ -186,25 +208,44 @@ def _read_in(function: ast.AST, paths: dict[str, Path], found: dict[str, Any], i
             return paths.get(node.id)
         if isinstance(node, ast.BoolOp):
             return path(node.values[0])
-        key: ast.AST | None = None
-        if isinstance(node, ast.Subscript):
-            base, key = path(node.value), node.slice
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
-            base, key = path(node.func.value), node.args[0] if node.func.attr == "get" else None
-        if not isinstance(key, ast.Constant) or base is None:
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "get"
+            and node.args
+        ):
+            node = ast.Subscript(node.func.value, node.args[0])
+        base = path(node.value) if isinstance(node, ast.Subscript) else None
+        if base is None or not isinstance(node, ast.Subscript):
             return None
-        return (*base, key.value if isinstance(key.value, str) else EACH)
+        if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
+            return (*base, node.slice.value, *([_ALL] if is_batch and not base else []))
+        return base if isinstance(node.slice, ast.Slice) else _each(base)
+
+    def bind(target: ast.AST, over: ast.expr) -> None:
+        called = ast.unparse(over.func) if isinstance(over, ast.Call) else ""
+        given = over.args if isinstance(over, ast.Call) else []
+        if isinstance(target, ast.Tuple) and called == "enumerate":
+            bind(target.elts[-1], given[0])
+        elif isinstance(target, ast.Tuple) and called == "zip":
+            for one, values in zip(target.elts, given, strict=False):
+                bind(one, values)
+        elif isinstance(target, ast.Name) and (at := _each(path(over) or ())):
+            paths[target.id] = at
 
     for node in _in_order(function):
-        if isinstance(node, (ast.For, ast.comprehension)) and isinstance(node.target, ast.Name):
-            over = path(node.iter)
-            if over:
-                paths[node.target.id] = over if is_batch and len(over) == 1 else (*over, EACH)
+        if isinstance(node, (ast.For, ast.comprehension)):
+            bind(node.target, node.iter)
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             paths |= {node.targets[0].id: given} if (given := path(node.value)) is not None else {}
         inner = found
-        for step in path(node) or ():
+        for step in (step for step in path(node) or () if step != _ALL):
             inner = inner.setdefault(step, {})
+
+
+def _each(path: Path) -> Path | None:
+    """The path of an element of what a path leads to."""
+    return path[:-1] if path[-1:] == (_ALL,) else (*path, EACH) if path else None
 
 
 def _in_order(node: ast.AST) -> Iterator[ast.AST]:
@@ -218,4 +259,5 @@ def _in_order(node: ast.AST) -> Iterator[ast.AST]:
 def _shaped(name: str, inner: dict[str, Any]) -> Shape:
     if EACH in inner:
         return list_of(_shaped(name, inner[EACH]))
+    inner = inner | {SAID[who]: inner.get(SAID[who], {}) for who in inner.keys() & SAID.keys()}
     return keyed(**{key: _shaped(key, below) for key, below in inner.items()}) if inner else by_name(name)

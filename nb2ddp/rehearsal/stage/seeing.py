@@ -125,7 +125,8 @@ def save(config: Any, folder: Path) -> None:
     processor = transformers.AutoProcessor.from_pretrained(folder)
     asked = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What is it?"}]}]
     text = processor.apply_chat_template(asked, tokenize=False)
-    model(**processor(images=[Image.new("RGB", (_SIDE, _SIDE))], text=[text], return_tensors="pt"))
+    shown = processor(images=[Image.new("RGB", (_SIDE, _SIDE))], text=[text], return_tensors="pt")
+    model(**shown.to(torch.bfloat16))
     model.save_pretrained(folder)
 
 
@@ -138,11 +139,14 @@ def _config(words: Any, sight: Sight) -> Any:
     real = transformers.AutoConfig.for_model(sight.family, **kinds)
     settings = shrunk(real.to_dict()) | sight.settings
     settings["vision_config"] |= sight.tower
-    settings["text_config"] |= sight.text
+    is_older = "rope_scaling" in settings["text_config"]  # transformers 4 calls rotary positions so
+    text = {"rope_scaling" if is_older and key == "rope_parameters" else key: each for key, each in sight.text.items()}
+    settings["text_config"] |= text
     ids = {f"{key}_id": words.convert_tokens_to_ids(token) for key, token in sight.tokens.items()}
     ids |= {key.replace("_id", "_index"): value for key, value in ids.items()}
     ids |= {key: getattr(words, key) for key in ("bos_token_id", "eos_token_id", "pad_token_id")}
     ids |= dict.fromkeys(("vocab_size", "vocab_size_per_layer_input"), VOCABULARY)
+    settings |= {f"{key}_id": ids[f"{key}_id"] for key in sight.tokens}  # transformers 4 does not declare all of them
     for part in (settings, settings["text_config"]):
         part |= {key: value for key, value in ids.items() if key in part}
     return type(real).from_dict(settings)
@@ -162,7 +166,7 @@ def _write_processor(words: Any, sight: Sight, folder: Path) -> None:
     pictures: Any = image_processing_auto.IMAGE_PROCESSOR_MAPPING_NAMES[family]
     has_library = transformers.utils.is_torchvision_available()
     if isinstance(pictures, tuple):  # transformers 4: the slow one, which needs no torchvision, and the fast one
-        picture = pictures[has_library]
+        picture = pictures[-1 if has_library else 0] or pictures[0]
     else:
         picture = pictures["torchvision" if has_library else "pil"]
     parts = {
@@ -174,4 +178,7 @@ def _write_processor(words: Any, sight: Sight, folder: Path) -> None:
     made = {name: getattr(transformers, own)(**given) for name, (own, given) in parts.items() if own}
     attributes = kind.get_attributes() if hasattr(kind, "get_attributes") else kind.attributes
     wanted = {name: made[name] for name in attributes if name in made}
+    classes = getattr(kind, "tokenizer_class", None) or ()  # transformers 4 takes no other
+    own = next((name for name in classes if str(name).endswith("Fast")), None) if isinstance(classes, tuple) else None
+    words.__class__ = getattr(transformers, own) if own else words.__class__
     kind(**wanted, tokenizer=words, chat_template=words.chat_template, **sight.processor).save_pretrained(folder)

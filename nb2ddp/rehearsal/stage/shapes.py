@@ -26,7 +26,7 @@ WORDS = (
     "summit timber valley carries follows keeps leaves meets turns"
 ).split()
 _ROLES = {"role": ("user", "assistant"), "from": ("human", "gpt")}  # of turns, by the key that says whose they are
-_SAID = {"role": "content", "from": "value"}
+SAID = {"role": "content", "from": "value"}
 
 
 def plain(kind: str = "text") -> Shape:
@@ -51,7 +51,13 @@ def one_of(values: list[Any]) -> Shape:
 
 def turns(who: str) -> Shape:
     """A conversation, whose turns say by this key whose they are."""
-    return list_of(keyed(**{who: plain(), _SAID[who]: plain()}))
+    return list_of(keyed(**{who: plain(), SAID[who]: plain()}))
+
+
+def turns_with_image() -> Shape:
+    """A conversation in parts, which begins with an image of another column."""
+    parts = list_of(keyed(type=one_of(["text"]), text=plain()), 1)
+    return list_of(keyed(role=plain(), content=parts)) | {"begins": {"type": "image", "text": None}}
 
 
 _BY_NAME: tuple[tuple[str, Callable[[], Shape]], ...] = (
@@ -60,14 +66,15 @@ _BY_NAME: tuple[tuple[str, Callable[[], Shape]], ...] = (
     (r"^images$", lambda: list_of(plain(IMAGE), 1)),
     (r"^image$|_image$|^img$|^picture$", lambda: plain(IMAGE)),
     (r"^audio$|_audio$|^speech$|^wav$|^mp3$", lambda: plain(AUDIO)),
-    (r"^labels?$|_label$|^category_id$|^class$", lambda: one_of([0, 1])),
     (r"^score|_score$|^rating|^similarity$", lambda: plain("number")),
     (r"^id$|^idx$|^index$|_id$|^count$", lambda: plain("integer")),
 )
 
 
-def by_name(column: str) -> Shape:
-    """What a column of this name holds, until more is known."""
+def by_name(column: str, labels: int = 2) -> Shape:
+    """What a column of this name holds, until more is known; `labels`: how many different ones there are."""
+    if re.search(r"^labels?$|_label$|^category_id$|^class$", column.lower()):
+        return one_of([*range(labels)])
     return next((make() for pattern, make in _BY_NAME if re.search(pattern, column.lower())), plain())
 
 
@@ -152,6 +159,8 @@ class Maker:
             found *= 1 if len(found) > 1 else 2
             for number, turn in enumerate(found):
                 turn[who] = _ROLES[who][(number + (at[0] == "completion")) % 2]
+        if "begins" in shape:
+            found[0]["content"].insert(0, shape["begins"])
         return found
 
     def _told(self, text: str, at: Path) -> str:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 
 _ROWS = 600  # of a data set, whatever the batch
+#: What decides how long a training is, and how far each step goes.
+_SCHEDULE = ("max_steps", "num_train_epochs", "learning_rate", "lr_scheduler_type", "warmup_steps", "warmup_ratio")
 
 
 def digest(value: Any) -> str:
@@ -36,7 +38,7 @@ def digest(value: Any) -> str:
 
 
 def rows_of(batch: Any) -> list[str]:
-    """A name for each row of a batch; tokens that only fill a row up do not count."""
+    """A name for each row of a batch, its labels behind a colon; tokens that only fill a row up do not count."""
     if isinstance(batch, (list, tuple)):
         return [digest(row) for row in batch]
     data = dict(batch) if hasattr(batch, "keys") else {}
@@ -46,9 +48,14 @@ def rows_of(batch: Any) -> list[str]:
         return []
     values = tensors[name]
     mask = tensors.get(name.replace("input_ids", "attention_mask"))
-    if mask is None or mask.shape != values.shape:
-        return [digest(row) for row in values]
-    return [digest(row[kept.bool()]) for row, kept in zip(values, mask, strict=True)]
+    mask = None if mask is None or mask.shape != values.shape else mask.bool()
+    names = [digest(row if mask is None else row[mask[number]]) for number, row in enumerate(values)]
+    labels = tensors.get("labels", tensors.get("label"))
+    if labels is None or len(labels) != len(names):
+        return names
+    if mask is not None and labels.shape == mask.shape:
+        labels = [row[kept] for row, kept in zip(labels, mask, strict=True)]
+    return [f"{name}:{digest(row[row != -100])}" for name, row in zip(names, labels, strict=True)]
 
 
 def weights(model: Any) -> str:
@@ -66,6 +73,7 @@ def _shorten(arguments: ModuleType, steps: int, log: Log) -> None:
     @functools.wraps(original)
     def shortened(self: Any) -> None:
         asked = self.max_steps
+        schedule = {name: str(getattr(self, name, "")) for name in _SCHEDULE}
         self.max_steps = min(asked, steps) if asked > 0 else steps
         self.logging_steps, self.logging_first_step, self.report_to = 1, True, "none"
         self.logging_strategy, self.use_cpu, self.torch_compile = "steps", True, False
@@ -86,7 +94,8 @@ def _shorten(arguments: ModuleType, steps: int, log: Log) -> None:
             batch=self.per_device_train_batch_size,
             accumulation=self.gradient_accumulation_steps,
             name=type(self).__name__,
-            asked=asked,
+            schedule=schedule,
+            folder=self.output_dir,
         )
 
     arguments.TrainingArguments.__post_init__ = shortened
@@ -104,8 +113,9 @@ def _follow(trainer: ModuleType, log: Log, end: dict[str, Any] | None) -> None:
         def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
             nonlocal trainings
             trainings += 1
-            _prepare(given["model"], given.get("train_dataloader"), args)
-            log.write("train", weights=weights(given["model"]), random=_random())
+            loader = given.get("train_dataloader")
+            _prepare(given["model"], loader, args)
+            log.write("train", weights=weights(given["model"]), random=_random(), **_epoch(loader, args))
 
         def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
             log.write("trained", step=state.global_step, weights=weights(given["model"]))
@@ -130,6 +140,18 @@ def _follow(trainer: ModuleType, log: Log, end: dict[str, Any] | None) -> None:
             log.write("log", step=state.global_step, values=_numbers(logs or {}))
 
     attribute(trainer, "DEFAULT_CALLBACKS").append(Follower)
+
+
+def _epoch(loader: Any, args: Any) -> dict[str, Any]:
+    """The samples of an epoch, or None; those of a step; whether their order depends on the batch of a process."""
+    rows: Any = getattr(loader, "dataset", None)
+    each = getattr(args, "num_generations", None) or 1
+    return {
+        "epoch": len(rows) * each if hasattr(rows, "__len__") else None,
+        "samples": args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size,
+        "grouped": bool(getattr(args, "group_by_length", False))
+        or getattr(args, "train_sampling_strategy", "") == "group_by_length",
+    }
 
 
 def _end_early(end: dict[str, Any] | None, event: str, step: int) -> None:
@@ -163,24 +185,29 @@ def _random() -> str:
     return digest(repr(states))
 
 
-def _follow_rows(loaders: ModuleType, log: Log) -> None:
-    """Record the rows that this process gets from the loader of a training."""
+def _follow_rows(loaders: ModuleType, log: Log, *names: str) -> None:
+    """Record the rows that this process gets from the loader of a training, and from those of evaluations."""
 
     def wrap(name: str) -> None:
         original = attribute(loaders, f"{name}.__iter__")
 
-        @functools.wraps(original)
-        def noted(self: Any) -> Any:
+        def told(self: Any) -> Any:
             for number, batch in enumerate(original(self)):
                 every = getattr(self, "rehearsed", 0)
                 if every and number % every == 0:
                     log.write("rows", rows=rows_of(batch))
+                elif not every and (isinstance(batch, list) or "attention_mask" in batch):  # its rows can be told apart
+                    log.write("other rows", rows=rows_of(batch))
                 yield batch
+
+        @functools.wraps(original)
+        def noted(self: Any) -> Any:
+            return original(self) if name == "DataLoader" and not hasattr(self, "rehearsed") else told(self)
 
         getattr(loaders, name).__iter__ = noted
 
-    wrap("DataLoaderShard")
-    wrap("DataLoaderDispatcher")
+    for name in names:
+        wrap(name)
 
 
 def _follow_rewards(grpo: ModuleType, log: Log) -> None:
@@ -299,5 +326,8 @@ def lay(log: Log, steps: int, end: dict[str, Any] | None = None) -> None:
     after_import("transformers.trainer", lambda module: _begin_anew(module, log))
     after_import("transformers.trainer", lambda module: _note_precision(module, log))
     after_import("transformers.trainer", lambda module: _follow(module, log, end))
-    after_import("accelerate.data_loader", lambda module: _follow_rows(module, log))
+    prepared = "DataLoaderShard", "DataLoaderDispatcher"
+    after_import("accelerate.data_loader", lambda module: _follow_rows(module, log, *prepared))
+    # A script's own loader, which accelerate has not prepared.
+    after_import("torch.utils.data.dataloader", lambda module: _follow_rows(module, log, "DataLoader"))
     after_import("trl.trainer.grpo_trainer", lambda module: _follow_rewards(module, log))

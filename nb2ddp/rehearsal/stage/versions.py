@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+from importlib.metadata import PackageNotFoundError
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -67,8 +69,21 @@ def unpack_prompts() -> None:
     after_import("transformers.generation.utils", _unpack_prompts)
 
 
+def _ask_for_no_package(configs: ModuleType) -> None:
+    """Let transformers 4 make a configuration of bitsandbytes without it: no weights are quantised here."""
+    original = attribute(configs, "BitsAndBytesConfig.post_init")
+
+    @functools.wraps(original)
+    def post_init(self: Any) -> None:
+        with contextlib.suppress(PackageNotFoundError):  # it asks for the version last
+            original(self)
+
+    configs.BitsAndBytesConfig.post_init = post_init
+
+
 def lay() -> None:
     """Do so once the libraries have been imported, but for what stands for Unsloth."""
+    after_import("transformers.utils.quantization_config", _ask_for_no_package)
     after_import("trl.trainer.utils", _give_kernel)
     for name in ("base", "sft", "grpo", "dpo", "orpo", "kto", "reward"):
         after_import(f"trl.trainer.{name}_trainer", _let_read)

@@ -1,8 +1,12 @@
-"""Resolve the requirements of many notebooks with uv: `python -m benchmarks.resolution FOLDER ... [--page]`.
+"""Resolve the requirements of many notebooks with uv, and tell it in docs/rehearsal.md.
+
+    python -m benchmarks.resolution FOLDER ... [--of users]
+    python -m benchmarks.resolution --page    # the table from what was kept
 
 Each folder holds notebooks, as .ipynb or marimo's .py. What pip would be given for each is resolved for Python 3.12 on
-Linux, without being installed. What a repository of git, a file or an index has that is not reached from here is left
-out and counted apart. What came out is kept in benchmarks/results/resolution.json, by folder.
+Linux, without being installed, each different set once. What a repository of git, a file or an index has that is not
+reached from here is left out and counted apart. What pip installs with --no-deps or --no-build-isolation is resolved
+without its dependencies. Failures are printed.
 """
 
 from __future__ import annotations
@@ -13,45 +17,73 @@ import re
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
+from benchmarks.gpu.report import fill, table
+from benchmarks.rehearsals import PAGE, ROOT, write
 from nb2ddp.convert import convert_source
 from nb2ddp.options import Options
 from nb2ddp.rehearsal import upstream, uv
 from nb2ddp.rehearsal.environments import ANY_VERSION
 from nb2ddp.results import NotebookError
 
-OUT = Path(__file__).parent / "results" / "resolution.json"
-LIMIT = 120  # seconds of one resolution
+OUT = ROOT / "benchmarks" / "results" / "resolution.json"
+LIMIT = 300  # seconds of one resolution
+JOBS = 16  # at a time; each waits for the index, mostly
 PYTHON = "3.12"
+#: What can come of a set, as the page calls it.
+ENDS = {
+    "all": "fit together",
+    "the rest": "fit, but for what is not reached",
+    "away": "do not fit without it",
+    "failed": "do not fit",
+    "none": "nothing to install",
+}
+FOLDERS = {
+    "nb": "public notebooks",
+    "variants": "variants of them",
+    "molab": "marimo's",
+    "users": "notebooks that users made",
+}
 _AWAY = re.compile(r"\$\{|git\+|@ |^https?://|\.whl$|^-e |^\./|^-r ")
 _INDEX = re.compile(r"^--(?:extra-index-url|index-url|find-links) (https?://\S+)")
+#: How uv says that no index which it reaches has a package, or has it for this Python.
+_LACKING = re.compile(r"Because ([\w.-]+) was not found|all versions of ([\w.-]+) cannot be used")
+
+Asked = tuple[tuple[tuple[str, ...], bool], ...]  #: the lines of each file, and whether it is without dependencies
 
 
-def resolve(files: Mapping[str, str]) -> tuple[str, str]:
-    """Resolve what the requirements files of a notebook ask for.
+def asked(files: Mapping[str, str]) -> Asked:
+    """What pip is given.
 
     Args:
         files: what a conversion writes: texts by name.
-
-    Returns:
-        "all"; "the rest" where something is not reached from here, "away" where the rest does not fit without it;
-        "none" where there is nothing to install; or "failed"; and what uv said.
     """
-    wanted = {name: text for name, text in files.items() if ".requirements" in name}
-    if not wanted:
-        return "none", ""
+    wanted = {name: text.splitlines() for name, text in files.items() if ".requirements" in name}
+    return tuple(
+        (tuple(line for line in lines if line.strip() and not line.startswith("#")), "-no-" in name)
+        for name, lines in sorted(wanted.items())
+    )
+
+
+def resolve(wanted: Asked) -> tuple[str, str]:
+    """Resolve what the requirements files of a notebook ask for: one of `ENDS`, and what uv said where they fail."""
     is_all = True
-    for name, text in wanted.items():
-        lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    for lines, is_alone in wanted:
         reached = [line for line in lines if _is_reached(line)]
-        is_all = is_all and reached == lines
-        done = _resolved(tuple(reached), "no-deps" in name)
-        if done:
-            return ("failed" if reached == lines else "away"), done
-    return ("all" if is_all else "the rest"), ""
+        is_all = is_all and len(reached) == len(lines)
+        why = _resolved(tuple(reached), is_alone)
+        while why and len(reached) < len(lines) and (lacking := _LACKING.search(why)):
+            rest = [line for line in reached if not re.match(rf"{lacking[1] or lacking[2]}\b(?!-)", line)]
+            if rest == reached:
+                break
+            reached, why = rest, _resolved(tuple(rest), is_alone)
+        if why:
+            return ("failed" if len(reached) == len(lines) else "away"), why
+    return ("all" if is_all else "the rest") if wanted else "none", ""
 
 
 def _is_reached(line: str) -> bool:
@@ -82,38 +114,55 @@ def _resolved(lines: tuple[str, ...], is_alone: bool) -> str:
             timeout=LIMIT,
             check=False,
         )
-    return " ".join(done.stderr.split())[-600:] if done.returncode else ""
+    return " ".join(done.stderr.split()) if done.returncode else ""
 
 
-def folder(path: Path) -> Counter[str]:
-    """How the notebooks of a folder resolve; the failures are printed."""
-    found: Counter[str] = Counter()
-    for notebook in sorted([*path.glob("*.ipynb"), *path.glob("*.py")]):
-        try:
-            text = notebook.read_text(encoding="utf-8-sig")
-            done = convert_source(text, notebook.stem, "train.py", Options(requirements=True), notebook.name)
-        except NotebookError:
-            continue
-        how, why = resolve(done.files)
-        found[how] += 1
-        if why:
-            print(f"{notebook.name}: {why}", flush=True)
-    return found
+def resolved(folders: Iterable[Path]) -> dict[Path, tuple[str, str]]:
+    """How the requirements of each notebook that converts resolve, and what uv said."""
+    ends: dict[Asked, Future[tuple[str, str]]] = {}
+    found: dict[Path, Asked] = {}
+    with ThreadPoolExecutor(JOBS) as pool:
+        for path in (path for folder in folders for path in sorted([*folder.glob("*.ipynb"), *folder.glob("*.py")])):
+            try:
+                text = path.read_text(encoding="utf-8-sig")
+                done = convert_source(text, path.stem, "train.py", Options(requirements=True), path.name)
+            except NotebookError:
+                continue
+            found[path] = asked(done.files)
+            if found[path] not in ends:
+                ends[found[path]] = pool.submit(resolve, found[path])
+    return {path: ends[wanted].result() for path, wanted in found.items()}
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def summary(results: Mapping[str, Mapping[str, int]]) -> str:
+    """How many notebooks' requirements fit together."""
+    head = ("requirements of", "notebooks", *ENDS.values())
+    rows = (
+        [title, *(str(results[name].get(key, 0)) for key in ("notebooks", *ENDS))]
+        for name, title in FOLDERS.items()
+        if name in results
+    )
+    return table(head, rows)
+
+
+def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.resolution", description=__doc__)
-    parser.add_argument("folders", type=Path, nargs="+")
+    parser.add_argument("folders", type=Path, nargs="*")
+    parser.add_argument("--of", choices=FOLDERS, help="what the folders hold, where their names do not say it")
     parser.add_argument("--out", type=Path, default=OUT)
-    given = parser.parse_args(arguments)
+    parser.add_argument("--page", action="store_true", help="write the table of docs/rehearsal.md")
+    given = parser.parse_args()
     results = json.loads(given.out.read_text(encoding="utf-8")) if given.out.exists() else {}
-    for path in given.folders:
-        results[path.name] = dict(folder(path))
-        print(path.name, results[path.name], flush=True)
-    with tempfile.NamedTemporaryFile("w", dir=given.out.parent, delete=False, encoding="utf-8") as file:
-        file.write(json.dumps(results, indent=1, sort_keys=True) + "\n")
-    Path(file.name).replace(given.out)
-    given.out.chmod(0o644)
+    found = resolved(given.folders)
+    for folder in given.folders:
+        own = {path: told for path, told in found.items() if path.parent == folder}
+        for path, (_, why) in own.items():
+            print(f"{path.name}: {why}\n" if why else "", end="", flush=True)
+        results[given.of or folder.name] = {"notebooks": len(own)} | Counter(end for end, _ in own.values())
+        print(folder.name, results[given.of or folder.name], flush=True)
+        write(results, given.out)
+    if given.page:
+        PAGE.write_text(fill(PAGE.read_text(encoding="utf-8"), results, {"resolution": summary}), encoding="utf-8")
 
 
 if __name__ == "__main__":

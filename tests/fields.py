@@ -2,7 +2,8 @@
 
 The last release of each minor version is downloaded (without its dependencies) and read, not imported. The table says
 of each name that TRL exports, and of each argument of the classes below, the first and the last release that has it;
-a pair that ends with "" lasts to the newest one. Where something was gone for a while, there are several pairs.
+a pair that ends with "" lasts to the newest one. Where something was gone for a while, there are several pairs. Of the
+newest TRL it also says which modules of `trl.experimental` have trainers and their configs.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from packaging.version import Version
 
@@ -74,6 +76,17 @@ def names(library: str, files: Mapping[str, str]) -> Names:
     if library == "trl":
         found[""] = set(exports(ast.parse(files["trl/__init__.py"])))
     return found
+
+
+def experimental(files: Mapping[str, str]) -> dict[str, str]:
+    """The trainers and configs of `trl.experimental`, and the package that each is imported from."""
+    return {
+        node.name: ".".join(Path(path).parent.parts)
+        for path in sorted(files)
+        if re.fullmatch(r"trl/experimental/\w+/\w+_(trainer|config)\.py", path)
+        for node in ast.parse(files[path]).body
+        if isinstance(node, ast.ClassDef) and re.fullmatch(r"[A-Z]\w+(Trainer|Config)", node.name)
+    }
 
 
 def arguments(name: str, classes: Mapping[str, ast.ClassDef]) -> Iterator[str]:
@@ -138,12 +151,14 @@ def table(versions: list[str], seen: list[Names]) -> dict[str, dict[str, list[li
 
 
 def main() -> None:
-    made = {}
+    made: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for library, (first, _) in LIBRARIES.items():
             versions = releases(library, first)
-            seen = [names(library, sources(library, version, Path(folder))) for version in versions]
-            made[library] = {"releases": versions, **table(versions, seen)}
+            read = [sources(library, version, Path(folder)) for version in versions]
+            made[library] = {"releases": versions, **table(versions, [names(library, files) for files in read])}
+            if library == "trl":
+                made[library]["experimental"] = experimental(read[-1])
     lines = json.dumps(made, indent=1)
     FILE.write_text(
         re.sub(r"\[\s+((?:\[\s+\"[^\]]*\],?\s*)+)\]", lambda m: "[" + " ".join(m[1].split()) + "]", lines) + "\n"

@@ -18,6 +18,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
+from nb2ddp.rehearsal import uv
 from nb2ddp.versions import FILE, tables
 
 UNSLOTH = ("unsloth", "unsloth_zoo")
@@ -55,8 +56,8 @@ def in_order(specifier: SpecifierSet) -> str:
 def newest(unsloth: Mapping[str, str], allowed: Mapping[str, str]) -> dict[str, str]:
     """The newest version of each package that fits the bounds, and those of Unsloth."""
     wanted = "\n".join(f"{name}{allowed[name]}" for name in tables()["newest"] if name in allowed)
-    command = ("uv", "pip", "compile", "--quiet", "--no-header", "--no-annotate", "-")
-    done = subprocess.run(command, input=wanted, text=True, stdout=subprocess.PIPE, check=True)
+    command = (uv.program(), "pip", "compile", "--quiet", "--no-header", "--no-annotate", "-")
+    done = subprocess.run(command, input=wanted, env=uv.settings(), text=True, stdout=subprocess.PIPE, check=True)
     found = dict(re.findall(r"(?m)^([\w.-]+)==([^\s;]+)", done.stdout.replace("-", "_")))
     return {name: found[name] for name in tables()["newest"] if name in allowed} | dict(unsloth)
 

@@ -181,7 +181,7 @@ def test_what_is_lacking_here_is_rehearsed_in_the_notebooks_versions(
     monkeypatch.setattr(uv, "found", lambda: "uv")
     (tmp_path / "tune.ipynb").write_text(notebook(*CELLS))
     result = CliRunner().invoke(main, ["rehearse", str(tmp_path / "tune.ipynb"), "--offline", *options])
-    assert ("those here lack what the script takes" in result.output) is (not options)
+    assert ("those here lack names or arguments" in result.output) is (not options)
     assert ("--versions notebook" in result.output) is bool(options)
 
 

@@ -43,8 +43,9 @@ def test_the_extra_for_rehearsals_has_these_bounds() -> None:
     assert found.keys() >= {"torch", "transformers", "trl", "datasets", "accelerate", "peft", "huggingface_hub"}
 
 
-def test_readme_names_the_versions() -> None:
-    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+@pytest.mark.parametrize("page", ["README.md", "docs/faq.md"])
+def test_pages_name_the_versions(page: str) -> None:
+    text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
     for name in SETS:
         for each in told(tables()[name]).split(", "):
             assert each in text

@@ -19,11 +19,11 @@ from nb2ddp.syntax.cells import Source
 from nb2ddp.syntax.tree import Regions, Tree, small_statements
 
 _INSTALL_MAGICS = frozenset({"pip", "conda", "mamba", "micromamba", "uv"})
-#: What makes a running notebook take up other packages: a script starts with the right ones.
+#: What makes a running notebook take up other packages, in a cell that installs: a script starts with the right ones.
 _RELOADS = re.compile(
-    r"sys\.modules\.(pop|clear)|importlib\.(reload|invalidate_caches)|os\._exit|IPython\..*\.do_shutdown"
-    r"|site\.main|pkg_resources\..*reload"
+    r"sys\.modules\.(pop|clear)|importlib\.(reload|invalidate_caches)|site\.main|pkg_resources\..*reload"
 )
+_RESTARTS = re.compile(r"os\._exit|IPython\..*\.do_shutdown")
 #: Tests that are true in Colab alone or, with a `not`, false there alone; a script does not run in Colab.
 _COLAB = re.compile(r"""["'](?:COLAB_|google\.colab)["']\s+(not\s+)?in\b|\b(not\s+)?(?:IN_COLAB|is_colab)\b""")
 _LINE = (cst.SimpleStatementLine, cst.SimpleStatementSuite)
@@ -62,12 +62,22 @@ class Installs:
         if form is not None and form.kind is Kind.CELL_MAGIC:
             is_script = form.name in ("bash", "sh", "script", "!", "sx", "system")
             return is_script and is_install_script(form.body or "")
-        if not is_install(self._effects.command(call)):
+        if not is_install(self._effects.command(call) or self._handed(call)):
             return False
         holder = self._part(call)
         if isinstance(holder, cst.Assign):
             return all(self._tells(use, plain=True, checks=True) for use in self._tree.bound_uses(holder))
         return not isinstance(holder, (*_COMPOUND, cst.Return)) or self._only_tells(holder, checks=True)
+
+    def _handed(self, call: cst.Call) -> str:
+        """The command that a call hands to a function of the notebook's own, which runs it; else the empty string."""
+        tree, function = self._tree, self._tree.definition(call.func)
+        if not isinstance(function, cst.FunctionDef):
+            return ""
+        run = [each.args[0] for each in tree.within(function, cst.Call) if self._effects.of(each) & Does.RUN]
+        names = [tree.definition(name) for each in run for name in tree.within(each, cst.Name)]
+        is_run = any(isinstance(made, cst.Param) and tree.function(made) is function for made in names)
+        return " ".join(text for each in call.args for text in tree.texts(tree.value(each.value))) if is_run else ""
 
     @cached_property
     def statements(self) -> frozenset[cst.CSTNode]:
@@ -85,9 +95,11 @@ class Installs:
     def installing(self) -> frozenset[cst.CSTNode]:
         """Of these statements those that install, or make the running notebook take up what was installed."""
         tree = self._tree
-        calls = [call for call in tree.of(cst.Call) if self.is_install(call) or self._reloads(call)]
+        calls = [call for call in tree.of(cst.Call) if self.is_install(call)]
+        cells = set(map(self._cell, calls))
+        again = [call for call in tree.of(cst.Call) if self._restarts(call) or self._reloads(call, cells)]
         purges = [node for node in tree.of(cst.Del) if tree.text(node.target).startswith("sys.modules[")]
-        return frozenset([*map(self._part, calls), *purges])
+        return frozenset([*map(self._part, [*calls, *again]), *(each for each in purges if self._cell(each) in cells)])
 
     @cached_property
     def cells(self) -> frozenset[int]:
@@ -111,10 +123,13 @@ class Installs:
     def _cell(self, node: cst.CSTNode) -> int:
         return self._source.cell_at(self._tree.start(node)).number
 
-    def _reloads(self, call: cst.Call) -> bool:
+    def _reloads(self, call: cst.Call, cells: set[int]) -> bool:
+        return bool(_RELOADS.fullmatch(self._tree.qualified(call.func))) and self._cell(call) in cells
+
+    def _restarts(self, call: cst.Call) -> bool:
         name = self._tree.qualified(call.func)
-        restarts = name == "os.kill" and "os.getpid()" in self._tree.text(call)
-        return restarts or bool(_RELOADS.fullmatch(name)) or self._tree.text(call.func).endswith("kernel.do_shutdown")
+        ends = name == "os.kill" and "os.getpid()" in self._tree.text(call)
+        return ends or bool(_RESTARTS.fullmatch(name)) or self._tree.text(call.func).endswith("kernel.do_shutdown")
 
     def _part(self, node: cst.CSTNode) -> cst.CSTNode:
         """The innermost statement that holds a node: one of several on a line, or a compound one for its head."""
@@ -145,11 +160,11 @@ class Installs:
     @cached_property
     def _computed_for_nothing(self) -> set[cst.CSTNode]:
         """What is computed and read by nothing, in cells that do nothing but install and bind names."""
-        smalls = [each for kind in (cst.Expr, cst.Assign) for each in self._tree.of(kind)]
-        beside = [each for each in smalls if self._cell(each) in self.cells and each not in self.installing]
-        working = {self._cell(e) for e in beside if self._tree.function(e) is None and not self._may_go(e)}
-        assigns = [each for each in self._tree.live(cst.Assign) if self._cell(each) in self.cells - working]
-        return {each for each in assigns if self._tree.within(each.value, cst.Call) and not self._users(each)}
+        smalls = [small for kind in (cst.Expr, cst.Assign) for small in self._tree.of(kind)]
+        beside = [small for small in smalls if self._cell(small) in self.cells and small not in self.installing]
+        working = {self._cell(line) for line in beside if self._tree.function(line) is None and not self._may_go(line)}
+        assigns = [small for small in self._tree.live(cst.Assign) if self._cell(small) in self.cells - working]
+        return {small for small in assigns if self._tree.within(small.value, cst.Call) and not self._users(small)}
 
     def _unread(self, gone: set[cst.CSTNode]) -> set[cst.CSTNode]:
         """Imports of Python's own modules that nothing reads, in cells of which nothing else is left."""

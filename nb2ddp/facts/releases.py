@@ -1,8 +1,8 @@
 """Names and arguments of TRL and transformers that some of their releases do not have.
 
-`fields.json` says which release has what (`python -m tests.fields` makes it). Unsloth's own configs and trainers take
-older names of TRL's arguments themselves, and leave out those that are gone, with a warning (rl_config_compat.py and
-trainer.py of 2026.10.9): so of TRL only what is imported counts here.
+`fields.json` says which release has what (`python -m tests.fields` makes it). Unsloth takes older names of TRL's
+arguments itself, and leaves out those that are gone, with a warning (rl_config_compat.py and trainer.py of 2026.10.9):
+with it, of TRL only what is imported counts here, and arguments that came later.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ from nb2ddp.versions import tables
 _FILE = Path(__file__).parent.parent / "fields.json"
 #: Names that have a plain successor, which every version has that Unsloth takes.
 SUCCESSORS = {"evaluation_strategy": "eval_strategy", "tokenizer": "processing_class"}
-_OF_TRANSFORMERS = re.compile(r"(transformers|sentence_transformers)(\.\w+)*\.(\w*TrainingArguments|(Seq2Seq)?Trainer)")
-_CONFIG = re.compile(r"(trl|unsloth)(\.\w+)*\.(\w+Config|UnslothTrainingArguments)")
+_MADE = re.compile(
+    r"(?:(?P<trl>trl|unsloth)|transformers|sentence_transformers)(?:\.\w+)*"
+    r"\.(?P<name>\w+Config|\w*TrainingArguments|\w*(?P<trainer>Trainer))"
+)
 
 
 @cache
@@ -37,7 +39,7 @@ def _table() -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class Use:
-    """A name that a notebook takes from a library, and that not every release has.
+    """A name that a notebook takes from a library, and when it was there.
 
     Attributes:
         node: where it stands.
@@ -51,10 +53,14 @@ class Use:
     name: str
     spans: tuple[tuple[str, str], ...]
 
+    def last_before(self, release: str) -> str:
+        """The last release that had it before one that does not; "" where it came later."""
+        return next((last for first, last in reversed(self.spans) if Version(first) < Version(release)), "")
+
     @property
-    def last(self) -> str:
-        """The last release that has it."""
-        return self.spans[-1][1]
+    def home(self) -> str:
+        """The module of `trl.experimental` that the newest TRL has it in, or ""."""
+        return str(_table()["trl"]["experimental"].get(self.name, ""))
 
     def is_in(self, release: str) -> bool:
         """Whether a release has it."""
@@ -62,45 +68,75 @@ class Use:
         return any(Version(first) <= at and (not last or at <= Version(last)) for first, last in self.spans)
 
 
+def uses_unsloth(tree: Tree) -> bool:
+    """True where live code imports Unsloth, whatever for."""
+    return any(tree.is_live(statement) for statement, *_ in tree.imports("unsloth"))
+
+
 def uses(tree: Tree) -> Iterator[Use]:
-    """What a notebook that trains with Unsloth takes from TRL and transformers that has gone in some release."""
-    if not any(tree.imports("unsloth")):
-        return
-    for node, library, owner, name in (*_imported(tree), *_given(tree)):
-        spans = _table()[library].get(owner, {}).get(name, [])
-        if spans and spans[-1][1]:
-            yield Use(node, library, name, tuple((first, last) for first, last in spans))
+    """What a notebook takes from TRL and transformers.
+
+    Of an argument of TRL's that Unsloth hands on, it counts since when it is there.
+    """
+    for alias, name in _imported(tree):
+        if spans := _spans("trl", "", name):
+            yield Use(alias, "trl", name, spans)
+    is_lenient = uses_unsloth(tree)
+    for call in tree.live(cst.Call):
+        if made := _MADE.fullmatch(tree.family(call.func)):
+            for argument in call.args:
+                yield from _given(argument, made, is_lenient)
 
 
-def _imported(tree: Tree) -> Iterator[tuple[cst.CSTNode, str, str, str]]:
+def lacked(tree: Tree, text: str) -> Iterator[tuple[Use, tuple[str, ...], str]]:
+    """What the newest release that a job may have lacks, with these releases and the versions that are asked for.
+
+    Args:
+        tree: the notebook.
+        text: of its cells.
+    """
+    asked = {library: asked_for(tree, text, library) for library in ("transformers", "trl")}
+    for use in uses(tree):
+        releases = taken(use.library, asked[use.library], uses_unsloth(tree))
+        if releases and not use.is_in(releases[-1]):
+            yield use, releases, asked[use.library]
+
+
+def _given(argument: cst.Arg, made: re.Match[str], is_lenient: bool) -> Iterator[Use]:
+    """What an argument of a config or a trainer needs, of which those of TRL inherit transformers' arguments."""
+    name = argument.keyword.value if argument.keyword else ""
+    parent = "Trainer" if made["trainer"] else "TrainingArguments"
+    inherited = () if made["trl"] and made["trainer"] else _spans("transformers", parent, name)
+    if spans := inherited or (_spans("trl", made["name"], name) if made["trl"] else ()):
+        is_dropped = is_lenient and made["trl"] and not (inherited and name in SUCCESSORS)
+        library = "transformers" if inherited else "trl"
+        yield Use(argument, library, name, ((spans[0][0], ""),) if is_dropped else spans)
+
+
+def _spans(library: str, owner: str, name: str) -> tuple[tuple[str, str], ...]:
+    return tuple((first, last) for first, last in _table()[library].get(owner, {}).get(name, []))
+
+
+def _imported(tree: Tree) -> Iterator[tuple[cst.ImportAlias, str]]:
     for statement, module, _ in tree.imports("trl"):
         is_tried = any(isinstance(above, cst.Try) for above in tree.ancestors(statement))
         if isinstance(statement, cst.ImportFrom) and module == "trl" and tree.is_live(statement) and not is_tried:
             for alias in () if isinstance(statement.names, cst.ImportStar) else statement.names:
-                yield alias, "trl", "", alias.evaluated_name
+                yield alias, alias.evaluated_name
 
 
-def _given(tree: Tree) -> Iterator[tuple[cst.CSTNode, str, str, str]]:
-    for call in tree.live(cst.Call):
-        family = tree.family(call.func)
-        is_config = bool(_CONFIG.fullmatch(family))
-        if not (is_config or _OF_TRANSFORMERS.fullmatch(family)):
-            continue
-        owner = "Trainer" if family.endswith("Trainer") else "TrainingArguments"
-        for each in call.args:
-            if each.keyword and (not is_config or each.keyword.value in SUCCESSORS):
-                yield each, "transformers", owner, each.keyword.value
-
-
-def taken(library: str, asked: str = "") -> list[str]:
-    """The releases that Unsloth takes, the oldest first.
+@cache
+def taken(library: str, asked: str, with_unsloth: bool) -> tuple[str, ...]:
+    """The releases that a job may have, the oldest first.
 
     Args:
         library: "trl" or "transformers".
-        asked: the versions that the notebook asks for.
+        asked: the versions that the notebook asks for; "" for any.
+        with_unsloth: True leaves out those that Unsloth does not take.
     """
-    bounds = (SpecifierSet(tables()["allowed"][library]), SpecifierSet(asked))
-    return [each for each in _table()[library]["releases"] if all(_has_minor(bound, each) for bound in bounds)]
+    bounds = (SpecifierSet(tables()["allowed"][library] if with_unsloth else ""), SpecifierSet(asked))
+    releases = _table()[library]["releases"]
+    return tuple(release for release in releases if all(_has_minor(bound, release) for bound in bounds))
 
 
 def asked_for(tree: Tree, text: str, library: str) -> str:
@@ -111,14 +147,7 @@ def asked_for(tree: Tree, text: str, library: str) -> str:
         text: of its cells.
         library: "trl" or "transformers".
     """
-
-    def fill(name: re.Match[str]) -> str:
-        bound = tree.bindings(name[1])
-        value = tree.literal(bound[0].value) if len(bound) == 1 and bound[0].value is not None else ...
-        return value if isinstance(value, str) else name[0]
-
-    text = re.sub(r"(?<=[=<>])\{(\w+)\}", fill, text)
-    named = re.findall(rf"\b{library}((?:[=<>!~]=|[<>])[\w.*]+(?:,(?:[=<>!~]=|[<>])[\w.*]+)*)", text)
+    named = re.findall(rf"\b{library}((?:[=<>!~]=|[<>])[\w.*]+(?:,(?:[=<>!~]=|[<>])[\w.*]+)*)", tree.filled(text))
     try:
         return str(SpecifierSet(named[-1])) if named else ""
     except InvalidSpecifier:

@@ -26,13 +26,13 @@ _GOES_ON = (
 
 
 def launching_notebook(program: Program, script: str, script_name: str, packages: Requirements) -> str:
-    """The text of an .ipynb file that installs, writes the script, and starts it on all GPUs.
+    """Return the text of an .ipynb file that installs packages, writes the script, and starts it on all GPUs.
 
     Args:
-        program: the notebook that was converted.
+        program: the notebook.
         script: the converted script.
         script_name: its file name.
-        packages: what the notebook installs.
+        packages: the notebook's packages.
     """
     cells = list(_cells(program, script, script_name, packages))
     nodes = [
@@ -47,7 +47,7 @@ def launching_notebook(program: Program, script: str, script_name: str, packages
 
 
 def _cells(program: Program, script: str, script_name: str, packages: Requirements) -> Iterator[tuple[str, str]]:
-    """The kinds and sources of the cells."""
+    """Return the kind and source of each cell."""
     title = " ".join(program.notebook.name.split())
     on_kaggle = "On Kaggle, choose *GPU T4 x2* as accelerator and turn *Internet* on."
     names = handed_on(program)
@@ -74,6 +74,6 @@ def _cells(program: Program, script: str, script_name: str, packages: Requiremen
 
 
 def _listed(names: list[str]) -> str:
-    """Names for a sentence in Markdown: `A`, `B` and `C`."""
+    """Return names as part of a sentence in Markdown: `A`, `B` and `C`."""
     *first, last = [f"`{name}`" for name in names]
     return f"{', '.join(first)} and {last}" if first else last

@@ -15,7 +15,7 @@ class Inserted:
     """The code that rules insert.
 
     Attributes:
-        cells: into the notebook's cells, piece by piece.
+        cells: pieces for the notebook's cells.
         first: lines of the setup block, above the imports of packages.
         last: lines at the end of the setup block.
     """

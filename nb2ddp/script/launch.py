@@ -1,8 +1,8 @@
 """Write the files that start a script on several GPUs: accelerate config, sbatch and torchrun scripts, a task.
 
-The rendezvous, the worker processes and their supervision belong to accelerate and torch.distributed; what is
-written here only hands them the numbers. Each file is rendered from `templates/`, and its text depends on the
-arguments alone: no time, no path and nothing of the machine that converts.
+accelerate and torch.distributed do the rendezvous and supervise the processes; these files only pass them the
+numbers. Each file is rendered from `templates/`, and its text depends only
+on the arguments: it contains no time, no path, and nothing of the converting machine.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def launch_files(
     Args:
         launch: the checked numbers and settings.
         script_name: file name of the converted script; the files belong beside it and are used from there.
-        secrets: the variables that the script asks for, which a job gets from the shell.
-        resume: the script goes on with its training when it is started again, so the job is.
-        installs: what installs its packages, as lines for a shell.
+        secrets: the variables that the script needs and a job gets from the shell.
+        resume: the script resumes its training when restarted, so the job is restarted.
+        installs: shell lines that install its packages.
 
     Returns:
         The text of each file by its name: always `accelerate_config.yaml`, `<stem>.sbatch` for SLURM,
@@ -84,12 +84,12 @@ def launch_files(
 
 
 def launch_lines(launch: Launch, script_name: str, *, serves: bool = False) -> list[tuple[str, str]]:
-    """Say what to type, in the folder of the files, to start the script on more than one GPU.
+    """Return the lines to type, in the folder of the files, to start the script on several GPUs.
 
     Args:
         launch: as for `launch_files`.
         script_name: as for `launch_files`.
-        serves: a vLLM server runs on the GPU after those of the training, so that not all of them train.
+        serves: a vLLM server runs on the GPU after those that train.
 
     Returns:
         Lines for a POSIX shell, each behind what it is for: the line for all GPUs of a machine and the one for the
@@ -105,7 +105,7 @@ def launch_lines(launch: Launch, script_name: str, *, serves: bool = False) -> l
 
 
 def all_gpus_command(launch: Launch, script_name: str) -> str:
-    """Say what to type to start the script on all GPUs of one machine, which torchrun counts itself.
+    """Return the line that starts the script on all GPUs of one machine, as torchrun counts them.
 
     Raises:
         LaunchError: `script_name` is not a plain file name.
@@ -114,7 +114,7 @@ def all_gpus_command(launch: Launch, script_name: str) -> str:
 
 
 def _precision(launch: Launch) -> list[str]:
-    """What the accelerate config tells the processes, which torchrun does not read."""
+    """Return the variables that accelerate's config sets and torchrun does not."""
     return [] if launch.mixed_precision == "no" else [f"ACCELERATE_MIXED_PRECISION={launch.mixed_precision}"]
 
 
@@ -126,12 +126,12 @@ def _all_gpus(launch: Launch, script_name: str) -> list[str]:
 
 
 def launch_command(launch: Launch, script_name: str, rank: int = 0) -> str:
-    """Say what to type, in the folder of the files, to start the script on as many GPUs as were asked for.
+    """Return the line to type, in the folder of the files, to start the script on the chosen number of GPUs.
 
     Args:
         launch: as for `launch_files`.
         script_name: as for `launch_files`.
-        rank: of the machine on which it is typed. SLURM finds that out itself.
+        rank: number of the machine on which it is typed. SLURM needs none.
 
     Returns:
         One line for a POSIX shell.
@@ -153,7 +153,7 @@ def launch_command(launch: Launch, script_name: str, rank: int = 0) -> str:
 
 
 def _variables(launch: Launch, rank: int) -> str:
-    """What the script for torchrun asks for on several machines: a rank, and on others the first one's name."""
+    """Return the variables of the torchrun script on several machines: a rank, and machine 0's name."""
     if launch.machines == 1:
         return ""
     is_known = launch.main_process_ip is not None or rank == 0
@@ -161,7 +161,7 @@ def _variables(launch: Launch, rank: int) -> str:
 
 
 def _within_uv(launch: Launch, script_name: str) -> list[str]:
-    """What stands before a launcher that uv runs: it reads the header of a script that it runs, or is told of."""
+    """Return the words before a launcher that uv runs, with the script whose header uv reads."""
     is_uv = launch.launcher == "uv"
     return ["uv", "run", "--no-project", "--with-requirements", path_word(script_name)] if is_uv else []
 
@@ -171,12 +171,12 @@ def _gpus(number: int) -> str:
 
 
 def single_command(launch: Launch, script_name: str) -> str:
-    """Say what to type to start the script on one GPU."""
+    """Return the line that starts the script on one GPU."""
     return shlex.join(["uv", "run", script_name] if launch.launcher == "uv" else ["python", script_name])
 
 
 def jobs_command(launch: Launch, script_name: str, secrets: Iterable[str]) -> str:
-    """Say what starts the script as a job of Hugging Face; for several GPUs the job starts uv anew, for the launcher.
+    """Return the line that starts a Hugging Face job; for several GPUs the job runs the launcher with uv.
 
     https://huggingface.co/docs/huggingface_hub/guides/jobs
 
@@ -194,7 +194,7 @@ def jobs_command(launch: Launch, script_name: str, secrets: Iterable[str]) -> st
 
 
 def _sky(launch: Launch, script_name: str, secrets: Sequence[str], resume: bool, installs: Sequence[str]) -> str:
-    """The task of a SkyPilot job. Its name may have small letters, digits and hyphens."""
+    """Return a SkyPilot task. Its name may have lower-case letters, digits and hyphens."""
     bucket = ["--env", "BUCKET=NAME"] if resume else []
     name = re.sub(r"[^a-z0-9]+", "-", _job_name(script_name).lower()).strip("-")
     return render(
@@ -231,7 +231,7 @@ def _sbatch(launch: Launch, script: str, script_name: str, secrets: Sequence[str
 
 
 def _job_name(script_name: str) -> str:
-    """Make a name for the queue and the logs: `Llama3.1_(8B)-Alpaca.py` -> `Llama3.1_8B_-Alpaca`."""
+    """Return a name for the queue and the logs: `Llama3.1_(8B)-Alpaca.py` -> `Llama3.1_8B_-Alpaca`."""
     return re.sub(r"[^A-Za-z0-9.-]+", "_", PurePath(script_name).stem).strip("_-") or "train"
 
 

@@ -1,4 +1,4 @@
-"""Copy functions of `nb2ddp.runtime` into a script: those that it calls, those that these call, and their imports.
+"""Copy functions of `nb2ddp.runtime` into a script: those that it calls, their callees, and their imports.
 
 A copy is the function's own text, without type annotations: scripts are read by people who train, and have one floor of
 imports less without them.
@@ -24,6 +24,7 @@ _MACHINES = "machines"
 #: What code that rules insert names beside the functions, and how it is imported.
 _IMPORTS = {
     "asyncio": "import asyncio",
+    "atexit": "import atexit",
     "contextlib": "import contextlib",
     "subprocess": "import subprocess",
     "timedelta": "from datetime import timedelta",
@@ -35,7 +36,7 @@ _WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 
 @dataclass(frozen=True)
 class Definition:
-    """A function of the runtime, or a constant: its text, and the names that this reads."""
+    """A function or constant of the runtime: its text, and the names that it reads."""
 
     text: str
     reads: frozenset[str]
@@ -44,7 +45,7 @@ class Definition:
 
 @dataclass(frozen=True)
 class Linked:
-    """What some code needs: imports of Python's own library, imports of packages, and the text of functions."""
+    """What code needs: imports of the standard library, imports of packages, and functions."""
 
     standard: frozenset[str]
     packages: frozenset[str]
@@ -52,17 +53,17 @@ class Linked:
 
 
 def words(code: str) -> frozenset[str]:
-    """The names in some code that are no attributes."""
+    """Return the names in code, without attributes."""
     return frozenset(_WORD.findall(code))
 
 
 def renamed(code: str, names: Mapping[str, str]) -> str:
-    """Code with other names in the place of some."""
+    """Return code with some names replaced."""
     return _WORD.sub(lambda found: names.get(found[0], found[0]), code) if names else code
 
 
 def link(code: Iterable[str], several_machines: bool = False) -> Linked:
-    """Find what code of ours needs.
+    """Find what inserted code needs.
 
     Args:
         code: pieces that name functions and constants of the runtime, and modules.
@@ -90,7 +91,7 @@ def link(code: Iterable[str], several_machines: bool = False) -> Linked:
 
 @cache
 def definitions(several_machines: bool = False) -> dict[str, Definition]:
-    """The functions and constants of the runtime by their names, in the order of modules and lines."""
+    """Return the runtime's functions and constants by name, in the order of modules and lines."""
     modules = sorted(path.stem for path in _FOLDER.glob("*.py") if path.stem not in ("__init__", PROCESS, _MACHINES))
     modules += [_MACHINES] if several_machines else []
     return {name: each for module in modules for name, each in _defined(module).items()}
@@ -98,18 +99,18 @@ def definitions(several_machines: bool = False) -> dict[str, Definition]:
 
 @cache
 def process() -> str:
-    """The lines that say which process of the job this is."""
+    """Return the lines that set `local_rank`, `world_size` and `is_main_process`."""
     return "\n".join(each.text for each in _defined(PROCESS).values())
 
 
 @cache
 def names() -> frozenset[str]:
-    """All names that a setup block may bind, imports apart."""
+    """Return all names that a setup block may bind, without imports."""
     return frozenset((*definitions(several_machines=True), *_defined(PROCESS)))
 
 
 def taken(source: Source) -> dict[str, str]:
-    """The names of a setup block that a notebook binds too, each with the one that its script has instead."""
+    """Return the setup block's names that the notebook binds too, each with its replacement."""
     return {name: source.name(name) for name in names() if name in source.tree.bound_names}
 
 
@@ -133,7 +134,7 @@ def _defined(module: str) -> dict[str, Definition]:
 
 
 def _without_annotations(text: str) -> str:
-    """A function's text without the types of its parameters and of what it returns."""
+    """Return a function's text without annotations."""
     starts = [0]
     for line in text.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))

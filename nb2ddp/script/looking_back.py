@@ -1,7 +1,7 @@
 """Find the cells after training that only inspect its results, for a process that did not train.
 
-They come after the last training, and write, save and train nothing. What they need is loaded from where the notebook
-saves the model, or is code of the notebook that makes nothing anew: imports, functions, constants.
+They come after the last training, and write, save and train nothing. They load the model from the
+folder in which the notebook saves it, and repeat the notebook's imports, functions and constants.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PURE = re.compile(r"\b(get_chat_template|TextStreamer|dedent|strip|join)$")
 
 
 def looking_cells(program: Program) -> list[str]:
-    """The sources of cells to run after the script: what they need first; none where nothing can be looked at."""
+    """Return the cells to run after the script, what they need first; empty if there are none."""
     tree, training = program.tree, program.training
     saved, load = _saved(program), next(iter(program.loads), None)
     if saved is None or load is None or not training.is_before_end(load):
@@ -58,7 +58,7 @@ def looking_cells(program: Program) -> list[str]:
 
 
 def _saved(program: Program) -> tuple[str, str] | None:
-    """The model that the notebook saves after training, by its name, and the folder that it saves it in."""
+    """Return the variable of the model that the notebook saves after training, and the folder."""
     tree = program.tree
     for call in tree.of(cst.Call):
         if program.training.is_before_end(call) or not tree.is_live(call) or not call.args:
@@ -71,12 +71,12 @@ def _saved(program: Program) -> tuple[str, str] | None:
 
 
 def _is_off(tree: Tree, statement: cst.CSTNode) -> bool:
-    """True for `if False:`, which published notebooks have around what a reader may want."""
+    """True for `if False:`, which published notebooks put around optional code."""
     return isinstance(statement, cst.If) and not tree.is_live(statement.body)
 
 
 def _text(tree: Tree, statement: cst.CSTNode) -> str:
-    """A statement that stands in no block, with the comment behind it."""
+    """Return a top-level statement with the comment after it."""
     start, end = tree.span(statement)
     return tree.source[start : tree.line_end(end)]
 
@@ -89,15 +89,15 @@ def _needed(
     loading: cst.CSTNode,
     ran: Set[cst.CSTNode] = frozenset(),
 ) -> set[cst.CSTNode] | None:
-    """The statements that bind what some code reads; None where one of them does more than that.
+    """Return the statements that bind the names that code reads; None if one does more than that.
 
     Args:
         tree: the notebook's code.
-        known: its statements, and what each binds and reads.
+        known: its statements, with the names that each binds and reads.
         reads: the names.
-        available: the statements that stand above the code.
-        loading: the one that loads the model.
-        ran: those that have run already.
+        available: the statements above the code.
+        loading: the statement that loads the model.
+        ran: the statements that have run already.
     """
     chosen: set[cst.CSTNode] = set()
     pending = [(name, len(available)) for name in sorted(reads)]
@@ -116,7 +116,7 @@ def _needed(
 
 
 def _makes_nothing(tree: Tree, statement: cst.CSTNode) -> bool:
-    """True for an import, a function, a class, and a constant."""
+    """True for an import, a function, a class, or a constant."""
     if isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
         return PLACEHOLDER not in tree.text(statement)
     smalls = small_statements(statement)
@@ -126,7 +126,7 @@ def _makes_nothing(tree: Tree, statement: cst.CSTNode) -> bool:
 
 
 def _from_folder(program: Program, loading: cst.CSTNode, load: cst.Call, model: str, folder: str) -> str:
-    """The notebook's load, from the folder that the script saved the model in."""
+    """Return the notebook's load, with the folder in which the script saved the model."""
     tree = program.tree
     text = _text(tree, loading)
     passed = argument(load, "model_name", 0) or keyword(load, "pretrained_model_name_or_path")

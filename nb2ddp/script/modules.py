@@ -28,41 +28,40 @@ _PACKAGES: Final = frozenset(
 
 
 def hidden(name: str, sources: Iterable[str] = ()) -> str:
-    """What a file of a name would stand in the way of; empty where of nothing.
+    """Return the module or package that a file of this name would hide; empty if none.
 
     Args:
-        name: the file's, without its ending.
+        name: the file's name without `.py`.
         sources: the notebook's code cells.
     """
     if not name.isidentifier():
         return ""
     if name in sys.stdlib_module_names:
         return f"Python's own module {name}"
-    if name in _PACKAGES or any(names_module(source, name) for source in sources):
+    if is_published(name, sources) or any(names_module(source, name) for source in sources):
         return f"the package {name}"
     return ""
 
 
 def names_module(source: str, name: str) -> bool:
-    """True where code imports a module of that name, or installs a package of it."""
-    package = re.escape(name).replace("_", "[-_]")
-    return bool(
-        re.search(
-            rf"^[ \t]*(?:from[ \t]+{name}[ \t.][\w. \t]*import\b|import[ \t]+(?:[^#\n]*,[ \t]*)?{name}\b)"
-            rf"|\binstall\b[^\n]*(?<![\w./-]){package}(?![\w./-])",
-            source,
-            re.MULTILINE,
-        )
-    )
+    """True if code imports a module of that name, or installs a package of that name."""
+    imports = rf"^[ \t]*(?:from[ \t]+{name}[ \t.][\w. \t]*import\b|import[ \t]+(?:[^#\n]*,[ \t]*)?{name}\b)"
+    return bool(re.search(imports, source, re.MULTILINE)) or is_published(name, [source])
+
+
+def is_published(name: str, sources: Iterable[str]) -> bool:
+    """True for a module of Python's, of a package that training may import, or of one that code installs by name."""
+    installs = re.compile(rf"\binstall\b[^\n]*(?<![\w./-]){re.escape(name).replace('_', '[-_]')}(?![\w./-])")
+    return name in sys.stdlib_module_names or name in _PACKAGES or any(map(installs.search, sources))
 
 
 def other_name(name: str) -> str:
-    """What to call a script in place of a name that is taken."""
+    """Return another name for a script whose name hides a module."""
     return f"{name}_ddp.py"
 
 
 def hiding(folder: Path) -> list[Path]:
-    """The modules of a folder that stand in the way of Python's own, or of a package's that training needs."""
+    """Return the modules of a folder that hide a standard module, or a package that training needs."""
     try:
         found = sorted(folder.iterdir())
     except OSError:

@@ -14,34 +14,38 @@ _WIDTH: Final = 100
 #: The lines that `named` gives, as the first lines of a script hold them.
 _STATED = re.compile(r"^#   needs: +(.*(?:\n# {10,}.*)*)", re.MULTILINE)
 #: The lines that `tests` puts into a script.
-_TESTS = re.compile(r"^(missing_*) = \[.*\n(?:\1 \+= \[.*\n)?if \1:\n    sys\.exit\(.*\n", re.MULTILINE)
+_TESTS = re.compile(r"^(missing_*) = \[.*\n(?:\1 \+= \[.*\n)*if \1:\n    sys\.exit\(.*\n", re.MULTILINE)
 
 
 def stated(script: str) -> list[str]:
-    """What a job needs, as the first lines of its script state it; empty for a script of another origin."""
+    """Return the needs in a script's first lines; empty for a script that nb2ddp did not write."""
     found = _STATED.search(script)
     return re.sub(r"\n#\s+", " ", found[1]).split("; ") if found is not None else []
 
 
 def named(needs: Sequence[str]) -> list[str]:
-    """The list as lines: `HF_TOKEN (cells 3, 42); /content/rows.csv (cell 5)`."""
+    """Return the needs as lines: `HF_TOKEN (cells 3, 42); /content/rows.csv (cell 5)`."""
     text = "; ".join(need.replace(" ", "\0") for need in needs)  # no line ends inside a need
     lines = textwrap.wrap(text.replace(";\0", "; "), _WIDTH, break_long_words=False, break_on_hyphens=False)
     return [line.replace("\0", " ") for line in lines]
 
 
 def tests(needs: Sequence[Need], missing: str) -> str:
-    """The lines that end a job at its start, in every process, where something is missing that it cannot do without.
+    """Return the lines that end a job at its start, in every process, if something required is missing.
 
     Args:
-        needs: all needs; those are tested that are required.
-        missing: the name in the script for what is.
+        needs: all needs; only required ones are tested.
+        missing: the script's variable for the missing ones.
     """
     tested = {kind: [need.name for need in needs if need.kind is kind and need.required] for kind in Kind}
     variables, paths = (_tuple(tested[kind]) for kind in (Kind.VARIABLE, Kind.PATH))
-    lines = [f"{missing} = [name for name in {variables} if name not in os.environ]"] if variables else []
+    lists = [f"[name for name in {variables} if name not in os.environ]"] if variables else []
     if paths:
-        lines.append(f"{missing} {'+=' if lines else '='} [path for path in {paths} if not os.path.exists(path)]")
+        lists.append(f"[path for path in {paths} if not os.path.exists(path)]")
+    if tested[Kind.LOGIN]:
+        lists.append(f"[] if huggingface_hub.get_token() else {tested[Kind.LOGIN]}".replace("'", '"'))
+    lines = ["import huggingface_hub\n"] * bool(tested[Kind.LOGIN])
+    lines += [f"{missing} {'+=' if number else '='} {each}" for number, each in enumerate(lists)]
     if not lines:
         return ""
     text = f"\"Missing: {{', '.join({missing})}} (see the first lines of this script)\""
@@ -49,10 +53,10 @@ def tests(needs: Sequence[Need], missing: str) -> str:
 
 
 def untested(script: str) -> str:
-    """A script without these lines, each left blank: a rehearsal has stand-ins for what is missing."""
+    """Return a script with these lines blank: a rehearsal has stand-ins for missing files and secrets."""
     return _TESTS.sub(lambda found: "\n" * found[0].count("\n"), script, count=1)
 
 
 def _tuple(names: Sequence[str]) -> str:
-    """Names as a tuple's code; empty for none."""
+    """Return names as the code of a tuple; empty if there are none."""
     return f"({', '.join(map(quoted, names))}{',' if len(names) == 1 else ''})" if names else ""

@@ -1,8 +1,8 @@
-"""The packages that a notebook's install cells name, as requirements files that pip installs as written.
+"""Write the packages that a notebook installs as requirements files for pip.
 
-What pip takes for a whole command only cannot stand in a requirements file (pip's manual, "Requirements File Format"):
+Some options apply only to a whole pip command, not to a line of a file (pip's manual, "Requirements File Format"):
 packages installed with `--no-deps` or `--no-build-isolation` get files of their own, with the command that installs
-them. What is no Python package, or known only when the notebook runs, is kept as a comment.
+them. What is no Python package, or not known before the notebook runs, is kept as a comment.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from packaging.version import Version
 
 from nb2ddp.facts.installs import is_colab
 from nb2ddp.facts.program import Program
-from nb2ddp.facts.releases import SUCCESSORS, taken, uses
+from nb2ddp.facts.releases import SUCCESSORS, taken, uses, uses_unsloth
 from nb2ddp.facts.shell import is_install
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.script.launch import path_word
 from nb2ddp.script.templates import render
+from nb2ddp.syntax.tree import argument
 from nb2ddp.versions import tables
 
 #: Options that pip knows on its command line alone, in the order in which what they hold is installed.
@@ -69,12 +70,14 @@ _PYTHON = ">=3.10,<3.14"
 _ON_COLAB = {
     "bs4": "beautifulsoup4",
     "cv2": "opencv-python",
+    "dotenv": "python-dotenv",
     "gradio": "gradio",
     "librosa": "librosa",
     "matplotlib": "matplotlib",
     "nltk": "nltk",
     "openai": "openai",
     "plotly": "plotly",
+    "polars": "polars",
     "scipy": "scipy",
     "seaborn": "seaborn",
     "sentence_transformers": "sentence-transformers>=5.1",
@@ -84,8 +87,18 @@ _ON_COLAB = {
     "torchaudio": "torchaudio",
     "wandb": "wandb",
 }
+#: The first TRL that takes arguments of transformers 5: an older one makes no trainer with it.
+_KNOWS_TRANSFORMERS_5 = "0.27"
+#: What Unsloth brings, where a script trains without it. Older versions of datasets do not know today's pyarrow.
+_OF_TRAININGS = {name: name for name in ("torch", "transformers", "trl", "peft")} | {"datasets": "datasets>=3.4.1"}
+#: The type of a column of sounds.
+_SOUND = re.compile(r"datasets(\.features(\.audio)?)?\.Audio")
+#: What bounds a version from above.
+_AT_MOST = ("==", "<", "<=", "~=")
 #: Packages of which each version is made for one version of torch.
 _OF_TORCH = ("torchvision", "torchaudio", "xformers")
+#: Packages that are built, and import torch to be built.
+_BUILT_WITH_TORCH = frozenset({"causal-conv1d", "flash-attn", "mamba-ssm"})
 #: Packages that mostly serve to install others.
 _INSTALLERS = frozenset({"pip", "uv"})
 #: Stands for the number of a cell where a notebook's own header names a package.
@@ -94,6 +107,8 @@ HEADER = 0
 _VALUE = re.compile(r"(?<!\$)\{([^{}]*)\}|\$([A-Za-z_]\w*)")
 #: A variable of the shell whose name pip takes too, in braces.
 _VARIABLE = re.compile(r"\$(?P<brace>\{)?(?P<name>[A-Z_][A-Z0-9_]*)(?(brace)\})")
+#: A release's tag in a repository's URL: `...unsloth.git@2025-02-v2`, `...transformers@v4.49.0-Gemma-3`.
+_TAG = re.compile(r"@(?:[a-z]\w*-)?v?(\d+[.-]\d+(?:\.\d+)?)(?![\w.])")
 #: A file or a folder.
 _LOCAL = re.compile(r"[./~]|[^@]*/|.*\.(whl|zip|tar\.gz|tgz|tar\.bz2)(\[[^\]]*\])?$")
 #: A test for what a new environment lacks.
@@ -118,11 +133,11 @@ class Package:
     """One requirement of a notebook.
 
     Attributes:
-        line: as a requirements file holds it.
-        name: its canonical name; for a bare URL what the last part of the URL says.
+        line: its line in a requirements file.
+        name: its canonical name; for a bare URL, taken from the URL's last part.
         cell: the notebook's cell that installs it.
-        group: the options that pip takes for a whole command only.
-        sources: the lines about indexes that its command asks for.
+        group: the options that pip accepts only for a whole command.
+        sources: the lines about indexes from its command.
     """
 
     line: str
@@ -133,17 +148,17 @@ class Package:
 
     @property
     def requirement(self) -> Requirement | None:
-        """The line as packaging reads it; None for a bare URL or another file."""
+        """The line as a `Requirement`; None for a bare URL or a file."""
         return _requirement(self.line)
 
     @property
     def is_open(self) -> bool:
-        """True where any version does."""
+        """True if it accepts any version."""
         own = self.requirement
         return own is not None and not own.url and str(own.specifier) in ("", _PRE_RELEASES)
 
     def bounded(self, bound: str) -> Package:
-        """The same with one more bound to its versions; a URL and another file have none."""
+        """Return the package with another bound on its version; URLs and files stay as they are."""
         own = self.requirement
         if own is None or own.url:
             return self
@@ -151,7 +166,7 @@ class Package:
         return replace(self, line=str(own))
 
     def without_versions(self) -> Package:
-        """The same in any version; a URL and another file stay."""
+        """Return the package without bounds on its version; URLs and files stay as they are."""
         own = self.requirement
         if own is None or own.url:
             return self
@@ -165,7 +180,7 @@ class Requirements:
 
     Attributes:
         packages: in the notebook's order.
-        notes: what is not in the files, as pairs of cell and sentence.
+        notes: what the files leave out and why, as pairs of cell and sentence.
     """
 
     packages: tuple[Package, ...]
@@ -176,12 +191,12 @@ class Requirements:
 
     @property
     def groups(self) -> dict[tuple[str, ...], list[Package]]:
-        """The packages of each file; the first holds the notes too, so it is there where anything is."""
+        """The packages of each file. The first file also holds the notes."""
         found = {group: [package for package in self.packages if package.group == group] for group in GROUPS}
         return {group: own for group, own in found.items() if own or (self and not group)}
 
     def files(self, script_name: str, title: str = "the notebook") -> dict[str, str]:
-        """The text of each file, by its name beside the script; none where the notebook installs nothing."""
+        """Return the text of each file by its name; none if the notebook installs nothing."""
         return {
             file_name(script_name, group): render(
                 "requirements.txt.j2",
@@ -197,17 +212,18 @@ class Requirements:
         }
 
     def commands(self, script_name: str) -> list[str]:
-        """What installs the packages of each file, in the order in which they are installed."""
+        """Return the command that installs each file, in order."""
         return [install_command(file_name(script_name, group), group) for group in self.groups]
 
     def header(self, requires_python: str = "") -> str:
-        """The packages as inline script metadata, which uv reads.
+        """Return the packages as inline script metadata, which uv reads.
 
         A version that pip installs without dependencies overrides what the others ask for, as it does when pip comes to
-        it; mere bounds do not, as pip leaves what is there and meets them.
+        it; mere bounds do not, as pip leaves what is there and meets them. What Unsloth takes overrides what does not
+        fit it.
 
         Args:
-            requires_python: the versions of Python that do; empty takes those that Unsloth supports.
+            requires_python: the accepted versions of Python; empty means those that Unsloth supports.
         """
         lines: dict[str, str] = {}
         overrides = []
@@ -220,6 +236,8 @@ class Requirements:
                 overrides += [package.line] if "--no-deps" in package.group and is_pinned else []
             elif not package.line.startswith("-"):
                 lines.setdefault(package.name, f"{package.name} @ {package.line}")
+        asked = {Requirement(tables()["unfit"][name]).name for name in lines.keys() & tables()["unfit"].keys()}
+        overrides += [f"{name}{tables()['allowed'][name]}" for name in sorted(asked)]
         missing = [name for name in _NEEDED if name not in lines]
         options = [option.split(" ", 1)[1] for each in packages for option in each.sources if "index-url" in option]
         return render(
@@ -233,7 +251,7 @@ class Requirements:
 
 
 def _sources(packages: list[Package]) -> list[str]:
-    """Lines about indexes: one that not every package came from is there beside PyPI, not instead of it."""
+    """Return the lines about indexes. An index that only some packages came from is added to PyPI."""
     found = dict.fromkeys(line for package in packages for line in package.sources)
     return [
         line
@@ -244,27 +262,27 @@ def _sources(packages: list[Package]) -> list[str]:
 
 
 def file_name(script_name: str, group: tuple[str, ...]) -> str:
-    """The name of a group's file, beside the script."""
+    """Return the name of a group's file, beside the script."""
     return f"{PurePosixPath(script_name).stem}.requirements{''.join(option[1:] for option in group)}.txt"
 
 
 def install_command(file: str, group: tuple[str, ...]) -> str:
-    """What installs a group's file, by its path from where it is typed."""
+    """Return the command that installs a group's file, given its path from the current folder."""
     return f"pip install {' '.join([*group, '-r', shlex.quote(path_word(file))])}"
 
 
 def requirements(program: Program, minimums: Iterable[tuple[str, str]] = ()) -> Requirements:
-    """What a notebook installs: in its own order, on a machine that is not Colab's.
+    """Return what a notebook installs outside Colab, in its own order.
 
     Args:
         program: the notebook.
-        minimums: packages, with the first version that the script takes; asked for where the notebook takes any.
+        minimums: package -> first version that the script accepts, required if the notebook accepts any.
     """
     return _Reading(program).result(dict(minimums))
 
 
 class _Reading:
-    """Read a notebook's installs one after the other, as they would run."""
+    """Reads a notebook's installs in the order in which they run."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -274,32 +292,46 @@ class _Reading:
         self.packages: dict[tuple[str, bool], Package] = {}
         #: What shell commands set.
         self.variables: dict[str, str] = {}
+        #: What the function around a command is called with, by the names of its parameters.
+        self.given: dict[str, list[str]] = {}
 
     def result(self, minimums: dict[str, str]) -> Requirements:
         self._install(list(self.program.notebook.metadata.dependencies), HEADER)
         for call in self.tree.live(cst.Call):
-            if text := self._shell_text(call):
-                for words in _split(text):
-                    self._command(call, words)
+            for place in self._places(call):
+                for words in _split(self._shell_text(call)):
+                    self._command(place, words)
         named = {name for name, _ in self.packages}
-        for module, line in _ON_COLAB.items():
+        trained_with = {"unsloth": "unsloth"} if uses_unsloth(self.tree) else _OF_TRAININGS
+        for module, line in (_ON_COLAB | trained_with).items():
             name = canonicalize_name(Requirement(line).name)
             if name not in named and (where := self._imported(module)) is not None:
                 cell = self.program.cell_at(self.tree.start(where)).number
                 self._add(Package(line, name, cell))
-                self.notes.append((cell, f"{name} is added: the code imports it, and Colab has it"))
+                has = ", and Colab has it" if module in _ON_COLAB else ""
+                self.notes.append((cell, f"{name} is added: the code imports it{has}"))
         packages = self._mended(list(self._kept()), minimums) if minimums else list(self._kept())
-        packages = list(_raised(packages, minimums))
-        if not named or "unsloth" in {name for name, _ in self.packages}:
-            self._bound_what_has_gone(packages)
+        packages = list(map(self._apart, _raised(packages, minimums)))
+        self._bound_what_has_gone(packages)
+        self._bound_beside_trl(packages)
+        self._decode_sounds(packages)
         return Requirements(tuple(packages), tuple(dict.fromkeys(self.notes)))
 
+    def _apart(self, package: Package) -> Package:
+        """Return a package in the group that installs it, with the options that it alone needs."""
+        if package.name in _BUILT_WITH_TORCH and not package.group:
+            option, why = "--no-build-isolation", "its build imports torch"
+        elif (unfit := tables()["unfit"].get(package.name)) and "--no-deps" not in package.group:
+            option, why = "--no-deps", f"it asks for {unfit}, which conflicts with the others"
+        else:
+            return package
+        self.notes.append((package.cell, f"{package.line} is installed with {option}: {why}"))
+        return replace(package, group=tuple(each for each in _COMMAND_OPTIONS if each in (*package.group, option)))
+
     def _bound_what_has_gone(self, packages: list[Package]) -> None:
-        """Ask for the last version that has what the code takes, where the newest one that it could get has not."""
+        """Require the last version that has what the code uses, if the newest one has not."""
         for use in uses(self.tree):
-            own = next((each for each in packages if each.name == use.library), None)
-            asked = "" if own is None or own.requirement is None else str(own.requirement.specifier)
-            releases = taken(use.library, asked)
+            own, releases = self._taken(use.library, packages)
             has = [release for release in releases if use.is_in(release)]
             if not has or use.is_in(releases[-1]) or use.name in SUCCESSORS:
                 continue
@@ -308,25 +340,74 @@ class _Reading:
             packages[:] = [new if each is own else each for each in packages] if own else [*packages, new]
             self.notes.append((cell, f"{new.line}: no later version has {use.name}"))
 
+    def _bound_beside_trl(self, packages: list[Package]) -> None:
+        """Require transformers 4 beside a TRL that knows no other, if the notebook takes any."""
+        (trl, known), (own, releases) = (self._taken(name, packages) for name in ("trl", "transformers"))
+        is_old = trl is not None and known and Version(known[-1]) < Version(_KNOWS_TRANSFORMERS_5)
+        if trl and is_old and releases and Version(releases[0]) < Version("5") <= Version(releases[-1]):
+            new = (own or Package("transformers", "transformers", trl.cell)).bounded("<5")
+            packages[:] = [new if each is own else each for each in packages] if own else [*packages, new]
+            self.notes.append((trl.cell, f"{new.line}: TRL {known[-1]} knows no later one"))
+
+    def _decode_sounds(self, packages: list[Package]) -> None:
+        """Add what datasets 4 decodes sounds with, and does not bring (its documentation, "Load audio data")."""
+        sounds = [call for call in self.tree.live(cst.Call) if _SOUND.fullmatch(self.tree.qualified(call.func))]
+        own = {package.name: package.requirement for package in packages}
+        datasets = own.get("datasets")
+        is_older = datasets is not None and any(_ends_before(part, Version("4")) for part in datasets.specifier)
+        if sounds and "torchcodec" not in own and not is_older:
+            cell = self.program.cell_at(self.tree.start(sounds[0])).number
+            packages.append(Package("torchcodec", "torchcodec", cell))
+            self.notes.append((cell, "torchcodec is added: datasets 4 decodes sounds with it; it needs ffmpeg"))
+
+    def _taken(self, library: str, packages: list[Package]) -> tuple[Package | None, tuple[str, ...]]:
+        """Return a package of a notebook, and the releases of it that a job may have."""
+        own = next((each for each in packages if each.name == library), None)
+        asked = "" if own is None or own.requirement is None else str(own.requirement.specifier)
+        return own, taken(library, asked, uses_unsloth(self.tree))
+
     def _mended(self, packages: list[Package], minimums: dict[str, str]) -> list[Package]:
-        """The packages, with versions that the script and Unsloth take in place of those that they do not."""
+        """Return the packages in versions that the script and Unsloth accept."""
         floors = {str(canonicalize_name(name)): version for name, version in minimums.items()}
         allowed = {str(canonicalize_name(name)): bounds for name, bounds in tables()["allowed"].items()}
         reasons = dict.fromkeys(floors, "the script stops below that")
         mended = [_fitting(each, floors.get(each.name, ""), allowed.get(each.name, "")) for each in packages]
-        if any(old.name == "torch" and old != new for old, new in zip(packages, mended, strict=True)):
-            mended = [each.without_versions() if each.name in _OF_TORCH else each for each in mended]
-            reasons |= dict.fromkeys(_OF_TORCH, "it is made for the torch that gives way")
+        torch = [(old, new) for old, new in zip(packages, mended, strict=True) if old.name == "torch"]
+        gives_way = any(old != new for old, new in torch)
+        if gives_way or any("==" in new.line for _, new in torch):
+            loose = [each for each in mended if each.name in _OF_TORCH and (gives_way or "==" not in each.line)]
+            mended = [each.without_versions() if each in loose else each for each in mended]
+            reasons |= dict.fromkeys(_OF_TORCH, "each version is made for one torch")
         for old, new in zip(packages, mended, strict=True):
             if old != new:
-                why = reasons.get(old.name, "the Unsloth that the script needs takes no such version")
-                self.notes.append((old.cell, f"{old.line} gives way to {new.line}: {why}"))
+                why = reasons.get(old.name, "the script's Unsloth does not accept that version")
+                self.notes.append((old.cell, f"{old.line} is replaced by {new.line}: {why}"))
         return mended
 
     # -- commands -------------------------------------------------------------------------------------------
 
+    def _places(self, call: cst.Call) -> Iterator[cst.Call]:
+        """Where a command runs: at the calls of the function around it that hand it something, or where it stands."""
+        function = self.tree.function(call)
+        calls = [] if function is None else self.tree.calls_of(function)
+        handed = [(each, self._handed(function, each)) for each in calls if function is not None]
+        for place, self.given in [each for each in handed if each[1]] or [(call, {})]:
+            yield place
+        self.given = {}
+
+    def _handed(self, function: cst.FunctionDef, call: cst.Call) -> dict[str, list[str]]:
+        """The words that a call hands to a function, by the names of its parameters."""
+        words, params = dict[str, list[str]](), function.params.params
+        for at, param in enumerate(params):
+            given = argument(call, param.name.value, at)
+            if (value := param.default if given is None else given.value) is not None:
+                words[param.name.value] = [self._word(value, call)]
+        if isinstance(star := function.params.star_arg, cst.Param):
+            words[star.name.value] = [self._word(each.value, call) for each in call.args[len(params) :]]
+        return words
+
     def _shell_text(self, call: cst.Call) -> str:
-        """What a call has a shell do; empty for any other call."""
+        """Return the shell command of a call; empty for any other call."""
         form = self.program.form(call)
         if form is None:
             return self._python_command(call)
@@ -335,7 +416,7 @@ class _Reading:
         return self._filled(str(form), self.tree.start(call)) if form.kind in (Kind.SHELL, Kind.LINE_MAGIC) else ""
 
     def _python_command(self, call: cst.Call) -> str:
-        """The command line of `subprocess.run` and the like; empty for any other call."""
+        """Return the command line of `subprocess.run` and similar calls; empty for any other call."""
         if not call.args or not _STARTS.fullmatch(self.tree.qualified(call.func)):
             return ""
         value = call.args[0].value
@@ -343,7 +424,10 @@ class _Reading:
             value = value.func.value
         value = self.tree.value(value)
         if isinstance(value, (cst.List, cst.Tuple)):
-            return shlex.join(self._word(element.value, call) for element in value.elements)
+            words = (
+                self.given.get(self.tree.text(each.value)) or [self._word(each.value, call)] for each in value.elements
+            )
+            return shlex.join(word for some in words for word in some)
         return self._word(value, call)
 
     def _word(self, node: cst.BaseExpression, call: cst.Call) -> str:
@@ -351,7 +435,7 @@ class _Reading:
         return f"{{{self.tree.text(node)}}}" if text is None else text
 
     def _command(self, call: cst.Call, words: list[str]) -> None:
-        """Take in one command, in which no other one is joined, where it is about packages."""
+        """Read one simple command, if it is about packages."""
         cell = self.program.cell_at(self.tree.start(call)).number
         said = _shown(" ".join(words))
         rest = _without_environment(words)
@@ -372,7 +456,7 @@ class _Reading:
     # -- branches -------------------------------------------------------------------------------------------
 
     def _branch(self, call: cst.Call) -> tuple[bool, str]:
-        """Whether a command runs on a machine of one's own, and what to say about it."""
+        """Return whether a command runs outside Colab, and a note about it."""
         why = ""
         below: cst.CSTNode = call
         for above in self.tree.ancestors(call):
@@ -382,13 +466,13 @@ class _Reading:
                 if holds is None and (in_body or not self._installs_below(above.body)):
                     why = f"the notebook asks first: {test}"
                 elif holds is not in_body and is_colab(test) is not None:
-                    return False, "left out: what is for Colab alone"
+                    return False, "left out: installed on Colab only"
                 elif holds is not in_body:
-                    return False, f"left out: what is installed where {test}" + ("" if in_body else " fails")
+                    return False, f"left out: installed only if {test}" + ("" if in_body else " fails")
             elif isinstance(above, cst.ExceptHandler):
                 whole = cst.ensure_type(self.tree.parents[above], cst.Try)
                 if self._installs_below(whole.body):
-                    return False, "left out: what is installed where another install fails"
+                    return False, "left out: a fallback if another install fails"
             below = above
         return True, why
 
@@ -396,7 +480,7 @@ class _Reading:
         return any(self.program.installs.is_install(call) for call in self.tree.within(body, cst.Call))
 
     def _holds(self, test: cst.BaseExpression) -> bool | None:
-        """Whether a test holds in a new environment on a machine of one's own; None where that cannot be told."""
+        """Return whether a test is true in a new environment outside Colab; None if unknown."""
         if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
             inner = self._holds(test.expression)
             return None if inner is None else not inner
@@ -411,9 +495,11 @@ class _Reading:
     # -- values ---------------------------------------------------------------------------------------------
 
     def _filled(self, text: str, before: int) -> str:
-        """A text with `{name}` and `$name` filled in, where the notebook binds the name once above, to a text."""
+        """Return a text with `{name}` and `$name` replaced, if the notebook binds the name once above, to a text."""
 
         def fill(match: re.Match[str]) -> str:
+            if given := self.given.get(match[1] or match[2]):
+                return " ".join(given)
             above = [each for each in self.tree.bindings(match[1] or match[2]) if each.offset < before]
             made = above[0].value if len(above) == 1 else None
             text = None if made is None else self._text(made, above[0].offset)
@@ -422,16 +508,18 @@ class _Reading:
         return _VALUE.sub(fill, text)
 
     def _text(self, node: cst.BaseExpression, before: int) -> str | None:
-        """The text of an expression, by what is bound before an offset; None where the notebook writes none."""
+        """Return the text of an expression, from bindings before an offset; None if unknown."""
         if isinstance(node, cst.FormattedString):
             return self._filled("".join(self.tree.text(part) for part in node.parts), before)
+        if given := self.given.get(self.tree.text(node)):
+            return " ".join(given)
         value = self.tree.literal(node)
         return str(value) if isinstance(value, (str, int, float)) else None
 
     # -- one command ----------------------------------------------------------------------------------------
 
     def _install(self, arguments: list[str], cell: int) -> None:
-        """Take in what `pip install` and `uv add` are given."""
+        """Read the arguments of `pip install` and `uv add`."""
         known, words = _OPTIONS.parse_known_args(arguments)
         given: dict[str, list[str]] = vars(known)
         flags = {word for word in words if word.startswith("-")}
@@ -440,7 +528,7 @@ class _Reading:
             for value in given[name]:
                 if name in _LOST_OPTIONS or not value.isprintable() or " " in value:
                     said = _shown(f"{name} {value}")
-                    self.notes.append((cell, f"an option that no requirements file has: {said}"))
+                    self.notes.append((cell, f"no requirements file has this option: {said}"))
                 else:
                     sources.append(f"{name} {self._without_variables(value, cell)}")
         group = tuple(option for option in _COMMAND_OPTIONS if option in flags)
@@ -452,10 +540,11 @@ class _Reading:
             if package is not None:
                 if takes_pre_releases and "==" not in package.line.partition(";")[0]:
                     package = package.bounded(_PRE_RELEASES)
-                self._add(replace(package, group=group, sources=tuple(sources)))
+                is_newest = bool(flags & {"-U", "--upgrade"}) and package.is_open
+                self._add(replace(package, group=group, sources=tuple(sources)), is_newest)
 
     def _without_variables(self, value: str, cell: int) -> str:
-        """An option's value with the shell's variables filled in, or written as pip reads them from the environment."""
+        """Return an option's value with shell variables replaced, or written as pip reads them from the environment."""
 
         def fill(match: re.Match[str]) -> str:
             name = match["name"]
@@ -470,17 +559,17 @@ class _Reading:
         return _VARIABLE.sub(fill, value)
 
     def _package(self, option: str, word: str, cell: int) -> Package | None:
-        """One argument as a line of the file; None where it is none, which a note then says."""
+        """Return one argument as a package; None, with a note, if it is not one."""
         is_url = bool(re.match(r"(git|hg|svn|bzr)\+|\w+://", word))
         line = f"{option} {word}".strip()
         if _VALUE.search(word):
-            why = "known only when the notebook runs"
+            why = "not known before the notebook runs"
         elif not word.isprintable() or (" " in word and (is_url or option)):  # one line of the file for each
             why = "not a requirement"
         elif is_url:
             return Package(line, _name_of_url(word), cell)
         elif option or _LOCAL.match(word):
-            why = "a file or folder of the notebook's machine"
+            why = "a file or folder of the machine that ran the notebook"
         elif (own := _requirement(word)) is None:
             why = "not a requirement"
         else:
@@ -492,24 +581,24 @@ class _Reading:
         return None
 
     def _imported(self, name: str) -> cst.CSTNode | None:
-        """Where code that stays first imports a module; None where it does not."""
+        """Return the offset at which code that stays first imports a module, or None."""
         covers = self.program.installs.covers
         found = [node for node, *_ in self.tree.imports(name) if self.tree.is_live(node) and not covers(node)]
         return min(found, key=self.tree.start, default=None)
 
-    def _add(self, new: Package) -> None:
-        """Take in a package: of two commands that name it the later one decides, unless any version will do for it."""
+    def _add(self, new: Package, is_newest: bool = False) -> None:
+        """Add a package. If two commands name it, the later one decides, unless it takes any version that is there."""
         is_alone = "--no-deps" in new.group
         old = self.packages.get((new.name, is_alone))
-        if not new.is_open:
+        if is_newest or not new.is_open:
             other = None if is_alone else self.packages.pop((new.name, True), None)  # it would be installed later
             for each in (old, other):
                 if each is not None and not each.is_open and each.line != new.line:
-                    self.notes.append((each.cell, f"{each.line} gives way to {new.line} of cell {new.cell}"))
-        self.packages[new.name, is_alone] = new if old is None else _joined(old, new)
+                    self.notes.append((each.cell, f"{each.line} is replaced by {new.line} of cell {new.cell}"))
+        self.packages[new.name, is_alone] = new if old is None or is_newest else _joined(old, new)
 
     def _kept(self) -> Iterator[Package]:
-        """The packages, without those of which the file before installs what does here too."""
+        """Return the packages without those that an earlier file already installs."""
         for (name, is_alone), package in self.packages.items():
             full = self.packages.get((name, False)) if is_alone else None
             if full is None or not (package.is_open or package.line == full.line):
@@ -531,7 +620,7 @@ def _name_of_url(url: str) -> str:
 
 
 def _joined(old: Package, new: Package) -> Package:
-    """The one of two lines of a package that decides, with the extras of both."""
+    """Return the line of two that decides, with the extras of both."""
     chosen, other = (old, new) if new.is_open else (new, old)
     own, more = chosen.requirement, other.requirement
     if own is None or more is None or more.extras <= own.extras:
@@ -541,28 +630,43 @@ def _joined(old: Package, new: Package) -> Package:
 
 
 def _fitting(package: Package, floor: str, allowed: str) -> Package:
-    """A package in a version that the script and Unsloth take: the same, or the next one that they do.
+    """Return a package in a version that the script and Unsloth accept: the same, or the next.
 
     Args:
-        package: as the notebook asks for it.
-        floor: the version below which the script stops; "" where it does not ask.
+        package: as the notebook requires it.
+        floor: the version below which the script stops; "" if there is none.
         allowed: the bounds of Unsloth's metadata; "" where it has none. Newer versions than these stay: a newer Unsloth
             may take them.
     """
     own = package.requirement
     bounds = SpecifierSet(f">={floor}" if floor else allowed)
-    if own is None or own.url or not bounds:
+    if not bounds:
         return package
-    tops = [_version(part) for part in own.specifier if part.operator in ("==", "<", "<=", "~=")]
-    limits = [_version(part) for part in bounds if part.operator in ("<", "<=")]
     lowest = next(_version(part) for part in bounds if part.operator == ">=")
+    if own is None or own.url:
+        tag = _TAG.search(package.line)
+        if tag is None or Version(tag[1].replace("-", ".")) >= lowest:
+            return package
+        name = re.split("[ @]", package.line)[0] if own else package.name
+        return replace(package, line=f"{name}{_from(lowest, floor)}")
+    tops = [_version(part) for part in own.specifier if part.operator in _AT_MOST]
+    limits = [_version(part) for part in bounds if part.operator in ("<", "<=")]
     tried = [lowest, *map(_version, own.specifier)]
     both = own.specifier & bounds
     if not tops or min(tops) > min(limits, default=min(tops)) or any(both.contains(each, True) for each in tried):
         return package
-    first = max(lowest, min(tops))
-    own.specifier = SpecifierSet(f">={first}" if floor else f">={first},<{first.major + 1}")
+    own.specifier = SpecifierSet(_from(max(lowest, min(tops)), floor))
     return replace(package, line=str(own))
+
+
+def _from(first: Version, floor: str) -> str:
+    """The bounds from a version on; without a floor of the script's, up to the next major version."""
+    return f">={first}" if floor else f"<{first.major + 1},>={first}"
+
+
+def _ends_before(part: Specifier, version: Version) -> bool:
+    last = _version(part)
+    return part.operator in _AT_MOST and (last < version or (part.operator == "<" and last == version))
 
 
 def _version(part: Specifier) -> Version:
@@ -570,7 +674,7 @@ def _version(part: Specifier) -> Version:
 
 
 def _raised(packages: list[Package], minimums: dict[str, str]) -> Iterator[Package]:
-    """Packages with the versions below which the script stops, where the notebook takes any; so of what comes along."""
+    """Return packages with the script's lowest versions if the notebook accepts any; dependencies likewise."""
     floors = {str(canonicalize_name(name)): (name, f">={version}") for name, version in minimums.items()}
     missing = sorted(floors.keys() - {package.name for package in packages})
     others: list[Package] = []
@@ -585,7 +689,7 @@ def _raised(packages: list[Package], minimums: dict[str, str]) -> Iterator[Packa
 
 
 def _pip(words: list[str]) -> tuple[str, list[str]]:
-    """The subcommand of pip and all that stands around it; an empty one for another command."""
+    """Split a pip command into its subcommand and the words around it; empty for other commands."""
     found = _PIP.match(" ".join(words))
     rest = words[found[0].count(" ") :] if found else []
     at = next((n for n, word in enumerate(rest) if not word.startswith("-")), None)
@@ -593,7 +697,7 @@ def _pip(words: list[str]) -> tuple[str, list[str]]:
 
 
 def _split(text: str) -> list[list[str]]:
-    """The commands of a shell text, each as its words, without redirections and comments."""
+    """Return the commands of a shell text as words, without redirections and comments."""
     commands: list[list[str]] = [[]]
     for token in _TOKEN.finditer(text.replace("\\\n", " ")):
         if token["end"]:
@@ -604,7 +708,7 @@ def _split(text: str) -> list[list[str]]:
 
 
 def _shown(text: str) -> str:
-    """A text as a comment holds it: on one line, as the notebook wrote it."""
+    """Return a text on one line, for a comment."""
     line = " ".join(text.split())
     return line if line.isprintable() else line.encode("unicode_escape").decode()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from functools import cache
 from typing import Any
@@ -16,13 +17,16 @@ from nb2ddp.script.secrets import handed_on
 from nb2ddp.script.templates import FOLDERS
 from nb2ddp.syntax.arguments import constant
 
+#: A picture pasted into text; a comment of a megabyte helps nobody.
+_PASTED = re.compile(r"(data:\w+/[\w.+-]+;base64,)[\w+/=]{40,}")
+
 
 def script(program: Program, packages: Requirements, cells: dict[int, str], setup: str, script_name: str) -> str:
-    """The whole script.
+    """Return the whole script.
 
     Args:
         program: the notebook.
-        packages: what it installs.
+        packages: its packages.
         cells: its rewritten code cells, by number.
         setup: its setup block.
         script_name: the file name the script's first lines tell how to start.
@@ -31,7 +35,7 @@ def script(program: Program, packages: Requirements, cells: dict[int, str], setu
 
     nodes = []
     for cell in program.notebook.cells:
-        source = cell.source if cell.kind != "code" else cells[cell.number].strip("\n")
+        source = cells[cell.number].strip("\n") if cell.kind == "code" else _PASTED.sub(r"\1...", cell.source)
         if source or cell.kind != "code":
             nodes.append({"cell_type": cell.kind, "source": source, "number": cell.number})
     resources = {
@@ -50,7 +54,7 @@ def script(program: Program, packages: Requirements, cells: dict[int, str], setu
 
 
 def _lines(program: Program, script_name: str, *, serves: bool) -> list[tuple[str, str]]:
-    """What to type to start the script, each line behind what it is for."""
+    """Return the lines that start the script, each with its purpose."""
     launch = program.options.launch
     if program.options.split_model:
         return [("all GPUs", single_command(launch, script_name))]
@@ -61,7 +65,7 @@ def _lines(program: Program, script_name: str, *, serves: bool) -> list[tuple[st
 
 
 def _server_command(program: Program) -> str:
-    """What to type to start the vLLM server, on the GPU after those of the training."""
+    """Return the line that starts the vLLM server, on the GPU after those that train."""
     names = {name for load in program.loads for name in model_name(program.tree, load).split()}
     lengths = (constant(program.tree, load, "max_seq_length") for load in program.loads)
     length = next((length for length in lengths if length is not None), None)

@@ -36,7 +36,7 @@ _LINE: Final = re.compile(
 
 @dataclass(frozen=True)
 class Stamp:
-    """What a file's line says."""
+    """The line `convert again:` of a file."""
 
     command: str  #: that makes the file again
     version: str  #: of nb2ddp
@@ -45,7 +45,7 @@ class Stamp:
 
     @property
     def notebook(self) -> str:
-        """What the file was made of, as its folder sees it; `-` where the line names none."""
+        """The notebook's path from the file's folder; `-` if the line names none."""
         try:
             return shlex.split(self.command)[1]
         except (ValueError, IndexError):
@@ -56,7 +56,7 @@ def sign_all(files: Mapping[str, str], reference: str, script_name: str, options
     """Add the line to the files of a conversion.
 
     Args:
-        files: the script and what stands beside it, by name.
+        files: the script and the files beside it, by name.
         reference: the notebook, as seen from the script's folder.
         script_name: the script's file name.
         options: what the conversion was asked for. The file that scripts of one folder share names only those that
@@ -88,7 +88,7 @@ def sign(text: str, command: str) -> str:
 
 
 def read(text: str) -> Stamp | None:
-    """What the line of a file says; None for a file without one."""
+    """Return the line of a file as a `Stamp`; None for a file without one."""
     found = _LINE.search(text)
     if found is None:
         return None
@@ -99,18 +99,18 @@ def read(text: str) -> Stamp | None:
 
 
 def line(text: str) -> str:
-    """The line of a file, with its end; empty for a file without one."""
+    """Return the line of a file, with its line end; empty for a file without one."""
     found = _LINE.search(text)
     return found[0] if found else ""
 
 
 def unsigned(text: str) -> str:
-    """A file without its line."""
+    """Return a file without its line."""
     return _LINE.sub("", text, count=1)
 
 
 def copy(signed: str, text: str) -> str:
-    """A file with the line of another one."""
+    """Return a file with the line of another."""
     found = _LINE.search(signed)
     return _insert(text, found[0]) if found else text
 

@@ -16,7 +16,7 @@ FOLDERS = (_PACKAGE / "templates", _PACKAGE.parent / "templates")
 
 @cache
 def environment(*, autoescape: bool = False) -> Environment:
-    """What reads the templates; with escapes for HTML alone, as most write Python, YAML, shell and Markdown."""
+    """Return the Jinja environment; only HTML is escaped, since most templates are Python, YAML or shell."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # only here: an estimate renders nothing
 
     return Environment(
@@ -30,7 +30,7 @@ def environment(*, autoescape: bool = False) -> Environment:
 
 
 def render(template: str, **values: object) -> str:
-    """Fill in one template.
+    """Render one template.
 
     Args:
         template: its file name in `templates/`, such as `setup.py.j2`.

@@ -21,10 +21,10 @@ from nb2ddp.syntax.tree import argument
 
 @dataclass(frozen=True)
 class Guard:
-    """A version that a kind of notebook needs.
+    """The lowest version of a package that a kind of notebook needs.
 
     Attributes:
-        concerns: true for a notebook that needs it.
+        concerns: returns True for a notebook that needs it.
         package: the distribution, as pip names it.
         minimum: the first version without the problem.
     """
@@ -109,7 +109,7 @@ GUARDS: tuple[Guard, ...] = (
 
 
 def floors(program: Program) -> list[tuple[str, str]]:
-    """The oldest version of each package that this notebook's script trains with on several processes."""
+    """Return the oldest version of each package with which this script trains on several processes."""
     needed: dict[str, str] = {}
     for guard in GUARDS:
         if guard.concerns(program):

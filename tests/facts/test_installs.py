@@ -48,6 +48,16 @@ def _printed(code: str) -> str:
 @pytest.mark.parametrize(
     ("cells", "left"),
     [
+        (
+            'import os\ndef run(line):\n    print(line)\n    os.system(line)\nrun("git clone rows")\n'
+            'for name in "ab":\n    run(f"pip install {name}")\nrun("pip install uv && uv pip install x")\n',
+            'import os\ndef run(line):\n    print(line)\n    os.system(line)\nrun("git clone rows")\n',
+        ),
+        (
+            'import subprocess\ndef run(*words):\n    subprocess.run(list(words))\nrun("pip", "install", "x")\n'
+            "!pip install -r rows.txt 2>/dev/null || true\nprint(1)\n",
+            "print(1)\n",
+        ),
         ("import re\nversion = re.match('a', 'a')\n!pip install {version}\n", ""),
         ("version = '1'\nprint(version)\n!pip install x=={version}\n", "version = '1'\nprint(version)\n"),
         ("def setup():\n    !pip install x\nsetup()\n", ""),

@@ -12,6 +12,7 @@ from packaging.requirements import Requirement
 from nb2ddp.convert import convert_source
 from nb2ddp.notebook.ipynb import read_metadata
 from nb2ddp.options import Launch, LaunchError, Options
+from nb2ddp.versions import tables
 from tests.notebook.test_marimo import TRAINING
 from tests.notebooks import CELLS, text
 
@@ -35,20 +36,32 @@ class TestUv:
             "accelerate",
             "transformers==4.56.2",
             "trl==0.22.2",
-            "unsloth",
             "unsloth-zoo @ git+https://github.com/unslothai/unsloth-zoo",
+            "unsloth>=2026.7.1",
         )
         assert all(Requirement(each) for each in metadata.dependencies)
         assert '# override-dependencies = ["trl==0.22.2"]\n' in script
         assert '# extra-index-url = ["https://wheels.example.com/simple"]\n' in script
 
+    def test_header_has_what_unsloth_takes_for_what_does_not_fit_it(self) -> None:
+        installs = "!pip install unsloth llama-index-packs-raft-dataset"
+        script = converted(text(installs, *CELLS[1:]), "uv")["my train.py"]
+        assert f'# override-dependencies = ["datasets{tables()["allowed"]["datasets"]}"]\n' in script
+
     def test_header_of_marimo_is_taken_over(self) -> None:
         metadata = read_metadata(converted(TRAINING, "uv")["my train.py"])
-        assert metadata.dependencies == ("accelerate", "trl==0.22.2", "unsloth")
+        assert metadata.dependencies == (
+            "accelerate",
+            "transformers<5",
+            "trl==0.22.2",
+            "unsloth>=2026.7.1",
+            "unsloth_zoo>=2026.9.9",
+        )
         assert metadata.requires_python == ">=3.10"
 
     def test_a_notebook_without_installs_needs_what_the_setup_block_imports(self) -> None:
-        assert read_metadata(converted(text(*CELLS[1:]), "uv")["my train.py"]).dependencies == ("accelerate", "unsloth")
+        asked = read_metadata(converted(text(*CELLS[1:]), "uv")["my train.py"]).dependencies
+        assert asked == ("accelerate", "unsloth>=2026.7.1", "unsloth_zoo>=2026.9.9")
 
     @pytest.mark.parametrize(("processes", "flavor"), [(1, "l4x1"), (2, "a10g-largex2"), (3, "FLAVOR"), (4, "l4x4")])
     def test_first_lines_say_how_to_start_it(self, processes: int, flavor: str) -> None:

@@ -32,14 +32,33 @@ class Case:
     notes: tuple[str, ...] = ()
 
 
-COLAB = "left out: what is for Colab alone"
+COLAB = "left out: installed on Colab only"
 
 CASES = {
-    "nothing": Case(("import torch",)),
+    "nothing": Case(("import json",)),
     "plain": Case(("!pip install unsloth",), "unsloth"),
     "quiet, upgraded, several": Case(
         ('%%capture\n!pip install -qU unsloth "trl>=0.20" peft[tests]==0.18.0 --no-cache-dir',),
         "unsloth trl>=0.20 peft[tests]==0.18.0",
+    ),
+    "an upgrade behind a pin": Case(
+        ("!pip install --upgrade trl==0.15.0", "!pip install -U trl peft"),
+        "trl peft",
+        notes=("trl==0.15.0 is replaced by trl of cell 2",),
+    ),
+    "by a function of the notebook": Case(
+        (
+            "import subprocess, sys\n"
+            "def pip(*args):\n"
+            '    subprocess.check_call([sys.executable, "-m", "pip", "install", *args])\n'
+            "def run(command):\n    subprocess.run(command, shell = True)\n"
+            'def exact(package, version = "1.0"):\n'
+            '    subprocess.run(f"pip install {package}=={version}", shell = True)\n',
+            'pip("--no-deps", "trl==0.29.1")\npip("peft<1", "rich")\nrun("pip install -q unsloth vllm")\n'
+            'exact("snac")\nexact("evaluate", "0.4")',
+        ),
+        "peft<1 rich unsloth vllm snac==1.0 evaluate==0.4",
+        "trl==0.29.1",
     ),
     "Colab or not": Case(
         (
@@ -76,6 +95,20 @@ CASES = {
         "unsloth Soundfile sentence-transformers>=5.1",
         notes=("sentence-transformers is added: the code imports it, and Colab has it",),
     ),
+    "Unsloth, beside what is installed": Case(
+        ("!pip install trl", "from unsloth import FastLanguageModel"),
+        "trl unsloth",
+        notes=("unsloth is added: the code imports it",),
+    ),
+    "what decodes sounds": Case(
+        ("!pip install trl 'datasets>=3.4'", "from datasets import Dataset, Audio\nd = d.cast_column('a', Audio())"),
+        "trl datasets>=3.4 torchcodec",
+        notes=("torchcodec is added: datasets 4 decodes sounds with it; it needs ffmpeg",),
+    ),
+    "what datasets 3 decodes sounds with": Case(
+        ("!pip install 'datasets<4.0.0'", "import datasets\nd = d.cast_column('a', datasets.Audio())"),
+        "datasets<4.0.0",
+    ),
     "an installer that the code imports": Case(
         (
             'import subprocess, sys\nsubprocess.run([sys.executable, "-m", "pip", "install", "-q", "-U", "uv"])\n'
@@ -99,9 +132,9 @@ CASES = {
         ),
         "transformers==4.56.2 peft==0.18.0",
         notes=(
-            "known only when the notebook runs: $version_free",
-            'known only when the notebook runs: {" ".join(names)}',
-            "known only when the notebook runs: xformers=={found}",
+            "not known before the notebook runs: $version_free",
+            'not known before the notebook runs: {" ".join(names)}',
+            "not known before the notebook runs: xformers=={found}",
         ),
     ),
     "a value known only when it runs": Case(
@@ -112,16 +145,16 @@ CASES = {
             '!pip install unsloth {xformers} "{_numpy}"',
         ),
         "unsloth",
-        notes=("known only when the notebook runs: {xformers}", "known only when the notebook runs: {_numpy}"),
+        notes=("not known before the notebook runs: {xformers}", "not known before the notebook runs: {_numpy}"),
     ),
     "a name that is bound to itself": Case(
         ('p = f"{p} trl"\n!pip install unsloth {p}',),
         "unsloth trl",
-        notes=("known only when the notebook runs: {p}",),
+        notes=("not known before the notebook runs: {p}",),
     ),
     "a name of several values": Case(
         ("p = 'vllm==0.9'\nif fast:\n    p = 'vllm'\n!pip install {p}",),
-        notes=("known only when the notebook runs: {p}",),
+        notes=("not known before the notebook runs: {p}",),
     ),
     "git": Case(
         (
@@ -175,8 +208,8 @@ CASES = {
         ),
         "unsloth",
         notes=(
-            "a file or folder of the notebook's machine: -r llama.cpp/requirements.txt",
-            "a file or folder of the notebook's machine: -r requirements.txt",
+            "a file or folder of the machine that ran the notebook: -r llama.cpp/requirements.txt",
+            "a file or folder of the machine that ran the notebook: -r requirements.txt",
         ),
     ),
     "folders and wheels": Case(
@@ -186,9 +219,9 @@ CASES = {
         ),
         "https://x.org/v-1.0-py3-none-any.whl",
         notes=(
-            "a file or folder of the notebook's machine: -e .",
-            "a file or folder of the notebook's machine: ./z",
-            "a file or folder of the notebook's machine: /tmp/w.whl",
+            "a file or folder of the machine that ran the notebook: -e .",
+            "a file or folder of the machine that ran the notebook: ./z",
+            "a file or folder of the machine that ran the notebook: /tmp/w.whl",
         ),
     ),
     "built without isolation": Case(
@@ -199,17 +232,35 @@ CASES = {
         "unsloth",
         no_isolation="flash-attn",
     ),
+    "what needs torch to be built": Case(
+        ("!pip install unsloth flash-attn causal_conv1d==1.5.2",),
+        "unsloth",
+        no_isolation="flash-attn causal_conv1d==1.5.2",
+        notes=tuple(
+            f"{line} is installed with --no-build-isolation: its build imports torch"
+            for line in ("flash-attn", "causal_conv1d==1.5.2")
+        ),
+    ),
+    "what asks for a version that Unsloth does not take": Case(
+        ("!pip install unsloth llama-index-packs-raft-dataset\n!pip install --no-deps xcodec2==0.1.5",),
+        "unsloth",
+        "llama-index-packs-raft-dataset xcodec2==0.1.5",
+        notes=(
+            "llama-index-packs-raft-dataset is installed with --no-deps: "
+            "it asks for datasets<3, which conflicts with the others",
+        ),
+    ),
     "two pins": Case(
         ("!pip install transformers==4.55.4 trl==0.22.2", "!pip install transformers==4.56.2 trl"),
         "transformers==4.56.2 trl==0.22.2",
-        notes=("transformers==4.55.4 gives way to transformers==4.56.2 of cell 2",),
+        notes=("transformers==4.55.4 is replaced by transformers==4.56.2 of cell 2",),
     ),
     "a pin, then any or a newer one": Case(
-        ("!pip install trl==0.22.2 peft==0.18.0 datasets==4.3.0\n!pip install trl 'peft>=0.17' 'datasets>=4.4'",),
-        "trl==0.22.2 peft>=0.17 datasets>=4.4",
+        ("!pip install trl==1.0.0 peft==0.18.0 datasets==4.3.0\n!pip install trl 'peft>=0.17' 'datasets>=4.4'",),
+        "trl==1.0.0 peft>=0.17 datasets>=4.4",
         notes=(
-            "peft==0.18.0 gives way to peft>=0.17 of cell 1",
-            "datasets==4.3.0 gives way to datasets>=4.4 of cell 1",
+            "peft==0.18.0 is replaced by peft>=0.17 of cell 1",
+            "datasets==4.3.0 is replaced by datasets>=4.4 of cell 1",
         ),
     ),
     "a pin, and another without dependencies": Case(
@@ -218,9 +269,9 @@ CASES = {
         "transformers==4.56.2",
     ),
     "without dependencies, then with": Case(
-        ("!pip install --no-deps trl==0.22.2", "!pip install trl==0.23.0"),
-        "trl==0.23.0",
-        notes=("trl==0.22.2 gives way to trl==0.23.0 of cell 2",),
+        ("!pip install --no-deps trl==1.0.0", "!pip install trl==1.1.0"),
+        "trl==1.1.0",
+        notes=("trl==1.0.0 is replaced by trl==1.1.0 of cell 2",),
     ),
     "extras add up": Case(
         ("!pip install unsloth\n!pip install 'unsloth[base]'\n!pip install unsloth",), "unsloth[base]"
@@ -248,23 +299,23 @@ CASES = {
             "!CMAKE_ARGS='-DX=on' pip install llama-cpp-python\n!uv add timm",
         ),
         "unsloth trl peft einops datasets>=4 snac jiwer llama-cpp-python timm",
-        notes=("known only when the notebook runs: {package}",),
+        notes=("not known before the notebook runs: {package}",),
     ),
     "where it is missing": Case(
         (
             "try:\n    import einops\nexcept ImportError:\n    !pip install einops\n"
-            "try:\n    !pip install flash-attn\nexcept Exception:\n    !pip install xformers\n"
+            "try:\n    !pip install tabulate\nexcept Exception:\n    !pip install xformers\n"
             "import importlib.util\nif importlib.util.find_spec('timm') is None:\n    !pip install timm",
         ),
-        "einops flash-attn timm",
-        notes=("left out: what is installed where another install fails",),
+        "einops tabulate timm",
+        notes=("left out: a fallback if another install fails",),
     ),
     "where a GPU can": Case(
         ("import torch\nif torch.cuda.is_available():\n    !pip install tilelang\nelse:\n    !pip install other",),
         "tilelang",
         notes=(
             "the notebook asks first: torch.cuda.is_available()",
-            "left out: what is installed where torch.cuda.is_available() fails",
+            "left out: installed only if torch.cuda.is_available() fails",
         ),
     ),
     "never": Case(("if False:\n    !pip install never\n# !pip install never\nprint('pip install never')",)),
@@ -272,15 +323,15 @@ CASES = {
         ("!uv pip install --torch-backend=auto unsloth\n!pip install --target /x y",),
         "unsloth y",
         notes=(
-            "an option that no requirements file has: --torch-backend auto",
-            "an option that no requirements file has: --target /x",
+            "no requirements file has this option: --torch-backend auto",
+            "no requirements file has this option: --target /x",
         ),
     ),
     "more than one line in one word": Case(
         ("%%bash\npip install 'https://x.org/a\n--index-url https://y.org' -r 'a\nb' -f 'c\nd' 'e\x1b' trl",),
         "trl",
         notes=(
-            "an option that no requirements file has: --find-links c d",
+            "no requirements file has this option: --find-links c d",
             "not a requirement: https://x.org/a --index-url https://y.org",
             "not a requirement: e\\x1b",
             "not a requirement: -r a b",
@@ -321,7 +372,7 @@ def test_every_line_is_one_that_pip_reads(case: Case) -> None:
 
 
 def test_files() -> None:
-    found = read("!pip install unsloth\n!pip install --no-deps trl==0.22.2\n!apt install ffmpeg")
+    found = read("!pip install unsloth\n!pip install --no-deps trl==1.0.0\n!apt install ffmpeg")
     assert found.files("my train.py", "alpaca") == {
         "my train.requirements.txt": """\
 # The packages of alpaca.
@@ -335,7 +386,7 @@ unsloth
         "my train.requirements-no-deps.txt": """\
 # The packages of alpaca.
 #   pip install --no-deps -r 'my train.requirements-no-deps.txt'
-trl==0.22.2
+trl==1.0.0
 """,
     }
 
@@ -366,9 +417,12 @@ def test_the_versions_that_a_script_asks_for_are_installed_however_the_notebook_
     assert lines(files["train.requirements.txt"]) == ["unsloth==2026.8.1"]
 
 
-def test_nothing_is_written_for_a_notebook_that_installs_nothing() -> None:
+def test_a_notebook_that_installs_nothing_needs_what_it_trains_with() -> None:
     files = convert_source(text(*CELLS[1:]), options=Options(requirements=True)).files
-    assert list(files) == ["train.py", "accelerate_config.yaml"]
+    assert lines(files["train.requirements.txt"]) == ["unsloth>=2026.7.1", "unsloth_zoo>=2026.9.9"]
+    without = 'from trl import SFTTrainer\ntrainer = SFTTrainer("Qwen/Qwen3-0.6B")\ntrainer.train()'
+    files = convert_source(text(without), options=Options(requirements=True)).files
+    assert [line[:3] for line in lines(files["train.requirements.txt"])] == ["trl"]
 
 
 def test_command(command: Command, tmp_path: Path) -> None:
@@ -439,17 +493,37 @@ FLOORS = (("unsloth", "2026.7.1"), ("unsloth_zoo", "2026.9.9"))
 @pytest.mark.parametrize(
     ("asked", "given", "why"),
     [
+        (
+            "'unsloth[colab-new] @ git+https://github.com/unslothai/unsloth.git@2025-02-v2'",
+            "unsloth[colab-new]>=2026.7.1",
+            "the script stops below that",
+        ),
+        (
+            "git+https://github.com/unslothai/unsloth@2025-02-v2",
+            "unsloth>=2026.7.1",
+            "the script stops below that",
+        ),
+        (
+            "git+https://github.com/huggingface/transformers@v4.49.0-Gemma-3",
+            "transformers<5,>=4.52.4",
+            "the script's Unsloth does not accept that version",
+        ),
+        (
+            "'trl @ git+https://github.com/huggingface/trl.git@v0.15.2'",
+            "trl<1,>=0.18.2",
+            "the script's Unsloth does not accept that version",
+        ),
         ("unsloth==2025.4.7", "unsloth>=2026.7.1", "the script stops below that"),
         ("'unsloth[base]<2025.6'", "unsloth[base]>=2026.7.1", "the script stops below that"),
-        ("transformers==4.44.2", "transformers<5,>=4.52.4", "the Unsloth that the script needs takes no such version"),
-        ("'trl<0.9'", "trl<1,>=0.18.2", "the Unsloth that the script needs takes no such version"),
-        ("datasets==4.0.0", "datasets<5,>=4.0.0", "the Unsloth that the script needs takes no such version"),
+        ("transformers==4.44.2", "transformers<5,>=4.52.4", "the script's Unsloth does not accept that version"),
+        ("'trl<0.9'", "trl<1,>=0.18.2", "the script's Unsloth does not accept that version"),
+        ("datasets==4.0.0", "datasets<5,>=4.0.0", "the script's Unsloth does not accept that version"),
     ],
 )
 def test_versions_that_the_script_does_not_take_are_raised(asked: str, given: str, why: str) -> None:
     found = read(f"!pip install {asked}", minimums=FLOORS)
     assert [package.line for package in found.packages if package.name not in ("unsloth-zoo",)] == [given]
-    assert found.notes == ((1, f"{asked.strip(chr(39))} gives way to {given}: {why}"),)
+    assert found.notes == ((1, f"{asked.strip(chr(39))} is replaced by {given}: {why}"),)
 
 
 @pytest.mark.parametrize(
@@ -464,6 +538,8 @@ def test_versions_that_the_script_does_not_take_are_raised(asked: str, given: st
         "datasets==4.3.*",
         "'peft<1'",
         "git+https://github.com/unslothai/unsloth",
+        "git+https://github.com/huggingface/transformers@v4.56.2",
+        "git+https://github.com/huggingface/transformers@0123456789abcdef0123456789abcdef01234567",
         "torch==2.6.0 torchvision==0.21.0",
     ],
 )
@@ -474,36 +550,59 @@ def test_versions_that_it_takes_and_newer_ones_stay(asked: str) -> None:
     assert found.notes == ()
 
 
-def test_what_is_made_for_a_torch_that_gives_way_loses_its_version() -> None:
-    found = read("!pip install torch==2.2.2 torchvision==0.17.2 xformers", minimums=FLOORS)
-    assert [package.line for package in found.packages] == ["torch<3,>=2.4.0", "torchvision", "xformers"]
-    assert found.notes[1] == (
-        1,
-        "torchvision==0.17.2 gives way to torchvision: it is made for the torch that gives way",
-    )
+@pytest.mark.parametrize(
+    ("asked", "given", "note"),
+    [
+        ("torch==2.2.2 torchvision==0.17.2 xformers", "torch<3,>=2.4.0 torchvision xformers", "torchvision==0.17.2"),
+        ("torch==2.8.0 torchvision==0.23.0 'xformers>=0.0.33'", "torch==2.8.0 torchvision==0.23.0 xformers", ""),
+    ],
+)
+def test_what_is_made_for_one_torch_takes_the_version_of_the_torch(asked: str, given: str, note: str) -> None:
+    found = read(f"!pip install {asked}", minimums=FLOORS)
+    assert [package.line for package in found.packages] == given.split()
+    lost = note or "xformers>=0.0.33"
+    why = "each version is made for one torch"
+    assert found.notes[-1] == (1, f"{lost} is replaced by {lost.split('=')[0].rstrip('>')}: {why}")
 
 
 def test_no_version_changes_where_the_script_has_no_floor() -> None:
     assert [package.line for package in read("!pip install transformers==4.44.2").packages] == ["transformers==4.44.2"]
 
 
+#: What is asked for beside an old TRL.
+OLD = "transformers<5"
+
+
 @pytest.mark.parametrize(
     ("asked", "given"),
     [
-        ("unsloth", ["unsloth>=2026.7.1", "unsloth-zoo>=2026.9.9", "trl<=0.19.1"]),
-        ("unsloth 'trl>=0.18.2'", ["unsloth>=2026.7.1", "unsloth-zoo>=2026.9.9", "trl<=0.19.1,>=0.18.2"]),
-        ("unsloth trl==0.22.2", ["unsloth>=2026.7.1", "unsloth-zoo>=2026.9.9", "trl==0.22.2"]),
+        ("unsloth", ["unsloth>=2026.7.1", "unsloth-zoo>=2026.9.9", "trl<=0.19.1", OLD]),
+        ("unsloth 'trl>=0.18.2'", ["unsloth>=2026.7.1", "unsloth-zoo>=2026.9.9", "trl<=0.19.1,>=0.18.2", OLD]),
+        ("unsloth trl==0.22.2", ["unsloth>=2026.7.1", "unsloth-zoo>=2026.9.9", "trl==0.22.2", OLD]),
+        ("unsloth trl==1.0.0", ["unsloth>=2026.7.1", "unsloth-zoo>=2026.9.9", "trl==1.0.0"]),
+        (
+            "unsloth trl==0.22.2 transformers==4.56.2",
+            ["unsloth>=2026.7.1", "unsloth-zoo>=2026.9.9", "trl==0.22.2", "transformers==4.56.2"],
+        ),
     ],
 )
 def test_the_last_version_that_has_what_the_code_takes_is_asked_for(asked: str, given: list[str]) -> None:
     code = "from unsloth import FastLanguageModel\nfrom trl import DataCollatorForCompletionOnlyLM"
     found = read(f"!pip install {asked}", code, minimums=FLOORS)
     assert sorted(package.line.replace("_", "-") for package in found.packages) == sorted(given)
-    noted = [(2, f"{given[-1]}: no later version has DataCollatorForCompletionOnlyLM")] if "<=" in given[-1] else []
-    assert list(found.notes) == noted
+    noted = [f"{given[2]}: no later version has DataCollatorForCompletionOnlyLM"] if "<=" in given[2] else []
+    noted += [f"{OLD}: TRL {given[2][5:11]} knows no later one"] if OLD in given else []
+    assert [note for _, note in found.notes] == noted
 
 
 def test_a_notebook_that_installs_nothing_asks_for_the_version_that_has_what_it_takes() -> None:
-    for name, asked in (("DataCollatorForCompletionOnlyLM", ["trl<=0.19.1"]), ("SFTTrainer", [])):
+    old = ["unsloth", "trl<=0.19.1", OLD]
+    for name, asked in (("DataCollatorForCompletionOnlyLM", old), ("SFTTrainer", ["unsloth"])):
         found = read(f"from unsloth import FastLanguageModel\nfrom trl import {name}")
+        assert [package.line for package in found.packages] == asked
+
+
+def test_a_notebook_without_unsloth_asks_for_the_version_that_takes_its_arguments() -> None:
+    for config, asked in (("max_seq_length = 512", ["trl<=0.19.1", OLD]), ("max_length = 512", ["trl"])):
+        found = read("!pip install trl", f"from trl import SFTConfig\nargs = SFTConfig({config})")
         assert [package.line for package in found.packages] == asked

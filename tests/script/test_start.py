@@ -120,20 +120,23 @@ class TestSplitForTheGpu:
         assert "= split_batch_as_it_is(2, 4)  #" in convert_source(notebook, "SQL4-GT4").files["train.py"]
 
     @pytest.mark.parametrize(
-        ("lines", "function"),
+        ("lines", "split"),
         [
-            ("BATCH = 2", "split_batch"),
+            ("BATCH = 2", "split_batch(BATCH, 4)  # 8 samples a step in the notebook"),
             (
                 "if torch.cuda.get_device_properties(0).total_memory > 40e9:\n    BATCH = 2\nelse:\n    BATCH = 1",
-                "split_batch_as_it_is",
+                "split_batch_as_it_is(BATCH, 4)  # the notebook's samples a step",
             ),
-            ("BATCH = max(1, int(torch.cuda.mem_get_info()[0] // 8e9))", "split_batch_as_it_is"),
+            (
+                "BATCH = max(1, int(torch.cuda.mem_get_info()[0] // 8e9))",
+                "split_batch_as_it_is(BATCH, 4)  # the notebook's samples a step",
+            ),
         ],
     )
-    def test_a_batch_that_the_notebook_works_out(self, lines: str, function: str) -> None:
+    def test_a_batch_that_the_notebook_works_out(self, lines: str, split: str) -> None:
         trainer = CELLS[2].replace("batch_size = 2", "batch_size = BATCH")
         source = convert_source(text(CELLS[1], f"{lines}\n{trainer}")).files["train.py"]
-        assert f"= {function}(BATCH, 4)  # the notebook's samples a step\n" in source
+        assert f"= {split}\n" in source
 
     @pytest.mark.parametrize(
         "arguments",
@@ -225,3 +228,18 @@ def test_more_processes_than_gpus_end_with_the_reason(tmp_path: Path, options: L
     assert done.returncode == 1
     assert said == f"  RuntimeError: this machine has 1 GPU, the job 2 processes: {remedy}"
     assert set(line) == {"="}
+
+
+def test_a_picture_that_was_pasted_into_text_is_cut_short() -> None:
+    picture = f"![loss](data:image/png;base64,{'iVBORw0KGgo' * 40}==) falls"
+    script = convert_source(text(markdown(picture), *CELLS)).files["train.py"]
+    assert "\n# ![loss](data:image/png;base64,...) falls\n" in script
+
+
+def test_unsloth_that_comes_after_the_training_does_not_change_it() -> None:
+    train = "from trl import SFTTrainer\ntrainer = SFTTrainer(model, train_dataset = rows)\ntrainer.train()"
+    after = "from unsloth import FastLanguageModel\nFastLanguageModel.for_inference(model)"
+    own = convert_source(text("model, rows = make()", train, after)).files["train.py"]
+    assert own.count("unsloth") == 1
+    cloned = convert_source(text("import own as o", "o.trainer.train()", after)).files["train.py"]
+    assert "import unsloth  # before" in cloned  # what `own` imports is not known

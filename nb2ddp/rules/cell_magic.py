@@ -1,4 +1,7 @@
-"""DDP302: the body of `%%capture`, `%%time` and the like is ordinary code."""
+"""DDP302: `%%capture`, `%%time`, `%%timeit` and the like are removed; the code below them stays.
+
+These magics run the cell's code in the notebook's own namespace; later cells may use what it defines.
+"""
 
 from __future__ import annotations
 
@@ -41,10 +44,8 @@ def _captured(program: Program, form: Syntax) -> Iterator[Finding]:
 
 
 RULE = Rule(
-    code="DDP302",
     name="cell-magic-around-code",
-    summary="`%%capture`, `%%time`, `%%timeit` and the like are removed; the code below them stays.",
-    why="These magics run the cell's code in the notebook's own namespace; later cells may use what it defines.",
+    text=__doc__,
     find=find,
     examples=(
         Example("# a title\n%%capture --no-stderr # quietly\nx = 1\n", "# a title\n# quietly\nx = 1\n"),

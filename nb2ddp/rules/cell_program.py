@@ -1,4 +1,8 @@
-"""DDP309: cell magics with a body of another language, or for a file, become Python."""
+"""DDP309: `%%writefile` writes the file, `%%bash` and `%%sh` run the shell; other cell magics become comments.
+
+A script has no magics. Before training one process of each machine runs them and the others wait, so that no two
+processes write one file. The script ends if the shell fails. `%%html` and the like are removed.
+"""
 
 from __future__ import annotations
 
@@ -73,13 +77,8 @@ def _words(text: str) -> list[str]:
 
 
 RULE = Rule(
-    code="DDP309",
     name="cell-magic-with-own-body",
-    summary="`%%writefile` writes the file, `%%bash` and `%%sh` run the shell; other cell magics become comments.",
-    why=(
-        "A script has no magics. Before training one process of each machine runs them and the others wait, so that "
-        "no two processes write one file. The script ends if the shell fails. `%%html` and the like are removed."
-    ),
+    text=__doc__,
     find=find,
     examples=(
         Example(

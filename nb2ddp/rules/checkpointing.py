@@ -1,6 +1,17 @@
-"""DDP209: gradient checkpointing, which a notebook needs on its own small GPU, only where memory is short.
+"""DDP209: SFT of a text model trains without gradient checkpointing if the GPU has enough memory.
 
-Where the rows that a step takes at a time do not fit without it, fewer may: the function asks for those too.
+A notebook uses gradient checkpointing because its T4 lacks memory, and pays for it with a second forward pass: 4-bit
+LoRA, 3.2B parameters, 8 rows of 450 tokens on an H200 take 0.39 s a step with it, 0.21 s without.
+
+With long rows, a smaller per-device batch in more accumulation steps is faster without it too: 8.0B parameters, 2,048
+tokens on an H100 take 1.60 s a step as 8 x 1 with gradient checkpointing, 1.15 s as 4 x 2 without. The script chooses
+this if the batch fills at least a quarter of the GPU's memory. All ranks choose the same; the global batch and the
+losses stay.
+
+The estimate was measured for Llama, Mistral, Qwen 2 and Qwen 3, with 4-bit and 16-bit LoRA and full fine-tuning
+(docs/performance.md). Other models keep the notebook's setting. So do notebooks that train several times or use no
+gradient checkpointing, and trainings that keep more than was measured: dropout in adapters, trained embeddings, whole
+logits. `--per-device-batch-size` with `notebook` or a number keeps it as well.
 """
 
 from __future__ import annotations
@@ -10,7 +21,6 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.environment import uses_unsloth
 from nb2ddp.facts.loading import ModelKind, model_name
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
@@ -41,7 +51,7 @@ _MESSAGE = (
 
 def find(program: Program) -> Iterator[Finding]:
     tree, training = program.tree, program.training
-    measured = program.model_kind is ModelKind.DENSE_TEXT and uses_unsloth(program.tree)
+    measured = program.model_kind is ModelKind.DENSE_TEXT and program.trains_with_unsloth
     options = program.options
     if options.split_model or options.per_device_batch_size is not None or not measured or not _asks_for_it(tree):
         return
@@ -86,21 +96,8 @@ trainer = SFTTrainer(model = model, train_dataset = dataset)
 _UNSLOTH, _OFF = _LOAD.format('"unsloth"'), _LOAD.format("False")
 
 RULE = Rule(
-    code="DDP209",
     name="checkpointing-for-a-smaller-gpu",
-    summary="SFT of a text model trains without gradient checkpointing if the GPU has enough memory.",
-    why=(
-        "A notebook uses gradient checkpointing because its T4 lacks memory, and pays for it with a second forward "
-        "pass: 4-bit LoRA, 3.2B parameters, 8 rows of 450 tokens on an H200 take 0.39 s a step with it, 0.21 s "
-        "without.\n\nWith long rows, a smaller per-device batch in more accumulation steps is faster without it too: "
-        "8.0B parameters, 2,048 tokens on an H100 take 1.60 s a step as 8 x 1 with gradient checkpointing, 1.15 s as "
-        "4 x 2 without. The script chooses this if the batch fills at least a quarter of the GPU's memory. All ranks "
-        "choose the same; the global batch and the losses stay.\n\nThe estimate was measured for Llama, Mistral, "
-        "Qwen 2 and Qwen 3, with 4-bit and 16-bit LoRA and full fine-tuning (docs/performance.md). Other models keep "
-        "the notebook's setting. So do notebooks that train several times or use no gradient checkpointing, and "
-        "trainings that keep more than was measured: dropout in adapters, trained embeddings, whole logits. "
-        "`--per-device-batch-size` with `notebook` or a number keeps it as well."
-    ),
+    text=__doc__,
     find=find,
     examples=(
         Example(

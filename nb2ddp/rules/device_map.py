@@ -1,4 +1,15 @@
-"""DDP101: load the whole model on this process's GPU."""
+"""DDP101: Every model load gets `device_map = local_rank`.
+
+Under DDP each process owns one GPU and needs a whole copy of the model there. Without a device map, all processes may
+load onto GPU 0. With `"auto"` or `"balanced"`, each spreads over all GPUs, and transformers refuses to train such a
+model in a distributed launch (transformers issue 31557, Unsloth issues 3459 and 3914).
+
+Beside a model that Unsloth loads, a plain load of transformers' (a judge, a scorer) takes the CPU, where the notebook's
+inputs lie too: it stays. So does every load after the last training. A vLLM engine that the notebook starts itself
+before it gets a `TODO`.
+
+A model that the notebook splits over its GPUs stays split if only one process runs; `--split-model` splits every model.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +18,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.loading import SPLITTING, is_partial, loaders_handed_on, unknown_loads
 from nb2ddp.facts.program import Program
 from nb2ddp.options import Options
@@ -14,6 +26,7 @@ from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.arguments import Passed, entry, passed, set_argument
 from nb2ddp.syntax.edits import Replace
 
+_ENGINE = re.compile(r"vllm(\.\w+)*\.(LLM|LLMEngine|AsyncLLMEngine|AsyncLLM)(\.from_\w+)?")
 _CPU = re.compile(r"""["']cpu["']""")
 _PLACED = "processes would load onto each other's GPUs; in the script each loads onto its own"
 
@@ -21,10 +34,17 @@ _SPREAD = "the model would lie on one GPU; the script's one process spreads it o
 _HANDED_ON = "this function loads a model when it is called, in all processes onto one GPU"
 _UNKNOWN = "nothing shows which class loads here; all processes may load onto one GPU"
 
+_ENGINES = (
+    "every process would start this vLLM engine, and all may take the first GPU: start one with `vllm serve` and ask"
+    " that, or make what it gives, before the job"
+)
+
 
 def find(program: Program) -> Iterator[Finding]:
     tree = program.tree
     for call in program.loads:
+        if program.training.last is not None and program.execution.phase(call) is Phase.AFTER:
+            continue
         given = passed(tree, call, "device_map")
         text = tree.text(given.value) if given is not None else ""
         if text.startswith("local_rank") or _CPU.search(text):
@@ -44,6 +64,9 @@ def find(program: Program) -> Iterator[Finding]:
             yield Finding(given.value, said, (Replace(given.value, _place(program, given)),))
     for node in loaders_handed_on(tree):
         yield Finding(node, f"{_HANDED_ON}: pass device_map = local_rank there", todo=True)
+    for call in program.execution.calls(_ENGINE, phase=Phase.TOGETHER):
+        if not program.placement.runs_alone(call):
+            yield Finding(call, _ENGINES, todo=True)
     for call in unknown_loads(tree):
         yield Finding(call, f"{_UNKNOWN}: if it is a model's, pass device_map = local_rank", todo=True)
 
@@ -64,17 +87,8 @@ def _place(program: Program, given: Passed | None) -> str:
 
 
 RULE = Rule(
-    code="DDP101",
     name="model-not-on-local-gpu",
-    summary="Every model load gets `device_map = local_rank`.",
-    why=(
-        "Under DDP each process owns one GPU and needs a whole copy of the model there. Without a device map, all "
-        'processes may load onto GPU 0. With `"auto"` or `"balanced"`, each spreads over all GPUs, and transformers '
-        "refuses to train such a model in a distributed launch (transformers issue 31557, Unsloth issues 3459 and "
-        "3914).\n\nBeside a model that Unsloth loads, a plain load of transformers' (a judge, a scorer) takes the CPU, "
-        "where the notebook's inputs lie too: it stays.\n\nA model that the notebook splits over its GPUs stays split "
-        "if only one process runs; `--split-model` splits every model."
-    ),
+    text=__doc__,
     find=find,
     examples=(
         Example(
@@ -213,6 +227,27 @@ tokenizer = AutoTokenizer.from_pretrained("gpt2")
 from transformers import AutoModelForCausalLM
 merged = AutoModelForCausalLM.from_pretrained("merged", device_map={"": "cpu"})
 """
+        ),
+        Example(
+            """\
+from unsloth import FastLanguageModel
+from vllm import LLM
+model, tokenizer = FastLanguageModel.from_pretrained("m", fast_inference = True, device_map = local_rank)
+judge = LLM("Qwen/Qwen3-0.6B")
+trainer.train()
+base, _ = FastLanguageModel.from_pretrained("m", device_map = "auto")
+print(LLM("lora"))
+""",
+            f"""\
+from unsloth import FastLanguageModel
+from vllm import LLM
+model, tokenizer = FastLanguageModel.from_pretrained("m", fast_inference = True, device_map = local_rank)
+# TODO[nb2ddp] DDP101: {_ENGINES}
+judge = LLM("Qwen/Qwen3-0.6B")
+trainer.train()
+base, _ = FastLanguageModel.from_pretrained("m", device_map = "auto")
+print(LLM("lora"))
+""",
         ),
         Example(
             """\

@@ -1,4 +1,8 @@
-"""DDP308: what IPython displays goes."""
+"""DDP308: `display(...)` and IPython's display classes are removed; their text is printed.
+
+They draw in a notebook. In a script they print an object's name, or fail. Names are resolved: `Audio` of datasets
+stays.
+"""
 
 from __future__ import annotations
 
@@ -118,13 +122,8 @@ def _imports(program: Program) -> Iterator[Finding]:
 
 
 RULE = Rule(
-    code="DDP308",
     name="display-call",
-    summary="`display(...)` and IPython's display classes are removed; their text is printed.",
-    why=(
-        "They draw in a notebook. In a script they print an object's name, or fail. Names are resolved: `Audio` of "
-        "datasets stays."
-    ),
+    text=__doc__,
     find=find,
     examples=(
         Example(

@@ -1,4 +1,11 @@
-"""DDP105: what the notebook sets before it imports Unsloth is set before the setup block does."""
+"""DDP105: Environment variables set before Unsloth is imported move to the setup block.
+
+Unsloth and torch read many of them when they are imported, such as UNSLOTH_VLLM_STANDBY, and the setup block imports
+Unsloth before the notebook does.
+
+If code above them reads or changes them, they are set in both places. What is set below the import of another package
+stays there: that package has read it already.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +13,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.environment import Setting, blocked_modules
+from nb2ddp.facts.environment import Setting
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Cut, Edit, Remove, Replace
@@ -22,11 +29,8 @@ def find(program: Program) -> Iterator[Finding]:
         if setting.moves and small is not None:
             moved.add(small)
             edits = (Remove(small, keep_comment=False), *_comments(tree, setting))
-        said = f"{setting.name} would be set too late, after the import of Unsloth; the script sets it before"
+        said = f"{setting.name} must be set before Unsloth is imported; the script sets it above that import"
         yield Finding(node, said, edits, fixed=True)
-    for blocked in blocked_modules(tree):
-        said = f"{tree.text(blocked)} would come too late, after the import of Unsloth; the script does it before"
-        yield Finding(blocked, said, (Remove(blocked, keep_comment=False),))
     for statement in tree.of(cst.Import):
         names = [tree.text(alias).rstrip(", ") for alias in statement.names]
         uses = tree.readers("os", statement) if "os" in names else []
@@ -44,15 +48,8 @@ def _comments(tree: Tree, setting: Setting) -> Iterator[Cut]:
 
 
 RULE = Rule(
-    code="DDP105",
     name="setting-after-import",
-    summary="Environment variables set before Unsloth is imported, and blocked modules, move to the setup block.",
-    why=(
-        "Unsloth and torch read many of them when they are imported, such as UNSLOTH_VLLM_STANDBY, and the setup "
-        'block imports Unsloth before the notebook does. A module is blocked by `sys.modules["flash_attn"] = '
-        "None`.\n\nIf code above them reads or changes them, they are set in both places. What is set below the import "
-        "of another package stays there: that package has read it already."
-    ),
+    text=__doc__,
     find=find,
     examples=(
         Example(
@@ -83,10 +80,6 @@ os.environ["FLA_TILELANG"] = "0"
 from unsloth import FastModel
 """,
             reported=True,
-        ),
-        Example(
-            'import sys\nsys.modules["flash_attn"] = None  # an old build\nfrom unsloth import FastModel\n',
-            "import sys\nfrom unsloth import FastModel\n",
         ),
         Example('import os\nos.environ["UNSLOTH_RETURN_LOGITS"] = "1"\nfrom unsloth import FastModel\n'),
         Example('import os\nos.environ["WANDB_LOG_MODEL"] = "checkpoint"\nfrom unsloth import FastModel\n'),

@@ -1,4 +1,8 @@
-"""DDP403: write files, fetch and start programs once a machine before training."""
+"""DDP403: File writes, downloads and programs before training run in one process of each machine; the others wait.
+
+Two processes that write one file at once corrupt it, and a process that reads it too early reads half of it. After the
+wait every process reads the complete file.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.arguments import passed
-from nb2ddp.syntax.edits import Edit, Replace
+from nb2ddp.syntax.edits import Edit, InsertAfter, Replace
 
 #: Fields of training arguments that must be the same in every process.
 _SAME_EVERYWHERE = ("output_dir", "logging_dir", "seed", "data_seed")
@@ -34,6 +38,10 @@ _IN_TURN = " into a cache that has no lock; in the script one process of each ma
 _SCRATCH = "{}(...): all processes use one scratch file, and overwrite each other's"
 _LATE = "a process that arrives later finds the file of another, and takes another branch"
 _ANSWERED = "; in the script one process decides for all"
+_EARLY = (
+    "all but one rank look before the file above is written, and may go on differently: move the write out of the"
+    " branch, so that the ranks wait for it directly"
+)
 _ASK_BEFORE = ": test once before the job, or move all but the write out of the branch"
 #: A text in quotes: what is before its file's ending, and that.
 _PATH = re.compile(r"""(?P<f>f?)(?P<quote>["'])(?P<stem>[^"']*?[^"'.])(?P<ending>\.\w+)?(?P=quote)""")
@@ -42,31 +50,32 @@ _PATH = re.compile(r"""(?P<f>f?)(?P<quote>["'])(?P<stem>[^"']*?[^"'.])(?P<ending
 def find(program: Program) -> Iterator[Finding]:
     tree, execution = program.tree, program.execution
     scratch_in: set[tuple[cst.FunctionDef | None, str]] = set()
-    for made in program.placement.decisions:
-        call, function = made.call, tree.function(made.call)
-        said = SAID[execution.does(call) & Does.ACT]
-        if made.unit is function and made.edits:
-            message = f"{function.name.value}() {said} ({tree.text(call.func)}){_ONCE}"
-            yield Finding(program.placement.writers[function][0], message, made.edits)
-        elif not made.stays and (scratch := _scratch(program, call)) is not None:
+    for decision in program.placement.decisions:
+        call, function = decision.call, tree.function(decision.call)
+        action = SAID[execution.does(call) & Does.ACT]
+        if decision.unit is function and decision.edits:
+            message = f"{function.name.value}() {action} ({tree.text(call.func)}){_ONCE}"
+            yield Finding(program.placement.writers[function][0], message, decision.edits)
+        elif not decision.stays and (scratch := _scratch(program, call)) is not None:
             if (function, scratch) not in scratch_in:
                 scratch_in.add((function, scratch))
                 yield from _apart(program, call, scratch)
-        elif made.edits and function in program.rewards.functions:
-            message = f"{tree.text(call.func)}(...) {said}{_OF_ITS_OWN}"
-            yield Finding(call, message, made.edits, severity=Severity.WARNING)
-        elif made.edits:
-            yield Finding(call, f"{tree.text(call.func)}(...) {said}{_ONCE}", made.edits)
-        elif not made.stays:
+        elif decision.edits and function in program.rewards.functions:
+            message = f"{tree.text(call.func)}(...) {action}{_OF_ITS_OWN}"
+            yield Finding(call, message, decision.edits, severity=Severity.WARNING)
+        elif decision.edits:
+            yield Finding(call, f"{tree.text(call.func)}(...) {action}{_ONCE}", decision.edits)
+        elif not decision.stays:
             starts = tree.qualified(call.func) == "subprocess.Popen"
             alone = program.placement.alone(call) if starts else {}
             for node, edits in alone.items():
-                yield Finding(node, f"{tree.text(call.func)}(...) {said}{_ONCE}", edits)
+                yield Finding(node, f"{tree.text(call.func)}(...) {action}{_ONCE}", edits)
             if alone:
                 continue
-            message = _STARTED if starts else f"{said} {_NEEDED}"
+            message = _STARTED if starts else f"{action} {_NEEDED}"
             yield Finding(call, f"{tree.text(call.func)}(...) {message}", todo=True)
     yield from _tested_twice(program)
+    yield from _tested_early(program)
     yield from _own_values(program)
     yield from _cached(program)
 
@@ -124,6 +133,21 @@ def _tested_twice(program: Program) -> Iterator[Finding]:
             yield Finding(test, f"{_LATE}{_ANSWERED if edits else _ASK_BEFORE}", edits, todo=not edits)
 
 
+def _tested_early(program: Program) -> Iterator[Finding]:
+    """Tests of the file system between a write and the wait for it, which stands below the branch of both."""
+    tree, early = program.tree, dict[cst.Call, None]()
+    tests = program.execution.calls(does=Does.TEST | Does.LIST, phase=Phase.BEFORE | Phase.BETWEEN)
+    for decision in program.placement.decisions:
+        waits = [edit.statement for edit in decision.edits if isinstance(edit, InsertAfter)]
+        end = tree.span(decision.unit)[1]
+        around = [tree.span(each)[1] for each in waits if decision.unit in tree.within(each, type(decision.unit))]
+        late = [test for test in tests if any(end <= tree.start(test) < below for below in around)]
+        inner = [test for test in late if tree.parents[decision.unit] in tree.ancestors(test)]
+        early |= dict.fromkeys(test for test in inner if not program.placement.runs_alone_as_placed(test))
+    for test in early:
+        yield Finding(test, _EARLY, todo=True)
+
+
 def _scratch(program: Program, call: cst.Call) -> str | None:
     """A path that the same function writes and removes again, where this call uses it: its name, or its text.
 
@@ -149,15 +173,86 @@ def _scratch(program: Program, call: cst.Call) -> str | None:
 
 
 RULE = Rule(
-    code="DDP403",
     name="written-by-every-process",
-    summary="File writes, downloads and programs before training run in one process of each machine; the others wait.",
-    why=(
-        "Two processes that write one file at once corrupt it, and a process that reads it too early reads half of "
-        "it. After the wait every process reads the complete file."
-    ),
+    text=__doc__,
     find=find,
     examples=(
+        Example(
+            """\
+import os
+from huggingface_hub import snapshot_download
+resume = None
+if any(name.startswith("last") for name in names):
+    snapshot_download("a/b", local_dir = "out")
+    if os.path.exists("out/last"):
+        resume = "out/last"
+trainer.train(resume_from_checkpoint = resume)
+""",
+            f"""\
+import os
+from huggingface_hub import snapshot_download
+resume = None
+if any(name.startswith("last") for name in names):
+    if local_rank == 0:
+        snapshot_download("a/b", local_dir = "out")
+    # TODO[nb2ddp] DDP403: {_EARLY}
+    if os.path.exists("out/last"):
+        resume = "out/last"
+PartialState().wait_for_everyone()
+trainer.train(resume_from_checkpoint = resume)
+""",
+        ),
+        Example(
+            """\
+import subprocess, time
+def start():
+    process = subprocess.Popen(["serve", "--quiet"])
+    time.sleep(5)
+    return process
+server = start()
+other = start()
+print(other.pid)
+trainer.train()
+server.terminate()
+""",
+            f"""\
+import subprocess, time
+def start():
+    # TODO[nb2ddp] DDP403: subprocess.Popen(...) {_STARTED}
+    process = subprocess.Popen(["serve", "--quiet"])
+    time.sleep(5)
+    return process
+server = start()
+other = start()
+print(other.pid)
+trainer.train()
+server.terminate()
+""",
+        ),
+        Example(
+            """\
+import subprocess, time
+def start():
+    process = subprocess.Popen(["serve", "--quiet"])
+    time.sleep(5)
+    return process
+server = start()
+trainer.train()
+server.terminate()
+""",
+            """\
+import subprocess, time
+def start():
+    process = subprocess.Popen(["serve", "--quiet"])
+    time.sleep(5)
+    return process
+if local_rank == 0:
+    server = start()
+PartialState().wait_for_everyone()
+trainer.train()
+server.terminate()
+""",
+        ),
         Example(
             """\
 import zipfile
@@ -472,6 +567,7 @@ def tried(rows):
         return None
 path = saved(rows, "rows.json")
 more = tried(rows)
+print(path, more)
 for row in rows:
     with open("row.txt", "w") as f:
         if row == "":
@@ -496,6 +592,7 @@ path = saved(rows, "rows.json")
 PartialState().wait_for_everyone()
 more = tried(rows)
 PartialState().wait_for_everyone()
+print(path, more)
 for row in rows:
     with open("row.txt" if local_rank == 0 else os.devnull, "w") as f:
         if row == "":
@@ -665,6 +762,32 @@ def prepare(rows):
             json.dump(rows, f)
     PartialState().wait_for_everyone()
 prepare(rows)
+trainer.train()
+""",
+        ),
+        Example(
+            """\
+import json, os
+rows = None
+if os.path.exists("rows.json"):
+    rows = json.load(open("rows.json"))
+if rows is None:
+    rows = [make() for _ in range(10)]
+    json.dump(rows, open("rows.json", "w"))
+dataset = Dataset.from_list(rows)
+trainer.train()
+""",
+            """\
+import json, os
+rows = None
+if run_once(lambda: os.path.exists("rows.json"), in_whole_job=True):
+    rows = json.load(open("rows.json"))
+if rows is None:
+    rows = [make() for _ in range(10)]
+    if local_rank == 0:
+        json.dump(rows, open("rows.json", "w"))
+PartialState().wait_for_everyone()
+dataset = Dataset.from_list(rows)
 trainer.train()
 """,
         ),

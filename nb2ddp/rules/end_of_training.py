@@ -1,4 +1,15 @@
-"""DDP401: after the last training, the main process goes on alone."""
+"""DDP401: After the last training the process group is closed, and only the main process continues.
+
+Otherwise every process generates, and all write the same files at once. transformers never closes the process group
+(transformers issue 48874).
+
+It is closed after the last joint step: train, evaluate, predict, or a collective of the notebook's own. Later code may
+ask for the number of processes (a model load of Unsloth's, a trainer, `Accelerator()`, `lm_eval`, a Python program).
+Then the script deletes the launcher's variables and resets accelerate, so that all of it sees one process (accelerate
+1.15: evaluating would raise 'Default process group has not been initialized').
+
+An in-process vLLM engine may need the process group after training; it is then closed when the script ends.
+"""
 
 from __future__ import annotations
 
@@ -45,18 +56,8 @@ def _below(tree: Tree, last: Statement, text: str) -> InsertAfter:
 
 
 RULE = Rule(
-    code="DDP401",
     name="every-process-goes-on",
-    summary="After the last training the process group is closed, and only the main process continues.",
-    why=(
-        "Otherwise every process generates, and all write the same files at once. transformers never closes the "
-        "process group (transformers issue 48874).\n\nIt is closed after the last joint step: train, evaluate, "
-        "predict, or a collective of the notebook's own. Later code may ask for the number of processes (a model "
-        "load of Unsloth's, a trainer, `Accelerator()`, `lm_eval`, a Python program). Then the script deletes the "
-        "launcher's variables and resets accelerate, so that all of it sees one process (accelerate 1.15: evaluating "
-        "would raise 'Default process group has not been initialized').\n\nAn in-process vLLM engine may need the "
-        "process group after training; it is then closed when the script ends."
-    ),
+    text=__doc__,
     find=find,
     examples=(
         Example(
@@ -140,11 +141,9 @@ trainer = GRPOTrainer(model)
 trainer.train()
 
 # %% Training is over: the main process runs the rest of the notebook, the others wait until it ends
-import atexit
-
 PartialState().wait_for_everyone()
-atexit.register(PartialState().destroy_process_group)
-atexit.register(PartialState().wait_for_everyone)  # runs first, however the script ends
+atexit.register(PartialState().destroy_process_group)  # the vLLM engine may use it until then
+atexit.register(PartialState().wait_for_everyone)  # atexit calls the last registered first
 if not is_main_process:
     sys.exit()
 

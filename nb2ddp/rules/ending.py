@@ -1,4 +1,11 @@
-"""DDP412: commands that end programs of the whole machine."""
+"""DDP412: A command that would end the job itself is removed; one that ends other ranks' programs gets a `TODO`.
+
+A notebook runs as one process, so all provers or servers belong to it. In a job, one rank would end those of the others
+in the middle of their work, without an error. That is said of commands in functions that a trainer calls.
+
+A notebook frees its GPU by ending all programs that use it, before it uses it itself. A script uses it from its first
+lines, so the command would end the job.
+"""
 
 from __future__ import annotations
 
@@ -31,15 +38,8 @@ def find(program: Program) -> Iterator[Finding]:
 
 
 RULE = Rule(
-    code="DDP412",
     name="programs-of-others-ended",
-    summary="A command that would end the job itself is removed; one that ends other ranks' programs gets a `TODO`.",
-    why=(
-        "A notebook runs as one process, so all provers or servers belong to it. In a job, one rank would end those "
-        "of the others in the middle of their work, without an error. That is said of commands in functions that a "
-        "trainer calls.\n\nA notebook frees its GPU by ending all programs that use it, before it uses it itself. A "
-        "script uses it from its first lines, so the command would end the job."
-    ),
+    text=__doc__,
     find=find,
     examples=(
         Example(

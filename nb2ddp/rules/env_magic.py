@@ -1,4 +1,8 @@
-"""DDP301: `%env` becomes `os.environ`."""
+"""DDP301: `%env X=1 # why` becomes `os.environ["X"] = "1"  # why`, in every process.
+
+A script has no magics. IPython stores the comment as part of the value (`'1 # why'`), which programs that test for
+`"1"` do not recognise; the script stores the value without it.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +34,8 @@ def find(program: Program) -> Iterator[Finding]:
 
 
 RULE = Rule(
-    code="DDP301",
     name="env-magic",
-    summary='`%env X=1 # why` becomes `os.environ["X"] = "1"  # why`, in every process.',
-    why=(
-        "A script has no magics. IPython stores the comment as part of the value (`'1 # why'`), which programs that "
-        'test for `"1"` do not recognise; the script stores the value without it.'
-    ),
+    text=__doc__,
     find=find,
     examples=(
         Example(

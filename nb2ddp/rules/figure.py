@@ -1,4 +1,8 @@
-"""DDP312: a figure is saved where the notebook shows it."""
+"""DDP312: `plt.show()` becomes `plt.savefig("figure_1.png")`; images and sounds are saved to files too.
+
+A job on a server has no screen. A notebook's figures and sounds show its data before training and its results after it.
+The main process saves each of them once.
+"""
 
 from __future__ import annotations
 
@@ -119,13 +123,8 @@ def _is_saved(program: Program, line: Statement, pyplot: str) -> bool:
 
 
 RULE = Rule(
-    code="DDP312",
     name="figure-shown",
-    summary='`plt.show()` becomes `plt.savefig("figure_1.png")`; images and sounds are saved to files too.',
-    why=(
-        "A job on a server has no screen. A notebook's figures and sounds show its data before training and its "
-        "results after it. The main process saves each of them once."
-    ),
+    text=__doc__,
     find=find,
     examples=(
         Example(
@@ -333,8 +332,6 @@ plt.hist(lengths)
 page(rows[0])
 # %%
 scan = page(rows[1])
-scan.save("scan.png")
-scan
 # %%
 figure, axes = plt.subplots()
 axes.hist(lengths)
@@ -357,7 +354,6 @@ if is_main_process:
     page(rows[0]).save("image_1.png")
 # %%
 scan = page(rows[1])
-scan.save("scan.png")
 # %%
 figure, axes = plt.subplots()
 axes.hist(lengths)

@@ -1,4 +1,8 @@
-"""DDP102: use this process's GPU where the notebook names GPU 0."""
+"""DDP102: GPU 0, named by its number, becomes this process's GPU.
+
+A notebook has one GPU, number 0. Under DDP, GPU 0 belongs to the first process: others that use it run out of memory
+there, or compare tensors on two devices. With one process nothing changes.
+"""
 
 from __future__ import annotations
 
@@ -50,13 +54,8 @@ def _device(tree: Tree, call: cst.Call) -> cst.Arg | None:
 
 
 RULE = Rule(
-    code="DDP102",
     name="fixed-gpu",
-    summary="GPU 0, named by its number, becomes this process's GPU.",
-    why=(
-        "A notebook has one GPU, number 0. Under DDP, GPU 0 belongs to the first process: others that use it run out "
-        "of memory there, or compare tensors on two devices. With one process nothing changes."
-    ),
+    text=__doc__,
     find=find,
     examples=(
         Example(

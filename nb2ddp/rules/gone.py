@@ -1,4 +1,12 @@
-"""DDP212: what the versions that the script runs with no longer have."""
+"""DDP212: Names and arguments that the versions at hand lack become the new ones, or get a warning.
+
+The script would stop at this line, or ignore the argument: Unsloth drops arguments that TRL no longer has, with a
+warning (unsloth/models/rl_config_compat.py, 2026.10.9). Renamed ones are replaced, such as `evaluation_strategy` and
+the `tokenizer` of transformers' own Trainer. If an older version that Unsloth supports has the name, the requirements
+ask for that version.
+
+The table covers the releases of TRL since 0.7 and of transformers since 4.36.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +15,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.facts.program import Program
-from nb2ddp.facts.releases import SUCCESSORS, Use, asked_for, taken, uses
+from nb2ddp.facts.releases import SUCCESSORS, Use, lacked
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Replace
@@ -22,40 +30,34 @@ _INSTEAD = {
 
 def find(program: Program) -> Iterator[Finding]:
     text = "\n".join(cell.source for cell in program.notebook.cells)
-    for use in uses(program.tree):
-        asked = asked_for(program.tree, text, use.library)
-        releases = taken(use.library, asked)
-        if releases and not use.is_in(releases[-1]):
-            yield _finding(use, releases, asked)
+    for use, releases, asked in lacked(program.tree, text):
+        yield _finding(use, releases, asked)
 
 
-def _finding(use: Use, releases: list[str], asked: str) -> Finding:
+def _finding(use: Use, releases: tuple[str, ...], asked: str) -> Finding:
     title, new = _TITLES[use.library], SUCCESSORS.get(use.name)
-    gone = f"{use.name} is gone from {title} after {use.last}"
+    last = use.last_before(releases[-1])
+    told = f"{use.name} {f'is gone after {title} {last}' if last else f'came with {title} {use.spans[0][0]}'}"
     if new and isinstance(use.node, cst.Arg) and use.node.keyword is not None:
-        return Finding(use.node, f"{gone}; the script calls it {new}", (Replace(use.node.keyword, new),), Severity.NOTE)
+        return Finding(use.node, f"{told}; the script calls it {new}", (Replace(use.node.keyword, new),), Severity.NOTE)
     if any(map(use.is_in, releases)):
-        return Finding(use.node, f"{gone}; the requirements ask for a version that has it", severity=Severity.NOTE)
-    where = f"the {title} that the notebook asks for ({asked})" if asked else f"every {title} that Unsloth takes"
-    return Finding(use.node, f"{gone}, and so from {where}: {_INSTEAD.get(use.name, 'take it out')}")
+        return Finding(use.node, f"{told}; the requirements ask for a version that has it", severity=Severity.NOTE)
+    lacks = f"the {title} that the notebook asks for ({asked}) lacks it" if asked else f"no {title} for Unsloth has it"
+    otherwise = "take it out" if last else "ask for a newer one, or take it out"
+    instead = f"import it from {use.home}" if use.home else _INSTEAD.get(use.name, otherwise)
+    return Finding(use.node, f"{told}, and {lacks}: {instead}")
 
 
 _IMPORT = "from unsloth import FastLanguageModel\n"
+_CONFIG = _IMPORT + 'from trl import GRPOConfig\nargs = GRPOConfig(vllm_importance_sampling_mode = "token_truncate")\n'
 _ARGUMENTS = _IMPORT + "from transformers import TrainingArguments\n"
 
 RULE = Rule(
-    code="DDP212",
     name="gone-from-the-library",
-    summary="Names and arguments that the libraries removed become the new ones, or get a warning.",
-    why=(
-        "The script would stop at this line, or ignore the argument: Unsloth drops config arguments that TRL no "
-        "longer has, with a warning (unsloth/models/rl_config_compat.py, 2026.10.9). Renamed ones are replaced, such "
-        "as `evaluation_strategy` and the `tokenizer` of transformers' own Trainer. If an older version that Unsloth "
-        "supports has the name, the requirements ask for that version.\n\nThe table covers the releases of TRL since "
-        "0.7 and of transformers since 4.36."
-    ),
+    text=__doc__,
     find=find,
     severity=Severity.WARNING,
+    also_alone=True,
     examples=(
         Example(
             _ARGUMENTS + 'args = TrainingArguments(output_dir = "out", evaluation_strategy = "steps")\n',
@@ -78,8 +80,25 @@ RULE = Rule(
         Example(
             "!pip install trl==0.22.2\n" + _IMPORT + "from trl import DataCollatorForCompletionOnlyLM\n", reported=True
         ),
+        Example("!pip install trl==1.15.0\n" + _IMPORT + "from trl import ORPOConfig\n", reported=True),
+        Example("!pip install trl==0.22.2\n" + _CONFIG, reported=True),
+        Example("!pip install trl\n" + _CONFIG),
+        Example(
+            "!pip install transformers==4.56.2\n"
+            + _ARGUMENTS
+            + 'args = TrainingArguments(train_sampling_strategy = "group_by_length")\n',
+            reported=True,
+        ),
         Example(
             _IMPORT + "from trl import SFTConfig, SFTTrainer\ntrainer = SFTTrainer(model, tokenizer = tokenizer)\n"
+        ),
+        Example(
+            "from trl import SFTTrainer\ntrainer = SFTTrainer(model, tokenizer = tokenizer)\n",
+            "from trl import SFTTrainer\ntrainer = SFTTrainer(model, processing_class = tokenizer)\n",
+        ),
+        Example(
+            "!pip install trl==0.22.2\nfrom trl import SFTConfig\nargs = SFTConfig(max_seq_length = 512)\n",
+            reported=True,
         ),
     ),
 )

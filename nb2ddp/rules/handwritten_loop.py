@@ -1,36 +1,46 @@
-"""DDP003: a training loop written by hand needs its own DDP code."""
+"""DDP003: A notebook that trains with `loss.backward()` and no Trainer is refused; beside a Trainer it gets a warning.
+
+Gradients are averaged over the ranks only if DDP wraps the model. Otherwise every process trains a model of its own,
+without an error.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 
 
 def find(program: Program) -> Iterator[Finding]:
-    for call in program.training.backward_calls[:1]:
-        if not program.training.events:
-            yield Finding(
-                call,
-                "a training loop written by hand would train another model in each process, so there is no script:"
-                " use a Trainer, or wrap the model with accelerate's Accelerator.prepare yourself",
-            )
+    if not program.training.events:
+        calls, so, severity = program.training.backward_calls, ", so there is no script", None
+    else:
+        together = Phase.BEFORE | Phase.BETWEEN
+        calls = [call for call in program.training.backward_calls if program.execution.runs(call, together)]
+        so, severity = "", Severity.WARNING
+    for call in calls[:1]:
+        yield Finding(
+            call,
+            f"a training loop written by hand would train another model in each process{so}:"
+            " use a Trainer, or wrap the model with accelerate's Accelerator.prepare yourself",
+            severity=severity,
+        )
 
 
 RULE = Rule(
-    code="DDP003",
     name="handwritten-training-loop",
-    summary="A notebook that trains with `loss.backward()` and no Trainer is refused.",
-    why=(
-        "Gradients are averaged over the ranks only if DDP wraps the model. Otherwise every process trains a model "
-        "of its own, without an error."
-    ),
+    text=__doc__,
     find=find,
     severity=Severity.ERROR,
     examples=(
         Example("for batch in loader:\n    loss = model(**batch).loss\n    loss.backward()\n", reported=True),
+        Example("for batch in loader:\n    model(**batch).loss.backward()\ntrainer.train()\n", reported=True),
+        Example(
+            "class MyTrainer(Trainer):\n    def training_step(self):\n        self.x.backward()\ntrainer.train()\n"
+        ),
         Example("trainer.train()\ndef compute_loss(x):\n    x.backward()\n"),
     ),
 )

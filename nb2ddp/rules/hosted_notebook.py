@@ -1,12 +1,17 @@
-"""DDP310: leave Colab's and Kaggle's services; secrets come from the environment."""
+"""DDP310: Colab's and Kaggle's services are removed; their secrets are read from the environment.
+
+The packages google.colab and kaggle_secrets exist only in hosted notebooks, and nobody can click in a script. Set a
+secret such as HF_TOKEN in the job's environment, where every process sees it.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.hosted import HOSTED, SECRET, hosted_name, hosted_paths, written_to_drive
+from nb2ddp.facts.hosted import HOSTED, SECRET, hosted_name, hosted_paths, written_there
 from nb2ddp.facts.installs import colab_branch
 from nb2ddp.facts.needs import secret_variable
 from nb2ddp.facts.program import Program
@@ -14,48 +19,48 @@ from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Edit, Remove, Replace
 from nb2ddp.syntax.environ import environ_key
-from nb2ddp.syntax.tree import Tree
+from nb2ddp.syntax.tree import Tree, small_statements
 
 #: What a handler may be for that a missing package comes to.
 _CATCHES = frozenset({"", "ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
 _UPLOAD = "google.colab.files.upload"
 _VALUE = "{}(...) works on Colab or Kaggle only, so its value is None in the script: write the value{}"
 _THEIRS = "is a path that only Colab or Kaggle has: name one of your machine"
+_UPLOADS = "uploads files into the notebook's folder; the script leaves it out: copy them into the job's folder"
 _SERVICE = "works on Colab or Kaggle only; the script leaves it out"
 _MISSED = ", and writes below it: mount it before the job, or name folders of your machine"
 
 
 def find(program: Program) -> Iterator[Finding]:
-    tree, handled = program.tree, set[cst.CSTNode]()
+    tree, imports, handled = program.tree, [*_imports(program)], set[cst.CSTNode]()
+    tried: dict[cst.CSTNode, Edit] = {e.node: e for each in imports for e in each.edits if isinstance(e, Replace)}
+    tried |= {e.statement: e for each in imports for e in each.edits if isinstance(e, Remove)}
     for call in tree.of(cst.Call):
         name = hosted_name(tree, call)
         if name is None or not handled.isdisjoint(tree.ancestors(call)) or program.installs.covers(call):
             continue
-        statement = program.alone(call)
+        statement, gone = program.alone(call), next(filter(tried.get, tree.ancestors(call)), None)
+        if gone is not None:
+            if name == _UPLOAD:
+                yield Finding(call, f"{name}() {_UPLOADS}", (tried[gone],), severity=Severity.WARNING)
+            continue
         handled.add(statement or call)
         if SECRET.fullmatch(name) and call.args:
             yield _secret(tree, call, name)
         elif statement is not None:
             drops = (Remove(statement, keep_comment=False, comments_above=True),)
-            is_missed = name == "google.colab.drive.mount" and bool(written_to_drive(program.execution))
+            is_drive = name == "google.colab.drive.mount"
+            is_missed = is_drive and any("drive" in folder for folder, _ in written_there(program.execution))
             said, severity = (f"{_SERVICE}{_MISSED}", Severity.WARNING) if is_missed else (_SERVICE, None)
             yield Finding(call, f"{name}(...) {said}", drops, severity)
         elif name == "kaggle_secrets.UserSecretsClient" and (line := tree.around(call, cst.Assign)):
             yield Finding(call, f"{name} {_SERVICE}", (Remove(line, keep_comment=False, comments_above=True),))
         elif name == _UPLOAD and (line := tree.around(call, cst.Assign)) is not None and not tree.bound_uses(line):
-            said = "uploads files into the notebook's folder; the script leaves it out: copy them into the job's folder"
-            yield Finding(call, f"{name}() {said}", (Remove(line),), severity=Severity.WARNING)
-        elif _is_for_colab(tree, call):
-            yield Finding(call, f"{name}(...) {_SERVICE}", (Replace(call, "None"),))
+            yield Finding(call, f"{name}() {_UPLOADS}", (Remove(line),), severity=Severity.WARNING)
         else:
             message = _VALUE.format(name, ", such as {name: open(name, 'rb').read()}" if name == _UPLOAD else "")
             yield Finding(call, message, (Replace(call, "None"),), todo=True)
-    yield from _imports(program)
-    for comparison in tree.of(cst.Comparison):
-        if "google.colab" in tree.text(comparison) and not program.installs.covers(comparison):
-            answer = "True" if " not in " in tree.text(comparison) else "False"
-            said = "asks whether this is Colab; in the script the answer is no"
-            yield Finding(comparison, said, (Replace(comparison, answer),))
+    yield from imports
     yield from _paths(program)
 
 
@@ -114,27 +119,22 @@ def _handled(tree: Tree, tried: cst.Try, statement: cst.Import | cst.ImportFrom)
     if handler is None or tried.orelse or tried.finalbody:
         return None
     error = tree.text(handler.name.name) if handler.name is not None else ""
-    if error and any(name.value == error for name in tree.within(handler.body, cst.Name)):
-        return None
     caught = "" if handler.type is None else tree.text(handler.type)
-    lines = [*handler.body.body]
+    lines = [*(handler.body.body if isinstance(handler.body, cst.IndentedBlock) else small_statements(handler.body))]
+    told = [line for line in lines if error and error in map(tree.text, tree.within(line, cst.Name))]
     first = next(iter(tried.body.body), None)
     prints = all(tree.qualified(call.func) == "print" for call in tree.within(handler, cst.Call))
-    plain = prints and all(isinstance(line, cst.SimpleStatementLine) for line in lines)
-    if not plain or caught not in _CATCHES or tree.parents[statement] is not first:
+    plain = prints and not any(isinstance(line, cst.BaseCompoundStatement) for line in lines)
+    only_tells = all(re.fullmatch(r"(?s)print\(.*\)", tree.text(line)) for line in told)
+    if not (plain and only_tells) or caught not in _CATCHES or tree.parents[statement] is not first:
         return None
-    kept = [tree.text(line) for line in lines if tree.text(line) != "pass"]
-    return Replace(tried, f"\n{tree.indentation(tried)}".join(kept)) if kept else Remove(tried)
+    kept = [tree.text(line) for line in lines if line not in told and tree.text(line) != "pass"]
+    return Replace(tried, f"\n{tree.indentation(tried)}".join(kept)) if kept else Remove(tried, comments_above=True)
 
 
 RULE = Rule(
-    code="DDP310",
     name="hosted-notebook-service",
-    summary="Colab's and Kaggle's services are removed; their secrets are read from the environment.",
-    why=(
-        "The packages google.colab and kaggle_secrets exist only in hosted notebooks, and nobody can click in a "
-        "script. Set a secret such as HF_TOKEN in the job's environment, where every process sees it."
-    ),
+    text=__doc__,
     find=find,
     examples=(
         Example(
@@ -154,6 +154,13 @@ try:
     print(uploaded.keys())
 except Exception as error:
     print("put the rows beside the script")
+# the disk
+try:
+    from google.colab import drive as disk
+    disk.mount("/content/drive")
+    print("mounted")
+except Exception as error:
+    print(f"no Drive: {error}")
 y = 2
 """,
             """\
@@ -165,6 +172,8 @@ y = 2
         Example(
             """\
 from google.colab import drive, userdata, files
+if IN_COLAB:
+    drive.mount("/drive")
 drive.mount("/drive")  # for the checkpoints
 token = userdata.get("HF_TOKEN")
 files.download("model.gguf")
@@ -211,7 +220,7 @@ name = list(uploaded.keys())[0]
             """\
 import os, sys
 try:
-    if False:
+    if "google.colab" in sys.modules:
         root = "/content/drive/MyDrive"
 except ImportError:
     print("elsewhere")

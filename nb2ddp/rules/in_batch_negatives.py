@@ -1,4 +1,18 @@
-"""DDP204: give losses with in-batch negatives the notebook's own batches, shared by all processes."""
+"""DDP204: Losses with in-batch negatives gather them over all ranks, which share the notebook's batches.
+
+With a batch of 256 each sample has 255 negatives, and `NO_DUPLICATES` promises that none of them is a positive. If each
+rank drew its own batch, the negatives would change, and the sampler would not know the other ranks' rows. So
+`split_batches` in `accelerator_config` splits each of the notebook's batches. Evaluators write their CSV file only in
+the main process.
+
+Measured on CPU (sentence-transformers 6.0.1, 16 rows x accumulation 2): two ranks that share the batches have the
+losses and gradient norms of one process (2.9245, 2.9913); ranks that gather smaller batches do not (3.6365, 3.6905).
+
+sentence-transformers sets `dataloader_drop_last` on several GPUs, which drops incomplete batches. The script trains
+them too, except rows that cannot be divided. In an evaluation, an incomplete last batch counts for less than on one
+GPU. Gathering needs sentence-transformers 5.1 or newer; 5.1.0 prints losses that are higher by the logarithm of the
+number of processes, with the same gradients.
+"""
 
 from __future__ import annotations
 
@@ -99,21 +113,8 @@ from sentence_transformers.losses import MultipleNegativesRankingLoss
 """
 
 RULE = Rule(
-    code="DDP204",
     name="negatives-not-shared",
-    summary="Losses with in-batch negatives gather them over all ranks, which share the notebook's batches.",
-    why=(
-        "With a batch of 256 each sample has 255 negatives, and `NO_DUPLICATES` promises that none of them is a "
-        "positive. If each rank drew its own batch, the negatives would change, and the sampler would not know the "
-        "other ranks' rows. So `split_batches` in `accelerator_config` splits each of the notebook's batches. "
-        "Evaluators write their CSV file only in the main process.\n\nMeasured on CPU (sentence-transformers 6.0.1, "
-        "16 rows x accumulation 2): two ranks that share the batches have the losses and gradient norms of one "
-        "process (2.9245, 2.9913); ranks that gather smaller batches do not (3.6365, 3.6905).\n\n"
-        "sentence-transformers sets `dataloader_drop_last` on several GPUs, which drops incomplete batches. The "
-        "script trains them too, except rows that cannot be divided. In an evaluation, an incomplete last batch "
-        "counts for less than on one GPU. Gathering needs sentence-transformers 5.1 or newer; 5.1.0 prints losses "
-        "that are higher by the logarithm of the number of processes, with the same gradients."
-    ),
+    text=__doc__,
     find=find,
     examples=(
         Example(

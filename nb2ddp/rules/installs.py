@@ -1,4 +1,9 @@
-"""DDP306: package installs leave the script; the live state of an install cell stays."""
+"""DDP306: Package installs are removed; the settings, imports and clones of an install cell stay.
+
+Every process would install at once, into an environment that the running job already imports from. `nb2ddp
+--requirements` writes the packages to a file instead. Lines that only the installs need, and the branch for Colab, are
+removed too.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +31,7 @@ _KEPT = re.compile(r"(?i)copyright|licen[cs]e|^#\s*(?!!)[\w.\[\]\"']+\s*(=|\(|im
 #: What is installed from a file, which may come with the job.
 _INSTALL_COMMAND = re.compile(r"\bpip3?\b[^\n;&|]*?\binstall\b(?:\\\n|[^\n;&|])*")
 _LISTED = re.compile(r"[\s'\"](?:-r|--requirement)['\"]?[ =,]*['\"]?([^\s'\",$]+)")
+_FOLDER = re.compile(r"[\s'\"](?:-e|--editable)['\"]?[ =,]*['\"]?([^\s'\",$:]+)(?![^\s'\",$])")
 _WRITTEN = re.compile(r"""open\((["'])([^"']+)\1,\s*["']w""")
 _VERSION = re.compile(r"__version__|\bversion\(")
 _COMMENTS = re.compile(r"(?:^#.*\n)+", re.M)
@@ -36,8 +42,9 @@ _LINE = (cst.SimpleStatementLine, cst.BaseCompoundStatement)
 def find(program: Program) -> Iterator[Finding]:
     tree, removed = program.tree, program.installs.statements
     cuts = _cuts(program)
+    moved = {setting.node for setting in program.early_settings if setting.moves}  # DDP105 says so
     for statement in tree.in_order(removed):
-        if removed.isdisjoint(tree.ancestors(statement)):
+        if removed.isdisjoint(tree.ancestors(statement)) and not moved.issuperset(small_statements(statement) or "-"):
             edits: tuple[Edit, ...] = (Remove(statement, keep_comment=False),)  # type: ignore[arg-type]
             if tree.parents[statement] is not tree.module and isinstance(statement, _LINE):
                 edits = (*edits, Cut(tree.comments_above(statement), tree.line_start(tree.start(statement))))
@@ -79,9 +86,12 @@ def _reason(program: Program, statement: cst.CSTNode) -> tuple[str, Severity | N
     commands = [command for text in texts for command in _INSTALL_COMMAND.findall(text)]
     listed = [file for command in commands for file in _LISTED.findall(command)]
     made = {file for _, file in _WRITTEN.findall(tree.source)}
-    if files := [file for file in dict.fromkeys(listed) if file not in made]:
-        said = f"installs what {' and '.join(files)} lists; the script leaves it out, and no requirements file holds it"
-        return f"{said}: run pip install -r {' -r '.join(files)} once, before the job", Severity.WARNING
+    folders = dict.fromkeys(folder for command in commands for folder in _FOLDER.findall(command))
+    given = {f"-r {file}": f"what {file} lists" for file in listed if file not in made}
+    given |= {f"-e {folder}": f"the package in {folder}" for folder in folders}
+    if given:
+        said = f"installs {' and '.join(given.values())}; the script leaves it out, and no requirements file holds it"
+        return f"{said}: run pip install {' '.join(given)} once, before the job", Severity.WARNING
     return "installs packages; the script leaves it out: install them once, before the job", None
 
 
@@ -166,16 +176,11 @@ def _raises(suite: cst.BaseSuite) -> bool:
 
 
 RULE = Rule(
-    code="DDP306",
     name="package-install",
-    summary="Package installs are removed; the settings, imports and clones of an install cell stay.",
-    why=(
-        "Every process would install at once, into an environment that the running job already imports from. `nb2ddp "
-        "--requirements` writes the packages to a file instead. Lines that only the installs need, and the branch "
-        "for Colab, are removed too."
-    ),
+    text=__doc__,
     find=find,
     examples=(
+        Example("import importlib\nimport modeling as own\nown = importlib.reload(own)\nprint(own.LAYERS)\n"),
         Example(
             """\
 %%capture
@@ -202,6 +207,7 @@ seed = 3407
 set_seed(seed)
 """,
         ),
+        Example("!pip install -e ./clone\nprint(1)\n", "print(1)\n"),
         Example(
             """\
 !pip install unsloth

@@ -1,4 +1,7 @@
-"""DDP303: line magics become the Python that they stand for, or go."""
+"""DDP303: `%cd` becomes `os.chdir`, `%time f()` becomes `f()`; `name?` and settings of the notebook are removed.
+
+A script has no magics. `%cd` changes the working directory of one process, so every process runs it.
+"""
 
 from __future__ import annotations
 
@@ -73,10 +76,8 @@ def _code(program: Program, call: cst.Call, form: Syntax, shown: bool) -> str | 
 
 
 RULE = Rule(
-    code="DDP303",
     name="line-magic",
-    summary="`%cd` becomes `os.chdir`, `%time f()` becomes `f()`; `name?` and settings of the notebook are removed.",
-    why="A script has no magics. `%cd` changes the working directory of one process, so every process runs it.",
+    text=__doc__,
     find=find,
     examples=(
         Example("%matplotlib inline\n%cd data/sub\nplace = %pwd\n", 'os.chdir("data/sub")\nplace = os.getcwd()\n'),

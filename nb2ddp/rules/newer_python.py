@@ -1,4 +1,8 @@
-"""DDP007: f-strings that only Python 3.12 and newer read."""
+"""DDP007: Quotes in an f-string that need Python 3.12 become other quotes.
+
+Since Python 3.12 (PEP 701), the fields of an f-string may contain the string's own quotes, backslashes and comments.
+With other quotes inside, the script also starts on older Pythons. What no change of quotes mends gets a warning.
+"""
 
 from __future__ import annotations
 
@@ -7,30 +11,54 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.facts.program import Program
+from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.edits import Replace
+from nb2ddp.syntax.tree import Tree
 
+_QUOTES = "Python before 3.12 stops at this f-string, whose quotes stand inside it, too; the script uses others inside"
 _NEWER = "this f-string needs Python 3.12 or newer, and so does the script: older ones stop with a SyntaxError"
+_OTHER = {'"': "'", "'": '"'}
 
 
 def find(program: Program) -> Iterator[Finding]:
     tree = program.tree
     for string in tree.of(cst.FormattedString):
-        fields = [tree.text(each.expression) for each in tree.within(string, cst.FormattedStringExpression)]
-        if any(mark in field for field in fields for mark in (string.end, "\\", "#")):
-            yield Finding(string, _NEWER)
+        fields = [part.expression for part in string.parts if isinstance(part, cst.FormattedStringExpression)]
+        text = "".join(map(tree.text, fields))
+        if "\\" in text or "#" in text:
+            yield Finding(string, _NEWER, severity=Severity.WARNING)
+        elif string.end in text:
+            edits = _with_other_quotes(tree, fields, string.end)
+            said, severity = (_QUOTES, None) if edits else (_NEWER, Severity.WARNING)
+            yield Finding(string, said, edits, severity)
+
+
+def _with_other_quotes(tree: Tree, fields: list[cst.BaseExpression], quote: str) -> tuple[Replace, ...]:
+    """The strings in an f-string's fields with the quotes that the f-string does not have; none where that fails."""
+    strings = [each for field in fields for each in tree.within(field, cst.SimpleString) if each.quote == quote]
+    other = _OTHER.get(quote, quote)
+    is_plain = all(other not in each.value for each in strings) and not any(
+        tree.within(field, cst.FormattedString) for field in fields
+    )
+    count = sum(tree.text(field).count(quote) for field in fields)
+    if not is_plain or count != 2 * len(strings):
+        return ()
+    return tuple(Replace(each, each.value.replace(quote, other)) for each in strings)
 
 
 RULE = Rule(
-    code="DDP007",
     name="newer-python",
-    summary="An f-string that needs Python 3.12 or newer is reported.",
-    why=(
-        "Since Python 3.12 (PEP 701), the fields of an f-string may contain the string's own quotes, backslashes and "
-        "comments. The script keeps the notebook's code, so an older Python cannot start it."
-    ),
+    text=__doc__,
     find=find,
     examples=(
+        Example(
+            """print(f"{row["text"]} of {len(rows)}")\ntrainer.train()\n""",
+            """print(f"{row['text']} of {len(rows)}")\ntrainer.train()\n""",
+        ),
         Example("""print(f"{row["text"]}: {"\\n".join(lines)}")\ntrainer.train()\n""", reported=True),
+        Example("""print(f"{f'{row["text"]}'}")\ntrainer.train()\n""", reported=True),
+        Example("""print(f"{row["it's"]}")\ntrainer.train()\n""", reported=True),
         Example("""print(f"{row['text']}\\n", f\'\'\'{row["text"]}\'\'\')\ntrainer.train()\n"""),
     ),
 )

@@ -1,4 +1,8 @@
-"""DDP002: a notebook that trains nothing has nothing to distribute."""
+"""DDP002: A notebook without a training call is refused.
+
+DDP distributes training: with an inference notebook, every process would do the same work. A script cannot change a
+training in a child process or in a function of another package.
+"""
 
 from __future__ import annotations
 
@@ -56,13 +60,8 @@ def find(program: Program) -> Iterator[Finding]:
 
 
 RULE = Rule(
-    code="DDP002",
     name="no-training",
-    summary="A notebook without a training call is refused.",
-    why=(
-        "DDP distributes training: with an inference notebook, every process would do the same work. A script cannot "
-        "change a training in a child process or in a function of another package."
-    ),
+    text=__doc__,
     find=find,
     severity=Severity.ERROR,
     examples=(

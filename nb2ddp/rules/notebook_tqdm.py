@@ -1,4 +1,7 @@
-"""DDP313: progress bars for a terminal."""
+"""DDP313: `tqdm.notebook` becomes `tqdm`.
+
+Its progress bars are widgets; in a terminal they fail or print nothing.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +35,8 @@ def find(program: Program) -> Iterator[Finding]:
 
 
 RULE = Rule(
-    code="DDP313",
     name="notebook-progress-bar",
-    summary="`tqdm.notebook` becomes `tqdm`.",
-    why="Its progress bars are widgets; in a terminal they fail or print nothing.",
+    text=__doc__,
     find=find,
     examples=(
         Example("from tqdm.notebook import tqdm, trange\n", "from tqdm import tqdm, trange\n"),

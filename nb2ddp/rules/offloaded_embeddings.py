@@ -1,4 +1,9 @@
-"""DDP106: embeddings that Unsloth sets aside on disk, in a folder of each process."""
+"""DDP106: If embeddings are trained, `get_peft_model` gets an offload folder for each process.
+
+`get_peft_model` writes trained embeddings to a file below the working directory and maps it into memory
+(unsloth/models/_utils.py, `offload_to_disk`). All processes of a job would write to one file while others read it, and
+creating its folder fails if two try at once.
+"""
 
 from __future__ import annotations
 
@@ -44,14 +49,8 @@ def _may_name(tree: Tree, modules: cst.BaseExpression) -> list[str]:
 
 
 RULE = Rule(
-    code="DDP106",
     name="offloaded-into-one-file",
-    summary="If embeddings are trained, `get_peft_model` gets an offload folder for each process.",
-    why=(
-        "`get_peft_model` writes trained embeddings to a file below the working directory and maps it into memory "
-        "(unsloth/models/_utils.py, `offload_to_disk`). All processes of a job would write to one file while others "
-        "read it, and creating its folder fails if two try at once."
-    ),
+    text=__doc__,
     find=find,
     examples=(
         Example(

@@ -1,4 +1,8 @@
-"""DDP004: a notebook that starts processes of its own cannot be started by another launcher."""
+"""DDP004: A notebook that starts processes itself (`notebook_launcher`, `torchrun`, FSDP, DeepSpeed) is refused.
+
+The launcher starts the processes of the script. A second launcher inside the script would start more in each of them,
+on the same GPUs.
+"""
 
 from __future__ import annotations
 
@@ -71,13 +75,8 @@ def _starter(tree: Tree, value: cst.CSTNode) -> cst.Call | None:
 
 
 RULE = Rule(
-    code="DDP004",
     name="other-launcher",
-    summary="A notebook that starts processes itself (`notebook_launcher`, `torchrun`, FSDP, DeepSpeed) is refused.",
-    why=(
-        "The launcher starts the processes of the script. A second launcher inside the script would start more in "
-        "each of them, on the same GPUs."
-    ),
+    text=__doc__,
     find=find,
     severity=Severity.ERROR,
     examples=(

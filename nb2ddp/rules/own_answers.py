@@ -1,4 +1,9 @@
-"""DDP411: rows made of what answers each process differently: a folder's order, an environment's beginning."""
+"""DDP411: Files of a folder are sorted; rows that start with an environment's `reset()` get a `TODO`.
+
+`glob`, `listdir` and `iterdir` return names in the file system's order, which may differ between machines, and an
+environment chooses its first state at random. Ranks would train on different rows, or in a different order: some rows
+twice, others never.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +12,13 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.effects import Does
+from nb2ddp.facts.effects import Does, own_class
 from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.order import collects, is_order_lost
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Wrap
-from nb2ddp.syntax.tree import Tree, keyword
+from nb2ddp.syntax.tree import Tree, keyword, method
 
 #: What gives a list; the others give an iterator, which only a loop or another list takes as well sorted.
 _LISTS = re.compile(r"glob\.glob|os\.listdir")
@@ -34,9 +39,15 @@ def find(program: Program) -> Iterator[Finding]:
             yield Finding(call, f"{tree.text(call.func)}(...) {message}", (Wrap(call, "sorted(", ")"),))
     for call in execution.calls(re.compile(r".*\.reset"), phase=Phase.BEFORE | Phase.BETWEEN):
         collected = any(isinstance(above, _COLLECTING) for above in tree.ancestors(call))
-        alone = isinstance(tree.parents[call], cst.Expr) or program.placement.runs_alone_as_placed(call)
-        if collected and not alone and keyword(call, "seed") is None:
+        alone = isinstance(tree.parents[call], cst.Expr) or program.placement.is_done_once(call)
+        if collected and not alone and keyword(call, "seed") is None and not _is_read(tree, call):
             yield Finding(call, _MESSAGE, todo=True)
+
+
+def _is_read(tree: Tree, call: cst.Call) -> bool:
+    """True for a method that the notebook defines: what it draws or asks stands there, where other rules find it."""
+    owner = own_class(tree, call.func)
+    return owner is not None and any(each.name.value == method(call) for each in tree.methods(owner))
 
 
 def _is_gone_through(tree: Tree, call: cst.Call) -> bool:
@@ -53,14 +64,8 @@ def _is_gone_through(tree: Tree, call: cst.Call) -> bool:
 
 
 RULE = Rule(
-    code="DDP411",
     name="rows-of-its-own",
-    summary="Files of a folder are sorted; rows that start with an environment's `reset()` get a `TODO`.",
-    why=(
-        "`glob`, `listdir` and `iterdir` return names in the file system's order, which may differ between machines, "
-        "and an environment chooses its first state at random. Ranks would train on different rows, or in a "
-        "different order: some rows twice, others never."
-    ),
+    text=__doc__,
     find=find,
     examples=(
         Example(
@@ -91,6 +96,10 @@ trainer.train()
             "rows = [{'prompt': env.reset().text} for _ in range(100)]\ntrainer.train()\n",
             f"# TODO[nb2ddp] DDP411: {_MESSAGE}\n"
             "rows = [{'prompt': env.reset().text} for _ in range(100)]\ntrainer.train()\n",
+        ),
+        Example(
+            "import random\nclass Env:\n    def reset(self):\n        return random.random()\nenv = Env()\n"
+            "rows = [env.reset() for _ in range(9)]\ntrainer.train()\n"
         ),
         Example("env.reset()\nrows = [env.reset(seed = n) for n in range(100)]\ntrainer.train()\n"),
         Example("names = sorted(os.listdir('data'))\ntrainer.train()\nnames = os.listdir('data')\n"),

@@ -1,4 +1,10 @@
-"""DDP205: a data loader that every process would go through as a whole, or a part of one taken for the whole."""
+"""DDP205: A `get_train_dataloader` that does not split the data, or a loop over a split loader, gets a `TODO`.
+
+Trainer gives each rank its share of the data in `get_train_dataloader` (transformers/trainer.py). A method of the
+notebook's own that omits this trains all ranks on the same samples. A loop over `trainer.get_eval_dataloader()` that
+counts hits sees only a part of them: 16 of 32 rows with two processes. A loader made after the last training returns
+all rows (DDP401).
+"""
 
 from __future__ import annotations
 
@@ -51,15 +57,8 @@ def _loaders(tree: Tree, node: cst.BaseExpression) -> list[cst.Call]:
 
 
 RULE = Rule(
-    code="DDP205",
     name="data-not-shared-out",
-    summary="A `get_train_dataloader` that does not split the data, or a loop over a split loader, gets a `TODO`.",
-    why=(
-        "Trainer gives each rank its share of the data in `get_train_dataloader` (transformers/trainer.py). A method "
-        "of the notebook's own that omits this trains all ranks on the same samples. A loop over "
-        "`trainer.get_eval_dataloader()` that counts hits sees only a part of them: 16 of 32 rows with two "
-        "processes. A loader made after the last training returns all rows (DDP401)."
-    ),
+    text=__doc__,
     find=find,
     examples=(
         Example(

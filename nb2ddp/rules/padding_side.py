@@ -1,4 +1,12 @@
-"""DDP207: a classifier of BERT's kind whose rows are padded on the left."""
+"""DDP207: A classifier like BERT that pads on the left gets a warning.
+
+Unsloth sets the tokenizers that it loads to pad on the left, for generation (`padding_side`, 2026.10.9). The head of a
+model like BERT reads the first token, which is then padding in all rows but the longest of the micro-batch. Eight rows
+on each rank instead of sixteen change the first loss from 1.473 to 1.504, on one GPU too; padded on the right it is
+1.446 in both.
+
+A notebook that sets the padding side itself gets no warning.
+"""
 
 from __future__ import annotations
 
@@ -44,16 +52,8 @@ model, tokenizer = FastModel.from_pretrained(
 """
 
 RULE = Rule(
-    code="DDP207",
     name="padded-on-the-left",
-    summary="A classifier like BERT that pads on the left gets a warning.",
-    why=(
-        "Unsloth sets the tokenizers that it loads to pad on the left, for generation (`padding_side`, 2026.10.9). "
-        "The head of a model like BERT reads the first token, which is then padding in all rows but the longest of "
-        "the micro-batch. Eight rows on each rank instead of sixteen change the first loss from 1.473 to 1.504, on "
-        "one GPU too; padded on the right it is 1.446 in both.\n\nA notebook that sets the padding side itself gets "
-        "no warning."
-    ),
+    text=__doc__,
     find=find,
     severity=Severity.WARNING,
     examples=(

@@ -1,4 +1,9 @@
-"""DDP311: what a person would type comes from the environment."""
+"""DDP311: `input()`, `getpass()` and logins read environment variables instead; `breakpoint()` is removed.
+
+Every process would wait for an answer, and a job has nobody to give one. This covers `login()`, `notebook_login()`,
+`wandb login`, `hf auth login` and the like. The Hub's libraries read HF_TOKEN themselves, Weights & Biases reads
+WANDB_API_KEY.
+"""
 
 from __future__ import annotations
 
@@ -65,14 +70,8 @@ def _asked(program: Program, question: Question) -> Finding:
 
 
 RULE = Rule(
-    code="DDP311",
     name="question-to-a-person",
-    summary="`input()`, `getpass()` and logins read environment variables instead; `breakpoint()` is removed.",
-    why=(
-        "Every process would wait for an answer, and a job has nobody to give one. This covers `login()`, "
-        "`notebook_login()`, `wandb login`, `hf auth login` and the like. The Hub's libraries read HF_TOKEN "
-        "themselves, Weights & Biases reads WANDB_API_KEY."
-    ),
+    text=__doc__,
     find=find,
     severity=Severity.WARNING,
     examples=(

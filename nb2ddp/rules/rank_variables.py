@@ -1,4 +1,9 @@
-"""DDP103: leave the launcher's environment variables to the launcher."""
+"""DDP103: Lines that set or delete `CUDA_VISIBLE_DEVICES`, `WORLD_SIZE`, `RANK` and the like are removed.
+
+A notebook's `CUDA_VISIBLE_DEVICES = "0"` would send every process to the same GPU. The launcher sets WORLD_SIZE and
+RANK: without them, each process trains alone and all write to one folder. To choose GPUs, set the variable for the
+launch command.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +22,11 @@ from nb2ddp.syntax.tree import Statement
 _POPS = re.compile(r"os\.(environ\.(pop|__delitem__)|unsetenv)")
 _SET = "is what the launcher sets for each process"
 
+_EMPTIED = (
+    "takes RANK, WORLD_SIZE and LOCAL_RANK out of the environment, which the launcher sets: without them each process"
+    " trains alone; change single variables instead"
+)
+
 
 def find(program: Program) -> Iterator[Finding]:
     tree = program.tree
@@ -31,13 +41,27 @@ def find(program: Program) -> Iterator[Finding]:
     for node, name, _ in settings(program):
         statement = node if isinstance(node, cst.Assign) else program.alone(cst.ensure_type(node, cst.Call))
         if name in LAUNCHER_VARIABLES and statement is not None and tree.is_live(node):
-            said = f"{name} {_SET}; the script leaves this out: say it where you start it"
-            yield Finding(statement, said, (Remove(statement),))
+            why = "would give every process the same GPUs" if name == "CUDA_VISIBLE_DEVICES" else _SET
+            said = f"{name} {why}; the script leaves this out: say it where you start it"
+            yield Finding(statement, said, (Remove(statement, keep_comment=False, comments_above=True),))
+    for emptied in _emptied(program):
+        yield Finding(emptied, _EMPTIED, todo=True)
     for call in program.tree.live(cst.Call):
         if tree.qualified(call.func) == "os.environ.update":
             words = {*tree.texts(call), *(each.keyword.value for each in call.args if each.keyword)}
             if named := sorted(words & LAUNCHER_VARIABLES):
                 yield Finding(call, f"{', '.join(named)} {_SET}, and breaks the job here: leave it out", todo=True)
+
+
+def _emptied(program: Program) -> Iterator[cst.CSTNode]:
+    """What replaces or empties the whole environment, and does not copy all of it."""
+    tree = program.tree
+    yield from (call for call in tree.live(cst.Call) if tree.qualified(call.func) == "os.environ.clear")
+    for assign in tree.live(cst.Assign):
+        filters = any(loop.ifs for loop in tree.within(assign.value, cst.CompFor))
+        named = [tree.qualified(each) for each in tree.within(assign, cst.Attribute)]
+        if tree.qualified(assign.targets[0].target) == "os.environ" and (filters or named.count("os.environ") == 1):
+            yield assign
 
 
 def _taken_out(program: Program) -> Iterator[tuple[cst.BaseSmallStatement | Statement, list[str], bool]]:
@@ -59,10 +83,11 @@ def _taken_out(program: Program) -> Iterator[tuple[cst.BaseSmallStatement | Stat
         name, loop = tree.literal(key), tree.around(item, cst.For)
         if name in LAUNCHER_VARIABLES:
             yield item, [str(name)], True
-        elif loop is not None and tree.definition(key) is loop and (names := _gone_through(program, loop)):
+        elif loop is not None and tree.definition(key) is loop:
+            words = tree.texts(tree.value(loop.iter))
             lines = [each for line in tree.within(loop, cst.SimpleStatementLine) for each in line.body]
-            alone = all(each is item or _tells(program, each) for each in lines)
-            yield loop, names, alone and LAUNCHER_VARIABLES.issuperset(tree.texts(tree.value(loop.iter)))
+            if names := [word for word in words if word in LAUNCHER_VARIABLES]:
+                yield loop, names, lines == [item] and names == words
 
 
 def _is_environ(program: Program, item: cst.Del) -> bool:
@@ -70,33 +95,17 @@ def _is_environ(program: Program, item: cst.Del) -> bool:
     return program.tree.qualified(target.value) == "os.environ"
 
 
-def _tells(program: Program, statement: cst.BaseSmallStatement) -> bool:
-    call = statement.value if isinstance(statement, cst.Expr) else None
-    return isinstance(call, cst.Call) and program.tree.qualified(call.func) == "print"
-
-
-def _gone_through(program: Program, loop: cst.For) -> list[str]:
-    """The launcher's variables among those that a loop goes through, or lets through by their beginning."""
-    tree = program.tree
-    words = tree.texts(tree.value(loop.iter))
-    if "os.environ" in tree.text(loop.iter):
-        begins = tuple(text for test in tree.within(loop, cst.If) for text in tree.texts(test.test))
-        return sorted(name for name in LAUNCHER_VARIABLES if begins and name.startswith(begins))
-    return [word for word in words if word in LAUNCHER_VARIABLES]
-
-
 RULE = Rule(
-    code="DDP103",
     name="launcher-variable-set",
-    summary="Lines that set or delete `CUDA_VISIBLE_DEVICES`, `WORLD_SIZE`, `RANK` and the like are removed.",
-    why=(
-        'The launcher sets these variables for each process. A notebook\'s `CUDA_VISIBLE_DEVICES = "0"` would send '
-        "every process to the same GPU; without WORLD_SIZE or RANK, each process trains alone and all write to one "
-        "folder. To choose GPUs, set the variable for the launch command."
-    ),
+    text=__doc__,
     find=find,
     severity=Severity.WARNING,
     examples=(
+        Example(
+            "import os\nos.environ = {'HOME': '/root'}\nos.environ.clear()\nos.environ = {**os.environ, 'A': '1'}\n",
+            f"import os\n# TODO[nb2ddp] DDP103: {_EMPTIED}\nos.environ = {{'HOME': '/root'}}\n"
+            f"# TODO[nb2ddp] DDP103: {_EMPTIED}\nos.environ.clear()\nos.environ = {{**os.environ, 'A': '1'}}\n",
+        ),
         Example(
             """\
 import os
@@ -106,7 +115,6 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 """,
             """\
 import os
-# the big one
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 """,
         ),
@@ -128,13 +136,9 @@ import os
 for key in ["WORLD_SIZE", "RANK", "MASTER_PORT"]:
     if key in os.environ:
         del os.environ[key]
-        print(key, "is gone")
 
 for key in ["HF_HOME", "LOCAL_RANK"]:
     os.environ.pop(key, None)
-for key in list(os.environ):
-    if key.startswith("MASTER_"):
-        del os.environ[key]
 for key in ["HF_HOME"]:
     del os.environ[key]
 """,

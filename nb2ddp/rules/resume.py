@@ -1,4 +1,12 @@
-"""DDP211: with `--resume`, trainings save themselves and go on from their last checkpoint."""
+"""DDP211: With `--resume`, a script that is started again continues from its last complete checkpoint.
+
+Rented machines, SLURM and hosted notebooks end jobs early, and transformers saves a checkpoint only every 500 steps.
+With the option a training saves itself every ten minutes, at SIGTERM, and when it ends. The resumed training has the
+rows, order, learning rate, optimizer state and random numbers of an uninterrupted one.
+
+The script skips a checkpoint that is incomplete or belongs to another training, and says so. Each training of a script
+has its own folder; a finished one is not repeated. The code after the training runs again from its start.
+"""
 
 from __future__ import annotations
 
@@ -42,17 +50,8 @@ _TRAINER = "from trl import SFTTrainer\ntrainer = SFTTrainer(model)\n"
 _RESUME = Options(resume=True)
 
 RULE = Rule(
-    code="DDP211",
     name="training-goes-on",
-    summary="With `--resume`, a script that is started again continues from its last complete checkpoint.",
-    why=(
-        "Rented machines, SLURM and hosted notebooks end jobs early, and transformers saves a checkpoint only every "
-        "500 steps. With the option a training saves itself every ten minutes, at SIGTERM, and when it ends. The "
-        "resumed training has the rows, order, learning rate, optimizer state and random numbers of an uninterrupted "
-        "one.\n\nThe script skips a checkpoint that is incomplete or belongs to another training, and says so. Each "
-        "training of a script has its own folder; a finished one is not repeated. The code after the training runs "
-        "again from its start."
-    ),
+    text=__doc__,
     find=find,
     examples=(
         Example(

@@ -1,4 +1,10 @@
-"""DDP208: a training that is resumed from a checkpoint of the training above it."""
+"""DDP208: A second `train()` that resumes the first training gets a warning.
+
+A notebook keeps such a cell for a session that was cut off, and a person runs one of the two. A script runs both. The
+checkpoint decides what the second one trains (transformers 4.56.2 and 5.17): `checkpoint-2` of a training of 6 steps
+repeats steps 3 to 6. `True` means the last checkpoint: no step if the training ended with an epoch, a seventh step if
+`max_steps = 6` ended it.
+"""
 
 from __future__ import annotations
 
@@ -38,15 +44,8 @@ def _goes_on(tree: Tree, before: cst.Call, call: cst.Call) -> bool:
 
 
 RULE = Rule(
-    code="DDP208",
     name="finished-training-resumed",
-    summary="A second `train()` that resumes the first training gets a warning.",
-    why=(
-        "A notebook keeps such a cell for a session that was cut off, and a person runs one of the two. A script "
-        "runs both. The checkpoint decides what the second one trains (transformers 4.56.2 and 5.17): `checkpoint-2` "
-        "of a training of 6 steps repeats steps 3 to 6. `True` means the last checkpoint: no step if the training "
-        "ended with an epoch, a seventh step if `max_steps = 6` ended it."
-    ),
+    text=__doc__,
     find=find,
     severity=Severity.WARNING,
     examples=(

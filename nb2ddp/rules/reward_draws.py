@@ -1,4 +1,10 @@
-"""DDP409: rewards that draw at random."""
+"""DDP409: A reward that draws at random gets `@same_draws`: the same numbers on all ranks, others at each call.
+
+GRPO compares the completions of one prompt, which may lie on several ranks. `GRPOTrainer` ends its constructor with
+`set_seed(args.seed, device_specific=True)`: each rank then draws another board, and an easy board looks like a good
+completion. One process draws as the notebook does. A reward whose random numbers no seed controls gets a `TODO`, and so
+does a rollout, which samples the completions itself.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +38,17 @@ def find(program: Program) -> Iterator[Finding]:
         names = {tree.qualified(call.func) for call in calls}
         drawing = {call: library for call in calls if (library := generator(tree, call)) is not None}
         unseeded = {call: library for call, library in drawing.items() if _SEEDING[library] not in names}
-        is_async = isinstance(entry, cst.FunctionDef) and entry.asynchronous is not None
-        if unseeded and not is_async and not _is_drawn_alike(program, entry):
+        is_rollout = entry in program.rewards.rollouts
+        if is_rollout:  # it samples the completions, which each process shall draw for itself
+            unseeded = {call: library for call, library in unseeded.items() if library != "torch"}
+        stays = is_rollout or (isinstance(entry, cst.FunctionDef) and entry.asynchronous is not None)
+        if unseeded and not stays and not _is_drawn_alike(program, entry):
             message = f"draws other numbers in each process ({tree.text(next(iter(unseeded)).func)}) {_ALIKE}"
             yield Finding(entry, message, (_drawn_alike(entry),))
         alone = [
             call for call in calls if seeds_itself(tree, call) or _NEVER_SEEDED.fullmatch(tree.qualified(call.func))
         ]
-        apart += [*alone, *(unseeded if is_async else ())]
+        apart += [*alone, *(unseeded if stays else ())]
     for call in dict.fromkeys(apart):
         yield Finding(call, f"{tree.text(call.func)} draws other numbers in each process {_APART}", todo=True)
 
@@ -57,17 +66,30 @@ def _drawn_alike(entry: Function) -> Edit:
 
 
 RULE = Rule(
-    code="DDP409",
     name="reward-drawn-apart",
-    summary="A reward that draws at random gets `@same_draws`: the same numbers on all ranks, others at each call.",
-    why=(
-        "GRPO compares the completions of one prompt, which may lie on several ranks. `GRPOTrainer` ends its "
-        "constructor with `set_seed(args.seed, device_specific=True)`: each rank then draws another board, and an "
-        "easy board looks like a good completion. One process draws as the notebook does. A reward whose random "
-        "numbers no seed controls gets a `TODO`."
-    ),
+    text=__doc__,
     find=find,
     examples=(
+        Example(
+            """\
+import random
+def rollout(prompts, trainer):
+    board = random.randint(0, 9)
+    return play(prompts, board, model.generate(prompts, do_sample = True))
+trainer = GRPOTrainer(model = model, rollout_func = rollout, args = training_args)
+trainer.train()
+""",
+            """\
+import random
+def rollout(prompts, trainer):
+    # TODO[nb2ddp] DDP409: random.randint draws other numbers in each process for completions of one prompt: seed it \
+with what all ranks have, such as a column of the data or kwargs["trainer_state"].global_step
+    board = random.randint(0, 9)
+    return play(prompts, board, model.generate(prompts, do_sample = True))
+trainer = GRPOTrainer(model = model, rollout_func = rollout, args = training_args)
+trainer.train()
+""",
+        ),
         Example(
             """\
 import numpy as np

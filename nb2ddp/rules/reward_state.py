@@ -1,4 +1,14 @@
-"""DDP410: rewards that keep a state of their own, of which each process has another."""
+"""DDP410: A reward that keeps state between calls gets a `TODO`: counts, values, or a server's environment.
+
+Each rank calls the rewards with its own completions. Its count falls behind the job's by the number of ranks, and two
+ranks that step one environment undo each other's moves. A count of calls is the same on all ranks. Unsloth's
+`launch_openenv` finds a port for each process and checks that the server on it is its own (unsloth_zoo 2026.10.9,
+rl_environments.py:1717).
+
+A reward that measures time gets a `TODO` too; one that limits time is reported. torchrun and `accelerate launch` set
+OMP_NUM_THREADS=1 on several processes unless it is set (torch 2.13, distributed/run.py:872): numpy gets slower, and
+code measured against it looks faster.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +45,14 @@ _LOOPS = (cst.For, cst.While, cst.CompFor)
 
 
 def find(program: Program) -> Iterator[Finding]:
-    tree = program.tree
+    tree, said = program.tree, set[cst.Call]()
     for entry in program.rewards.entries:
         calls = program.rewards.calls(entry)
         stepped = ((call, address) for call in calls if (address := _server(program, call)) is not None)
         for call, address in [*stepped][:1]:
+            if call in said:
+                continue  # in a function that several rewards call
+            said.add(call)
             remedy = _ELSEWHERE if _REMOTE.search(address) else _OURS
             yield Finding(entry, f"{tree.text(call.func)} {_SHARED}: {remedy}", todo=True)
         timers = [call for call in calls if _TIMERS.fullmatch(tree.qualified(call.func))]
@@ -75,7 +88,7 @@ def _limit(program: Program, entry: Function) -> cst.BaseExpression | None:
 def _server(program: Program, call: cst.Call) -> str | None:
     """The address for `env.step(...)` of a client that was given one, and for a request to `/step`; else None."""
     tree = program.tree
-    texts = [*tree.texts(call), *(part.value for part in tree.within(call, cst.FormattedStringText))]
+    texts = tree.texts(call)
     asked = [text for text in texts if _STATE_IN_URL.search(text)]
     if asked and program.execution.does(call) & Does.ASK:
         named = [tree.text(tree.value(name)) for name in tree.within(call, cst.Name)]
@@ -172,21 +185,38 @@ def _tells(program: Program, node: cst.CSTNode) -> bool:
 
 
 RULE = Rule(
-    code="DDP410",
     name="reward-state-of-its-own",
-    summary="A reward that keeps state between calls gets a `TODO`: counts, values, or a server's environment.",
-    why=(
-        "Each rank calls the rewards with its own completions. Its count falls behind the job's by the number of "
-        "ranks, and two ranks that step one environment undo each other's moves. A count of calls is the same on all "
-        "ranks. Unsloth's `launch_openenv` finds a port for each process and checks that the server on it is its own "
-        "(unsloth_zoo 2026.10.9, rl_environments.py:1717).\n\nA reward that measures time gets a `TODO` too; one "
-        "that limits time is reported. torchrun and `accelerate launch` set OMP_NUM_THREADS=1 on several processes "
-        "unless it is set (torch 2.13, distributed/run.py:872): numpy gets slower, and code measured against it "
-        "looks faster."
-    ),
+    text=__doc__,
     find=find,
     severity=Severity.WARNING,
     examples=(
+        Example(
+            """\
+from arena import Env
+env = Env(base_url = "http://localhost:8000")
+def play(text):
+    return env.step(text).reward
+def wins(completions, **kwargs):
+    return [play(text) for text in completions]
+def loses(completions, **kwargs):
+    return [-play(text) for text in completions]
+trainer = GRPOTrainer(model = model, reward_funcs = [wins, loses])
+trainer.train()
+""",
+            f"""\
+from arena import Env
+env = Env(base_url = "http://localhost:8000")
+def play(text):
+    return env.step(text).reward
+# TODO[nb2ddp] DDP410: env.step {_SHARED}: {_OURS}
+def wins(completions, **kwargs):
+    return [play(text) for text in completions]
+def loses(completions, **kwargs):
+    return [-play(text) for text in completions]
+trainer = GRPOTrainer(model = model, reward_funcs = [wins, loses])
+trainer.train()
+""",
+        ),
         Example(
             """\
 import os, requests

@@ -59,7 +59,8 @@ class Example:
     """A notebook's code before, and the script's code after this rule alone.
 
     `after=None` is a near miss, where the rule stays silent, or with `reported` a place where it only reports. Cells
-    are separated by a line `# %%`. `options` are those of the conversion.
+    are separated by a line `# %%`; a cell's last line `#> KeyError: 'a'` is its saved error. `options` are those of the
+    conversion.
     """
 
     before: str
@@ -73,24 +74,38 @@ class Rule:
     """One coded problem of notebook code under DDP.
 
     Attributes:
-        code: `DDP` and three digits: 0 cannot convert, 1 placement, 2 trainer, 3 notebook-only code, 4 phases.
         name: the problem, in kebab case.
-        summary: what the script does about it, in one sentence.
-        why: what goes wrong otherwise, with the source of the fact where it is not common knowledge.
+        text: the docstring of its module: the code and the summary, a blank line, then why.
         find: yields the places.
         examples: before and after; they are tests and documentation.
         severity: of its findings, unless a finding says otherwise.
         also_alone: of a rule of placement, trainers or phases: it also speaks of what the main process runs alone.
     """
 
-    code: str
     name: str
-    summary: str
-    why: str
+    text: str | None
     find: Find
     examples: tuple[Example, ...]
     severity: Severity = Severity.NOTE
     also_alone: bool = False
+
+    @property
+    def code(self) -> str:
+        """`DDP` and three digits: 0 cannot convert, 1 placement, 2 trainer, 3 notebook-only code, 4 phases."""
+        return (self.text or "")[:6]
+
+    @property
+    def summary(self) -> str:
+        """What the script does about it, in one sentence."""
+        return self._paragraphs()[0].removeprefix(f"{self.code}: ")
+
+    @property
+    def why(self) -> str:
+        """What goes wrong otherwise, with the source of the fact where it is not common knowledge."""
+        return "\n\n".join(self._paragraphs()[1:])
+
+    def _paragraphs(self) -> list[str]:
+        return [paragraph.replace("\n", " ") for paragraph in (self.text or "").strip().split("\n\n")]
 
     @property
     def is_on_processes(self) -> bool:

@@ -1,4 +1,9 @@
-"""DDP206: completions that every process draws for itself."""
+"""DDP206: A seed in vLLM's `SamplingParams` gets the rank added.
+
+GRPO compares several completions of one prompt, which several ranks may sample. With one seed they would all be equal,
+and nothing would be learned. TRL seeds its own generation on each rank (`set_seed(..., device_specific=True)`), but
+does not change a seed in `SamplingParams`.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +34,8 @@ def find(program: Program) -> Iterator[Finding]:
 
 
 RULE = Rule(
-    code="DDP206",
     name="completions-drawn-alike",
-    summary="A seed in vLLM's `SamplingParams` gets the rank added.",
-    why=(
-        "GRPO compares several completions of one prompt, which several ranks may sample. With one seed they would "
-        "all be equal, and nothing would be learned. TRL seeds its own generation on each rank (`set_seed(..., "
-        "device_specific=True)`), but does not change a seed in `SamplingParams`."
-    ),
+    text=__doc__,
     find=find,
     examples=(
         Example(

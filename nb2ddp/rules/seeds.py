@@ -1,4 +1,13 @@
-"""DDP402: seed what would otherwise differ between processes."""
+"""DDP402: Unseeded random numbers before training get `set_seed(...)`, or a `TODO` if only one process draws them.
+
+Each rank would shuffle or split the data differently: some samples are trained twice, others never. datasets takes a
+missing seed from NumPy's global state. New weights, such as a classifier's head, would differ in each run, so that one
+GPU and several could not be compared.
+
+Python orders sets of strings differently in each process: the script restarts itself with PYTHONHASHSEED. A GRPO
+trainer gives each rank its own seed (`set_seed(args.seed, device_specific=True)`, trl 1.15, grpo_trainer.py:1077), so
+random draws for the next training are seeded again.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +19,9 @@ import libcst as cst
 from nb2ddp.facts.effects import Does, samples
 from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.loading import has_new_head, is_load
-from nb2ddp.facts.order import collects, is_order_lost, only_sums
+from nb2ddp.facts.order import collects, is_order_lost
 from nb2ddp.facts.program import Program
-from nb2ddp.facts.randomness import Seeding, generator, is_never_asked, makes_generator, seed, seeds_itself
+from nb2ddp.facts.randomness import Seeding, generator, makes_generator, seed, seeds_itself
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import AddToSetup, Replace, SetKeyword
@@ -47,7 +56,6 @@ def find(program: Program) -> Iterator[Finding]:
     tree = program.tree
     together = program.execution.calls(phase=Phase.TOGETHER)
     before = [call for call in together if not program.rewards.is_only_here(call)]
-    before = [call for call in before if not is_never_asked(tree, tree.function(call))]
     drawing = {call: drawn for call in before if (drawn := _drawn(tree, call)) is not None}
     seeding = Seeding(program.placement)
     for call, (library, message) in drawing.items():
@@ -99,25 +107,29 @@ def _drawn_alone(program: Program, drawing: list[cst.Call]) -> Iterator[Finding]
 
 def _seeded_apart(program: Program, seeding: Seeding, drawing: dict[cst.Call, tuple[str, str]]) -> Iterator[Finding]:
     """What is drawn before a training, where an earlier GRPO trainer has given each process a seed of its own."""
-    tree, found = program.tree, dict[cst.CSTNode, cst.Call]()
+    tree, late = program.tree, dict[cst.CSTNode, cst.Call]()
     trainers = [each for each in program.training.trainers if "GRPO" in tree.class_name(each.func)]
-    made = [place for each in trainers for place in tree.run_from(each, tree.uses)]
-    planned = program.execution.calls(phase=Phase.BEFORE | Phase.BETWEEN) if made else []
+    built = [place for each in trainers for place in tree.run_from(each, tree.uses)]
+    planned = program.execution.calls(phase=Phase.BEFORE | Phase.BETWEEN) if built else []
 
     def uses(function: cst.FunctionDef) -> list[cst.CSTNode]:
         handed_on, functions = program.rewards.names, program.rewards.functions
         return [use for use in tree.uses(function) if use not in handed_on and tree.owner(use) not in functions]
 
     for draw in (call for call in planned if call in drawing and not _makes_weights(tree, call)):
+        owner = tree.scope(tree.function(draw) or draw)
+        if isinstance(owner, cst.ClassDef) and any("TrainerCallback" in tree.text(base) for base in owner.bases):
+            continue  # which trains on none of it
         for place in tree.run_from(draw, uses):
             loops = [above for above in tree.ancestors(place) if isinstance(above, (cst.For, cst.While))]
-            since = [tree.start(loop) for loop in loops for each in made if loop in tree.ancestors(each)]
-            since += [tree.start(each) for each in made if tree.start(each) < tree.start(place)]
+            since = [tree.start(loop) for loop in loops for each in built if loop in tree.ancestors(each)]
+            since += [tree.start(each) for each in built if tree.start(each) < tree.start(place)]
             is_late = bool(since) and program.training.is_before_end(place)
             is_shared = program.placement.is_done_once(place)
             if is_late and not is_shared and not seeding.again(draw, drawing[draw][0], min(since), tree.start(place)):
-                found.setdefault(place, draw)
-    for place, draw in found.items():
+                apart = [loop for loop in loops if not any(loop in tree.ancestors(each) for each in built)]
+                late.setdefault(apart[-1] if apart else place, draw)
+    for place, draw in late.items():
         yield Finding(place, f"{tree.text(draw.func)} {_APART}", severity=Severity.WARNING, todo=True)
 
 
@@ -150,9 +162,7 @@ def _in_set_order(program: Program) -> Iterator[cst.BaseExpression]:
         for call in tree.of(cst.Call)
         if call.args and not call.args[0].star and _IN_ORDER.fullmatch(tree.qualified(call.func))
     ]
-    ordered += [loop.iter for loop in tree.of(cst.For) if not only_sums(tree, loop)] + [
-        loop.iter for loop in tree.of(cst.CompFor)
-    ]
+    ordered += [*(loop.iter for loop in tree.of(cst.For)), *(loop.iter for loop in tree.of(cst.CompFor))]
     for node in ordered:
         is_set = isinstance(tree.value(node), (cst.Set, cst.SetComp)) or tree.maker(node) in ("set", "frozenset")
         if is_set and program.execution.runs(node) and not is_order_lost(tree, node):
@@ -225,17 +235,8 @@ def _places(tree: Tree, call: cst.Call) -> list[cst.CSTNode]:
 
 
 RULE = Rule(
-    code="DDP402",
     name="unseeded-randomness",
-    summary="Unseeded random numbers before training get `set_seed(...)`, or a `TODO` if only one process draws them.",
-    why=(
-        "Each rank would shuffle or split the data differently: some samples are trained twice, others never. "
-        "datasets takes a missing seed from NumPy's global state. New weights, such as a classifier's head, would "
-        "differ in each run, so that one GPU and several could not be compared.\n\nPython orders sets of strings "
-        "differently in each process: the script restarts itself with PYTHONHASHSEED. A GRPO trainer gives each rank "
-        "its own seed (`set_seed(args.seed, device_specific=True)`, trl 1.15, grpo_trainer.py:1077), so random draws "
-        "for the next training are seeded again."
-    ),
+    text=__doc__,
     find=find,
     examples=(
         Example(
@@ -286,20 +287,12 @@ trainer.train()
 import random
 import numpy as np
 from transformers import GenerationConfig
-class Rows:
-    def sample(self):
-        return random.choice([1, 2])
-rows = Rows()
 held = {"a", "b"}
 settings = GenerationConfig(do_sample = True)
 for fold in range(3):
     random.seed(fold)
     if fold:
         random.shuffle(texts)
-total = 0
-for name in held:
-    total += len(name)
-    print(name)
 mean = np.mean([len(name) for name in held])
 trainer.train()
 """

@@ -1,4 +1,8 @@
-"""DDP405: a server that every process would start, or ask."""
+"""DDP405: A remote service is asked once for all ranks, and a server is started once on each machine.
+
+A remote answer may differ from rank to rank: they would train on different data, without an error. A port can be used
+only once on a machine. If the script cannot do it, a `TODO` stands above the call.
+"""
 
 from __future__ import annotations
 
@@ -80,9 +84,9 @@ def _asked(program: Program, call: cst.Call) -> Finding:
 
 def _started(program: Program, call: cst.Call) -> Iterator[Finding]:
     """A server that one process of each machine starts, where no other needs what holds it; else a `TODO`."""
+    if program.tree.qualified(call.func) == "subprocess.Popen" or program.alone(call) is not None:
+        return  # DDP403 and DDP305 say so of any program
     alone = program.placement.alone(call)
-    if alone and program.tree.qualified(call.func) == "subprocess.Popen":
-        return  # DDP403 says so of any program
     for node, edits in alone.items():
         yield Finding(node, _STARTED if node is call else _USED, edits)
     if not alone:
@@ -104,13 +108,8 @@ def _starts(program: Program, call: cst.Call) -> bool:
 
 
 RULE = Rule(
-    code="DDP405",
     name="server-or-remote-data",
-    summary="A remote service is asked once for all ranks, and a server is started once on each machine.",
-    why=(
-        "A remote answer may differ from rank to rank: they would train on different data, without an error. A port "
-        "can be used only once on a machine. If the script cannot do it, a `TODO` stands above the call."
-    ),
+    text=__doc__,
     find=find,
     examples=(
         Example(

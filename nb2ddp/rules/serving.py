@@ -1,4 +1,12 @@
-"""DDP322: servers and pages at which a script would stop."""
+"""DDP322: A server that runs until a person stops it gets a `TODO`; one beside the script ends with it.
+
+A script stops at a server that does not return: nothing below it trains or is saved. Gradio's `launch()` returns in a
+notebook, but in a script only with `prevent_thread_lock=True` (gradio 5, `Blocks.launch`). One process of each machine
+starts a server that runs in a thread, because a port can be used only once.
+
+A server in a notebook ends with the notebook. In a job it would keep its port, and answer the next job, or keep the job
+from ending. The script ends it.
+"""
 
 from __future__ import annotations
 
@@ -8,27 +16,37 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.facts.effects import Does
+from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.handed import handed_on
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.services import called_on
-from nb2ddp.results import Severity
+from nb2ddp.facts.shell import as_shell, is_simple
 from nb2ddp.rules.rule import Example, Finding, Rule
-from nb2ddp.syntax.edits import Edit, SetKeyword
-from nb2ddp.syntax.tree import Function, keyword, method
+from nb2ddp.syntax.edits import Edit, InsertAfter, Replace, SetKeyword, Wrap
+from nb2ddp.syntax.tree import Function, Tree, keyword, method
 
 _BESIDE = re.compile(r"threading\.Thread|multiprocessing(\.\w+)*\.Process")
 _SERVES = "serves until a person stops it"
 _NO_TRAINING = f"{_SERVES}, so no training begins: take it out, or start it as a program of its own, before the job"
 _LATE = f"{_SERVES}, and what stands below waits for that: move it to the end of the notebook"
 _LAST = f"{_SERVES}, so the job does not end by itself"
-_PAGE = "keeps a script until the page is closed, and a notebook goes on; in the script what stands below runs, and the"
-_PAGE += " page ends with the script"
 _EACH = "starts a server in every process, and all but the first find its port taken; in the script one process of each"
 _EACH += " machine does"
+_OUTLIVES = "starts a program that would go on after the job; the script ends it"
+_HOLDS = "makes a server that would keep the job from ending; in the script it ends with the job"
+#: What waits for a program, or ends it.
+_ENDING = frozenset({"communicate", "kill", "pid", "send_signal", "terminate", "wait"})
 
 
 def find(program: Program) -> Iterator[Finding]:
     beside = _served_beside(program)
+    for call in program.execution.calls(_BESIDE, phase=Phase.TOGETHER):
+        is_held = keyword(call, "daemon") is None and not program.tree.attributes("daemon")
+        if is_held and _serves(program, call):
+            yield Finding(call, f"{program.tree.text(call.func)}(...) {_HOLDS}", (SetKeyword(call, "daemon", "True"),))
+    for call in program.execution.calls("subprocess.Popen"):
+        if edits := _ended(program.tree, call):
+            yield Finding(call, f"{program.tree.text(call.func)}(...) {_OUTLIVES}", edits)
     for call in program.execution.calls(does=Does.SERVE):
         if program.execution.phase(call) and program.tree.owner(call) not in beside:
             yield from _found(program, call)
@@ -37,24 +55,46 @@ def find(program: Program) -> Iterator[Finding]:
             yield Finding(starts, f"{program.tree.text(starts.func)}(...) {_EACH}", edits)
 
 
+def _ended(tree: Tree, call: cst.Call) -> tuple[Edit, ...]:
+    """What ends a program with the script; nothing where the notebook waits for it, ends it, or keeps it elsewhere."""
+    above, statement = tree.parents[call], tree.statement(call)
+    in_shell, command = keyword(call, "shell"), tree.text(call.args[0].value) if call.args else ""
+    if in_shell is not None and not (command.endswith(("'", '"')) and is_simple(command)):
+        return ()
+    alone: tuple[Edit, ...] = () if in_shell is None else (Replace(call.args[0].value, as_shell(command)),)
+    if isinstance(above, cst.Expr):
+        return (*alone, Wrap(call, "atexit.register(", ".terminate)"))
+    target = above.targets[0].target if isinstance(above, cst.Assign) else None
+    if not isinstance(target, cst.Name) or not isinstance(statement, cst.SimpleStatementLine):
+        return ()
+    asked = {tree.parents[use] for use in tree.loads(target.value)}
+    if any(isinstance(each, cst.Attribute) and each.attr.value in _ENDING for each in asked):
+        return ()
+    return (*alone, InsertAfter(statement, f"atexit.register({target.value}.terminate)"))
+
+
 def _served_beside(program: Program) -> dict[Function | None, list[cst.Call]]:
     """The functions that serve in a thread or a process of their own, with the calls that start these."""
     tree, found = program.tree, dict[Function | None, list[cst.Call]]()
     for call in program.execution.calls(_BESIDE):
-        target = keyword(call, "target")
-        functions = handed_on(tree, [target.value])[0] if target is not None else []
-        serving = [each for each in functions if program.execution.has(each, Does.SERVE)]
+        serving = _serves(program, call)
         owner = tree.parents[call]
         named = tree.bound_uses(owner) if isinstance(owner, cst.Assign) else [call]
         starts = [each for use in named if (each := called_on(tree, use)) is not None and method(each) == "start"]
-        found |= dict.fromkeys(serving, starts)
-        if target is not None and program.effects.is_server(target.value):
-            found[None] = [*found.get(None, []), *starts]
+        found |= {function: [*found.get(function, []), *starts] for function in serving}
     return found
 
 
+def _serves(program: Program, beside: cst.Call) -> list[Function | None]:
+    """The functions that serve in a thread or a process; None for one that the notebook does not define."""
+    target = keyword(beside, "target")
+    functions = handed_on(program.tree, [target.value])[0] if target is not None else []
+    found: list[Function | None] = [each for each in functions if program.execution.has(each, Does.SERVE)]
+    return [*found, None] if target is not None and program.effects.is_server(target.value) else found
+
+
 def _found(program: Program, call: cst.Call) -> Iterator[Finding]:
-    """A server at its place; a page of Gradio's, which opens in a notebook and goes on."""
+    """A server at its place."""
     tree = program.tree
     places = tree.run_from(call, tree.uses)
     end = max((tree.span(tree.top_statement(place))[1] for place in places), default=tree.start(call))
@@ -63,33 +103,12 @@ def _found(program: Program, call: cst.Call) -> Iterator[Finding]:
     form = program.form(call)
     name = f"!{form.command}" if form is not None else f"{name}(...)"
     together = program.execution.runs(call)
-    if follows and method(call) == "launch":
-        yield Finding(call, f"{name} {_PAGE}", _opened(program, call))
-    elif together or follows:
-        yield Finding(call, f"{name} {_NO_TRAINING if together else _LATE}", todo=True)
-    else:
-        yield Finding(call, f"{name} {_LAST}", severity=Severity.WARNING)
-
-
-def _opened(program: Program, call: cst.Call) -> tuple[Edit, ...]:
-    """A page that the script opens, on the main process, and goes on."""
-    edits: list[Edit] = [SetKeyword(call, "prevent_thread_lock", "True")]
-    if (debug := keyword(call, "debug")) is not None and program.tree.literal(debug.value) is not False:
-        edits.append(SetKeyword(call, "debug", "False"))  # which waits as well (gradio, Blocks.launch)
-    is_alone = isinstance(program.tree.parents[call], cst.Expr)
-    return (*edits, *(program.placement.on_main_process(call) if is_alone else ()))
+    yield Finding(call, f"{name} {_NO_TRAINING if together else _LATE if follows else _LAST}", todo=True)
 
 
 RULE = Rule(
-    code="DDP322",
     name="served-until-stopped",
-    summary="A server or page that runs until a person stops it is reported or no longer blocks the script.",
-    why=(
-        "A script stops at a server that does not return: nothing below it trains or is saved. Gradio's `launch()` "
-        "returns in a notebook, but in a script only with `prevent_thread_lock=True` (gradio 5, `Blocks.launch`), "
-        "which the script adds. One process of each machine starts a server that runs in a thread, because a port "
-        "can be used only once."
-    ),
+    text=__doc__,
     find=find,
     examples=(
         Example(
@@ -97,21 +116,17 @@ RULE = Rule(
 import gradio as gr
 with gr.Blocks() as demo:
     gr.Markdown("rows")
-demo.launch(share = True)
 trainer.train()
-page = gr.Interface(fn = answer, inputs = "text", outputs = "text")
-page.queue().launch(debug = True)
+demo.queue().launch(share = True)
 model.save_pretrained("model")
 """,
-            """\
+            f"""\
 import gradio as gr
 with gr.Blocks() as demo:
     gr.Markdown("rows")
-if is_main_process:
-    demo.launch(share = True, prevent_thread_lock = True)
 trainer.train()
-page = gr.Interface(fn = answer, inputs = "text", outputs = "text")
-page.queue().launch(debug = False, prevent_thread_lock = True)
+# TODO[nb2ddp] DDP322: demo.queue().launch(...) {_LATE}
+demo.queue().launch(share = True)
 model.save_pretrained("model")
 """,
         ),
@@ -134,7 +149,7 @@ app = Flask("rows")
 server = threading.Thread(target = app.run, kwargs = {"port": 8000}, daemon = True)
 if local_rank == 0:
     server.start()
-    threading.Thread(target = lambda: uvicorn.run(other, port = 8001)).start()
+    threading.Thread(target = lambda: uvicorn.run(other, port = 8001), daemon = True).start()
 PartialState().wait_for_everyone()
 trainer.train()
 """,
@@ -161,7 +176,39 @@ app.run(port = 8000)
 model.save_pretrained("model")
 """,
         ),
-        Example("import uvicorn\ntrainer.train()\nuvicorn.run(app, port = 8000)\n", reported=True),
+        Example(
+            """\
+import subprocess
+server = subprocess.Popen(["uvicorn", "env:app", "--port", "8000"])
+subprocess.Popen(["ollama", "serve"])
+log = subprocess.Popen("vmstat 5 > log.txt", shell = True)
+kept = subprocess.Popen(["uvicorn", "other:app", "--port", "8001"])
+built = subprocess.Popen(["make"])
+built.wait()
+trainer.train()
+kept.terminate()
+subprocess.Popen(["ollama", "serve"])
+""",
+            """\
+import subprocess
+server = subprocess.Popen(["uvicorn", "env:app", "--port", "8000"])
+atexit.register(server.terminate)
+atexit.register(subprocess.Popen(["ollama", "serve"]).terminate)
+log = subprocess.Popen("exec vmstat 5 > log.txt", shell = True)
+atexit.register(log.terminate)
+kept = subprocess.Popen(["uvicorn", "other:app", "--port", "8001"])
+built = subprocess.Popen(["make"])
+built.wait()
+trainer.train()
+kept.terminate()
+atexit.register(subprocess.Popen(["ollama", "serve"]).terminate)
+""",
+        ),
+        Example(
+            "import uvicorn\ntrainer.train()\nuvicorn.run(app, port = 8000)\n",
+            f"import uvicorn\ntrainer.train()\n# TODO[nb2ddp] DDP322: uvicorn.run(...) {_LAST}\n"
+            "uvicorn.run(app, port = 8000)\n",
+        ),
         Example("trainer.train()\nrocket.launch()\nshop.run()\nmodel.save_pretrained('model')\n"),
     ),
 )

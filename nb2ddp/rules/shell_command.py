@@ -1,4 +1,11 @@
-"""DDP305: shell commands become `subprocess.run`, once a machine before training."""
+"""DDP305: `!command` and `%mkdir` become `subprocess.run`, in one process of each machine before training.
+
+`!` is IPython's syntax. Two processes that clone or download into one folder at once damage each other's files, so the
+others wait for the first. After training only the main process is left.
+
+Commands that only show something (`!nvidia-smi`) are removed before training, and those that never end are always
+removed. `{name}` and `$name` are filled in if the notebook assigns the name; otherwise the shell gets them.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +19,7 @@ from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.logins import variable_of_command
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.shell import (
+    is_of_its_shell,
     kills_job,
     never_ends,
     only_shows,
@@ -46,15 +54,18 @@ def _found(program: Program, call: cst.Call, command: str) -> Iterator[Finding]:
         yield _assigned(program, call, text, message)
     elif not text or text.startswith("#"):
         yield Finding(call, message, edits=(Remove(statement),))
-    elif never_ends(text):
-        said = "runs until a person stops it; the script leaves it out"
+    elif never_ends(text) or is_of_its_shell(text):
+        does = "runs until a person stops it" if never_ends(text) else "changes nothing but its own shell, which ends"
+        said = f"{does}; the script leaves it out"
         yield Finding(call, f"{shown} {said}", (Remove(statement, keep_comment=False, comments_above=True),))
     elif only_shows(text) and program.training.last is not None and not program.execution.runs(call, Phase.AFTER):
         said = "only shows something; the script leaves it out"
         yield Finding(call, f"{shown} {said}", (Remove(statement, keep_comment=False, comments_above=True),))
     else:
         comment = trailing_comment(command)
-        run = Replace(statement, f"{parse(text, program.tree.bound_at(call)).run}  {comment}".rstrip())
+        parsed = parse(text, program.tree.bound_at(call))
+        line = parsed.run_until_end if program.execution.runs(call) else parsed.run
+        run = Replace(statement, f"{line}  {comment}".rstrip())
         place = program.placement.on_main_process if only_shows(text) else program.placement.once
         ends_others = program.execution.does(call) & Does.KILL and program.execution.runs(call, Phase.DURING)
         yield Finding(call, message, (run, *(() if ends_others else place(statement))))
@@ -72,15 +83,8 @@ def _assigned(program: Program, call: cst.Call, text: str, message: str) -> Find
 
 
 RULE = Rule(
-    code="DDP305",
     name="shell-command",
-    summary="`!command` and `%mkdir` become `subprocess.run`, in one process of each machine before training.",
-    why=(
-        "`!` is IPython's syntax. Two processes that clone or download into one folder at once damage each other's "
-        "files, so the others wait for the first. After training only the main process is left.\n\nCommands that "
-        "only show something (`!nvidia-smi`) are removed before training, and those that never end are always "
-        "removed. `{name}` and `$name` are filled in if the notebook assigns the name; otherwise the shell gets them."
-    ),
+    text=__doc__,
     find=find,
     examples=(
         Example(
@@ -118,6 +122,7 @@ subprocess.run("ls out", shell=True)
             """\
 !nvidia-smi  # which GPU
 !pip list | grep torch
+!cd llama.cpp
 !nvidia-smi -l 1
 trainer = SFTTrainer(model)
 trainer.train()
@@ -136,6 +141,13 @@ subprocess.run("ls -lh model.gguf", shell=True)
             "# which GPU is it?\n!nvidia-smi\n\n# rows = 5\n!ls\n# %%\nx = 1\n# the rows\n!ls rows\nrows = load()\n"
             "trainer.train()\n",
             "# rows = 5\n# %%\nx = 1\n# the rows\nrows = load()\ntrainer.train()\n",
+        ),
+        Example(
+            "!vllm serve m --port 8000 > vllm.log &\ntrainer.train()\n!sleep 5 &\n",
+            "if local_rank == 0:\n"
+            '    atexit.register(subprocess.Popen("exec vllm serve m --port 8000 > vllm.log", shell=True).terminate)\n'
+            "PartialState().wait_for_everyone()\n"
+            'trainer.train()\nsubprocess.Popen("sleep 5", shell=True)\n',
         ),
         Example(
             "!huggingface-cli login --token {HF_TOKEN}\ntrainer.train()\n!unzip -q rows.zip\n",

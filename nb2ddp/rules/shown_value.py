@@ -1,4 +1,13 @@
-"""DDP307: what a cell's last expression shows in the notebook, the script prints."""
+"""DDP307: A cell's last expression is printed, as Jupyter shows it.
+
+Jupyter shows the value of a cell's last expression; a script would compute and discard it. A row, an answer or a score
+shows whether the data and the model are right. Only the main process prints.
+
+The script prints a name, an item, or a call that returns a value. If the value may be None, it uses `sys.displayhook`,
+like Python's own prompt, unless the notebook's saved outputs tell. Calls for an effect
+(`tokenizer.save_pretrained(...)`), with output of their own (`trainer.train()`), or with streamed output stay as they
+are.
+"""
 
 from __future__ import annotations
 
@@ -32,17 +41,8 @@ def find(program: Program) -> Iterator[Finding]:
 
 
 RULE = Rule(
-    code="DDP307",
     name="value-only-shown",
-    summary="A cell's last expression is printed, as Jupyter shows it.",
-    why=(
-        "Jupyter shows the value of a cell's last expression; a script would compute and discard it. A row, an "
-        "answer or a score shows whether the data and the model are right. Only the main process prints.\n\nThe "
-        "script prints a name, an item, or a call that returns a value. If the value may be None, it uses "
-        "`sys.displayhook`, like Python's own prompt, unless the notebook's saved outputs tell. Calls for an effect "
-        "(`tokenizer.save_pretrained(...)`), with output of their own (`trainer.train()`), or with streamed output "
-        "stay as they are."
-    ),
+    text=__doc__,
     find=find,
     examples=(
         Example(
@@ -66,6 +66,8 @@ model.generate(**inputs, streamer = streamer)
 # %%
 model.print_trainable_parameters()
 # %%
+load_dotenv("keys")
+# %%
 (
     frame
     .head()
@@ -87,6 +89,8 @@ sys.displayhook(confusion_matrix(labels, predicted))
 model.generate(**inputs, streamer = streamer)
 # %%
 model.print_trainable_parameters()
+# %%
+load_dotenv("keys")
 # %%
 print(
     frame

@@ -1,4 +1,10 @@
-"""DDP408: a step of all processes that only some come to, or that one may leave: by its rank, an exception, a clock."""
+"""DDP408: A joint step that a rank may skip or leave gets a `TODO`: by a condition, a `try`, a clock or a file.
+
+Training and evaluation exchange gradients and losses between all ranks, and vLLM engines form process groups when they
+start. A rank that does so alone waits for the others until the job times out, and one that stops first, by an
+exception or its own clock, leaves the others waiting in the next collective. An exception that ends the script ends all
+processes. The search for the best trial of a training gets a `TODO` too.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +24,6 @@ from nb2ddp.syntax.tree import Tree, method
 _EXIT = re.compile(r"(sys\.|os\._)?exit|quit")
 #: What a callback tells the trainer to do (transformers, `TrainerControl`).
 _CONTROL = ("should_training_stop", "should_epoch_stop", "should_save", "should_evaluate")
-_COLLECTIONS = re.compile(r"list|dict|set|collections\.(deque|defaultdict|Counter)")
-_CHANGES = frozenset("add append appendleft extend insert update".split())
 _RANK = "only some ranks reach the joint step below, and wait for the others forever: move it out of the condition"
 _ENGINE = (
     "ranks start their engines together: those that reach this load wait for the others until the job times out; "
@@ -35,7 +39,6 @@ _STOPS = (
 )
 _CLOCKS = f"each process asks its own clock: {_STOPS}"
 _FILES = f"each process looks for the file at another time: {_STOPS}"
-_ROWS = f"each process collects only its own rows: {_STOPS}"
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -88,7 +91,7 @@ def _ends(tree: Tree, handler: cst.ExceptHandler) -> bool:
 
 
 def _stopped(program: Program) -> Iterator[tuple[cst.CSTNode, str]]:
-    """Conditions that end a training by what one process alone sees: its clock, a file, its own rows."""
+    """Conditions that end a training by what one process alone sees: its clock, or a file."""
     tree, execution = program.tree, program.execution
     around = {above for node in (*program.training.calls, *program.training.events) for above in tree.ancestors(node)}
     loops = [loop for kind in (cst.While, cst.For) for loop in tree.of(kind) if loop in around]
@@ -101,8 +104,6 @@ def _stopped(program: Program) -> Iterator[tuple[cst.CSTNode, str]]:
     for test in _tests(tree, steering):
         if execution.has(test.test, Does.TEST):
             yield test, _FILES
-        elif any(_is_collected(tree, name) for name in tree.within(test.test, cst.Name)):
-            yield test, _ROWS
 
 
 def _tests(tree: Tree, nodes: Sequence[cst.CSTNode]) -> list[cst.If]:
@@ -111,29 +112,9 @@ def _tests(tree: Tree, nodes: Sequence[cst.CSTNode]) -> list[cst.If]:
     return list(dict.fromkeys(above for node in live for above in tree.ancestors(node) if isinstance(above, cst.If)))
 
 
-def _is_collected(tree: Tree, name: cst.Name) -> bool:
-    """True for a list or the like at module level that a function adds to."""
-    made = tree.value(name)
-    calls = isinstance(made, cst.Call) and bool(_COLLECTIONS.fullmatch(tree.qualified(made.func)))
-    if not (calls or isinstance(made, (cst.List, cst.Dict, cst.Set))) or tree.function(made) is not None:
-        return False
-    parts = [tree.parents[use] for use in tree.loads(name.value)]
-    changed = [part for part in parts if isinstance(part, cst.Attribute) and part.attr.value in _CHANGES]
-    functions = {function.name.value for part in changed if (function := tree.function(part)) is not None}
-    return bool(functions - {"on_log", "on_evaluate"})  # what is logged is gathered over the processes
-
-
 RULE = Rule(
-    code="DDP408",
     name="trained-by-some-processes",
-    summary="A joint step that a rank may skip or leave gets a `TODO`: by a condition, a `try`, a clock or a file.",
-    why=(
-        "Training and evaluation exchange gradients and losses between all ranks, and vLLM engines form process "
-        "groups when they start. A rank that does so alone waits for the others until the job times out, and one that "
-        "stops first, by an exception, its own clock or its own rows, leaves the others waiting in the next "
-        "collective. An exception that ends the script ends all processes. The search for the best trial of a "
-        "training gets a `TODO` too."
-    ),
+    text=__doc__,
     find=find,
     examples=(
         Example(
@@ -202,13 +183,8 @@ class Stop(TrainerCallback):
         Example(
             """\
 import os
-solved = []
-def reward(completions, **kwargs):
-    solved.extend(completions)
 class Stop(TrainerCallback):
     def on_step_end(self, args, state, control, **kwargs):
-        if sum(solved) > 100:
-            control.should_training_stop = True
         if os.path.exists("STOP"):
             control.should_training_stop = True
         if state.global_step > 100:
@@ -216,14 +192,8 @@ class Stop(TrainerCallback):
 """,
             f"""\
 import os
-solved = []
-def reward(completions, **kwargs):
-    solved.extend(completions)
 class Stop(TrainerCallback):
     def on_step_end(self, args, state, control, **kwargs):
-        # TODO[nb2ddp] DDP408: {_ROWS}
-        if sum(solved) > 100:
-            control.should_training_stop = True
         # TODO[nb2ddp] DDP408: {_FILES}
         if os.path.exists("STOP"):
             control.should_training_stop = True

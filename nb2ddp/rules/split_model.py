@@ -1,4 +1,10 @@
-"""DDP104: a model that is split over GPUs must fit on one."""
+"""DDP104: A model split over several GPUs gets a warning, and is split only if one process runs.
+
+DDP needs a whole copy of the model on every GPU. A notebook that asks for `balanced` may do so because the model does
+not fit on one.
+
+With `--split-model` the script trains as one process on all GPUs, and ends at once if a launcher starts several.
+"""
 
 from __future__ import annotations
 
@@ -43,14 +49,8 @@ def find(program: Program) -> Iterator[Finding]:
 
 
 RULE = Rule(
-    code="DDP104",
     name="model-split-over-gpus",
-    summary="A model split over several GPUs gets a warning, and is split only if one process runs.",
-    why=(
-        "DDP needs a whole copy of the model on every GPU. A notebook that asks for `balanced` may do so because the "
-        "model does not fit on one.\n\nWith `--split-model` the script trains as one process on all GPUs, and ends "
-        "at once if a launcher starts several."
-    ),
+    text=__doc__,
     find=find,
     severity=Severity.WARNING,
     examples=(

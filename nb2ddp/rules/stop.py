@@ -1,4 +1,8 @@
-"""DDP317: a cell that stops the notebook on purpose ends the script."""
+"""DDP317: A line such as `1/0`, which stops "Run all", becomes `sys.exit()`.
+
+The cells below it are not meant to run with the rest: an upload, a second training. Without an exception, the launcher
+reports a finished job.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +26,8 @@ def find(program: Program) -> Iterator[Finding]:
 
 
 RULE = Rule(
-    code="DDP317",
     name="stopped-on-purpose",
-    summary='A line such as `1/0`, which stops "Run all", becomes `sys.exit()`.',
-    why=(
-        "The cells below it are not meant to run with the rest: an upload, a second training. Without an exception, "
-        "the launcher reports a finished job."
-    ),
+    text=__doc__,
     find=find,
     examples=(
         Example(
@@ -36,12 +35,14 @@ RULE = Rule(
             "trainer.train()\n# %%\nsys.exit()  # the rest is for later\n# %%\nupload(model)\n",
         ),
         Example("trainer.train()\n# %%\nSTOP\n", "trainer.train()\n# %%\nsys.exit()\n"),
+        Example("trainer.train()\nstop_here\nprint(1)\n", "trainer.train()\nsys.exit()\nprint(1)\n"),
         Example(
             "STOP\n# %%\ntrainer.train()\n",
             "# TODO[nb2ddp] DDP317: the notebook stops here on purpose, and so does the script, without training: take"
             " the line out to go on\n"
             "sys.exit()\n# %%\ntrainer.train()\n",
         ),
+        Example("trainer.train()\n# %%\nb# the rows\nprint(rows)\n"),
         Example("later\n# %%\nlater = 1\n"),
         Example('dataset\n# %%\nprint(dataset["text"])\n'),
     ),

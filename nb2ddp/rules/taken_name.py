@@ -1,4 +1,7 @@
-"""DDP006: names that the script's own code needs."""
+"""DDP006: A notebook that assigns to `os`, `sys`, `subprocess` or `PartialState` is refused.
+
+The code that nb2ddp inserts between the cells uses these names, and would fail in the middle of a job.
+"""
 
 from __future__ import annotations
 
@@ -37,10 +40,8 @@ def find(program: Program) -> Iterator[Finding]:
 
 
 RULE = Rule(
-    code="DDP006",
     name="taken-name",
-    summary="A notebook that assigns to `os`, `sys`, `subprocess` or `PartialState` is refused.",
-    why="The code that nb2ddp inserts between the cells uses these names, and would fail in the middle of a job.",
+    text=__doc__,
     find=find,
     severity=Severity.ERROR,
     examples=(

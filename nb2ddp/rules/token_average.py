@@ -1,7 +1,27 @@
-"""DDP203: weigh every token alike over processes and accumulation steps; leave a mean over samples one."""
+"""DDP203: The loss of a step is averaged over the tokens, or samples, of all ranks.
+
+Each rank sees another number of tokens in a step. With `average_tokens_across_devices = True`, the loss is one mean
+over all tokens of the step, as on one GPU; transformers before 5 defaults to False. An explicit False had no effect on
+one GPU, and becomes True.
+
+A classifier's loss is a mean over samples. With the field, transformers 5.17 multiplies it by the number of processes
+in every evaluation (1.49 on one GPU, 2.98 on two), so a classifier that Unsloth loads gets False; one that transformers
+loads gets a warning.
+
+A `compute_loss` of the notebook's own is multiplied by the number of processes, as Trainer does, if it divides by
+`num_items_in_batch` or is a mean of a micro-batch: DDP averages the gradients after that. A `compute_loss_func` is
+multiplied by Trainer itself if the field is set, in evaluations too with transformers 5; the script leaves the field
+False and multiplies in training.
+
+Whisper, T5 and BART take the mean themselves, and the field multiplies their evaluations. With a small Whisper on CPU
+(1 x 4 in one process, 1 x 2 in each of two), training agrees with the field (loss 18.2992, gradient norm 7.3683) while
+the evaluation doubles (9.2311 against 4.6155); without it, training sees half the loss. They keep the field, with a
+warning.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import libcst as cst
@@ -17,6 +37,8 @@ from nb2ddp.syntax.tree import Tree, keyword
 
 FIELD = "average_tokens_across_devices"
 COUNT = "num_items_in_batch"
+#: What makes a model with new weights.
+_FROM_CONFIG = re.compile(r"transformers(\.\w+)*\.(\w+\.(_?from_config)|[A-Z]\w*For\w+)")
 _WITH_OUTPUTS = "return_outputs"
 #: Training arguments of trainers whose loss is a mean over tokens.
 _TOKEN_CONFIGS = ("SFTConfig", "UnslothTrainingArguments", "Seq2SeqTrainingArguments")
@@ -31,9 +53,9 @@ _FALSE_TO_TRUE = (
     " script sets it to True"
 )
 _CLASSIFIER = (
-    "transformers 5 treats the loss of a classifier that it loads itself as part of a sum: evaluation losses "
+    "transformers 5 treats the loss of a classifier of its own as part of a sum: evaluation losses "
     "grow with the processes, gradients with the micro-batches of a step; set model.accepts_loss_kwargs = False "
-    "after loading it"
+    "after making it"
 )
 _MULTIPLIES = (
     "transformers 5 multiplies the evaluation losses of an encoder-decoder model by the number of processes; its"
@@ -66,6 +88,9 @@ def find(program: Program) -> Iterator[Finding]:
             yield Finding(call, _FALSE, (set_argument(tree, call, FIELD, value),))
         elif given is None and tree.class_name(call.func) == "TrainingArguments" and loader not in ("", "unsloth"):
             yield Finding(call, _CLASSIFIER, severity=Severity.WARNING)
+    for made in program.execution.calls(_FROM_CONFIG) if plain and not _says_how(tree) else ():
+        if has_new_head(tree, made):
+            yield Finding(made, _CLASSIFIER, severity=Severity.WARNING)
     for function in means:
         yield from _in_training_alone(program, function)
     yield from [] if stays_false else _own_means(program)
@@ -187,31 +212,20 @@ def _loader_of_classifier(program: Program) -> str:
     Unsloth counts no items in the training of such a head, so that the loss stays a mean there; transformers counts.
     """
     tree = program.tree
-    if tree.given("compute_loss_func") or tree.attributes("accepts_loss_kwargs"):
+    if _says_how(tree):
         return ""
     packages = [tree.qualified(call.func).partition(".")[0] for call in program.loads if has_new_head(tree, call)]
     return next(iter(packages), "")
 
 
+def _says_how(tree: Tree) -> bool:
+    """True where the notebook itself says how a trainer is to read its loss."""
+    return bool(tree.given("compute_loss_func") or tree.attributes("accepts_loss_kwargs"))
+
+
 RULE = Rule(
-    code="DDP203",
     name="tokens-not-averaged",
-    summary="The loss of a step is averaged over the tokens, or samples, of all ranks.",
-    why=(
-        "Each rank sees another number of tokens in a step. With `average_tokens_across_devices = True`, the loss is "
-        "one mean over all tokens of the step, as on one GPU; transformers before 5 defaults to False. An explicit "
-        "False had no effect on one GPU, and becomes True.\n\nA classifier's loss is a mean over samples. With the "
-        "field, transformers 5.17 multiplies it by the number of processes in every evaluation (1.49 on one GPU, "
-        "2.98 on two), so a classifier that Unsloth loads gets False; one that transformers loads gets a warning.\n\n"
-        "A `compute_loss` of the notebook's own is multiplied by the number of processes, as Trainer does, if it "
-        "divides by `num_items_in_batch` or is a mean of a micro-batch: DDP averages the gradients after that. A "
-        "`compute_loss_func` is multiplied by Trainer itself if the field is set, in evaluations too with "
-        "transformers 5; the script leaves the field False and multiplies in training.\n\nWhisper, T5 and BART take "
-        "the mean themselves, and the field multiplies their evaluations. With a small Whisper on CPU (1 x 4 in one "
-        "process, 1 x 2 in each of two), training agrees with the field (loss 18.2992, gradient norm 7.3683) while "
-        "the evaluation doubles (9.2311 against 4.6155); without it, training sees half the loss. They keep the "
-        "field, with a warning."
-    ),
+    text=__doc__,
     find=find,
     examples=(
         Example(
@@ -331,6 +345,14 @@ average_tokens_across_devices = False))
 from transformers import AutoModelForSequenceClassification, Trainer, TrainingArguments
 model = AutoModelForSequenceClassification.from_pretrained("answerdotai/ModernBERT-base", device_map = local_rank)
 trainer = Trainer(model = model, args = TrainingArguments(eval_strategy = "steps"))
+""",
+            reported=True,
+        ),
+        Example(
+            """\
+from transformers import AutoModelForSequenceClassification, Trainer, TrainingArguments
+model = AutoModelForSequenceClassification.from_config(config)
+trainer = Trainer(model = model, args = TrainingArguments(average_tokens_across_devices = True))
 """,
             reported=True,
         ),

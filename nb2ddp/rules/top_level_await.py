@@ -1,4 +1,7 @@
-"""DDP314: `await` outside a function runs in an event loop of its own."""
+"""DDP314: `await x` at module level becomes `asyncio.run(x)`.
+
+Only IPython runs an `await` at module level; in a script it is a syntax error.
+"""
 
 from __future__ import annotations
 
@@ -47,10 +50,8 @@ def _is_coroutine_call(tree: Tree, node: cst.Await) -> bool:
 
 
 RULE = Rule(
-    code="DDP314",
     name="await-outside-function",
-    summary="`await x` at module level becomes `asyncio.run(x)`.",
-    why="Only IPython runs an `await` at module level; in a script it is a syntax error.",
+    text=__doc__,
     find=find,
     examples=(
         Example("rows = await fetch(url)\n", "rows = asyncio.run(fetch(url))\n"),

@@ -1,4 +1,10 @@
-"""DDP005: names that the notebook uses and never defines, or defines only later."""
+"""DDP005: A name that is undefined when the script reads it gets a `TODO`.
+
+A notebook's kernel may still know a name from a deleted cell or an earlier run, or because a cell with `del model` was
+never run. A script starts empty and runs every line.
+
+The `TODO` stands above the first line that reads such a name, lists them all, and says what the script does not reach.
+"""
 
 from __future__ import annotations
 
@@ -67,9 +73,15 @@ def _reason(program: Program, use: cst.Name) -> str:
     bindings = tree.bindings(use.value)
     if program.names.is_deleted(use):
         return "deleted above"
-    if any(tree.span(each.node)[0] <= tree.start(use) < tree.span(each.node)[1] for each in bindings):
+    here = any(tree.span(each.node)[0] <= tree.start(use) < tree.span(each.node)[1] for each in bindings)
+    values = [each.value for each in bindings]
+    needed = [value is not None and use.value in map(tree.text, tree.within(value, cst.Name)) for value in values]
+    if here or (needed and all(needed)):
         return "made of itself before it has a value"
-    return "defined only further down (the cells are out of order)" if bindings else "never defined"
+    if not bindings:
+        return "never defined"
+    in_cell = program.cell_at(tree.start(bindings[0].node)) == program.cell_at(tree.start(use))
+    return "defined only further down" + ("" if in_cell else " (the cells are out of order)")
 
 
 def _defines_unseen(program: Program) -> bool:
@@ -91,20 +103,14 @@ def _lost(program: Program, use: cst.Name) -> str:
     if not execution.is_after_training(use):
         return "the script stops here, before training"
     saves = execution.calls(does=Does.SAVE, phase=Phase.AFTER)
-    if saves and program.tree.start(saves[0]) > program.tree.start(use):
+    if saves and program.tree.span(saves[0])[1] > program.tree.start(use):
         return "the script stops here, after training and before it saves the model"
     return "the script stops here, after training"
 
 
 RULE = Rule(
-    code="DDP005",
     name="unknown-name",
-    summary="A name that is undefined when the script reads it gets a `TODO`.",
-    why=(
-        "A notebook's kernel may still know a name from a deleted cell or an earlier run, or because a cell with "
-        "`del model` was never run. A script starts empty and runs every line.\n\nThe `TODO` stands above the first "
-        "line that reads such a name, lists them all, and says what the script does not reach."
-    ),
+    text=__doc__,
     find=find,
     severity=Severity.WARNING,
     examples=(
@@ -119,7 +125,8 @@ trainer.train()
 # TODO[nb2ddp] DDP005: 'upload' is never defined: the script stops here, after training and before it \
 saves the model; define it above
 upload(trainer)
-# TODO[nb2ddp] DDP005: 'folder' is never defined: the script stops here, after training; define it above
+# TODO[nb2ddp] DDP005: 'folder' is never defined: the script stops here, after training and before it saves the \
+model; define it above
 trainer.save_pretrained(folder)
 """,
         ),
@@ -143,6 +150,15 @@ train(model, rows, steps = steps)
 def load():
     return 1
 """,
+        ),
+        Example(
+            "show(rows)\nrows = list(rows)\nprint(last)\nlast = 1\n",
+            "# TODO[nb2ddp] DDP005: 'show' is never defined, 'rows' is made of itself before it has a value: the script"
+            " stops here, before training; define them above\n"
+            "show(rows)\nrows = list(rows)\n"
+            "# TODO[nb2ddp] DDP005: 'last' is defined only further down: the script stops here, before training;"
+            " define it above\n"
+            "print(last)\nlast = 1\n",
         ),
         Example("model = 1\ndel model\nmodel = 2\nprint(model)\nfor row in [1]:\n    del model\nprint([model])\n"),
         Example("import os\nrows = [row for row in os.listdir()]\nprint(len(rows))\n"),

@@ -1,4 +1,12 @@
-"""DDP202: say whether every trained weight gets a gradient in every step, where that is known."""
+"""DDP202: A dense text model with LoRA gets `ddp_find_unused_parameters = False`.
+
+transformers passes True for every adapter. With Unsloth's gradient checkpointing, DDP then marks each adapter weight
+ready twice, and the first step fails.
+
+Vision, audio, mixture-of-experts and encoder-decoder models may leave weights without a gradient, and False would hang
+or fail. Unsloth 2026.10.6 and newer, which their scripts ask for, chooses the value for their adapters
+(unsloth/models/_ddp_defaults.py); without adapters, transformers does.
+"""
 
 from __future__ import annotations
 
@@ -25,16 +33,8 @@ def find(program: Program) -> Iterator[Finding]:
 
 
 RULE = Rule(
-    code="DDP202",
     name="unused-parameters-searched",
-    summary="A dense text model with LoRA gets `ddp_find_unused_parameters = False`.",
-    why=(
-        "transformers passes True for every adapter. With Unsloth's gradient checkpointing, DDP then marks each "
-        "adapter weight ready twice, and the first step fails.\n\nVision, audio, mixture-of-experts and "
-        "encoder-decoder models may leave weights without a gradient, and False would hang or fail. Unsloth "
-        "2026.10.6 and newer, which their scripts ask for, chooses the value for their adapters "
-        "(unsloth/models/_ddp_defaults.py); without adapters, transformers does."
-    ),
+    text=__doc__,
     find=find,
     examples=(
         Example(

@@ -1,4 +1,14 @@
-"""DDP210: completions that a vLLM server writes, on a GPU of its own."""
+"""DDP210: With `--vllm-server`, a vLLM server on one more GPU generates the completions of GRPO.
+
+An engine in each process keeps the whole model beside the trained one, and both may not fit one GPU. With the option no
+process starts an engine.
+
+TRL 1.15 merges the adapters to send the weights, and unmerges them before the last gigabyte is packed
+(trl/generation/vllm_generation.py, `_iter_named_params`; vllm/distributed/weight_transfer/packed_tensor.py,
+`pack_tensors`). The server would then generate without the adapters in every step (docs/grpo.md). The script sends
+copies of the weights, and uses the CUDA stream for which 8-bit optimizers wait; so does a script whose notebook asks
+for a server itself. Quantised weights cannot be sent.
+"""
 
 from __future__ import annotations
 
@@ -70,18 +80,8 @@ trainer.train()
 """
 
 RULE = Rule(
-    code="DDP210",
     name="completions-from-a-server",
-    summary="With `--vllm-server`, a vLLM server on one more GPU generates the completions of GRPO.",
-    why=(
-        "An engine in each process keeps the whole model beside the trained one, and both may not fit one GPU. With "
-        "the option no process starts an engine.\n\nTRL 1.15 merges the adapters to send the weights, and unmerges "
-        "them before the last gigabyte is packed (trl/generation/vllm_generation.py, `_iter_named_params`; "
-        "vllm/distributed/weight_transfer/packed_tensor.py, `pack_tensors`). The server would then generate without "
-        "the adapters in every step (docs/grpo.md). The script sends copies of the weights, and uses the CUDA stream "
-        "for which 8-bit optimizers wait; so does a script whose notebook asks for a server itself. Quantised "
-        "weights cannot be sent."
-    ),
+    text=__doc__,
     find=find,
     also_alone=True,
     examples=(

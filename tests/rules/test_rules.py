@@ -62,7 +62,8 @@ def test_codes_and_names() -> None:
     for rule in RULES:
         assert re.fullmatch(r"DDP\d{3}", rule.code)
         assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", rule.name)
-        assert re.fullmatch(r"[^\n]{,109}\.", rule.summary), "one line of the index"
+        assert (rule.text or "").startswith(f"{rule.code}: {rule.summary}\n\n"), "one line of the index"
+        assert re.fullmatch(r".{,109}\.", rule.summary)
         assert rule.why.endswith((".", ")"))
         assert rule.examples
 

@@ -1,0 +1,130 @@
+"""DDP213: Arguments whose default changed in transformers 5 are written out, where the notebook relies on the old one.
+
+`apply_chat_template` returns tokens in transformers 4 and a dictionary since 5 (`return_dict`): `.shape` and `[0]` fail
+there, and `len` counts the keys. `TrainingArguments` report to every installed tracker in 4, and to none since 5
+(`report_to`; 4.56.2 and 5.17.0 compared).
+
+A notebook that asks for transformers 4 or for transformers 5 keeps its calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+from packaging.version import Version
+
+from nb2ddp.facts.program import Program
+from nb2ddp.facts.releases import asked_for, taken, uses_unsloth
+from nb2ddp.results import Severity
+from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.arguments import constant, is_closed, passed
+from nb2ddp.syntax.edits import SetKeyword
+from nb2ddp.syntax.tree import Tree
+
+_CHANGED = Version("5")
+_TRACKERS = ("wandb", "mlflow", "comet_ml", "neptune", "clearml", "swanlab", "trackio")
+#: What tokens and a dictionary of them both have.
+_OF_BOTH = frozenset({"to", "cuda"})
+_OF_DICTIONARY = frozenset({"input_ids", "attention_mask", "items", "keys", "values", "get", "data", "pop"})
+_TAKES_TOKENS = frozenset({"len", "generate", "decode", "batch_decode"})
+
+
+def find(program: Program) -> Iterator[Finding]:
+    tree = program.tree
+    text = "\n".join(cell.source for cell in program.notebook.cells)
+    releases = taken("transformers", asked_for(tree, text, "transformers"), uses_unsloth(tree))
+    if not releases or not Version(releases[0]) < _CHANGED <= Version(releases[-1]):
+        return
+    trackers = sorted({tree.qualified(call.func).split(".")[0] for call in tree.live(cst.Call)} & {*_TRACKERS})
+    for call in tree.live(cst.Call):
+        if tree.text(call.func).endswith(".apply_chat_template") and _is_of_tokens(tree, call):
+            said = "apply_chat_template returns a dictionary since transformers 5; the script asks it for the tokens"
+            yield Finding(call, said, (SetKeyword(call, "return_dict", "False"),))
+        if trackers and _leaves_trackers_to_the_default(tree, call):
+            names = ", ".join(f'"{name}"' for name in trackers)
+            names = names if len(trackers) == 1 else f"[{names}]"
+            said = f"transformers 5 reports to no tracker by default; the script says report_to = {names}"
+            yield Finding(call, said, (SetKeyword(call, "report_to", names),))
+
+
+def _leaves_trackers_to_the_default(tree: Tree, call: cst.Call) -> bool:
+    is_one = tree.family(call.func).endswith(("transformers.TrainingArguments", "unsloth.UnslothTrainingArguments"))
+    return is_one and is_closed(tree, call) and passed(tree, call, "report_to") is None
+
+
+def _is_of_tokens(tree: Tree, call: cst.Call) -> bool:
+    """Whether what a template gives is used as tokens, and nowhere as a dictionary of them."""
+    if constant(tree, call, "tokenize") is False or passed(tree, call, "return_dict") is not None:
+        return False
+    kinds = {_kind(tree, use) for use in _uses(tree, call)}
+    return "tokens" in kinds and "dictionary" not in kinds
+
+
+def _uses(tree: Tree, node: cst.CSTNode) -> list[cst.CSTNode]:
+    """The value where it stands, or the uses of the name that it alone is bound to."""
+    node = _moved(tree, node)
+    assign = tree.parents[node]
+    return [_moved(tree, use) for use in tree.bound_uses(assign)] if isinstance(assign, cst.Assign) else [node]
+
+
+def _moved(tree: Tree, node: cst.CSTNode) -> cst.CSTNode:
+    """What `.to(...)` and the like make of a value, or the value."""
+    while isinstance(above := tree.parents[node], cst.Attribute) and above.attr.value in _OF_BOTH:
+        node = tree.parents[above]
+    return node
+
+
+def _kind(tree: Tree, use: cst.CSTNode) -> str:
+    above = tree.parents[use]
+    if isinstance(above, cst.Attribute):
+        return "dictionary" if above.attr.value in _OF_DICTIONARY else "tokens"
+    if isinstance(above, cst.Subscript):
+        return "dictionary" if any(tree.within(part, cst.SimpleString) for part in above.slice) else "tokens"
+    if isinstance(above, cst.DictElement):
+        return "tokens"
+    if not isinstance(above, cst.Arg):
+        return ""
+    called = tree.parents[above]
+    name = tree.text(called.func).rsplit(".", 1)[-1] if isinstance(called, cst.Call) else ""
+    if above.star == "**" or (above.keyword is not None and above.keyword.value == "input_ids"):
+        return "dictionary" if above.star else ""  # Unsloth takes both (unsloth_fast_generate, 2026.10.9)
+    return "tokens" if name in _TAKES_TOKENS else ""
+
+
+_IMPORT = "from unsloth import FastLanguageModel\n"
+_TEMPLATE = 'ids = tokenizer.apply_chat_template(messages, return_tensors = "pt").to("cuda")\n'
+_MAP = _IMPORT + 'rows = rows.map(lambda row: {"tokens": tokenizer.apply_chat_template(row["messages"])})\n'
+_ARGUMENTS = "import wandb\nfrom transformers import TrainingArguments\nwandb.login(key = KEY)\n"
+_UNSLOTH_ARGUMENTS = "import wandb\nfrom unsloth import UnslothTrainingArguments\nwandb.login(key = KEY)\n"
+
+RULE = Rule(
+    name="changed-default",
+    text=__doc__,
+    find=find,
+    severity=Severity.NOTE,
+    also_alone=True,
+    examples=(
+        Example(
+            _IMPORT + _TEMPLATE + "length = ids.shape[1]\n",
+            _IMPORT + _TEMPLATE.replace('"pt")', '"pt", return_dict = False)') + "length = ids.shape[1]\n",
+        ),
+        Example(_MAP, _MAP.replace('"])', '"], return_dict=False)')),
+        Example(_IMPORT + _TEMPLATE + "model.generate(**ids)\n"),
+        Example(_IMPORT + _TEMPLATE + "model.generate(input_ids = ids)\n"),
+        Example(_IMPORT + _TEMPLATE + 'length = ids["input_ids"].shape[1]\n'),
+        Example("!pip install transformers==4.56.2\n" + _IMPORT + _TEMPLATE + "length = ids.shape[1]\n"),
+        Example("!pip install transformers==5.2.0\n" + _IMPORT + _TEMPLATE + "length = ids.shape[1]\n"),
+        Example(_IMPORT + "text = tokenizer.apply_chat_template(messages, tokenize = False)\nprint(text[:9])\n"),
+        Example(
+            _ARGUMENTS + 'args = TrainingArguments(output_dir = "out")\n',
+            _ARGUMENTS + 'args = TrainingArguments(output_dir = "out", report_to = "wandb")\n',
+        ),
+        Example(_ARGUMENTS + 'args = TrainingArguments(output_dir = "out", report_to = "none")\n'),
+        Example(
+            _UNSLOTH_ARGUMENTS + 'args = UnslothTrainingArguments(output_dir = "out")\n',
+            _UNSLOTH_ARGUMENTS + 'args = UnslothTrainingArguments(output_dir = "out", report_to = "wandb")\n',
+        ),
+        Example('from transformers import TrainingArguments\nargs = TrainingArguments(output_dir = "out")\n'),
+    ),
+)

@@ -1,0 +1,65 @@
+"""DDP008: A cell that failed when the notebook was saved gets a warning: the script has its code, and stops there.
+
+Before training, a job ends after it has loaded the model; after training, it runs nothing that follows. What only the
+notebook's machine or order of cells explains is left out: an interrupt, a missing package, a name not yet defined, no
+GPU, memory or a disk that is full.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from nb2ddp.facts.program import Program
+from nb2ddp.results import Severity
+from nb2ddp.rules.rule import Example, Finding, Rule
+
+_ELSEWHERE = re.compile(
+    r"(?is)KeyboardInterrupt|NameError|(ModuleNotFound|Import)Error|.*(\bout of (memory|resource)\b|OutOfMemory|"
+    r"No space left|StorageFull|the disk is full|NVIDIA driver|\bneed a GPU|no (CUDA|GPU)s?\b)"
+)
+_FAILED = "this cell failed when the notebook was saved ({}), and the script has its code: run it again, and save it"
+_LOST = "this cell failed when the notebook was saved ({}): the script stops here, after training; correct it"
+
+
+def find(program: Program) -> Iterator[Finding]:
+    lines = {
+        cell: [
+            line
+            for line in program.lines_of(cell.number)
+            if program.tree.is_live(line) and not program.installs.covers(line)
+        ]
+        for cell in program.code_cells
+    }
+    last = max((cell.number for cell, own in lines.items() if own), default=0)
+    for cell, own in lines.items():
+        if not own or not cell.failed or _ELSEWHERE.match(cell.failed):
+            continue
+        needed = [line for line in own if program.training.is_before_end(line)]
+        if needed:
+            yield Finding(needed[0], _FAILED.format(cell.failed))
+        elif cell.number != last:
+            yield Finding(own[0], _LOST.format(cell.failed))
+            return
+
+
+RULE = Rule(
+    name="failed-when-saved",
+    text=__doc__,
+    find=find,
+    severity=Severity.WARNING,
+    examples=(
+        Example("trainer.train()\n#> AttributeError: the model has no attribute 'vllm_engine'\n", reported=True),
+        Example(
+            "trainer.train()\n# %%\nprint(rows[0].split('x')[1])\n#> IndexError: list index out of range\n# %%\n"
+            "model.save_pretrained('lora')\n",
+            reported=True,
+        ),
+        Example(
+            "rows = load()\n#> NameError: name 'load' is not defined\n# %%\ntrainer.train()\n# %%\n"
+            "model.save_pretrained('lora')\n#> OSError: the disk is full\n# %%\nprint(1)\n"
+        ),
+        Example("trainer.train()\n# %%\nprint(rows[0])\n#> IndexError: list index out of range\n"),
+        Example("trainer.train()\n#> RuntimeError: Found no NVIDIA driver on your system.\n"),
+    ),
+)

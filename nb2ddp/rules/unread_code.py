@@ -1,0 +1,66 @@
+"""DDP413: A reward, callback or metric from a module of the user's own gets a warning, because it is not read.
+
+A trainer calls it in every process. In the notebook's own code the script lets one process write a file; code in
+another file stays as it is: all processes may write one file, or change one environment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from nb2ddp.facts.handed import handed_on
+from nb2ddp.facts.program import Program
+from nb2ddp.results import Severity
+from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.script.modules import is_published
+
+_EVERY = (
+    "comes from a module that is not read here, and runs in every process: make sure that only one of them writes its"
+    " files, and that a service it asks keeps them apart"
+)
+
+
+def find(program: Program) -> Iterator[Finding]:
+    tree, found = program.tree, dict[str, cst.CSTNode]()
+    sources = [cell.source for cell in program.notebook.cells if cell.kind == "code"]
+    for name in tree.in_order(handed_on(tree, program.execution.given[0])[1]):
+        binding = tree.binding(name)
+        full = tree.qualified(tree.extended(name, cst.Attribute))
+        is_code = binding is not None and binding.imported is not None and not full.rsplit(".", 1)[-1].isupper()
+        if is_code and not is_published(full.split(".")[0], sources):
+            found.setdefault(full.split(".")[0], name)
+    for name in found.values():
+        yield Finding(name, f"{tree.text(tree.extended(name, cst.Attribute))} {_EVERY}")
+
+
+RULE = Rule(
+    name="unread-code-in-training",
+    text=__doc__,
+    find=find,
+    severity=Severity.WARNING,
+    examples=(
+        Example(
+            """\
+from arena.callbacks import make_log
+from arena.rewards import legal, wins as won
+trainer = GRPOTrainer(model = model, reward_funcs = [legal, won], callbacks = [make_log("logs")])
+trainer.train()
+""",
+            reported=True,
+        ),
+        Example(
+            """\
+!pip install math_verify
+# %%
+from math_verify import verify
+from transformers import EarlyStoppingCallback
+from arena import rows, LEVELS
+callbacks = [EarlyStoppingCallback(LEVELS)]
+trainer = GRPOTrainer(model = model, reward_funcs = [verify], train_dataset = rows(), callbacks = callbacks)
+trainer.train()
+"""
+        ),
+    ),
+)

@@ -1,0 +1,43 @@
+"""A cell that failed when the notebook was saved is said, where the training needs it."""
+
+import json
+from typing import Any
+
+import pytest
+
+from nb2ddp.convert import convert_source
+
+_TRAINING = "from trl import SFTTrainer\ntrainer = SFTTrainer(model)\ntrainer.train()\n"
+
+
+def _warned(failing: str, error: str, said: str) -> list[str]:
+    saved = {"output_type": "error", "ename": error, "evalue": said, "traceback": []}
+    sources = ("model = load()\n", _TRAINING, "model.save_pretrained('lora')\n")
+    cells: list[dict[str, Any]] = [
+        {"cell_type": "code", "metadata": {}, "execution_count": 1, "outputs": [saved] * (s == failing), "source": s}
+        for s in sources
+    ]
+    text = json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 4})
+    found = convert_source(text, "notebook", "notebook.py").diagnostics
+    return [f"{each.location}: {each.message}" for each in found if each.code == "DDP008"]
+
+
+def test_the_error_of_a_training_is_said() -> None:
+    (said,) = _warned(_TRAINING, "AttributeError", "no attribute 'vllm_engine'\nin file x")
+    assert said.startswith("cell 2:1:1: ")
+    assert "(AttributeError: no attribute 'vllm_engine' in file x)" in said
+
+
+@pytest.mark.parametrize(
+    ("failing", "error", "text"),
+    [
+        (_TRAINING, "KeyboardInterrupt", ""),
+        (_TRAINING, "RuntimeError", "CUDA error: out of memory"),
+        (_TRAINING, "torch.OutOfMemoryError", "tried to allocate"),
+        (_TRAINING, "", ""),
+        ("model = load()\n", "NameError", "name 'load' is not defined"),
+        ("model.save_pretrained('lora')\n", "OSError", "the disk is full"),
+    ],
+)
+def test_what_the_script_does_not_repeat_is_not(failing: str, error: str, text: str) -> None:
+    assert _warned(failing, error, text) == []

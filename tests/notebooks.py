@@ -58,9 +58,9 @@ def write(path: Path, *cells: str | dict[str, Any], **fields: Any) -> Path:
 
 
 def example_notebook(code: str) -> Notebook:
-    """A notebook of an example's cells."""
-    cells = code.split(CELL_BREAK)
-    code_cells = tuple(Cell(n, "code", c.removesuffix("\n")) for n, c in enumerate(cells, start=1))
+    """A notebook of an example's cells; a last line `#> KeyError: 'text'` is the error that a cell's output shows."""
+    cells = [(c.removesuffix("\n"), c.partition("\n#> ")[2].strip()) for c in code.split(CELL_BREAK)]
+    code_cells = tuple(Cell(n, "code", c, failed=error) for n, (c, error) in enumerate(cells, start=1))
     return Notebook("example", code_cells, gpu="T4")
 
 

@@ -11,6 +11,7 @@ import libcst as cst
 
 from nb2ddp.facts.effects import Does
 from nb2ddp.facts.execution import Execution
+from nb2ddp.notebook.ipynb import Cell
 from nb2ddp.syntax.edits import Edit, InsertBefore
 from nb2ddp.syntax.tree import argument, keyword, method, small_statements
 
@@ -65,8 +66,6 @@ class Drawing:
         if self.library == "audio":
             imports, code = _sound(execution, self.value, file)
             standard, needs = standard + "".join(imports[:1]), [*imports[1:], *needs]
-        elif self.library != "pyplot" and _saves(execution, self.statement, tree.text(self.value)):
-            return "", ()
         else:
             code = f"{tree.text(self.value)}.{saving}({file})"
         above, top = "\n\n".join(filter(None, [standard.rstrip(), *needs])), tree.top_statement(self.statement)
@@ -81,17 +80,23 @@ def drawings(execution: Execution) -> dict[cst.Expr, Drawing]:
     """Every live place that draws, by its statement, in order."""
     found: dict[cst.Expr, Drawing] = {}
     numbers = Counter[str]()
-    lasts = {execution.source.last_statement(cell) for cell in execution.source.code_cells}
+    lasts = {execution.source.last_statement(cell): cell for cell in execution.source.code_cells}
     for statement in execution.tree.live(cst.Expr):
-        if (drawn := _drawn(execution, statement, statement in lasts)) is not None:
+        if (drawn := _drawn(execution, statement, lasts.get(statement))) is not None:
             stem = _FILES[drawn[0]][0]
             numbers[stem] += 1
             found[statement] = Drawing(statement, *drawn, numbers[stem])
     return found
 
 
-def _drawn(execution: Execution, statement: cst.Expr, is_last: bool) -> tuple[str, cst.BaseExpression] | None:
-    """What a statement draws, and with what; None where it draws nothing that can be kept."""
+def _drawn(execution: Execution, statement: cst.Expr, cell: Cell | None) -> tuple[str, cst.BaseExpression] | None:
+    """What a statement draws, and with what; None where it draws nothing that can be kept.
+
+    Args:
+        execution: who runs what, when.
+        statement: what may draw.
+        cell: the cell whose last statement it is; None for any other.
+    """
     tree, value = execution.tree, statement.value
     if isinstance(value, cst.Call):
         name = tree.qualified(value.func)
@@ -101,9 +106,9 @@ def _drawn(execution: Execution, statement: cst.Expr, is_last: bool) -> tuple[st
             return _shown(execution, value.args[0].value, named=True)
         if isinstance(value.func, cst.Attribute) and method(value) == "show":
             return _shown(execution, value.func.value, named=False)
-    if is_last:
-        return _shown(execution, value, named=False)
-    return None
+    if cell is None:
+        return None
+    return _shown(execution, value, named=False) or (("image", value) if cell.shows_image else None)
 
 
 def _shown(execution: Execution, value: cst.BaseExpression, *, named: bool) -> tuple[str, cst.BaseExpression] | None:
@@ -131,17 +136,17 @@ def _made_by(execution: Execution, value: cst.BaseExpression, depth: int = 4) ->
     """The full name of the call that made a value, through names, also of `figure, axes = plt.subplots()`, and through
     functions of the notebook."""
     tree = execution.tree
-    made, bound = tree.value(value), tree.definition(value)
+    maker, bound = tree.value(value), tree.definition(value)
     if isinstance(bound, cst.Assign) and isinstance(several := bound.targets[0].target, cst.Tuple):
         first = tree.text(several.elements[0].value) if several.elements else ""
-        made = bound.value if first == tree.text(value) else made
-    while isinstance(made, cst.Call) and isinstance(made.func, cst.Attribute) and made.func.attr.value in _KEEPING:
-        made = tree.value(made.func.value)
-    if not isinstance(made, cst.Call):
+        maker = bound.value if first == tree.text(value) else maker
+    while isinstance(maker, cst.Call) and isinstance(maker.func, cst.Attribute) and maker.func.attr.value in _KEEPING:
+        maker = tree.value(maker.func.value)
+    if not isinstance(maker, cst.Call):
         return ""
-    function = tree.definition(made.func)
+    function = tree.definition(maker.func)
     if not isinstance(function, cst.FunctionDef) or depth == 0:
-        return tree.qualified(made.func)
+        return tree.qualified(maker.func)
     returned = {_made_by(execution, each.value, depth - 1) for each in tree.within(function, cst.Return) if each.value}
     return returned.pop() if len(returned) == 1 else ""
 
@@ -186,15 +191,6 @@ def _sound(execution: Execution, player: cst.BaseExpression, file: str) -> tuple
         f'    {opened}.setparams((1, 2, {tree.text(rate.value)}, 0, "NONE", ""))\n'
         f'    {opened}.writeframes(({waveform} / abs({waveform}).max() * 32767).astype("<i2").tobytes())',
     )
-
-
-def _saves(execution: Execution, place: cst.CSTNode, text: str) -> bool:
-    """True where the same cell saves what is drawn, as `image.save("page.png")`."""
-    tree = execution.tree
-    calls = [call for call in execution.calls() if method(call) in ("save", "savefig", "write_html", "write_image")]
-    own = [call for call in calls if tree.text(call.func).rpartition(".")[0] == text]
-    cell = execution.source.cell_at(tree.start(place)).number
-    return any(execution.source.cell_at(tree.start(call)).number == cell for call in own)
 
 
 def _is_written(execution: Execution, place: cst.CSTNode, text: str) -> bool:

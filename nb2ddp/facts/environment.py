@@ -33,11 +33,6 @@ ENV_MAGICS = frozenset({"env", "set_env"})
 _Plain = tuple[cst.CSTNode, str, str]
 
 
-def uses_unsloth(tree: Tree) -> bool:
-    """True where live code imports Unsloth, whatever for."""
-    return any(tree.is_live(statement) for statement, *_ in tree.imports("unsloth"))
-
-
 def first_import(tree: Tree) -> int:
     """Where Unsloth is first imported; 0 where it is not."""
     return min((tree.start(statement) for statement, *_ in tree.imports("unsloth")), default=0)
@@ -88,43 +83,23 @@ def early_settings(source: Source) -> list[Setting]:
         and tree.parents[tree.statement(node)] is tree.module
     ]
     early.sort(key=lambda item: tree.start(item[0]))
-    return [_setting(source, *each, early) for each in early]
+    return [_setting(source, *plain, early) for plain in early]
 
 
 def _other_imports(tree: Tree) -> int:
     """Where the first package is imported that may read variables, but torch and Unsloth: it sees what is set above."""
     ours = {*sys.stdlib_module_names, "torch", "unsloth", *"PIL matplotlib numpy pandas requests sklearn tqdm".split()}
     statements: list[cst.Import | cst.ImportFrom] = [*tree.of(cst.Import), *tree.of(cst.ImportFrom)]
-    starts = [tree.start(each) for each in statements if tree.is_live(each) and not _packages(each) <= ours]
+    starts = [tree.start(line) for line in statements if tree.is_live(line) and not _packages(line) <= ours]
     return min(starts, default=len(tree.source))
 
 
 def _packages(statement: cst.Import | cst.ImportFrom) -> set[str]:
     """The packages that an import names."""
     names: list[cst.BaseExpression | None] = (
-        [statement.module] if isinstance(statement, cst.ImportFrom) else [each.name for each in statement.names]
+        [statement.module] if isinstance(statement, cst.ImportFrom) else [alias.name for alias in statement.names]
     )
     return {dotted(name).split(".")[0] for name in names if name is not None}
-
-
-def blocked_modules(tree: Tree) -> list[cst.Assign]:
-    """The lines `sys.modules["name"] = None` above the import of Unsloth, which keep a package from being imported."""
-    first = first_import(tree)
-    return [
-        each
-        for each in tree.of(cst.Assign)
-        if tree.start(each) < first
-        and tree.parents[tree.statement(each)] is tree.module
-        and tree.text(each.value) == "None"
-        and tree.text(each).startswith("sys.")
-        and all(_is_module(tree, target.target) for target in each.targets)
-    ]
-
-
-def _is_module(tree: Tree, target: cst.BaseExpression) -> bool:
-    index = target.slice[0].slice if isinstance(target, cst.Subscript) else None
-    named = isinstance(index, cst.Index) and isinstance(index.value, cst.SimpleString)
-    return named and isinstance(target, cst.Subscript) and tree.qualified(target.value) == "sys.modules"
 
 
 def settings(source: Source) -> Iterator[tuple[cst.CSTNode, object, object]]:
@@ -151,7 +126,7 @@ def _setting(source: Source, node: cst.CSTNode, name: str, value: str, early: li
         node,
         name,
         value,
-        moves=all(each[2] == value for each in early if each[1] == name) and not _is_touched(source, node, name, early),
+        moves=all(line[2] == value for line in early if line[1] == name) and not _is_touched(source, node, name, early),
         above=above,
         comments=tuple(tree.source[above:start].splitlines()),
         beside=(assignment(form.text) or ("", "", ""))[2] if form else tree.source[code_end : below - 1].strip(" ;"),
@@ -160,9 +135,9 @@ def _setting(source: Source, node: cst.CSTNode, name: str, value: str, early: li
 
 def _is_touched(source: Source, node: cst.CSTNode, name: str, early: list[_Plain]) -> bool:
     """True where code above a statement names its variable, other than such statements; or it sets several."""
-    tree, own = source.tree, [each for each, *_ in early]
-    named: list[cst.CSTNode] = [each for each in tree.of(cst.SimpleString) if name in each.value]
+    tree, own = source.tree, [setting for setting, *_ in early]
+    named: list[cst.CSTNode] = [place for place in tree.of(cst.SimpleString) if name in place.value]
     named += [call for call, form in source.forms_of(*Kind) if name in form.source]
     return (isinstance(node, cst.Assign) and len(node.targets) > 1) or any(
-        tree.start(each) < tree.start(node) and not {each, *tree.ancestors(each)} & set(own) for each in named
+        tree.start(place) < tree.start(node) and not {place, *tree.ancestors(place)} & set(own) for place in named
     )

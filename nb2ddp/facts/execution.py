@@ -175,7 +175,7 @@ class Execution:
     def _phases(self) -> dict[Function, Phase]:
         """The phases of functions, passed on from where each is used to those that it uses."""
         inside: dict[Function | None, list[cst.FunctionDef]] = defaultdict(list)
-        found: dict[Function, Phase] = defaultdict(lambda: Phase(0))
+        phases: dict[Function, Phase] = defaultdict(lambda: Phase(0))
         handed = self._called_by_trainers
         for function in self.tree.of(cst.FunctionDef):
             for use in self.tree.uses(function):
@@ -184,28 +184,28 @@ class Execution:
                 user = self.tree.function(use)
                 inside[user].append(function)
                 if user is None and not self.is_install(use):
-                    found[function] |= self._phase_at(self.tree.start(use))
+                    phases[function] |= self._phase_at(self.tree.start(use))
         for called in handed:
-            found[called] |= Phase.DURING
+            phases[called] |= Phase.DURING
             if isinstance(called, cst.Lambda):
-                made = map(self.tree.definition, self.tree.within(called, cst.Name))
-                inside[called] = [each for each in made if isinstance(each, cst.FunctionDef)]
-        pending: list[Function] = list(found)
+                definitions = map(self.tree.definition, self.tree.within(called, cst.Name))
+                inside[called] = [definition for definition in definitions if isinstance(definition, cst.FunctionDef)]
+        pending: list[Function] = list(phases)
         while pending:
             above = pending.pop()
             for used in inside[above]:
-                if found[above] & ~found[used]:
-                    found[used] |= found[above]
+                if phases[above] & ~phases[used]:
+                    phases[used] |= phases[above]
                     pending.append(used)
-        return dict(found)
+        return dict(phases)
 
     # -- what trainers call ---------------------------------------------------------------------------------
 
     @cached_property
-    def _called_by_trainers(self) -> set[Function]:
-        """Rewards, collators, callbacks, losses, metrics, lazy transforms, rows of a data set of the notebook's own."""
+    def given(self) -> tuple[list[cst.CSTNode], list[cst.CSTNode]]:
+        """What trainers are given to call, by `add_callback` and the like too; and what makes their other objects."""
         tree = self.tree
-        given: list[cst.CSTNode] = []
+        given, makers = list[cst.CSTNode](), list[cst.CSTNode]()
         for call in self.training.trainers:
             for position, each in enumerate(call.args):
                 second = "reward_funcs" if "GRPO" in tree.class_name(call.func) else "args"
@@ -213,15 +213,21 @@ class Execution:
                 if name not in _NOT_CALLED:
                     given.append(each.value)
                 elif isinstance(made := tree.value(each.value), cst.Call):
-                    given.append(made.func)  # an object of a class of the notebook's own
-        given += [each.value for call in tree.live(cst.Call) if method(call) in _LAZY for each in call.args]
+                    makers.append(made.func)  # an object of a class of the notebook's own
+        added = [each.value for call in tree.live(cst.Call) if method(call) in _LAZY for each in call.args]
+        return given + added, makers
+
+    @cached_property
+    def _called_by_trainers(self) -> set[Function]:
+        """Rewards, collators, callbacks, losses, metrics, lazy transforms, rows of a data set of the notebook's own."""
+        tree = self.tree
         found: set[Function] = {
             called
             for owner in tree.of(cst.ClassDef)
             if owner.bases and _CALLED_CLASSES.fullmatch(tree.class_name(owner.bases[0].value))
             for called in tree.methods(owner)
         }
-        return found.union(handed_on(tree, given)[0])
+        return found.union(handed_on(tree, [*self.given[0], *self.given[1]])[0])
 
     # -- who ------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 
@@ -19,7 +19,8 @@ _GPU = re.compile(rf"(?P<gpu>{'|'.join([*_GPUS, *_CLOUDS])})(?!\d)")
 _SAID_GPU = re.compile(rf"(?<![A-Za-z0-9]){_GPU.pattern}(?=x\d|[^A-Za-z]|$)(?:[\W_]{{0,3}}(?P<gigabytes>\d+) ?GB)?")
 #: What says which machine a notebook is made for: a heading, or "To run this, press Run all on your A100 instance".
 _MADE_FOR = re.compile(
-    r"^#{1,6} .*|\b(?:to run this|this notebook (?:is|was|needs|requires|runs))\b.*", re.I | re.MULTILINE
+    r"^#{1,6} .*|\b(?:to run this|this notebook (?:is|was|needs|requires|runs))\b.*|^\W*(?:target|gpu|hardware)\W*:.*",
+    re.I | re.MULTILINE,
 )
 _FREE_COLAB = re.compile(r"\bfree\W+(?:\w+\W+){0,3}Colab\b", re.I)
 #: What Unsloth, the notebooks' own lines and nvidia-smi print of a GPU: its name, and its memory in GiB or MiB.
@@ -48,21 +49,24 @@ def gpu(notebook: Notebook, weights: float) -> Gpu | None:
 
     That is the largest that its saved outputs show. Where they show none it is the largest that its name, its headings
     and its sentences say (the smallest of one sentence, which leaves a choice), and where these say none, Colab's or
-    Kaggle's metadata, which outlive a change of machine. What cannot hold the weights of the model is not believed.
+    Kaggle's metadata, which outlive a change of machine. What cannot hold the weights of the model is not believed, and
+    nothing of a notebook that ran out of memory.
 
     Args:
         notebook: the notebook.
         weights: the least memory that its model's weights take, in GB; 0 where nothing tells.
     """
+    if notebook.shown is None:
+        return None
     memory = attrgetter("gigabytes")
-    for source in (_shown(notebook), _said(notebook), map(_named, _GPU.finditer(notebook.gpu))):
+    for source in (_shown(notebook.shown), _said(notebook), map(_named, _GPU.finditer(notebook.gpu))):
         if large := [each for each in source if each.gigabytes > weights]:
             return max(large, key=memory)
     return None
 
 
-def _shown(notebook: Notebook) -> Iterator[Gpu]:
-    for text in notebook.shown:
+def _shown(outputs: Iterable[str]) -> Iterator[Gpu]:
+    for text in outputs:
         for pattern in _SHOWN:
             for match in pattern.finditer(text):
                 size = float(match["gib"]) if "gib" in match.groupdict() else int(match["mib"]) / 1024

@@ -18,19 +18,19 @@ def handed_on(tree: Tree, values: Iterable[cst.CSTNode]) -> tuple[list[Function]
     for value in pending:  # which grows on the way
         functions.update(dict.fromkeys(tree.within(value, cst.Lambda)))
         for name in tree.within(value, cst.Name):
-            made = tree.definition(name)
-            if name in names or made is None:
+            definition = tree.definition(name)
+            if name in names or definition is None:
                 continue
             names.add(name)
-            if isinstance(made, cst.ClassDef):
-                functions.update(dict.fromkeys(tree.methods(made)))
-            elif isinstance(made, cst.FunctionDef) and tree.call_of(name) is None:
-                functions[made] = None
-            elif isinstance(made, cst.FunctionDef):
-                returns = [each for each in tree.within(made, cst.Return) if tree.function(each) is made]
+            if isinstance(definition, cst.ClassDef):
+                functions.update(dict.fromkeys(tree.methods(definition)))
+            elif isinstance(definition, cst.FunctionDef) and tree.call_of(name) is None:
+                functions[definition] = None
+            elif isinstance(definition, cst.FunctionDef):
+                returns = [each for each in tree.within(definition, cst.Return) if tree.function(each) is definition]
                 pending += [each.value for each in returns if each.value is not None]
-            elif isinstance(made, (cst.Assign, cst.AnnAssign)) and made.value is not None:
-                pending += [made.value, *_added(tree, name.value)]
+            elif isinstance(definition, (cst.Assign, cst.AnnAssign)) and definition.value is not None:
+                pending += [definition.value, *_added(tree, name.value)]
     return list(functions), names
 
 

@@ -27,7 +27,7 @@ _HOSTED_CLASS = re.compile(rf"({'|'.join(map(re.escape, HOSTED))})\.(\w+\.)*[A-Z
 _PLACES = re.compile(r"(?i)colab|kaggle")
 #: Folders of theirs; the current one is the first, or Kaggle's working folder.
 _PATH = re.compile(r"/(content|kaggle)(?![^/])")
-_DRIVE = re.compile(r"/content/g?drive/.")
+_WRITABLE = re.compile(r"(/content/g?drive|/content|/kaggle/working)/.")
 _CURRENT: Final = ("/content", "/kaggle/working")
 #: Folders that are there on Colab or Kaggle before anything is put into them.
 _THERE = re.compile(r"/(content(/g?drive(/My ?Drive)?)?|kaggle(/(input|working))?)/?")
@@ -36,7 +36,7 @@ _SHELL_PATH = re.compile(r"(?<![\w.:/-])/(?:content|kaggle)(?:/[^\s'\";|&)]*)?(?
 _WRITTEN = re.compile(r"(output|save|logging|log|cache|local|export|extract)_(dir|folder|path|directory|file)")
 #: What makes the rest of a shell command's words a target.
 _TARGET = re.compile(
-    r"(?:\bmkdir\b|\bclone\b|\bzip\b|\s-[dOop]\b|>|--(?:local-dir|output|outfile|outdir|directory-prefix)\b)[^\n;&|>]*"
+    r"(?:\b(?:mkdir|clone|zip|cp|mv|quantize)\s|\s-[dOop]\b|>|--(?:local-dir|output|outfile|outdir|directory-prefix)\b)[^\n;&|>]*"
 )
 _CLONE = re.compile(r"\bgit\s+clone\b[^\n;&|]*?/([\w.-]+?)(?:\.git)?/?\s*(?:[\n;&|]|$)")
 _FETCHED = re.compile(r"\b(?:wget|curl)\b[^\n;&|]*?/([\w.%-]+)(?:\?[^\s]*)?[\"']?\s*(?:[\n;&|]|$)")
@@ -91,11 +91,13 @@ def hosted_paths(execution: Execution) -> list[HostedPath]:
     return found
 
 
-def written_to_drive(execution: Execution) -> list[cst.BaseExpression]:
-    """The paths below a mounted Drive that the notebook writes, each where it stands."""
+def written_there(execution: Execution) -> Iterator[tuple[str, cst.BaseExpression]]:
+    """The folders of Colab, Kaggle and Drive below which the notebook writes, each where it names one."""
     made = _Made(execution)
-    paths = [(node, text) for node, text in _paths(execution) if _DRIVE.match(text) and made.has(text)]
-    return [node for node, _ in paths if execution.tree.is_live(node) and not _is_tried(execution, node)]
+    for node, text in _paths(execution):
+        dropped = not execution.tree.is_live(node) or execution.is_install(node) or _is_tried(execution, node)
+        if not dropped and made.has(text) and (folder := _WRITABLE.match(text)) is not None:
+            yield folder[1], node
 
 
 def _paths(execution: Execution) -> Iterator[tuple[cst.BaseExpression, str]]:
@@ -214,6 +216,7 @@ class _Made:
         commands = [form.body or form.command for call, form in forms if form.name not in FILE_MAGICS]
         calls = [call for call in execution.calls(does=Does.RUN) if execution.source.form(call) is None]
         commands += [execution.effects.command(call) for call in calls]
+        commands = list(map(tree.filled, commands))
         self.unknown = any(_UNPACKS.search(command) for command in commands)
         written = {word for command in commands for part in _TARGET.findall(command) for word in _targets(part)}
         written |= {name for command in commands for name in (*_CLONE.findall(command), *_FETCHED.findall(command))}
@@ -244,12 +247,12 @@ class _Made:
         """The path that an expression names."""
         value = self.tree.value(node)
         if isinstance(value, cst.FormattedString):
-            return ["".join(map(self.tree.text, value.parts))]
+            return [self.tree.filled("".join(map(self.tree.text, value.parts)))]
         return self.tree.texts(value)
 
     def has(self, text: str) -> bool:
         """True for a path that the notebook makes, for what lies below one, and for a folder of files that it makes."""
-        path = text.rstrip("/")
+        path = self.tree.filled(text).rstrip("/")
         return _lies_in(path, self._absolute) or any(each.startswith(f"{path}/") for each in self._absolute)
 
     def has_here(self, text: str) -> bool:
@@ -257,11 +260,16 @@ class _Made:
         return _lies_in(text.rstrip("/"), self._here)
 
 
+#: Which words behind the name of a program it writes to, if not the first.
+_WORDS: Final = {"mkdir": slice(None), "quantize": slice(1, 2)} | dict.fromkeys(("clone", "cp", "mv"), slice(-1, None))
+
+
 def _targets(part: str) -> list[str]:
     """The words that a part of a command writes to: one, or all folders that are made."""
     does, *rest = part.replace(">", "> ").split()
     words = [word for word in rest if not word.startswith("-")]
-    return words if does == "mkdir" else words[-1:] if does == "clone" else words[:1]
+    chosen: list[str] = words[_WORDS.get(does, slice(1))]
+    return chosen
 
 
 def _lies_in(path: str, folders: set[str]) -> bool:

@@ -79,18 +79,18 @@ def is_loader(tree: Tree, node: cst.BaseExpression) -> bool:
 
 def unknown_loads(tree: Tree) -> list[cst.Call]:
     """Live calls of `X.from_pretrained(...)` where X may be a model's class, and nothing shows that it is."""
-    found = [(call, _classes(tree, call.func)) for call in tree.live(cst.Call)]
+    classes_of = [(call, _classes(tree, call.func)) for call in tree.live(cst.Call)]
     return [
         call
-        for call, classes in found
+        for call, classes in classes_of
         if not all(map(_is_model_class, classes)) and not all(map(_is_other_class, classes))
     ]
 
 
 def loaders_handed_on(tree: Tree) -> list[cst.BaseExpression]:
     """Live mentions of a loading function other than to call it, to name it, or to prepare a call of it."""
-    made = [call for call in tree.of(cst.Call) if tree.qualified(call.func) in ("getattr", "functools.partial")]
-    written = dict.fromkeys([*tree.attributes("from_pretrained"), *made])
+    wrapped = [call for call in tree.of(cst.Call) if tree.qualified(call.func) in ("getattr", "functools.partial")]
+    written = dict.fromkeys([*tree.attributes("from_pretrained"), *wrapped])
     mentions = [*written, *(name for name in tree.of(cst.Name) if tree.value(name) in written)]
     return [node for node in mentions if is_loader(tree, node) and tree.is_live(node) and not _is_followed(tree, node)]
 
@@ -112,8 +112,8 @@ def _loads_with(tree: Tree, node: cst.BaseExpression) -> cst.BaseExpression | No
     """The class whose `from_pretrained` an expression stands for, by `functools.partial` too."""
 
     def prepared(node: cst.BaseExpression) -> cst.BaseExpression | None:
-        made = tree.value(node)
-        return made.args[0].value if isinstance(made, cst.Call) and is_partial(tree, made) else None
+        value = tree.value(node)
+        return value.args[0].value if isinstance(value, cst.Call) and is_partial(tree, value) else None
 
     member = tree.member(tree.value(tree.followed(node, prepared)[-1]))
     return member[0] if member is not None and member[1] == "from_pretrained" else None
@@ -122,7 +122,7 @@ def _loads_with(tree: Tree, node: cst.BaseExpression) -> cst.BaseExpression | No
 def _classes(tree: Tree, node: cst.BaseExpression) -> list[str]:
     """The full names of the classes that a loading function may load with; none for any other function."""
     owner = _loads_with(tree, node)
-    return [] if owner is None else [tree.family(each) or tree.text(each) for each in _alternatives(tree, owner)]
+    return [] if owner is None else [tree.family(name) or tree.text(name) for name in _alternatives(tree, owner)]
 
 
 def _is_model_class(name: str) -> bool:
@@ -140,29 +140,22 @@ def _alternatives(tree: Tree, node: cst.BaseExpression) -> list[cst.BaseExpressi
     values = [tree.value(node)]
     for value in values:  # which grow on the way
         sources = _sources(tree, value)
-        parts = [part for each in sources for part in (*tree.within(each, cst.Name), *tree.within(each, cst.Attribute))]
+        parts = [part for held in sources for part in (*tree.within(held, cst.Name), *tree.within(held, cst.Attribute))]
         values += [found for part in parts if (found := tree.value(part)) not in values]
     return [value for value in values[1:] if _IMPORTED_CLASS.fullmatch(tree.family(value))] or values[:1]
 
 
-def _sources(tree: Tree, node: cst.BaseExpression) -> list[cst.BaseExpression]:
+def _sources(tree: Tree, node: cst.BaseExpression) -> Sequence[cst.CSTNode]:
     """Expressions that hold what a name, an element or a choice may be: a loop's values, a function's arguments."""
-    if isinstance(node, (cst.IfExp, cst.Dict, cst.List, cst.Tuple, cst.Set)):
-        return [node]
-    if isinstance(node, cst.Subscript):
-        return [node.value]
-    binding = tree.binding(node)
-    if binding is None:
-        return []
-    if isinstance(binding.node, (cst.For, cst.CompFor)):
-        return [binding.node.iter]
-    if isinstance(binding.node, cst.Assign) and binding.value is None:
-        return [binding.node.value]
-    function = tree.function(binding.node) if isinstance(binding.node, cst.Param) else None
+    param = tree.definition(node)
+    if not isinstance(param, cst.Param):
+        if isinstance(node, (cst.IfExp, cst.Dict, cst.List, cst.Tuple, cst.Set)):
+            return [node]
+        return tree.made_of(node)[1:2] if isinstance(node, (cst.Name, cst.Subscript)) else []
+    function = tree.function(param)
     users = [tree.parents[use] for use in tree.loads(function.name.value)] if function is not None else []
     given = [argument.value for call in users if isinstance(call, cst.Call) for argument in call.args]
-    default = binding.node.default if isinstance(binding.node, cst.Param) else None
-    return given if default is None else [default, *given]
+    return given if param.default is None else [param.default, *given]
 
 
 def model_name(tree: Tree, load: cst.Call) -> str:
@@ -187,7 +180,7 @@ def _texts(tree: Tree, node: cst.CSTNode, seen: set[str]) -> Iterator[str]:
         yield from _texts(tree, part, seen)
 
 
-def _settings(tree: Tree, node: cst.Name | cst.Attribute | cst.Subscript) -> list[cst.BaseExpression]:
+def _settings(tree: Tree, node: cst.Name | cst.Attribute | cst.Subscript) -> Sequence[cst.CSTNode]:
     """What a name stands for; of a setting, what its object is made with, or else what is set under its name."""
     if isinstance(node, cst.Name):
         return _sources(tree, node)
@@ -204,22 +197,18 @@ def _settings(tree: Tree, node: cst.Name | cst.Attribute | cst.Subscript) -> lis
 
 
 def _guessed_by_name(tree: Tree, keys: Sequence[str]) -> list[cst.BaseExpression]:
-    """What the notebook sets under a name anywhere: an attribute, a keyword, a key of a dictionary, an own option."""
+    """What the notebook sets under a name anywhere: an attribute, a keyword, a key of a dictionary."""
     bound = [(target.target, line.value) for line in tree.of(cst.Assign) for target in line.targets]
     bound += [(line.target, line.value) for line in tree.of(cst.AnnAssign) if line.value is not None]
     values = [value for target, value in bound if tree.text(target).rsplit(".", 1)[-1] in keys]
     values += [entry.value for entry in tree.of(cst.DictElement) if tree.literal(entry.key) in keys]
-    for call in tree.of(cst.Call):
-        named = method(call) == "add_argument" and [text.strip("-").replace("-", "_") for text in tree.texts(call)]
-        if named and not {*keys}.isdisjoint(named) and (default := keyword(call, "default")) is not None:
-            values.append(default.value)
     return [*values, *(value for key in keys for value in tree.given(key))]
 
 
 def weights(tree: Tree, load: cst.Call) -> float:
     """The least memory that a model's weights take, in GB, by its name and how it is loaded; 0 where neither tells."""
     name = model_name(tree, load)
-    sizes = [int(each["experts"] or 1) * float(each["billions"]) for each in _PARAMETERS.finditer(name)]
+    sizes = [int(size["experts"] or 1) * float(size["billions"]) for size in _PARAMETERS.finditer(name)]
     if not sizes:
         return 0.0
     told = {field for field in ("full_finetuning", "load_in_16bit", "load_in_8bit") if constant(tree, load, field)}

@@ -37,9 +37,9 @@ _METHODS = frozenset(
 _ANSWERING_METHODS = frozenset("ask chat complete compute evaluate generate invoke predict query similarity".split())
 #: What is called for what it does, by how it is named: in-place methods end in `_`, or give back what they change.
 _FOR_EFFECT = re.compile(
-    r"(pprint|print|patch|save|set|add|login|log|init|finish|close|clean|mount|register|enable|disable|resize"
+    r"_?(pprint|print|patch|mark|save|set|add|login|log|init|finish|close|clean|mount|register|enable|disable|resize"
     r"|start|stop|terminate|kill|wait|shutdown|reset|update|delete|remove|clear|upload)(_\w+)?|Patch\w+"
-    r"|\w+_|\w*login|use|filterwarnings|simplefilter|launch|setLevel|cleanup|train|eval|to|cuda|cpu|half|float|bfloat16|for_inference|for_training|\w*launcher"
+    r"|\w+_|\w*login|load_dotenv|use|filterwarnings|simplefilter|launch|setLevel|cleanup|train|eval|to|cuda|cpu|half|float|bfloat16|for_inference|for_training|\w*launcher"
 )
 #: Methods that only give a value where what they call does.
 _CALLING_METHODS = frozenset({"apply", "filter", "map"})

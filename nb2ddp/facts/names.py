@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import re
 from collections import defaultdict
 from collections.abc import Callable
 from functools import cached_property
@@ -16,6 +17,8 @@ from nb2ddp.syntax.tree import plain_names
 _KNOWN = frozenset(dir(builtins)) | {
     "__file__", "__name__", "__doc__", "display", "get_ipython", "In", "Out", "exit", "quit", "__ipython__",
 }  # fmt: skip
+#: What a name says that a line is to stop at.
+_STOPS = re.compile(r"(?i)stop|halt|break|exit|end|pause|wait")
 
 
 class Names:
@@ -73,4 +76,6 @@ class Names:
             return divides and isinstance(value.left, cst.Integer) and tree.text(value.right) == "0"
         if not isinstance(value, cst.Name) or not self.is_unknown(value) or tree.bindings(value.value):
             return False
-        return all(isinstance(tree.parents[use], cst.Expr) for use in tree.loads(value.value))
+        alone = len(self._source.lines_of(self._source.cell_at(tree.start(value)).number)) == 1
+        is_named = alone or _STOPS.search(value.value) is not None  # else it is a slip of the keyboard
+        return is_named and all(isinstance(tree.parents[use], cst.Expr) for use in tree.loads(value.value))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -12,9 +12,10 @@ import libcst as cst
 
 from nb2ddp.facts.effects import Does
 from nb2ddp.facts.environment import LAUNCHER_VARIABLES, settings
-from nb2ddp.facts.hosted import SECRET, hosted_name, hosted_paths, written_to_drive
+from nb2ddp.facts.hosted import SECRET, hosted_name, hosted_paths, written_there
 from nb2ddp.facts.logins import token_of
 from nb2ddp.facts.questions import questions
+from nb2ddp.facts.releases import SUCCESSORS, lacked
 from nb2ddp.notebook import magics
 from nb2ddp.syntax.environ import environ_key
 from nb2ddp.syntax.tree import Tree, keyword, method
@@ -39,6 +40,7 @@ _TOKEN = re.compile(
     r"(?<![\w-])(?P<head>hf_|gsk_|r8_|gh[pousr]_|github_pat_|sk-|xai-|AIza|AKIA)[\w-]{16,}(?P<tail>[\w-]{3})(?![\w-])"
 )
 _KEY = re.compile(r"(?<![\w-])(?P<head>)[0-9a-f]{37}(?P<tail>[0-9a-f]{3})(?![\w-])")
+_TOKEN_NAME = "HF_TOKEN"
 _STARTS = re.compile(r"\b(serve|server|uvicorn|gunicorn|sglang|ollama)\b|&\s*$")
 
 
@@ -46,9 +48,11 @@ class Kind(Enum):
     """What is needed."""
 
     VARIABLE = "variable of the environment"
+    LOGIN = "token of the Hub, as a variable or a login of the machine"
     PATH = "path"
     SERVICE = "service"
     TOKEN = "token that the notebook holds"
+    RELEASE = "release of a library"
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ class Need:
     """One thing that a job needs.
 
     Attributes:
-        name: the variable, the path, the address, or what is shown of a token.
+        name: the variable, the path, the address, the release, or what is shown of a token.
         kind: what it is.
         cells: the cells that read it, by number, in order.
         required: the notebook stops without it, so the script looks for it as it starts.
@@ -78,7 +82,7 @@ def needs(program: Program) -> list[Need]:
     from_file = bool(program.execution.calls(_FROM_FILE))  # variables then may come while the script runs
     for kind, name, node, required in sorted(_read(program), key=lambda each: program.tree.start(each[2])):
         found.setdefault((kind, name), []).append((node, required))
-    return [
+    listed = [
         Need(
             name,
             kind,
@@ -87,9 +91,34 @@ def needs(program: Program) -> list[Need]:
         )
         for (kind, name), places in found.items()
     ]
+    is_asked = not from_file and _asks_for_login(program)
+    return [
+        replace(need, kind=Kind.LOGIN, required=True)
+        if is_asked and need.name == _TOKEN_NAME and not need.required
+        else need
+        for need in listed
+    ]
+
+
+def _asks_for_login(program: Program) -> bool:
+    """Whether an upload takes the token of the environment or of the machine's login."""
+    tree = program.tree
+    tokens = [token for _, token in _uploads(program)]
+    if any(token_of(tree, call) is not None for call in tree.live(cst.Call)):
+        return False
+    return any(token is None or _TOKEN_NAME in tree.texts(tree.value(token)) for token in tokens)
+
+
+def _uploads(program: Program) -> Iterator[tuple[cst.Call, cst.BaseExpression | None]]:
+    """Uploads of models, which surely run, and the tokens that they are given."""
+    for call in program.execution.calls(does=Does.SAVE):
+        if method(call).startswith("push_to_hub") and not is_tried(program.tree, call):
+            token = keyword(call, "token")
+            yield call, None if token is None else token.value
 
 
 def _read(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode, bool]]:
+    tree = program.tree
     for name, node, required in (*_variables(program), *_asked(program)):
         yield Kind.VARIABLE, name, node, required
     for path in hosted_paths(program.execution):
@@ -98,8 +127,8 @@ def _read(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode, bool]]:
             yield Kind.PATH, f"{folder} as the current folder", path.node, False
         else:
             yield Kind.PATH, path.text, path.node, path.required
-    for node in written_to_drive(program.execution):
-        yield Kind.PATH, "/content/drive to write into", node, False
+    for folder, node in written_there(program.execution):
+        yield Kind.PATH, f"{folder} to write into", node, False
     calls = program.execution.calls()
     started = any(program.tree.qualified(call.func) == "subprocess.Popen" for call in calls)
     if not started and not any(_STARTS.search(program.effects.command(call)) for call in calls):
@@ -109,7 +138,15 @@ def _read(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode, bool]]:
     for name, node in _services(program):
         yield Kind.SERVICE, name, node, False
     for name, node in _tokens(program):
-        yield Kind.TOKEN, f"the token {name}, which the script holds", node, False
+        yield Kind.TOKEN, f"the token {name}, which the notebook holds", node, False
+    for call, token in _uploads(program):
+        written = None if token is None else tree.literal(token)
+        if isinstance(written, str) and not _TOKEN.search(written):
+            yield Kind.TOKEN, f'a token in place of "{written}"', call, False
+    for use, releases, _ in lacked(tree, "\n".join(cell.source for cell in program.notebook.cells)):
+        has = [release for release in releases if use.is_in(release)]
+        if has and use.name not in SUCCESSORS:
+            yield Kind.RELEASE, f"{use.library} {has[-1]} or older", use.node, False
 
 
 def _services(program: Program) -> Iterator[tuple[str, cst.CSTNode]]:
@@ -159,7 +196,7 @@ def _asked(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
         is_set = each.is_login and each.variable in known
         is_answered = each.is_login or not isinstance(program.tree.parents[each.call], cst.Expr)
         if is_answered and not program.installs.covers(each.call) and not is_set:
-            handled = each.may_skip or is_tried(program.tree, each.call)
+            handled = each.may_skip or is_tried(program.tree, each.call, each.variable)
             yield each.variable, each.call, not (handled or _is_set_alike(program.tree, each.call, each.variable))
 
 
@@ -181,13 +218,25 @@ def _variables(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
                 yield key, call, logs_in and not is_tried(tree, call)
     logs_in = "HF_TOKEN" in known or any(token_of(tree, each) is not None for each in tree.live(cst.Call))
     for call in () if logs_in else program.execution.calls(does=Does.SAVE):
-        if method(call) == "push_to_hub" and keyword(call, "token") is None:
-            yield "HF_TOKEN", call, False  # or a login of the machine's own
+        if method(call).startswith("push_to_hub") and keyword(call, "token") is None:
+            yield _TOKEN_NAME, call, False  # or a login of the machine's own
+    for node in _trackers(program):
+        yield "WANDB_API_KEY", node, False
     for item in tree.live(cst.Subscript):
         key = environ_key(tree, item)
         is_read = not isinstance(tree.parents[item], (cst.AssignTarget, cst.Del))
         if isinstance(key, str) and key not in known and is_read and not program.installs.covers(item):
             yield key, item, not is_tried(tree, item)
+
+
+def _trackers(program: Program) -> Iterator[cst.CSTNode]:
+    """What begins a run of Weights & Biases, whose library asks for its key, where nothing logs in or turns it off."""
+    tree, known = program.tree, {name for _, name, _ in settings(program)}
+    logs_in = any("wandb" in tree.qualified(call.func) and token_of(tree, call) for call in tree.live(cst.Call))
+    if logs_in or known & {"WANDB_API_KEY", "WANDB_MODE", "WANDB_DISABLED"}:
+        return
+    yield from program.execution.calls("wandb.init")
+    yield from [each for each in tree.given("report_to") if "wandb" in tree.texts(each)]
 
 
 def _is_set_alike(tree: Tree, call: cst.Call, name: str) -> bool:
@@ -196,13 +245,16 @@ def _is_set_alike(tree: Tree, call: cst.Call, name: str) -> bool:
     return isinstance(owner, cst.Assign) and environ_key(tree, owner.targets[0].target) == name
 
 
-def is_tried(tree: Tree, node: cst.CSTNode) -> bool:
-    """True where the notebook goes on without what a node reads: in a `try`, below a test, in a function."""
+def is_tried(tree: Tree, node: cst.CSTNode, name: str = "") -> bool:
+    """True where the notebook goes on without what a node reads: in a `try`, below a test, in a function.
+
+    A test that asks whether the variable of this name is set is none: the notebook asks for it then.
+    """
     inner = node
     for above in tree.ancestors(node):
         if isinstance(above, cst.Try) and inner is above.body:
             return True
-        if isinstance(above, (cst.If, cst.IfExp)) and inner is not above.test:
+        if isinstance(above, (cst.If, cst.IfExp)) and inner is not above.test and name not in tree.texts(above.test):
             return True
         if isinstance(above, (cst.FunctionDef, cst.Lambda, cst.While)):
             return True

@@ -292,9 +292,9 @@ class Placement:
         if self._conditional(test) is not test or self.tree.within(test.test, cst.NamedExpr):
             return ()
         asked = self._run_once(test.test, in_whole_job=True)
-        if self._is_yes_or_no(test.test):
+        if not isinstance(test.test, cst.BooleanOperation):
             return (asked,)
-        return (Wrap(test.test, f"{asked.before}bool(", f"){asked.after}"),)
+        return (Wrap(test.test, f"{asked.before}bool(", f"){asked.after}"),)  # it may give what cannot be sent
 
     def _run_once(self, node: cst.BaseExpression, in_whole_job: bool) -> Wrap:
         return Wrap(node, "run_once(lambda: ", ", in_whole_job=True)" if in_whole_job else ")")
@@ -361,12 +361,22 @@ class Placement:
         return frozenset(found)
 
     def _callers(self, function: cst.FunctionDef) -> list[cst.Call]:
-        """The calls before the end of training, where each stands alone at module level; none for one that trains."""
+        """The calls before the end of training, where each stands alone at module level; none for one that trains.
+
+        Or gives a name what nothing reads until then: `server = start()`.
+        """
         tree = self.tree
         callers = [call for call in tree.calls_of(function) if self.execution.runs(call)]
-        alone = all(isinstance(tree.parents[call], cst.Expr) and tree.function(call) is None for call in callers)
+        alone = all(self._is_unread(tree.parents[call]) and tree.function(call) is None for call in callers)
         trains = any(event in callers for event in self.training.events)
         return callers if alone and not trains and len(callers) == len(tree.uses(function)) else []
+
+    def _is_unread(self, statement: cst.CSTNode) -> bool:
+        """True for a statement whose value no process needs before the end of training."""
+        if not isinstance(statement, cst.Assign) or not isinstance(statement.targets[0].target, cst.Name):
+            return isinstance(statement, cst.Expr)
+        uses = self.tree.bound_uses(statement)
+        return len(statement.targets) == 1 and not any(map(self.execution.runs, uses))
 
     # -- what is asked of services inside functions -----------------------------------------------------------
 
@@ -547,20 +557,19 @@ class Placement:
         listed = any(self.execution.has(part, Does.LIST) for part in self.tree.made_of(loop.iter))
         return not listed and not any(self.tree.within(loop, kind) for kind in (cst.Break, cst.Continue))
 
-    def _is_yes_or_no(self, test: cst.BaseExpression) -> bool:
-        """True for a test whose value is True or False, and so can be sent to other processes."""
-        asks = isinstance(test, cst.Call) and self.execution.does(test) is Does.TEST
-        denies = isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not)
-        return asks or denies or isinstance(test, cst.Comparison)
-
     def _in_branches(self, test: cst.If) -> list[cst.Call]:
-        """The calls of a test's branches."""
-        last = test.body.body[-1]
-        function = self.tree.function(test)
-        if function is None or not isinstance((small_statements(last) or (last,))[-1], cst.Return):
-            return self.tree.within(test, cst.Call)
-        start = self.tree.start(test)
-        return [call for call in self.tree.within(function, cst.Call) if self.tree.start(call) >= start]
+        """The calls of a test's branches, and those with its path below a later `if not x:` for what its body binds."""
+        tree, last, start = self.tree, test.body.body[-1], self.tree.start(test)
+        function = tree.function(test)
+        if function is not None and isinstance((small_statements(last) or (last,))[-1], cst.Return):
+            return [call for call in tree.within(function, cst.Call) if tree.start(call) >= start]
+        targets = [tree.text(each.target) for each in tree.within(test.body, cst.AssignTarget)]
+        lacks = {text for name in targets for text in (f"not {name}", f"{name} is None")}
+        asked = {tree.text(each.value) for each in tree.within(test.test, cst.Arg)}
+        later = [each for each in tree.of(cst.If) if tree.text(each.test) in lacks and tree.start(each) > start]
+        alike = [call for each in later if tree.function(each) is function for call in tree.within(each, cst.Call)]
+        same = [call for call in alike if any(tree.text(each.value) in asked for each in call.args)]
+        return [*tree.within(test, cst.Call), *same]
 
     def _whole(self, statement: Statement) -> Statement:
         """The largest `if` or `try` around a statement that does nothing but what runs once, as it does."""

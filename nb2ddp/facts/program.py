@@ -53,6 +53,13 @@ class Program(Source):
         return model_kind(self.tree, self.training.trainers, self.loads)
 
     @cached_property
+    def trains_with_unsloth(self) -> bool:
+        """False where a trainer of the notebook's own is done when Unsloth is first imported, to merge or to export."""
+        imports = [line for line, *_ in self.tree.imports("unsloth") if self.tree.is_live(line)]
+        own = self.training.trainers
+        return any(not own or self.training.is_before_end(line) for line in imports)
+
+    @cached_property
     def loads(self) -> list[cst.Call]:
         """The calls that load a model's weights, or prepare to, in order."""
         return loads(self.tree)

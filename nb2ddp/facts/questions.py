@@ -66,7 +66,7 @@ def _question(tree: Tree, call: cst.Call, asking: list[cst.Call]) -> Question:
 
 def _said(tree: Tree, call: cst.Call) -> list[str]:
     """What a question says."""
-    texts = [*tree.texts(call), *(part.value for part in tree.within(call, cst.FormattedStringText))]
+    texts = tree.texts(call)
     return [*texts, *(str(tree.literal(each.value)) for each in call.args)]
 
 
@@ -98,7 +98,8 @@ def _variable(tree: Tree, call: cst.Call, asking: list[cst.Call]) -> str:
         targets += [environ_key(tree, each.target) for each in taken.targets] if plain and taken is not None else []
         if isinstance(use, cst.Call) and use.args and _READS.fullmatch(tree.qualified(use.func)):
             targets.append(tree.literal(use.args[0].value))
-    named = [match[0] for text in _said(tree, call) for match in _VARIABLE.finditer(text)]
+    tests = [tree.text(above.test) for above in tree.ancestors(call) if isinstance(above, cst.If)]
+    named = [match[0] for text in (*_said(tree, call), *tests) for match in _VARIABLE.finditer(text)]
     login = next((given for above in tree.inside_statement(call) if (given := variable_of(tree, above))), None)
     own = target.value.upper() if isinstance(target, cst.Name) else f"ANSWER_{asking.index(call) + 1}"
     return next((each for each in (*targets, *named, login) if isinstance(each, str)), own)

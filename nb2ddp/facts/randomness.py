@@ -37,20 +37,6 @@ def makes_generator(tree: Tree, node: cst.BaseExpression) -> bool:
     return bool(_GENERATORS.fullmatch(tree.maker(node)))
 
 
-def is_never_asked(tree: Tree, function: cst.FunctionDef | None) -> bool:
-    """True for a method that no line names, of a class whose objects are handed to nobody who may ask for it."""
-    owner = tree.scope(function) if function is not None else None
-    if function is None or not isinstance(owner, cst.ClassDef) or owner.bases or function.name.value.startswith("__"):
-        return False
-    named = [each.value for each in tree.attributes(function.name.value)]
-    if not all(isinstance(tree.definition(each), (cst.Import, cst.ImportFrom, cst.ImportAlias)) for each in named):
-        return False
-    made = [tree.parents[call] if (call := tree.call_of(use)) else use for use in tree.loads(owner.name.value)]
-    uses = [use for each in made if isinstance(each, cst.Assign) for use in tree.kept_uses(each)]
-    known = all(isinstance(each, (cst.Assign, cst.Expr)) for each in made)
-    return known and all(isinstance(tree.parents[use], cst.Attribute) for use in uses)
-
-
 class Seeding:
     """What a notebook seeds itself, unconditionally, before it draws.
 

@@ -29,17 +29,21 @@ class Rewards:
 
     Attributes:
         entries: the functions that the trainer itself calls; of an object, its class's `__call__`.
+        rollouts: those of them that make the completions.
         names: the names through which the notebook hands them on.
     """
 
     def __init__(self, execution: Execution) -> None:
         self.execution, self.tree = execution, execution.tree
         given: list[cst.CSTNode] = []
+        rollouts: list[cst.CSTNode] = []
         for trainer in execution.training.trainers:
             second = "GRPO" in self.tree.class_name(trainer.func)
-            found = [passed(self.tree, trainer, name) for name in _CALLED]
-            positional = argument(trainer, _CALLED[0], 1) if second and found[0] is None else None
-            given += [each.value for each in (*found, positional) if each is not None]
+            fields = [passed(self.tree, trainer, name) for name in _CALLED]
+            positional = argument(trainer, _CALLED[0], 1) if second and fields[0] is None else None
+            given += [each.value for each in (*fields, positional) if each is not None]
+            rollouts += [fields[1].value] if fields[1] is not None else []
+        self.rollouts = handed_on(self.tree, rollouts)[0]
         functions, self.names = handed_on(self.tree, given)
         self.entries = [each for each in functions if self._is_called(each)]
 

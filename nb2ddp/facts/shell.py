@@ -6,7 +6,7 @@ import ast
 import builtins
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from IPython.utils.text import DollarFormatter
 
@@ -21,6 +21,8 @@ _INSTALL = re.compile(
 )
 #: A command up to its comment, which stands behind a blank.
 _BEFORE_COMMENT = re.compile(r"""(?:'[^']*'?|"[^"]*"?|[^'"#]|(?<=[^ \t])#)*""")
+#: What stands beside an install and is of no use without it.
+_IDLE = re.compile(r"(command -v|cd|which)\s|(true|:)$")
 _SEPARATOR = re.compile(r"\s*(&&|\|\||;)\s*")
 #: Commands that only show something.
 _SHOWING = re.compile(
@@ -37,6 +39,8 @@ _ENDLESS = re.compile(
     r"nvidia-smi\s(?:.*\s)?(?:-l\b|-lms\b|--loop|dmon\b|pmon\b)|watch\s|tail\s+(?:-\S+\s+)*(?:-\w*[fF]\b|--follow)"
     r"|(?:htop|nvtop|gpustat\s.*-i|top(?!\s+-\w*[bn]))\b|ping\s(?!.*-c)"
 )
+#: What a shell keeps for the commands behind it.
+_OF_ITS_SHELL = re.compile(r"(?:cd|export|unset|alias|ulimit)\b[^|&>]*$")
 #: What ends programs that it finds, whoever has started them.
 _KILLING = re.compile(r"\b(pkill|killall)\s|\bfuser\s(.*\s)?-\w*k|\bxargs\s(.*\s)?kill\b|\bkill\s(-\S+\s+)*[$`]")
 _OF_THE_JOB = re.compile(
@@ -67,6 +71,13 @@ class Command:
         return f"subprocess.{'Popen' if self.background else 'run'}({self._arguments})"
 
     @property
+    def run_until_end(self) -> str:
+        """Like `run`; a program in the background ends with the script."""
+        if not self.background or not is_simple(self.expression):
+            return self.run
+        return f"atexit.register({replace(self, expression=as_shell(self.expression)).run}.terminate)"
+
+    @property
     def lines(self) -> str:
         """The expression for the lines it prints."""
         return f"subprocess.run({self._arguments}, capture_output=True, text=True).stdout.splitlines()"
@@ -91,7 +102,7 @@ def is_install(command: str) -> bool:
     """True for a command that installs packages and does nothing else."""
     pieces = [piece.strip("() ") for piece in parts(command.strip("() "))]
     others = [piece for piece in pieces if not _INSTALL.match(piece)]
-    return len(others) < len(pieces) and all(piece.startswith(("command -v", "cd ", "which ")) for piece in others)
+    return len(others) < len(pieces) and all(_IDLE.match(piece) for piece in others)
 
 
 #: What a shell script does around its installs: it finds out, says, and decides.
@@ -175,6 +186,11 @@ def serves(command: str) -> bool:
     return not last.endswith("&") and any(_SERVING.match(part.removeprefix("nohup ")) for part in parts(last))
 
 
+def is_of_its_shell(command: str) -> bool:
+    """True for a command that only changes the shell that runs it, which then ends."""
+    return bool(pieces := parts(command)) and all(map(_OF_ITS_SHELL.match, pieces))
+
+
 def without_installs(command: str) -> str:
     """The rest of a command whose parts install packages among other things."""
     pieces = _SEPARATOR.split(without_comment(command))
@@ -206,6 +222,16 @@ def parse(command: str, is_bound: Callable[[str], bool]) -> Command:
     if background:
         text = text[:-1].rstrip()
     return Command(_expression(text, is_bound), background, bool(_BASH.search(text)))
+
+
+def is_simple(text: str) -> bool:
+    """True for the text of one command, whose process can take the place of the shell's."""
+    return not re.search(r"[;|\n(`]|(?<!>)&(?!>)", text)
+
+
+def as_shell(text: str) -> str:
+    """The string of a simple command, as code, that runs in the shell's own process: who ends that ends the command."""
+    return re.sub(r"^(\w*[\"']+)(?!exec )", r"\1exec ", text)
 
 
 def undefined(command: str, is_bound: Callable[[str], bool]) -> list[str]:

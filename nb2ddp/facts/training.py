@@ -50,8 +50,19 @@ class Training:
 
     @cached_property
     def arguments(self) -> list[cst.Call]:
-        """Live calls that build training arguments (`SFTConfig(...)`, `TrainingArguments(...)`, subclasses)."""
-        return [call for call in self.tree.live(cst.Call) if self.is_arguments(call)]
+        """Live calls that build training arguments (`SFTConfig(...)`, `TrainingArguments(...)`, subclasses).
+
+        Those that nothing takes do not count beside others that something takes.
+        """
+        calls = [call for call in self.tree.live(cst.Call) if self.is_arguments(call)]
+        return [call for call in calls if self._is_taken(call)] or calls
+
+    def _is_taken(self, call: cst.Call) -> bool:
+        """False where a call is bound to a name that no live code reads."""
+        above = self.tree.parents[call]
+        if not (isinstance(above, cst.Assign) and all(isinstance(target.target, cst.Name) for target in above.targets)):
+            return True
+        return any(self.tree.is_live(use) for name in self.tree.binds(above) for use in self.tree.loads(name))
 
     def is_arguments(self, call: cst.Call) -> bool:
         """True for a call that builds training arguments."""
@@ -83,14 +94,15 @@ class Training:
         return any(name.endswith(endings) for name in self.trainer_classes)
 
     def is_trainer_call(self, call: cst.Call) -> bool:
-        """True for a call of a trainer class, the notebook's own subclasses included."""
-        return bool(_TRAINER_CLASS.fullmatch(self.tree.class_name(call.func)))
+        """True for a call of a library's trainer class, or of a subclass of the notebook's own."""
+        is_named = _TRAINER_CLASS.fullmatch(self.tree.class_name(call.func)) is not None
+        return is_named and not isinstance(self.tree.definition(self.tree.bases(call.func)[-1]), cst.ClassDef)
 
     def is_trainer(self, node: cst.BaseExpression) -> bool:
         """True for an expression that holds a trainer: built by a trainer class, or named as one."""
-        made, name = self.tree.value(node), node.attr if isinstance(node, cst.Attribute) else node
+        value, name = self.tree.value(node), node.attr if isinstance(node, cst.Attribute) else node
         is_named = isinstance(name, cst.Name) and bool(_TRAINER_NAME.search(name.value))
-        return is_named or (isinstance(made, cst.Call) and self.is_trainer_call(made))
+        return is_named or (isinstance(value, cst.Call) and self.is_trainer_call(value))
 
     @cached_property
     def calls(self) -> list[cst.Call]:
@@ -160,7 +172,7 @@ class Training:
     ) -> tuple[list[cst.CSTNode], list[cst.CSTNode], set[cst.CSTNode]]:
         """The places at module level from which some calls and values are reached; all values; all on the way."""
         tree = self.tree
-        found, pending, seen = set[cst.CSTNode](), [*calls, *values], set[cst.CSTNode]()
+        places, pending, seen = set[cst.CSTNode](), [*calls, *values], set[cst.CSTNode]()
         handed_on = list(values)
         while pending:
             node = pending.pop()
@@ -172,14 +184,14 @@ class Training:
                 continue
             owner = tree.owner(node)
             if owner is None:
-                found.add(node)
+                places.add(node)
             elif owner not in seen:
                 uses = [owner] if isinstance(owner, cst.Lambda) else self._uses(owner)
                 called = [tree.parents[use] if self._is_called_or_set(use) else use for use in uses]
                 handed_on += [use for use in called if use in uses or isinstance(node, cst.Return)]
                 pending += called
                 seen.update({owner} - set(uses))
-        return tree.in_order(found), tree.in_order(handed_on), seen
+        return tree.in_order(places), tree.in_order(handed_on), seen
 
     def _is_called_or_set(self, node: cst.CSTNode) -> bool:
         """True for the function of a call, and for the target of an assignment."""
@@ -196,28 +208,17 @@ class Training:
 
     def _users(self, value: cst.CSTNode) -> Iterator[cst.CSTNode]:
         """Where a value that trains when it is called may be called, as far as a person would follow it."""
-        tree, node, is_result = self.tree, value, False
+        tree, is_result = self.tree, False
+        ends = (cst.Return, cst.BaseCompoundStatement, cst.CompFor, cst.Lambda)
         for above in tree.ancestors(value):
-            if isinstance(above, cst.Call):
+            if isinstance(above, (cst.Call, *ends)):
                 yield above
-                if above.func is node:
-                    return
-                is_result = is_result or not _HOLDERS.fullmatch(tree.qualified(above.func).rsplit(".", 1)[-1])
-            elif isinstance(above, (cst.Assign, cst.AnnAssign, cst.NamedExpr)):
-                yield from self._calls_through(above, is_result)
-                return
-            elif isinstance(above, (cst.Return, cst.BaseCompoundStatement, cst.CompFor, cst.Lambda)):
-                yield above
-                return
-            elif isinstance(above, cst.BaseSmallStatement):
-                return
-            node = above
-
-    def _calls_through(self, binding: cst.CSTNode, only_calls: bool) -> Iterator[cst.CSTNode]:
-        """Calls that what an assignment binds takes part in; of a result, only calls of the name itself."""
-        for use in filter(self.tree.is_live, self.tree.kept_uses(binding)):
-            around = (above for above in self.tree.inside_statement(use) if isinstance(above, cst.Call))
-            yield from [call for call in around if call.func is use or not only_calls][:1]
+            if isinstance(above, (cst.BaseSmallStatement, *ends)):
+                break
+            is_result |= isinstance(above, cst.Call) and not _HOLDERS.fullmatch(tree.class_name(above.func))
+        for end in filter(tree.is_live, tree.goes_to(value)):
+            calls = (above for above in tree.inside_statement(end) if isinstance(above, cst.Call))
+            yield from [call for call in calls if call.func is end or not is_result][:1]
 
     @cached_property
     def last(self) -> Statement | None:

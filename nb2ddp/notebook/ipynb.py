@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,6 +24,8 @@ CellKind = Literal["code", "markdown", "raw"]
 _LINE_END = re.compile(r"\r\n?")
 #: The expression of https://packaging.python.org/en/latest/specifications/inline-script-metadata/.
 BLOCK = re.compile(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$")
+#: How a value that is an image of PIL's begins, which the file may hold as lines; one that holds images does not.
+_IMAGE = re.compile(r"""(\[['"])?<PIL\.""")
 #: What an output that shows a GPU says.
 _MEMORY = re.compile(r"[Mm]ax memory|\d+MiB /")
 
@@ -35,6 +38,8 @@ class Cell:
         lines: the line of the file, from 1, of each line of the source; empty where the file holds them as JSON.
         indent: by how many columns the file indents them.
         shows: whether the value of its last expression is among its saved outputs; None where it was not run.
+        shows_image: whether that value is an image of PIL's.
+        failed: the error among its saved outputs, in a line; empty where it has none.
     """
 
     number: int
@@ -43,15 +48,17 @@ class Cell:
     lines: tuple[int, ...] = field(default=(), compare=False)
     indent: int = field(default=0, compare=False)
     shows: bool | None = field(default=None, compare=False)
+    shows_image: bool = field(default=False, compare=False)
+    failed: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
 class Metadata:
-    """What a Python file says of the packages that it needs.
+    """The packages that a Python file requires.
 
     Attributes:
         dependencies: requirements, as `pip` takes them.
-        requires_python: the versions of Python that do, such as `>=3.10`; empty for any.
+        requires_python: the accepted versions of Python, such as `>=3.10`; empty for any.
     """
 
     dependencies: tuple[str, ...] = ()
@@ -63,21 +70,21 @@ class Notebook:
     """A notebook's name (without folder and ending), its cells in the order in which they run, and its header.
 
     `gpu` is what Colab or Kaggle ran it on, by their name; empty where neither names one. `shown` is what its saved
-    outputs say of a GPU's memory, as text.
+    outputs say of a GPU's memory, as text; None if it ran out of memory.
     """
 
     name: str
     cells: tuple[Cell, ...]
     metadata: Metadata = field(default_factory=Metadata)
     gpu: str = ""
-    shown: tuple[str, ...] = field(default=(), compare=False)
+    shown: tuple[str, ...] | None = field(default=(), compare=False)
 
     def cell(self, number: int) -> Cell:
-        """The cell of a number."""
+        """Return the cell with this number."""
         return self._by_number[number]
 
     def line_text(self, location: Location) -> str:
-        """The line of a cell at a place; empty behind its last one."""
+        """Return the line of a cell at a place; empty after its last line."""
         lines = self.cell(location.cell).source.split("\n")
         return lines[location.line - 1] if location.line <= len(lines) else ""
 
@@ -93,7 +100,7 @@ def parse_notebook(text: str, name: str) -> Notebook:
 
     Args:
         text: the file's content.
-        name: what to call the notebook in the script's first line.
+        name: the notebook's name in the script's first line.
 
     Raises:
         NotebookError: it is not JSON, not a notebook, or not a Python notebook.
@@ -117,12 +124,12 @@ def parse_notebook(text: str, name: str) -> Notebook:
 
 
 def from_node(node: Any, name: str, saved: _Saved | None = None) -> Notebook:
-    """Take the cells of a notebook that nbformat has read (version 4).
+    """Convert a notebook that nbformat has read (version 4).
 
     Args:
         node: the notebook.
-        name: what to call it.
-        saved: what its outputs say, where the node no longer has them.
+        name: its name.
+        saved: its saved outputs, if the node no longer has them.
 
     Raises:
         NotebookError: it is not a Python notebook.
@@ -134,14 +141,15 @@ def from_node(node: Any, name: str, saved: _Saved | None = None) -> Notebook:
     cells = []
     for number, cell in enumerate(node.cells, start=1):
         source = _LINE_END.sub("\n", cell.source.removeprefix("\ufeff"))
-        cells.append(Cell(number, cast(CellKind, cell.cell_type), source, shows=saved.shows(number)))
+        kind, shown = cast(CellKind, cell.cell_type), (saved.shows(number), saved.shows_image(number))
+        cells.append(Cell(number, kind, source, (), 0, *shown, saved.failed(number)))
     return Notebook(name=name, cells=tuple(cells), gpu=_gpu(node.metadata), shown=saved.of_gpus())
 
 
 def _gpu(metadata: Any) -> str:
-    """The GPU that Colab (`gpuType`) or Kaggle (`accelerator`) ran the notebook on; empty where none is named.
+    """Return the GPU in the metadata of Colab (`gpuType`) or Kaggle (`accelerator`); empty if there is none.
 
-    Colab has named it since 2023; a notebook of before says that it has one, which is a T4 unless it was paid for.
+    Colab names it since 2023. Older notebooks only say that they use a GPU: a T4, unless it was paid for.
     """
     named = _said(metadata, ("colab", "gpuType"), ("kaggle", "accelerator"))
     is_free = isinstance(metadata.get("colab"), dict) and metadata.get("accelerator") == "GPU"
@@ -163,16 +171,28 @@ class _Saved:
         self._outputs = [[each for each in some if isinstance(each, dict)] for some in lists]
 
     def shows(self, number: int) -> bool | None:
-        """Whether a cell showed the value of its last expression; None where no output of the notebook tells."""
+        """Return whether a cell showed the value of its last expression; None if unknown."""
         kinds = {output.get("output_type") for output in self._outputs[number - 1]} if self._outputs else set()
         was_run = any(self._outputs) and (kinds or isinstance(self._counts[number - 1], int))
         return "execute_result" in kinds if was_run and "error" not in kinds else None
 
-    def of_gpus(self) -> tuple[str, ...]:
-        """What is said of a GPU's memory, unless that did not suffice."""
+    def shows_image(self, number: int) -> bool:
+        """Whether a cell showed an image of PIL's as the value of its last expression."""
+        outputs = self._outputs[number - 1] if self._outputs else []
+        data = [each.get("data") for each in outputs if each.get("output_type") == "execute_result"]
+        return any(_IMAGE.match(str(each.get("text/plain"))) for each in data if isinstance(each, dict))
+
+    def failed(self, number: int) -> str:
+        """Return the error that ended a cell, in a line."""
+        outputs = self._outputs[number - 1] if self._outputs else []
+        errors = [f"{each['ename']}: {each.get('evalue')}" for each in outputs if each.get("ename")]
+        return textwrap.shorten(errors[0], 90, placeholder="...") if errors else ""
+
+    def of_gpus(self) -> tuple[str, ...] | None:
+        """Return the outputs about a GPU's memory; None if the notebook ran out of memory."""
         outputs = [output for some in self._outputs for output in some]
         if any("out of memory" in str(output.get("evalue")) for output in outputs):
-            return ()
+            return None
         texts = [output.get("text", "") for output in outputs]
         joined = ["".join(filter(_is_text, each)) if isinstance(each, list) else each for each in texts]
         return tuple(each for each in joined if _is_text(each) and _MEMORY.search(each))
@@ -183,13 +203,13 @@ def _is_text(value: object) -> bool:
 
 
 def _language(node: Any) -> str:
-    """The notebook's language in lower case, without a version; empty where it names none."""
+    """Return the notebook's language in lower case, without a version; empty if it names none."""
     said = _said(node.metadata, ("language_info", "name"), ("kernelspec", "language"))
     return next(said, "").lower().rstrip("0123456789.")
 
 
 def _said(metadata: Any, *places: tuple[str, str]) -> Iterator[str]:
-    """What sections of the metadata say under a key."""
+    """Return the values of a key in sections of the metadata."""
     for section, key in places:
         value = metadata.get(section)
         if isinstance(value, dict) and isinstance(value.get(key), str) and value[key]:
@@ -221,10 +241,10 @@ def _bare_cell(cell: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_metadata(text: str) -> Metadata:
-    """Read the `script` block of a Python file; a file without one needs nothing.
+    """Read the `script` block of a Python file; empty if there is none.
 
     Raises:
-        NotebookError: there are two, or what the block holds is not what the standard asks for.
+        NotebookError: there are two, or the block does not follow the standard.
     """
     blocks = [match["content"] for match in BLOCK.finditer(text) if match["type"] == "script"]
     if not blocks:

@@ -23,7 +23,7 @@ _BRANCH = re.compile(r"^([ \t]*)(if|elif)\b", re.MULTILINE)
 
 
 def excess(source: str) -> tuple[int, str] | None:
-    """The line, from 1, where code passes a limit, and what is wrong there; None for code within the limits.
+    """Return the line (from 1) where code exceeds a limit, and the limit; None if it exceeds none.
 
     Args:
         source: Python, IPython forms already masked.
@@ -62,7 +62,7 @@ def _excess(source: str) -> tuple[int, str] | None:
 
 
 def _depth(text: str) -> int:
-    """The most brackets open at once, those in strings and comments counted too."""
+    """Return the largest number of open brackets, including those in strings and comments."""
     depth = deepest = 0
     for match in _BRACKET.finditer(text):
         depth += 1 if match[0] in "([{" else -1

@@ -15,7 +15,7 @@ _LINE_END = re.compile(r"\r\n?|\n")
 
 
 def file_lines(text: str, sources: Iterable[str]) -> list[list[int]]:
-    """The line of the file, from 1, of each line of each cell.
+    """Return the line of the file (from 1) of each line of each cell.
 
     Args:
         text: a valid .ipynb file, of any version of the format.
@@ -38,7 +38,7 @@ def file_lines(text: str, sources: Iterable[str]) -> list[list[int]]:
 
 
 def _lines(text: str, start: int, end: int) -> tuple[str, list[int]]:
-    """What the strings of a member say together, and the offsets of those in which its lines begin."""
+    """Return a member's joined strings, and the offsets of the strings in which its lines begin."""
     said = json.loads(text[start:end])
     parts = [said] if isinstance(said, str) else said
     ends, source = list(accumulate(map(len, parts))), "".join(parts)

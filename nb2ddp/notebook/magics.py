@@ -87,7 +87,7 @@ class Syntax:
 
     @property
     def command(self) -> str:
-        """A shell command with its line breaks, where the shell reads them as IPython does.
+        """The shell command, with line breaks where the shell reads them as IPython does.
 
         Inside single quotes the shell would keep the backslash, where IPython puts a blank for it and the break. In
         JSON, whose blanks are free, the break stays there; other quotes end before it and begin anew below.
@@ -99,7 +99,7 @@ class Syntax:
 
 
 def _breaking(quoted: re.Match[str]) -> str:
-    """A string whose breaks the shell reads as IPython does."""
+    """Return a string whose line breaks the shell reads as IPython does."""
     if quoted[0][0] != "'":
         return quoted[0].replace("\\\n", " \\\n")
     is_json = quoted[0][1:].lstrip()[:1] in ("{", "[")
@@ -153,7 +153,7 @@ def mask(source: str, first: int = 0, bound: frozenset[str] = frozenset()) -> Ma
 
 
 def _mask_lines(lines: list[str], call: Callable[[Syntax, int], str]) -> list[str]:
-    """Replace line forms in order: what follows one may not tokenize until it is gone, and is then looked at again."""
+    """Replace line forms in order, since the code after a form may not tokenize before it is replaced."""
     text = [line + "\n" for line in lines]
     while found := list(_forms(text)):
         for start, column, end, form in found:
@@ -165,7 +165,7 @@ def _mask_lines(lines: list[str], call: Callable[[Syntax, int], str]) -> list[st
 
 
 def _timed(name: str, text: str) -> str:
-    """The Python that `%time` and the like run; empty where there is none, or nothing but a comment."""
+    """Return the Python that `%time` and similar magics run; empty if there is none."""
     valued = _TIMERS.get(name)
     if valued is None:
         return ""
@@ -175,7 +175,7 @@ def _timed(name: str, text: str) -> str:
 
 
 def _forms(text: list[str]) -> Iterator[tuple[int, int, int, Syntax]]:
-    """The forms up to the first one that Python reads on beyond: first line and column, last line, what each says."""
+    """Return the forms up to the first that Python continues: first line and column, last line, syntax."""
     for tokens in make_tokens_by_line(text):
         found = [form for finder in _FINDERS if (form := finder.find([tokens]))]
         if not found:
@@ -207,7 +207,7 @@ def _parse(line: str, source: str) -> Syntax:
 
 
 def _line_magic(name: str, arguments: str, source: str) -> Syntax:
-    """A line magic; one that is a shell command under another name is that command."""
+    """Return a line magic, or the shell command that it stands for."""
     text = arguments.strip()
     if name in ("sx", "system"):
         return Syntax(Kind.SHELL, "", text, source)
@@ -217,7 +217,7 @@ def _line_magic(name: str, arguments: str, source: str) -> Syntax:
 
 
 def _read_back(match: re.Match[str]) -> Syntax | None:
-    """The form that a call such as `get_ipython().run_line_magic("cd", "data")` was written from."""
+    """Return the form of a call such as `get_ipython().run_line_magic("cd", "data")`."""
     try:
         arguments = ast.literal_eval(f"({match['arguments']},)")
     except (ValueError, SyntaxError):
@@ -236,7 +236,7 @@ def _read_back(match: re.Match[str]) -> Syntax | None:
 
 
 def _first_code_line(lines: list[str], start: int) -> int | None:
-    """The first line that is neither blank nor a comment. Colab lets a title stand above a cell magic."""
+    """Return the first line that is neither blank nor a comment: Colab allows a title above a cell magic."""
     code = (number for number in range(start, len(lines)) if lines[number].partition("#")[0].strip())
     return next(code, None)
 

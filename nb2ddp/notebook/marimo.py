@@ -34,7 +34,7 @@ class _Part:
 
     @property
     def local(self) -> frozenset[str]:
-        """The names that marimo keeps within the cell."""
+        """The names that marimo keeps local to the cell."""
         return frozenset(n for n in self.names.defines if n.startswith("_") and not n.startswith("__"))
 
 
@@ -67,7 +67,7 @@ def parse_marimo(text: str, name: str) -> Notebook:
 
 
 def _cells(module: ast.Module, lines: Sequence[str]) -> Iterator[tuple[Cell, bool]]:
-    """Each cell in the order of the file, and whether it is disabled."""
+    """Yield each cell in the order of the file, and whether it is disabled."""
     strings = _strings(module)
     number = 0
     has_app = False
@@ -131,7 +131,7 @@ def _cell(
 
 
 def _body(statement: ast.stmt, number: int, lines: Sequence[str], strings: Sequence[tuple[int, int]]) -> Cell:
-    """The cell that a function's body is, without the `return` of its names and without its indentation."""
+    """Return a function's body as a cell, without the `return` of its names and its indentation."""
     body: list[ast.stmt] = getattr(statement, "body")  # noqa: B009 - a function's, a class's or a `with`'s
     code = list(body)
     last = _end(statement, lines)
@@ -150,7 +150,7 @@ def _body(statement: ast.stmt, number: int, lines: Sequence[str], strings: Seque
 
 
 def _made(number: int, source: str, first: int, indent: int = 0) -> Cell:
-    """A code cell whose source begins in a line of the file."""
+    """Return a code cell whose source begins in a line of the file."""
     source = source.rstrip()
     return Cell(number, "code", source, tuple(range(first, first + source.count("\n") + 1)), indent)
 
@@ -162,7 +162,7 @@ def _first_line(statement: ast.stmt, lines: Sequence[str]) -> int:
 
 
 def _end(statement: ast.stmt, lines: Sequence[str]) -> int:
-    """The last line of a block, with the comments that end it."""
+    """Return the last line of a block, including final comments."""
     end = statement.end_lineno or statement.lineno
     for number in range(end + 1, len(lines) + 1):
         line = lines[number - 1]
@@ -173,7 +173,7 @@ def _end(statement: ast.stmt, lines: Sequence[str]) -> int:
 
 
 def _markdown(statement: ast.stmt) -> str | None:
-    """The text of `mo.md("...")`; None for anything else."""
+    """Return the text of `mo.md("...")`; None for other code."""
     call = statement.value if isinstance(statement, ast.Expr) else None
     if not isinstance(call, ast.Call) or ast.unparse(call.func) not in ("mo.md", "marimo.md") or len(call.args) != 1:
         return None
@@ -185,7 +185,7 @@ def _markdown(statement: ast.stmt) -> str | None:
 
 
 def _strings(module: ast.Module) -> list[tuple[int, int]]:
-    """The first and last line of each string of several lines."""
+    """Return the first and last line of each string of several lines."""
     nodes = [node for node in ast.walk(module) if isinstance(node, (ast.Constant, ast.JoinedStr))]
     return [(node.lineno, last) for node in nodes if (last := node.end_lineno or 0) > node.lineno]
 
@@ -212,7 +212,7 @@ def _is_disabled(decorator: ast.expr) -> bool:
 
 
 def _check_local_names(parts: Sequence[_Part]) -> None:
-    """Refuse functions that would read another cell's `_name` in a script, where marimo keeps one for each cell."""
+    """Refuse functions that would read another cell's `_name` in a script; marimo keeps one per cell."""
     for part in parts:
         for name in sorted(part.local & part.names.late):
             others = [other.cell.number for other in parts if name in other.local and other is not part]
@@ -224,7 +224,7 @@ def _check_local_names(parts: Sequence[_Part]) -> None:
 
 
 def _in_order(parts: list[_Part]) -> list[Cell]:
-    """The cells as marimo would run them: each after those whose names it reads, else in the order of the file."""
+    """Return the cells as marimo runs them: each after those whose names it reads, else in file order."""
     code = {part.cell.number: part for part in parts if part.cell.kind == "code"}
     owners: dict[str, int] = {}
     for number, part in code.items():
@@ -253,7 +253,7 @@ def _in_order(parts: list[_Part]) -> list[Cell]:
 
 
 def _sorted(after: dict[int, set[int]], code: dict[int, _Part]) -> Iterator[int]:
-    """The numbers of the cells, the smallest first of those whose predecessors have run."""
+    """Return the cells' numbers in a topological order, smaller ones first."""
     sorter, ready = TopologicalSorter(after), list[int]()
     try:
         sorter.prepare()
@@ -268,5 +268,5 @@ def _sorted(after: dict[int, set[int]], code: dict[int, _Part]) -> Iterator[int]
 
 
 def _first(cell: Cell) -> tuple[int, str]:
-    """The first line of a cell, by its number in the file and as it is."""
+    """Return the first line of a cell: its number in the file, and its text."""
     return cell.lines[0], cell.source.split("\n")[0]

@@ -1,4 +1,4 @@
-"""Parse Python, and say which names it defines, reads and deletes, without running it."""
+"""Parse Python, and find the names that it defines, reads and deletes, without running it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def refusal(message: str, line: int, text: str) -> NotebookError:
 
 @dataclass(frozen=True)
 class Names:
-    """What a piece of a notebook's code binds at its top level, and what it takes from elsewhere.
+    """The names that a piece of code binds at its top level, and those that it takes from elsewhere.
 
     Attributes:
         defines: names that it binds and leaves bound.
@@ -56,7 +56,7 @@ class Names:
 
 
 def names(source: str) -> Names:
-    """The names of some code; none for what is not Python."""
+    """Return the names of some code; none if it is not Python."""
     try:
         tree, table = ast.parse(source), symtable.symtable(source, "cell", "exec")
     except SyntaxError:
@@ -72,7 +72,7 @@ def names(source: str) -> Names:
 
 
 def _reads(table: symtable.SymbolTable) -> frozenset[str]:
-    """The names that code, or a function in it, looks up among those of the notebook."""
+    """Return the notebook's names that code, or a function in it, looks up."""
     is_top = table.get_type() == "module"
     own = {s.get_name() for s in table.get_symbols() if s.is_referenced() and (is_top or s.is_global())}
     return frozenset(own).union(*map(_reads, table.get_children()))

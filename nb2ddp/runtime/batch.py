@@ -32,7 +32,7 @@ def split_share(batch: int, share: int, largest: int) -> tuple[int, int]:
 def split_batch(per_device: int, accumulation: int, gpu_memory: float = 15e9) -> tuple[int, int]:
     """Split the notebook's global batch over all ranks, in as few accumulation steps as GPU memory allows.
 
-    The notebook's per-device batch was chosen for a GPU with `gpu_memory` bytes.
+    The notebook's per-device batch was chosen for a GPU with `gpu_memory` bytes (15e9: a T4, Colab's free GPU).
     """
     batch = per_device * accumulation
     share = math.ceil(batch / world_size)  # samples of one rank in a step

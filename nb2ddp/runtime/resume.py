@@ -37,12 +37,12 @@ def last_checkpoint(trainer: Any, minutes: float = 10) -> str | None:
     args.save_only_model = False  # save the optimizer and the random numbers too
     if args.save_total_limit:
         args.save_total_limit += KEPT  # beside those that the notebook keeps
-    for each in [each for each in trainer.callback_handler.callbacks if type(each).__name__ == "SaveByTime"]:
-        trainer.remove_callback(each)  # of an earlier training of this trainer
+    for old in [old for old in trainer.callback_handler.callbacks if type(old).__name__ == "SaveByTime"]:
+        trainer.remove_callback(old)  # of an earlier training of this trainer
     trainer.add_callback(save_by_time(trainer, training, 60 * minutes))
-    found = [whole_checkpoint(trainer, training) if is_main_process else None]
-    broadcast_object_list(found)
-    checkpoint = found[0]
+    newest = [whole_checkpoint(trainer, training) if is_main_process else None]
+    broadcast_object_list(newest)
+    checkpoint = newest[0]
     if checkpoint and json.loads(Path(checkpoint, "whole.json").read_text())["ended"]:
         args.num_train_epochs, args.max_steps = 0, -1  # the training is finished: only load its weights
     return checkpoint
@@ -76,13 +76,13 @@ def whole_checkpoint(trainer: Any, training: dict[str, Any]) -> str | None:
 def checkpoints(folder: str) -> list[tuple[Path, dict[str, Any]]]:
     """The checkpoints in a folder, newest first, with what this script wrote into them; {} if another program did."""
     steps = {path: path.name.removeprefix("checkpoint-") for path in Path(folder).glob("checkpoint-*")}
-    found = []
+    saved = []
     for path in sorted((path for path in steps if steps[path].isdigit()), key=lambda path: -int(steps[path])):
         try:
-            found.append((path, json.loads((path / "whole.json").read_text())))
+            saved.append((path, json.loads((path / "whole.json").read_text())))
         except (OSError, ValueError):
-            found.append((path, {}))
-    return found
+            saved.append((path, {}))
+    return saved
 
 
 def name_adapters(checkpoint: Path) -> None:
@@ -107,6 +107,41 @@ def replace_text(path: Path, text: str) -> None:
     os.replace(aside, path)
 
 
+def note_signals(told: list[int]) -> dict[Any, Any]:
+    """Note in `told` when the job is told to end; return the handlers that its signals had before."""
+    slurm = [signal.SIGUSR1] if signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN else []  # the batch script's
+    return {number: signal.signal(number, lambda sent, _: told.append(sent)) for number in [signal.SIGTERM, *slurm]}
+
+
+def reuses_completions(trainer: Any) -> bool:
+    """True where GRPO takes another step on the completions that it has; no checkpoint keeps these."""
+    parts = (getattr(trainer.args, name, None) or 1 for name in ("steps_per_generation", "num_iterations"))
+    return getattr(trainer, "_step", 0) % math.prod(parts) != 0
+
+
+def begin_checkpoint(checkpoint: Path, training: dict[str, Any]) -> None:
+    """Mark a checkpoint as this training's before it is complete."""
+    checkpoint.mkdir(parents=True, exist_ok=True)
+    replace_text(checkpoint / "whole.json", json.dumps(training))
+
+
+def complete_checkpoint(checkpoint: Path, training: dict[str, Any], about: dict[str, Any]) -> None:
+    """Write what makes a checkpoint complete, and remove older ones that were saved by time."""
+    name_adapters(checkpoint)
+    replace_text(checkpoint / "whole.json", json.dumps({**training, **about, "files": sizes(checkpoint)}))
+    ours = {**training, "by_time": True}.items()
+    by_time = [path for path, written in checkpoints(str(checkpoint.parent)) if ours <= written.items()]
+    for path in by_time[KEPT:]:
+        shutil.rmtree(path)
+
+
+def end_job() -> None:
+    """End this process as its signal asks, once all ranks have saved."""
+    print("The job was told to end; the training is saved: start it again to resume", file=sys.stderr)
+    PartialState().destroy_process_group()
+    sys.exit(128 + signal.SIGTERM)
+
+
 def save_by_time(trainer: Any, training: dict[str, Any], seconds: float) -> TrainerCallback:
     """Return a callback that saves a training at an interval of `seconds`, at SIGTERM, and when it ends."""
 
@@ -114,27 +149,19 @@ def save_by_time(trainer: Any, training: dict[str, Any], seconds: float) -> Trai
         is_told_to_end = has_ended = is_ours = False
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            self.saved = time.monotonic()
-            slurm = [signal.SIGUSR1] if signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN else []  # the batch script's
-            self.usual = {each: signal.signal(each, self.end) for each in [signal.SIGTERM, *slurm]}
-
-        def end(self, *_: Any) -> None:
-            self.is_told_to_end = True
+            self.saved, self.told = time.monotonic(), list[int]()
+            self.usual = note_signals(self.told)
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             self.has_ended = state.global_step >= state.max_steps or control.should_training_stop
             is_due = is_main_process and time.monotonic() - self.saved > seconds
-            wanted = torch.tensor([is_due, self.is_told_to_end], dtype=torch.int32, device=args.device)
+            wanted = torch.tensor([is_due, bool(self.told)], dtype=torch.int32, device=args.device)
             is_due, self.is_told_to_end = reduce(wanted, "sum").tolist()  # all ranks save at the same step
-            parts = (getattr(args, name, None) or 1 for name in ("steps_per_generation", "num_iterations"))
-            between = getattr(trainer, "_step", 0) % math.prod(parts)  # steps of GRPO on the same completions
             if not control.should_save:  # else the notebook asks for this one, and decides how long it stays
-                self.is_ours = self.has_ended or ((is_due or self.is_told_to_end) and not between)
+                self.is_ours = self.has_ended or ((is_due or self.is_told_to_end) and not reuses_completions(trainer))
                 control.should_save = self.is_ours
             if control.should_save and is_main_process:  # until it is complete, its `files` are missing
-                folder = Path(args.output_dir, f"checkpoint-{state.global_step}")
-                folder.mkdir(parents=True, exist_ok=True)
-                replace_text(folder / "whole.json", json.dumps(training))
+                begin_checkpoint(Path(args.output_dir, f"checkpoint-{state.global_step}"), training)
 
         def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             if control.should_training_stop:  # before its last step: that is its end, too
@@ -144,23 +171,15 @@ def save_by_time(trainer: Any, training: dict[str, Any], seconds: float) -> Trai
             PartialState().wait_for_everyone()
             self.saved = time.monotonic()
             if is_main_process:
-                folder = Path(args.output_dir, f"checkpoint-{state.global_step}")
-                name_adapters(folder)
                 about = {"processes": world_size, "ended": self.has_ended, "by_time": self.is_ours}
-                replace_text(folder / "whole.json", json.dumps({**training, **about, "files": sizes(folder)}))
-                ours = {**training, "by_time": True}.items()
-                by_time = [path for path, written in checkpoints(args.output_dir) if ours <= written.items()]
-                for path in by_time[KEPT:]:
-                    shutil.rmtree(path)
+                complete_checkpoint(Path(args.output_dir, f"checkpoint-{state.global_step}"), training, about)
             self.is_ours = False
             PartialState().wait_for_everyone()
             if self.is_told_to_end and not self.has_ended:
-                print("The job was told to end; the training is saved: start it again to resume", file=sys.stderr)
-                PartialState().destroy_process_group()
-                sys.exit(128 + signal.SIGTERM)
+                end_job()
 
         def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            for each, usual in self.usual.items():
-                signal.signal(each, usual)
+            for number, usual in self.usual.items():
+                signal.signal(number, usual)
 
     return SaveByTime()

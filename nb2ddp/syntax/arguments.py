@@ -39,7 +39,7 @@ def constant(tree: Tree, call: cst.Call, name: str) -> object:
 def entry(tree: Tree, node: cst.BaseExpression, name: str) -> Passed | None:
     """The value under a key of a dictionary that the notebook writes out, and the `{...}` or `dict(...)` around it."""
     value = _entries(tree, node, name)[0].get(name)
-    return None if value is None else Passed(value, tree.value(_unfiltered(tree, node)))
+    return None if value is None else Passed(value, tree.value(_unfiltered(tree, node, name)))
 
 
 def is_closed(tree: Tree, call: cst.Call) -> bool:
@@ -65,10 +65,9 @@ def _entries(
     """The values of the dictionary that an expression stands for, by their keys, and whether these are all.
 
     Known is what is written out in one place, below any dictionary that is taken in (`**common`), also where it is
-    filtered (`{k: v for k, v in given.items() if k in known}`). Of a dictionary that a statement changes nothing is,
-    but where it sets other keys than `name`.
+    filtered. Of a dictionary that a statement changes nothing is, but where it sets other keys than `name`.
     """
-    node = _unfiltered(tree, node)
+    node = _unfiltered(tree, node, name)
     source, is_whole = tree.value(node), True
     changed = [_changed(tree, use) for use in tree.loads(node.value)] if isinstance(node, cst.Name) else []
     pairs: list[tuple[object, cst.BaseExpression]] = [(..., source)]
@@ -87,17 +86,17 @@ def _entries(
     return entries, is_whole
 
 
-def _unfiltered(tree: Tree, node: cst.BaseExpression) -> cst.BaseExpression:
-    """The dictionary that a filter takes entries from, where its test names no key; else the expression itself."""
+def _unfiltered(tree: Tree, node: cst.BaseExpression, name: str | None) -> cst.BaseExpression:
+    """`given` of `{k: v for k, v in given.items() if k in known}`, where no test is for `name`; else the expression."""
     source = tree.value(node)
     if not isinstance(source, cst.DictComp) or source.for_in.inner_for_in is not None:
         return node
     loop, pair = source.for_in, f"{tree.text(source.key)}, {tree.text(source.value)}"
-    items = loop.iter.func if isinstance(loop.iter, cst.Call) and not loop.iter.args else None
-    names_key = any(tree.within(each, cst.SimpleString) for each in loop.ifs)
-    if not isinstance(items, cst.Attribute) or items.attr.value != "items" or names_key:
+    texts = [tree.literal(text) for test in loop.ifs for text in tree.within(test, cst.SimpleString)]
+    if not isinstance(loop.iter, cst.Call) or tree.text(loop.target).strip("()") != pair or name in texts:
         return node
-    return items.value if tree.text(loop.target).strip("()") == pair else node
+    items = loop.iter.func
+    return items.value if isinstance(items, cst.Attribute) and items.attr.value == "items" else node
 
 
 def _changed(tree: Tree, use: cst.Name) -> object:

@@ -235,19 +235,16 @@ def _removal(start: int, end: int, kept: str = "") -> Change:
 
 def _unpack(tree: Tree, edits: list[Edit]) -> Iterator[Change]:
     """The changes that add to what calls unpack."""
-    unpacked: dict[cst.Arg, list[SetUnpacked]] = defaultdict(list)
+    added: dict[cst.Arg, str] = defaultdict(str)
     for edit in edits:
         if isinstance(edit, SetUnpacked):
-            unpacked[edit.argument].append(edit)
-    for argument, added in unpacked.items():
-        items = "".join(f', "{item.name}": {item.value}' for item in added)
-        start, end = tree.span(argument.value)
-        if isinstance(argument.value, cst.Dict) and argument.value.elements:
-            end = tree.span(argument.value.elements[-1])[1]
+            added[edit.argument] += f', "{edit.name}": {edit.value}'
+    for argument, items in added.items():
+        whole = argument.value
+        if isinstance(whole, cst.Dict) and whole.elements:
+            yield from _changes(tree, Wrap(whole.elements[-1], "", items), ())
         else:
-            yield Change(start, start, "{**", tree.span(argument))
-            items += "}"
-        yield Change(end, end, items, tree.span(argument))
+            yield from _changes(tree, Wrap(whole, "{**", f"{items}}}"), ())
 
 
 def _keywords(tree: Tree, edits: list[Edit]) -> Iterator[Change]:
@@ -344,7 +341,7 @@ def _table_width(tree: Tree, named: list[cst.Arg]) -> int:
 def _gone(tree: Tree, removals: Iterable[Remove], added: list[int]) -> dict[cst.CSTNode, Remove]:
     """The whole lines and blocks that go, each with a removal of it or of its last part.
 
-    A `try` whose body goes, goes with it, unless other edits add text to it, at some offsets.
+    A `try` whose body goes, goes with it, unless other edits add text to it, at some offsets. So does a test of names.
     """
     gone: dict[cst.CSTNode, Remove] = {}
     parts: dict[cst.CSTNode, list[Remove]] = defaultdict(list)
@@ -354,15 +351,22 @@ def _gone(tree: Tree, removals: Iterable[Remove], added: list[int]) -> dict[cst.
         else:
             gone[removal.statement] = removal
     gone |= {line: found[0] for line, found in parts.items() if len(found) == len(small_statements(line))}
-    for tried in reversed(tree.of(cst.Try)) if gone else ():
-        body = tried.body.body
-        if tried.orelse or tried.finalbody or not all(each in gone for each in body):
+    blocks: list[cst.Try | cst.If] = [*tree.of(cst.Try), *tree.of(cst.If)] if gone else []
+    for block in reversed(tree.in_order(blocks)):
+        body, goes_on = block.body.body, block.orelse or getattr(block, "finalbody", None)
+        decides = isinstance(block, cst.If) and (_asks(tree, block.test) or isinstance(tree.parents[block], cst.If))
+        if goes_on or decides or not all(each in gone for each in body):
             continue
-        start, end = tree.span(tried)
+        start, end = tree.span(block)
         kept = any(_comment(tree, each, gone[each]) for each in body)
         if not kept and not any(start <= offset < end for offset in added):
-            gone[tried] = Remove(cst.ensure_type(tried, cst.Try), keep_comment=False, comments_above=True)
+            gone[block] = Remove(block, keep_comment=False, comments_above=True)
     return gone
+
+
+def _asks(tree: Tree, test: cst.BaseExpression) -> bool:
+    """True for a test that does more than read names."""
+    return any(tree.within(test, kind) for kind in (cst.Call, cst.NamedExpr, cst.Subscript, cst.Await))
 
 
 def _remove(
@@ -405,7 +409,7 @@ def _remove(
 def _with_comments(tree: Tree, statement: cst.CSTNode, start: int, end: int, cells: Sequence[int]) -> int:
     """Where the comments begin that speak of a line which goes, and of nothing below: else where the line begins."""
     lines: Sequence[cst.CSTNode] = getattr(tree.parents.get(statement), "body", ())
-    is_last = statement in lines[-1:]
+    is_last = statement in lines[-1:] or isinstance(statement, cst.Try)  # which a comment right above speaks of
     after = end + 1
     if not (is_last or after in cells or tree.source[after : tree.line_end(after)].strip() == ""):
         return start
@@ -501,16 +505,16 @@ def _guarded(tree: Tree, changes: list[Change], guards: list[Guard]) -> list[Cha
         first, last = tree.start(head(guard.first)), max(tree.span(guard.last)[1], end + 1)
         low, high = (bisect.bisect_left(changes, at, key=lambda c: c.start) for at in (start, end + 1))
         inside = [
-            each
-            for each in changes[low:high]
-            if first <= each.owner[0] and each.owner[1] <= last and (each.rank >= 0 or each.start > start)
+            change
+            for change in changes[low:high]
+            if first <= change.owner[0] and change.owner[1] <= last and (change.rank >= 0 or change.start > start)
         ]
         text = f"{indent}{guard.header}:\n{_deeper(_carried_out(tree.source, inside, start, end))}"
-        made = [Change(start, max([end, *(each.end for each in inside)]), text, (first, end))]
+        changed = [Change(start, max([end, *(change.end for change in inside)]), text, (first, end))]
         if guard.after:
-            made.append(_below(tree, guard.last, guard.after))
-        made += [each for each in changes[low:high] if each not in inside]
-        changes[low:high] = sorted(made, key=lambda change: change.place)
+            changed.append(_below(tree, guard.last, guard.after))
+        changed += [change for change in changes[low:high] if change not in inside]
+        changes[low:high] = sorted(changed, key=lambda change: change.place)
     return changes
 
 

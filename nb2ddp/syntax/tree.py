@@ -8,6 +8,7 @@ into, is private to LibCST (`libcst/_nodes/internal.py`); `tests/syntax/test_wal
 from __future__ import annotations
 
 import bisect
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,8 @@ _LABELS = {cst.Attribute: "attr", cst.Arg: "keyword", cst.AsName: "", cst.NameIt
 _LABELS |= dict.fromkeys((cst.Param, cst.FunctionDef, cst.ClassDef), "name")
 #: Methods that put something into a list.
 ADDING = frozenset({"append", "extend", "insert"})
+#: A name in braces or behind `$`, which IPython fills in.
+_FILLED = re.compile(r"(?<!\$)\{([^{}]*)\}|\$([A-Za-z_]\w*)")
 _IMPORTS = frozenset({cst.ImportAlias, cst.ImportFrom})
 _CONSTANTS: Final[dict[str, object]] = {"True": True, "False": False, "None": None}
 
@@ -417,20 +420,22 @@ class Tree:
         def is_one(name: str) -> bool:
             return f"{name}.".startswith(begins)
 
-        for each in self.of(cst.ImportFrom):
-            module = dotted(each.module) if each.module is not None else ""
-            names = () if isinstance(each.names, cst.ImportStar) else each.names
+        for line in self.of(cst.ImportFrom):
+            module = dotted(line.module) if line.module is not None else ""
+            names = () if isinstance(line.names, cst.ImportStar) else line.names
             if is_one(module) or (names and all(is_one(f"{module}.{alias.evaluated_name}") for alias in names)):
-                yield each, module, ""
+                yield line, module, ""
         for statement in self.of(cst.Import):
-            found = [alias.evaluated_name for alias in statement.names if is_one(alias.evaluated_name)]
-            if found:
-                kept = [self.text(alias).rstrip(", ") for alias in statement.names if alias.evaluated_name not in found]
-                yield statement, found[0], f"import {', '.join(kept)}" if kept else ""
+            named = [alias.evaluated_name for alias in statement.names if is_one(alias.evaluated_name)]
+            if named:
+                kept = [self.text(alias).rstrip(", ") for alias in statement.names if alias.evaluated_name not in named]
+                yield statement, named[0], f"import {', '.join(kept)}" if kept else ""
 
     def texts(self, node: cst.CSTNode) -> list[str]:
-        """What the plain strings inside a node say, in order."""
-        return [self.content(string) for string in self.within(node, cst.SimpleString)]
+        """What the strings inside a node say, in order; of an f-string, what stands beside its braces."""
+        kinds = (cst.SimpleString, cst.FormattedStringText)
+        found = self.in_order(each for kind in kinds for each in self.within(node, kind))
+        return [self.content(each) if isinstance(each, cst.SimpleString) else self.text(each) for each in found]
 
     def content(self, string: cst.SimpleString) -> str:
         """What a plain string says."""
@@ -728,6 +733,16 @@ class Tree:
             value = self._evaluated(node)
             return ... if value is None else value
         return _CONSTANTS.get(node.value, ...) if isinstance(node, cst.Name) else ...
+
+    def filled(self, text: str) -> str:
+        """A text with `{name}` and `$name` replaced where the code binds the name once, to a text."""
+
+        def fill(name: re.Match[str]) -> str:
+            bound = self.bindings(name[1] or name[2])
+            value = self.literal(bound[0].value) if len(bound) == 1 and bound[0].value is not None else ...
+            return value if isinstance(value, str) else name[0]
+
+        return _FILLED.sub(fill, text)
 
     def is_bound_for_later(self, statement: Statement) -> bool:
         """True for a statement that binds a name which is read outside it."""

@@ -50,13 +50,16 @@ def test_saved_outputs_come_first(said: str | list[str], gpu: str) -> None:
 
 def test_a_gpu_that_was_too_small_does_not_count() -> None:
     error = {"output_type": "error", "ename": "OutOfMemoryError", "evalue": "CUDA out of memory.", "traceback": []}
-    assert gpu_of(shown("Max memory = 4.0 GB."), code("trainer.train()", outputs=[error])) == "None"
+    cells = shown("Max memory = 4.0 GB."), code("trainer.train()", outputs=[error])
+    assert gpu_of(*cells) == gpu_of(*cells, colab={"gpuType": "V100"}) == gpu_of(FOR_L4, *cells) == "None"
 
 
 def test_text_comes_before_metadata() -> None:
     assert gpu_of(FOR_L4, colab={"gpuType": "A100"}) == "23 GB (L4)"
     assert gpu_of(colab={"gpuType": "A100"}) == "40 GB (A100)"
     assert gpu_of() == "None"
+    target = {"cell_type": "markdown", "metadata": {}, "source": "**Target:** H200 (141 GB HBM3e)"}
+    assert gpu_of(target, colab={"gpuType": "T4"}) == "141 GB (H200)"
 
 
 @pytest.mark.parametrize(

@@ -142,3 +142,8 @@ def test_before_and_after_the_end() -> None:
     assert found.is_before_end(before)
     assert found.is_before_end(last)
     assert not found.is_before_end(after)
+
+
+def test_a_class_of_the_notebooks_own_is_a_trainer_only_by_its_base() -> None:
+    found = training("class FakeTrainer:\n    args = None\nclass Mine(SFTTrainer):\n    pass\nFakeTrainer()\nMine()\n")
+    assert [found.tree.text(call) for call in found.trainers] == ["Mine()"]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from nb2ddp.runtime.resume import checkpoints, name_adapters, sizes, whole_checkpoint
+from nb2ddp.runtime.resume import KEPT, checkpoints, name_adapters, save_by_time, sizes, whole_checkpoint
 
 TRAINING = {"script": "train.py", "training": 1, "samples": 8, "steps": 60}
 
@@ -98,3 +100,29 @@ def test_sizes_leave_out_what_is_written_later(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("1", encoding="utf-8")
     assert sizes(tmp_path) == {"default/x.json": 1, "model.safetensors": 1}
+
+
+def test_a_training_that_is_told_to_end_saves_a_whole_checkpoint_and_ends_with_the_signals_code(tmp_path: Path) -> None:
+    for step in range(1, KEPT + 2):
+        saved(tmp_path, step)
+    told = trainer(tmp_path)
+    args, control = told.args, SimpleNamespace(should_save=False, should_training_stop=False)
+    args.device, state = "cpu", SimpleNamespace(global_step=8, max_steps=60)
+    callback: Any = save_by_time(told, TRAINING, seconds=600)
+    usual = signal.getsignal(signal.SIGTERM)
+    callback.on_train_begin(args, state, control)
+    try:
+        callback.on_step_end(args, state, control)
+        assert not control.should_save
+        os.kill(os.getpid(), signal.SIGTERM)
+        callback.on_step_end(args, state, control)
+        assert control.should_save
+        (tmp_path / "checkpoint-8" / "trainer_state.json").write_text('{"train_batch_size": 2}', encoding="utf-8")
+        with pytest.raises(SystemExit) as ended:
+            callback.on_save(args, state, control)
+    finally:
+        callback.on_train_end(args, state, control)
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) == usual
+    assert [path.name for path, _ in checkpoints(str(tmp_path))] == ["checkpoint-8", f"checkpoint-{KEPT + 1}"]
+    assert whole_checkpoint(told, TRAINING) == str(tmp_path / "checkpoint-8")

@@ -26,7 +26,7 @@ def asked(source: str) -> tuple[Tree, cst.Call]:
         ("f(**{'n': 4})", "4"),
         ("f(**dict(n=5))", "5"),
         ("k = {'n': 5}\nf(**{a: b for a, b in k.items() if a in known})", "5"),
-        ("k = {'n': 5}\nj = {a: b for a, b in k.items() if a in known}\nf(**j)", "5"),
+        ("k = {'n': 5}\nj = {a: b for (a, b) in k.items() if a in known or 'm' in known}\nf(**j)", "5"),
         ("k = {'n': 5}\nf(**{a: b for a, b in k.items() if a != 'n'})", None),
         ("k = {'n': 5}\nf(**{a: g(b) for a, b in k.items() if a in known})", None),
         ("k = {'n': 5}\nk['n'] = 6\nf(**{a: b for a, b in k.items() if a in known})", None),
@@ -86,6 +86,10 @@ def test_is_closed(source: str, closed: bool) -> None:
         (
             "k = {'m': 1}\nk['a'] = 2\nj = {a: b for a, b in k.items() if a in known}\nf(**j)",
             "k = {'m': 1}\nk['a'] = 2\nj = {a: b for a, b in k.items() if a in known}\nf(**j, n=v)",
+        ),
+        (
+            "j = {a: b for a, b in k.items() if a in known}\nf(**j)",
+            'j = {a: b for a, b in k.items() if a in known}\nf(**{**j, "n": v})',
         ),
         ("k = load()\nf(**k)", 'k = load()\nf(**{**k, "n": v})'),
         ("k = load()\nf(n=1, **k)", "k = load()\nf(n=v, **k)"),

@@ -99,8 +99,9 @@ REMOVE = [
     ("y(); x(); z()\n", "y(); z()\n"),
     ("x(); y() # why\n", "y() # why\n"),
     ("x(); x(1)\ny()\n", "y()\n"),
-    # suites keep something
-    ("if a:\n    x()\n", "if a:\n    pass\n"),
+    # suites keep something, but those of a test that only reads names
+    ("if a():\n    x()\n", "if a():\n    pass\n"),
+    ("if not a:\n    x()\ny()\n", "y()\n"),
     ("if a:\n    x() # why\n", "if a:\n    # why\n    pass\n"),
     ("if a:\n    x()\n    y()\n", "if a:\n    y()\n"),
     ("if a:\n    x()\n    x(1)\nelse:\n    y()\n", "if a:\n    pass\nelse:\n    y()\n"),

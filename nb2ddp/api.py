@@ -38,16 +38,16 @@ def convert_paths(
         root: the folder whose tree is mirrored; None takes each folder, or a single file's own.
         check: write nothing; a result's status says whether its files are stale.
         force: replace files that were edited by hand, or that nb2ddp did not write.
-        processes: at most so many at a time; None takes the number of cores this process may use.
+        processes: the largest number at a time; None means the cores that this process may use.
         cache: remember conversions in the user's cache folder.
 
     Yields:
-        The results in the order of the notebooks. What goes wrong with one notebook is its result's `failure`.
+        The results in the order of the notebooks. An error in one notebook is its result's `failure`.
 
     Raises:
         InputError: a path is no notebook, two notebooks would write one file, or a script would lie elsewhere;
             nothing is written.
-        OptionsError: an option names a rule that there is none of; nothing is written.
+        OptionsError: an option names an unknown rule; nothing is written.
     """
     top = None if root is None else Path(root)
     chosen = options or Options()

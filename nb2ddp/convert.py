@@ -43,6 +43,19 @@ NO_TRAINING = no_training.RULE.code
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
 
 
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Let the collector of cycles rest: nothing of a tree is garbage before its conversion ends."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@_no_collection()
 def convert_notebook(
     notebook: Notebook, script_name: str, options: Options | None = None, reference: str | None = None
 ) -> Conversion:
@@ -51,18 +64,19 @@ def convert_notebook(
     Args:
         notebook: its cells.
         script_name: the file name of the script, which its launch line and the launch files name.
-        options: what to produce; the defaults if None.
+        options: the options; the defaults if None.
         reference: the notebook's file as seen from the script's folder, for the line that says how the files are made
             again; its name, beside the script, if None.
 
     Raises:
         NotebookError: it cannot be converted; the error says where and why.
-        OptionsError: an option names a rule that there is none of.
+        OptionsError: an option names an unknown rule.
         LaunchError: the launch files cannot be written for a script of this name.
     """
-    return _convert(notebook, script_name, options or Options(), reference).conversion
+    return _conversion(_convert(notebook, script_name, options or Options(), reference))
 
 
+@_no_collection()
 def convert_source(
     text: str,
     name: str = "notebook",
@@ -77,7 +91,7 @@ def convert_source(
         text: the file's content.
         name: what the script's first line calls the notebook.
         script_name: as for `convert_notebook`, which also says what is raised.
-        options: what to produce; the defaults if None.
+        options: the options; the defaults if None.
         file_name: the notebook's file name, whose ending counts where the content leaves its form open.
         reference: as for `convert_notebook`.
 
@@ -85,9 +99,10 @@ def convert_source(
         The text of the script and of each launch file by file name, and what was found. Findings carry the line
         of the file beside cell, line and column.
     """
-    return _from_text(text, name, script_name, options or Options(), file_name, reference).conversion
+    return _conversion(_from_text(text, name, script_name, options or Options(), file_name, reference))
 
 
+@_no_collection()
 def rewrites(
     text: str, name: str, script_name: str, options: Options | None = None, file_name: str = ""
 ) -> tuple[Conversion, str]:
@@ -105,11 +120,12 @@ def rewrites(
     packages = requirements(done.program, floors(done.program))
     before = script(done.program, packages, cells, done.setup, script_name)
     own = before[before.index(done.setup) + len(done.setup) :].lstrip("\n")
-    return done.conversion, _diff(own, done.conversion.files[script_name], file_name or f"{name}.ipynb", script_name)
+    conversion = _conversion(done)
+    return conversion, _diff(own, conversion.files[script_name], file_name or f"{name}.ipynb", script_name)
 
 
 def check_codes(options: Options) -> None:
-    """Refuse options that name a rule that there is none of.
+    """Refuse options that name an unknown rule.
 
     Raises:
         OptionsError: a code is not the beginning of any rule's.
@@ -128,19 +144,12 @@ class _Done:
     conversion: Conversion
 
 
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Let the collector of cycles rest: nothing of a tree is garbage before its conversion ends."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
+def _conversion(done: _Done) -> Conversion:
+    """The conversion alone: the facts, which refer to each other, are freed now, not by the collector of cycles."""
+    vars(done.program).clear()
+    return done.conversion
 
 
-@_no_collection()
 def _from_text(
     text: str, name: str, script_name: str, options: Options, file_name: str, reference: str | None = None
 ) -> _Done:
@@ -154,7 +163,6 @@ def _from_text(
     return replace(done, conversion=replace(done.conversion, diagnostics=diagnostics))
 
 
-@_no_collection()
 def _convert(notebook: Notebook, script_name: str, options: Options, reference: str | None) -> _Done:
     check_codes(options)
     _check_text(notebook)
@@ -167,7 +175,7 @@ def _convert(notebook: Notebook, script_name: str, options: Options, reference: 
         rules = [rule for rule in RULES if options.applies(rule.code)]
         result = rewrite(program, rules, suppressions)
         unused = suppressions.unused([rule.code for rule in rules], [rule.code for rule in RULES])
-        diagnostics = tuple(sorted([*result.diagnostics, *unused], key=lambda each: each.order))
+        diagnostics = tuple(sorted([*result.diagnostics, *unused], key=lambda finding: finding.order))
         refuse(diagnostics)
         block = setup(program, result.inserted)
         packages = requirements(program, floors(program))
@@ -175,8 +183,8 @@ def _convert(notebook: Notebook, script_name: str, options: Options, reference: 
         _check_script(text, notebook, result.cells, all_rules=not suppressions.is_used and len(rules) == len(RULES))
     except NotebookError as error:
         error.diagnostics = tuple(
-            replace(each, line_text=notebook.line_text(each.location)) if each.location else each
-            for each in error.diagnostics
+            replace(finding, line_text=notebook.line_text(finding.location)) if finding.location else finding
+            for finding in error.diagnostics
         )
         raise
     installs = packages.commands(script_name)
@@ -196,7 +204,7 @@ def _convert(notebook: Notebook, script_name: str, options: Options, reference: 
 
 
 def _title(name: str) -> str:
-    """A notebook's name as a comment can hold it: one line that declares no encoding to Python (PEP 263)."""
+    """Return a notebook's name for a comment: one line, without an encoding declaration (PEP 263)."""
     printable = "".join(character if character.isprintable() else " " for character in name)
     return re.sub(r"coding[:=]", "coding ", printable)
 
@@ -207,9 +215,9 @@ def _check_text(notebook: Notebook) -> None:
         raise NotebookError("there is no code in it, so there is nothing to train and no script", code=NO_TRAINING)
     faults = []
     for cell in notebook.cells:
-        if found := _UNWRITABLE.search(cell.source):
-            message = f"the character {found[0]!r} cannot stand in a script: take it out"
-            faults.append(NotebookError(message, _at(cell, found.start())).diagnostic)
+        if character := _UNWRITABLE.search(cell.source):
+            message = f"the character {character[0]!r} cannot stand in a script: take it out"
+            faults.append(NotebookError(message, _at(cell, character.start())).diagnostic)
         if cell.kind == "code" and (start := cell.source.find(PLACEHOLDER)) >= 0:
             message = f"the name {PLACEHOLDER} is nb2ddp's own: choose another"
             faults.append(NotebookError(message, _at(cell, start)).diagnostic)
@@ -218,7 +226,7 @@ def _check_text(notebook: Notebook) -> None:
 
 
 def _check_name(notebook: Notebook, script_name: str) -> None:
-    """Refuse the name of a module that is imported: Python would take the script in its place."""
+    """Refuse the name of an imported module: Python would import the script instead."""
     stem = PurePath(script_name).stem
     if what := hidden(stem, [cell.source for cell in notebook.cells if cell.kind == "code"]):
         raise LaunchError(
@@ -251,7 +259,7 @@ def _check_cells(cells: dict[int, str], *, all_rules: bool) -> None:
 
 
 def _check_script(text: str, notebook: Notebook, cells: dict[int, str], *, all_rules: bool) -> None:
-    """Refuse to hand out a script that is not Python, or that still holds a stand-in."""
+    """Refuse a script that is not Python, or that still contains a placeholder."""
     try:
         _parse(text)
         encoding, _ = tokenize.detect_encoding(BytesIO(text.encode()).readline)
@@ -283,7 +291,7 @@ def _parse(text: str) -> None:
 
 
 def _diff(before: str, after: str, name: str, script_name: str) -> str:
-    """A unified diff whose hunks name the cell that they begin in."""
+    """Return a unified diff whose hunks name the cell in which they begin."""
     old, new = before.splitlines(), after.splitlines()
     labels, label = [], ""
     for line in new:

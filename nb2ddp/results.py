@@ -51,7 +51,7 @@ class Diagnostic:
 
     @property
     def place(self) -> str:
-        """Where it stands, as a person looks it up: the line of a script, else the cell; empty for the whole file."""
+        """The place for a person: the line of a script, else the cell; empty for the whole file."""
         if self.location is None or self.file_column is not None:
             return ":".join(str(number) for number in (self.file_line, self.file_column) if number is not None)
         return str(self.location)
@@ -85,7 +85,7 @@ class NotebookError(Exception):
 
     @classmethod
     def of(cls, diagnostics: Sequence[Diagnostic]) -> NotebookError:
-        """The error of a notebook with these reasons, of which there is at least one."""
+        """Return the error of a notebook with these reasons (at least one)."""
         first = diagnostics[0]
         error = cls(first.message, first.location, first.code, first.name)
         error.diagnostics = tuple(diagnostics)
@@ -119,7 +119,7 @@ class Change:
 
 
 class Status(str, Enum):
-    """What became of one notebook."""
+    """The outcome of a conversion."""
 
     CONVERTED = "converted"
     UNCHANGED = "unchanged"
@@ -152,5 +152,5 @@ class Result:
 
     @property
     def failure(self) -> Diagnostic | None:
-        """The first reason why there is no script; None where there is one."""
+        """The first reason why there is no script; None if there is one."""
         return self.diagnostics[0] if self.status is Status.FAILED else None

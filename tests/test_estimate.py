@@ -115,7 +115,7 @@ def test_completions_are_divided_as_in_the_script() -> None:
 def test_in_short() -> None:
     found = training(LOAD.format("load_in_4bit = True"))
     told = in_short([answer(found, from_name(found.model), (), 1)])
-    assert told == "fits 12 GB; 8 samples of up to 2,048 tokens a step keep 2 GPUs busy"
+    assert told == "fits 12 GB; 8 samples of up to 2,048 tokens a step keep at most 2 GPUs busy"
     large = replace(found, precision="full", model="unsloth/Llama-3.3-70B-Instruct")
     assert in_short([answer(large, from_name(large.model), (), 1)]).startswith("does not fit 192 GB; ")
     assert in_short([]) == ""
@@ -124,14 +124,17 @@ def test_in_short() -> None:
 def test_the_report_has_a_table(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     CliRunner().invoke(main, [str(ALPACA), str(tmp_path / "train.py"), "--report", str(page)])
-    assert "<summary>By estimate it fits " in page.read_text()
+    assert "<summary>Estimate: fits " in page.read_text()
     assert "<td>RTX 4090 24 GB</td><td>yes</td>" in page.read_text()
 
 
 def test_the_rehearsal_says_it_too(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(LOAD.format("load_in_4bit = True"), encoding="utf-8")
-    assert _fits(script, script.read_text(), 2) == "fits 12 GB; 8 samples of up to 2,048 tokens a step keep 2 GPUs busy"
+    assert (
+        _fits(script, script.read_text(), 2)
+        == "fits 12 GB; 8 samples of up to 2,048 tokens a step keep at most 2 GPUs busy"
+    )
     script.write_text("print(1)\n", encoding="utf-8")
     assert _fits(script, script.read_text(), 2) == ""
 
@@ -181,7 +184,7 @@ def test_sizes_from_names(name: str, billions: float) -> None:
 
 @pytest.mark.parametrize("name", ["unsloth/whisper-large-v3", "unsloth/csm-1b"])
 def test_a_model_of_sound_has_no_estimate(name: str) -> None:
-    with pytest.raises(ShapeError, match="takes sound"):
+    with pytest.raises(ShapeError, match="takes sound; the estimate covers"):
         shape_of(name, offline=True)
 
 
@@ -216,8 +219,8 @@ def test_busy() -> None:
     ("words", "reason"),
     [
         (("nowhere.ipynb",), "there is no such file"),
-        ((str(ALPACA), "--gpu", "potato"), "no GPU of that name is known"),
-        ((__file__,), "trains nothing that nb2ddp sees"),
+        ((str(ALPACA), "--gpu", "potato"), "unknown GPU: give its memory"),
+        ((__file__,), "finds no training in it"),
     ],
 )
 def test_bad_input(words: tuple[str, ...], reason: str) -> None:

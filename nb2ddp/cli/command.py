@@ -55,7 +55,7 @@ def execute(request: Request) -> int:
     planned, mode = _plan(request)
     if request.since is not None:
         if request.summary_file is None:
-            raise InputError("--since says what the page of --summary-file shows; name one")
+            raise InputError("--since needs --summary-file, the page on which it shows the changes")
         commit(request.since)
     jobs = [replace(each.job, force=request.force, keep=request.keep) for each in planned]
     _check_sides(request.keep, jobs)
@@ -83,33 +83,31 @@ def execute(request: Request) -> int:
 
 
 def _check_sides(keep: Sequence[str], jobs: Sequence[Job]) -> None:
-    """Refuse what `--keep` does not take."""
+    """Refuse a `--keep` that names no side and no file of this conversion."""
     known = {name for path in files_of(jobs) for name in identities(path)}
     for each in keep:
         side, has_name, name = each.partition("=")
         if side not in ("mine", "new"):
-            raise InputError(f"--keep {each}: say mine or new, or mine=FILE or new=FILE for one file")
+            raise InputError(f"--keep {each}: type mine or new, or mine=FILE or new=FILE for one file")
         if has_name and not identities(Path(name)) & known:
-            raise InputError(f"--keep {each}: {name} is no file of this conversion")
+            raise InputError(f"--keep {each}: {name} is not a file of this conversion")
 
 
 def _pages(request: Request) -> list[Page]:
-    """The files that are written beside the scripts."""
+    """Return the pages (summary, report, SARIF) that the options ask for."""
     named = ((Summary, request.summary_file), (Report, request.report), (Sarif, request.sarif_file))
     return [kind(path, request.force) for kind, path in named if path is not None]
 
 
 def _mode(request: Request) -> Mode:
     if request.rewrites and (request.check or request.diff):
-        raise InputError(
-            "--rewrites compares with the notebook, --check and --diff with the files: ask for one of them"
-        )
+        raise InputError("--rewrites compares with the notebook, --check and --diff with the files: choose one")
     chosen = {Mode.CHECK: request.check, Mode.DIFF: request.diff, Mode.REWRITES: request.rewrites}
     mode = next((mode for mode, is_chosen in chosen.items() if is_chosen), Mode.WRITE)
     if (request.diff or request.rewrites) and request.form != "text":
-        raise InputError(f"--{'diff' if request.diff else mode.value} prints text; it does not go with --format")
+        raise InputError(f"--{'diff' if request.diff else mode.value} prints text and cannot be combined with --format")
     if mode in (Mode.DIFF, Mode.REWRITES) and request.report is not None:
-        raise InputError(f"--{mode.value} prints text; a page comes with --check --report")
+        raise InputError(f"--{mode.value} prints text; for a page, use --check --report")
     return mode
 
 
@@ -126,7 +124,7 @@ def _plan(request: Request) -> tuple[list[Planned], Mode]:
     if names_output and not request.hook and paths[1].endswith(".py") and not Path(paths[1]).is_dir():
         return [plan_one(paths[0], Path(paths[1]), given, _how(request))], mode
     if _is_script(given.get("output-dir")):
-        raise InputError(f"{given['output-dir']} takes the script of one notebook; for several name a folder")
+        raise InputError(f"{given['output-dir']} is a file, for the script of one notebook; for several, name a folder")
     if "output-dir" not in given and not request.hook:
         _check_several(paths)
     try:
@@ -142,16 +140,16 @@ def _how(request: Request) -> How:
 
 
 def _output_meant(last: str, error: InputError) -> str:
-    """What to say of the last of two arguments, which may have been meant for an output."""
+    """Return a hint if the last of several arguments looks like an output, not an input."""
     if Path(last).is_dir():
-        return f"{last} is a folder; to write into it say {shlex.join(['--output-dir', last])}"
+        return f"{last} is a folder; to write into it, type {shlex.join(['--output-dir', last])}"
     if isinstance(error, NoOutputError) and is_notebook_name(last):
         return (
-            f"An output never ends in .ipynb, so {last} is taken for an input; "
-            "for several notebooks say --output-dir FOLDER"
+            f"An output never ends in .ipynb, so nb2ddp reads {last} as an input; "
+            "for several notebooks, type --output-dir FOLDER"
         )
     if not Path(last).exists() and str(error).startswith(last):
-        return f"{last}: the name of a script ends in .py; for a folder say --output-dir"
+        return f"{last}: the name of a script must end in .py; for a folder, use --output-dir"
     return str(error)
 
 
@@ -165,13 +163,13 @@ def _check_several(paths: Sequence[str]) -> None:
         return
     if len(notebooks) == 1:
         meant = shlex.join(["nb2ddp", notebooks[0], scripts[0]])
-        raise InputError(f"One notebook becomes one script, not {' and '.join(scripts)}; type: {meant}")
+        raise InputError(f"One notebook becomes one script, not {' and '.join(scripts)}. Type: {meant}")
     folder = shlex.join(["nb2ddp", *notebooks, "--output-dir", "scripts"])
-    raise InputError(f"{scripts[0]} would be the script of several notebooks; type: {folder}")
+    raise InputError(f"{scripts[0]} cannot be the script of several notebooks. Type: {folder}")
 
 
 def _project(request: Request) -> str:
-    """The folder of notebooks that pyproject.toml names, for a command line that names none."""
+    """Return the folder of notebooks that pyproject.toml names; the command line names none."""
     found = None if request.isolated else find_config(Path())
     if found is None or not {"output-dir", "root"} & (set(found.values) | set(request.given)):
         raise InputError("Which notebook? For example: nb2ddp finetune.ipynb train.py")
@@ -183,7 +181,7 @@ def _is_script(output: Path | None) -> bool:
 
 
 def _beside(paths: Sequence[str], given: Mapping[str, Any], request: Request) -> list[Planned]:
-    """Scripts beside their notebooks, as nbconvert and jupytext write them; none for a folder or a pattern."""
+    """Plan scripts beside their notebooks, as nbconvert and jupytext do; none for a folder or a pattern."""
     found = find(paths, any_file=request.hook)
     if not (request.hook or len(paths) == 1) or not all(each.is_named for each in found):
         return []
@@ -195,13 +193,13 @@ def _plan_stream(request: Request, mode: Mode) -> Planned:
         raise InputError("- takes one notebook: nb2ddp - train.py, nb2ddp finetune.ipynb -, or nb2ddp - -")
     first, last = request.paths[0], request.paths[-1]
     if mode in (Mode.CHECK, Mode.DIFF) and last == _STREAM:
-        raise InputError(f"--{mode.value} compares files; there is none for -")
+        raise InputError(f"--{mode.value} compares files, and - is not a file")
     if mode is Mode.WRITE and last == _STREAM and request.form != "text":
-        raise InputError("the script goes to standard output; findings in another format would go there too")
+        raise InputError("with - as output, only the script goes to standard output: leave out --format")
     notebook: str | Path = STDIN if first == _STREAM else first
     if last != _STREAM:
         if not last.endswith(".py"):
-            raise InputError(f"{last}: the name of a script ends in .py")
+            raise InputError(f"{last}: the name of a script must end in .py")
         script = Path(last)
     else:
         script = Path("train.py" if first == _STREAM else script_beside(named(first)).name)
@@ -210,11 +208,11 @@ def _plan_stream(request: Request, mode: Mode) -> Planned:
 
 
 class _Printer:
-    """Results on standard output, talk about them on standard error.
+    """Print results on standard output and everything else on standard error.
 
     Args:
         request: how to print.
-        mode: what was done.
+        mode: convert, check, diff or rewrites.
     """
 
     def __init__(self, request: Request, mode: Mode) -> None:
@@ -242,7 +240,7 @@ class _Printer:
                     click.echo(line, err=True)
 
     def end(self, jobs: Sequence[Job], results: Sequence[Result], cache: Cache | None) -> int:
-        """Print and write what is said once; the exit code, 2 where a page could not be written."""
+        """Print the summary and write the pages; return the exit code, 2 if a page could not be written."""
         if self.request.form == "json":
             click.echo(report.as_json(results))
         elif self.request.form == "sarif":
@@ -256,14 +254,14 @@ class _Printer:
         return max(codes, default=0)
 
     def refused(self, refusals: Iterable[Diagnostic | None]) -> bool:
-        """Print why pages cannot be written; True where there is one."""
+        """Print why pages cannot be written; return True if there is a reason."""
         found = [each for each in refusals if each is not None]
         for each in found:
             click.echo(report.without_notebook(each, self.request.form), err=self.request.form in ("json", "sarif"))
         return bool(found)
 
     def _write(self, wanted: Page, jobs: Sequence[Job], results: Sequence[Result], cache: Cache | None) -> int:
-        """Write a page and name it; the exit code."""
+        """Write a page and print its name; return the exit code."""
         if isinstance(wanted, Report):
             from nb2ddp.cli.page import page
 
@@ -281,7 +279,7 @@ class _Printer:
         return 0
 
     def _changes(self, jobs: Sequence[Job]) -> dict[Path, Change]:
-        """What changed in the notebooks, where that is asked for."""
+        """Return what changed in the notebooks, if `--since` asks for it."""
         if self.request.since is None:
             return {}
         revision = commit(self.request.since)
@@ -290,7 +288,7 @@ class _Printer:
 
 
 def _diff_line(line: str) -> str:
-    """A line of a diff, coloured as git does, and unable to steer the terminal."""
+    """Return a line of a diff in git's colours, with control characters escaped."""
     text = report.printable(line.expandtabs())
     if line.startswith(("--- ", "+++ ")):
         return click.style(text, bold=True)
@@ -299,7 +297,7 @@ def _diff_line(line: str) -> str:
 
 
 def _rehearse(request: Request, planned: Sequence[Planned], results: Sequence[Result]) -> int:
-    """Rehearse the scripts of which that is asked and that are up to date now: the highest of the exit codes."""
+    """Rehearse the up-to-date scripts if `--rehearse` asks for it; return the highest exit code."""
     from nb2ddp.cli import rehearse
 
     codes = [
@@ -311,7 +309,7 @@ def _rehearse(request: Request, planned: Sequence[Planned], results: Sequence[Re
 
 
 def _hook(results: Sequence[Result], jobs: Sequence[Job]) -> int:
-    """Name the files that a commit still lacks: 1 where there are any."""
+    """Print the files that the commit still lacks; return 1 if there are any."""
     written = [path for result in results for path in result.written]
     outputs = []
     for job, result in zip(jobs, results, strict=True):
@@ -327,7 +325,7 @@ def _hook(results: Sequence[Result], jobs: Sequence[Job]) -> int:
 
 
 def _untracked(paths: Sequence[Path]) -> list[Path]:
-    """The files that git neither tracks nor ignores; none outside a repository."""
+    """Return the files that git neither tracks nor ignores; none outside a repository."""
     arguments = ["ls-files", "--others", "--exclude-standard", "-z", "--", *map(str, paths)]
     listed = git(Path(), *arguments) if paths else None
     return [Path(os.fsdecode(name)) for name in (listed or b"").split(b"\0") if name]
@@ -335,7 +333,7 @@ def _untracked(paths: Sequence[Path]) -> list[Path]:
 
 @contextmanager
 def _progress(length: int, *, is_shown: bool) -> Iterator[Callable[[], None]]:
-    """A progress bar on standard error, or nothing; what it yields is to be called for each notebook."""
+    """Show a progress bar on standard error if wanted; call what it yields once per notebook."""
     if not is_shown:
         yield lambda: None
         return

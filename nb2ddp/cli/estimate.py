@@ -29,7 +29,7 @@ Examples:
   nb2ddp estimate finetune.ipynb --gpu H100 --gpu 48GB --gpus 4
 
 \b
-Exit code: 0 answered; 2 no answer is possible, or wrong usage.
+Exit code: 0 answered; 2 no answer, or wrong usage.
 """
 
 
@@ -56,13 +56,13 @@ def estimate(ctx: click.Context, /, source: str, **options: Any) -> None:
 
 
 def run(source: str, *, names: Sequence[str], tokens: int | None, gpus: int, form: str, offline: bool) -> int:
-    """Estimate one notebook, and tell it.
+    """Estimate one notebook and print the answer.
 
     Args:
         source: a notebook, a script, or a link to one.
-        names: the kinds of GPUs; the usual ones where empty.
-        tokens: of the longest row, or None for the notebook's limit.
-        gpus: of the job.
+        names: kinds of GPUs; the usual ones if empty.
+        tokens: length of the longest row, or None for the notebook's limit.
+        gpus: number of GPUs of the job.
         form: "text" or "json".
         offline: do not ask the hub.
 
@@ -83,11 +83,11 @@ def run(source: str, *, names: Sequence[str], tokens: int | None, gpus: int, for
 
 
 def answers_of(source: str, kinds: Sequence[Gpu], gpus: int, tokens: int | None, *, offline: bool) -> list[Answer]:
-    """What is known of each training of a notebook or script.
+    """Return the estimate of each training of a notebook or script.
 
     Raises:
         NotebookError: it cannot be read, or trains nothing.
-        ShapeError: nothing tells how large its model is.
+        ShapeError: the size of its model is unknown.
         OSError: a file cannot be read.
     """
     from nb2ddp.options import Options
@@ -102,18 +102,18 @@ def answers_of(source: str, kinds: Sequence[Gpu], gpus: int, tokens: int | None,
 def answers_in(
     text: str, path: Path, kinds: Sequence[Gpu], gpus: int, tokens: int | None = None, *, offline: bool
 ) -> list[Answer]:
-    """The same of a text, which stands at this path."""
+    """Return the same for a text that belongs to this path."""
     from nb2ddp.results import NotebookError
 
     found = _trainings(text, path)
     if not found:
-        raise NotebookError("it trains nothing that nb2ddp sees: no training arguments are built in it")
+        raise NotebookError("nb2ddp finds no training in it: it builds no training arguments")
     found = [replace(each, tokens=tokens) for each in found] if tokens else found
     return _answers(found, path.parent, kinds, gpus, offline=offline)
 
 
 def _trainings(text: str, path: Path) -> list[Training]:
-    """What a notebook or a script trains."""
+    """Return the trainings of a notebook or script."""
     from nb2ddp.estimate.trainings import trainings
     from nb2ddp.facts.program import Program
     from nb2ddp.notebook.marimo import is_marimo
@@ -127,11 +127,11 @@ def _trainings(text: str, path: Path) -> list[Training]:
 
 
 def answered(job: Job, result: Result, kinds: Sequence[Gpu]) -> list[Answer]:
-    """What is known of the trainings of a converted notebook, without asking the hub; nothing where a size lacks.
+    """Estimate the trainings of a converted notebook without the hub; empty if a size is unknown.
 
     Args:
-        job: what was converted.
-        result: what became of it.
+        job: the converted notebook.
+        result: the result of its conversion.
         kinds: the GPUs to try.
     """
     from nb2ddp.estimate.trainings import Training
@@ -150,12 +150,12 @@ def _answers(
 
 
 def _model(name: str, folder: Path) -> str:
-    """A model's name; the folder beside the notebook where it names one."""
+    """Return a model's name, or its folder beside the notebook if it names one."""
     return str(folder / name) if name and (folder / name).is_dir() else name
 
 
 def lines(each: Answer) -> list[str]:
-    """One training, as text for a terminal."""
+    """Return the lines about one training for a terminal."""
     training, shape = each.training, each.shape
     size = f"{shape.parameters / 1e9:.1f}B parameters ({shape.source})"
     method = f"{training.precision} LoRA (r = {training.rank})" if training.rank else "full fine-tuning"
@@ -176,15 +176,15 @@ def lines(each: Answer) -> list[str]:
         )
         told.append("whose one process spreads the model over N GPUs, which work in turn (not measured)")
     elif not any(fit.fits for fit in each.fits):
-        told.append("None of these holds a whole copy, which DDP needs on every GPU: name a larger one with --gpu.")
+        told.append("None of these GPUs holds the whole model, as DDP requires: name a larger one with --gpu.")
     told += ["", more_gpus(each)]
     if not each.is_measured:
-        told.append("Models of this family were not measured: expect the real peak within half of this figure.")
+        told.append("Models of this family were not measured: the real peak may differ by half of this figure.")
     return told
 
 
 def cells(each: Answer) -> Iterator[tuple[str, str, str, str, str]]:
-    """A row for each GPU: its name, whether it fits, rows at a time, checkpointing, and the peak of its memory."""
+    """Return a row per GPU: name, whether it fits, per-device batch, checkpointing, peak memory."""
     for fit in each.fits:
         no = f"split over {fit.split_over}" if fit.split_over else "no"
         fits = ("with batch size 1" if fit.needs_option else "yes") if fit.fits else no
@@ -193,7 +193,7 @@ def cells(each: Answer) -> Iterator[tuple[str, str, str, str, str]]:
 
 
 def more_gpus(each: Answer) -> str:
-    """How many GPUs a step keeps busy, and what would keep four."""
+    """Return how many GPUs a step keeps busy, and which batch would keep four busy."""
     training = each.training
     if each.busy >= 4:
         return f"More GPUs: {counted(each)} keep {each.busy} busy; shorter rows keep fewer (--tokens)."
@@ -204,7 +204,7 @@ def more_gpus(each: Answer) -> str:
 
 
 def as_json(answers: Sequence[Answer]) -> str:
-    """The answers as JSON: sizes in bytes."""
+    """Return the answers as JSON, with sizes in bytes."""
     told = [
         {
             "model": each.training.model,

@@ -20,11 +20,11 @@ _COLORS = {"+": "green", "-": "red"}
 
 
 def explained(each: Rule | Code, *, is_whole: bool = False) -> Iterator[str]:
-    """The lines about a rule, or a code of the command.
+    """Return the explanation of a rule or a code of the command, as lines.
 
     Args:
         each: what to explain.
-        is_whole: all examples, however many lines they take.
+        is_whole: include all examples.
     """
     width = min(shutil.get_terminal_size().columns, 100)
     head = [style(f"{each.code} {each.name}", bold=True), ""]
@@ -46,7 +46,7 @@ def explained(each: Rule | Code, *, is_whole: bool = False) -> Iterator[str]:
 
 
 def listed(begin: str = "") -> Iterator[str]:
-    """The codes that begin so, with their names, and what each rule does."""
+    """Return a line per code that begins with these letters: code, name, summary."""
     for code, each in sorted(KNOWN.items()):
         if code.startswith(begin):
             yield f"{code}  {each.name:<32} {each.summary}"

@@ -35,15 +35,15 @@ _STYLES = {"light": "default", "dark": "github-dark"}
 
 @dataclass(frozen=True)
 class Row:
-    """A cell beside what it became.
+    """A cell beside its part of the script.
 
     Attributes:
-        title: what the row is called.
-        number: the cell's number; None for what the script has of its own.
+        title: the row's heading.
+        number: the cell's number; None for a part that only the script has.
         kind: `code`, `markdown` or `raw`.
         left: the cell's lines, highlighted, each with whether it stays.
         right: the script's lines, likewise.
-        findings: what was found in the cell.
+        findings: the cell's findings.
     """
 
     title: str
@@ -55,7 +55,7 @@ class Row:
 
     @property
     def is_changed(self) -> bool:
-        """True where the script differs from the cell, or there is something to say."""
+        """True if the script differs from the cell, or the cell has findings."""
         return bool(self.findings) or any(not stays for _, stays in [*self.left, *self.right])
 
 
@@ -71,12 +71,12 @@ class Shown:
 
 
 def page(jobs: Sequence[Job], results: Sequence[Result], script_of: Callable[[Job, bytes], str]) -> str:
-    """The page of several notebooks.
+    """Return the HTML page of several notebooks.
 
     Args:
-        jobs: what was converted; the notebooks are read again.
-        results: what became of each.
-        script_of: what a job's notebook, by its content, converts to; or nothing.
+        jobs: the converted notebooks, which are read again.
+        results: the result of each job.
+        script_of: converts a job's notebook, given its content; returns None if that fails.
     """
     shown = [_shown(job, result, script_of) for job, result in zip(jobs, results, strict=True)]
     used = sorted({each.code for result in results for each in result.diagnostics})
@@ -115,7 +115,7 @@ def _shown(job: Job, result: Result, script_of: Callable[[Job, bytes], str]) -> 
 
 
 def _rows(cells: Sequence[Cell], script: str, every: Sequence[Diagnostic]) -> Iterator[Row]:
-    """The notebook's cells beside the parts of the script, in the script's order."""
+    """Return the notebook's cells beside the parts of the script, in the script's order."""
     became: dict[int, str] = {}
     below: dict[int, list[tuple[str, str]]] = {0: []}
     number = 0
@@ -133,7 +133,7 @@ def _rows(cells: Sequence[Cell], script: str, every: Sequence[Diagnostic]) -> It
 
 
 def _parts(script: str) -> Iterator[tuple[int | str, str]]:
-    """The parts of a script by the cell that they come from, or by their title."""
+    """Return the parts of a script by their cell's number, or by their title."""
     name: int | str | None = None
     lines: list[str] = []
     for line in [*script.split("\n"), "# %% the end"]:
@@ -151,7 +151,7 @@ def _row(title: str, number: int | None, kind: str, left: str, right: str, found
 
 
 def _lines(text: str, other: Sequence[str]) -> list[tuple[Markup, bool]]:
-    """The lines of a text as highlighted HTML, each with whether the other text has it too."""
+    """Return each line as highlighted HTML, with True if the other text has it too."""
     if not text:
         return []
     lines = text.split("\n")
@@ -161,7 +161,7 @@ def _lines(text: str, other: Sequence[str]) -> list[tuple[Markup, bool]]:
 
 
 def _highlighted(text: str) -> list[Markup]:
-    """The lines of a text as highlighted HTML."""
+    """Return the lines of a text as highlighted HTML."""
     lines = [printable(line) for line in text.split("\n")]
     lexer, formatter = PythonLexer(stripnl=False, ensurenl=False), HtmlFormatter(nowrap=True)
     marked = highlight("\n".join(lines), lexer, formatter).split("\n")

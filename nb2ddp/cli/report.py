@@ -21,22 +21,22 @@ _COLORS: Final = {Severity.NOTE: "cyan", Severity.WARNING: "yellow", Severity.ER
 
 
 def found(result: Result, level: Severity) -> list[Diagnostic]:
-    """A notebook's findings from a severity on."""
+    """Return a notebook's findings of at least this severity."""
     return [each for each in result.diagnostics if _ORDER.index(each.severity) >= _ORDER.index(level)]
 
 
 def status_text(status: Status) -> str:
-    """What a person reads of a status."""
+    """Return the words for a status."""
     return _STATUSES.get(status, status.value)
 
 
 def placed(each: Diagnostic) -> str:
-    """A finding's message, behind its cell where no column of the file says as much."""
+    """Return a finding's message, after its cell if the file's column does not tell it."""
     return f"{each.location}: {each.message}" if each.location and each.file_column is None else each.message
 
 
 def text_lines(result: Result, level: Severity) -> Iterator[str]:
-    """A notebook's findings, from a severity on, as a person reads them: styled, with the notebook's own line."""
+    """Return a notebook's findings of at least this severity, styled, each with its line of the notebook."""
     for each in found(result, level):
         place = f"{printable(str(result.notebook))}:" + (f"{each.place}:" if each.place else "")
         done = style(" [fixed]", dim=True) if each.fixed else ""
@@ -48,7 +48,7 @@ def text_lines(result: Result, level: Severity) -> Iterator[str]:
 
 
 def done_lines(result: Result, level: Severity) -> Iterator[str]:
-    """What was done with the files of a notebook, but for what its findings say that are printed from a severity on."""
+    """Return what happened to a notebook's files, without what findings of at least this severity report."""
     if result.status is Status.SKIPPED and not found(result, level):
         why = result.diagnostics[0]
         place = f"{result.notebook}:{why.place}" if why.place else str(result.notebook)
@@ -68,7 +68,7 @@ def _names(paths: Iterable[Path]) -> str:
 
 
 def github_lines(result: Result, level: Severity) -> Iterator[str]:
-    """A notebook's findings as workflow commands, which GitHub shows at the lines of a pull request.
+    """Return a notebook's findings as workflow commands, which GitHub shows in a pull request.
 
     https://docs.github.com/actions/reference/workflows-and-actions/workflow-commands
     """
@@ -85,7 +85,7 @@ def github_lines(result: Result, level: Severity) -> Iterator[str]:
 
 
 def without_notebook(each: Diagnostic, form: str) -> str:
-    """A finding of no notebook, in a form of `--format`, as a line."""
+    """Return a finding that belongs to no notebook as a line in this `--format`."""
     if form == "github":
         return f"::{each.severity.value} title={_property(f'{each.code} {each.name}')}::{_data(each.message)}"
     return f"{style(each.code, fg=_COLORS[each.severity], bold=True)} {each.severity.value}: {printable(each.message)}"
@@ -100,7 +100,7 @@ def _property(text: str) -> str:
 
 
 def as_json(results: Sequence[Result]) -> str:
-    """Everything as one JSON document; `docs/command.md` describes it."""
+    """Return all results as one JSON document (see `docs/command.md`)."""
     document = {
         "version": 1,
         "notebooks": [
@@ -138,7 +138,7 @@ def _json(each: Diagnostic) -> dict[str, Any]:
 
 
 class Counts:
-    """How many notebooks ended how, and how many findings there are."""
+    """Numbers of notebooks by status, and of findings by severity."""
 
     def __init__(self, results: Sequence[Result]) -> None:
         self.notebooks = len(results)
@@ -147,7 +147,7 @@ class Counts:
         self.notes, self.warnings, self.errors = (severities[each] for each in _ORDER)
 
     def as_dict(self) -> dict[str, int]:
-        """The counts by name."""
+        """Return the counts by name."""
         return {
             "notebooks": self.notebooks,
             **{status.value: self.statuses[status] for status in Status},
@@ -157,10 +157,10 @@ class Counts:
         }
 
     def summary(self, *, shows_notes: bool = True) -> str:
-        """The counts in one line: `3 notebooks: 2 converted, 1 failed; 0 errors, 1 warning, 20 notes (-v shows them)`.
+        """Return one line: `3 notebooks: 2 converted, 1 failed; 0 errors, 1 warning, 20 notes (-v shows them)`.
 
         Args:
-            shows_notes: notes are printed, so that nothing is to be said of how to see them.
+            shows_notes: notes are printed, so the line does not say how to see them.
         """
         ends = [f"{n} {status_text(status)}" for status in Status if (n := self.statuses[status])]
         numbers = [_count(self.errors, "error"), _count(self.warnings, "warning"), _count(self.notes, "note")]
@@ -173,22 +173,22 @@ def _count(number: int, noun: str) -> str:
 
 
 def exit_code(result: Result, fail_on: Severity) -> int:
-    """What one notebook asks of the exit code: 2 it failed, 1 stale or findings of the level, 0 neither."""
+    """Return a notebook's exit code: 2 if it failed, 1 if stale or with findings of the level, else 0."""
     if result.status is Status.FAILED:
         return 2
     return int(bool(found(result, fail_on)))
 
 
 def printable(text: str) -> str:
-    """Text that cannot steer a terminal: control and invisible characters as escapes."""
+    """Escape control and invisible characters, so that text cannot control a terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode("ascii") for c in text)
 
 
 def posix(path: Path) -> str:
-    """A path with `/`, and no character that UTF-8 does not know."""
+    """Return a path with `/`, in characters that UTF-8 can encode."""
     return path.as_posix().encode("utf-8", "backslashreplace").decode()
 
 
 def relative(path: Path) -> str:
-    """A path from the current folder where it lies below it, else as it is."""
+    """Return a path relative to the current folder if it lies below, else unchanged."""
     return posix(from_here(path))

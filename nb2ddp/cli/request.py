@@ -73,7 +73,7 @@ class Request:
 
     @property
     def level(self) -> Severity:
-        """The severity from which findings are printed for a person."""
+        """The lowest severity of findings to print."""
         if self.quiet:
             return Severity.ERROR
         return Severity.NOTE if self.verbose else Severity.WARNING

@@ -18,10 +18,10 @@ from nb2ddp.rules.index import KNOWN
 
 
 def as_sarif(results: Sequence[Result], version: str) -> str:
-    """All findings as one SARIF document.
+    """Return all findings as one SARIF document.
 
     Args:
-        results: what became of the notebooks.
+        results: the results of the notebooks.
         version: nb2ddp's own.
 
     Returns:
@@ -48,7 +48,7 @@ def as_sarif(results: Sequence[Result], version: str) -> str:
 
 
 def _uri(path: Path) -> str:
-    """A path from the current folder where it lies below it, else a file URI."""
+    """Return a path relative to the current folder if it lies below, else a file URI."""
     name = relative(path)
     return f"file://{quote(name)}" if name.startswith("/") else quote(name)
 

@@ -17,11 +17,11 @@ from nb2ddp.script.packages import GROUPS, file_name, install_command
 
 
 def next_steps(jobs: Sequence[Job], results: Sequence[Result]) -> Iterator[str]:
-    """What to type next in the current folder, once scripts were written.
+    """Return the commands to type next in the current folder.
 
     Args:
-        jobs: what was converted.
-        results: what became of it, in the same order.
+        jobs: the converted notebooks.
+        results: their results, in the same order.
     """
     done = [(job, result) for job, result in zip(jobs, results, strict=True) if result.status is Status.CONVERTED]
     if len(done) == 1:
@@ -38,7 +38,7 @@ def _of_one(job: Job, result: Result) -> Iterator[str]:
     elif result.packages and launch.launcher not in ("notebook", "uv"):  # which install them
         yield "The notebook needs packages: --requirements writes them beside the script."
     if not job.options.split_model and (fits := in_short(answered(job, result, ()))):
-        yield f"By estimate it {fits} (nb2ddp estimate {_word(job.notebook)})."
+        yield f"Estimate: {fits} (nb2ddp estimate {_word(job.notebook)})."
     if _serves(result):
         yield "Start its vLLM server first, as its first lines say."
     (where, command), *others = _started(job, result)
@@ -55,7 +55,7 @@ def _serves(result: Result) -> bool:
 
 
 def _started(job: Job, result: Result) -> list[tuple[str, str]]:
-    """What starts a script from the current folder; its job runs in the script's own."""
+    """Return the command that starts a script from the current folder; the job runs in the script's folder."""
     if job.options.launch.launcher == "notebook":
         notebook = job.script.with_name(f"{job.script.stem}{LAUNCHING}")
         return [("Kaggle, Colab, or a machine with several GPUs", f"jupyter lab {_word(notebook)}")]
@@ -72,6 +72,6 @@ def _word(path: Path) -> str:
 
 
 def _installs(job: Job) -> list[str]:
-    """What installs the packages that lie beside a script."""
+    """Return the commands that install a script's requirements files."""
     files = [(group, job.script.with_name(file_name(job.script.name, group))) for group in GROUPS]
     return [install_command(str(path), group) for group, path in files if path.exists()]

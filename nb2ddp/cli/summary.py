@@ -20,11 +20,11 @@ _TITLES: Final = {
 
 
 def markdown(results: Sequence[Result], changes: Mapping[Path, Change] | None = None) -> str:
-    """A page for a job's summary: a line for each notebook, what was found, what is out of date, and what changed.
+    """Return a Markdown summary: a line per notebook, findings, stale files, and changes.
 
     Args:
-        results: what became of the notebooks.
-        changes: what changed in some of them, by their paths.
+        results: the results of the notebooks.
+        changes: changes of notebooks, by path.
     """
     lines = ["| Notebook | Script | Result | Errors | Warnings | Rewritten |", "|---|---|---|---:|---:|---:|"]
     for result in results:
@@ -33,7 +33,7 @@ def markdown(results: Sequence[Result], changes: Mapping[Path, Change] | None = 
         lines.append(f"| {names} | {counts.errors} | {counts.warnings} | {counts.notes} |")
     needy = [result for result in results if result.needs]
     if needy:
-        lines += ["", "| Notebook | What its job needs |", "|---|---|"]
+        lines += ["", "| Notebook | Needs |", "|---|---|"]
         lines += [f"| {_cell(posix(each.notebook))} | {_cell('; '.join(each.needs))} |" for each in needy]
     serious = [
         (result, each) for result in results for each in result.diagnostics if each.severity is not Severity.NOTE
@@ -53,19 +53,19 @@ def markdown(results: Sequence[Result], changes: Mapping[Path, Change] | None = 
 
 
 def _folded(title: str, content: list[str]) -> list[str]:
-    """What a click unfolds."""
+    """Return Markdown that a click unfolds."""
     return ["<details><summary>", "", _cell(title), "", "</summary>", "", *content, "", "</details>"]
 
 
 def _beside(change: Change) -> list[str]:
-    """The diff of a notebook beside its script's."""
+    """Return the diff of a notebook and that of its script."""
     script = _fenced(change.script) if change.script else ["(no other script)"]
     head = "<table><tr><th>notebook</th><th>script</th></tr><tr><td>"
     return [head, "", *_fenced(change.notebook), "", "</td><td>", "", *script, "", "</td></tr></table>"]
 
 
 def _fenced(diff: str) -> list[str]:
-    """A diff as a block; its fence is longer than any in it, so that nothing in it ends the block."""
+    """Return a diff as a fenced block; the fence is longer than any in the diff."""
     lines = [printable(line.expandtabs()) for line in diff.splitlines()]
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", diff)), default=0))
     left_out = [f"... {len(lines) - _DIFF_LINES} more lines"] if len(lines) > _DIFF_LINES else []
@@ -73,7 +73,7 @@ def _fenced(diff: str) -> list[str]:
 
 
 def _cell(text: str) -> str:
-    """Text that stays text, and in its cell, in a Markdown table; it calls nobody by `@name`."""
+    """Escape text for a cell of a Markdown table; `@name` mentions nobody."""
     escaped = printable(text).replace("\\", "\\\\").replace("&", "&amp;").replace("<", "&lt;")
     for character in "|`*_[]":
         escaped = escaped.replace(character, "\\" + character)

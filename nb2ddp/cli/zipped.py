@@ -13,7 +13,7 @@ from typing import NoReturn
 
 
 def run_unpacked(archive: Path) -> NoReturn:
-    """Run the program of an archive from the user's cache folder, where it is unpacked once, and end with its code.
+    """Unpack an archive into the user's cache folder once, run its program, and exit with its code.
 
     Args:
         archive: a zip file with a `__main__.py`.
@@ -33,7 +33,7 @@ def run_unpacked(archive: Path) -> NoReturn:
 
 
 def _unpacked(archive: Path, folder: Path) -> Path:
-    """The folder with what an archive holds. It gets its name once it is whole, as several may unpack at a time."""
+    """Return the folder of an unpacked archive. It is renamed when complete: several may unpack at a time."""
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:

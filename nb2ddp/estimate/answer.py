@@ -1,4 +1,4 @@
-"""Which GPUs hold a training, how a script would run it there, and how many GPUs its steps keep busy."""
+"""Find the GPUs that fit a training, its batch on each, and how many GPUs its steps keep busy."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Fit:
     """A training on one kind of GPU.
 
     Attributes:
-        rows: at a time.
+        rows: the per-device batch.
         pieces: accumulation steps of each process.
         peak: bytes that torch allocates on each GPU.
         needs_option: it fits only with `--per-device-batch-size 1`.
@@ -51,7 +51,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class Answer:
-    """What is known of one training before a GPU is rented."""
+    """The estimate of one training."""
 
     training: Training
     shape: Shape
@@ -60,30 +60,31 @@ class Answer:
 
     @property
     def is_measured(self) -> bool:
-        """True where trainings of this kind were measured on a GPU."""
+        """True if trainings of this kind were measured on a GPU."""
         dense = self.shape.family in (*MEASURED_MODELS, *_OTHERS) and not self.shape.num_experts
         return dense and not self.training.engine and not self.training.trains_embeddings
 
     @property
     def busy(self) -> int:
-        """How many GPUs a step of the longest rows keeps busy."""
-        tokens = self.training.samples * self.training.rows_of_one * self.training.tokens
-        return max(1, min(self.training.samples, tokens // BUSY))
+        """How many GPUs a step of the longest rows keeps busy, each with as many samples."""
+        samples = self.training.samples
+        most = samples * self.training.rows_of_one * self.training.tokens // BUSY
+        return max(n for n in range(1, samples + 1) if n == 1 or (n <= most and samples % n == 0))
 
     @property
     def busy_samples(self) -> int:
-        """Samples a step that keep four GPUs busy, a power of two."""
+        """Return the samples of a step that keep four GPUs busy, a power of two."""
         row = self.training.tokens * self.training.rows_of_one
         return int(2 ** math.ceil(math.log2(max(4, 4 * BUSY / row))))
 
 
 def answer(training: Training, shape: Shape, gpus: Sequence[Gpu], processes: int) -> Answer:
-    """How a training fits each kind of GPU.
+    """Estimate a training on each kind of GPU.
 
     Args:
-        training: what is trained.
+        training: the training.
         shape: the model's sizes.
-        gpus: the kinds to try.
+        gpus: the kinds of GPUs.
         processes: GPUs of the job, all of one kind.
     """
     return Answer(training, shape, processes, tuple(_fit(training, shape, gpu, processes) for gpu in gpus))
@@ -109,9 +110,9 @@ def _fit(training: Training, shape: Shape, gpu: Gpu, processes: int) -> Fit:
 
 
 def in_short(answers: Sequence[Answer]) -> str:
-    """All trainings of a script in one line: `fits 24 GB; 8 samples of up to 2,048 tokens a step keep 2 GPUs busy`.
+    """Return one line on all trainings: `fits 24 GB; 8 samples of up to 2,048 tokens a step keep at most 2 GPUs busy`.
 
-    Empty where nothing is known.
+    Empty if nothing is known.
     """
     if not answers:
         return ""
@@ -119,11 +120,11 @@ def in_short(answers: Sequence[Answer]) -> str:
     fits = [all(_fit(each.training, each.shape, gpu, each.processes).fits for each in answers) for _, gpu in kinds]
     size = next((size for (size, _), holds in zip(kinds, fits, strict=True) if holds), 0)
     least = min(answers, key=lambda each: each.busy)
-    gain = f"keep {least.busy} GPUs busy" if least.busy > 1 else "gain little from a second GPU"
+    gain = f"keep at most {least.busy} GPUs busy" if least.busy > 1 else "gain little from a second GPU"
     return f"{f'fits {size} GB' if size else f'does not fit {max(SIZES)} GB'}; {counted(least)} {gain}"
 
 
 def counted(each: Answer) -> str:
-    """The samples of a step and their length, in words."""
+    """Return the samples of a step and their length, in words."""
     number, unit = each.training.samples, each.training.unit
     return f"{number} {unit if number > 1 else unit.removesuffix('s')} of up to {each.training.tokens:,} tokens a step"

@@ -13,7 +13,7 @@ _MEMORY = re.compile(r"(\d+)\s*GB", re.IGNORECASE)
 
 
 class GpuError(Exception):
-    """A GPU that is not known; the message is one sentence."""
+    """An unknown GPU; the message is one sentence."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,10 @@ SIZES = {sold: min(kind.memory for kind in KINDS if kind.sold == sold) for sold 
 
 
 def gpu_of(wanted: str) -> Gpu:
-    """The GPU that a person names: `H100`, `H100 80GB`, or only its memory: `48GB`.
+    """Return the GPU of a name: `H100`, `H100 80GB`, or only its memory: `48GB`.
 
     Raises:
-        GpuError: no GPU of the table is called so, or several of different memory are.
+        GpuError: no GPU of the table has this name, or several with different memory have it.
     """
     plain = re.sub(r"[\s_-]", "", wanted).lower()
     found = [each for each in GPUS if _plain(each).startswith(plain)] if plain else []
@@ -46,7 +46,7 @@ def gpu_of(wanted: str) -> Gpu:
     if found:
         raise GpuError(f"--gpu {wanted}: {' or '.join(each.name for each in found)}?")
     names = ", ".join(each.name for each in GPUS)
-    raise GpuError(f"--gpu {wanted}: no GPU of that name is known; name its memory, such as 48GB, or {names}")
+    raise GpuError(f"--gpu {wanted}: unknown GPU: give its memory, such as 48GB, or one of {names}")
 
 
 def _plain(gpu: Gpu) -> str:

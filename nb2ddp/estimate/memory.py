@@ -25,7 +25,7 @@ CONTEXT = 0.7e9
 
 @dataclass(frozen=True)
 class Need:
-    """What one process needs, in bytes.
+    """The memory that one process needs, in bytes.
 
     Attributes:
         weights: of the model, adapters included.
@@ -38,12 +38,12 @@ class Need:
     row: float
 
     def peak(self, rows: int) -> float:
-        """The most that torch allocates with so many rows at a time."""
+        """Return the peak of torch's allocations in bytes, with `rows` as the per-device batch."""
         return self.weights + self.training + rows * self.row
 
 
 def trained_bytes(training: Training, shape: Shape) -> int:
-    """The weights that are trained: adapters in 32 bits, or all in 16."""
+    """Return the bytes of trained weights: adapters in 32 bits, or all weights in 16."""
     if training.precision == "full":
         return int(shape.parameters * 2)
     whole = shape.embedding_parameters if training.trains_embeddings else 0
@@ -51,7 +51,7 @@ def trained_bytes(training: Training, shape: Shape) -> int:
 
 
 def weight_bytes(training: Training, shape: Shape) -> float:
-    """The weights of the model, adapters included."""
+    """Return the bytes of the model's weights, including adapters."""
     precision = "4bit" if shape.is_quantized and training.precision == "16bit" else training.precision
     others = shape.embedding_parameters + shape.other_parameters  # neither is quantized
     base = shape.linear_parameters * _WEIGHT[precision] + others * (4 if precision == "32bit" else 2)
@@ -59,13 +59,13 @@ def weight_bytes(training: Training, shape: Shape) -> float:
 
 
 def need(training: Training, shape: Shape, *, checkpointing: bool, processes: int) -> Need:
-    """What a training needs on each of its GPUs.
+    """Return the memory that a training needs on each of its GPUs.
 
     Args:
         training: what is trained.
         shape: the model's sizes.
         checkpointing: layers are computed again in the backward pass.
-        processes: of the job; DDP keeps a copy of the gradients.
+        processes: number of processes; DDP keeps a copy of the gradients.
     """
     config = _Config(shape)
     value_bytes = 4 if training.precision == "32bit" else 2

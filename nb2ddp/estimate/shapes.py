@@ -22,21 +22,21 @@ _PARAMETERS = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)\s?([bm])(?![a-z0-9])", 
 
 
 class ShapeError(Exception):
-    """Nothing tells how large a model is; the message is one sentence."""
+    """The size of a model is unknown; the message is one sentence."""
 
 
 def shape_of(name: str, *, offline: bool = False) -> Shape:
-    """The shape of a model.
+    """Return the shape of a model.
 
     Args:
         name: its id on the hub, or a folder.
-        offline: do not ask the hub; its cache is read all the same.
+        offline: do not ask the hub, but read its cache.
 
     Raises:
         ShapeError: neither a `config.json` nor the name tells it, or the model is one of sound.
     """
     if _SOUND.search(name.lower()):
-        raise ShapeError(f"{name} takes sound, and the estimate knows rows of text and pictures alone")
+        raise ShapeError(f"{name} takes sound; the estimate covers only text and images")
     for source, text in _configs(name, offline):
         try:
             return from_config(json.loads(text), source)
@@ -102,7 +102,7 @@ def from_name(name: str) -> Shape:
     """The shape of known models of this name, else that of a dense model with as many parameters as the name says.
 
     Raises:
-        ShapeError: the name says nothing.
+        ShapeError: the name is unknown and contains no number of parameters.
     """
     plain = _VARIANT.sub("", name.rsplit("/", 1)[-1]).replace("_", "-").lower()
     found = next((shape for pattern, shape in KNOWN if pattern.search(plain)), None)

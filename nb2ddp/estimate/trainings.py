@@ -1,4 +1,4 @@
-"""What a notebook trains, as far as its memory depends on it."""
+"""The trainings of a notebook, with what their memory depends on."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 import libcst as cst
 
 from nb2ddp.estimate.split import divided
-from nb2ddp.facts.environment import uses_unsloth
 from nb2ddp.facts.loading import model_name, trains_lora, trains_whole
 from nb2ddp.facts.program import Program
+from nb2ddp.facts.releases import uses_unsloth
 from nb2ddp.rules import batch, checkpointing
 from nb2ddp.syntax.arguments import constant, passed
 from nb2ddp.syntax.tree import method
@@ -62,23 +62,23 @@ class Training:
 
     @property
     def samples(self) -> int:
-        """Samples, or completions, of a step: the global batch."""
+        """The global batch: samples (or completions) of a step."""
         return math.prod(self.divided(1, 0)) if self.split else self.per_device
 
     def divided(self, processes: int, memory: float) -> tuple[int, int]:
-        """Rows at a time and accumulation steps of each process, on GPUs of so many bytes."""
+        """Return the per-device batch and accumulation steps on GPUs with `memory` bytes."""
         if self.split:
             return divided(self.split, processes, memory)
         return math.ceil(self.per_device / processes), 1
 
     @property
     def unit(self) -> str:
-        """What a step counts."""
+        """What a step counts: samples or completions."""
         return "completions" if _COMPLETIONS.fullmatch(self.trainer) else "samples"
 
 
 def trainings(program: Program) -> list[Training]:
-    """Every training of a notebook, in order; those that differ in nothing once."""
+    """Return the trainings of a notebook in order, without duplicates."""
     found = [_training(program, at, call) for at, call in enumerate(program.training.arguments)]
     return list(dict.fromkeys(found))
 

@@ -1,7 +1,7 @@
-"""Remember conversions by what they depend on: the notebook, the options and the code that converts.
+"""Cache conversions by notebook, options, and nb2ddp's own code.
 
-Entries lie in the user's cache folder, never in the repository. One is written whole under a name that says all it
-depends on, so processes need no lock, and an entry is never out of date.
+Entries lie in the user's cache folder, never in the repository. An entry is written atomically, and its name
+is the hash of all it depends on. So processes need no lock, and an entry is never out of date.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ _PACKAGES = ("ipython", "jinja2", "jupytext", "libcst", "nbconvert", "nbformat")
 
 
 class Cache:
-    """Conversions in a folder; one without files is of a notebook that cannot be converted.
+    """Conversions in a folder; an entry without files belongs to a notebook that cannot be converted.
 
-    A folder that cannot be read or written makes conversions slower, and nothing else.
+    If the folder cannot be read or written, conversions are only slower.
 
     Args:
-        folder: where entries lie; made when first needed. None takes `default_folder()`.
+        folder: the folder of the entries, created when first needed. None takes `default_folder()`.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
         self.store = Store(folder or default_folder(), LIFETIME)
 
     def get(self, key: str) -> Conversion | None:
-        """What became of the notebook that a key stands for, or None."""
+        """Return the cached conversion of a key, or None."""
         checksum, _, body = self.store.get(key).partition(b"\n")
         if _digest(body) != checksum:
             return None  # nothing, or damaged
@@ -48,17 +48,17 @@ class Cache:
         return Conversion(value["files"], diagnostics, value["packages"], *about)
 
     def put(self, key: str, outcome: Conversion) -> None:
-        """Keep what became of a notebook."""
+        """Store a conversion."""
         body = json.dumps(asdict(outcome)).encode()
         self.store.put(key, _digest(body) + b"\n" + body)
 
 
 def key(content: bytes, job: Job) -> str:
-    """What a conversion depends on, as 64 hexadecimal digits.
+    """Return the hash of all that a conversion depends on: 64 hexadecimal digits.
 
     Args:
-        content: the notebook's file.
-        job: how it is called, and what to produce.
+        content: the notebook file's bytes.
+        job: its names and options.
     """
     settings = json.dumps(
         [job.notebook.name, job.script.name, job.reference, asdict(job.options)], sort_keys=True, default=sorted
@@ -70,7 +70,7 @@ def key(content: bytes, job: Job) -> str:
 
 @cache
 def _tool() -> str:
-    """What converts: our own code and templates by content, and the versions of what they use."""
+    """Return a hash of nb2ddp's code and templates and of the versions of its dependencies."""
     package = Path(__file__).parent.parent
     paths = {
         *package.rglob("*.py"),

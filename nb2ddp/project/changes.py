@@ -13,10 +13,10 @@ from nb2ddp.results import Change, NotebookError
 
 
 def commit(name: str) -> str:
-    """The hash of a commit that git knows in the current folder.
+    """Return the hash of a commit, as git resolves it in the current folder.
 
     Raises:
-        InputError: it knows none of that name.
+        InputError: git knows no such commit.
     """
     found = git(Path(), "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
     if not found:
@@ -25,12 +25,12 @@ def commit(name: str) -> str:
 
 
 def since(revision: str, job: Job, script: Callable[[bytes], str]) -> Change | None:
-    """What changed in a job's notebook; None for one that stayed, is new, or cannot be read.
+    """Return what changed in a job's notebook; None if it is unchanged, new, or unreadable.
 
     Args:
         revision: a hash of `commit`.
         job: the notebook.
-        script: what a notebook's content converts to, or nothing.
+        script: converts a notebook's content; returns None if that fails.
     """
     before = at(revision, job.notebook) if job.is_file else None
     try:

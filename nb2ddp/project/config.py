@@ -23,7 +23,7 @@ else:
 
 
 class ConfigError(ValueError):
-    """Settings that cannot be followed; the message names the file and the key."""
+    """Invalid settings; the message names the file and the key."""
 
 
 #: A table of settings, by the names that the file and the command line use.
@@ -78,11 +78,11 @@ class Config:
 
     @property
     def exclude(self) -> list[str]:
-        """Patterns, relative to the file's folder, of notebooks to leave out."""
+        """Patterns of notebooks to skip, relative to the file's folder."""
         return list(self.values.get("exclude", []))
 
     def values_for(self, notebook: Path) -> dict[str, Any]:
-        """The settings for a notebook: the file's own, then each override that names it, the last one strongest."""
+        """Return a notebook's settings: the file's, then those of each override that names it; the last wins."""
         values = {key: value for key, value in self.values.items() if key != "overrides"}
         for key in ("output-dir", "root"):
             if key in values:
@@ -96,16 +96,16 @@ class Config:
 
 
 def find(folder: Path) -> Config | None:
-    """The settings of the nearest pyproject.toml, in a folder or above it, that has `[tool.nb2ddp]`.
+    """Return the settings of the nearest pyproject.toml with `[tool.nb2ddp]`, in a folder or above.
 
     Raises:
-        ConfigError: the file cannot be read, or its settings cannot be followed.
+        ConfigError: the file cannot be read, or its settings are invalid.
     """
     return _find(folder.resolve())
 
 
 def clear() -> None:
-    """Forget the files that were read: they may have changed."""
+    """Empty the cache of files, which may have changed."""
     _find.cache_clear()
 
 
@@ -136,7 +136,7 @@ def _load(path: Path) -> Config | None:
     for number, override in enumerate(values.get("overrides", []), start=1):
         where = f"{path}: tool.nb2ddp.overrides, number {number}"
         if "files" not in override:
-            raise ConfigError(f"{where}: no key 'files' says which notebooks it is for")
+            raise ConfigError(f"{where}: the key 'files' is missing: the notebooks that it applies to")
         _check(where, override, _OVERRIDE_KEYS)
     config = Config(path, values)
     try:  # what is wrong in itself is said even where it applies to no notebook
@@ -161,22 +161,22 @@ def _nearest(key: str, keys: Mapping[str, object]) -> str:
 
 
 def settings(values: Values) -> Settings:
-    """Make settings of a table.
+    """Make `Settings` from a table.
 
     Args:
-        values: keys of `SETTINGS`; what is missing keeps its default.
+        values: keys of `SETTINGS`; missing keys keep their defaults.
 
     Raises:
-        ConfigError, LaunchError, OptionsError: a value is out of its range, or values do not fit together.
+        ConfigError, LaunchError, OptionsError: a value is out of range, or values contradict each other.
     """
     return make(Settings, {each.key: _value(each, values[each.key]) for each in SETTINGS if each.key in values})
 
 
 def options_of(command: Sequence[str]) -> Options:
-    """The options that a command asks for, in the form that `options.arguments` writes.
+    """Return the options of a command in the form that `options.arguments` writes.
 
     Raises:
-        ConfigError, LaunchError, OptionsError: a word is no option of that form.
+        ConfigError, LaunchError, OptionsError: a word is not an option of that form.
     """
     values: dict[str, Any] = {}
     slurm: list[str] = []
@@ -200,7 +200,7 @@ def options_of(command: Sequence[str]) -> Options:
 
 
 def _value(each: Setting, value: Any) -> Any:
-    """A value of the field's own type, from what the file or the command line says."""
+    """Convert a value of the file or the command line to the field's type."""
     if each.kind is Slurm:
         return value if isinstance(value, Slurm) else _slurm(value)
     if each.kind is Severity and value not in each.choices:
@@ -218,7 +218,7 @@ def _slurm(values: Mapping[str, Any]) -> Slurm:
 
 
 def matches(patterns: Sequence[str], notebook: Path, folder: Path) -> bool:
-    """True for a notebook that a pattern (as in .gitignore, relative to a folder) is for."""
+    """True if a pattern (as in .gitignore, relative to a folder) matches a notebook."""
     place = notebook.parent.resolve() / notebook.name
     try:
         name = place.relative_to(folder.resolve())

@@ -26,11 +26,11 @@ _NO_ANONYMOUS_FILES = {errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVA
 def replace(files: Mapping[Path, bytes]) -> None:
     """Write several files so that they change together.
 
-    All are written aside first, which is where a full disk shows; then each takes its place, in this order and with
-    signals held back. An existing file keeps its mode. Folders are created.
+    All are first written to temporary files, so a full disk changes nothing; then each is renamed, in this order and
+    with signals held back. An existing file keeps its mode. Folders are created.
 
     Args:
-        files: what each file is to hold.
+        files: the new content of each file.
 
     Raises:
         OSError: one cannot be written; none has changed.
@@ -46,13 +46,13 @@ def replace(files: Mapping[Path, bytes]) -> None:
 
 
 def check_target(path: Path) -> None:
-    """Refuse to replace what is no plain writable file; a link may lead anywhere.
+    """Refuse to replace anything but a plain writable file; a link may lead anywhere.
 
     Raises:
-        OSError: what is there.
+        OSError: the path is something else; the message names it.
     """
     if path.is_symlink():
-        raise OSError(errno.ELOOP, "is a symbolic link; name the file it stands for", str(path))
+        raise OSError(errno.ELOOP, "is a symbolic link; name its target", str(path))
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if path.exists():
@@ -63,7 +63,7 @@ def check_target(path: Path) -> None:
 
 
 def identities(path: Path) -> frozenset[object]:
-    """What two names of one file have in common, though links, `..` or another case lead to it.
+    """Return keys of a file; two names belong to one file if they share a key, despite links, `..` or case.
 
     Two names are of one file where they share one of these.
     """
@@ -77,7 +77,7 @@ def identities(path: Path) -> frozenset[object]:
 
 @cache
 def _ignores_case(folder: Path) -> bool:
-    """True in a file system that finds a folder by its name in another case."""
+    """True if the file system ignores case in names."""
     for each in (folder, *folder.parents):
         other = each.with_name(each.name.swapcase()) if each.name else each
         if other != each and each.exists():
@@ -89,7 +89,7 @@ def text_of(path: Path) -> str:
     """A file's text with `\\n` as line end; empty where there is none.
 
     Raises:
-        OSError: it cannot be read, or is no file.
+        OSError: it cannot be read, or is not a file.
     """
     if path.exists() and not path.is_file() and not path.is_dir():
         raise OSError(errno.EINVAL, "is not a regular file", str(path))  # reading a pipe would wait
@@ -100,7 +100,7 @@ def text_of(path: Path) -> str:
 
 
 def reason(error: OSError) -> str:
-    """What the system says of a file."""
+    """Return the system's reason for an error, with the file's name."""
     place = f"{error.filename}: " if error.filename else ""
     return f"{place}{error.strerror or error}"
 
@@ -159,7 +159,7 @@ class _Aside:
 
 @contextmanager
 def _signals_held() -> Iterator[None]:
-    """Let Ctrl-C and a polite kill wait until the block is done."""
+    """Delay Ctrl-C and SIGTERM until the block ends."""
     if threading.current_thread() is not threading.main_thread():
         yield  # Python runs signal handlers in the main thread alone
         return
@@ -188,20 +188,20 @@ def default_folder() -> Path:
 
 @dataclass(frozen=True)
 class Store:
-    """Contents under names of hexadecimal digits.
+    """Texts stored under names of hexadecimal digits.
 
-    A folder that cannot be read or written keeps nothing.
+    If the folder cannot be read or written, nothing is stored.
 
     Attributes:
-        folder: where they lie; made when first needed.
-        lifetime: how many seconds one stays that nobody asks for.
+        folder: the folder of the texts, created when first needed.
+        lifetime: seconds after its last use until a text is deleted.
     """
 
     folder: Path
     lifetime: float
 
     def get(self, name: str) -> bytes:
-        """What is kept under a name; empty where nothing is."""
+        """Return the text under a name, or empty."""
         content = b""
         with suppress(OSError):
             content = self._path(name).read_bytes()
@@ -209,12 +209,12 @@ class Store:
         return content
 
     def put(self, name: str, content: bytes) -> None:
-        """Keep something."""
+        """Store a text."""
         with suppress(OSError):
             replace({self._path(name): content})
 
     def prune(self) -> None:
-        """Remove what nobody asked for in its lifetime."""
+        """Delete texts that were not used in their lifetime."""
         with suppress(OSError):
             for path in self.folder.glob("*/*"):
                 with suppress(OSError):
@@ -234,12 +234,12 @@ class Job:
     """One notebook to convert.
 
     Attributes:
-        notebook: its file, or what a file that a link names is called.
+        notebook: its file, or the file name of a link.
         script: the file to write.
         options: what to produce.
-        link: where the notebook is fetched from; empty for a file that is here.
+        link: the notebook's address; empty for a local file.
         is_named: False for one that was found in a folder or by a pattern.
-        force: replace files that were edited by hand, or are not nb2ddp's.
+        force: replace files that were edited by hand or that nb2ddp did not write.
         keep: which side to take where edits are in conflict with what is new: `mine` or `new` for all files of the
             conversion, `mine=FILE` or `new=FILE` for one, which is stronger.
         notes: what is to be said of its options: which are the last time's, and which differ from those.
@@ -256,11 +256,11 @@ class Job:
 
     @property
     def is_file(self) -> bool:
-        """True for a notebook that lies here and can be read again."""
+        """True for a local file, which can be read again."""
         return not self.link and self.notebook != STDIN
 
     def side(self, path: Path) -> str:
-        """Which side to take in a file of the conversion: `mine`, `new`, or neither."""
+        """Return whose lines to take in a file's conflicts: `mine`, `new`, or "" for neither."""
         found = ""
         for side, _, name in sorted((each.partition("=") for each in self.keep), key=lambda each: bool(each[2])):
             if not name or identities(Path(name)) & identities(path):
@@ -269,12 +269,12 @@ class Job:
 
     @property
     def name(self) -> str:
-        """What the script's first line calls the notebook."""
+        """The notebook's name in the script's first line."""
         return "notebook" if self.notebook == STDIN else self.notebook.stem
 
     @property
     def reference(self) -> str:
-        """The notebook as the script's own folder sees it, for the command that makes the script again."""
+        """The notebook's path from the script's folder, for the line `convert again:`."""
         if self.link or self.notebook == STDIN:
             return self.link or "-"
         try:
@@ -285,10 +285,10 @@ class Job:
 
 
 def content(job: Job) -> bytes:
-    """The content of a job's notebook.
+    """Return the content of a job's notebook.
 
     Raises:
-        NotebookError: it is not there, is no file, or its link leads to none.
+        NotebookError: it does not exist, is not a file, or its link leads to none.
         OSError: it cannot be read.
     """
     if job.link:
@@ -299,10 +299,10 @@ def content(job: Job) -> bytes:
 
 
 def read(path: Path) -> bytes:
-    """The content of a regular file, or of standard input.
+    """Return the content of a regular file or of standard input.
 
     Raises:
-        NotebookError: there is no such file, or it is something else.
+        NotebookError: there is no such file, or it is not a regular file.
         OSError: it cannot be read.
     """
     if path == STDIN:
@@ -317,26 +317,26 @@ def read(path: Path) -> bytes:
 
 
 def near(path: Path) -> str:
-    """A question whether a file of a name like it was meant; empty where there is none of such a name."""
+    """Return a question that suggests a file of a similar name; empty if there is none."""
     names = os.listdir(path.parent) if path.parent.is_dir() else []  # noqa: PTH208 - names
     found = difflib.get_close_matches(path.name, names, n=1)
     return f"; did you mean {path.with_name(found[0])}?" if found else ""
 
 
 def unified_diff(before: str, after: str, name: str, before_name: str | None = None) -> str:
-    """The difference of two texts, with a line end behind each line; empty where there is none.
+    """Return the unified diff of two texts, with a line end after each line; empty if they are equal.
 
     Args:
         before, after: the texts.
-        name: what the header calls them.
-        before_name: what it calls the first, if that is something else.
+        name: their name in the header.
+        before_name: the first text's name, if different.
     """
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), before_name or name, name, lineterm="")
     return "".join(f"{line}\n" for line in lines)
 
 
 def decode(content: bytes) -> str:
-    """The text of a notebook file.
+    """Decode a notebook file.
 
     Raises:
         NotebookError: it is not UTF-8.

@@ -1,6 +1,6 @@
 """Find what nb2ddp wrote before: the base against which edits are merged.
 
-It is kept in the user's cache folder; where that is gone, converting the notebook, or a version of it that git has,
+It is stored in the user's cache folder. If that is gone, converting the notebook, or a version of it that git has,
 with the same options and the same version of nb2ddp gives the same bytes again.
 """
 
@@ -29,7 +29,7 @@ _VERSIONS: Final = 30
 
 
 def remember(texts: Iterable[str]) -> None:
-    """Keep files as they are written; a folder that cannot be written keeps none."""
+    """Store files as they are written; do nothing if the folder cannot be written."""
     for text in texts:
         line = stamp.read(text)
         if line is not None:
@@ -37,15 +37,15 @@ def remember(texts: Iterable[str]) -> None:
 
 
 def recall(notebook: Path, convert: Convert, line: Stamp) -> str | None:
-    """A file as it was written, whole.
+    """Return a file as nb2ddp wrote it.
 
     Args:
-        notebook: what it was made of.
+        notebook: its notebook.
         convert: converts a notebook's content for the same script, with other options.
-        line: what the file says of itself.
+        line: the file's line `convert again:`.
 
     Returns:
-        Its text; None where neither the cache nor git knows it any more.
+        Its text; None if neither the cache nor git has it.
     """
     with suppress(UnicodeDecodeError):
         text = store().get(line.digest).decode()
@@ -55,7 +55,7 @@ def recall(notebook: Path, convert: Convert, line: Stamp) -> str | None:
 
 
 def store() -> Store:
-    """Where files are kept as they were written."""
+    """Return the store of files as nb2ddp wrote them."""
     return Store(default_folder() / "written", LIFETIME)
 
 
@@ -73,7 +73,7 @@ def _made_again(notebook: Path, convert: Convert, line: Stamp) -> Iterator[str]:
 
 
 def _versions(notebook: Path) -> Iterator[bytes]:
-    """The notebook as it is, then as git has it, from the newest."""
+    """Yield the notebook's content: the current one, then those of git, newest first."""
     if notebook == STDIN:
         return
     with suppress(OSError, NotebookError):
@@ -86,12 +86,12 @@ def _versions(notebook: Path) -> Iterator[bytes]:
 
 
 def at(revision: str, file: Path) -> bytes | None:
-    """A file as git has it in a revision; None where it has not."""
+    """Return a file's content in a git revision; None if it is not there."""
     return git(file.parent, "show", f"{revision}:./{file.name}")
 
 
 def git(folder: Path, *arguments: str) -> bytes | None:
-    """What git prints in a folder; None where it fails, or is not there."""
+    """Return what git prints in a folder; None if git fails or is missing."""
     try:
         done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, check=True)
     except (OSError, subprocess.CalledProcessError):

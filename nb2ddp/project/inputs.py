@@ -27,7 +27,7 @@ _GLOB = frozenset("*?[")
 
 
 class InputError(ValueError):
-    """What the command line names cannot be converted as a whole; one sentence for the person who typed it."""
+    """The command line is wrong as a whole; the message is one sentence for the person who typed it."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ class Input:
     """A notebook.
 
     Attributes:
-        path: its file.
-        root: the folder whose tree its script's place mirrors.
-        link: what it is fetched from; empty for a file that is here.
-        is_named: itself, rather than its folder or a pattern.
+        path: the file.
+        root: the folder whose tree the output folder mirrors.
+        link: its address; empty for a local file.
+        is_named: True if an argument names the notebook itself, not its folder or a pattern.
     """
 
     path: Path
@@ -48,7 +48,7 @@ class Input:
 
 
 def named(argument: str) -> Input:
-    """The one notebook that an argument names: a file, or a link."""
+    """Return the notebook that an argument names: a file or a link."""
     if is_link(argument):
         return Input(Path(file_name(argument)), Path(), argument, is_named=True)
     return Input(Path(argument), Path(argument).parent, is_named=True)
@@ -60,7 +60,7 @@ def is_notebook_name(name: str) -> bool:
 
 
 def is_notebook(path: Path) -> bool:
-    """True for a notebook, in any form: not for one that launches a script, and not for a script made of one."""
+    """True for a notebook in any format, but not for our launching notebooks and scripts."""
     if is_notebook_name(path.name):
         return not path.name.lower().endswith(LAUNCHING)
     if path.suffix.lower() != ".py" or path.with_suffix(".ipynb").exists():
@@ -70,7 +70,7 @@ def is_notebook(path: Path) -> bool:
 
 
 def _text(path: Path) -> str:
-    """What a file holds; nothing where it cannot be read as text."""
+    """Return a file's text; empty if it cannot be read as text."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -83,13 +83,13 @@ def find(arguments: Sequence[str], *, any_file: bool = False) -> list[Input]:
     Args:
         arguments: links, files, folders (searched with all below them, except what git ignores, hidden folders and
             virtual environments) and patterns such as `nb/**/*.ipynb`, which need no shell.
-        any_file: the files are whatever changed: those that are no notebooks are left out.
+        any_file: skip files that are not notebooks.
 
     Returns:
         Each notebook once, in the order of the arguments and by path within a folder.
 
     Raises:
-        InputError: an argument is no notebook, or finds none.
+        InputError: an argument is not a notebook, or matches none.
     """
     found: dict[Path | str, Input] = {}
     for argument in arguments:
@@ -126,26 +126,26 @@ def _of(argument: str) -> Iterator[Input]:
 
 
 def check_source(path: Path) -> None:
-    """Refuse what nb2ddp wrote itself for a notebook.
+    """Refuse a script that nb2ddp wrote.
 
     Raises:
-        InputError: with the line that makes the file again.
+        InputError: names the command that converts its notebook again.
     """
     line = stamp.read(_text(path)) if path.suffix.lower() == ".py" and path.is_file() else None
     if line is not None:
         raise InputError(
-            f"{path} is a script that nb2ddp wrote, not a notebook; its line `convert again:` says what makes it again "
-            f"in its folder: {line.command}"
+            f"{path} is a script that nb2ddp wrote, not a notebook; to convert its notebook again, type in its folder: "
+            f"{line.command}"
         )
 
 
 def _fixed_part(pattern: Path) -> Path:
-    """The folder in which a pattern begins: `nb/**/*.ipynb` -> `nb`."""
+    """Return the folder in which a pattern begins: `nb/**/*.ipynb` -> `nb`."""
     return Path(*takewhile(lambda part: not _GLOB & set(part), pattern.parts[:-1]))
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    """The notebooks below a folder, by path."""
+    """Yield the notebooks below a folder, sorted by path."""
     ignores = _Ignores(folder)
     for name, folders, names in os.walk(folder):
         here = Path(name)
@@ -179,7 +179,7 @@ class _Ignores(dict[Path, GitIgnoreSpec]):
         return self[folder]
 
     def match(self, path: Path, *, is_folder: bool = False) -> bool:
-        """True for a path that git ignores: the deepest file that says anything of it decides."""
+        """True if git ignores a path; of the .gitignore files that match it, the deepest decides."""
         full = path.parent.resolve() / path.name
         for parent in full.parents:
             include = self[parent].check_file(full.relative_to(parent).as_posix() + "/" * is_folder).include
@@ -189,11 +189,11 @@ class _Ignores(dict[Path, GitIgnoreSpec]):
 
 
 def script_for(each: Input, output_dir: Path, root: Path | None = None) -> Path:
-    """Where a notebook's script goes.
+    """Return the path of a notebook's script.
 
     Args:
         each: the notebook.
-        output_dir: the folder that gets the scripts.
+        output_dir: the folder for the scripts.
         root: the folder whose tree it mirrors; None takes the input's own.
 
     Raises:
@@ -204,29 +204,29 @@ def script_for(each: Input, output_dir: Path, root: Path | None = None) -> Path:
     try:
         inside = notebook.relative_to(os.path.normpath(top))
     except ValueError:
-        raise InputError(f"{each.path}: not below the root {top}, whose tree the output folder mirrors") from None
+        raise InputError(f"{each.path}: not below --root {top}, whose tree the output folder mirrors") from None
     script = output_dir / inside.with_name(script_name(each))
     if os.path.normpath(script.absolute()) == str(notebook):
         script = script.with_name(script_beside(each).name)
     if not script.parent.resolve().is_relative_to(output_dir.resolve()):
-        raise InputError(f"{script}: a link leads out of the output folder {output_dir}")
+        raise InputError(f"{script}: a symbolic link leads out of the output folder {output_dir}")
     return script
 
 
 def script_beside(each: Input) -> Path:
-    """Where a notebook's script goes where nobody says: beside it, and not in its place where it is Python too."""
+    """Return a script's default path: beside its notebook, with `_ddp` if that is a .py file too."""
     is_python = each.path.suffix.lower() == ".py"
     return each.path.with_name(other_name(each.path.stem) if is_python else script_name(each))
 
 
 def script_name(each: Input) -> str:
-    """What a notebook's script is called where nobody says: as the notebook is, unless that is a module's name."""
+    """Return a script's default name: the notebook's, unless a module has that name."""
     stem = each.path.stem
     return other_name(stem) if hidden(stem, _sources_with(each.path, stem)) else f"{stem}.py"
 
 
 def _sources_with(path: Path, name: str) -> list[str]:
-    """The code cells of a notebook's file, where it speaks of a name beside an import or an installation."""
+    """Return a notebook's code cells if its text mentions a name beside an import or an install."""
     text = _text(path) if name.isidentifier() else ""
     if not re.search(rf"\b(?:import|from|install)\b[^\n]*\b{re.escape(name).replace('_', '[-_]')}\b", text):
         return []

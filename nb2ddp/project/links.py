@@ -1,8 +1,8 @@
 """Fetch a notebook that a link names.
 
-The link may be one that a browser shows, as Unsloth's pages have them; a table says where the file itself is. What is
-fetched is small, soon there, and from the public internet: a link comes from anywhere, and the machine that converts
-may reach what the person who wrote it may not.
+The link may be one that a browser shows, as Unsloth's pages have them; a table says where the file itself is. Size,
+time and addresses are limited: anyone may have written the link, and this machine may reach hosts that its author
+cannot.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ _KAGGLE_PAGE = re.compile(r"(?:www\.)?kaggle\.com/(?:code|kernels)/(?P<name>[^/]
 
 
 def is_link(argument: str) -> bool:
-    """True for an address of any kind, which no file name is."""
+    """True for an address of any scheme; no file name looks like one."""
     return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", argument) is not None
 
 
 def file_address(link: str) -> str:
-    """The address of the file that a link shows.
+    """Return the address of the file that a link shows.
 
     Raises:
-        NotebookError: there is none that anybody may fetch, or the link is no https link.
+        NotebookError: the file is not public, or the link is not an https link.
     """
     parts = urlsplit(link)
     if parts.scheme.lower() != "https" or not parts.hostname:
@@ -76,8 +76,8 @@ def file_address(link: str) -> str:
     page = f"{parts.netloc}{parts.path}"
     if match := _KAGGLE_PAGE.fullmatch(page):
         raise NotebookError(
-            f"{link}: Kaggle gives a notebook to people who are signed in; `kaggle kernels pull {match['name']}` does, "
-            "or on its page File > Download notebook"
+            f"{link}: Kaggle requires a login; use `kaggle kernels pull {match['name']}`, "
+            "or File > Download notebook on the notebook's page"
         )
     for pattern, address in TABLE:
         if match := re.fullmatch(pattern, page):
@@ -86,7 +86,7 @@ def file_address(link: str) -> str:
 
 
 def file_name(link: str) -> str:
-    """What to call the notebook: the last part of the file's address, or of the link where that says nothing."""
+    """Return the notebook's name: the last part of the file's address, or else of the link."""
     addresses = [link]
     with suppress(NotebookError):
         addresses.insert(0, file_address(link))
@@ -98,18 +98,18 @@ def file_name(link: str) -> str:
 
 
 def resolve(host: str, port: int) -> list[str]:
-    """The addresses of a host, as the system knows them."""
+    """Return the addresses of a host, as the system resolves them."""
     return [str(found[4][0]) for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
 
 
 def connect(address: str, port: int, timeout: float) -> socket.socket:
-    """A connection to an address."""
+    """Connect to an address."""
     return socket.create_connection((address, port), timeout)
 
 
 @dataclass(frozen=True)
 class Fetcher:
-    """How files are fetched.
+    """How to fetch files.
 
     Attributes:
         resolve: the addresses of a host and port.
@@ -126,11 +126,11 @@ class Fetcher:
     longest: float = LONGEST
 
     def fetch(self, link: str) -> bytes:
-        """The content of the file that a link shows. No credentials are sent, and none are taken from the link.
+        """Return the content of the file that a link shows, without sending credentials.
 
         Raises:
-            NotebookError: it is not there, is too large, takes too long, or lies where links do not lead; the message
-                says what was asked and what was answered.
+            NotebookError: it is missing, too large, too slow, or not public; the message names the request and
+                the answer.
         """
         address = file_address(link)
         until = time.monotonic() + self.longest
@@ -140,7 +140,7 @@ class Fetcher:
             except (OSError, HTTPException, ValueError) as error:
                 late = isinstance(error, TimeoutError) or time.monotonic() > until
                 said = getattr(error, "strerror", None) or str(error) or type(error).__name__
-                reason = f"not done in {self.longest:g} seconds" if late else said
+                reason = f"not complete after {self.longest:g} seconds" if late else said
                 raise NotebookError(f"cannot fetch {address}: {reason}") from None
             if isinstance(answer, bytes):
                 if _WEB_PAGE.match(answer):
@@ -150,12 +150,12 @@ class Fetcher:
         raise NotebookError(f"cannot fetch {link}: more than {_REDIRECTS} redirections")
 
     def _ask(self, address: str, until: float) -> bytes | str:
-        """The content at an address, or the address that it leads on to."""
+        """Return the content at an address, or the address that it redirects to."""
         parts = urlsplit(address)
         if parts.scheme != "https" or not parts.hostname:
             raise ValueError("only https links are fetched")
         if parts.username or parts.password:
-            raise ValueError("a link with a name or a password in it is not fetched")
+            raise ValueError("links with a user name or password are not fetched")
         port = parts.port or 443
         connection = _Connection(parts.hostname, self._checked(parts.hostname, port), port, self, until)
         watch = threading.Timer(max(0.0, until - time.monotonic()), connection.cut)
@@ -175,11 +175,11 @@ class Fetcher:
             connection.close()
 
     def _checked(self, host: str, port: int) -> str:
-        """An address of a host, all of whose addresses lie in the public internet."""
+        """Return an address of a host; all its addresses must be public."""
         try:
             found = list(self.resolve(host, port))
         except socket.gaierror as error:
-            raise ValueError(f"{host} is not found ({error.strerror}): look at the link, and at the network") from None
+            raise ValueError(f"{host} is not found ({error.strerror}): check the link and the network") from None
         for each in found:
             if not ipaddress.ip_address(each).is_global or ipaddress.ip_address(each).is_multicast:
                 raise ValueError(f"{host} is {each}, which is not a public address")
@@ -202,7 +202,7 @@ class Fetcher:
 
 
 class _Connection(HTTPSConnection):
-    """A connection to an address that was checked, for the host whose name it was found under."""
+    """A connection to a checked address of a host."""
 
     def __init__(self, host: str, address: str, port: int, fetcher: Fetcher, until: float) -> None:
         context = fetcher.context or ssl.create_default_context()
@@ -219,7 +219,7 @@ class _Connection(HTTPSConnection):
         self.sock = self._open = self._tls.wrap_socket(plain, server_hostname=self.host)
 
     def cut(self) -> None:
-        """End whatever is being read: the time is up."""
+        """Stop reading when the time is up."""
         if self._open is not None:
             with suppress(OSError):
                 self._open.shutdown(socket.SHUT_RDWR)

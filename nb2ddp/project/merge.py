@@ -1,7 +1,7 @@
 """Merge a person's edits of a script with the new conversion: a three-way merge, like git's.
 
-It is done here, so that it is the same on every machine, whether git is there or not, and so that changes of
-neighbouring lines, as two arguments of one call, are no conflict as they are to git.
+It needs no git, so it is the same on every machine. Changes of neighbouring lines, such as two arguments of one call,
+do not conflict, as they would in git.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Conflict:
 
 @dataclass(frozen=True)
 class Merged:
-    """What becomes of the three texts; with conflicts, its text is of no use."""
+    """The merged text, valid only without conflicts, and the conflicts."""
 
     text: str
     conflicts: tuple[Conflict, ...] = ()
@@ -51,13 +51,13 @@ class Merged:
 def merge(base: str, edited: str, converted: str, side: str = "") -> Merged:
     """Carry a person's edits over to a new conversion.
 
-    Cells are followed though their numbers change, and the line that nb2ddp signs with is the new conversion's.
+    Cells are matched even if their numbers changed. The line `convert again:` is the new conversion's.
 
     Args:
         base: the file as nb2ddp wrote it.
-        edited: what a person made of it.
-        converted: what the notebook converts to now.
-        side: whose lines to take in a conflict: `mine`, the person's, or `new`, the notebook's; empty for nobody's.
+        edited: the file with a person's edits.
+        converted: the new conversion.
+        side: whose lines to take in a conflict: `mine` (the person's), `new` (the notebook's), or empty.
     """
     numbers = _renumbering(base, converted)
     texts = (_prepared(base, numbers), _prepared(edited, numbers), _prepared(converted, {}))
@@ -77,7 +77,7 @@ def merge(base: str, edited: str, converted: str, side: str = "") -> Merged:
 
 
 def _renumbering(base: str, converted: str) -> dict[str, str]:
-    """The new number of each cell; a cell that is gone keeps its own, marked."""
+    """Return the new number of each cell; a removed cell keeps its number, marked."""
     old, new = _cells(base), _cells(converted)
     numbers = {number: f"{number} (removed)" for number, _ in old}
     matcher = SequenceMatcher(None, [text for _, text in old], [text for _, text in new], autojunk=False)
@@ -95,7 +95,7 @@ def _cells(text: str) -> list[_Cell]:
 
 
 def _alike(old: list[_Cell], new: list[_Cell]) -> Iterator[tuple[_Cell, _Cell]]:
-    """Cells that were changed, with what they became: as many others, or the most similar one behind the last found."""
+    """Pair changed cells with their new versions: one to one if as many, else the most similar that follows."""
     if len(old) == len(new):
         yield from zip(old, new, strict=True)
         return
@@ -127,7 +127,7 @@ def _prepared(text: str, numbers: dict[str, str]) -> str:
 
 
 def _regions(was: _Lines, mine: _Lines, new: _Lines) -> Iterator[_Region]:
-    """Three texts cut at the runs of lines that all of them hold: what lies before each run, then the run itself."""
+    """Cut three texts at the runs of lines that all contain: the part before each run, then the run."""
     ends = (0, 0, 0)
     for start, size in _common(was, mine, new):
         yield was[ends[0] : start[0]], mine[ends[1] : start[1]], new[ends[2] : start[2]]
@@ -136,7 +136,7 @@ def _regions(was: _Lines, mine: _Lines, new: _Lines) -> Iterator[_Region]:
 
 
 def _common(was: _Lines, mine: _Lines, new: _Lines) -> Iterator[tuple[tuple[int, int, int], int]]:
-    """Where each run that all hold begins in each of them, and how long it is; last, the empty one at their ends."""
+    """Return each common run's start in the three texts, and its length; last, an empty run at the end."""
     to_mine, to_new = (SequenceMatcher(None, was, other, autojunk=False).get_matching_blocks() for other in (mine, new))
     for one in to_mine:
         for other in to_new:
@@ -148,14 +148,14 @@ def _common(was: _Lines, mine: _Lines, new: _Lines) -> Iterator[tuple[tuple[int,
 
 
 def _both(was: _Lines, mine: _Lines, new: _Lines) -> _Lines | None:
-    """What holds the changes of both sides; None where each changed it in its own way."""
+    """Return the lines with both sides' changes; None if these conflict."""
     if mine == new or was == mine or _holds(was, mine, new):
         return new
     return mine if was == new or _holds(was, new, mine) else None
 
 
 def _holds(was: _Lines, one: _Lines, other: _Lines) -> bool:
-    """True where all that one side changed is in the other too: a person took what is new, or the other way round."""
+    """True if one side contains all changes of the other."""
     gone, written = _changed(was, one)
     other_gone, _ = _changed(was, other)
     added = Counter(one) - Counter(was)
@@ -165,7 +165,7 @@ def _holds(was: _Lines, one: _Lines, other: _Lines) -> bool:
 
 
 def _changed(one: _Lines, other: _Lines) -> tuple[set[int], set[int]]:
-    """The numbers of the lines that one alone has, and of those that the other one alone has."""
+    """Return the line numbers that only the first has, and those that only the second has."""
     gone, written = set(range(len(one))), set(range(len(other)))
     for match in SequenceMatcher(None, one, other, autojunk=False).get_matching_blocks():
         gone -= set(range(match.a, match.a + match.size))
@@ -174,9 +174,9 @@ def _changed(one: _Lines, other: _Lines) -> tuple[set[int], set[int]]:
 
 
 def _split(was: _Lines, mine: _Lines, new: _Lines) -> Iterator[_Region]:
-    """A region line by line where both sides only wrote lines anew, in runs of lines that both did; else as it is.
+    """Split a region by lines if both sides only replaced lines; else return it unchanged.
 
-    So changes of neighbouring lines are no conflict.
+    So changes of neighbouring lines do not conflict.
     """
     if _both(was, mine, new) is not None or not (_keeps_lines(was, mine) and _keeps_lines(was, new)):
         yield was, mine, new
@@ -191,20 +191,20 @@ def _split(was: _Lines, mine: _Lines, new: _Lines) -> Iterator[_Region]:
 
 
 def _keeps_lines(was: _Lines, other: _Lines) -> bool:
-    """True where each line became one line: whatever was changed is as long as before."""
+    """True if each changed line was replaced by one line."""
     changes = SequenceMatcher(None, was, other, autojunk=False).get_opcodes()
     return all(end - start == other_end - other_start for _, start, end, other_start, other_end in changes)
 
 
 def _line_behind(passed: _Lines, edited: str) -> int:
-    """The number, in the edited file, of the line behind some that were prepared of it."""
+    """Return the number, in the edited file, of the line after some prepared lines."""
     number = len(_ENDS.sub("", "\n".join([*passed, ""])).split("\n"))
     signed = edited.partition(stamp.line(edited) or edited)[0].count("\n") + 1
     return number + (bool(stamp.line(edited)) and number >= signed)
 
 
 def _cell_of(lines: _Lines) -> str:
-    """The number of the code cell that lines end in; empty before the first."""
+    """Return the number of the code cell in which lines end; empty before the first."""
     return next((match[1] for line in reversed(lines) if (match := _CODE.match(line))), "")
 
 

@@ -27,7 +27,7 @@ Recall = Callable[[Stamp], str | None]
 
 @dataclass(frozen=True)
 class Output:
-    """One file: what is there, and what is to be there."""
+    """One file: its current text and its new text."""
 
     path: Path
     before: str  #: empty where there is none
@@ -38,28 +38,28 @@ class Output:
 
     @property
     def differs(self) -> bool:
-        """True where something is to be written."""
+        """True if the file must be written."""
         return self.before != self.after
 
     @property
     def diff(self) -> str:
-        """What is to be written, as a unified diff."""
+        """The change as a unified diff."""
         name = self.path.as_posix()
         return files.unified_diff(self.before, self.after, name, None if self.before else "/dev/null")
 
 
 def settle(path: Path, converted: str, recall: Recall, *, force: bool = False, side: str = "") -> Output:
-    """Decide what becomes of one file.
+    """Decide what happens to one file.
 
     Args:
-        path: where it lies.
-        converted: what the notebook converts to.
-        recall: gives back what nb2ddp wrote there.
-        force: replace what was edited, or is not nb2ddp's.
-        side: `mine` or `new`, to be taken where an edit is in conflict.
+        path: the file.
+        converted: the text of the new conversion.
+        recall: returns the text that nb2ddp wrote there.
+        force: replace a file that was edited or that nb2ddp did not write.
+        side: `mine` or `new`: whose lines to take in a conflict.
 
     Raises:
-        OSError: what is there cannot be read.
+        OSError: the file cannot be read.
     """
     before = files.text_of(path)
     line = stamp.read(before)
@@ -73,10 +73,10 @@ def settle(path: Path, converted: str, recall: Recall, *, force: bool = False, s
     return _merged(path, before, converted, recall(line), side)
 
 
-_FOREIGN = "{} is not a file of nb2ddp's (no line `convert again:`): name another, or --force replaces it"
-_INPUT = "{} is the notebook that is converted: give the script another name or folder"
+_FOREIGN = "{} was not written by nb2ddp (it has no line `convert again:`): name another, or replace it with --force"
+_INPUT = "{} is the notebook itself: give the script another name or folder"
 _ANOTHER = (
-    "{} was made of another notebook, {}, as its line `convert again:` says, and not of {}: name another script, or "
+    "{} was converted from another notebook, {} (see its line `convert again:`), not from {}: name another script, or "
     "--force replaces it, with what was edited in it"
 )
 _HIDING = "{}: Python imports it in place of {}, in {} and in all scripts of this folder: rename it"
@@ -86,7 +86,7 @@ _UNKNOWN = (
     "leaves the file as it is, --keep new replaces it"
 )
 _CONFLICT = (
-    "{}: what is new stands where the file was edited by hand ({}), so nothing is written. --keep mine takes your "
+    "{}: the new lines conflict with edits by hand ({}), so nothing is written. --keep mine takes your "
     "lines there, --keep new the notebook's; or take the new ones into the file, beside yours where both can stand, "
     "and convert again"
 )
@@ -111,7 +111,7 @@ def _place(conflict: Conflict) -> str:
 
 
 def outputs_of(job: Job, conversion: Conversion, recall: Recall) -> list[Output]:
-    """What becomes of the files of a conversion, the script last."""
+    """Return what happens to each file of a conversion, the script last."""
     folder = job.script.parent
     # The launch files first: a script that is in place has all that its first lines name.
     wanted = {folder / name: text for name, text in reversed(conversion.files.items())}
@@ -122,7 +122,7 @@ def outputs_of(job: Job, conversion: Conversion, recall: Recall) -> list[Output]
 
 
 def _not_ours(job: Job, path: Path) -> Output | None:
-    """A file that is the notebook itself, or that was made of another one; None for any other."""
+    """Return the fault of a file that is the notebook, or another notebook's; None for other files."""
     before = files.text_of(path)
     if before and job.is_file and files.identities(path) & files.identities(job.notebook):
         return Output(path, before, before, refusal=FOREIGN.found(_INPUT.format(path)))
@@ -133,10 +133,10 @@ def _not_ours(job: Job, path: Path) -> Output | None:
 
 
 def is_of_another(job: Job, named: str) -> bool:
-    """True where a file's line names another notebook than the job's. One that is gone was moved or renamed.
+    """True if a file's line names another notebook that still exists (else it was moved or renamed).
 
     Args:
-        job: what is converted.
+        job: the notebook to convert.
         named: the notebook of the line, as the script's folder sees it.
     """
     if named in (job.reference, *stamp.NO_NOTEBOOK):
@@ -201,7 +201,7 @@ def difference(job: Job, conversion: Conversion, recall: Recall) -> Result:
 
 
 def refused(job: Job, outputs: list[Output]) -> Result | None:
-    """Why nothing is written, with both sides of what is in conflict; None where all can be."""
+    """Return why nothing is written, with both sides of a conflict; None if all files can be written."""
     refusals = tuple(each.refusal for each in reversed(outputs) if each.refusal)
     shown = "".join(f"{conflict.text}\n" for each in reversed(outputs) for conflict in each.conflicts)
     return Result(job.notebook, job.script, Status.FAILED, refusals, text=shown) if refusals else None
@@ -215,7 +215,7 @@ def _edited(outputs: list[Output]) -> Iterator[Diagnostic]:
 
 
 def doubts(job: Job, outputs: list[Output]) -> Iterator[Diagnostic]:
-    """What is to be said of options, of files that hide a module, and of launch settings of several scripts."""
+    """Return findings about options, files that hide a module, and launch settings of several scripts."""
     yield from (REMEMBERED.found(f"{job.script}: {note}", Severity.NOTE) for note in job.notes)
     for path in hiding(job.script.parent):
         what = hidden(path.stem if path.name != "__init__.py" else path.parent.name)
@@ -227,7 +227,7 @@ def doubts(job: Job, outputs: list[Output]) -> Iterator[Diagnostic]:
 
 
 def _overruled(job: Job, config: Output) -> Iterator[Diagnostic]:
-    """A warning where a person wrote another number of processes than the line that starts the script has."""
+    """Warn if a person wrote another number of processes than the launch line has."""
     wanted, written = str(job.options.launch.processes), _keys(config.after).get("num_processes", "")
     started = launch_command(job.options.launch, job.script.name)
     if config.is_edited and written != wanted and f"--num_processes {wanted} " in started:
@@ -239,7 +239,7 @@ def _overruled(job: Job, config: Output) -> Iterator[Diagnostic]:
 
 
 def _settings_of_others(job: Job, each: Output) -> Iterator[Diagnostic]:
-    """A warning where a launch file gets other settings, and other scripts in its folder start with it too."""
+    """Warn if a launch file changes that other scripts of its folder use too."""
     if each.before and each.differs:
         others = [path.name for path in sorted(each.path.parent.glob("*.py")) if path.name != job.script.name]
         others = [name for name in others if stamp.read(files.text_of(each.path.with_name(name)))]

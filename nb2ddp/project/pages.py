@@ -31,7 +31,7 @@ class Page:
 
     Attributes:
         path: the file.
-        force: write it even where it holds somebody else's work.
+        force: replace a file that nb2ddp did not write.
     """
 
     path: Path
@@ -40,7 +40,7 @@ class Page:
     what: ClassVar[str]  #: that the option writes
 
     def refusal(self) -> Diagnostic | None:
-        """Why the file cannot be written, as far as that shows beforehand; None where it can."""
+        """Return why the file cannot be written, as far as known beforehand; None if it can."""
         try:
             check_target(self.path)
             _check_folder(self.path.parent)
@@ -50,12 +50,12 @@ class Page:
         if not before or self.force or self._is_ours(before):
             return None
         return FOREIGN.found(
-            f"{self.option} {self.path}: the file is there and is no {self.what} of nb2ddp's: name another, or --force "
-            "writes it all the same"
+            f"{self.option} {self.path}: the file exists and is not a {self.what} of nb2ddp: name another, or "
+            "replace it with --force"
         )
 
     def write(self, text: str) -> Diagnostic | None:
-        """Write the file; why it was not, or None."""
+        """Write the file; return the reason if that fails, else None."""
         if refusal := self.refusal():
             return refusal
         try:
@@ -65,7 +65,7 @@ class Page:
         return None
 
     def _is_ours(self, before: str) -> bool:
-        """True for a text that the option wrote."""
+        """True if nb2ddp wrote this text."""
         raise NotImplementedError
 
     def _put(self, text: str) -> None:
@@ -115,7 +115,7 @@ class Summary(Page):
     _begin = re.compile(r"## nb2ddp\n\n\d+ notebooks?: ")
 
     def refusal(self) -> Diagnostic | None:
-        """As of any page; a device such as /dev/null holds nothing that could be lost."""
+        """As for any page, but accept a device such as /dev/null, which has no content to lose."""
         return None if self.path.is_char_device() else super().refusal()
 
     def _is_ours(self, before: str) -> bool:
@@ -136,14 +136,14 @@ class Summary(Page):
 
 
 def check_pages(pages: Sequence[Page], taken: Mapping[Path, str]) -> None:
-    """Refuse a page that would take the place of a file that the run reads or writes.
+    """Refuse a page that would replace a file that the run reads or writes.
 
     Args:
-        pages: what is to be written.
+        pages: the pages to write.
         taken: files, and what each of them is.
 
     Raises:
-        InputError: which page, and of what it would take the place.
+        InputError: names the page and the file.
     """
     known = {name: what for path, what in taken.items() for name in identities(path)}
     for page in pages:
@@ -154,14 +154,14 @@ def check_pages(pages: Sequence[Page], taken: Mapping[Path, str]) -> None:
 
 
 def files_of(jobs: Sequence[Job]) -> dict[Path, str]:
-    """The files that conversions read and write, and what each of them is."""
+    """Return the files that conversions read and write, each with its description."""
     taken = {path: f"a file of the script {job.script}" for job in jobs for path in beside(job.script)}
     taken |= {job.script: "the script" for job in jobs}
     return taken | {job.notebook: "the notebook" for job in jobs if job.is_file}
 
 
 def beside(script: Path) -> list[Path]:
-    """All files that any options write beside a script."""
+    """Return all files that any options write beside a script."""
     packages = [file_name(script.name, group) for group in GROUPS]
     sides = [
         side_file(script.name),
@@ -173,7 +173,7 @@ def beside(script: Path) -> list[Path]:
 
 
 def _check_folder(folder: Path) -> None:
-    """Refuse a folder in which no file can be made; one that is missing is made later.
+    """Refuse a folder in which no file can be created; a missing folder is created later.
 
     Raises:
         OSError: what is in the way.

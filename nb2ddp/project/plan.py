@@ -27,12 +27,12 @@ _OF_A_JOB: Final = frozenset(each.key for each in settings_of(Options))
 
 
 class NoOutputError(InputError):
-    """Nothing says where a script goes."""
+    """No output was named."""
 
 
 @dataclass(frozen=True)
 class Planned:
-    """One notebook to convert, and the severity from which its findings fail the run."""
+    """One notebook to convert, and the lowest severity of findings that fails the run."""
 
     job: Job
     fail_on: Severity
@@ -40,13 +40,13 @@ class Planned:
 
     @property
     def processes(self) -> int:
-        """Of a rehearsal: those of the job, from 2 up to what one machine trains on its CPU."""
+        """The processes of a rehearsal: the job's, but at least 2 and at most what a CPU can train."""
         return min(max(self.job.options.launch.processes, 2), 4)
 
 
 @dataclass(frozen=True)
 class How:
-    """Where options come from, beside the command line.
+    """The sources of options besides the command line.
 
     Attributes:
         reads_config: from pyproject.toml, too.
@@ -68,8 +68,8 @@ def plan(
 
     Args:
         paths: notebooks, links, folders and patterns.
-        given: settings from the command line, by the keys of `options.SETTINGS`; stronger than any file's, but that
-            `exclude` (relative to the current folder) adds to it.
+        given: settings of the command line, by the keys of `options.SETTINGS`. They override those of files;
+            `exclude` (relative to the current folder) adds to them.
         how: where other options come from: those in pyproject.toml are stronger than those of the last time.
         any_file: leave out files that are no notebooks.
 
@@ -88,7 +88,7 @@ def plan(
 
 
 def plan_one(argument: str | Path, script: Path, given: Mapping[str, Any], how: How = How()) -> Planned:
-    """Plan a run that says where the script of one notebook goes, which a file's name or a link names; see `plan`."""
+    """Plan the conversion of one notebook (a file or a link) to a given script; see `plan`."""
     notebook = named(argument) if isinstance(argument, str) else Input(argument, argument.parent, is_named=True)
     if not notebook.link:
         check_source(notebook.path)
@@ -107,12 +107,12 @@ def _planned(each: Input, given: Mapping[str, Any], how: How, script: Path | Non
 
 
 def with_options(job: Job, said: Mapping[str, Any], *, reset: bool = False) -> Job:
-    """A job with the options that somebody says, and those that its script was converted with the last time.
+    """Return a job with the given options and those of its script's last conversion.
 
     Args:
-        job: what is to be converted.
-        said: options by key, from the command line or pyproject.toml; they are stronger.
-        reset: leave out those of the last time.
+        job: the notebook to convert.
+        said: options by key, from the command line or pyproject.toml; they override the last ones.
+        reset: ignore the last conversion's options.
 
     Raises:
         ConfigError, LaunchError, OptionsError: what is said does not fit together.
@@ -123,7 +123,7 @@ def with_options(job: Job, said: Mapping[str, Any], *, reset: bool = False) -> J
     values = values_of(last)
     kept = _fitting({key: value for key, value in values.items() if key not in said}, said)
     options = config.settings({**kept, **said}).options
-    notes = [f"{_typed(last, kept)}, as the last time; --reset starts over"] if kept else []
+    notes = [f"{_typed(last, kept)}, from the last conversion; --reset ignores them"] if kept else []
     for key in [key for key in values | values_of(options) if key not in kept]:
         was, now = (_typed(each, {key}) or f"without --{key}" for each in (last, options))
         if was != now:
@@ -132,7 +132,7 @@ def with_options(job: Job, said: Mapping[str, Any], *, reset: bool = False) -> J
 
 
 def _last(job: Job) -> Options | None:
-    """The options that a job's script was converted with; None where it is not there, or of another notebook."""
+    """Return the options of a script's last conversion; None if it is missing or another notebook's."""
     try:
         line = stamp.read(job.script.read_text(encoding="utf-8", errors="surrogateescape"))
         if line is None or is_of_another(job, line.notebook):
@@ -143,7 +143,7 @@ def _last(job: Job) -> Options | None:
 
 
 def _fitting(own: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
-    """As many options of the last time as fit to what is said now: not those of SLURM to torchrun."""
+    """Return the last options that fit the given ones: not those of SLURM for torchrun."""
     for size in range(len(own), 0, -1):
         for keys in combinations(own, size):
             kept = {key: own[key] for key in keys}
@@ -154,7 +154,7 @@ def _fitting(own: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _typed(options: Options, keys: Collection[str]) -> str:
-    """Options as they are typed."""
+    """Return options as a person types them."""
     return shlex.join(arguments(options, leave_out=[each.key for each in SETTINGS if each.key not in keys]))
 
 
@@ -170,7 +170,7 @@ def _script(each: Input, settings: Settings, given: Mapping[str, Any]) -> Path:
 
 
 def from_here(path: Path) -> Path:
-    """A path as a person in the current folder names it, where it lies below."""
+    """Return a path relative to the current folder, if it lies below."""
     full = Path(os.path.normpath(path.absolute()))
     return full.relative_to(Path.cwd()) if full.is_relative_to(Path.cwd()) else path
 
@@ -197,12 +197,12 @@ def check_outputs(jobs: Sequence[Job]) -> None:
         if text != first[0]:
             raise InputError(
                 f"{first[1]} and {job.notebook} want different settings in one {job.script.parent / CONFIG_NAME}; "
-                "give them output folders of their own, or say the settings for both; --reset forgets the last time's"
+                "give each its own output folder, or set the same options for both; --reset ignores the last ones"
             )
 
 
 def _config(job: Job) -> str:
-    """The launch file that scripts of one folder share; the others have a script's own name."""
+    """Return the launch file that all scripts of a folder share."""
     if job.options.split_model:
         return ""  # it has none
     try:

@@ -49,20 +49,20 @@ def run(
     cache: Cache | None = None,
     done: Callable[[], None] = lambda: None,
 ) -> Iterator[Result]:
-    """Convert notebooks. What goes wrong with one is its result and keeps none of the others.
+    """Convert notebooks. An error of one is its result, and the others go on.
 
     Args:
-        jobs: what to convert, with different scripts.
+        jobs: the notebooks, with different scripts.
         mode: what to do with the conversions.
-        processes: at most so many at a time; None takes the number of cores this process may use.
-        cache: where conversions are remembered; None for nowhere.
-        done: called in this process after each notebook, in whatever order they end.
+        processes: the largest number at a time; None means the cores that this process may use.
+        cache: the cache of conversions, or None.
+        done: called in this process after each notebook, as they end.
 
     Yields:
         The results, in the order of the jobs.
 
     Raises:
-        OptionsError: a job's options name a rule that there is none of; nothing is written.
+        OptionsError: a job's options name an unknown rule; nothing is written.
     """
     if mode not in _DO:
         cache = None
@@ -91,13 +91,13 @@ def run(
 
 
 def convert_job(job: Job, mode: Mode, cache: Cache | None, known: Conversion | None = None) -> Result:
-    """Convert one notebook; whatever goes wrong is the result's failure.
+    """Convert one notebook; an error becomes the result's failure.
 
     Args:
-        job: what to convert.
+        job: the notebook.
         mode: what to do with the conversion.
-        cache: where conversions are remembered; None for nowhere.
-        known: what is remembered of it.
+        cache: the cache of conversions, or None.
+        known: its cached conversion.
     """
     try:
         if mode not in _DO:
@@ -120,7 +120,7 @@ def convert_job(job: Job, mode: Mode, cache: Cache | None, known: Conversion | N
 
 
 def converted(job: Job, found: bytes, options: Options) -> Conversion:
-    """Convert the content of a job's notebook, with its own options or others.
+    """Convert the content of a job's notebook, with the job's options or others.
 
     Raises:
         NotebookError, OptionsError, LaunchError: as of `convert_source`.
@@ -131,7 +131,7 @@ def converted(job: Job, found: bytes, options: Options) -> Conversion:
 
 
 def script_of(job: Job, found: bytes, cache: Cache | None = None) -> str:
-    """What the content of a job's notebook converts to, as it is remembered, or anew; empty where to nothing."""
+    """Return the script of a notebook's content, from the cache or converted; empty if it cannot be."""
     try:
         outcome = cache.get(key(found, job)) if cache else None
         return (outcome or converted(job, found, job.options)).files.get(job.script.name, "")
@@ -140,12 +140,12 @@ def script_of(job: Job, found: bytes, cache: Cache | None = None) -> str:
 
 
 def recalling(job: Job) -> outputs.Recall:
-    """What gives back the files that earlier conversions of a job wrote."""
+    """Return a function that returns the files that earlier conversions of a job wrote."""
     return partial(history.recall, job.notebook, partial(converted, job))
 
 
 def _convert(job: Job, cache: Cache | None) -> Conversion:
-    """What becomes of a job's notebook, remembered; without files where it cannot be converted."""
+    """Convert a job's notebook and cache the result, without files if it cannot be converted."""
     found = content(job)
     try:
         outcome = converted(job, found, job.options)
@@ -169,7 +169,7 @@ def _as_text(job: Job, mode: Mode) -> Result:
 
 
 def _remembered(job: Job, cache: Cache | None) -> Conversion | None:
-    """What is remembered of a job, which then needs no pool; None for one to convert."""
+    """Return a job's cached conversion, or None."""
     with suppress(NotebookError, OSError):
         return cache.get(key(read(job.notebook), job)) if cache and job.is_file else None
     return None
@@ -210,7 +210,7 @@ def _alone(job: Job, convert: Callable[[Job], Result]) -> Result:
 
 @contextmanager
 def _without_interrupt() -> Iterator[None]:
-    """Hold Ctrl-C back; a process that is started meanwhile does not get it while it imports."""
+    """Hold back Ctrl-C, so that a process started meanwhile is not interrupted during its imports."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
@@ -222,7 +222,7 @@ def _without_interrupt() -> Iterator[None]:
 
 
 def _start_worker() -> None:
-    """Leave Ctrl-C to the parent, and end with it even where it is killed."""
+    """Ignore Ctrl-C, and end when the parent ends, even if it is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = parent_process()
     if parent is not None:

@@ -29,7 +29,7 @@ class TestOneNotebook:
         wrote, summary, packages, fits, start, counted = result.stderr.splitlines()
         assert wrote == f"wrote {Path('out/train.py')}, {Path('out/accelerate_config.yaml')}"
         assert packages == "The notebook needs packages: --requirements writes them beside the script."
-        assert re.fullmatch(r"By estimate it fits \d+ GB; 8 samples .* \(nb2ddp estimate a.ipynb\)\.", fits)
+        assert re.fullmatch(r"Estimate: fits \d+ GB; 8 samples .* \(nb2ddp estimate a.ipynb\)\.", fits)
         assert re.fullmatch(r"1 notebook: 1 converted; 0 errors, 0 warnings, \d+ notes \(-v shows them\)", summary)
         assert start == "Start it on all GPUs with: cd out && torchrun --nproc_per_node gpu train.py"
         launch = "accelerate launch --config_file accelerate_config.yaml --num_processes 2 train.py"
@@ -39,12 +39,17 @@ class TestOneNotebook:
 
     @pytest.mark.parametrize(
         ("first", "needs"),
-        [("!pip install snac", True), ("!pip install -U uv\n!apt install ffmpeg", True), ("", False)],
+        [
+            ("!pip install snac", True),
+            ("!pip install -U uv\n!apt install ffmpeg", True),
+            (CELLS[1], True),
+            ("from own import Trainer", False),
+        ],
     )
     def test_says_that_packages_are_needed_where_it_could_list_some(
         self, command: Command, tmp_path: Path, first: str, needs: bool
     ) -> None:
-        write(tmp_path / "a.ipynb", f"{first}\nimport os", *CELLS[1:])
+        write(tmp_path / "a.ipynb", f"{first}\nTrainer().train()")
         said = "The notebook needs packages" in command("a.ipynb", "train.py").stderr
         command("a.ipynb", "train.py", "--requirements")
         assert (said, (tmp_path / "train.requirements.txt").exists()) == (needs, needs)
@@ -373,16 +378,16 @@ class TestWrongUsage:
         [
             ("", "Which notebook? For example: nb2ddp finetune.ipynb train.py"),
             ("sub", "Say where the scripts go: nb2ddp sub --output-dir scripts for a folder, nb2ddp"),
-            ("a.ipynb b.ipynb -o out.py", "out.py takes the script of one notebook; for several name a folder"),
-            ("a.ipynb b.ipynb", "An output never ends in .ipynb, so b.ipynb is taken for an input"),
-            ("a.ipynb a.ipynb", "An output never ends in .ipynb, so a.ipynb is taken for an input"),
+            ("a.ipynb b.ipynb -o out.py", "out.py is a file, for the script of one notebook; for several, name"),
+            ("a.ipynb b.ipynb", "An output never ends in .ipynb, so nb2ddp reads b.ipynb as an input"),
+            ("a.ipynb a.ipynb", "An output never ends in .ipynb, so nb2ddp reads a.ipynb as an input"),
             ("a.ipynb c.ipynb", "c.ipynb"),
             ("a.ipyn", "a.ipyn: no such file or folder; did you mean a.ipynb?"),
-            ("a.ipynb x.py y.py", "not x.py and y.py; type: nb2ddp a.ipynb x.py"),
-            ("a.ipynb b.ipynb x.py", "x.py would be the script of several notebooks; type: nb2ddp a.ipynb b.ipynb -"),
-            ("a.ipynb train.txt", "train.txt: the name of a script ends in .py"),
-            ("a.ipynb folder.py", "folder.py is a folder; to write into it say --output-dir folder.py"),
-            ("a.ipynb t.py --since HEAD", "--since says what the page of --summary-file shows; name one"),
+            ("a.ipynb x.py y.py", "not x.py and y.py. Type: nb2ddp a.ipynb x.py"),
+            ("a.ipynb b.ipynb x.py", "x.py cannot be the script of several notebooks. Type: nb2ddp a.ipynb b.ipynb -"),
+            ("a.ipynb train.txt", "train.txt: the name of a script must end in .py"),
+            ("a.ipynb folder.py", "folder.py is a folder; to write into it, type --output-dir folder.py"),
+            ("a.ipynb t.py --since HEAD", "--since needs --summary-file, the page on which it shows the changes"),
             ("a.ipynb t.py --summary-file s.md --since HEAD", "--since HEAD: git knows no such commit in this folder"),
             ("a.ipynb t.py --num-processes 0", "0 is not in the range x>=1"),
             ("a.ipynb t.py --num-processes two", "'two' is not a valid integer"),
@@ -406,7 +411,7 @@ class TestWrongUsage:
             ("a.ipynb readme.md --output-dir out", "readme.md: no such file or folder"),
             ("a.ipynb sub/a.ipynb --output-dir out", "a.ipynb and sub/a.ipynb would both become out/a.py"),
             ("a.ipynb sub --output-dir out", "a.ipynb and sub/a.ipynb would both become out/a.py"),
-            ("a.ipynb --output-dir out --root sub", "a.ipynb: not below the root"),
+            ("a.ipynb --output-dir out --root sub", "a.ipynb: not below --root"),
         ],
     )  # fmt: skip
     def test_is_refused_before_anything_is_written(

@@ -199,4 +199,4 @@ def test_a_report_written_by_github_annotations(command: Command, tmp_path: Path
     write(tmp_path / "n.ipynb")
     (tmp_path / "mine.html").write_text("mine")
     result = command("n.ipynb", "t.py", "--report", "mine.html", "--format", "github")
-    assert result.stdout.startswith("::error title=DDP906 not-ours-to-replace::--report mine.html: the file is there")
+    assert result.stdout.startswith("::error title=DDP906 not-ours-to-replace::--report mine.html: the file exists")

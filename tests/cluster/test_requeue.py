@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -89,6 +90,7 @@ def test_a_job_is_requeued_by_its_time_limit(cluster: Cluster, tmp_path: Path) -
 
     def is_over() -> bool:
         if said("JobState") == "PENDING":  # requeued: SLURM would let it wait for two minutes
+            time.sleep(2)  # started in the second in which it was requeued, it ends with "Job credential revoked"
             cluster.call("scontrol", "update", f"JobId={number}", "StartTime=now", check=False)
         return said("JobState") in ("COMPLETED", "FAILED", "TIMEOUT", "CANCELLED")
 

@@ -136,7 +136,7 @@ def test_two_settings_for_one_launch_file_are_refused(command: Command, tmp_path
         ("slurm = {tme = '1'}\nlauncher = 'slurm'", "tool.nb2ddp: slurm: unknown key 'tme'; did you mean 'time'?"),
         ("slurm = {time = 1}\nlauncher = 'slurm'", "tool.nb2ddp: slurm: time must be a string, not 1"),
         ("slurm = {time = '1; rm -rf /'}\nlauncher = 'slurm'", "tool.nb2ddp: time must be minutes"),
-        ("[[tool.nb2ddp.overrides]]\nnum-processes = 1", "overrides, number 1: no key 'files' says"),
+        ("[[tool.nb2ddp.overrides]]\nnum-processes = 1", "overrides, number 1: the key 'files' is missing"),
         ("[[tool.nb2ddp.overrides]]\nfiles = ['*']\nroot = 'x'", "overrides, number 1: unknown key 'root'"),
         ("= 1", "not TOML (Invalid"),
     ],

@@ -86,8 +86,8 @@ def test_changes_nothing_where_there_is_no_conflict(command: Command, tmp_path: 
 @pytest.mark.parametrize(
     ("keep", "said"),
     [
-        ("yours", "--keep yours: say mine or new, or mine=FILE or new=FILE for one file"),
-        ("mine=other.py", "--keep mine=other.py: other.py is no file of this conversion"),
+        ("yours", "--keep yours: type mine or new, or mine=FILE or new=FILE for one file"),
+        ("mine=other.py", "--keep mine=other.py: other.py is not a file of this conversion"),
     ],
 )
 def test_wrong_usage(command: Command, folder: Path, keep: str, said: str) -> None:

@@ -199,7 +199,7 @@ class TestFetch:
             ("https://example.com/circle", "more than 5 redirections"),
             ("https://example.com/said.ipynb", "the file is larger than 1 MiB"),
             ("https://example.com/large.ipynb", "the file is larger than 1 MiB"),
-            ("https://me:secret@example.com/x.ipynb", "a link with a name or a password in it is not fetched"),
+            ("https://me:secret@example.com/x.ipynb", "links with a user name or password are not fetched"),
             ("https://example.org/x.ipynb", "certificate"),
         ],
     )
@@ -220,7 +220,7 @@ class TestFetch:
         def resolve(host: str, port: int) -> list[str]:
             raise socket.gaierror(-2, "Name or service not known")
 
-        said = r"nowhere\.example is not found \(Name or service not known\): look at the link, and at the network$"
+        said = r"nowhere\.example is not found \(Name or service not known\): check the link and the network$"
         with pytest.raises(NotebookError, match=said):
             Fetcher(resolve).fetch("https://nowhere.example/x.ipynb")
 
@@ -233,7 +233,7 @@ class TestFetch:
 
     def test_ends_in_time(self, server: Server) -> None:
         start = time.monotonic()
-        with pytest.raises(NotebookError, match=r"slow.ipynb: not done in 0.5 seconds"):
+        with pytest.raises(NotebookError, match=r"slow.ipynb: not complete after 0.5 seconds"):
             server.fetcher(longest=0.5).fetch("https://example.com/slow.ipynb")
         assert time.monotonic() - start < 3
 

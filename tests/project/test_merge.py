@@ -137,7 +137,7 @@ class TestCommand:
             result = command("a.ipynb", "--num-processes", "8", *mode)
             assert result.exit_code == 2
             shown = result.stdout + result.stderr
-            assert "a.ipynb: DDP905 error: a.py: what is new stands where the file was edited by hand (line " in shown
+            assert "a.ipynb: DDP905 error: a.py: the new lines conflict with edits by hand (line " in shown
             number = next(n for n, line in enumerate(edited.splitlines(), 1) if line == 'model.save_pretrained("mine")')
             assert f" by hand (line {number}, cell 4), so nothing is written. --keep mine takes your lines" in shown
             assert '\nmodel.save_pretrained("mine")\n' in result.stdout
@@ -163,7 +163,7 @@ class TestCommand:
         for mode in ((), ("--check",), ("--diff",)):
             result = command("a.ipynb", "mine.py", *mode)
             assert result.exit_code == 2
-            assert f"a.ipynb: DDP906 error: {name} is not a file of nb2ddp's" in result.stdout + result.stderr
+            assert f"a.ipynb: DDP906 error: {name} was not written by nb2ddp" in result.stdout + result.stderr
             assert files(tmp_path) == {"a.ipynb", name}
             assert (tmp_path / name).read_text() == "distributed_type: DEEPSPEED\n"
         assert command("a.ipynb", "mine.py", "--force").exit_code == 0
@@ -228,7 +228,7 @@ class TestCommand:
         edit(tmp_path / "a.py", "# a as a script", "# my script")
         (tmp_path / "a.ipynb").rename(tmp_path / "b.ipynb")
         result = command("b.ipynb", "a.py")
-        assert "a.py: what is new stands where the file was edited by hand (line 2), so nothing" in result.stdout
+        assert "a.py: the new lines conflict with edits by hand (line 2), so nothing" in result.stdout
 
     def test_a_script_of_another_notebook_is_somebody_elses(self, command: Command, tmp_path: Path) -> None:
         for name in ("a", "b"):
@@ -241,7 +241,7 @@ class TestCommand:
             for more in ((), ("--check",), ("--diff",)):
                 result = command("b.py", "a_ddp.py", *more)
                 assert result.exit_code == 2
-                assert "DDP906 error: a_ddp.py was made of another notebook, a.py, as its line" in result.output
+                assert "DDP906 error: a_ddp.py was converted from another notebook, a.py (see its line" in result.output
             assert (tmp_path / "a_ddp.py").read_text() == text
         assert command("b.py", "a_ddp.py", "--force").exit_code == 0
         assert "name = 'b'" in (tmp_path / "a_ddp.py").read_text()
@@ -254,7 +254,7 @@ class TestCommand:
         command("a.ipynb", "t.py", "--launcher", "torchrun")
         (tmp_path / "t.py").unlink()
         result = command("b.ipynb", "t.py", "--launcher", "torchrun")
-        assert "DDP906 error: t.torchrun.sh was made of another notebook, a.ipynb" in result.stdout
+        assert "DDP906 error: t.torchrun.sh was converted from another notebook, a.ipynb" in result.stdout
         assert not (tmp_path / "t.py").exists()
 
     def test_a_notebook_may_be_moved_renamed_and_named_in_other_ways(self, command: Command, tmp_path: Path) -> None:
@@ -387,7 +387,7 @@ class TestHistory:
 def test_from_python(tmp_path: Path) -> None:
     notebook = write(tmp_path / "a.ipynb")
     (tmp_path / "a.py").write_text("x\n")
-    with pytest.raises(FileExistsError, match="is not a file of nb2ddp's"):
+    with pytest.raises(FileExistsError, match="was not written by nb2ddp"):
         convert_file(str(notebook), str(tmp_path / "a.py"))
     assert convert_file(notebook, tmp_path / "a.py", force=True).written
     edit(tmp_path / "a.py")

@@ -47,7 +47,7 @@ def test_a_plain_conversion_takes_them_again(command: Command, folder: Path, giv
 
 def test_they_are_said_where_something_is_written(command: Command, folder: Path) -> None:
     command("a.ipynb", "--num-processes", "4", "--mixed-precision", "bf16")
-    said = "a.py: --num-processes 4 --mixed-precision bf16, as the last time; --reset starts over\n"
+    said = "a.py: --num-processes 4 --mixed-precision bf16, from the last conversion; --reset ignores them\n"
     write(folder / "a.ipynb", *CELLS, "x = 1")
     assert said in command("a.ipynb", "--check").stderr
     assert said in command("a.ipynb").stderr
@@ -62,7 +62,7 @@ def test_what_differs_is_said(command: Command, folder: Path) -> None:
     assert "a.py: --num-processes 8, the last time --num-processes 4" in lines
     assert "a.py: without --requirements, the last time --requirements" in lines
     assert "a.py: --mixed-precision bf16, the last time without --mixed-precision" in lines
-    assert not any("as the last time" in line for line in lines)
+    assert not any("from the last conversion" in line for line in lines)
     assert options_of(folder / "a.py") == "--num-processes 8 --mixed-precision bf16"
 
 
@@ -134,6 +134,6 @@ def test_two_that_differ_in_one_folder_are_refused_until_somebody_says(command: 
     command("b.ipynb", "--num-processes", "4")
     result = command(".", "-o", ".")
     assert result.exit_code == 2
-    assert "or say the settings for both; --reset forgets the last time's" in result.stderr
+    assert "or set the same options for both; --reset ignores the last ones" in result.stderr
     assert command(".", "-o", ".", "--num-processes", "6").exit_code == 0
     assert {options_of(folder / f"{name}.py") for name in "ab"} == {"--num-processes 6"}

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import rehearsals
+from benchmarks import conversion, rehearsals
 from benchmarks.gpu import report, results
 from benchmarks.gpu.kinds import KINDS, Job, jobs
 from benchmarks.gpu.schedule import Task, run
@@ -161,10 +161,14 @@ def test_what_rehearsals_came_to_is_told_in_tables() -> None:
     ready = {"code": 0, "converts": True, "verdict": "ready", "seconds": 40.0, "processor": 30.0}
     late = ready | {"seconds": 130.0}
     failed = ready | {"code": 2, "verdict": "could not be rehearsed: x", "first": {"text": "KeyError: 'theirs'"}}
-    but, given, no = ready | {"code": 3}, failed | {"gives": True}, {"code": 2, "converts": False, "verdict": "no"}
+    but, given, no = (
+        ready | {"code": 3},
+        failed | {"gives": True, "typed": 0},
+        {"code": 2, "converts": False, "verdict": "no"},
+    )
     kept = {"sample": dict(zip("abcdef", (ready, late, failed, but, given, no), strict=True))}
     assert rehearsals.summary(kept).splitlines()[2:] == [
-        "| public notebooks, 60 drawn by a seed | 5 | 2 (40%) | 1 | 1 | 0 | 1 | 85 / 130 |"
+        "| public notebooks, 60 drawn by a seed | 5 | 2 (40%) | 1 | 1 | 1 | 0 | 1 | 85 / 130 |"
     ]
     name, told = rehearsals.nameless("c", failed)
     assert (told["error"], "theirs" in str(told), name == "c") == ("KeyError", False, False)
@@ -188,3 +192,9 @@ KEPT = [
 def test_what_a_script_reckons_with_held(model: dict[str, Any], run: dict[str, Any]) -> None:
     """Never too low and at most 1.5 times too high."""
     assert 1 <= report.estimate(model, run) / (run["peak"] - run["before"]) <= 1.5
+
+
+def test_conversion_stays_near_the_parser() -> None:
+    """A change that triples the time of a conversion fails here; these small notebooks take 5 times the parser."""
+    notebooks = Path(__file__).parent.parent / "fixtures" / "notebooks"
+    assert conversion.against_the_parser(notebooks, rounds=2)["median_times_the_parser"] < 10

@@ -119,13 +119,9 @@ def test_refusals_have_a_code_and_a_place(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", each(Converted))
-def test_parses_as_far_as_the_notebook_does(path: Path) -> None:
-    result = get(path)
-    if parses(path):
-        compile(result.script, "train.py", "exec")
-    else:
-        with pytest.raises(SyntaxError):
-            compile(result.script, "train.py", "exec")
+def test_is_python(path: Path) -> None:
+    """Of the oldest version that runs it, too, where the notebook needs a newer one for its quotes alone."""
+    compile(get(path).script, "train.py", "exec")
 
 
 @every_script

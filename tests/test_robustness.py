@@ -111,7 +111,7 @@ class TestFiles:
         (tmp_path / "train.py").symlink_to("precious")
         result = command("a.ipynb", "train.py")
         assert result.exit_code == 2
-        assert result.stdout == "a.ipynb: DDP903 error: train.py: is a symbolic link; name the file it stands for\n"
+        assert result.stdout == "a.ipynb: DDP903 error: train.py: is a symbolic link; name its target\n"
         assert (tmp_path / "precious").read_text() == "keep"
 
     def test_a_link_that_leads_out_of_the_output_folder_is_refused(self, command: Command, tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ class TestFiles:
         (tmp_path / "out/sub").symlink_to(tmp_path / "elsewhere")
         result = command("nb", "-o", "out")
         assert result.exit_code == 2
-        assert "a link leads out of the output folder out" in result.stderr
+        assert "a symbolic link leads out of the output folder out" in result.stderr
         assert list((tmp_path / "elsewhere").iterdir()) == []
 
     def test_dots_lead_nowhere(self, command: Command, tmp_path: Path) -> None:
@@ -332,16 +332,17 @@ class TestSizes:
         write(tmp_path / "a.ipynb", *CELLS[:-1], code(CELLS[-1], outputs=[image] * 4))
         assert (tmp_path / "a.ipynb").stat().st_size > 200_000_000
         source = (
-            "import resource, sys\n"
+            "import re\n"
             "from nb2ddp.__main__ import main\n"
             "try: main(['a.ipynb', 'out/t.py', '--no-cache'], prog_name='nb2ddp')\n"
-            "except SystemExit as e: print(e.code, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+            # Not getrusage: its figure includes the process that started this one.
+            "except SystemExit as e: print(e.code, re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1])"
         )
         command = [sys.executable, "-c", source]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
         code_, kilobytes = done.stdout.split()
         assert code_ == "0", done.stderr
-        assert int(kilobytes) < 1_500_000
+        assert int(kilobytes) < 1_000_000
         assert (tmp_path / "out/t.py").read_text() == convert_source(text(), "a", "t.py", reference="../a.ipynb").files[
             "t.py"
         ]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+from nb2ddp.rehearsal.environments import LIBRARIES
 
 PACKAGE = Path(__file__).parent.parent / "nb2ddp"
 #: From the top down; a module imports from rooms below its own. `convert` and what stands beside it are rooms of one.
@@ -74,3 +77,15 @@ def test_every_room_says_what_it_is() -> None:
     for folder in (path for path in PACKAGE.iterdir() if (path / "__init__.py").exists()):
         text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8")))
         assert text, folder.name
+
+
+def test_the_stage_imports_what_trains_and_nothing_of_the_package() -> None:
+    """It runs in environments in which this package is not installed."""
+    brought = {"PIL", "huggingface_hub", "numpy", "pandas", "pyarrow", "requests", "soundfile", "tokenizers"}
+    for path in (PACKAGE / "rehearsal" / "stage").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                assert node.level <= 1
+                names = [] if node.level else [node.module or ""]
+            assert {name.split(".")[0] for name in names} <= {*sys.stdlib_module_names, *LIBRARIES, *brought}, path

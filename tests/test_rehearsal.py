@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -892,6 +893,29 @@ def test_a_statement_that_training_does_not_need_is_passed_over(tmp_path: Path) 
     job = Attempts(made.log, made, made.log.script, text, is_alone=False, names=dict(names))
     job.run()
     assert isinstance(job.names["last"], packages.Nothing)
+
+
+def test_a_process_waits_before_it_loads_for_what_one_process_has_learnt(tmp_path: Path) -> None:
+    text = "began = True\nshown = missing\nrows = open(name).read()\nlast = missing\n"
+    made, gate = sources(tmp_path, text), tmp_path / "gate"
+    names = {"name": str(tmp_path / "rows.txt")}
+    job = Attempts(made.log, made, made.log.script, text, is_alone=False, names=names, gate=str(gate))
+    process = threading.Thread(target=job.run)
+    process.start()
+    process.join(0.5)
+    assert process.is_alive()
+    assert "began" in names
+    assert "shown" not in names  # it has failed, and may be passed over
+    learnt = sources(tmp_path, text).schema
+    learnt.passed, learnt.files, learnt.variables = [2, 4], {names["name"]: []}, {"EPOCHS": "1"}
+    learnt.save()
+    held_by_others = made.schema.variables
+    gate.touch()
+    process.join(20)
+    assert isinstance(names["shown"], packages.Nothing)
+    assert names["rows"]
+    assert isinstance(names["last"], packages.Nothing)
+    assert held_by_others == {"EPOCHS": "1"}
 
 
 def test_training_needs_what_its_rows_are_made_of(tmp_path: Path) -> None:

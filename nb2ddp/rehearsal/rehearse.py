@@ -10,6 +10,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ from nb2ddp.rehearsal.hub import Hub
 from nb2ddp.rehearsal.janitor import cleaned
 from nb2ddp.rehearsal.plan import Plan
 from nb2ddp.rehearsal.processes import Starter, starter
-from nb2ddp.rehearsal.run import Run, environment, run
+from nb2ddp.rehearsal.run import Run, Started, environment, started
 from nb2ddp.rehearsal.verdict import Verdict, judge
 
 #: A socket's path has 103 characters at most (macOS; Linux 107), of which 65 lie below the usual temporary folder.
@@ -75,13 +76,17 @@ def rehearse(plan: Plan, options: Options, tell: Callable[[str], None] = lambda 
         hub.prepare(plan.models, tuple(filter(None, plan.data)))
         try:
             job = _Job(root, options, hub, starters, tell)
-            alone = several = job.start(plan, root / "one", "one process", processes=1)
+            several_ranks, gate = root / f"{options.processes}-processes", root / "gate"
             again: list[tuple[str, Run]] = []
-            if not _failed(alone):
-                several = job.start(plan, root / f"{options.processes}-processes", f"{options.processes} processes")
-                if not _failed(several) and goes_on(plan, options.steps):
-                    planned = options.ends or ends(plan, options.steps, options.processes)
-                    again = [*started_again(plan, planned, root, job.start)]
+            # While one process trains, the others import: they read what it has learnt once the gate is there.
+            with job.started(plan, several_ranks, {"gate": str(gate)}) as ranks:
+                alone = several = job.run(plan, root / "one", "one process", processes=1)
+                if not _failed(alone):
+                    gate.touch()
+                    several = job.ended(ranks, several_ranks.name)
+            if not _failed(several) and goes_on(plan, options.steps):
+                planned = options.ends or ends(plan, options.steps, options.processes)
+                again = [*started_again(plan, planned, root, job.run)]
         finally:
             hub.close()
         # Rows that the hub has not are made where they are read.
@@ -103,10 +108,10 @@ class _Job:
     starters: list[Starter]
     tell: Callable[[str], None]
 
-    def start(
-        self, plan: Plan, folder: Path, name: str, more: Mapping[str, object] | None = None, processes: int = 0
-    ) -> Run:
-        """Run a script in a folder, as the rehearsal's number of processes or another."""
+    def started(
+        self, plan: Plan, folder: Path, more: Mapping[str, object] | None = None, processes: int = 0
+    ) -> AbstractContextManager[Started]:
+        """Start a script in a folder, as the rehearsal's number of processes or another."""
         options = self.options
         settings = {
             "root": str(self.root),
@@ -117,16 +122,19 @@ class _Job:
             "network": options.network,
             **(more or {}),
         }
-        return run(
-            plan,
-            folder,
-            processes or options.processes,
-            environ=environment(plan, folder, hub=self.hub.address, settings=settings),
-            starters=self.starters,
-            limit=options.limit,
-            tell=partial(_tell, self.tell, name),
-            is_served=lambda: self.hub.is_building,
-        )
+        environ = environment(plan, folder, hub=self.hub.address, settings=settings)
+        return started(plan, folder, processes or options.processes, environ=environ, starters=self.starters)
+
+    def ended(self, ranks: Started, name: str) -> Run:
+        """What becomes of processes that have been started."""
+        return ranks.ended(self.options.limit, partial(_tell, self.tell, name), lambda: self.hub.is_building)
+
+    def run(
+        self, plan: Plan, folder: Path, name: str, more: Mapping[str, object] | None = None, processes: int = 0
+    ) -> Run:
+        """Start a script, and wait for its end."""
+        with self.started(plan, folder, more, processes) as ranks:
+            return self.ended(ranks, name)
 
 
 @contextlib.contextmanager

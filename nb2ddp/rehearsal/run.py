@@ -134,18 +134,11 @@ def launched(rank: int, processes: int, port: int, logs: Path) -> dict[str, str]
     }
 
 
-def run(
-    plan: Plan,
-    folder: Path,
-    processes: int,
-    *,
-    environ: Mapping[str, str],
-    starters: Sequence[Starter],
-    limit: float,
-    tell: Callable[[str], None],
-    is_served: Callable[[], bool] = lambda: False,
-) -> Run:
-    """Run the script.
+@contextlib.contextmanager
+def started(
+    plan: Plan, folder: Path, processes: int, *, environ: Mapping[str, str], starters: Sequence[Starter]
+) -> Iterator[Started]:
+    """Start the script's processes; those that live at the end of the block are stopped.
 
     Args:
         plan: the script.
@@ -153,15 +146,11 @@ def run(
         processes: how many.
         environ: of the processes, from `environment`.
         starters: of the first process, of the second, ...; the last one starts the others too.
-        limit: seconds after which they are stopped.
-        tell: called with what happens, now and then.
-        is_served: whether something is made that a process waits for.
     """
     work, logs = _laid_out(plan, folder)
     script, port = work / plan.name, free_port()
     jobs: list[Process] = []
     others: list[Process] = []
-    start = time.monotonic()
     try:
         if processes > 1:
             start_agent = starters[0].start
@@ -170,15 +159,35 @@ def run(
             told = {**environ, **launched(rank, processes, port, logs)}
             start_process = starters[min(rank, len(starters) - 1)].start
             jobs.append(start_process("play", str(script), environment=told, folder=work, said=logs / str(rank)))
-        stopped = _watch(jobs, logs, start + limit, tell, is_served)
-        seconds = time.monotonic() - start
-        ended = [job.poll() for job in jobs]
-        if stopped:
-            _ask_for_stacks(jobs)
-        left = tuple(_below(jobs))
+        yield Started(jobs, logs)
     finally:
         _stop([*jobs, *others])
-    return Run(tuple(_rank(logs, rank, code) for rank, code in enumerate(ended)), seconds, stopped, left)
+
+
+@dataclass(frozen=True)
+class Started:
+    """A script's processes, which run."""
+
+    jobs: list[Process]
+    logs: Path
+
+    def ended(self, limit: float, tell: Callable[[str], None], is_served: Callable[[], bool] = lambda: False) -> Run:
+        """Wait until they have ended, wait for ever, or take too long.
+
+        Args:
+            limit: seconds that they have from now on.
+            tell: called with what happens, now and then.
+            is_served: whether something is made that a process waits for.
+        """
+        start = time.monotonic()
+        stopped = _watch(self.jobs, self.logs, start + limit, tell, is_served)
+        seconds = time.monotonic() - start
+        codes = [job.poll() for job in self.jobs]
+        if stopped:
+            _ask_for_stacks(self.jobs)
+        left = tuple(_below(self.jobs))
+        _stop(self.jobs)
+        return Run(tuple(_rank(self.logs, rank, code) for rank, code in enumerate(codes)), seconds, stopped, left)
 
 
 def _laid_out(plan: Plan, folder: Path) -> tuple[Path, Path]:

@@ -13,7 +13,7 @@ import pytest
 
 from nb2ddp.rehearsal.plan import Plan
 from nb2ddp.rehearsal.processes import Parent, Separate, Starter
-from nb2ddp.rehearsal.run import Run, environment, free_port, run
+from nb2ddp.rehearsal.run import Run, environment, free_port, started
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,7 +59,8 @@ def rehearsed(text: str, starter: Starter, folder: Path) -> Run:
     settings: dict[str, object] = {"root": str(folder), "steps": 1, "trust": False, "missing": None}
     settings |= {"schema": str(folder / "schema.json"), "data": "", "network": False}
     environ = environment(plan, folder, hub="http://127.0.0.1:9", settings=settings)
-    return run(plan, folder, 2, environ=environ, starters=[starter], limit=100, tell=lambda _: None)
+    with started(plan, folder, 2, environ=environ, starters=[starter]) as ranks:
+        return ranks.ended(limit=100, tell=lambda _: None)
 
 
 def told(folder: Path, rank: int, before: dict[str, str]) -> dict[str, str]:

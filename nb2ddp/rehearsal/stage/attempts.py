@@ -56,13 +56,23 @@ class Attempts:
         source: its text, as it is run.
         is_alone: the run of one process, in which things are learnt; others run with what it has learnt.
         names: the script's own.
+        gate: a file that is there once the run of one process has ended, or "": before the first statement that loads
+            something, another process waits for it.
     """
 
     def __init__(
-        self, log: Log, sources: Sources, script: str, source: str, *, is_alone: bool, names: dict[str, Any]
+        self,
+        log: Log,
+        sources: Sources,
+        script: str,
+        source: str,
+        *,
+        is_alone: bool,
+        names: dict[str, Any],
+        gate: str = "",
     ) -> None:
         self.log, self.sources, self.script, self.source = log, sources, script, source
-        self.schema, self.is_alone, self.names = sources.schema, is_alone, names
+        self.schema, self.is_alone, self.names, self.gate = sources.schema, is_alone, names, gate
         self.is_copy = False
         self.asked: list[str] = []
 
@@ -79,11 +89,16 @@ class Attempts:
         first = _first_load(tree)
         if self.is_alone:
             self._note_questions()
+        elif first is None:
+            self._wait()
         for statement in tree.body:
-            if statement is first and self.is_alone and hasattr(os, "fork"):
+            if statement is first and hasattr(os, "fork"):
                 self._import_libraries(tree)
-                self._fork()
-            if statement.lineno in self.schema.passed and not self.is_alone:
+                if self.is_alone:
+                    self._fork()
+            if statement is first:
+                self._wait()
+            if self._is_passed(statement):
                 self._bind_nothing(statement)
                 continue
             code = compile(ast.Module([statement], []), self.script, "exec", flags, dont_inherit=True)
@@ -92,7 +107,10 @@ class Attempts:
                     exec(code, self.names)
             except BaseException as error:
                 self._learn(error)
-                if last == 0 or statement.lineno in needed or not self._passes_over(statement, error, last):
+                self._wait()
+                if self._is_passed(statement):
+                    self._bind_nothing(statement)
+                elif last == 0 or statement.lineno in needed or not self._passes_over(statement, error, last):
                     raise
 
     def _learn(self, error: BaseException) -> None:
@@ -127,6 +145,10 @@ class Attempts:
         self._bind_nothing(statement)
         return True
 
+    def _is_passed(self, statement: ast.stmt) -> bool:
+        """Whether the run of one process has passed over a statement, so that this one does, too."""
+        return not self.is_alone and statement.lineno in self.schema.passed
+
     def _bind_nothing(self, statement: ast.stmt) -> None:
         for name in _bound(statement):
             self.names.setdefault(name, packages.Nothing())
@@ -142,8 +164,7 @@ class Attempts:
             if not child:
                 self.is_copy = True
                 self.log.adopt()
-                for name in list(self.schema.files):  # with what has been learnt since
-                    self.sources.make(name)
+                self._make_files()  # with what has been learnt since
                 return
             code = _ended(child)
             if code != _AGAIN:
@@ -156,6 +177,20 @@ class Attempts:
             self.schema.load()
             self.log.write("learnt", what=self.schema.learnt)
             _remove([*(path for path in _below(".") if path not in there), *self.schema.files])
+
+    def _wait(self) -> None:
+        """Wait at the gate, then take what the run of one process has learnt."""
+        if not self.gate:
+            return
+        while not os.path.exists(self.gate):
+            time.sleep(0.05)
+        self.gate = ""
+        self.schema.load()
+        self._make_files()
+
+    def _make_files(self) -> None:
+        for name in list(self.schema.files):
+            self.sources.make(name)
 
     def _import_libraries(self, tree: ast.Module) -> None:
         """Import what the script takes from large libraries later on: every copy would do that again."""

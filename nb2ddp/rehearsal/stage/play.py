@@ -72,7 +72,7 @@ def main(log: Log | None = None) -> int:
     watch.lay()
     # What is registered first runs last: what the script itself ends there is not left.
     atexit.register(lambda: log.write("left", programs=[*watch.left()], group=_has_group()))
-    code = _run(script, source, sources, is_alone="RANK" not in os.environ)
+    code = _run(script, source, sources, plan.get("gate", ""))
     log.write("left", threads=[*_threads_that_stay()])
     return code
 
@@ -83,8 +83,8 @@ def _show_stacks(file: str) -> None:
         faulthandler.register(signal.SIGUSR1, file=open(file, "w"), all_threads=True)  # noqa: SIM115
 
 
-def _run(script: str, source: str, sources: files.Sources, *, is_alone: bool) -> int:
-    log = sources.log
+def _run(script: str, source: str, sources: files.Sources, gate: str) -> int:
+    log, is_alone = sources.log, "RANK" not in os.environ
     main = ModuleType("__main__")
     main.__dict__.update(__file__=script, __builtins__=__builtins__)
     sys.modules["__main__"] = main
@@ -92,7 +92,7 @@ def _run(script: str, source: str, sources: files.Sources, *, is_alone: bool) ->
     sys.path.insert(0, os.path.dirname(script))
     error: BaseException | None = None
     try:
-        Attempts(log, sources, script, source, is_alone=is_alone, names=main.__dict__).run()
+        Attempts(log, sources, script, source, is_alone=is_alone, names=main.__dict__, gate=gate).run()
     except BaseException as raised:
         error = raised
     return _say_end(error, script, source, log)

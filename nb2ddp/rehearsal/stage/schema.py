@@ -57,7 +57,9 @@ class Schema:
         """Take what was kept."""
         if os.path.exists(self.file):
             with open(self.file, encoding="utf-8") as kept:
-                vars(self).update(json.load(kept))
+                learnt = json.load(kept)
+            self.variables.update(learnt.pop("variables"))  # which others hold, too
+            vars(self).update(learnt)
 
     def save(self) -> None:
         """Keep it."""

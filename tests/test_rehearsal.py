@@ -916,6 +916,7 @@ def test_a_process_waits_before_it_loads_for_what_one_process_has_learnt(tmp_pat
     assert names["rows"]
     assert isinstance(names["last"], packages.Nothing)
     assert held_by_others == {"EPOCHS": "1"}
+    assert not (tmp_path / "log").read_text()  # the rehearsal has made the file, not the script
 
 
 def test_training_needs_what_its_rows_are_made_of(tmp_path: Path) -> None:

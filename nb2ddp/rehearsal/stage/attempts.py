@@ -186,7 +186,8 @@ class Attempts:
             time.sleep(0.05)
         self.gate = ""
         self.schema.load()
-        self._make_files()
+        with self.log.silent():
+            self._make_files()
 
     def _make_files(self) -> None:
         for name in list(self.schema.files):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class Log:
@@ -14,6 +18,7 @@ class Log:
 
     def __init__(self) -> None:
         self.script = ""
+        self.is_silent = False
 
     def open(self, file: str, script: str) -> None:
         """Begin to write.
@@ -38,6 +43,13 @@ class Log:
         """Forget what was written behind this place."""
         os.ftruncate(self._to, size)
 
+    @contextlib.contextmanager
+    def silent(self) -> Iterator[None]:
+        """Write nothing meanwhile: the rehearsal acts, not the script."""
+        self.is_silent = True
+        yield
+        self.is_silent = False
+
     def place(self) -> int | None:
         """The innermost line of the script that is running in this thread, or None."""
         frame = sys._getframe(1)
@@ -60,6 +72,8 @@ class Log:
 
     def write(self, kind: str, *, line: int | None = None, **about: Any) -> None:
         """Append an event of this kind, at the script's running line where `line` is not given."""
+        if self.is_silent:
+            return
         event = {"kind": kind, "time": time.time(), "line": line or self.place(), **about}
         if os.getpid() != self._pid:  # forked by a loader or a pool: it acts for its parent
             event["helper"] = True

@@ -28,9 +28,11 @@ from nb2ddp.__main__ import main
 from nb2ddp.cli.rehearse import _script
 from nb2ddp.project.links import Fetcher
 from nb2ddp.rehearsal import report, run
+from nb2ddp.rehearsal.evidence import Place
 from nb2ddp.rehearsal.hub import DataHints, Hub
 from nb2ddp.rehearsal.plan import Plan, PlanError, read
 from nb2ddp.rehearsal.processes import Process
+from nb2ddp.rehearsal.questions import QUESTIONS, State
 from nb2ddp.rehearsal.rehearse import _build, _folder
 from nb2ddp.rehearsal.run import Rank, Run, environment, launched
 from nb2ddp.rehearsal.stage import fast, files, learn, packages, shapes, versions
@@ -44,7 +46,7 @@ from nb2ddp.rehearsal.stage.outside import Outside
 from nb2ddp.rehearsal.stage.play import _at_home
 from nb2ddp.rehearsal.stage.schema import Schema, read_of_rows
 from nb2ddp.rehearsal.stage.shrink import shrunk
-from nb2ddp.rehearsal.verdict import QUESTIONS, Place, Row, State, judge
+from nb2ddp.rehearsal.verdict import Row, judge
 from tests import rehearsals
 from tests.notebook.test_marimo import TRAINING
 from tests.notebooks import text as notebook

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import foreign, versions
+from .events import Blind, Program
 from .hooks import after_import, attribute
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ class FastSeeing(Fast):
                 setattr(processor, name, getattr(processor.tokenizer, name))
             return model, processor
         if FastSeeing.sees:
-            FastSeeing.log.write("blind")
+            FastSeeing.log.write(Blind())
         return model, _seeing(tokenizer)
 
 
@@ -572,7 +573,7 @@ def _make_no_gguf(loader: ModuleType, log: Log) -> None:
     """Write the head of a GGUF file in the place of one: to make it, llama.cpp would be fetched and built."""
 
     def saved(model: Any, folder: Any, *_: Any, **__: Any) -> list[str]:
-        log.write("program", command="llama.cpp, which makes GGUF files")
+        log.write(Program("llama.cpp, which makes GGUF files"))
         model.save_pretrained(folder)
         file = Path(folder) / "model.gguf"
         file.write_bytes(b"GGUF")

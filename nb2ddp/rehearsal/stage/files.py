@@ -19,6 +19,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .events import Made, Need, StandIn
 from .hooks import after_import, attribute
 from .schema import MOST_ROWS
 from .shapes import feature, png, sentences, wav
@@ -78,7 +79,7 @@ class Sources:
         """A data set, or one for each split where none is asked for."""
         from datasets import Dataset, DatasetDict, Features
 
-        self.log.write("made", name=name)
+        self.log.write(Made(name))
         if isinstance(split, (list, tuple)):
             return [self.dataset(name, each, streaming=streaming) for each in split]
         if split is None and not self.schema.is_whole:
@@ -117,7 +118,7 @@ class Sources:
         elif not self._write(path):
             return False
         self.schema.files.setdefault(told, [])
-        self.log.write("need", what="files", name=told, made=True)
+        self.log.write(Need("files", told, made=True))
         return True
 
     def _fill(self, path: str) -> None:
@@ -253,7 +254,7 @@ def _from_disk_or_made(original: Any, sources: Sources, split: str | None = None
     def loaded(path: Any, *args: Any, **given: Any) -> Any:
         with contextlib.suppress(FileNotFoundError):
             return original(path, *args, **given)
-        sources.log.write("need", what="files", name=str(path), made=True)
+        sources.log.write(Need("files", str(path), made=True))
         return sources.dataset(str(path), split or (None if sources.has_splits else "train"))
 
     return loaded
@@ -284,7 +285,7 @@ def _read_made(pandas: ModuleType, sources: Sources) -> None:
                     return original(path, *args, **given)
             except ImportError:
                 pass
-            sources.log.write("need", what="files", name=str(path), made=True)
+            sources.log.write(Need("files", str(path), made=True))
             return pandas.DataFrame(sources.table(str(path), given.get("names")))
 
         setattr(pandas, name, functools.wraps(original)(read))
@@ -306,7 +307,7 @@ def _answer_with_texts(sessions: ModuleType, sources: Sources) -> None:
         is_file = kind in ("txt", "utf-8", "md", "json", "jsonl", "csv") and not url.startswith(hub)
         if method.upper() != "GET" or not is_file or not sources.log.place():
             return original(self, method, url, *args, **kwargs)
-        sources.log.write("need", what="files", name=url, made=True)
+        sources.log.write(Need("files", url, made=True))
         answer = requests.Response()
         answer.status_code, answer.url, answer.encoding = 200, url, "utf-8"
         rng = random.Random(url)
@@ -341,7 +342,7 @@ def _keep_all(rows: ModuleType, sources: Sources) -> None:
         found = original(self, *args, **given)
         if len(found) or not len(self) or not sources.schema.keeps_all:
             return found
-        sources.log.write("stand-in", name="a filter that no made row passes lets all pass")
+        sources.log.write(StandIn("a filter that no made row passes lets all pass"))
         return self
 
     rows.Dataset.filter = kept
@@ -364,7 +365,7 @@ def _keep_where_none_is_left(module: ModuleType, name: str, table_of: Callable[[
         is_filter = sources.schema.keeps_all and type(found) is type(table) and len(table) and not len(found)
         if not is_filter or not sources.log.is_asked():
             return found
-        sources.log.write("stand-in", name="a filter that no made row passes lets all pass")
+        sources.log.write(StandIn("a filter that no made row passes lets all pass"))
         return table
 
     holder, _, method = name.partition(".")

@@ -9,6 +9,7 @@ import functools
 import sys
 from typing import TYPE_CHECKING, Any
 
+from . import events
 from .hooks import after_import, attribute
 from .packages import Nothing
 
@@ -40,7 +41,7 @@ class Foreign:
             except AttributeError:
                 if name.startswith("_") or not self._script_asks():
                     raise
-                self.log.write("foreign", name=name)
+                self.log.write(events.Foreign(name))
                 return Nothing()
 
         if hasattr(base, "__getattr__"):
@@ -62,7 +63,7 @@ class Foreign:
                 try:
                     return own(rows)
                 except Exception:
-                    self.log.write("foreign", name=type(own).__name__)
+                    self.log.write(events.Foreign(type(own).__name__))
                     own = None
             return text(rows)
 

@@ -8,6 +8,8 @@ import sys
 import time
 from typing import Any
 
+from .events import KINDS, Event
+
 
 class Log:
     """The log of one process."""
@@ -58,9 +60,10 @@ class Log:
         """Whether a function is the script's own."""
         return getattr(getattr(function, "__code__", None), "co_filename", None) == self.script
 
-    def write(self, kind: str, *, line: int | None = None, **about: Any) -> None:
-        """Append an event of this kind, at the script's running line where `line` is not given."""
-        event = {"kind": kind, "time": time.time(), "line": line or self.place(), **about}
-        if os.getpid() != self._pid:  # forked by a loader or a pool: it acts for its parent
-            event["helper"] = True
-        os.write(self._to, (json.dumps(event, default=str) + "\n").encode())
+    def write(self, event: Event | str, *, line: int | None = None, **about: Any) -> None:
+        """Append an event, at the script's running line where it names none; or one of a kind, with its fields."""
+        if isinstance(event, str):
+            event = KINDS[event](line=line, **about)
+        told = {"kind": event.kind, "time": time.time(), **vars(event), "line": event.line or self.place()}
+        told["helper"] = os.getpid() != self._pid  # forked by a loader or a pool: it acts for its parent
+        os.write(self._to, (json.dumps(told, default=str) + "\n").encode())

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from . import sounds
+from .events import StandIn, Tracked
 from .hooks import after_import, attribute
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ class Missing(MetaPathFinder, Loader):
         is_made = isinstance(sys.modules.get(package), Empty)
         if package in _NEEDED or not (is_made or self._script_imports()) or self._is_part(name):
             return None
-        self.log.write("stand-in", name=name, package=package not in SERVICES)
+        self.log.write(StandIn(name, package not in SERVICES))
         return ModuleSpec(name, self, is_package=True)
 
     def _is_part(self, name: str) -> bool:
@@ -171,7 +172,7 @@ def _note_runs(tracker: ModuleType, log: Log) -> None:
         def noted(*given: Any, begin: Any = begin, **named: Any) -> Any:
             modes = os.environ.get("WANDB_MODE"), named.get("mode")
             if log.place() and not (tracker.__name__ == "wandb" and "disabled" in modes):
-                log.write("tracked", what=f"a run of {tracker.__name__}")
+                log.write(Tracked(f"a run of {tracker.__name__}"))
             return begin(*given, **named | ({"mode": "disabled"} if tracker.__name__ == "wandb" else {}))
 
         setattr(tracker, name, noted)

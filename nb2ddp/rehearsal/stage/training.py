@@ -6,10 +6,10 @@ import functools
 import hashlib
 import json
 import os
-import random
 import signal
 from typing import TYPE_CHECKING, Any
 
+from . import events
 from .hooks import after_import, attribute
 from .sampling import begin_step
 
@@ -89,14 +89,7 @@ def _shorten(arguments: ModuleType, steps: int, log: Log) -> None:
         if hasattr(self, "vllm_mode"):
             self.use_vllm = False
         original(self)
-        log.write(
-            "arguments",
-            batch=self.per_device_train_batch_size,
-            accumulation=self.gradient_accumulation_steps,
-            name=type(self).__name__,
-            schedule=schedule,
-            folder=self.output_dir,
-        )
+        log.write(events.Arguments(schedule, self.output_dir))
 
     arguments.TrainingArguments.__post_init__ = shortened
 
@@ -115,43 +108,38 @@ def _follow(trainer: ModuleType, log: Log, end: dict[str, Any] | None) -> None:
             trainings += 1
             loader = given.get("train_dataloader")
             _prepare(given["model"], loader, args)
-            log.write("train", weights=weights(given["model"]), random=_random(), **_epoch(loader, args))
+            log.write(_begin(loader, args))
 
         def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-            log.write("trained", step=state.global_step, weights=weights(given["model"]))
+            log.write(events.Trained(weights(given["model"])))
 
         def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             begin_step(trainings, state.global_step)
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            log.write("step", step=state.global_step)
+            log.write(events.Step())
             if trainings == 1:
                 _end_early(end, "step", state.global_step)
 
         def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            log.write("saved", step=state.global_step)
             if trainings == 1:
                 _end_early(end, "saved", state.global_step)
 
-        def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            log.write("evaluated", step=state.global_step)
-
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-            log.write("log", step=state.global_step, values=_numbers(logs or {}))
+            log.write(events.Logged(state.global_step, _numbers(logs or {})))
 
     attribute(trainer, "DEFAULT_CALLBACKS").append(Follower)
 
 
-def _epoch(loader: Any, args: Any) -> dict[str, Any]:
-    """The samples of an epoch, or None; those of a step; whether their order depends on the batch of a process."""
+def _begin(loader: Any, args: Any) -> events.Train:
     rows: Any = getattr(loader, "dataset", None)
     each = getattr(args, "num_generations", None) or 1
-    return {
-        "epoch": len(rows) * each if hasattr(rows, "__len__") else None,
-        "samples": args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size,
-        "grouped": bool(getattr(args, "group_by_length", False))
+    return events.Train(
+        epoch=len(rows) * each if hasattr(rows, "__len__") else None,
+        samples=args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size,
+        grouped=bool(getattr(args, "group_by_length", False))
         or getattr(args, "train_sampling_strategy", "") == "group_by_length",
-    }
+    )
 
 
 def _end_early(end: dict[str, Any] | None, event: str, step: int) -> None:
@@ -177,14 +165,6 @@ def _numbers(logs: dict[str, Any]) -> dict[str, float]:
     }
 
 
-def _random() -> str:
-    import numpy
-    import torch
-
-    states = (random.getstate(), repr(numpy.random.get_state()), torch.get_rng_state().tolist())
-    return digest(repr(states))
-
-
 def _follow_rows(loaders: ModuleType, log: Log, *names: str) -> None:
     """Record the rows that this process gets from the loader of a training, and from those of evaluations."""
 
@@ -195,9 +175,9 @@ def _follow_rows(loaders: ModuleType, log: Log, *names: str) -> None:
             for number, batch in enumerate(original(self)):
                 every = getattr(self, "rehearsed", 0)
                 if every and number % every == 0:
-                    log.write("rows", rows=rows_of(batch))
+                    log.write(events.Rows(rows_of(batch)))
                 elif not every and (isinstance(batch, list) or "attention_mask" in batch):  # its rows can be told apart
-                    log.write("other rows", rows=rows_of(batch))
+                    log.write(events.OtherRows(rows_of(batch)))
                 yield batch
 
         @functools.wraps(original)
@@ -225,14 +205,8 @@ def _follow_rewards(grpo: ModuleType, log: Log) -> None:
             prompts = kwargs.get("prompts", args[0] if args else [])
             keys = [digest([prompt, completion]) for prompt, completion in zip(prompts, completions, strict=False)]
             code = reward.__code__ if hasattr(reward, "__code__") else None
-            log.write(
-                "reward",
-                name=call.__name__,
-                keys=keys,
-                wrapped=hasattr(reward, "__wrapped__"),
-                values=list(values or []),
-                at=code.co_firstlineno if code and code.co_filename == log.script else None,
-            )
+            line = code.co_firstlineno if code and code.co_filename == log.script else None
+            log.write(events.Reward(call.__name__, keys, list(values or []), hasattr(reward, "__wrapped__"), line))
             return values
 
         return call
@@ -285,7 +259,7 @@ def _begin_anew(trainer: ModuleType, log: Log) -> None:
         if asked is True:
             asked = _last_checkpoint(self.args.output_dir)
         if resume_from_checkpoint and not os.path.exists(asked):
-            log.write("stand-in", name="a checkpoint that is not there")
+            log.write(events.StandIn("a checkpoint that is not there"))
             resume_from_checkpoint = None
         return original(self, resume_from_checkpoint, *args, **given)
 
@@ -304,7 +278,7 @@ def _note_precision(trainer: ModuleType, log: Log) -> None:
         loss = original(self, *args, **given)
         finest = torch.finfo(loss.dtype).eps
         if finest not in told:
-            log.write("precision", value=finest)
+            log.write(events.Precision(finest))
             told.add(finest)
         return loss
 

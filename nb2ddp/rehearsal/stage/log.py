@@ -8,6 +8,7 @@ import sys
 import time
 from typing import Any
 
+from . import hooks
 from .events import KINDS, Event
 
 
@@ -52,7 +53,7 @@ class Log:
     def is_asked(self) -> bool:
         """Whether the script itself calls the function that calls this one, or imports what it gives."""
         frame: Any = sys._getframe(2)
-        while frame is not None and frame.f_code.co_filename.startswith("<frozen"):
+        while frame is not None and frame.f_code.co_filename.startswith(("<frozen", hooks.__file__)):
             frame = frame.f_back
         return frame is not None and frame.f_code.co_filename == self.script
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from . import events
-from .hooks import after_import, attribute
+from .hooks import after_import, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -164,7 +164,7 @@ class Outside:
         def init(self: Any, args: Any, *rest: Any, **kwargs: Any) -> None:
             if outside._is_asked_by_script((subprocess.__file__,)):
                 command = args if isinstance(args, str) else " ".join(map(str, args))
-                outside._has_cloned(command, original)
+                outside._clone(command, original)
                 outside.log.write(events.Program(command))
                 outside.has_programs = True
                 args = [sys.executable, "-S", "-c", ""]
@@ -178,7 +178,7 @@ class Outside:
                 self.wait()
 
         def system(command: Any) -> int:
-            outside._has_cloned(str(command), original)
+            outside._clone(str(command), original)
             outside.log.write(events.Program(str(command)))
             return 0
 
@@ -193,11 +193,11 @@ class Outside:
             children = psutil.Process().children()
             yield from ((each.name(), None) for each in children if each.status() != psutil.STATUS_ZOMBIE)
 
-    def _has_cloned(self, command: str, popen: Any) -> bool:
-        """Whether a command clones a repository of which there is a checkout beside the script, or that is fetched."""
+    def _clone(self, command: str, popen: Any) -> None:
+        """Make what a command clones, of the checkout beside the script or by fetching it, where it may be."""
         found = _CLONE.search(command)
         if not found:
-            return False
+            return
         address, folder = found[1].strip("'\""), (found[3] or found[2]).strip("'\"")
         checkout = os.path.join(self.beside, folder)
         if os.path.isdir(checkout) and not os.path.exists(folder):
@@ -207,7 +207,6 @@ class Outside:
             popen(process, ["git", "clone", "--depth", "1", "--quiet", address, folder])
             process.wait()
         self.log.write(events.Clone(address, folder, os.path.exists(folder)))
-        return os.path.exists(folder)
 
     def _cut_sleep(self) -> None:
         """Let the script itself sleep for a moment only: what it waits for is not there."""
@@ -247,27 +246,21 @@ class Outside:
     def _note_writers(self, functions: Sequence[str], module: ModuleType) -> None:
         """Note what is written by native code, which Python's audit hooks do not see."""
         for name in functions:
-            original = attribute(module, name)
 
-            def noted(*args: Any, original: Any = original, **kwargs: Any) -> Any:
-                path = next(
-                    (value for value in (*args[1:], *kwargs.values()) if isinstance(value, (str, os.PathLike))), None
-                )
-                self._changes(events.Write, path)
+            @wrap(module, name)
+            def noted(original: Any, *args: Any, **kwargs: Any) -> Any:
+                paths = (value for value in (*args[1:], *kwargs.values()) if isinstance(value, (str, os.PathLike)))
+                self._changes(events.Write, next(paths, None))
                 return original(*args, **kwargs)
-
-            setattr(module, name, noted)
 
     def _note_uploads(self, api: ModuleType) -> None:
         for name in ("create_repo", "create_commit", "upload_file", "upload_folder"):
-            original = attribute(api, f"HfApi.{name}")
 
-            def noted(hub: Any, *args: Any, original: Any = original, **kwargs: Any) -> Any:
+            @wrap(api, f"HfApi.{name}")
+            def noted(original: Any, hub: Any, *args: Any, **kwargs: Any) -> Any:
                 target = kwargs.get("repo_id") or next((value for value in args if isinstance(value, str)), "")
                 self.log.write(events.Upload(target))
                 return original(hub, *args, **kwargs)
-
-            setattr(api.HfApi, name, noted)
 
 
 _EVENTS: dict[str, Callable[..., None]] = {

@@ -6,7 +6,6 @@ to type.
 
 from __future__ import annotations
 
-import functools
 import linecache
 import os
 import sys
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import sounds
 from .events import StandIn, Tracked
-from .hooks import after_import, attribute
+from .hooks import after_import, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -180,18 +179,15 @@ def _note_runs(tracker: ModuleType, log: Log) -> None:
 
 def _refuse(trainer: ModuleType) -> None:
     """Train nothing that comes of a package that is not there."""
-    original = attribute(trainer, "Trainer.__init__")
 
-    @functools.wraps(original)
-    def init(self: Any, *args: Any, **given: Any) -> None:
+    @wrap(trainer, "Trainer.__init__")
+    def init(original: Any, self: Any, *args: Any, **given: Any) -> None:
         for value in (*args, *given.values()):
             for each in value if isinstance(value, (list, tuple)) else [value]:
                 package = getattr(each if isinstance(each, type) else type(each), "package", None)
                 if isinstance(package, str) and _is_nothing(each):
                     raise ModuleNotFoundError(f"No module named {package!r}, which training needs")
         original(self, *args, **given)
-
-    trainer.Trainer.__init__ = init
 
 
 def _is_nothing(value: Any) -> bool:

@@ -10,7 +10,7 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 from . import events
-from .hooks import after_import, attribute
+from .hooks import after_import, attribute, wrap
 from .sampling import begin_step
 
 if TYPE_CHECKING:
@@ -68,10 +68,9 @@ def weights(model: Any) -> str:
 
 
 def _shorten(arguments: ModuleType, steps: int, log: Log) -> None:
-    original = attribute(arguments, "TrainingArguments.__post_init__")
 
-    @functools.wraps(original)
-    def shortened(self: Any) -> None:
+    @wrap(arguments, "TrainingArguments.__post_init__")
+    def shortened(original: Any, self: Any) -> None:
         asked = self.max_steps
         schedule = {name: str(getattr(self, name, "")) for name in _SCHEDULE}
         self.max_steps = min(asked, steps) if asked > 0 else steps
@@ -90,8 +89,6 @@ def _shorten(arguments: ModuleType, steps: int, log: Log) -> None:
             self.use_vllm = False
         original(self)
         log.write(events.Arguments(schedule, self.output_dir))
-
-    arguments.TrainingArguments.__post_init__ = shortened
 
 
 def _follow(trainer: ModuleType, log: Log, end: dict[str, Any] | None) -> None:
@@ -168,31 +165,24 @@ def _numbers(logs: dict[str, Any]) -> dict[str, float]:
 def _follow_rows(loaders: ModuleType, log: Log, *names: str) -> None:
     """Record the rows that this process gets from the loader of a training, and from those of evaluations."""
 
-    def wrap(name: str) -> None:
-        original = attribute(loaders, f"{name}.__iter__")
-
-        def told(self: Any) -> Any:
-            for number, batch in enumerate(original(self)):
-                every = getattr(self, "rehearsed", 0)
-                if every and number % every == 0:
-                    log.write(events.Rows(rows_of(batch)))
-                elif not every and (isinstance(batch, list) or "attention_mask" in batch):  # its rows can be told apart
-                    log.write(events.OtherRows(rows_of(batch)))
-                yield batch
-
-        @functools.wraps(original)
-        def noted(self: Any) -> Any:
-            return original(self) if name == "DataLoader" and not hasattr(self, "rehearsed") else told(self)
-
-        getattr(loaders, name).__iter__ = noted
+    def told(batches_of: Any, loader: Any) -> Any:
+        for number, batch in enumerate(batches_of(loader)):
+            every = getattr(loader, "rehearsed", 0)
+            if every and number % every == 0:
+                log.write(events.Rows(rows_of(batch)))
+            elif not every and (isinstance(batch, list) or "attention_mask" in batch):  # its rows can be told apart
+                log.write(events.OtherRows(rows_of(batch)))
+            yield batch
 
     for name in names:
-        wrap(name)
+
+        @wrap(loaders, f"{name}.__iter__")
+        def noted(original: Any, self: Any, is_own: bool = name == "DataLoader") -> Any:
+            return original(self) if is_own and not hasattr(self, "rehearsed") else told(original, self)
 
 
 def _follow_rewards(grpo: ModuleType, log: Log) -> None:
     """Record what rewards return for which completions."""
-    original = attribute(grpo, "GRPOTrainer.__init__")
 
     def noted(reward: Any) -> Any:
         if not callable(reward) or hasattr(reward, "forward"):
@@ -211,50 +201,40 @@ def _follow_rewards(grpo: ModuleType, log: Log) -> None:
 
         return call
 
-    @functools.wraps(original)
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+    @wrap(grpo, "GRPOTrainer.__init__")
+    def init(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
         if kwargs.get("reward_funcs") is not None:
             given = kwargs["reward_funcs"]
             kwargs["reward_funcs"] = list(map(noted, given)) if isinstance(given, (list, tuple)) else noted(given)
         original(self, *args, **kwargs)
 
-    grpo.GRPOTrainer.__init__ = init
-
 
 def _few_rows(trainers: ModuleType, steps: int) -> None:
     """Prepare no more rows of a large data set than a few steps need."""
-    original = attribute(trainers, "SFTTrainer._prepare_dataset")
 
-    @functools.wraps(original)
-    def prepared(
-        self: Any, dataset: Any, words: Any, args: Any, packing: bool, formatting: Any, name: str, *rest: Any
-    ) -> Any:
+    @wrap(trainers, "SFTTrainer._prepare_dataset")
+    def prepared(original: Any, self: Any, dataset: Any, words: Any, args: Any, packing: bool, *rest: Any) -> Any:
         batch = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
         most = max(_ROWS, 4 * steps * batch)
         if not packing and hasattr(dataset, "select") and len(dataset) > most:
             dataset = dataset.select(range(most))
-        return original(self, dataset, words, args, packing, formatting, name, *rest)
-
-    trainers.SFTTrainer._prepare_dataset = prepared
+        return original(self, dataset, words, args, packing, *rest)
 
 
 def _work_alone(rows: ModuleType) -> None:
     """Let few rows be worked on by this process alone: to start others takes longer."""
     for name in ("map", "filter"):
-        original = attribute(rows, f"Dataset.{name}")
 
-        def alone(*args: Any, original: Any = original, **kwargs: Any) -> Any:
+        @wrap(rows, f"Dataset.{name}")
+        def alone(original: Any, *args: Any, **kwargs: Any) -> Any:
             return original(*args, **kwargs | {"num_proc": None})
-
-        setattr(rows.Dataset, name, functools.wraps(original)(alone))
 
 
 def _begin_anew(trainer: ModuleType, log: Log) -> None:
     """Begin a training that shall go on from a checkpoint which is not there."""
-    original = attribute(trainer, "Trainer.train")
 
-    @functools.wraps(original)
-    def train(self: Any, resume_from_checkpoint: Any = None, *args: Any, **given: Any) -> Any:
+    @wrap(trainer, "Trainer.train")
+    def train(original: Any, self: Any, resume_from_checkpoint: Any = None, *args: Any, **given: Any) -> Any:
         asked: Any = resume_from_checkpoint
         if asked is True:
             asked = _last_checkpoint(self.args.output_dir)
@@ -263,16 +243,13 @@ def _begin_anew(trainer: ModuleType, log: Log) -> None:
             resume_from_checkpoint = None
         return original(self, resume_from_checkpoint, *args, **given)
 
-    trainer.Trainer.train = train
-
 
 def _note_precision(trainer: ModuleType, log: Log) -> None:
     """Record how finely a loss is told: the relative distance of two numbers of its type."""
-    original = attribute(trainer, "Trainer.training_step")
     told: set[float] = set()
 
-    @functools.wraps(original)
-    def step(self: Any, *args: Any, **given: Any) -> Any:
+    @wrap(trainer, "Trainer.training_step")
+    def step(original: Any, self: Any, *args: Any, **given: Any) -> Any:
         import torch
 
         loss = original(self, *args, **given)
@@ -281,8 +258,6 @@ def _note_precision(trainer: ModuleType, log: Log) -> None:
             log.write(events.Precision(finest))
             told.add(finest)
         return loss
-
-    trainer.Trainer.training_step = step
 
 
 def _last_checkpoint(folder: str) -> str:

@@ -35,7 +35,7 @@ from nb2ddp.rehearsal.processes import Process
 from nb2ddp.rehearsal.questions import QUESTIONS, State
 from nb2ddp.rehearsal.rehearse import _build, _folder
 from nb2ddp.rehearsal.run import Rank, Run, environment, launched
-from nb2ddp.rehearsal.stage import fast, files, learn, packages, shapes, versions
+from nb2ddp.rehearsal.stage import events, fast, files, learn, packages, shapes, versions
 from nb2ddp.rehearsal.stage.attempts import Attempts, _changed, _needed, rests_on
 from nb2ddp.rehearsal.stage.device import _load_on_cpu, told_to_script
 from nb2ddp.rehearsal.stage.fast import _equipped, _make_no_gguf, _offered
@@ -1375,3 +1375,16 @@ def test_code_of_the_models_repository_does_nothing(tmp_path: Path) -> None:
     assert collate([1, 2]) == collate([1, 2]) == [2, 3]
     told = [json.loads(line)["name"] for line in (tmp_path / "log").read_text().splitlines()]
     assert told == ["infer", "function"]
+
+
+def test_events_are_read_as_they_were_written(tmp_path: Path) -> None:
+    log = Log()
+    log.open(str(tmp_path / "log"), __file__)
+    log.write(events.Reward("r", ["k"], [1.0], at=3))
+    log.write("end", code=1, line=2, error="KeyError")
+    with pytest.raises(TypeError, match="argument 'wrong'"):
+        log.write("end", wrong=1)
+    reward, end = (events.read(json.loads(line)) for line in (tmp_path / "log").read_text().splitlines())
+    assert isinstance(reward, events.Reward)
+    assert (reward.keys, reward.values, reward.at, reward.helper) == (["k"], [1.0], 3, False)
+    assert end == events.End(code=1, line=2, error="KeyError")

@@ -12,8 +12,9 @@ from nb2ddp.convert import convert_source
 from nb2ddp.options import Options
 from nb2ddp.rehearsal.ending import End, ends, goes_on, started_again
 from nb2ddp.rehearsal.plan import Plan
+from nb2ddp.rehearsal.questions import State, losses
 from nb2ddp.rehearsal.run import Rank, Run
-from nb2ddp.rehearsal.verdict import State, judge, losses
+from nb2ddp.rehearsal.verdict import judge
 from tests.notebooks import text
 
 PLAN = Plan("train.py", "trainer.train()\n", Path(), ("Trainer",), "", (), {}, ())

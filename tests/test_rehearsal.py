@@ -29,12 +29,14 @@ from nb2ddp.__main__ import main
 from nb2ddp.cli.rehearse import _script
 from nb2ddp.project.links import Fetcher
 from nb2ddp.rehearsal import report, run
+from nb2ddp.rehearsal.evidence import Place
 from nb2ddp.rehearsal.hub import DataHints, Hub
 from nb2ddp.rehearsal.plan import Plan, PlanError, read
 from nb2ddp.rehearsal.processes import Process
+from nb2ddp.rehearsal.questions import QUESTIONS, State
 from nb2ddp.rehearsal.rehearse import _build, _folder
 from nb2ddp.rehearsal.run import Rank, Run, environment, launched
-from nb2ddp.rehearsal.stage import fast, files, learn, packages, shapes, versions
+from nb2ddp.rehearsal.stage import events, fast, files, learn, packages, shapes, versions
 from nb2ddp.rehearsal.stage.attempts import Attempts, _changed, _needed, rests_on
 from nb2ddp.rehearsal.stage.device import _load_on_cpu, told_to_script
 from nb2ddp.rehearsal.stage.fast import _equipped, _make_no_gguf, _offered
@@ -45,7 +47,7 @@ from nb2ddp.rehearsal.stage.outside import Outside
 from nb2ddp.rehearsal.stage.play import _at_home
 from nb2ddp.rehearsal.stage.schema import Schema, read_of_rows
 from nb2ddp.rehearsal.stage.shrink import shrunk
-from nb2ddp.rehearsal.verdict import QUESTIONS, Place, Row, State, judge
+from nb2ddp.rehearsal.verdict import Row, judge
 from tests import rehearsals
 from tests.notebook.test_marimo import TRAINING
 from tests.notebooks import text as notebook
@@ -1398,3 +1400,14 @@ def test_code_of_the_models_repository_does_nothing(tmp_path: Path) -> None:
     assert collate([1, 2]) == collate([1, 2]) == [2, 3]
     told = [json.loads(line)["name"] for line in (tmp_path / "log").read_text().splitlines()]
     assert told == ["infer", "function"]
+
+
+def test_events_are_read_as_they_were_written(tmp_path: Path) -> None:
+    log = Log()
+    log.open(str(tmp_path / "log"), __file__)
+    log.write(events.Reward("r", ["k"], [1.0], at=3))
+    log.write(events.End(code=1, line=2, error="KeyError"))
+    reward, end = (events.read(json.loads(line)) for line in (tmp_path / "log").read_text().splitlines())
+    assert isinstance(reward, events.Reward)
+    assert (reward.keys, reward.values, reward.at, reward.helper) == (["k"], [1.0], 3, False)
+    assert end == events.End(code=1, line=2, error="KeyError")

@@ -222,11 +222,8 @@ class _Handler(BaseHTTPRequestHandler):
             full = f"{name.get('organization') or _USER['name']}/{name['name']}"
             self.say({"url": f"{self.hub.address}/{full}", "name": full, "id": full})
         elif "/preupload/" in path:
-            files = [
-                {"path": file["path"], "uploadMode": "regular", "shouldIgnore": False}
-                for file in json.loads(body)["files"]
-            ]
-            self.say({"files": files})
+            how = {"uploadMode": "regular", "shouldIgnore": False}
+            self.say({"files": [{"path": file["path"], **how} for file in json.loads(body)["files"]]})
         elif "/paths-info/" in path:
             self.api(path, _form(body))
         else:
@@ -245,20 +242,15 @@ class _Handler(BaseHTTPRequestHandler):
             self.lacks("RepoNotFound")
         elif action == "tree":
             below = "/".join(rest[at + 2 :])
-            exists = (folder / below).is_dir()
-            self.say(
-                _entries(folder, below, recursive=bool(asked.get("recursive", "").lower() == "true"))
-            ) if exists else self.lacks("EntryNotFound")
+            if (folder / below).is_dir():
+                self.say(_entries(folder, below, recursive=asked.get("recursive", "").lower() == "true"))
+            else:
+                self.lacks("EntryNotFound")
         elif action == "paths-info":
             self.say([entry for entry in _entries(folder) if entry["path"] in asked.get("paths", ())])
         elif action == "refs":
-            self.say(
-                {
-                    "branches": [{"name": "main", "ref": "refs/heads/main", "targetCommit": _COMMIT}],
-                    "converts": [],
-                    "tags": [],
-                }
-            )
+            main = {"name": "main", "ref": "refs/heads/main", "targetCommit": _COMMIT}
+            self.say({"branches": [main], "converts": [], "tags": []})
         else:
             self.say(_information(kind, name, folder))
 
@@ -271,8 +263,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             about = {"ETag": f'"{_tag(folder / path)}"', "X_Repo_Commit": _COMMIT, "Accept_Ranges": "bytes"}
             data = (folder / path).read_bytes()
-            part = re.match(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
-            if part:
+            if part := re.match(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or ""):
                 end = min(int(part[2] or len(data)), len(data) - 1)
                 span = f"bytes {part[1]}-{end}/{len(data)}"
                 self.say(data[int(part[1]) : end + 1], 206, Content_Range=span, **about)

@@ -7,7 +7,7 @@ import contextlib
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from nb2ddp.rehearsal.environments import LIBRARIES, Environment, here
@@ -194,10 +194,10 @@ def _imported(tree: ast.AST) -> Iterator[tuple[str, str]]:
 
 def _unsloth(tree: ast.AST, text: str, trainers: tuple[str, ...], environment: Environment) -> str:
     """Whether the real Unsloth can train this on a CPU."""
-    names = {name for module, name in _imported(tree) if module.split(".")[0] == "unsloth" and name}
-    if not any(module.split(".")[0] == "unsloth" for module, _ in _imported(tree)):
+    names = {name for module, name in _imported(tree) if module.split(".")[0] == "unsloth"}
+    if not names:
         return ""
-    own = {name for name in names if not name.startswith("hf_") and name != "__version__"}
+    own = {name for name in names if name and not name.startswith("hf_") and name != "__version__"}
     takes = own <= _CPU_NAMES and set(trainers) <= _CPU_TRAINERS and not re.search(f"{_NOT_TEXT}|{_HEARS}", text)
     return "real" if takes and environment.has("unsloth") else "stand-in"
 
@@ -226,7 +226,8 @@ def _data(tree: ast.AST, least: int) -> Iterator[tuple[str, DataHints]]:
     usual = [text for text in spoken if re.fullmatch(_SPLIT, text)]
     usual = [*dict.fromkeys([*usual, "train", "test", "validation"])]
     most = max([least, *(number for number in _sizes(tree) if number <= MOST_ROWS)])
-    yield "", DataHints(used, tuple(usual), ("default",), most)
+    hints = DataHints(used, tuple(usual), rows=most)
+    yield "", hints
     for node in ast.walk(tree):
         if not (isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "load_dataset" and node.args):
             continue
@@ -236,15 +237,8 @@ def _data(tree: ast.AST, least: int) -> Iterator[tuple[str, DataHints]]:
             continue
         configuration = (_constant(node.args[1]) if len(node.args) > 1 else None) or given.get("name")
         splits = re.findall(r"([A-Za-z]\w*)(?:\[|\+|$)", given.get("split") or "")
-        yield (
-            name,
-            DataHints(
-                used,
-                tuple(dict.fromkeys([*splits, *usual])),
-                (configuration or "default",),
-                most,
-            ),
-        )
+        splits = [*dict.fromkeys([*splits, *usual])]
+        yield name, replace(hints, splits=tuple(splits), configs=(configuration or "default",))
 
 
 def _columns(tree: ast.AST) -> Iterator[str]:
@@ -266,11 +260,8 @@ def _columns(tree: ast.AST) -> Iterator[str]:
             yield name
         elif isinstance(node, ast.Call) and node.args and ast.unparse(node.func).split(".")[-1] in _OF_COLUMNS:
             given = node.args[0]
-            named: list[ast.expr | None] = [given]
-            if isinstance(given, (ast.List, ast.Tuple)):
-                named = [*given.elts]
-            elif isinstance(given, ast.Dict):  # `rename_columns({old: new})`
-                named = [*given.keys]
+            of_dict = given.keys if isinstance(given, ast.Dict) else [given]  # `rename_columns({old: new})`
+            named = given.elts if isinstance(given, (ast.List, ast.Tuple)) else of_dict
             yield from (name for each in named if (name := _constant(each)) and name not in made | produced)
 
 
@@ -334,11 +325,8 @@ def _spread(tree: ast.AST) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".from_pretrained"):
             for given in node.keywords:
-                if given.arg == "device_map" and _constant(given.value) in _SPREAD:
-                    yield (
-                        given.value.lineno,
-                        f'device_map = "{_constant(given.value)}" spreads every process\'s model over all GPUs',
-                    )
+                if given.arg == "device_map" and (how := _constant(given.value)) in _SPREAD:
+                    yield given.value.lineno, f'device_map = "{how}" spreads every process\'s model over all GPUs'
         elif isinstance(node, ast.Constant) and node.value == "cuda:0":
             yield node.lineno, '"cuda:0" is the first GPU in every process'
         elif isinstance(node, ast.Assign) and re.fullmatch(r"\d+", gpu := _constant(node.value) or ""):

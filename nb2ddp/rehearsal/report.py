@@ -7,8 +7,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from nb2ddp.rehearsal.evidence import Place
 from nb2ddp.rehearsal.plan import Plan
-from nb2ddp.rehearsal.verdict import CODE, PICTURES, UNEVEN, Place, Row, State, Verdict
+from nb2ddp.rehearsal.questions import UNEVEN, State
+from nb2ddp.rehearsal.verdict import CODE, PICTURES, Row, Verdict
 from nb2ddp.versions import told
 
 _MOST = 6  # lines that are shown of one fault

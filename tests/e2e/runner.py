@@ -1,6 +1,7 @@
-"""Run a converted script on CPU, as one process and as several, and compare.
+"""Run a converted script on CPU, every step of it, as its launcher starts it.
 
-    python -m tests.e2e.runner SCRIPT --hub FOLDER --processes 1 2
+A rehearsal shortens trainings, replaces programs and draws, and sees what Python's audit hooks see. This does none of
+that, so that it also measures launchers, what scripts print, and files that native code and programs write.
 
 Each run has a fresh copy of the hub as its working directory; caches, logs and measurements lie outside it.
 What comes back (`Run`) is what a test wants to know: the exit code, what each process printed, the losses and
@@ -9,7 +10,6 @@ gradient norms of each training, and which process wrote which file below the wo
 
 from __future__ import annotations
 
-import argparse
 import functools
 import json
 import os
@@ -271,48 +271,3 @@ def difference(one: Trainings, other: Trainings, steps: int = 3) -> float:
         for a, b in zip(first[:steps], second[:steps], strict=True)
     )
     return max((abs(a - b) for a, b in pairs), default=float("inf"))
-
-
-def report(runs: Sequence[Run], tolerance: float) -> bool:
-    """Print the runs side by side, and say whether all of them are as they must be."""
-    good = True
-    for result in runs:
-        made = sum(ranks == {0} for ranks in result.writers.values())
-        print(f"{len(result.ranks)} process(es): code {result.code}, {result.seconds:.1f} s, ", end="")
-        print(f"{len(result.writers)} paths written, {made} of them by rank 0 alone")
-        for rank, process in enumerate(result.ranks[1:], start=1):
-            print(f"  rank {rank} logged {len(process.warnings)} warnings on stderr")
-        for problem in result.problems():
-            good = False
-            print(f"  PROBLEM {problem}")
-    for number, trainings in enumerate(zip(*(result.trainings for result in runs), strict=False), start=1):
-        for steps in zip(*trainings, strict=False):
-            values = "  ".join(f"loss {step.loss:.5f} norm {step.grad_norm:.5f}" for step in steps)
-            print(f"  training {number} step {steps[0].step:3}: {values}")
-    for other in runs[1:]:
-        first, every = (difference(runs[0].trainings, other.trainings, steps) for steps in (3, sys.maxsize))
-        print(f"{len(other.ranks)} processes against {len(runs[0].ranks)}: ", end="")
-        print(f"losses differ by {first:.1e} over three steps, {every:.1e} over all")
-        good = good and first <= tolerance
-    return good
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.e2e.runner", description="Run and compare a script.")
-    parser.add_argument("script", type=Path)
-    parser.add_argument("--hub", type=Path, required=True, help="copied as the working directory")
-    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2], help="one run for each number")
-    parser.add_argument("--timeout", type=float, default=600, help="seconds for each run")
-    parser.add_argument("--tolerance", type=float, default=1e-3, help="for the first three losses")
-    parser.add_argument("--cuda-is-cpu", action="store_true", help='let .to("cuda") pass without a GPU')
-    parser.add_argument("--keep", type=Path, help="new folder in which everything about the runs stays")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="e2e-") as temporary:
-        root = options.keep or Path(temporary)
-        limits = {"timeout": options.timeout, "cuda_is_cpu": options.cuda_is_cpu}
-        runs = [run(options.script, options.hub, root / str(n), n, **limits) for n in options.processes]
-        return 0 if report(runs, options.tolerance) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

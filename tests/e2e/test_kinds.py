@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from nb2ddp.rehearsal.environments import Environment
     from nb2ddp.rehearsal.run import Run
-    from nb2ddp.rehearsal.verdict import Event
 
 pytestmark = pytest.mark.e2e
 
@@ -90,5 +89,5 @@ def test_two_processes_train_as_one_does(versions: str, kind: str, tmp_path: Pat
     assert [len(losses) for losses in logged] == [steps] * 2, told
 
 
-def _losses(run: Run) -> list[Event]:
+def _losses(run: Run) -> list[dict[str, Any]]:
     return [event for event in run.ranks[0].seen("log") if "loss" in event["values"]]

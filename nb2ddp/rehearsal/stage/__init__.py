@@ -2,7 +2,7 @@
 
 `start` is the program of each process: `play` lays the hooks of `outside`, `ranks`, `device` and `training`, and runs
 the script; `build` makes what the stand-in hub offers; `agent` lets processes meet; `parent` becomes these by a fork.
-What is seen goes to `log`.
+What is seen goes to `log`, as one of `events`.
 
 By what makes them change:
     a question of the verdict     `log`, `ranks`, `training`, `outside`, `sampling`: they observe

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import learn, packages
+from .events import Asked, Learnt, Passed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -137,11 +138,11 @@ class Attempts:
         if not self.is_alone or not isinstance(error, Exception):
             return False
         inner = [frame.tb_lineno for frame in learn._entries(error) if frame.tb_frame.f_code.co_filename == self.script]
-        kind, said = type(error).__name__, str(error)[:600]
         self.schema.passed.append(statement.lineno)
         self.schema.save()
-        about = {"error": kind, "message": said, "after": statement.lineno > last, "own": _is_own(error, self.source)}
-        self.log.write("passed", line=inner[-1] if inner else statement.lineno, **about)
+        about = {"after": statement.lineno > last, "own": _is_own(error, self.source)}
+        line = inner[-1] if inner else statement.lineno
+        self.log.write(Passed(type(error).__name__, str(error)[:600], line=line, **about))
         self._bind_nothing(statement)
         return True
 
@@ -175,7 +176,7 @@ class Attempts:
                 os.ftruncate(2, said)
                 os.lseek(2, said, os.SEEK_SET)
             self.schema.load()
-            self.log.write("learnt", what=self.schema.learnt)
+            self.log.write(Learnt(self.schema.learnt))
             _remove([*(path for path in _below(".") if path not in there), *self.schema.files])
 
     def _wait(self) -> None:
@@ -211,7 +212,7 @@ class Attempts:
                 if not found and isinstance(path, (str, os.PathLike)) and self.log.is_asked():
                     self.asked.append(os.fspath(path))
                     if learn.is_model(os.fspath(path)):  # which is not made
-                        self.log.write("asked", name=os.fspath(path))
+                        self.log.write(Asked(os.fspath(path)))
                 return found
 
             return ask

@@ -8,7 +8,7 @@ import os
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from .hooks import after_import, attribute
+from .hooks import after_import, attribute, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -138,27 +138,21 @@ def _hear(audio: ModuleType) -> None:
 
 def _join_on_cpu(state: ModuleType) -> None:
     """Let processes find each other on the CPU, also where a script takes it that there are GPUs."""
-    original = attribute(state, "PartialState.__init__")
 
-    @functools.wraps(original)
-    def init(self: Any, cpu: bool = True, **given: Any) -> None:
+    @wrap(state, "PartialState.__init__")
+    def init(original: Any, self: Any, cpu: bool = True, **given: Any) -> None:
         original(self, cpu=True, **given)
-
-    state.PartialState.__init__ = init
 
 
 def _load_on_cpu(modeling: ModuleType) -> None:
     """Let transformers load a model without what only a GPU can: a place on one, fewer bits, kernels of its own."""
-    original = attribute(modeling, "PreTrainedModel.from_pretrained").__func__
 
-    @functools.wraps(original)
-    def loaded(cls: Any, *args: Any, **given: Any) -> Any:
+    @wrap(modeling, "PreTrainedModel.from_pretrained")
+    def loaded(original: Any, cls: Any, *args: Any, **given: Any) -> Any:
         given = {name: value for name, value in given.items() if name not in _FOR_GPU}
         if "flash" in str(given.get("attn_implementation")):
             given["attn_implementation"] = "sdpa"
         return original(cls, *args, **given)
-
-    modeling.PreTrainedModel.from_pretrained = classmethod(loaded)
 
 
 def lay(log: Log) -> None:

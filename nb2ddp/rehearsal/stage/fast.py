@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import foreign, versions
-from .hooks import after_import, attribute
+from .events import Blind, Program
+from .hooks import after_import, attribute, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -193,7 +194,7 @@ class FastSeeing(Fast):
                 setattr(processor, name, getattr(processor.tokenizer, name))
             return model, processor
         if FastSeeing.sees:
-            FastSeeing.log.write("blind")
+            FastSeeing.log.write(Blind())
         return model, _seeing(tokenizer)
 
 
@@ -322,14 +323,11 @@ def lenient(config: Any) -> None:
     So do Unsloth's own on a GPU (`unsloth.models.rl_config_compat`), for fields of other versions, and for those that
     Unsloth adds.
     """
-    original = config.__init__
     known = set(config.__dataclass_fields__)
 
-    @functools.wraps(original)
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+    @wrap(config, "__init__")
+    def init(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **{name: value for name, value in kwargs.items() if name in known})
-
-    config.__init__ = init
 
 
 def _of_trl(ending: str, change: Callable[[Any], None]) -> None:
@@ -350,11 +348,10 @@ def older_keywords(trainer: Any) -> None:
     """Let a trainer take what Unsloth's takes on a GPU: `tokenizer`, and fields that its configuration has, or had
     (`unsloth.trainer._backwards_compatible_trainer`).
     """
-    original = trainer.__init__
     known = {name for each in trainer.__mro__ for name in inspect.signature(each.__init__).parameters}
 
-    @functools.wraps(original)
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+    @wrap(trainer, "__init__")
+    def init(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
         if "tokenizer" in kwargs:
             kwargs["processing_class"] = kwargs.pop("tokenizer")
         for name in [name for name in kwargs if name not in known and name in _ever_taken()]:
@@ -362,8 +359,6 @@ def older_keywords(trainer: Any) -> None:
             if hasattr(kwargs.get("args"), name):
                 setattr(kwargs["args"], name, value)
         original(self, *args, **kwargs)
-
-    trainer.__init__ = init
 
 
 @functools.cache
@@ -376,10 +371,9 @@ def _ever_taken() -> frozenset[str]:
 
 def _take_lists(trainer: Any) -> None:
     """Let a trainer take rows in a list, and rows with pictures where it passes them over."""
-    original = trainer.__init__
 
-    @functools.wraps(original)
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+    @wrap(trainer, "__init__")
+    def init(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
         collator = kwargs.get("data_collator")
         is_blind = isinstance(collator, VisionCollator) and not collator.real
         if isinstance(collator, VisionCollator) and collator.real:  # TRL asks for its processor, too; Unsloth does not
@@ -395,27 +389,22 @@ def _take_lists(trainer: Any) -> None:
                 kwargs[name] = _unseen(kwargs.get(name))
         original(self, *args, **kwargs)
 
-    trainer.__init__ = init
-
 
 def _format_batches(trainers: ModuleType) -> None:
     """Let a formatting function give a list of texts, for a batch, as Unsloth asks on a GPU
     (`unsloth_zoo.dataset_utils.sft_prepare_dataset`).
     """
-    original = attribute(trainers, "SFTTrainer._prepare_dataset")
 
-    @functools.wraps(original)
+    @wrap(trainers, "SFTTrainer._prepare_dataset")
     def prepared(
-        self: Any, dataset: Any, words: Any, args: Any, packing: bool, formatting: Any, *rest: Any, **given: Any
+        original: Any, self: Any, dataset: Any, words: Any, args: Any, packing: bool, formatting: Any, *rest: Any
     ) -> Any:
         first = next(iter(dataset), None) if formatting is not None else None
         if first is not None and "input_ids" not in first and isinstance(formatting(first), list):
             field, given_by = args.dataset_text_field or "text", formatting
             dataset = dataset.map(lambda rows: {field: given_by(rows)}, batched=True, remove_columns=[*first])
             formatting = None
-        return original(self, dataset, words, args, packing, formatting, *rest, **given)
-
-    trainers.SFTTrainer._prepare_dataset = prepared
+        return original(self, dataset, words, args, packing, formatting, *rest)
 
 
 def _take_the_width_of_the_head(losses: ModuleType) -> None:
@@ -433,14 +422,11 @@ def _take_the_width_of_the_head(losses: ModuleType) -> None:
 
 def _end_no_texts(rows: ModuleType) -> None:
     """Let TRL add no end to texts, as Unsloth adds none (`unsloth_zoo.dataset_utils.sft_prepare_dataset`)."""
-    original = attribute(rows, "Dataset.map")
 
-    @functools.wraps(original)
-    def mapped(self: Any, function: Any = None, *args: Any, **given: Any) -> Any:
+    @wrap(rows, "Dataset.map")
+    def mapped(original: Any, self: Any, function: Any = None, *args: Any, **given: Any) -> Any:
         is_end = getattr(function, "__name__", "") == "add_eos" and function.__module__.startswith("trl.")
         return self if is_end else original(self, function, *args, **given)
-
-    rows.Dataset.map = mapped
 
 
 def _is_real(processor: Any) -> bool:
@@ -517,34 +503,22 @@ def _extend(unsloth: ModuleType, log: Log, sees: bool) -> None:
 
 def _see(auto: ModuleType) -> None:
     """Give a tokenizer in the place of each processor."""
-    load = attribute(auto, "AutoProcessor.from_pretrained")
 
-    def loaded(*args: Any, **given: Any) -> Any:
-        found = load(*args, **given)
+    @wrap(auto, "AutoProcessor.from_pretrained")
+    def loaded(original: Any, *args: Any, **given: Any) -> Any:
+        found = original(*args, **given)
         found = found if _is_real(found) else _seeing(found)
         return Fast.foreign.opened(found) if given.get("trust_remote_code") else found
-
-    auto.AutoProcessor.from_pretrained = staticmethod(functools.wraps(load)(loaded))
 
 
 def _borrow(unsloth: ModuleType) -> None:
     """Helpers of Unsloth that need no GPU, where the CPU backend leaves them out."""
-    homes = {
-        "unsloth_zoo.rl_environments": (
-            "check_python_modules",
-            "create_locked_down_function",
-            "execute_with_time_limit",
-        ),
-        "unsloth.chat_templates": ("to_sharegpt",),
-    }
-    for home, names in homes.items():
-        try:
-            module = __import__(home, fromlist=names)
-        except Exception:  # the helper is missing then, and the script says where
-            continue
-        for name in names:
-            if hasattr(module, name) and not hasattr(unsloth, name):
-                setattr(unsloth, name, getattr(module, name))
+    of_rewards = ("check_python_modules", "create_locked_down_function", "execute_with_time_limit")
+    homes = dict.fromkeys(of_rewards, "unsloth_zoo.rl_environments") | {"to_sharegpt": "unsloth.chat_templates"}
+    for name, home in homes.items():
+        if not hasattr(unsloth, name):
+            with contextlib.suppress(Exception):  # the helper is missing then, and the script says where
+                setattr(unsloth, name, getattr(importlib.import_module(home), name))
 
 
 def _pass_over(unsloth: ModuleType) -> None:
@@ -572,7 +546,7 @@ def _make_no_gguf(loader: ModuleType, log: Log) -> None:
     """Write the head of a GGUF file in the place of one: to make it, llama.cpp would be fetched and built."""
 
     def saved(model: Any, folder: Any, *_: Any, **__: Any) -> list[str]:
-        log.write("program", command="llama.cpp, which makes GGUF files")
+        log.write(Program("llama.cpp, which makes GGUF files"))
         model.save_pretrained(folder)
         file = Path(folder) / "model.gguf"
         file.write_bytes(b"GGUF")

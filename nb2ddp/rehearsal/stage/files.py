@@ -19,7 +19,8 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .hooks import after_import, attribute
+from .events import Made, Need, StandIn
+from .hooks import after_import, wrap
 from .schema import MOST_ROWS
 from .shapes import feature, png, sentences, wav
 
@@ -78,12 +79,11 @@ class Sources:
         """A data set, or one for each split where none is asked for."""
         from datasets import Dataset, DatasetDict, Features
 
-        self.log.write("made", name=name)
+        self.log.write(Made(name))
         if isinstance(split, (list, tuple)):
             return [self.dataset(name, each, streaming=streaming) for each in split]
         if split is None and not self.schema.is_whole:
-            found = {each: self.dataset(name, each) for each in self.schema.splits}
-            return DatasetDict(found)
+            return DatasetDict({each: self.dataset(name, each) for each in self.schema.splits})
         split = split or "train"
         whole = re.match(r"\w+", str(split))
         rows = self.rows(f"{name} {whole[0] if whole else split}")
@@ -108,16 +108,15 @@ class Sources:
         if os.path.exists(path):
             return False
         if found := re.search(r"made\d(?=\.\w+$)", path):  # one of the names that `learn` gives
-            others = (path.replace(found[0], f"made{n}") for n in range(_IN_FOLDER))
-            for other in others:
-                self._write(other)
+            for n in range(_IN_FOLDER):
+                self._write(path.replace(found[0], f"made{n}"))
         told = os.path.relpath(path, os.getcwd())
         if not _kind(path):
             self._fill(path)
         elif not self._write(path):
             return False
         self.schema.files.setdefault(told, [])
-        self.log.write("need", what="files", name=told, made=True)
+        self.log.write(Need("files", told, made=True))
         return True
 
     def _fill(self, path: str) -> None:
@@ -225,10 +224,9 @@ def _is_elsewhere(path: Any) -> bool:
 
 def _load_made(load: ModuleType, sources: Sources) -> None:
     """Let `load_dataset` and `load_from_disk` give made rows where they find nothing."""
-    original, from_disk = attribute(load, "load_dataset"), attribute(load, "load_from_disk")
 
-    @functools.wraps(original)
-    def loaded(path: Any, name: Any = None, *args: Any, **given: Any) -> Any:
+    @wrap(load, "load_dataset")
+    def loaded(original: Any, path: Any, name: Any = None, *args: Any, **given: Any) -> Any:
         files = given.get("data_files")
         wanted: dict[str, Any] = {"split": given.get("split"), "streaming": bool(given.get("streaming"))}
         if path in _FORMATS and _is_elsewhere(_first(files)):
@@ -243,26 +241,23 @@ def _load_made(load: ModuleType, sources: Sources) -> None:
                 raise
         return sources.dataset(str(path), **wanted)
 
-    vars(load).update(load_dataset=loaded, load_from_disk=_from_disk_or_made(from_disk, sources))
+    _load_made_from_disk(load, "load_from_disk", sources, None if sources.has_splits else "train")
 
 
-def _from_disk_or_made(original: Any, sources: Sources, split: str | None = None) -> Any:
-    """A function that loads a data set from a folder; where that is not there, it makes one, or one split of it."""
+def _load_made_from_disk(owner: ModuleType, name: str, sources: Sources, split: str | None) -> None:
+    """Let a function that loads a data set from a folder which is not there make it, or one split of it."""
 
-    @functools.wraps(original)
-    def loaded(path: Any, *args: Any, **given: Any) -> Any:
+    @wrap(owner, name)
+    def loaded(original: Any, path: Any, *args: Any, **given: Any) -> Any:
         with contextlib.suppress(FileNotFoundError):
             return original(path, *args, **given)
-        sources.log.write("need", what="files", name=str(path), made=True)
-        return sources.dataset(str(path), split or (None if sources.has_splits else "train"))
-
-    return loaded
+        sources.log.write(Need("files", str(path), made=True))
+        return sources.dataset(str(path), split)
 
 
 def _load_made_rows(rows: ModuleType, sources: Sources) -> None:
     """The same for `Dataset.load_from_disk`."""
-    original = attribute(rows, "Dataset.load_from_disk")
-    rows.Dataset.load_from_disk = staticmethod(_from_disk_or_made(original, sources, "train"))
+    _load_made_from_disk(rows, "Dataset.load_from_disk", sources, "train")
 
 
 def _first(files: Any) -> Any:
@@ -275,19 +270,16 @@ def _first(files: Any) -> Any:
 def _read_made(pandas: ModuleType, sources: Sources) -> None:
     """Let pandas read made rows at an address, and where what it needs to read a file is not installed."""
     for kind in _READERS:
-        name = f"read_{kind}"
-        original = attribute(pandas, name)
 
-        def read(path: Any, *args: Any, original: Any = original, **given: Any) -> Any:
+        @wrap(pandas, f"read_{kind}")
+        def read(original: Any, path: Any, *args: Any, **given: Any) -> Any:
             try:
                 if not _is_elsewhere(path):
                     return original(path, *args, **given)
             except ImportError:
                 pass
-            sources.log.write("need", what="files", name=str(path), made=True)
+            sources.log.write(Need("files", str(path), made=True))
             return pandas.DataFrame(sources.table(str(path), given.get("names")))
-
-        setattr(pandas, name, functools.wraps(original)(read))
 
 
 def _answer_with_texts(sessions: ModuleType, sources: Sources) -> None:
@@ -298,15 +290,14 @@ def _answer_with_texts(sessions: ModuleType, sources: Sources) -> None:
     import requests
 
     hub = os.environ["HF_ENDPOINT"] + "/"
-    original = attribute(sessions, "Session.request")
 
-    @functools.wraps(original)
-    def request(self: Any, method: str, url: str, *args: Any, **kwargs: Any) -> Any:
+    @wrap(sessions, "Session.request")
+    def request(original: Any, self: Any, method: str, url: str, *args: Any, **kwargs: Any) -> Any:
         kind = _kind(url)
         is_file = kind in ("txt", "utf-8", "md", "json", "jsonl", "csv") and not url.startswith(hub)
         if method.upper() != "GET" or not is_file or not sources.log.place():
             return original(self, method, url, *args, **kwargs)
-        sources.log.write("need", what="files", name=url, made=True)
+        sources.log.write(Need("files", url, made=True))
         answer = requests.Response()
         answer.status_code, answer.url, answer.encoding = 200, url, "utf-8"
         rng = random.Random(url)
@@ -316,35 +307,20 @@ def _answer_with_texts(sessions: ModuleType, sources: Sources) -> None:
         answer._content = text.encode()
         return answer
 
-    sessions.Session.request = request
-
 
 def _select_what_is_there(rows: ModuleType) -> None:
     """Let `select(range(n))` of more rows than any stand-in has give those that it has."""
-    original = attribute(rows, "Dataset.select")
 
-    @functools.wraps(original)
-    def select(self: Any, indices: Any, *args: Any, **kwargs: Any) -> Any:
+    @wrap(rows, "Dataset.select")
+    def select(original: Any, self: Any, indices: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(indices, range) and indices.stop > MOST_ROWS >= len(self):
             indices = range(indices.start, len(self), indices.step)
         return original(self, indices, *args, **kwargs)
 
-    rows.Dataset.select = select
-
 
 def _keep_all(rows: ModuleType, sources: Sources) -> None:
     """Let a filter that no made row passes let all pass, once the script was seen to end without rows."""
-    original = attribute(rows, "Dataset.filter")
-
-    @functools.wraps(original)
-    def kept(self: Any, *args: Any, **given: Any) -> Any:
-        found = original(self, *args, **given)
-        if len(found) or not len(self) or not sources.schema.keeps_all:
-            return found
-        sources.log.write("stand-in", name="a filter that no made row passes lets all pass")
-        return self
-
-    rows.Dataset.filter = kept
+    _keep_where_none_is_left(rows, "Dataset.filter", lambda table: table, sources)
 
 
 def _keep_all_of_table(frame: ModuleType, sources: Sources) -> None:
@@ -356,33 +332,27 @@ def _keep_all_of_table(frame: ModuleType, sources: Sources) -> None:
 
 
 def _keep_where_none_is_left(module: ModuleType, name: str, table_of: Callable[[Any], Any], sources: Sources) -> None:
-    original = attribute(module, name)
+    of_libraries = name == "Dataset.filter"  # libraries filter a data set for the script, a table for themselves
 
-    @functools.wraps(original)
-    def kept(self: Any, *args: Any, **given: Any) -> Any:
+    @wrap(module, name)
+    def kept(original: Any, self: Any, *args: Any, **given: Any) -> Any:
         found, table = original(self, *args, **given), table_of(self)
         is_filter = sources.schema.keeps_all and type(found) is type(table) and len(table) and not len(found)
-        if not is_filter or not sources.log.is_asked():
+        if not is_filter or not (of_libraries or sources.log.is_asked()):
             return found
-        sources.log.write("stand-in", name="a filter that no made row passes lets all pass")
+        sources.log.write(StandIn("a filter that no made row passes lets all pass"))
         return table
-
-    holder, _, method = name.partition(".")
-    setattr(vars(module)[holder], method, kept)
 
 
 def _divide_freely(splits: ModuleType) -> None:
     """Divide made-up rows that no two are alike in, where the script wants each kind of them on both sides."""
-    original = attribute(splits, "train_test_split")
 
-    @functools.wraps(original)
-    def divided(*rows: Any, stratify: Any = None, **kwargs: Any) -> Any:
+    @wrap(splits, "train_test_split")
+    def divided(original: Any, *rows: Any, stratify: Any = None, **kwargs: Any) -> Any:
         try:
             return original(*rows, stratify=stratify, **kwargs)
         except ValueError:
             return original(*rows, **kwargs)
-
-    splits.__dict__["train_test_split"] = divided
 
 
 def lay(sources: Sources) -> None:

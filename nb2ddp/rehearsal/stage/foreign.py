@@ -5,11 +5,11 @@ A collator of the script that needs it gives text in the place of what it would 
 
 from __future__ import annotations
 
-import functools
 import sys
 from typing import TYPE_CHECKING, Any
 
-from .hooks import after_import, attribute
+from . import events
+from .hooks import after_import, wrap
 from .packages import Nothing
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Foreign:
             except AttributeError:
                 if name.startswith("_") or not self._script_asks():
                     raise
-                self.log.write("foreign", name=name)
+                self.log.write(events.Foreign(name))
                 return Nothing()
 
         if hasattr(base, "__getattr__"):
@@ -62,7 +62,7 @@ class Foreign:
                 try:
                     return own(rows)
                 except Exception:
-                    self.log.write("foreign", name=type(own).__name__)
+                    self.log.write(events.Foreign(type(own).__name__))
                     own = None
             return text(rows)
 
@@ -70,17 +70,14 @@ class Foreign:
 
     def lay(self, module: ModuleType, text: Any) -> None:
         """Let trainers collate text where the script's own collator cannot."""
-        original = attribute(module, "Trainer.__init__")
 
-        @functools.wraps(original)
-        def init(trainer: Any, *args: Any, **given: Any) -> None:
+        @wrap(module, "Trainer.__init__")
+        def init(original: Any, trainer: Any, *args: Any, **given: Any) -> None:
             own = given.get("data_collator")
             if self.is_loaded and self.log.is_own(type(own).__call__):
                 processor = given.get("processing_class") or given.get("tokenizer")
                 given["data_collator"] = self.collator(own, text(given.get("model"), processor))
             original(trainer, *args, **given)
-
-        module.Trainer.__init__ = init
 
 
 def lay(log: Log, text: Any) -> Foreign:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
+import inspect
 import sys
 from importlib import metadata
 from importlib.abc import MetaPathFinder
@@ -66,6 +68,29 @@ def attribute(module: ModuleType, name: str) -> Any:
             raise UnknownError(f"the rehearsal does not know {_version(module)}: {module.__name__}.{name}")
         found = getattr(found, part)
     return found
+
+
+def wrap(owner: Any, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Replace what a module or class has under a dotted name by the decorated function, which gets the original first.
+
+    Raises:
+        UnknownError: see `attribute`.
+    """
+    attribute(owner, name)
+    above, _, last = name.rpartition(".")
+    holder = attribute(owner, above) if above else owner
+    held = inspect.getattr_static(holder, last)
+    original = getattr(held, "__func__", held)  # of a method of a class, or of none
+
+    def replace(own: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            return own(original, *args, **kwargs)
+
+        setattr(holder, last, wrapped if held is original else type(held)(wrapped))
+        return own
+
+    return replace
 
 
 def _version(module: ModuleType) -> str:

@@ -53,7 +53,8 @@ class Place:
         node: the expression that raised it; None where it cannot be told.
         frame: its names.
         tree: the script.
-        inner: the statement is the script's own `raise`, or what raised is a library.
+        schema: what its rows hold.
+        parents: of each node of the tree.
     """
 
     node: ast.AST | None

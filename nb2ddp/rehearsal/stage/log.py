@@ -9,8 +9,12 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from . import hooks
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from .events import Event
 
 
 class Log:
@@ -62,7 +66,7 @@ class Log:
     def is_asked(self) -> bool:
         """Whether the script itself calls the function that calls this one, or imports what it gives."""
         frame: Any = sys._getframe(2)
-        while frame is not None and frame.f_code.co_filename.startswith("<frozen"):
+        while frame is not None and frame.f_code.co_filename.startswith(("<frozen", hooks.__file__)):
             frame = frame.f_back
         return frame is not None and frame.f_code.co_filename == self.script
 
@@ -70,11 +74,10 @@ class Log:
         """Whether a function is the script's own."""
         return getattr(getattr(function, "__code__", None), "co_filename", None) == self.script
 
-    def write(self, kind: str, *, line: int | None = None, **about: Any) -> None:
-        """Append an event of this kind, at the script's running line where `line` is not given."""
+    def write(self, event: Event) -> None:
+        """Append an event, at the script's running line where it names none."""
         if self.is_silent:
             return
-        event = {"kind": kind, "time": time.time(), "line": line or self.place(), **about}
-        if os.getpid() != self._pid:  # forked by a loader or a pool: it acts for its parent
-            event["helper"] = True
-        os.write(self._to, (json.dumps(event, default=str) + "\n").encode())
+        told = {"kind": event.kind, "time": time.time(), **vars(event), "line": event.line or self.place()}
+        told["helper"] = os.getpid() != self._pid  # forked by a loader or a pool: it acts for its parent
+        os.write(self._to, (json.dumps(told, default=str) + "\n").encode())

@@ -15,7 +15,8 @@ import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from .hooks import after_import, attribute
+from . import events
+from .hooks import after_import, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -85,7 +86,7 @@ class Outside:
         finally:
             self.busy = False
 
-    def _changes(self, kind: str, path: Any, folder: int = -1) -> None:
+    def _changes(self, kind: type[events.Change], path: Any, folder: int = -1) -> None:
         """Note a change of a path; refuse it outside the rehearsal's folder.
 
         A path below an open `folder` is part of the change of a whole tree, which has been noted.
@@ -94,39 +95,37 @@ class Outside:
             return
         full = os.path.abspath(os.fsdecode(path))
         if full.startswith(self.work + os.sep):
-            self.log.write(kind, path=os.path.relpath(full, self.work))
+            self.log.write(kind(os.path.relpath(full, self.work)))
         elif not full.startswith((self.root + os.sep, *_SYSTEM)) and not self.is_trusted and "__pycache__" not in full:
-            line = self.log.place()
-            self.log.write("refused", what=f"{kind} {full}", line=line)
             raise PermissionError(f"a rehearsal writes nothing outside its folder: {full}")
 
     def _opens(self, path: Any, mode: Any, flags: Any) -> None:
         if isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR):
             if not os.path.isdir(path):  # the folder of a temporary file, which tempfile names first
-                self._changes("write", path)
+                self._changes(events.Write, path)
         elif isinstance(path, (str, os.PathLike)) and self.log.place():
             full = os.path.abspath(path)
             if full.startswith(self.work + os.sep):
-                self.log.write("read", path=os.path.relpath(full, self.work), there=os.path.exists(full))
+                self.log.write(events.Read(os.path.relpath(full, self.work)))
 
     def _opens_database(self, path: Any) -> None:
         """Whoever opens a database of SQLite that the run did not begin with may write to it."""
         name = os.fsdecode(path) if isinstance(path, (str, bytes, os.PathLike)) else ""
         is_file = name and not name.startswith((":memory:", "file:"))
         if is_file and os.path.abspath(name) not in self.given:
-            self._changes("write", name)
+            self._changes(events.Write, name)
 
     def _connects(self, _: Any, address: Any) -> None:
         host = address[0] if isinstance(address, tuple) else ""
         local = not isinstance(address, tuple) or host in ("localhost", "::1", "") or str(host).startswith("127.")
         if not local:
-            self.log.write("connect", to=str(address[:2]))
+            self.log.write(events.Connect(str(address[:2])))
             if not self.is_trusted:
                 raise ConnectionRefusedError(f"a rehearsal reaches nothing outside this machine: {address[:2]}")
 
     def _binds(self, _: Any, address: Any) -> None:
         if isinstance(address, tuple) and len(address) > 1 and address[1] and self.log.place():
-            self.log.write("serve", port=address[1])
+            self.log.write(events.Serve(address[1]))
 
     def _note_threads(self) -> None:
         """Remember the line at which a thread was started."""
@@ -149,7 +148,7 @@ class Outside:
             is_set = asking.f_code.co_name in ("setdefault", "pop")
             if is_set or name in _OF_LAUNCHER or not self._is_asked_by_script((os.__file__, _collections_abc.__file__)):
                 return original(self_, name)
-            self.log.write("need", what="environment variables", name=name)
+            self.log.write(events.Need("environment variables", name))
             is_asked = sys._getframe(1).f_code.co_name in ("get", "__contains__")  # the script goes on without it
             if name not in list(self_) and (_SECRET.search(name) or not is_asked):
                 return self.variables.setdefault(name, "rehearsal")
@@ -165,8 +164,8 @@ class Outside:
         def init(self: Any, args: Any, *rest: Any, **kwargs: Any) -> None:
             if outside._is_asked_by_script((subprocess.__file__,)):
                 command = args if isinstance(args, str) else " ".join(map(str, args))
-                outside._has_cloned(command, original)
-                outside.log.write("program", command=command)
+                outside._clone(command, original)
+                outside.log.write(events.Program(command))
                 outside.has_programs = True
                 args = [sys.executable, "-S", "-c", ""]
                 kwargs |= {"shell": False, "executable": None, "cwd": None}
@@ -179,8 +178,8 @@ class Outside:
                 self.wait()
 
         def system(command: Any) -> int:
-            outside._has_cloned(str(command), original)
-            outside.log.write("program", command=str(command))
+            outside._clone(str(command), original)
+            outside.log.write(events.Program(str(command)))
             return 0
 
         subprocess.Popen.__init__ = init  # type: ignore[method-assign]
@@ -194,11 +193,11 @@ class Outside:
             children = psutil.Process().children()
             yield from ((each.name(), None) for each in children if each.status() != psutil.STATUS_ZOMBIE)
 
-    def _has_cloned(self, command: str, popen: Any) -> bool:
-        """Whether a command clones a repository of which there is a checkout beside the script, or that is fetched."""
+    def _clone(self, command: str, popen: Any) -> None:
+        """Make what a command clones, of the checkout beside the script or by fetching it, where it may be."""
         found = _CLONE.search(command)
         if not found:
-            return False
+            return
         address, folder = found[1].strip("'\""), (found[3] or found[2]).strip("'\"")
         checkout = os.path.join(self.beside, folder)
         if os.path.isdir(checkout) and not os.path.exists(folder):
@@ -207,8 +206,7 @@ class Outside:
             process = subprocess.Popen.__new__(subprocess.Popen)
             popen(process, ["git", "clone", "--depth", "1", "--quiet", address, folder])
             process.wait()
-        self.log.write("clone", address=address, folder=folder, there=os.path.exists(folder))
-        return os.path.exists(folder)
+        self.log.write(events.Clone(address, folder, os.path.exists(folder)))
 
     def _cut_sleep(self) -> None:
         """Let the script itself sleep for a moment only: what it waits for is not there."""
@@ -229,7 +227,7 @@ class Outside:
                     try:
                         original(probe, address)
                     except ConnectionRefusedError:
-                        self.log.write("server", port=address[1])
+                        self.log.write(events.Server(address[1]))
                         hub = urlsplit(os.environ["HF_ENDPOINT"])
                         address = (hub.hostname, hub.port)
             original(self_, address)
@@ -248,38 +246,32 @@ class Outside:
     def _note_writers(self, functions: Sequence[str], module: ModuleType) -> None:
         """Note what is written by native code, which Python's audit hooks do not see."""
         for name in functions:
-            original = attribute(module, name)
 
-            def noted(*args: Any, original: Any = original, **kwargs: Any) -> Any:
-                path = next(
-                    (value for value in (*args[1:], *kwargs.values()) if isinstance(value, (str, os.PathLike))), None
-                )
-                self._changes("write", path)
+            @wrap(module, name)
+            def noted(original: Any, *args: Any, **kwargs: Any) -> Any:
+                paths = (value for value in (*args[1:], *kwargs.values()) if isinstance(value, (str, os.PathLike)))
+                self._changes(events.Write, next(paths, None))
                 return original(*args, **kwargs)
-
-            setattr(module, name, noted)
 
     def _note_uploads(self, api: ModuleType) -> None:
         for name in ("create_repo", "create_commit", "upload_file", "upload_folder"):
-            original = attribute(api, f"HfApi.{name}")
 
-            def noted(hub: Any, *args: Any, original: Any = original, name: str = name, **kwargs: Any) -> Any:
+            @wrap(api, f"HfApi.{name}")
+            def noted(original: Any, hub: Any, *args: Any, **kwargs: Any) -> Any:
                 target = kwargs.get("repo_id") or next((value for value in args if isinstance(value, str)), "")
-                self.log.write("upload", call=name, to=target)
+                self.log.write(events.Upload(target))
                 return original(hub, *args, **kwargs)
-
-            setattr(api.HfApi, name, noted)
 
 
 _EVENTS: dict[str, Callable[..., None]] = {
     "open": Outside._opens,
-    "os.remove": lambda self, path, at: self._changes("remove", path, at),
-    "os.mkdir": lambda self, path, _, at: self._changes("mkdir", path, at),
-    "os.truncate": lambda self, path, *_: self._changes("write", path),
-    "os.rename": lambda self, a, b, _, at: (self._changes("move", a, at), self._changes("write", b, at))[0],
-    "os.link": lambda self, _a, b, _at, at: self._changes("write", b, at),
-    "os.symlink": lambda self, _, b, at: self._changes("write", b, at),
-    "shutil.rmtree": lambda self, path, *_: self._changes("remove", path),
+    "os.remove": lambda self, path, at: self._changes(events.Remove, path, at),
+    "os.mkdir": lambda self, path, _, at: self._changes(events.Change, path, at),
+    "os.truncate": lambda self, path, *_: self._changes(events.Write, path),
+    "os.rename": lambda self, a, b, _, at: (self._changes(events.Change, a, at), self._changes(events.Write, b, at))[0],
+    "os.link": lambda self, _a, b, _at, at: self._changes(events.Write, b, at),
+    "os.symlink": lambda self, _, b, at: self._changes(events.Write, b, at),
+    "shutil.rmtree": lambda self, path, *_: self._changes(events.Remove, path),
     "socket.connect": Outside._connects,
     "sqlite3.connect": Outside._opens_database,
     "socket.bind": Outside._binds,

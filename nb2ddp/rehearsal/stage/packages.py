@@ -6,7 +6,6 @@ to type.
 
 from __future__ import annotations
 
-import functools
 import linecache
 import os
 import sys
@@ -16,7 +15,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from . import sounds
-from .hooks import after_import, attribute
+from .events import StandIn, Tracked
+from .hooks import after_import, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -129,7 +129,7 @@ class Missing(MetaPathFinder, Loader):
         is_made = isinstance(sys.modules.get(package), Empty)
         if package in _NEEDED or not (is_made or self._script_imports()) or self._is_part(name):
             return None
-        self.log.write("stand-in", name=name, package=package not in SERVICES)
+        self.log.write(StandIn(name, package not in SERVICES))
         return ModuleSpec(name, self, is_package=True)
 
     def _is_part(self, name: str) -> bool:
@@ -171,7 +171,7 @@ def _note_runs(tracker: ModuleType, log: Log) -> None:
         def noted(*given: Any, begin: Any = begin, **named: Any) -> Any:
             modes = os.environ.get("WANDB_MODE"), named.get("mode")
             if log.place() and not (tracker.__name__ == "wandb" and "disabled" in modes):
-                log.write("tracked", what=f"a run of {tracker.__name__}")
+                log.write(Tracked(f"a run of {tracker.__name__}"))
             return begin(*given, **named | ({"mode": "disabled"} if tracker.__name__ == "wandb" else {}))
 
         setattr(tracker, name, noted)
@@ -179,18 +179,15 @@ def _note_runs(tracker: ModuleType, log: Log) -> None:
 
 def _refuse(trainer: ModuleType) -> None:
     """Train nothing that comes of a package that is not there."""
-    original = attribute(trainer, "Trainer.__init__")
 
-    @functools.wraps(original)
-    def init(self: Any, *args: Any, **given: Any) -> None:
+    @wrap(trainer, "Trainer.__init__")
+    def init(original: Any, self: Any, *args: Any, **given: Any) -> None:
         for value in (*args, *given.values()):
             for each in value if isinstance(value, (list, tuple)) else [value]:
                 package = getattr(each if isinstance(each, type) else type(each), "package", None)
                 if isinstance(package, str) and _is_nothing(each):
                     raise ModuleNotFoundError(f"No module named {package!r}, which training needs")
         original(self, *args, **given)
-
-    trainer.Trainer.__init__ = init
 
 
 def _is_nothing(value: Any) -> bool:

@@ -12,11 +12,13 @@ import sys
 import threading
 import time
 import traceback
+from dataclasses import replace
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from . import attempts, device, fast, files, learn, outside, packages, ranks, sampling, schema, training, versions
 from .attempts import Attempts
+from .events import End, Left, StandIn
 from .hooks import UnknownError
 from .log import Log
 
@@ -29,7 +31,7 @@ _HOSTED = re.compile(r"""(?<=["'])(/content|/kaggle/working)(?=[/"'])""")
 _ELSEWHERE = re.compile(
     r"""(?<=["'])(?=/(kaggle|home|root|mnt|media|data|workspace|teamspace|scratch|storage|Users|notebooks)/)[^"'\n{}*]+"""
 )
-_ATTEMPTS = attempts.__file__
+_OWN = (attempts.__file__, __file__)  # whose frames are none of the script
 _SOON = 5.0  # seconds in which a thread may still end that has done its work
 
 
@@ -71,9 +73,9 @@ def main(log: Log | None = None) -> int:
     watch = outside.Outside(log, plan["root"], os.getcwd(), is_trusted=plan["trust"], **given)
     watch.lay()
     # What is registered first runs last: what the script itself ends there is not left.
-    atexit.register(lambda: log.write("left", programs=[*watch.left()], group=_has_group()))
+    atexit.register(lambda: log.write(Left(programs=[*watch.left()], group=_has_group())))
     code = _run(script, source, sources, plan.get("gate", ""))
-    log.write("left", threads=[*_threads_that_stay()])
+    log.write(Left(threads=[*_threads_that_stay()]))
     return code
 
 
@@ -107,34 +109,38 @@ def _say_end(error: BaseException | None, script: str, source: str, log: Log) ->
             print(error.code, file=sys.stderr)
     elif error is not None:
         traceback.print_exception(error)
-    frames = [each for each in traceback.extract_tb(error.__traceback__) if each.filename != _ATTEMPTS] if error else []
-    frames = [each for each in frames if each.filename != __file__]
-    lines = [frame.lineno for frame in frames if frame.filename == script]
-    about: dict[str, Any] = {"line": lines[0] if lines else None, "inner": lines[-1] if lines else None}
-    last = frames[-1].filename if frames else ""
-    about["ours"] = last.startswith(os.path.dirname(__file__)) and os.path.basename(last) != "outside.py"
-    package = re.search(r"(?:site|dist)-packages[/\\](\w+)", last)
-    about["library"] = package[1] if package else ""
-    if lines:
-        about["rests"] = sorted(attempts.rests_on(source, lines[0] or 0))
-        told = source.splitlines()[(lines[-1] or 1) - 1]
-        about["raised"] = isinstance(error, SystemExit) or re.search(r"\b(raise|assert)\b", told) is not None
-    unknown = [each for each in learn.chain(error) if isinstance(each, UnknownError)]  # a lazy import may wrap it
-    if unknown:
-        about["unknown"] = str(unknown[0])
-    if error is not None and not isinstance(error, SystemExit):
-        about |= {"error": type(error).__name__, "message": str(error)[:1500]}
-    elif isinstance(error, SystemExit) and isinstance(error.code, str):
-        about |= {"error": "SystemExit", "message": error.code}
-    log.write("end", code=code, **about)
+    log.write(replace(_reason(error, script, source), code=code) if error else End(code))
     return code
+
+
+def _reason(error: BaseException, script: str, source: str) -> End:
+    """The end of a script that an exception ends, or a call that exits."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename not in _OWN]
+    lines = [frame.lineno for frame in frames if frame.filename == script]
+    last = frames[-1].filename if frames else ""
+    package = re.search(r"(?:site|dist)-packages[/\\](\w+)", last)
+    unknown = [str(cause) for cause in learn.chain(error) if isinstance(cause, UnknownError)]  # a lazy import wraps it
+    is_exit = isinstance(error, SystemExit)
+    is_told = not is_exit or isinstance(error.code, str)  # type: ignore[attr-defined]
+    text = source.splitlines()[(lines[-1] or 1) - 1] if lines else ""
+    return End(
+        line=lines[0] if lines else None,
+        inner=lines[-1] if lines else None,
+        error=type(error).__name__ if is_told else "",
+        message=str(error)[:1500] if is_told else "",
+        ours=last.startswith(os.path.dirname(__file__)) and os.path.basename(last) != "outside.py",
+        library=package[1] if package else "",
+        rests=sorted(attempts.rests_on(source, lines[0] or 0)) if lines else [],
+        raised=bool(lines) and (is_exit or re.search(r"\b(raise|assert)\b", text) is not None),
+        unknown=unknown[0] if unknown else "",
+    )
 
 
 def _at_home(source: str, log: Log) -> str:
     """The script with this run's folder for those in which a hosted notebook works, line for line."""
     for folder in dict.fromkeys(_HOSTED.findall(source)):
         first = next(number for number, line in enumerate(source.split("\n"), 1) if folder in _HOSTED.findall(line))
-        log.write("stand-in", name=folder, line=first)
+        log.write(StandIn(folder, line=first))
     source = _HOSTED.sub(lambda _: os.getcwd(), source)
     return _ELSEWHERE.sub(lambda found: found[0] if os.path.exists(found[0]) else os.getcwd() + found[0], source)
 

@@ -6,6 +6,7 @@ import functools
 import threading
 from typing import TYPE_CHECKING, Any
 
+from .events import Call, Called
 from .hooks import after_import
 
 if TYPE_CHECKING:
@@ -26,13 +27,13 @@ def _recorded(name: str, call: Any, log: Log, depth: threading.local) -> Any:
         if getattr(depth, "inside", False):
             return call(*args, **kwargs)
         size = next((value.numel() for value in args if hasattr(value, "numel")), None)
-        log.write("call", name=name, size=size)
+        log.write(Call(name, size))
         depth.inside = True
         try:
             return call(*args, **kwargs)
         finally:
             depth.inside = False
-            log.write("called", name=name)
+            log.write(Called(name))
 
     return recorded
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from .hooks import after_import, attribute
+from .hooks import after_import, wrap
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -60,11 +59,10 @@ def _shorten(asked: dict[str, Any]) -> None:
 
 
 def _draw_alike(generation: ModuleType) -> None:
-    original = attribute(generation, "GenerationMixin.generate")
     is_within = False
 
-    @functools.wraps(original)
-    def generate(self: Any, *args: Any, **kwargs: Any) -> Any:
+    @wrap(generation, "GenerationMixin.generate")
+    def generate(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         nonlocal is_within
         if is_within:  # a part of a model, asked by the whole
             return original(self, *args, **kwargs)
@@ -82,8 +80,6 @@ def _draw_alike(generation: ModuleType) -> None:
             return original(self, *args, **kwargs)
         finally:
             is_within = False
-
-    generation.GenerationMixin.generate = generate
 
 
 def lay() -> None:

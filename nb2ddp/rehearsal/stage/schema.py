@@ -73,14 +73,9 @@ class Schema:
 
     def shape(self, path: Path) -> Shape | None:
         """The shape of a part of a row."""
-        if not path:
-            return None
-        shape: Shape | None = self.columns.get(path[0])
+        shape = self.columns.get(path[0]) if path else None
         for step in path[1:]:
-            if shape is None:
-                return None
-            inner = shape.get("of") if step in (EACH, INSIDE) else shape.get("keys", {}).get(step)
-            shape = inner
+            shape = shape and (shape.get("of") if step in (EACH, INSIDE) else shape.get("keys", {}).get(step))
         return shape
 
     def put(self, path: Path, shape: Shape, why: str) -> bool:
@@ -213,12 +208,11 @@ def _read_in(function: ast.AST, paths: dict[str, Path], found: dict[str, Any], i
         if (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
-            and node.func.attr == "get"
             and node.args
+            and node.func.attr == "get"
         ):
             node = ast.Subscript(node.func.value, node.args[0])
-        base = path(node.value) if isinstance(node, ast.Subscript) else None
-        if base is None or not isinstance(node, ast.Subscript):
+        if not isinstance(node, ast.Subscript) or (base := path(node.value)) is None:
             return None
         if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
             return (*base, node.slice.value, *([_ALL] if is_batch and not base else []))

@@ -136,9 +136,7 @@ class Maker:
         makers: dict[str, Callable[[], Any]] = {
             "integer": lambda: rng.randrange(1000),
             "number": lambda: rng.random(),
-            "flag": lambda: rng.random() < 0.5,
             "digits": lambda: self._told(str(rng.randrange(1, 10**6)), at),
-            "date": lambda: f"20{rng.randrange(10, 25)}-{rng.randrange(1, 13):02}-{rng.randrange(1, 29):02}",
             IMAGE: lambda: {"bytes": png(rng), "path": "picture.png"},
             AUDIO: lambda: {"bytes": wav(rng), "path": "sound.wav"},
         }
@@ -149,7 +147,7 @@ class Maker:
         if shape.get("ends") == "digits":
             parts[-1] = str(rng.randrange(100))
         text = shape.get("mark", " ").join(parts)
-        return self._told(f"{shape.get('begin', '')}{text}{shape.get('end', '')}", at)
+        return self._told(f"{shape.get('begin', '')}{text}", at)
 
     def _list(self, shape: Shape, rng: random.Random, at: Path) -> list[Any]:
         keys = shape["of"].get("keys", {})
@@ -207,5 +205,5 @@ def feature(shape: Shape) -> Any:
         named = {bool: "bool", int: "int64", float: "float64"}
         return Value(named.get(kinds.pop(), "string") if len(kinds) == 1 else "float64")
     named_kinds: dict[str, Any] = {IMAGE: Image(), AUDIO: Audio()}
-    numbers = {"integer": "int64", "number": "float64", "flag": "bool"}
+    numbers = {"integer": "int64", "number": "float64"}
     return named_kinds.get(kind) or Value(numbers.get(kind, "string"))

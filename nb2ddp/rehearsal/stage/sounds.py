@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from types import ModuleType
 
-NAMES = frozenset({"torchaudio", "snac", "xcodec2"})
 _FRAME, _STEP = 2048, 320  # samples of a code: of SNAC's coarsest layer, of X-Codec
 
 

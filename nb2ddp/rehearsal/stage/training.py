@@ -6,11 +6,11 @@ import functools
 import hashlib
 import json
 import os
-import random
 import signal
 from typing import TYPE_CHECKING, Any
 
-from .hooks import after_import, attribute
+from . import events
+from .hooks import after_import, attribute, wrap
 from .sampling import begin_step
 
 if TYPE_CHECKING:
@@ -68,10 +68,9 @@ def weights(model: Any) -> str:
 
 
 def _shorten(arguments: ModuleType, steps: int, log: Log) -> None:
-    original = attribute(arguments, "TrainingArguments.__post_init__")
 
-    @functools.wraps(original)
-    def shortened(self: Any) -> None:
+    @wrap(arguments, "TrainingArguments.__post_init__")
+    def shortened(original: Any, self: Any) -> None:
         asked = self.max_steps
         schedule = {name: str(getattr(self, name, "")) for name in _SCHEDULE}
         self.max_steps = min(asked, steps) if asked > 0 else steps
@@ -89,16 +88,7 @@ def _shorten(arguments: ModuleType, steps: int, log: Log) -> None:
         if hasattr(self, "vllm_mode"):
             self.use_vllm = False
         original(self)
-        log.write(
-            "arguments",
-            batch=self.per_device_train_batch_size,
-            accumulation=self.gradient_accumulation_steps,
-            name=type(self).__name__,
-            schedule=schedule,
-            folder=self.output_dir,
-        )
-
-    arguments.TrainingArguments.__post_init__ = shortened
+        log.write(events.Arguments(schedule, self.output_dir))
 
 
 def _follow(trainer: ModuleType, log: Log, end: dict[str, Any] | None) -> None:
@@ -115,43 +105,38 @@ def _follow(trainer: ModuleType, log: Log, end: dict[str, Any] | None) -> None:
             trainings += 1
             loader = given.get("train_dataloader")
             _prepare(given["model"], loader, args)
-            log.write("train", weights=weights(given["model"]), random=_random(), **_epoch(loader, args))
+            log.write(_begin(loader, args))
 
         def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-            log.write("trained", step=state.global_step, weights=weights(given["model"]))
+            log.write(events.Trained(weights(given["model"])))
 
         def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             begin_step(trainings, state.global_step)
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            log.write("step", step=state.global_step)
+            log.write(events.Step())
             if trainings == 1:
                 _end_early(end, "step", state.global_step)
 
         def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            log.write("saved", step=state.global_step)
             if trainings == 1:
                 _end_early(end, "saved", state.global_step)
 
-        def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            log.write("evaluated", step=state.global_step)
-
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-            log.write("log", step=state.global_step, values=_numbers(logs or {}))
+            log.write(events.Logged(state.global_step, _numbers(logs or {})))
 
     attribute(trainer, "DEFAULT_CALLBACKS").append(Follower)
 
 
-def _epoch(loader: Any, args: Any) -> dict[str, Any]:
-    """The samples of an epoch, or None; those of a step; whether their order depends on the batch of a process."""
+def _begin(loader: Any, args: Any) -> events.Train:
     rows: Any = getattr(loader, "dataset", None)
     each = getattr(args, "num_generations", None) or 1
-    return {
-        "epoch": len(rows) * each if hasattr(rows, "__len__") else None,
-        "samples": args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size,
-        "grouped": bool(getattr(args, "group_by_length", False))
+    return events.Train(
+        epoch=len(rows) * each if hasattr(rows, "__len__") else None,
+        samples=args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size,
+        grouped=bool(getattr(args, "group_by_length", False))
         or getattr(args, "train_sampling_strategy", "") == "group_by_length",
-    }
+    )
 
 
 def _end_early(end: dict[str, Any] | None, event: str, step: int) -> None:
@@ -177,42 +162,27 @@ def _numbers(logs: dict[str, Any]) -> dict[str, float]:
     }
 
 
-def _random() -> str:
-    import numpy
-    import torch
-
-    states = (random.getstate(), repr(numpy.random.get_state()), torch.get_rng_state().tolist())
-    return digest(repr(states))
-
-
 def _follow_rows(loaders: ModuleType, log: Log, *names: str) -> None:
     """Record the rows that this process gets from the loader of a training, and from those of evaluations."""
 
-    def wrap(name: str) -> None:
-        original = attribute(loaders, f"{name}.__iter__")
-
-        def told(self: Any) -> Any:
-            for number, batch in enumerate(original(self)):
-                every = getattr(self, "rehearsed", 0)
-                if every and number % every == 0:
-                    log.write("rows", rows=rows_of(batch))
-                elif not every and (isinstance(batch, list) or "attention_mask" in batch):  # its rows can be told apart
-                    log.write("other rows", rows=rows_of(batch))
-                yield batch
-
-        @functools.wraps(original)
-        def noted(self: Any) -> Any:
-            return original(self) if name == "DataLoader" and not hasattr(self, "rehearsed") else told(self)
-
-        getattr(loaders, name).__iter__ = noted
+    def told(batches_of: Any, loader: Any) -> Any:
+        for number, batch in enumerate(batches_of(loader)):
+            every = getattr(loader, "rehearsed", 0)
+            if every and number % every == 0:
+                log.write(events.Rows(rows_of(batch)))
+            elif not every and (isinstance(batch, list) or "attention_mask" in batch):  # its rows can be told apart
+                log.write(events.OtherRows(rows_of(batch)))
+            yield batch
 
     for name in names:
-        wrap(name)
+
+        @wrap(loaders, f"{name}.__iter__")
+        def noted(original: Any, self: Any, is_own: bool = name == "DataLoader") -> Any:
+            return original(self) if is_own and not hasattr(self, "rehearsed") else told(original, self)
 
 
 def _follow_rewards(grpo: ModuleType, log: Log) -> None:
     """Record what rewards return for which completions."""
-    original = attribute(grpo, "GRPOTrainer.__init__")
 
     def noted(reward: Any) -> Any:
         if not callable(reward) or hasattr(reward, "forward"):
@@ -225,90 +195,69 @@ def _follow_rewards(grpo: ModuleType, log: Log) -> None:
             prompts = kwargs.get("prompts", args[0] if args else [])
             keys = [digest([prompt, completion]) for prompt, completion in zip(prompts, completions, strict=False)]
             code = reward.__code__ if hasattr(reward, "__code__") else None
-            log.write(
-                "reward",
-                name=call.__name__,
-                keys=keys,
-                wrapped=hasattr(reward, "__wrapped__"),
-                values=list(values or []),
-                at=code.co_firstlineno if code and code.co_filename == log.script else None,
-            )
+            line = code.co_firstlineno if code and code.co_filename == log.script else None
+            log.write(events.Reward(call.__name__, keys, list(values or []), hasattr(reward, "__wrapped__"), line))
             return values
 
         return call
 
-    @functools.wraps(original)
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+    @wrap(grpo, "GRPOTrainer.__init__")
+    def init(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
         if kwargs.get("reward_funcs") is not None:
             given = kwargs["reward_funcs"]
             kwargs["reward_funcs"] = list(map(noted, given)) if isinstance(given, (list, tuple)) else noted(given)
         original(self, *args, **kwargs)
 
-    grpo.GRPOTrainer.__init__ = init
-
 
 def _few_rows(trainers: ModuleType, steps: int) -> None:
     """Prepare no more rows of a large data set than a few steps need."""
-    original = attribute(trainers, "SFTTrainer._prepare_dataset")
 
-    @functools.wraps(original)
-    def prepared(
-        self: Any, dataset: Any, words: Any, args: Any, packing: bool, formatting: Any, name: str, *rest: Any
-    ) -> Any:
+    @wrap(trainers, "SFTTrainer._prepare_dataset")
+    def prepared(original: Any, self: Any, dataset: Any, words: Any, args: Any, packing: bool, *rest: Any) -> Any:
         batch = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
         most = max(_ROWS, 4 * steps * batch)
         if not packing and hasattr(dataset, "select") and len(dataset) > most:
             dataset = dataset.select(range(most))
-        return original(self, dataset, words, args, packing, formatting, name, *rest)
-
-    trainers.SFTTrainer._prepare_dataset = prepared
+        return original(self, dataset, words, args, packing, *rest)
 
 
 def _work_alone(rows: ModuleType) -> None:
     """Let few rows be worked on by this process alone: to start others takes longer."""
     for name in ("map", "filter"):
-        original = attribute(rows, f"Dataset.{name}")
 
-        def alone(*args: Any, original: Any = original, **kwargs: Any) -> Any:
+        @wrap(rows, f"Dataset.{name}")
+        def alone(original: Any, *args: Any, **kwargs: Any) -> Any:
             return original(*args, **kwargs | {"num_proc": None})
-
-        setattr(rows.Dataset, name, functools.wraps(original)(alone))
 
 
 def _begin_anew(trainer: ModuleType, log: Log) -> None:
     """Begin a training that shall go on from a checkpoint which is not there."""
-    original = attribute(trainer, "Trainer.train")
 
-    @functools.wraps(original)
-    def train(self: Any, resume_from_checkpoint: Any = None, *args: Any, **given: Any) -> Any:
+    @wrap(trainer, "Trainer.train")
+    def train(original: Any, self: Any, resume_from_checkpoint: Any = None, *args: Any, **given: Any) -> Any:
         asked: Any = resume_from_checkpoint
         if asked is True:
             asked = _last_checkpoint(self.args.output_dir)
         if resume_from_checkpoint and not os.path.exists(asked):
-            log.write("stand-in", name="a checkpoint that is not there")
+            log.write(events.StandIn("a checkpoint that is not there"))
             resume_from_checkpoint = None
         return original(self, resume_from_checkpoint, *args, **given)
-
-    trainer.Trainer.train = train
 
 
 def _note_precision(trainer: ModuleType, log: Log) -> None:
     """Record how finely a loss is told: the relative distance of two numbers of its type."""
-    original = attribute(trainer, "Trainer.training_step")
     told: set[float] = set()
 
-    @functools.wraps(original)
-    def step(self: Any, *args: Any, **given: Any) -> Any:
+    @wrap(trainer, "Trainer.training_step")
+    def step(original: Any, self: Any, *args: Any, **given: Any) -> Any:
         import torch
 
         loss = original(self, *args, **given)
         finest = torch.finfo(loss.dtype).eps
         if finest not in told:
-            log.write("precision", value=finest)
+            log.write(events.Precision(finest))
             told.add(finest)
         return loss
-
-    trainer.Trainer.training_step = step
 
 
 def _last_checkpoint(folder: str) -> str:

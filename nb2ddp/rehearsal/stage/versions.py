@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from importlib.metadata import PackageNotFoundError
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from .hooks import after_import, attribute
+from .hooks import after_import, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,15 +52,12 @@ def _unpack_prompts(generation: ModuleType) -> None:
 
     Unsloth unpacks it on a GPU, and on its CPU backend (unsloth/models/llama.py, unsloth_zoo/cpu/loader.py).
     """
-    original = attribute(generation, "GenerationMixin.generate")
 
-    @functools.wraps(original)
-    def generate(self: Any, *args: Any, **given: Any) -> Any:
+    @wrap(generation, "GenerationMixin.generate")
+    def generate(original: Any, self: Any, *args: Any, **given: Any) -> Any:
         if type(given.get("input_ids")).__name__ == "BatchEncoding":
             given = {**given.pop("input_ids"), **given}
         return original(self, *args, **given)
-
-    generation.GenerationMixin.generate = generate
 
 
 def unpack_prompts() -> None:
@@ -71,14 +67,11 @@ def unpack_prompts() -> None:
 
 def _ask_for_no_package(configs: ModuleType) -> None:
     """Let transformers 4 make a configuration of bitsandbytes without it: no weights are quantised here."""
-    original = attribute(configs, "BitsAndBytesConfig.post_init")
 
-    @functools.wraps(original)
-    def post_init(self: Any) -> None:
+    @wrap(configs, "BitsAndBytesConfig.post_init")
+    def post_init(original: Any, self: Any) -> None:
         with contextlib.suppress(PackageNotFoundError):  # it asks for the version last
             original(self)
-
-    configs.BitsAndBytesConfig.post_init = post_init
 
 
 def lay() -> None:

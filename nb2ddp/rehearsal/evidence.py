@@ -1,0 +1,107 @@
+"""What the processes of a rehearsal have told: the two runs that are compared, and how far each process came."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from nb2ddp.rehearsal.stage.events import Call, Called, End, Event, Train, Trained, read
+
+if TYPE_CHECKING:
+    from nb2ddp.rehearsal.plan import Plan
+    from nb2ddp.rehearsal.run import Rank, Run
+
+Kind = TypeVar("Kind", bound=Event)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A line that an answer speaks of, and what is to be said of it."""
+
+    line: int | None
+    text: str
+
+
+@dataclass(frozen=True)
+class Both:
+    """The two runs that the answers compare."""
+
+    plan: Plan
+    alone: Run
+    job: Run
+    again: tuple[tuple[str, Run], ...] = ()
+
+    @property
+    def one(self) -> Rank:
+        """The process of the first run."""
+        return self.alone.ranks[0]
+
+    @property
+    def ended(self) -> bool:
+        """Whether every process of both runs has reached its end."""
+        return not any(run.stopped or any(rank.code for rank in run.ranks) for run in (self.alone, self.job))
+
+    def everyone(self) -> Iterator[tuple[str, Rank]]:
+        """Every process, with a name."""
+        yield "one process", self.one
+        if self.job is not self.alone:
+            yield from ((f"rank {number}", rank) for number, rank in enumerate(self.job.ranks))
+
+
+def told(rank: Rank) -> list[Event]:
+    """All that a process has told."""
+    return [read(about) for about in rank.events]
+
+
+def seen(rank: Rank, kind: type[Kind]) -> Iterator[Kind]:
+    """Its events of a kind, in order."""
+    return (event for about in rank.seen(kind.kind) if isinstance(event := read(about), kind))
+
+
+def end_of(rank: Rank) -> End:
+    """How the script ended in a process; without a code where it has not told that."""
+    return next(seen(rank, End), End())
+
+
+def last_line(rank: Rank) -> int | None:
+    """The line at which a process ended, or of the last that it has told."""
+    return next((about["line"] for about in reversed(rank.events) if about["line"]), None)
+
+
+def trainings(rank: Rank) -> list[list[Event]]:
+    """The events of each training, from its begin to its end or to where the process came."""
+    found: list[list[Event]] = []
+    is_inside = False
+    for event in told(rank):
+        if isinstance(event, Train):
+            found.append([])
+            is_inside = True
+        if is_inside:
+            found[-1].append(event)
+        is_inside = is_inside and not isinstance(event, Trained)
+    return found
+
+
+def waiting(plan: Plan, run: Run) -> Iterator[Place]:
+    """Where each process of a run that was stopped was."""
+    for number, rank in enumerate(run.ranks):
+        open_calls: list[Call] = []
+        for event in told(rank):
+            if isinstance(event, Call):
+                open_calls.append(event)
+            elif isinstance(event, Called):
+                open_calls = open_calls[:-1]
+        if rank.code is not None:
+            yield Place(end_of(rank).line, f"rank {number} has ended with code {rank.code}")
+        elif open_calls:
+            yield Place(open_calls[-1].line, f"rank {number} waits in {open_calls[-1].name}")
+        else:
+            threads = rank.stack.split("\n\n")
+            main = next((each for each in threads if f'{plan.name}"' in each), "")
+            lines = re.findall(rf'{re.escape(plan.name)}", line (\d+)', main)
+            calls = re.findall(r'File ".*", line \d+ in (\w+)', main)
+            yield Place(
+                int(lines[0]) if lines else None, f"rank {number} is in {calls[0] if calls else 'an unknown call'}"
+            )

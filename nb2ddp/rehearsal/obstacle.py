@@ -1,0 +1,163 @@
+"""Why a script could not be rehearsed, where that is no fault of its own, and what to give to the rehearsal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nb2ddp.rehearsal.evidence import Both, Place, end_of, seen, trainings, waiting
+from nb2ddp.rehearsal.stage import events
+
+if TYPE_CHECKING:
+    from nb2ddp.rehearsal.plan import Plan
+    from nb2ddp.rehearsal.run import Rank
+
+VERSIONS = "--versions notebook rehearses it in the notebook's versions"
+_ALREADY = "the versions that the notebook asks for do not have it: change the notebook or its pins"
+#: Where a library refuses something, another version of it may not.
+_VERSIONED = frozenset({"transformers", "trl", "peft", "datasets", "accelerate"})
+_REFUSALS = ("AttributeError", "NotImplementedError", "TypeError", "ValueError")
+_ON_INDEX = {"google": "protobuf", "cv2": "opencv-python", "sklearn": "scikit-learn", "PIL": "pillow"}
+_NETWORK = ("ConnectionRefused", "ConnectionError", "URLError", "ConnectError", "MaxRetryError", "OfflineMode")
+_INSTALLED = r" \([^()]*site-packages[^()]*\)"  #: where a module was found, as an ImportError says
+_BRIEF, _LONG = 160, 300  #: of a message, with and without what to give behind it
+_NOT_OURS = ("NotImplementedError", "ModuleNotFoundError")
+_OWN_ERRORS = ("NameError", "UnboundLocalError")
+
+
+def obstacle(both: Both, lacking: Mapping[str, str]) -> Place | None:
+    """Why the script could not be rehearsed, where that is no fault of its own.
+
+    What ends it as one process already may lie in a stand-in as well as in the script, unless it is a name that nothing
+    has bound.
+
+    Args:
+        both: the runs.
+        lacking: models that have no stand-in, and why.
+    """
+    if both.alone.stopped == "limit":
+        seconds = both.alone.seconds
+        said = f"it took longer than {seconds:.0f} s as one process; --timeout {3 * seconds:.0f} lets it take longer"
+        return Place(next(waiting(both.plan, both.alone)).line, said)
+    for _, rank in both.everyone():
+        if place := _of_rank(both, rank, lacking):
+            return place
+    if both.ended and not any(trainings(rank) for _, rank in both.everyone()):
+        return Place(None, "no training began: a test led past it here, as where a file is not there")
+    return None
+
+
+def _of_rank(both: Both, rank: Rank, lacking: Mapping[str, str]) -> Place | None:
+    """Why one process could not be rehearsed."""
+    end = end_of(rank)
+    if end.unknown:
+        return Place(end.inner, end.unknown)
+    if end.error and lacking:
+        return Place(end.inner, "; ".join(f"no stand-in for {name}: {why}" for name, why in lacking.items()))
+    is_first = rank is both.one and end.error not in _OWN_ERRORS
+    if end.error and (is_first or end.ours or end.error in _NOT_OURS or _is_cut_off(end)):
+        advice = _advice(both.plan, rank, end)
+        message = "" if advice.startswith("--trust") else _with_command(both.plan, end)
+        message = message[: _BRIEF if advice else _LONG]
+        said = f"{end.error}: {message}" if message else end.error
+        return Place(end.inner, "; ".join(filter(None, (said, advice))))
+    if rank.code and end.code is None and rank.code > 0:
+        said = (rank.said.strip().splitlines() or ["?"])[-1]
+        return Place(None, f"an error of nb2ddp rehearse, not of the script: {said[:200]}; please report it")
+    if rank.code and not end.error and rank is both.one:
+        return Place(end.line, f"as one process it ended with code {rank.code}. {rank.said[-300:]}".strip())
+    return None
+
+
+def in_a_line(plan: Plan, failure: events.End | events.Passed) -> str:
+    """An exception in one line."""
+    return f"{failure.error}: {_with_command(plan, failure)[:300]}".rstrip(": ")
+
+
+def _with_command(plan: Plan, failure: events.End | events.Passed) -> str:
+    """A message in one line, with the line to type where a package, or a part of one, is missing."""
+    error, message = failure.error, " ".join(re.sub(_INSTALLED, "", failure.message).split())
+    missing = re.search(r"No module named '([\w.]+)'", message) if error == "ModuleNotFoundError" else None
+    if missing is None:
+        return message or "what it takes the first of is empty" * (error == "StopIteration")
+    package = missing[1].split(".")[0]
+    if "." in missing[1] and plan.environment.has(package):
+        return f"{message}: {_other_versions(plan)}"
+    return f"{message}: pip install {_ON_INDEX.get(package, package)}"
+
+
+def _advice(plan: Plan, rank: Rank, end: events.End) -> str:
+    """What would let the script go on, in one line to type, where that can be told."""
+    error, message = end.error, end.message
+    if host := _host(error, message):
+        return f"--trust lets it ask {host}"
+    missing = _missing(rank, end)
+    for clone in seen(rank, events.Clone):
+        if not clone.there and _comes_of(clone.folder, plan.text, message, missing):
+            return f"git clone {clone.address} {clone.folder} beside the script, or --network"
+    if error == "ModuleNotFoundError":
+        return ""
+    is_refused = end.library in _VERSIONED and error in _REFUSALS  # by a library, whatever the rows
+    unknown = re.search(r"unexpected keyword argument '(\w+)'", message) if error == "TypeError" else None
+    is_of_versions = error == "ImportError" or (unknown is not None and unknown[1] in plan.text)
+    if missing and not is_of_versions:
+        packages = " ".join(_ON_INDEX.get(name, name) for name in missing if f"{name}.py" not in plan.text)
+        files = ", ".join(f"{name}.py" for name in missing)
+        install = f"pip install {packages}, or " if packages else ""
+        return f"{install}put {files} beside the script: in this rehearsal they do nothing"
+    # What libraries hand to the script has other types in other versions.
+    is_of_type = error in ("AttributeError", "TypeError") and not plan.environment.is_notebooks
+    if is_of_versions or (plan.other_versions and (is_refused or is_of_type)):
+        return _other_versions(plan)
+    if error == "FileNotFoundError" and (file := re.search(r"No such file or directory: '([^'/]+)'", message)):
+        return f"put {file[1]} beside the script"
+    asked = [event.name for event in seen(rank, events.Asked)]
+    if asked and end.raised:  # the script looked for it, and raised this itself
+        return f"put {Path(asked[-1]).name} beside the script"
+    is_made = any(seen(rank, events.Made)) or any(need.made for need in seen(rank, events.Need))
+    if is_made and not (is_refused or unknown):
+        return "--data FILE gives it real rows"
+    if end.ours:
+        return "an error of nb2ddp rehearse, not of the script: please report it"
+    if plan.other_versions and not plan.environment.is_notebooks and end.library:
+        return VERSIONS
+    version = plan.environment.versions.get(end.library)
+    if is_refused and version:
+        return f"{end.library} {version} refuses it: change this line, or take another version"
+    return "a library does not take what this line gives it: change this line" if unknown else ""
+
+
+def _host(error: str, message: str) -> str:
+    """The machine that an error says was not reached; "" for any other error."""
+    if refused := re.search(r"a rehearsal reaches nothing outside this machine: \('([^']+)'", message):
+        return refused[1]
+    if any(name in error for name in _NETWORK) or "ConnectionPool(host=" in message:
+        host = re.search(r"host='([^']+)'", message)
+        return host[1] if host else "the network"
+    return ""
+
+
+def _other_versions(plan: Plan) -> str:
+    """What to do where a library has not what the script takes."""
+    return VERSIONS if plan.other_versions and not plan.environment.is_notebooks else _ALREADY
+
+
+def _missing(rank: Rank, end: events.End) -> tuple[str, ...]:
+    """The modules that did nothing, and on which the statement that failed rests."""
+    absent = dict.fromkeys(event.name.split(".")[0] for event in seen(rank, events.StandIn) if event.package)
+    named = re.search(r"No module named '(\w+)", end.message)
+    return tuple(name for name in absent if name in end.rests or (named and name == named[1]))
+
+
+def _comes_of(folder: str, text: str, message: str, missing: Iterable[str]) -> bool:
+    """Whether a failure comes of a clone that is not there: it names its folder, or rests on a module in it."""
+    name = Path(folder).name
+    plain = re.sub(r"\W|_", "", name).lower()
+    is_searched = re.search(rf"sys\.path\.\w+\(.*{re.escape(name)}", text) is not None
+    return name in message or any(is_searched or re.sub("_", "", each).lower() in plain for each in missing)
+
+
+def _is_cut_off(end: events.End) -> bool:
+    return "a rehearsal" in end.message or any(name in end.error for name in _NETWORK)

@@ -1,0 +1,439 @@
+"""The questions of a rehearsal, each with what the runs say to it."""
+
+from __future__ import annotations
+
+import math
+import re
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import Enum
+from itertools import zip_longest
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from nb2ddp.rehearsal.evidence import Both, Place, end_of, last_line, seen, told, trainings, waiting
+from nb2ddp.rehearsal.obstacle import in_a_line
+from nb2ddp.rehearsal.stage import events
+
+if TYPE_CHECKING:
+    from nb2ddp.rehearsal.run import Rank, Run
+
+#: Losses of equal rows differ by rounding alone: seen below 9e-5 in float32, below 2e-3 with weights in 16 bits. A loss
+#: that is itself in 16 bits (sentence-transformers 5.7) may be the next number but one.
+_LOSS, _NORM = 5e-3, 0.05
+#: How far the losses of a training that was ended and went on may be from those of one that nobody ended.
+_SAME = 1e-6
+#: What no process writes for the user: caches, and states that each process keeps for itself under its own name.
+_OWN = re.compile(
+    r"(^|/)(unsloth_compiled_cache|__pycache__|\.cache|\.locks|runs|(models|datasets|spaces)--[^/]+)/|"
+    r"\.lock$|\.tmp|\.incomplete$|/tmp\w*$|rng_state_\d+"
+)
+_ENDLESS = re.compile(
+    r"\b(nvidia-smi|rocm-smi)\b.*\s(-l|--loop|-lms)\b|^\s*watch\s|\btail\s+(-f|-F|--follow)|\bwhile\s+(true|:)|"
+    r"^\s*(top|htop|nvtop|yes)\b|^\s*ping\s+(?!.*-c\b)"
+)
+UNEVEN = "no exact split"  #: of a step's samples, which so many processes cannot share out
+#: What a process says, or ends with, once another one has failed.
+_AFTER_ANOTHER = re.compile(r"DistBackendError|Connection (closed|reset) by peer|ended with code -?\d+$")
+
+
+class State(str, Enum):
+    """The answer to a question."""
+
+    GOOD = "good"
+    NOTE = "note"  #: not as in one process, with a reason that is no fault
+    FAULT = "fault"
+    UNKNOWN = "unknown"  #: not measured: the run did not come so far
+
+
+Answer = tuple[State, str, tuple[Place, ...]]
+
+
+def _distinct(places: Iterable[Place]) -> tuple[Place, ...]:
+    return tuple(dict.fromkeys(places))
+
+
+def reaches_its_end(both: Both) -> Answer:
+    """Every process ends with code 0, and every training that began ended."""
+    places = []
+    for who, rank in both.everyone():
+        end = end_of(rank)
+        if end.error:
+            places.append(Place(end.inner, f"{who}: {end.error}: {end.message[:300]}".rstrip(": ")))
+        elif rank.code:
+            places.append(Place(last_line(rank), f"{who} ended with code {rank.code}"))
+        for training in trainings(rank):
+            begin, last = training[0], training[-1]
+            if not isinstance(last, events.Trained) and end.code is not None and end.line != begin.line:
+                places.append(Place(begin.line, f"{who}: this training did not end, and the script went on"))
+    own = (event for event in seen(both.one, events.Passed) if event.own)
+    places += [Place(event.line, f"the notebook's own fault: {in_a_line(both.plan, event)}") for event in own]
+    if first := [place for place in places if not _AFTER_ANOTHER.search(place.text)]:
+        places = first
+    elif places:
+        gone = ((number, rank) for number, rank in enumerate(both.job.ranks) if rank.code == 0)
+        places += [Place(end_of(rank).line, f"rank {number} has left, with code 0") for number, rank in gone]
+    if places:
+        return State.FAULT, "no", tuple(places)
+    if both.alone.stopped or both.job.stopped:
+        return State.FAULT, "no: it was stopped", ()
+    return State.GOOD, f"yes, in {both.alone.seconds:.0f} s and {both.job.seconds:.0f} s", ()
+
+
+def waits_for_ever(both: Both) -> Answer:
+    """No run was stopped; else, the line and the call of each process that was still there."""
+    for run in (both.alone, both.job):
+        if run.stopped:
+            said = "every process waits" if run.stopped == "waiting" else "the time limit was reached"
+            return State.FAULT, said, tuple(waiting(both.plan, run))
+    endless = [
+        Place(event.line, f"never ends: {event.command[:80]}")
+        for _, rank in both.everyone()
+        for event in seen(rank, events.Program)
+        if _ENDLESS.search(event.command)
+    ]
+    return (State.FAULT, "a program never ends", _distinct(endless)) if endless else (State.GOOD, "none", ())
+
+
+def same_calls(both: Both) -> Answer:
+    """The sequence of calls that need all processes is that of rank 0 in every process."""
+    ranks = both.job.ranks
+    sequences = [list(seen(rank, events.Call)) for rank in ranks]
+    for number, calls in enumerate(sequences[1:], start=1):
+        for index, (first, other) in enumerate(zip_longest(sequences[0], calls)):
+            if first and other and (first.name, first.size) == (other.name, other.size):
+                continue
+            missing = 0 if first is None else number if other is None else None
+            if missing is not None and ranks[missing].code not in (0, None):
+                break  # it did not live to make more calls
+            sides = [
+                Place(call.line, f"rank {rank} calls {call.name}")
+                if call
+                else Place(last_line(ranks[rank]), f"rank {rank} makes no further call")
+                for rank, call in ((0, first), (number, other))
+            ]
+            return State.FAULT, f"ranks 0 and {number} part at call {index + 1}", tuple(sides)
+    return State.GOOD, f"{len(sequences[0])} calls", ()
+
+
+def _steps(rank: Rank) -> list[list[list[str]]]:
+    """For each training, the rows that this process had in each step."""
+    found = []
+    for training in trainings(rank):
+        steps: list[list[str]] = [[]]
+        for event in training:
+            if isinstance(event, events.Rows):
+                steps[-1] += event.rows
+            elif isinstance(event, events.Step):
+                steps.append([])
+        found.append(steps[:-1])
+    return found
+
+
+def same_rows(both: Both) -> Answer:
+    """In each step, all processes together have the rows that one process has."""
+    alone = _steps(both.one)
+    jobs = [_steps(rank) for rank in both.job.ranks]
+    if not any(any(steps) for steps in alone) or not all(jobs):
+        return State.UNKNOWN, "no step was seen", ()
+    if places := tuple(_other_arguments(both)):
+        return State.FAULT, places[0].text, places
+    sizes: list[int] = []
+    for number, (steps, begin) in enumerate(zip(alone, seen(both.one, events.Train), strict=True)):
+        for step, rows in enumerate(steps):
+            if begin.epoch is not None and begin.epoch < (step + 1) * begin.samples:
+                return State.NOTE, f"an epoch ends in step {step + 1}: its rest is not compared", ()
+            parts = [job[number][step] if number < len(job) and step < len(job[number]) else [] for job in jobs]
+            if text := _different_rows(rows, parts):
+                places = (Place(begin.line, f"step {step + 1} of training {number + 1}: {text}"),)
+                if -(-len(rows) // len(parts)) * len(parts) == sum(map(len, parts)) != len(rows):
+                    return State.NOTE, f"{text}: {UNEVEN}{_even(len(rows), len(parts))}", places
+                if begin.grouped and len({row for part in parts for row in part}) == len(rows):
+                    return State.NOTE, f"{text}: rows are grouped by length within the batch of each process", places
+                return State.FAULT, text, places
+            sizes.append(len(rows))
+    return State.GOOD, f"{'/'.join(map(str, dict.fromkeys(sizes)))} samples a step", ()
+
+
+def _even(samples: int, processes: int) -> str:
+    """The numbers of processes next to this one that divide a step, to be said behind `UNEVEN`."""
+    fits = [count for count in range(2, samples + 1) if samples % count == 0]
+    near = [*[count for count in fits if count < processes][-1:], *[count for count in fits if count > processes][:1]]
+    return f"; {' or '.join(map(str, near))} processes have one" if near else ""
+
+
+def _other_arguments(both: Both) -> Iterator[Place]:
+    """Where a process trains for longer, at another rate, or into another folder than it should."""
+    count = len(both.job.ranks)
+    one, *ranks = (list(seen(rank, events.Arguments)) for _, rank in both.everyone())
+    for alone, *several in zip(one, *ranks, strict=False):
+        for rank, event in enumerate(several):
+            for name, value in event.schedule.items():
+                if value != alone.schedule[name]:
+                    yield Place(event.line, f"{name} is {alone.schedule[name]} in one process, {value} in {count}")
+            if event.folder != several[0].folder:
+                yield Place(event.line, f"output_dir is {several[0].folder} on rank 0, {event.folder} on {rank}")
+
+
+def _different_rows(rows: list[str], parts: list[list[str]]) -> str:
+    """How the rows of several processes differ from those of one, or ""."""
+    total, expected = Counter(row for part in parts for row in part), Counter(rows)
+    count = sum(total.values())
+    if count != len(rows):
+        return f"{len(rows)} sample{'s' * (len(rows) != 1)} in one process, {count} in {len(parts)}"
+    if total == expected:
+        return ""
+    bare, wanted = (Counter(row.partition(":")[0] for row in each.elements()) for each in (total, expected))
+    if bare == wanted:
+        return f"{sum((expected - total).values())} of {count} samples have other labels than in one process"
+    if any(n > 1 and n > expected[row] for row, n in total.items()):
+        return f"{count} samples, but {len(total)} different ones where one process has {len(expected)}"
+    return f"only {sum((expected & total).values())} of {count} samples are those of one process"
+
+
+def same_losses(both: Both) -> Answer:
+    """The losses and gradient norms of each step are those of one process."""
+    one, other = both.one, both.job.ranks[0]
+    bound = max([_LOSS, *(2 * event.value for event in seen(one, events.Precision))])
+    worst: tuple[float, float] = (0.0, 0.0)
+    steps = 0
+    for number, (first, second) in enumerate(zip(trainings(one), trainings(other), strict=False)):
+        for a, b in zip(_losses(first), _losses(second), strict=False):
+            steps += 1
+            loss = abs(a["loss"] - b["loss"])
+            apart = abs(a.get("grad_norm", 0.0) - b.get("grad_norm", 0.0))
+            norm = apart / max(abs(a.get("grad_norm", 0.0)), 1e-3)
+            worst = max(worst[0], loss), max(worst[1], norm)
+            if not (loss <= bound * max(1.0, abs(a["loss"])) and (norm <= _NORM or apart <= bound - _LOSS)):
+                return _different_losses(both, number, a, b)
+    if not steps:
+        return State.UNKNOWN, "no loss was logged", ()
+    state = State.NOTE if same_rows(both)[0] is State.FAULT else State.GOOD
+    if state is State.GOOD and (answer := _evaluated_otherwise(both)):
+        return answer
+    return state, f"losses to {worst[0]:.0e}, gradient norms to {worst[1]:.1%}, {steps} steps", ()
+
+
+def _evaluated_otherwise(both: Both) -> Answer | None:
+    """Where evaluations of all processes together have other rows than those of one process."""
+    alone, *job = (list(seen(rank, events.OtherRows)) for _, rank in both.everyone())
+    one, several = (
+        {row for each in evaluations for event in each for row in event.rows} for evaluations in ([alone], job)
+    )
+    if one == several or not one or not several:
+        return None
+    text = f"{len(one)} rows are evaluated in one process, {len(one & several)} of these in {len(job)}"
+    if "drop_last" in both.plan.text and len(one - several) < len(alone[0].rows) * len(job):
+        return State.NOTE, f"{text}: what fills no batch of all processes is dropped", ()
+    return State.FAULT, text, (Place(next(event.line for each in job for event in each), text),)
+
+
+def _losses(training: list[events.Event]) -> list[dict[str, float]]:
+    return [event.values for event in training if isinstance(event, events.Logged) and "loss" in event.values]
+
+
+def _different_losses(both: Both, number: int, a: dict[str, float], b: dict[str, float]) -> Answer:
+    text = f"loss {a['loss']:.4f} in one process, {b['loss']:.4f} in {len(both.job.ranks)}"
+    if a.get("grad_norm") is not None and b.get("grad_norm") is not None:
+        text += f"; gradient norm {a['grad_norm']:.3f} and {b['grad_norm']:.3f}"
+    line = trainings(both.one)[number][0].line
+    state = same_rows(both)[0]
+    if state in (State.FAULT, State.NOTE):
+        return State.NOTE, text + ": it had other rows", ()
+    if _keys(both.alone.ranks) != _keys(both.job.ranks):
+        return State.NOTE, text + ": its completions or rewards were others", ()
+    return State.FAULT, text, (Place(line, f"training {number + 1}: {text}"),)
+
+
+def _keys(ranks: Iterable[Rank]) -> Counter[str]:
+    """How often each completion got which reward."""
+    return Counter(
+        f"{event.name} {key} {value}"
+        for rank in ranks
+        for event in seen(rank, events.Reward)
+        for key, value in zip(event.keys, event.values, strict=False)
+    )
+
+
+def same_weights(both: Both) -> Answer:
+    """At the end of each training every process has the same trained weights."""
+    trained = [list(seen(rank, events.Trained)) for rank in both.job.ranks]
+    if not trained[0]:
+        return State.UNKNOWN, "no training ended", ()
+    for number, ends in enumerate(zip(*trained, strict=False), start=1):
+        if len({end.weights for end in ends}) > 1:
+            text = ", ".join(f"rank {rank} {end.weights[:6]}" for rank, end in enumerate(ends))
+            place = Place(ends[0].line, f"after training {number} the ranks hold different weights")
+            return State.FAULT, f"no: {text}", (place,)
+    return State.GOOD, "yes", ()
+
+
+def rewards_agree(both: Both) -> Answer:
+    """The same completion of the same prompt gets the same reward in every process."""
+    given: dict[tuple[str, str, str], tuple[str, Any]] = {}
+    count = 0
+    for who, rank in both.everyone():
+        for event in seen(rank, events.Reward):
+            for key, value in zip(event.keys, event.values, strict=False):
+                count += 1
+                # A reward that the script wraps to draw alike in all processes draws as it likes in one.
+                group = "" if event.wrapped and rank is both.one else "job"
+                before = given.setdefault((event.name, group, key), (who, value))
+                if before[1] != value:
+                    text = f"{event.name} gives the same completion {before[1]} in {before[0]} and {value} in {who}"
+                    return State.FAULT, "no", (Place(event.at or event.line, text),)
+    return State.GOOD, f"{count} rewards of {len(given)} completions" if count else "no rewards", ()
+
+
+def one_writer(both: Both) -> Answer:
+    """No file is written by two processes, and no program, server or upload is asked for by two."""
+    asked: dict[tuple[str, str], dict[int, events.Event]] = {}
+    for number, rank in enumerate(both.job.ranks):
+        for event in told(rank):
+            if what := _outside(event):
+                asked.setdefault(what, {}).setdefault(number, event)
+    places = [
+        Place(by_rank[min(by_rank)].line, f"{what} is {how} by ranks {', '.join(map(str, sorted(by_rank)))}")
+        for (how, what), by_rank in asked.items()
+        if len(by_rank) > 1
+    ]
+    places += _early_reads(both.job)
+    if places:
+        return State.FAULT, f"no: {len(places)} shared", _distinct(places)
+    return State.GOOD, f"yes: {len(asked)} written, started or served", ()
+
+
+def _outside(event: events.Event) -> tuple[str, str] | None:
+    """What an event does to the outside, as a verb and a thing."""
+    match event:
+        case events.Write(path) if not _OWN.search(path):
+            return "written", path
+        case events.Remove(path) if not _OWN.search(path):
+            return "removed", path
+        case events.Program(command) if event.line:
+            return "started", command[:80]
+        case events.Serve(port) if event.line:
+            return "served", str(port)
+        case events.Upload(to) if event.line:
+            return "uploaded", to[:80]
+        case events.Tracked(what) if event.line:
+            return "begun", what[:80]
+    return None
+
+
+def _early_reads(job: Run) -> Iterator[Place]:
+    """Files that a process reads although another one may not yet have written them: no call of all lies between."""
+    written: dict[str, tuple[int, int]] = {}
+    reads: list[tuple[str, int, int, events.Event]] = []
+    for number, rank in enumerate(job.ranks):
+        calls = 0
+        for event in told(rank):
+            calls += isinstance(event, events.Called)
+            if isinstance(event, events.Write) and event.line:
+                for path in (event.path, *map(str, PurePosixPath(event.path).parents)):
+                    written.setdefault(path, (number, calls))
+            elif path := _looked_for(event):
+                reads.append((path, number, calls, event))
+    for path, number, calls, event in reads:
+        by, after = written.get(path, (number, -1))
+        if by != number and calls == after and not _OWN.search(path):
+            line = (isinstance(event, events.End) and event.inner) or event.line
+            yield Place(line, f"rank {number} reads {path}, which rank {by} writes, without waiting for it")
+
+
+def _looked_for(event: events.Event) -> str:
+    """The path of what an event reads, has made since it is not there, or ends for."""
+    path = ""
+    match event:
+        case events.Read(path):
+            pass
+        case events.Need("files", name) if event.line:
+            path = name
+        case events.End(error="FileNotFoundError", message=message) if lacks := re.search(r"'([^']+)'", message):
+            path = lacks[1]
+    return path.rstrip("/").removeprefix("./")
+
+
+def main_process_goes_on(both: Both) -> Answer:
+    """After the last training the other processes do nothing to the outside, and nothing outlives the job."""
+    places = []
+    for number, rank in enumerate(both.job.ranks[1:], start=1):
+        story = told(rank)
+        last = max((i for i, event in enumerate(story) if isinstance(event, events.Trained)), default=len(story))
+        for event in story[last:]:
+            if (what := _outside(event)) and not (isinstance(event, events.Write) and event.helper):
+                places.append(Place(event.line, f"rank {number}: {what[1]} is {what[0]} after training"))
+    for who, rank in both.everyone():
+        things = [thing for left in seen(rank, events.Left) for thing in (*left.threads, *left.programs)]
+        places += [Place(line, f"{who} leaves {name} running") for name, line in things]
+    places += [Place(None, f"{name} outlives the job") for name in (*both.alone.left, *both.job.left)]
+    if places:
+        return State.FAULT, "no", _distinct(places)
+    if not both.ended:
+        return State.UNKNOWN, "it did not come so far", ()
+    if any(left.group for rank in both.job.ranks for left in seen(rank, events.Left)):
+        return State.NOTE, "the process group is never closed: torch.distributed.destroy_process_group()", ()
+    return State.GOOD, "yes, and nothing is left behind", ()
+
+
+def own_device(both: Both) -> Answer:
+    """No model is spread over the GPUs of other processes, in code that more than the main process comes to."""
+    others = [end_of(rank).line or math.inf for rank in both.job.ranks[1:]]
+    last = max(others, default=math.inf)  # where they leave
+    places = tuple(Place(line, text) for line, text in both.plan.spread if line <= last)
+    return (State.FAULT, "no", places) if places else (State.GOOD, "yes", ())
+
+
+def goes_on_after_an_end(both: Both) -> Answer:
+    """Ended early and started again, the training goes on with the losses of the one that nobody ended."""
+    *early, (_, last) = both.again
+    code = 128 + signal.SIGTERM
+    for asked, run in early:
+        if asked == "SIGTERM" and any(rank.code != code for rank in run.ranks):
+            codes = ", ".join(str(rank.code) for rank in run.ranks)
+            said = f"told to end (SIGTERM), the processes ended with {codes}, not {code}: nothing was saved"
+            return State.FAULT, "no", (Place(None, said),)
+    for number, rank in enumerate(last.ranks):
+        if rank.code or last.stopped:
+            end = end_of(rank)
+            said = f"started again, rank {number} does not reach its end: {end.error} {end.message}"
+            return State.FAULT, "no", (Place(end.inner, said.strip()[:300]),)
+    expected, found = losses([both.job]), losses([run for _, run in both.again])
+    if expected.keys() != found.keys():
+        return State.FAULT, "no", (Place(None, f"steps {sorted(found)}, without an end {sorted(expected)}"),)
+    trained = len(losses([last]))
+    worst = max((abs(found[step] - loss) for step, loss in expected.items()), default=0.0)
+    if worst > _SAME * max([1.0, *map(abs, expected.values())]):
+        return State.FAULT, f"other losses (by {worst:.0e})", (Place(None, "started again, it has other losses"),)
+    if trained == len(expected) or not all(any(rank.code for rank in run.ranks) for _, run in early):
+        return State.FAULT, "no", (Place(None, "started again, it begins anew"),)
+    signals = dict.fromkeys(asked for asked, _ in early)
+    return State.GOOD, f"yes, after {' and '.join(signals)}: losses to {worst:.0e}", ()
+
+
+def losses(runs: Sequence[Run]) -> dict[tuple[int, int], float]:
+    """The losses of the main process, by training and step; of runs that follow each other the last one's."""
+    found: dict[tuple[int, int], float] = {}
+    for run in runs:
+        training = 0
+        for event in told(run.ranks[0]):
+            training += isinstance(event, events.Train)
+            if isinstance(event, events.Logged) and "loss" in event.values:
+                found[training, event.step] = event.values["loss"]
+    return found
+
+
+GOES_ON: tuple[str, Callable[[Both], Answer]] = "killed and started again, it goes on", goes_on_after_an_end
+QUESTIONS: Sequence[tuple[str, Callable[[Both], Answer]]] = (
+    ("reaches its end", reaches_its_end),
+    ("no process waits for ever", waits_for_ever),
+    ("same calls that need all, in one order", same_calls),
+    ("same global batch, same rows", same_rows),
+    ("losses and gradient norms of one process", same_losses),
+    ("all ranks hold the same weights at the end", same_weights),
+    ("rewards agree", rewards_agree),
+    ("one writer a file, one caller of a program or service", one_writer),
+    ("each process has its own GPU", own_device),
+    ("after training only the main process goes on", main_process_goes_on),
+)

@@ -1,0 +1,288 @@
+"""What a process tells of itself: the kinds of events that `log` writes and a verdict reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+KINDS: dict[str, type[Event]] = {}
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened.
+
+    Attributes:
+        line: of the script, or None.
+        helper: a process that this one has forked, such as one of a pool, has done it.
+    """
+
+    kind: ClassVar[str] = ""
+    line: int | None = field(default=None, kw_only=True)
+    helper: bool = field(default=False, kw_only=True)
+
+    def __init_subclass__(cls, *, kind: str) -> None:
+        cls.kind, KINDS[kind] = kind, cls
+
+
+def read(about: Mapping[str, Any]) -> Event:
+    """An event from what was written of it."""
+    kind = KINDS.get(about["kind"], Event)
+    return kind(**{each.name: about[each.name] for each in fields(kind) if each.name in about})
+
+
+@dataclass(frozen=True)
+class Call(Event, kind="call"):
+    """A call that needs every process begins."""
+
+    name: str
+    size: int | None = None  #: of its tensor
+
+
+@dataclass(frozen=True)
+class Called(Event, kind="called"):
+    """Such a call has ended."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Arguments(Event, kind="arguments"):
+    """Training arguments are made."""
+
+    schedule: dict[str, str]  #: how long the training is, and how far each step goes
+    folder: str
+
+
+@dataclass(frozen=True)
+class Train(Event, kind="train"):
+    """A training begins."""
+
+    epoch: int | None = None  #: samples of an epoch
+    samples: int = 0  #: of a step, of all processes
+    grouped: bool = False  #: rows are ordered by their length within the batch of each process
+
+
+@dataclass(frozen=True)
+class Rows(Event, kind="rows"):
+    """A batch of a training comes: a name for each row."""
+
+    rows: list[str]
+
+
+@dataclass(frozen=True)
+class OtherRows(Event, kind="other rows"):
+    """A batch of an evaluation comes."""
+
+    rows: list[str]
+
+
+@dataclass(frozen=True)
+class Precision(Event, kind="precision"):
+    """A loss is told as finely as this: the relative distance of two numbers of its type."""
+
+    value: float
+
+
+@dataclass(frozen=True)
+class Reward(Event, kind="reward"):
+    """A reward is given to completions."""
+
+    name: str
+    keys: list[str]  #: of the completions with their prompts
+    values: list[Any]
+    wrapped: bool = False  #: by the script, to draw alike in all processes
+    at: int | None = None  #: the line that defines it
+
+
+@dataclass(frozen=True)
+class Step(Event, kind="step"):
+    """A step of a training ends."""
+
+
+@dataclass(frozen=True)
+class Logged(Event, kind="log"):
+    """The trainer logs numbers."""
+
+    step: int
+    values: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Trained(Event, kind="trained"):
+    """A training ends."""
+
+    weights: str  #: a name for all that was trained
+
+
+@dataclass(frozen=True)
+class Change(Event, kind="change"):
+    """A folder is made, or a file moved away."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class Write(Change, kind="write"):
+    """A file is written."""
+
+
+@dataclass(frozen=True)
+class Remove(Change, kind="remove"):
+    """A file is removed."""
+
+
+@dataclass(frozen=True)
+class Read(Event, kind="read"):
+    """The script reads a file."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class Need(Event, kind="need"):
+    """The script asks for something of its surroundings."""
+
+    what: str
+    name: str
+    made: bool = False  #: it was not there, and is made
+
+
+@dataclass(frozen=True)
+class Asked(Event, kind="asked"):
+    """The script asks in vain whether there is a file that is not made."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Made(Event, kind="made"):
+    """A data set is made."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Learnt(Event, kind="learnt"):
+    """A copy of the process goes on with what was learnt, in words."""
+
+    what: list[str]
+
+
+@dataclass(frozen=True)
+class StandIn(Event, kind="stand-in"):
+    """Something stands for what is not there."""
+
+    name: str
+    package: bool = False  #: one that could be installed
+
+
+@dataclass(frozen=True)
+class Blind(Event, kind="blind"):
+    """A model of text stands for one that is given pictures or sounds."""
+
+
+@dataclass(frozen=True)
+class Foreign(Event, kind="foreign"):
+    """What only code of the model's repository has is asked for."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Program(Event, kind="program"):
+    """A program is started."""
+
+    command: str
+
+
+@dataclass(frozen=True)
+class Clone(Event, kind="clone"):
+    """A repository is cloned."""
+
+    address: str
+    folder: str
+    there: bool
+
+
+@dataclass(frozen=True)
+class Connect(Event, kind="connect"):
+    """Another machine is to be reached."""
+
+    to: str
+
+
+@dataclass(frozen=True)
+class Server(Event, kind="server"):
+    """The hub answers for a server that was not started."""
+
+    port: int
+
+
+@dataclass(frozen=True)
+class Serve(Event, kind="serve"):
+    """The script listens at a port."""
+
+    port: int
+
+
+@dataclass(frozen=True)
+class Upload(Event, kind="upload"):
+    """Something is sent to the hub."""
+
+    to: str
+
+
+@dataclass(frozen=True)
+class Tracked(Event, kind="tracked"):
+    """A run of a tracker begins."""
+
+    what: str
+
+
+@dataclass(frozen=True)
+class Passed(Event, kind="passed"):
+    """A statement that training does not need has failed, and is passed over."""
+
+    error: str
+    message: str
+    after: bool = False  #: behind the last training
+    own: bool = False  #: it would fail anywhere
+
+
+@dataclass(frozen=True)
+class Left(Event, kind="left"):
+    """What goes on at the end of the process: names, and where the script has begun them."""
+
+    threads: list[tuple[str, int | None]] = field(default_factory=list)
+    programs: list[tuple[str, int | None]] = field(default_factory=list)
+    group: bool = False  #: the process group is open
+
+
+@dataclass(frozen=True)
+class End(Event, kind="end"):
+    """The script ends; with an exception where there is an `error`.
+
+    Attributes:
+        code: the exit code; None of a process that has not told its end.
+        inner: the innermost line of the script; `line` is the outermost.
+        error, message: of the exception.
+        ours: the rehearsal has raised it.
+        library: whose code has raised it, or "".
+        rests: the packages on which the failing statement rests.
+        raised: by a `raise`, an `assert` or an exit of the script itself.
+        unknown: what the rehearsal does not know of a library, or "".
+    """
+
+    code: int | None = None
+    inner: int | None = None
+    error: str = ""
+    message: str = ""
+    ours: bool = False
+    library: str = ""
+    rests: list[str] = field(default_factory=list)
+    raised: bool = False
+    unknown: str = ""

@@ -416,7 +416,6 @@ def _is_split(program: Program, value: cst.BaseExpression) -> bool:
 
 RULE = Rule(
     name="batch-not-split",
-    text=__doc__,
     find=find,
     examples=(
         Example(

@@ -49,7 +49,6 @@ def _comments(tree: Tree, setting: Setting) -> Iterator[Cut]:
 
 RULE = Rule(
     name="setting-after-import",
-    text=__doc__,
     find=find,
     examples=(
         Example(

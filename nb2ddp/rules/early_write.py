@@ -174,7 +174,6 @@ def _scratch(program: Program, call: cst.Call) -> str | None:
 
 RULE = Rule(
     name="written-by-every-process",
-    text=__doc__,
     find=find,
     examples=(
         Example(

@@ -124,7 +124,6 @@ def _is_saved(program: Program, line: Statement, pyplot: str) -> bool:
 
 RULE = Rule(
     name="figure-shown",
-    text=__doc__,
     find=find,
     examples=(
         Example(

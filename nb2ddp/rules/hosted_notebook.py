@@ -134,7 +134,6 @@ def _handled(tree: Tree, tried: cst.Try, statement: cst.Import | cst.ImportFrom)
 
 RULE = Rule(
     name="hosted-notebook-service",
-    text=__doc__,
     find=find,
     examples=(
         Example(

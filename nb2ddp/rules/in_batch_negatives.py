@@ -114,7 +114,6 @@ from sentence_transformers.losses import MultipleNegativesRankingLoss
 
 RULE = Rule(
     name="negatives-not-shared",
-    text=__doc__,
     find=find,
     examples=(
         Example(

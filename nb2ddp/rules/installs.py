@@ -177,7 +177,6 @@ def _raises(suite: cst.BaseSuite) -> bool:
 
 RULE = Rule(
     name="package-install",
-    text=__doc__,
     find=find,
     examples=(
         Example("import importlib\nimport modeling as own\nown = importlib.reload(own)\nprint(own.LAYERS)\n"),

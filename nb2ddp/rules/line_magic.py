@@ -77,7 +77,6 @@ def _code(program: Program, call: cst.Call, form: Syntax, shown: bool) -> str | 
 
 RULE = Rule(
     name="line-magic",
-    text=__doc__,
     find=find,
     examples=(
         Example("%matplotlib inline\n%cd data/sub\nplace = %pwd\n", 'os.chdir("data/sub")\nplace = os.getcwd()\n'),

@@ -71,7 +71,6 @@ def _asked(program: Program, question: Question) -> Finding:
 
 RULE = Rule(
     name="question-to-a-person",
-    text=__doc__,
     find=find,
     severity=Severity.WARNING,
     examples=(

@@ -97,7 +97,6 @@ def _is_environ(program: Program, item: cst.Del) -> bool:
 
 RULE = Rule(
     name="launcher-variable-set",
-    text=__doc__,
     find=find,
     severity=Severity.WARNING,
     examples=(

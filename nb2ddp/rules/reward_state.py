@@ -186,7 +186,6 @@ def _tells(program: Program, node: cst.CSTNode) -> bool:
 
 RULE = Rule(
     name="reward-state-of-its-own",
-    text=__doc__,
     find=find,
     severity=Severity.WARNING,
     examples=(

@@ -75,24 +75,27 @@ class Rule:
 
     Attributes:
         name: the problem, in kebab case.
-        text: the docstring of its module: the code and the summary, a blank line, then why.
-        find: yields the places.
+        find: yields the places; the docstring of its module is the rule's text.
         examples: before and after; they are tests and documentation.
         severity: of its findings, unless a finding says otherwise.
         also_alone: of a rule of placement, trainers or phases: it also speaks of what the main process runs alone.
     """
 
     name: str
-    text: str | None
     find: Find
     examples: tuple[Example, ...]
     severity: Severity = Severity.NOTE
     also_alone: bool = False
 
     @property
+    def text(self) -> str:
+        """The docstring of its module: the code and the summary, a blank line, then why."""
+        return str(self.find.__globals__["__doc__"])
+
+    @property
     def code(self) -> str:
         """`DDP` and three digits: 0 cannot convert, 1 placement, 2 trainer, 3 notebook-only code, 4 phases."""
-        return (self.text or "")[:6]
+        return self.text[:6]
 
     @property
     def summary(self) -> str:
@@ -105,7 +108,7 @@ class Rule:
         return "\n\n".join(self._paragraphs()[1:])
 
     def _paragraphs(self) -> list[str]:
-        return [paragraph.replace("\n", " ") for paragraph in (self.text or "").strip().split("\n\n")]
+        return [paragraph.replace("\n", " ") for paragraph in self.text.strip().split("\n\n")]
 
     @property
     def is_on_processes(self) -> bool:

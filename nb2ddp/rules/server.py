@@ -109,7 +109,6 @@ def _starts(program: Program, call: cst.Call) -> bool:
 
 RULE = Rule(
     name="server-or-remote-data",
-    text=__doc__,
     find=find,
     examples=(
         Example(

@@ -108,7 +108,6 @@ def _found(program: Program, call: cst.Call) -> Iterator[Finding]:
 
 RULE = Rule(
     name="served-until-stopped",
-    text=__doc__,
     find=find,
     examples=(
         Example(

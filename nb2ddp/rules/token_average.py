@@ -225,7 +225,6 @@ def _says_how(tree: Tree) -> bool:
 
 RULE = Rule(
     name="tokens-not-averaged",
-    text=__doc__,
     find=find,
     examples=(
         Example(

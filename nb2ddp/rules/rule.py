@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import libcst as cst
 
@@ -48,6 +48,30 @@ def left_out(source: Source, call: cst.Call, comment: str = "") -> Edit:
     """
     statement = source.alone(call)
     return Replace(call, "None") if statement is None else Remove(statement, comment=comment)
+
+
+def without_names(source: Source, statement: cst.Import | cst.ImportFrom, kept: Sequence[cst.ImportAlias]) -> Replace:
+    """Leave an import only some of its names."""
+    tree, aliases = source.tree, cast(Sequence[cst.ImportAlias], statement.names)
+    start, end = tree.span(statement)
+    names = ", ".join(tree.text(alias).rstrip(", ") for alias in kept)
+    head, tail = tree.source[start : tree.start(aliases[0])], tree.source[tree.span(aliases[-1])[1] : end]
+    return Replace(statement, f"{head}{names}{tail}")
+
+
+def shown(source: Source, call: cst.Call) -> str:
+    """How a message names a call: `f(...)`, or `!command`."""
+    form = source.form(call)
+    return f"{source.tree.text(call.func)}(...)" if form is None else f"!{form.command}"
+
+
+def made_alone(program: Program, call: cst.Call, made: str, used: str, todo: str) -> Iterator[Finding]:
+    """Let one process of each machine make an object, and use it; a `TODO` where another process needs it."""
+    alone = program.placement.alone(call)
+    for node, edits in alone.items():
+        yield Finding(node, made if node is call else used, edits)
+    if not alone:
+        yield Finding(call, todo, todo=True)
 
 
 #: Yields the places in a notebook that have a rule's problem.

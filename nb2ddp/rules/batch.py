@@ -23,7 +23,7 @@ from nb2ddp.facts.micro_batch import depends_on_shape, shares_batches
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
-from nb2ddp.syntax.arguments import Passed, is_closed, passed, set_argument
+from nb2ddp.syntax.arguments import Passed, constant, is_closed, passed, set_argument
 from nb2ddp.syntax.edits import AddToSetup, Edit, InsertAbove, Wrap
 from nb2ddp.syntax.tree import Tree, argument, keyword, method
 
@@ -118,10 +118,10 @@ def _larger_step(program: Program, config: cst.Call, given: list[Passed | None])
     total = -(-batch // unit) * unit
     if total == batch:
         return ""
-    what = _unit(program.tree, config) + ("s" if batch != 1 else "")
+    amount = _amount(program.tree, config, batch)
     fitting = f"a number of processes that divides {batch}" if batch > 1 else "one process"
     return (
-        f"{processes} processes cannot share the notebook's {batch} {what} a step equally: a step takes {total}; choose"
+        f"{processes} processes cannot share the notebook's {amount} a step equally: a step takes {total}; choose"
         f" {fitting} to keep the notebook's"
     )
 
@@ -129,10 +129,8 @@ def _larger_step(program: Program, config: cst.Call, given: list[Passed | None])
 def _edits(program: Program, call: cst.Call, given: list[Passed | None]) -> Iterator[Edit]:
     """Split the batch where it is written: on a line of its own above, or in place."""
     tree = program.tree
-    defaults = _defaults(program, call) or _DEFAULTS
-    values = [tree.text(g.value) if g else d for g, d in zip(given, defaults, strict=True)]
-    generations = _generations(tree, call)
-    split = _call(program, call, values, generations)
+    values = [tree.text(field.value) if field else default for field, default in _fields(program, call, given)]
+    split = _call(program, call, values, _generations(tree, call))
     holder = next((g.holder for g in given if g is not None), call)
     at_call = not _is_said_in_one_place(program, call, holder, values)
     if _stands_alone(program, call):
@@ -160,18 +158,12 @@ def _doubts(program: Program, call: cst.Call, given: list[Passed | None]) -> Ite
     divided = passed(tree, call, "split_batches") or passed(tree, call, "accelerator_config")
     if divided is not None and re.search(r"split_batches.*True|^True$", tree.text(tree.value(divided.value)), re.S):
         yield Finding(call, _SHARED, todo=True)
-    grouped = [_said(tree, call, name) for name in ("group_by_length", "train_sampling_strategy")]
+    grouped = [constant(tree, call, name) for name in ("group_by_length", "train_sampling_strategy")]
     if any(value in (True, "group_by_length") for value in grouped):  # in transformers 5 it is a strategy
         yield Finding(call, _GROUPED, fixed=False)
-    if _said(tree, call, "auto_find_batch_size") not in (None, False):
+    if constant(tree, call, "auto_find_batch_size") not in (None, False):
         edit = set_argument(tree, call, "auto_find_batch_size", "False")
         yield Finding(call, _AUTOMATIC, (edit,), severity=Severity.WARNING)
-
-
-def _said(tree: Tree, call: cst.Call, name: str) -> object:
-    """The constant that a config is given for a field, `...` for any other value, None for none."""
-    given = passed(tree, call, name)
-    return tree.literal(given.value) if given is not None else None
 
 
 def _call(program: Program, config: cst.Call, values: list[str], generations: str) -> str:
@@ -195,14 +187,10 @@ def split_of(program: Program, config: cst.Call) -> str:
     """
     if shares_batches(program.execution, config):
         return ""
-    defaults = _defaults(program, config) or _DEFAULTS
-    values = [
-        _size(program.tree, given, default if default.isdigit() else usual)
-        for given, default, usual in zip(_given(program.tree, config), defaults, _DEFAULTS, strict=True)
-    ]
-    has_groups = bool(_generations(program.tree, config))
+    fields = _fields(program, config, _given(program.tree, config))
+    values = [_size(program.tree, field, default) for field, default in fields]
     generations = _size(program.tree, passed(program.tree, config, "num_generations"), _DEFAULT_GENERATIONS)
-    return _call(program, config, values, generations if has_groups else "")
+    return _call(program, config, values, generations if _generations(program.tree, config) else "")
 
 
 def _size(tree: Tree, given: Passed | None, default: str) -> str:
@@ -263,6 +251,11 @@ def _defaults(program: Program, call: cst.Call) -> tuple[str, str] | None:
     if any(field in program.tree.text(own) for own in classes if isinstance(own, cst.ClassDef) for field in _FIELDS):
         return None
     return _UNSLOTH_DEFAULTS if program.tree.family(call.func).startswith("trl.") else _DEFAULTS
+
+
+def _fields(program: Program, call: cst.Call, given: list[Passed | None]) -> list[tuple[Passed | None, str]]:
+    """The batch and the accumulation that a config is given, each with what it takes else."""
+    return [*zip(given, _defaults(program, call) or _DEFAULTS, strict=True)]
 
 
 def _counts_processes(tree: Tree, node: cst.BaseExpression) -> bool:
@@ -334,15 +327,11 @@ def _is_settings(program: Program, owner: cst.BaseExpression) -> bool:
 
 
 def _set_later(tree: Tree) -> Iterator[tuple[cst.CSTNode, cst.BaseExpression, object]]:
-    """Attributes that live code sets on objects: the statement, the object, and the name."""
-    targets: list[tuple[cst.CSTNode, cst.CSTNode]] = [(change, change.target) for change in tree.live(cst.AugAssign)]
-    for assign in tree.live(cst.Assign):
-        for bound in assign.targets:
-            parts = bound.target.elements if isinstance(bound.target, (cst.Tuple, cst.List)) else None
-            targets += [(assign, part.value) for part in parts] if parts is not None else [(assign, bound.target)]
-    for node, target in targets:
-        if isinstance(target, cst.Attribute):
-            yield node, target.value, target.attr.value
+    """Attributes that live code sets on objects: where, the object, and the name."""
+    targets = [target for target in tree.targets(tree.module) if tree.is_live(target)]
+    for attribute in (each for target in targets for each in tree.within(target, cst.Attribute)):
+        if isinstance(tree.parents[attribute], (cst.AssignTarget, cst.AugAssign, cst.AnnAssign, cst.Element)):
+            yield attribute, attribute.value, attribute.attr.value
     for call in tree.live(cst.Call):
         if tree.qualified(call.func) == "setattr" and len(call.args) > 1:
             yield call, call.args[0].value, tree.literal(call.args[1].value)
@@ -384,27 +373,29 @@ def _unit(tree: Tree, call: cst.Call) -> str:
 
 def _step(program: Program, call: cst.Call, given: list[Passed | None]) -> tuple[int, int]:
     """The samples or completions of the notebook's step, and of one prompt; 0 where they are not known."""
-    tree, defaults = program.tree, _defaults(program, call) or _DEFAULTS
-    numbers = [
-        _number(tree, g.value) if g else int(d) if d.isdigit() else ... for g, d in zip(given, defaults, strict=True)
-    ]
-    generations = passed(tree, call, "num_generations") if _generations(tree, call) else None
-    default = int(_DEFAULT_GENERATIONS) if _generations(tree, call) else 1
-    per_device, accumulation = numbers
-    group = _number(tree, generations.value) if generations else default
-    if not (isinstance(per_device, int) and isinstance(accumulation, int) and isinstance(group, int)):
+    tree = program.tree
+    fields = _fields(program, call, given)
+    if _generations(tree, call):
+        fields.append((passed(tree, call, "num_generations"), _DEFAULT_GENERATIONS))
+    values = [_number(tree, field.value) if field else int(default) for field, default in fields]
+    numbers = [value for value in values if isinstance(value, int)]
+    if len(numbers) < len(values):
         return 0, 0
+    per_device, accumulation, group = [*numbers, 1][:3]
     return (per_device if per_device * accumulation % group == 0 else group) * accumulation, group  # as Unsloth does
+
+
+def _amount(tree: Tree, call: cst.Call, number: int) -> str:
+    """A number of samples or completions, in words."""
+    return f"{number} {_unit(tree, call)}{'' if number == 1 else 's'}"
 
 
 def _comment(program: Program, call: cst.Call, given: list[Passed | None]) -> str:
     """The notebook's own number, which is true on any number of processes."""
-    unit, (total, _) = _unit(program.tree, call), _step(program, call, given)
-    return (
-        f"{total} {unit}{'s' if total > 1 else ''} a step in the notebook"
-        if total
-        else f"the notebook's {unit}s a step"
-    )
+    total, _ = _step(program, call, given)
+    if not total:
+        return f"the notebook's {_unit(program.tree, call)}s a step"
+    return f"{_amount(program.tree, call, total)} a step in the notebook"
 
 
 def _is_split(program: Program, value: cst.BaseExpression) -> bool:
@@ -416,7 +407,6 @@ def _is_split(program: Program, value: cst.BaseExpression) -> bool:
 
 RULE = Rule(
     name="batch-not-split",
-    text=__doc__,
     find=find,
     examples=(
         Example(

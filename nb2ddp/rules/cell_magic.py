@@ -45,7 +45,6 @@ def _captured(program: Program, form: Syntax) -> Iterator[Finding]:
 
 RULE = Rule(
     name="cell-magic-around-code",
-    text=__doc__,
     find=find,
     examples=(
         Example("# a title\n%%capture --no-stderr # quietly\nx = 1\n", "# a title\n# quietly\nx = 1\n"),

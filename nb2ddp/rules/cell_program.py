@@ -78,7 +78,6 @@ def _words(text: str) -> list[str]:
 
 RULE = Rule(
     name="cell-magic-with-own-body",
-    text=__doc__,
     find=find,
     examples=(
         Example(

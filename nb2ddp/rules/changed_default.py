@@ -100,7 +100,6 @@ _UNSLOTH_ARGUMENTS = "import wandb\nfrom unsloth import UnslothTrainingArguments
 
 RULE = Rule(
     name="changed-default",
-    text=__doc__,
     find=find,
     severity=Severity.NOTE,
     also_alone=True,

@@ -45,7 +45,6 @@ def _adds_below(program: Program, line: cst.CSTNode) -> bool:
 
 RULE = Rule(
     name="import-from-changed-folder",
-    text=__doc__,
     find=find,
     examples=(
         Example(

@@ -97,7 +97,6 @@ _UNSLOTH, _OFF = _LOAD.format('"unsloth"'), _LOAD.format("False")
 
 RULE = Rule(
     name="checkpointing-for-a-smaller-gpu",
-    text=__doc__,
     find=find,
     examples=(
         Example(

@@ -88,7 +88,6 @@ def _place(program: Program, given: Passed | None) -> str:
 
 RULE = Rule(
     name="model-not-on-local-gpu",
-    text=__doc__,
     find=find,
     examples=(
         Example(

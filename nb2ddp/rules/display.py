@@ -123,7 +123,6 @@ def _imports(program: Program) -> Iterator[Finding]:
 
 RULE = Rule(
     name="display-call",
-    text=__doc__,
     find=find,
     examples=(
         Example(

@@ -15,9 +15,11 @@ import libcst as cst
 
 from nb2ddp.facts.environment import Setting
 from nb2ddp.facts.program import Program
-from nb2ddp.rules.rule import Example, Finding, Rule
-from nb2ddp.syntax.edits import Cut, Edit, Remove, Replace
+from nb2ddp.rules.rule import Example, Finding, Rule, without_names
+from nb2ddp.syntax.edits import Cut, Edit, Remove
 from nb2ddp.syntax.tree import Tree
+
+_IMPORTED = "os is imported only for variables that the setup block sets; the script leaves it out"
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -32,12 +34,11 @@ def find(program: Program) -> Iterator[Finding]:
         said = f"{setting.name} must be set before Unsloth is imported; the script sets it above that import"
         yield Finding(node, said, edits, fixed=True)
     for statement in tree.of(cst.Import):
-        names = [tree.text(alias).rstrip(", ") for alias in statement.names]
-        uses = tree.readers("os", statement) if "os" in names else []
+        others = [alias for alias in statement.names if tree.text(alias).rstrip(", ") != "os"]
+        uses = tree.readers("os", statement) if len(others) < len(statement.names) else []
         if uses and all(moved.intersection(tree.ancestors(use)) for use in uses):
-            said = "os is imported only for variables that the setup block sets; the script leaves it out"
-            others = ", ".join(name for name in names if name != "os")
-            yield Finding(statement, said, (Replace(statement, f"import {others}") if others else Remove(statement),))
+            edit = without_names(program, statement, others) if others else Remove(statement)
+            yield Finding(statement, _IMPORTED, (edit,))
 
 
 def _comments(tree: Tree, setting: Setting) -> Iterator[Cut]:
@@ -49,7 +50,6 @@ def _comments(tree: Tree, setting: Setting) -> Iterator[Cut]:
 
 RULE = Rule(
     name="setting-after-import",
-    text=__doc__,
     find=find,
     examples=(
         Example(

@@ -15,9 +15,10 @@ from nb2ddp.facts.effects import SAID, Does
 from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
-from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.rules.rule import Example, Finding, Rule, made_alone
 from nb2ddp.syntax.arguments import passed
-from nb2ddp.syntax.edits import Edit, InsertAfter, Replace
+from nb2ddp.syntax.edits import InsertAfter, Replace
+from nb2ddp.syntax.tree import argument
 
 #: Fields of training arguments that must be the same in every process.
 _SAME_EVERYWHERE = ("output_dir", "logging_dir", "seed", "data_seed")
@@ -48,32 +49,30 @@ _PATH = re.compile(r"""(?P<f>f?)(?P<quote>["'])(?P<stem>[^"']*?[^"'.])(?P<ending
 
 
 def find(program: Program) -> Iterator[Finding]:
-    tree, execution = program.tree, program.execution
-    scratch_in: set[tuple[cst.FunctionDef | None, str]] = set()
+    tree = program.tree
+    scratch_files = set[tuple[cst.FunctionDef | None, str]]()
     for decision in program.placement.decisions:
         call, function = decision.call, tree.function(decision.call)
-        action = SAID[execution.does(call) & Does.ACT]
-        if decision.unit is function and decision.edits:
+        action = SAID[program.execution.does(call) & Does.ACT]
+        message = f"{tree.text(call.func)}(...) {action}"
+        if decision.stays:
+            continue
+        if decision.unit is function:
             message = f"{function.name.value}() {action} ({tree.text(call.func)}){_ONCE}"
             yield Finding(program.placement.writers[function][0], message, decision.edits)
-        elif not decision.stays and (scratch := _scratch(program, call)) is not None:
-            if (function, scratch) not in scratch_in:
-                scratch_in.add((function, scratch))
+        elif (scratch := _scratch(program, call)) is not None:
+            if (function, scratch) not in scratch_files:
+                scratch_files.add((function, scratch))
                 yield from _apart(program, call, scratch)
-        elif decision.edits and function in program.rewards.functions:
-            message = f"{tree.text(call.func)}(...) {action}{_OF_ITS_OWN}"
-            yield Finding(call, message, decision.edits, severity=Severity.WARNING)
         elif decision.edits:
-            yield Finding(call, f"{tree.text(call.func)}(...) {action}{_ONCE}", decision.edits)
-        elif not decision.stays:
-            starts = tree.qualified(call.func) == "subprocess.Popen"
-            alone = program.placement.alone(call) if starts else {}
-            for node, edits in alone.items():
-                yield Finding(node, f"{tree.text(call.func)}(...) {action}{_ONCE}", edits)
-            if alone:
-                continue
-            message = _STARTED if starts else f"{action} {_NEEDED}"
-            yield Finding(call, f"{tree.text(call.func)}(...) {message}", todo=True)
+            is_reward = function in program.rewards.functions
+            severity = Severity.WARNING if is_reward else None
+            yield Finding(call, f"{message}{_OF_ITS_OWN if is_reward else _ONCE}", decision.edits, severity)
+        elif tree.qualified(call.func) == "subprocess.Popen":
+            once = f"{message}{_ONCE}"
+            yield from made_alone(program, call, once, once, f"{tree.text(call.func)}(...) {_STARTED}")
+        else:
+            yield Finding(call, f"{message} {_NEEDED}", todo=True)
     yield from _tested_twice(program)
     yield from _tested_early(program)
     yield from _own_values(program)
@@ -100,22 +99,21 @@ def _apart(program: Program, call: cst.Call, scratch: str) -> Iterator[Finding]:
 
 def _cached(program: Program) -> Iterator[Finding]:
     """Downloads into caches that processes disturb each other in."""
-    found: set[Edit] = set()
-    for call in program.execution.calls(does=Does.CACHE, phase=Phase.BEFORE | Phase.BETWEEN):
-        if (edits := program.placement.in_turn(call)) and found.isdisjoint(edits):
-            found.update(edits)
-            message = f"{program.tree.text(call.func)}(...) downloads{_IN_TURN}"
-            for edit in edits:
-                is_own = edit.first is program.tree.statement(call)
-                yield Finding(call if is_own else edit.first, message, (edit,))
+    calls = program.execution.calls(does=Does.CACHE, phase=Phase.BEFORE | Phase.BETWEEN)
+    guards = [(guard, call) for call in calls for guard in program.placement.in_turn(call)]
+    for guard, call in dict(reversed(guards)).items():
+        is_own = guard.first is program.tree.statement(call)
+        message = f"{program.tree.text(call.func)}(...) downloads{_IN_TURN}"
+        yield Finding(call if is_own else guard.first, message, (guard,))
 
 
 def _own_values(program: Program) -> Iterator[Finding]:
     """Folders and seeds of trainings that are made of what differs between processes: the time, a random name."""
     tree = program.tree
-    given = [passed(tree, call, name) for call in program.training.arguments for name in _SAME_EVERYWHERE]
-    first = [call.args[0] for call in program.training.arguments if call.args and not call.args[0].keyword]
-    values = [each.value for each in (*given, *first) if each is not None]
+    configs = program.training.arguments
+    fields = [passed(tree, config, name) for config in configs for name in _SAME_EVERYWHERE]
+    folders = [argument(config, "output_dir", 0) for config in configs]
+    values = [field.value for field in (*fields, *folders) if field is not None]
     for node in dict.fromkeys(node for value in values for node in program.execution.unlike(value)):
         message = f"{tree.text(node)} differs between processes, and with it the folder or seed of the training"
         if edits := program.placement.shared(node, in_whole_job=True):
@@ -126,9 +124,8 @@ def _own_values(program: Program) -> Iterator[Finding]:
 
 def _tested_twice(program: Program) -> Iterator[Finding]:
     """Tests of the file system whose answer changes while some processes are still to ask."""
-    asked = "run_once("
     for test in program.tree.of(cst.If):
-        if program.placement.is_asked_once(test) and not program.tree.text(test.test).startswith(asked):
+        if program.placement.is_asked_once(test) and not program.tree.text(test.test).startswith("run_once("):
             edits = program.placement.ask_once(test)
             yield Finding(test, f"{_LATE}{_ANSWERED if edits else _ASK_BEFORE}", edits, todo=not edits)
 
@@ -138,12 +135,11 @@ def _tested_early(program: Program) -> Iterator[Finding]:
     tree, early = program.tree, dict[cst.Call, None]()
     tests = program.execution.calls(does=Does.TEST | Does.LIST, phase=Phase.BEFORE | Phase.BETWEEN)
     for decision in program.placement.decisions:
+        written, block = tree.span(decision.unit)[1], tree.parents[decision.unit]
         waits = [edit.statement for edit in decision.edits if isinstance(edit, InsertAfter)]
-        end = tree.span(decision.unit)[1]
-        around = [tree.span(each)[1] for each in waits if decision.unit in tree.within(each, type(decision.unit))]
-        late = [test for test in tests if any(end <= tree.start(test) < below for below in around)]
-        inner = [test for test in late if tree.parents[decision.unit] in tree.ancestors(test)]
-        early |= dict.fromkeys(test for test in inner if not program.placement.runs_alone_as_placed(test))
+        waited = max((tree.span(wait)[1] for wait in waits if wait in tree.ancestors(decision.unit)), default=written)
+        between = [test for test in tests if written <= tree.start(test) < waited and block in tree.ancestors(test)]
+        early |= dict.fromkeys(test for test in between if not program.placement.runs_alone_as_placed(test))
     for test in early:
         yield Finding(test, _EARLY, todo=True)
 
@@ -174,7 +170,6 @@ def _scratch(program: Program, call: cst.Call) -> str | None:
 
 RULE = Rule(
     name="written-by-every-process",
-    text=__doc__,
     find=find,
     examples=(
         Example(

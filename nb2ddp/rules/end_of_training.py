@@ -57,7 +57,6 @@ def _below(tree: Tree, last: Statement, text: str) -> InsertAfter:
 
 RULE = Rule(
     name="every-process-goes-on",
-    text=__doc__,
     find=find,
     examples=(
         Example(

@@ -39,7 +39,6 @@ def find(program: Program) -> Iterator[Finding]:
 
 RULE = Rule(
     name="programs-of-others-ended",
-    text=__doc__,
     find=find,
     examples=(
         Example(

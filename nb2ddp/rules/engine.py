@@ -77,12 +77,10 @@ def refuse(diagnostics: Iterable[Diagnostic]) -> None:
 
 def _inserted(edits: Iterable[Edit]) -> Inserted:
     """The code that edits bring into the cells and into the setup block."""
-    setup = [edit for edit in edits if isinstance(edit, AddToSetup)]
+    setup = dict.fromkeys((edit.before_imports, edit.text) for edit in edits if isinstance(edit, AddToSetup))
     cells = [text for edit in edits if not isinstance(edit, AddToSetup) for text in written(edit)]
-    first, last = (
-        dict.fromkeys(edit.text for edit in setup if edit.before_imports is early) for early in (True, False)
-    )
-    return Inserted(tuple(cells), tuple(first), tuple(last))
+    first, last = (tuple(text for early, text in setup if early is wanted) for wanted in (True, False))
+    return Inserted(tuple(cells), first, last)
 
 
 def _renamed(edit: Edit, names: dict[str, str]) -> Edit:

@@ -35,7 +35,6 @@ def find(program: Program) -> Iterator[Finding]:
 
 RULE = Rule(
     name="env-magic",
-    text=__doc__,
     find=find,
     examples=(
         Example(

@@ -45,7 +45,6 @@ def find(program: Program) -> Iterator[Finding]:
 
 RULE = Rule(
     name="failed-when-saved",
-    text=__doc__,
     find=find,
     severity=Severity.WARNING,
     examples=(

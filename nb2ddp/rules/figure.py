@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import groupby
 
 import libcst as cst
 
@@ -68,14 +69,12 @@ def _left_open(program: Program) -> Iterator[Finding]:
     tree = program.tree
     kept = [each for each in program.drawings.values() if each.library in ("pyplot", "figure")]
     number, keeping = len(kept), {program.cell_at(tree.start(each.statement)).number for each in kept}
-    called: dict[int, list[cst.Call]] = {}
-    for call in program.execution.calls():
-        if tree.function(call) is None:
-            called.setdefault(program.cell_at(tree.start(call)).number, []).append(call)
+    outside = [call for call in program.execution.calls() if tree.function(call) is None]
     names = [tree.text(call.func).rpartition(".")[0] for call in tree.of(cst.Call) if _is_of_pyplot(tree, call)]
-    for cell, calls in called.items():
-        drawing = [call for call in calls if _draws(tree, call)]
-        if not drawing or cell in keeping or any(_keeps(tree, call) for call in calls):
+    for cell, in_cell in groupby(outside, lambda call: program.cell_at(tree.start(call)).number):
+        calls = list(in_cell)
+        draws, keeps = (any(does(tree, call) for call in calls) for does in (_draws, _keeps))
+        if not draws or keeps or cell in keeping:
             continue
         number += 1
         pyplot = names[0] if names else "plt"
@@ -124,7 +123,6 @@ def _is_saved(program: Program, line: Statement, pyplot: str) -> bool:
 
 RULE = Rule(
     name="figure-shown",
-    text=__doc__,
     find=find,
     examples=(
         Example(

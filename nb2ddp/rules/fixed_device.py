@@ -55,7 +55,6 @@ def _device(tree: Tree, call: cst.Call) -> cst.Arg | None:
 
 RULE = Rule(
     name="fixed-gpu",
-    text=__doc__,
     find=find,
     examples=(
         Example(

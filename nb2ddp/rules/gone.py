@@ -54,7 +54,6 @@ _ARGUMENTS = _IMPORT + "from transformers import TrainingArguments\n"
 
 RULE = Rule(
     name="gone-from-the-library",
-    text=__doc__,
     find=find,
     severity=Severity.WARNING,
     also_alone=True,

@@ -32,7 +32,6 @@ def find(program: Program) -> Iterator[Finding]:
 
 RULE = Rule(
     name="handwritten-training-loop",
-    text=__doc__,
     find=find,
     severity=Severity.ERROR,
     examples=(

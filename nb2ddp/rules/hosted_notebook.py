@@ -19,7 +19,7 @@ from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Edit, Remove, Replace
 from nb2ddp.syntax.environ import environ_key
-from nb2ddp.syntax.tree import Tree, small_statements
+from nb2ddp.syntax.tree import Tree
 
 #: What a handler may be for that a missing package comes to.
 _CATCHES = frozenset({"", "ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
@@ -108,9 +108,14 @@ def _gives_secrets(tree: Tree, tried: cst.Try) -> bool:
     A variable that the environment lacks then ends it as the secret did.
     """
     names = [name for call in tree.within(tried.body, cst.Call) if (name := hosted_name(tree, call)) is not None]
-    caught = ["" if handler.type is None else tree.text(handler.type) for handler in tried.handlers]
+    caught = {_caught(tree, handler) for handler in tried.handlers}
     all_secrets = all(SECRET.fullmatch(name) or name.endswith("UserSecretsClient") for name in names)
-    return bool(names) and all_secrets and bool({"", "Exception", "BaseException"} & set(caught))
+    return bool(names) and all_secrets and not caught.isdisjoint(("", "Exception", "BaseException"))
+
+
+def _caught(tree: Tree, handler: cst.ExceptHandler) -> str:
+    """What a handler catches, as code; "" for everything."""
+    return "" if handler.type is None else tree.text(handler.type)
 
 
 def _handled(tree: Tree, tried: cst.Try, statement: cst.Import | cst.ImportFrom) -> Edit | None:
@@ -119,14 +124,13 @@ def _handled(tree: Tree, tried: cst.Try, statement: cst.Import | cst.ImportFrom)
     if handler is None or tried.orelse or tried.finalbody:
         return None
     error = tree.text(handler.name.name) if handler.name is not None else ""
-    caught = "" if handler.type is None else tree.text(handler.type)
-    lines = [*(handler.body.body if isinstance(handler.body, cst.IndentedBlock) else small_statements(handler.body))]
+    lines = handler.body.body
     told = [line for line in lines if error and error in map(tree.text, tree.within(line, cst.Name))]
-    first = next(iter(tried.body.body), None)
     prints = all(tree.qualified(call.func) == "print" for call in tree.within(handler, cst.Call))
     plain = prints and not any(isinstance(line, cst.BaseCompoundStatement) for line in lines)
     only_tells = all(re.fullmatch(r"(?s)print\(.*\)", tree.text(line)) for line in told)
-    if not (plain and only_tells) or caught not in _CATCHES or tree.parents[statement] is not first:
+    is_first = tree.parents[statement] is tried.body.body[0]
+    if not (plain and only_tells and is_first) or _caught(tree, handler) not in _CATCHES:
         return None
     kept = [tree.text(line) for line in lines if line not in told and tree.text(line) != "pass"]
     return Replace(tried, f"\n{tree.indentation(tried)}".join(kept)) if kept else Remove(tried, comments_above=True)
@@ -134,7 +138,6 @@ def _handled(tree: Tree, tried: cst.Try, statement: cst.Import | cst.ImportFrom)
 
 RULE = Rule(
     name="hosted-notebook-service",
-    text=__doc__,
     find=find,
     examples=(
         Example(

@@ -84,7 +84,7 @@ def _share(program: Program, config: cst.Call) -> Iterator[Finding]:
         batch = name
     edits.append(set_argument(tree, config, _BATCH, batch, at_call=True))
     if any(keyword(call, "eval_dataset") is not None for call in program.training.trainers):
-        evaluated = _whole(program, _size(program, config, _EVAL_BATCH))
+        evaluated = f"-(-{_size(program, config, _EVAL_BATCH)} // world_size) * world_size"  # a multiple of them
         edits.append(set_argument(tree, config, _EVAL_BATCH, evaluated, at_call=True))
     edits.append(set_argument(tree, config, CONFIG, settings, at_call=True))
     if constant(tree, config, _DROP) is not True:
@@ -102,11 +102,6 @@ def _size(program: Program, config: cst.Call, field: str) -> str:
     return program.tree.text(given.value) if given is not None else _DEFAULT_BATCH
 
 
-def _whole(program: Program, size: str) -> str:
-    """The next multiple of the processes, as code."""
-    return f"-(-{size} // world_size) * world_size"
-
-
 _ARGUMENTS = """\
 from sentence_transformers import SentenceTransformerTrainingArguments
 from sentence_transformers.losses import MultipleNegativesRankingLoss
@@ -114,7 +109,6 @@ from sentence_transformers.losses import MultipleNegativesRankingLoss
 
 RULE = Rule(
     name="negatives-not-shared",
-    text=__doc__,
     find=find,
     examples=(
         Example(

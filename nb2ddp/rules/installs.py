@@ -15,7 +15,7 @@ import libcst as cst
 from nb2ddp.facts.environment import first_import
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
-from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.rules.rule import Example, Finding, Rule, without_names
 from nb2ddp.syntax.edits import Cut, Edit, Remove, Replace
 from nb2ddp.syntax.tree import head, small_statements
 
@@ -36,7 +36,6 @@ _WRITTEN = re.compile(r"""open\((["'])([^"']+)\1,\s*["']w""")
 _VERSION = re.compile(r"__version__|\bversion\(")
 _COMMENTS = re.compile(r"(?:^#.*\n)+", re.M)
 _NEEDLESS = "only the install needs it; the script leaves it out"
-_LINE = (cst.SimpleStatementLine, cst.BaseCompoundStatement)
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -46,16 +45,13 @@ def find(program: Program) -> Iterator[Finding]:
     for statement in tree.in_order(removed):
         if removed.isdisjoint(tree.ancestors(statement)) and not moved.issuperset(small_statements(statement) or "-"):
             edits: tuple[Edit, ...] = (Remove(statement, keep_comment=False),)  # type: ignore[arg-type]
-            if tree.parents[statement] is not tree.module and isinstance(statement, _LINE):
+            if isinstance(tree.parents[statement], cst.IndentedBlock):
                 edits = (*edits, Cut(tree.comments_above(statement), tree.line_start(tree.start(statement))))
             edits = (*edits, *cuts.pop(program.cell_at(tree.start(statement)).number, ()))
             message, severity = _reason(program, statement)
             yield Finding(statement, message, edits, severity=severity)
-    for each, kept in program.installs.imports.items():
-        first, last = tree.start(each.names[0]), tree.span(each.names[-1])[1]  # type: ignore[index]
-        names = ", ".join(tree.text(alias).rstrip(", ") for alias in kept)
-        text = tree.source[tree.start(each) : first] + names + tree.source[last : tree.span(each)[1]]
-        yield Finding(each, _NEEDLESS, (Replace(each, text),))
+    for line, kept in program.installs.imports.items():
+        yield Finding(line, _NEEDLESS, (without_names(program, line, kept),))
     yield from _hollow(program)
     yield from _needless_tries(program)
     for number, edits in cuts.items():
@@ -161,23 +157,15 @@ def _is_remark(program: Program, cell: int) -> bool:
 def _version_checks(program: Program) -> Iterator[Finding]:
     """Checks beside an install that end the job where another version is installed."""
     tree, installs = program.tree, program.installs
-    checks: list[tuple[cst.Assert | cst.If, str]] = [(each, "unless") for each in tree.live(cst.Assert)]
-    checks += [(each, "if") for each in tree.live(cst.If) if _raises(each.body)]
-    for check, when in checks:
+    for check in tree.live(cst.Assert):
         is_beside = program.cell_at(tree.start(check)).number in installs.cells and not installs.covers(check)
         if is_beside and _VERSION.search(tree.text(check.test)):
-            said = f"ends the job {when} {tree.text(check.test)}: install the notebook's versions"
+            said = f"ends the job unless {tree.text(check.test)}: install the notebook's versions"
             yield Finding(check, said, severity=Severity.WARNING)
-
-
-def _raises(suite: cst.BaseSuite) -> bool:
-    smalls = small_statements(suite) or small_statements(suite.body[-1])
-    return any(isinstance(each, cst.Raise) for each in smalls)
 
 
 RULE = Rule(
     name="package-install",
-    text=__doc__,
     find=find,
     examples=(
         Example("import importlib\nimport modeling as own\nown = importlib.reload(own)\nprint(own.LAYERS)\n"),

@@ -31,7 +31,6 @@ def find(program: Program) -> Iterator[Finding]:
 
 RULE = Rule(
     name="ipython-object",
-    text=__doc__,
     find=find,
     examples=(
         Example(

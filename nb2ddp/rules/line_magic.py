@@ -29,19 +29,15 @@ _NOTEBOOK_ONLY = frozenset(
 #: Without Python to run they do nothing; with it they stand no more (ipython.py).
 _TIMERS = frozenset({"time", "timeit", "prun", "memit", "mprun", "lprun"})
 
+_HELP = "shows help; the script leaves it out"
+_AUTOMATIC = "is IPython's automatic call, which the script leaves out: write it as a Python call"
+
 
 def find(program: Program) -> Iterator[Finding]:
-    for call, form in program.forms_of(Kind.HELP):
-        yield Finding(
-            call,
-            f"{form.text}? shows help; the script leaves it out",
-            (left_out(program, call, trailing_comment(form.source)),),
-        )
-    for call, form in program.forms_of(Kind.AUTOCALL):
-        said = "is IPython's automatic call, which the script leaves out: write it as a Python call"
-        yield Finding(
-            call, f"{form.name}{form.text} {said}", (left_out(program, call, trailing_comment(form.source)),), todo=True
-        )
+    for call, form in program.forms_of(Kind.HELP, Kind.AUTOCALL):
+        is_call = form.kind is Kind.AUTOCALL
+        message = f"{form.name}{form.text} {_AUTOMATIC}" if is_call else f"{form.text}? {_HELP}"
+        yield Finding(call, message, (left_out(program, call, trailing_comment(form.source)),), todo=is_call)
     for call, form in program.forms_of(Kind.LINE_MAGIC):
         if form.name in ENV_MAGICS or program.installs.is_install(call):
             continue  # DDP301, DDP306
@@ -77,7 +73,6 @@ def _code(program: Program, call: cst.Call, form: Syntax, shown: bool) -> str | 
 
 RULE = Rule(
     name="line-magic",
-    text=__doc__,
     find=find,
     examples=(
         Example("%matplotlib inline\n%cd data/sub\nplace = %pwd\n", 'os.chdir("data/sub")\nplace = os.getcwd()\n'),

@@ -51,7 +51,6 @@ def _imports(program: Program, done: set[cst.CSTNode]) -> Iterator[Finding]:
 
 RULE = Rule(
     name="marimo-page",
-    text=__doc__,
     find=find,
     examples=(
         Example(

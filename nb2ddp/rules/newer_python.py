@@ -49,7 +49,6 @@ def _with_other_quotes(tree: Tree, fields: list[cst.BaseExpression], quote: str)
 
 RULE = Rule(
     name="newer-python",
-    text=__doc__,
     find=find,
     examples=(
         Example(

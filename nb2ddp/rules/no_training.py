@@ -61,7 +61,6 @@ def find(program: Program) -> Iterator[Finding]:
 
 RULE = Rule(
     name="no-training",
-    text=__doc__,
     find=find,
     severity=Severity.ERROR,
     examples=(

@@ -36,7 +36,6 @@ def find(program: Program) -> Iterator[Finding]:
 
 RULE = Rule(
     name="notebook-progress-bar",
-    text=__doc__,
     find=find,
     examples=(
         Example("from tqdm.notebook import tqdm, trange\n", "from tqdm import tqdm, trange\n"),

@@ -50,7 +50,6 @@ def _may_name(tree: Tree, modules: cst.BaseExpression) -> list[str]:
 
 RULE = Rule(
     name="offloaded-into-one-file",
-    text=__doc__,
     find=find,
     examples=(
         Example(

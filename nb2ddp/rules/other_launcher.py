@@ -76,7 +76,6 @@ def _starter(tree: Tree, value: cst.CSTNode) -> cst.Call | None:
 
 RULE = Rule(
     name="other-launcher",
-    text=__doc__,
     find=find,
     severity=Severity.ERROR,
     examples=(

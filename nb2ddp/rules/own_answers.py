@@ -65,7 +65,6 @@ def _is_gone_through(tree: Tree, call: cst.Call) -> bool:
 
 RULE = Rule(
     name="rows-of-its-own",
-    text=__doc__,
     find=find,
     examples=(
         Example(

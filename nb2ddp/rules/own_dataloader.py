@@ -58,7 +58,6 @@ def _loaders(tree: Tree, node: cst.BaseExpression) -> list[cst.Call]:
 
 RULE = Rule(
     name="data-not-shared-out",
-    text=__doc__,
     find=find,
     examples=(
         Example(

@@ -53,7 +53,6 @@ model, tokenizer = FastModel.from_pretrained(
 
 RULE = Rule(
     name="padded-on-the-left",
-    text=__doc__,
     find=find,
     severity=Severity.WARNING,
     examples=(

@@ -14,7 +14,7 @@ import libcst as cst
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.questions import Question, questions
 from nb2ddp.results import Severity
-from nb2ddp.rules.rule import Example, Finding, Rule, left_out
+from nb2ddp.rules.rule import Example, Finding, Rule, left_out, shown, without_names
 from nb2ddp.syntax.edits import Remove, Replace
 from nb2ddp.syntax.environ import environ_key
 
@@ -36,21 +36,17 @@ def _imports(program: Program, asking: set[cst.Call]) -> Iterator[Finding]:
         calls = [{tree.call_of(tree.extended(use, cst.Attribute)) for use in uses} for uses in used]
         kept = [alias for alias, made in zip(names, calls, strict=True) if not made or not made <= asking]
         if len(kept) < len(names) and tree.is_live(statement) and not program.installs.covers(statement):
-            text = tree.source[tree.start(statement) : tree.start(names[0])]
-            text += ", ".join(tree.text(alias).rstrip(", ") for alias in kept)
-            edit = Replace(statement, text) if kept else Remove(statement, comments_above=True)
+            edit = without_names(program, statement, kept) if kept else Remove(statement, comments_above=True)
             said = "only a question to a person needs it; the script leaves it out"
             yield Finding(statement, said, (edit,), severity=Severity.NOTE)
 
 
 def _login(program: Program, question: Question) -> Finding:
     """Leave a login out: the service's library reads the variable when it is needed."""
-    form = program.form(question.call)
-    shown = f"!{form.command}" if form is not None else f"{program.tree.text(question.call.func)}(...)"
     said = f"asks a person for a token; the script leaves it out: set {question.variable} in the environment"
     statement = program.alone(question.call)
     edit = Remove(statement, comments_above=True) if statement is not None else left_out(program, question.call)
-    return Finding(question.call, f"{shown} {said}", (edit,))
+    return Finding(question.call, f"{shown(program, question.call)} {said}", (edit,))
 
 
 def _asked(program: Program, question: Question) -> Finding:
@@ -71,7 +67,6 @@ def _asked(program: Program, question: Question) -> Finding:
 
 RULE = Rule(
     name="question-to-a-person",
-    text=__doc__,
     find=find,
     severity=Severity.WARNING,
     examples=(

@@ -17,6 +17,7 @@ from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Remove
+from nb2ddp.syntax.environ import environ_key
 from nb2ddp.syntax.tree import Statement
 
 _POPS = re.compile(r"os\.(environ\.(pop|__delitem__)|unsetenv)")
@@ -32,12 +33,9 @@ def find(program: Program) -> Iterator[Finding]:
     tree = program.tree
     for taken, names, is_all in _taken_out(program):
         said = f"{', '.join(names)} {_SET}: without it each process trains alone"
-        if is_all:
-            yield Finding(
-                taken, f"{said}; the script leaves this out", (Remove(taken, keep_comment=False, comments_above=True),)
-            )
-        else:
-            yield Finding(taken, f"{said}: leave it in the environment", todo=True)
+        edits = (Remove(taken, keep_comment=False, comments_above=True),) if is_all else ()
+        remedy = "; the script leaves this out" if is_all else ": leave it in the environment"
+        yield Finding(taken, f"{said}{remedy}", edits, todo=not is_all)
     for node, name, _ in settings(program):
         statement = node if isinstance(node, cst.Assign) else program.alone(cst.ensure_type(node, cst.Call))
         if name in LAUNCHER_VARIABLES and statement is not None and tree.is_live(node):
@@ -70,34 +68,25 @@ def _taken_out(program: Program) -> Iterator[tuple[cst.BaseSmallStatement | Stat
     With the variables, and whether it does nothing else.
     """
     tree = program.tree
-    taking = [
-        (item, item.target.slice[0].slice) for item in tree.live(cst.Del) if isinstance(item.target, cst.Subscript)
-    ]
-    taken: list[tuple[cst.BaseSmallStatement, cst.BaseExpression]] = [
-        (item, part.value) for item, part in taking if isinstance(part, cst.Index) and _is_environ(program, item)
+    taken: list[tuple[cst.BaseSmallStatement, object]] = [
+        (statement, environ_key(tree, statement.target)) for statement in tree.live(cst.Del)
     ]
     for call in tree.live(cst.Call):
-        if _POPS.fullmatch(tree.qualified(call.func)) and call.args and program.alone(call) is not None:
-            taken.append((cst.ensure_type(tree.parents[call], cst.Expr), call.args[0].value))
-    for item, key in taken:
-        name, loop = tree.literal(key), tree.around(item, cst.For)
+        if _POPS.fullmatch(tree.qualified(call.func)) and call.args and (statement := program.alone(call)) is not None:
+            taken.append((statement, tree.literal(call.args[0].value)))
+    for small, name in taken:
+        loop = tree.around(small, cst.For)
         if name in LAUNCHER_VARIABLES:
-            yield item, [str(name)], True
-        elif loop is not None and tree.definition(key) is loop:
+            yield small, [str(name)], True
+        elif name is ... and loop is not None:
             words = tree.texts(tree.value(loop.iter))
             lines = [each for line in tree.within(loop, cst.SimpleStatementLine) for each in line.body]
             if names := [word for word in words if word in LAUNCHER_VARIABLES]:
-                yield loop, names, lines == [item] and names == words
-
-
-def _is_environ(program: Program, item: cst.Del) -> bool:
-    target = cst.ensure_type(item.target, cst.Subscript)
-    return program.tree.qualified(target.value) == "os.environ"
+                yield loop, names, lines == [small] and names == words
 
 
 RULE = Rule(
     name="launcher-variable-set",
-    text=__doc__,
     find=find,
     severity=Severity.WARNING,
     examples=(

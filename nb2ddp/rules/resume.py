@@ -51,7 +51,6 @@ _RESUME = Options(resume=True)
 
 RULE = Rule(
     name="training-goes-on",
-    text=__doc__,
     find=find,
     examples=(
         Example(

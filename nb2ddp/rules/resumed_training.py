@@ -45,7 +45,6 @@ def _goes_on(tree: Tree, before: cst.Call, call: cst.Call) -> bool:
 
 RULE = Rule(
     name="finished-training-resumed",
-    text=__doc__,
     find=find,
     severity=Severity.WARNING,
     examples=(

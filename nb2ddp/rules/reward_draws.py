@@ -67,7 +67,6 @@ def _drawn_alike(entry: Function) -> Edit:
 
 RULE = Rule(
     name="reward-drawn-apart",
-    text=__doc__,
     find=find,
     examples=(
         Example(

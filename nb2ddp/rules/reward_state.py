@@ -71,11 +71,9 @@ def find(program: Program) -> Iterator[Finding]:
 
 def _limit(program: Program, entry: Function) -> cst.BaseExpression | None:
     """What limits the time of code that a reward runs."""
-    tree, reached = program.tree, program.rewards.reached(entry)
-    decorators = [each.decorator for f in reached if isinstance(f, cst.FunctionDef) for each in f.decorators]
-    limits: list[cst.BaseExpression] = [
-        each for each in decorators if _LIMITS.fullmatch(tree.text(each.func if isinstance(each, cst.Call) else each))
-    ]
+    tree, functions = program.tree, program.rewards.reached(entry)
+    decorators = [each.decorator for function in functions for each in getattr(function, "decorators", ())]
+    limits = [each for each in decorators if _LIMITS.fullmatch(tree.text(getattr(each, "func", each)))]
     for call in program.rewards.calls(entry):
         does = program.execution.does(call)
         waits = method(call) in _WAITING and not does & Does.ASK
@@ -118,8 +116,8 @@ def _counters(program: Program) -> Iterator[cst.AugAssign]:
     for step in tree.live(cst.AugAssign):
         inside = [above for above in tree.ancestors(step) if not functions.isdisjoint(tree.ancestors(above))]
         counts = any(isinstance(above, _LOOPS) for above in inside) or "len(" in tree.text(step.value)
-        owner = _kept(tree, step.target) if inside and counts else None
-        if owner is None or _is_made_anew(program, step):
+        owner = _kept(tree, step.target) if inside and counts else ""
+        if not owner or _is_made_anew(program, step):
             continue
         wholes = [(use, tree.extended(use, cst.Attribute, cst.Subscript)) for use in tree.loads(owner)]
         same = [use for use, whole in wholes if tree.text(whole) == tree.text(step.target)]
@@ -130,29 +128,26 @@ def _counters(program: Program) -> Iterator[cst.AugAssign]:
 
 def _collected(program: Program) -> dict[str, cst.Call]:
     """What rewards append to from call to call, and the notebook reads after training; with the first such call."""
-    tree, found = program.tree, dict[str, cst.Call]()
+    tree, collecting = program.tree, dict[str, cst.Call]()
     for call in (each for entry in program.rewards.entries for each in program.rewards.calls(entry)):
-        owner = (
-            call.func.value if method(call) in ("append", "extend") and isinstance(call.func, cst.Attribute) else None
-        )
-        name = _kept(tree, owner) if owner is not None else None
-        if name is not None and owner is not None and isinstance(tree.value(owner), cst.List):
+        owner = call.func.value if isinstance(call.func, cst.Attribute) else call
+        if method(call) in ("append", "extend") and isinstance(tree.value(owner), cst.List):
+            name = _kept(tree, owner)
             reads = [use for use in tree.loads(name) if tree.owner(use) not in program.rewards.functions]
-            if any(program.execution.is_after_training(use) for use in reads):
-                found.setdefault(name, call)
-    return found
+            if any(map(program.execution.is_after_training, reads)):
+                collecting.setdefault(name, call)
+    return collecting
 
 
-def _kept(tree: Tree, target: cst.BaseExpression) -> str | None:
-    """The name of what outlives a call: a global name, or the object whose item or attribute is counted."""
-    base = target
+def _kept(tree: Tree, base: cst.BaseExpression) -> str:
+    """The name of what outlives a call: a global name, or the object whose item or attribute is counted; else ""."""
     while isinstance(base, (cst.Attribute, cst.Subscript)):
         base = base.value
     if not isinstance(base, cst.Name):
-        return None
-    here = tree.bindings(base.value, base)
-    is_own = any(isinstance(binding.node, (cst.Assign, cst.AnnAssign, cst.For)) for binding in here)
-    return None if is_own and tree.scope(base) is not tree.module else base.value
+        return ""
+    bindings = tree.bindings(base.value, base) if tree.scope(base) is not tree.module else []
+    is_own = any(isinstance(binding.node, (cst.Assign, cst.AnnAssign, cst.For)) for binding in bindings)
+    return "" if is_own else base.value
 
 
 def _is_made_anew(program: Program, step: cst.AugAssign) -> bool:
@@ -186,7 +181,6 @@ def _tells(program: Program, node: cst.CSTNode) -> bool:
 
 RULE = Rule(
     name="reward-state-of-its-own",
-    text=__doc__,
     find=find,
     severity=Severity.WARNING,
     examples=(

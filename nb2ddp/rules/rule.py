@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import libcst as cst
 
@@ -50,6 +50,30 @@ def left_out(source: Source, call: cst.Call, comment: str = "") -> Edit:
     return Replace(call, "None") if statement is None else Remove(statement, comment=comment)
 
 
+def without_names(source: Source, statement: cst.Import | cst.ImportFrom, kept: Sequence[cst.ImportAlias]) -> Replace:
+    """Leave an import only some of its names."""
+    tree, aliases = source.tree, cast(Sequence[cst.ImportAlias], statement.names)
+    start, end = tree.span(statement)
+    names = ", ".join(tree.text(alias).rstrip(", ") for alias in kept)
+    head, tail = tree.source[start : tree.start(aliases[0])], tree.source[tree.span(aliases[-1])[1] : end]
+    return Replace(statement, f"{head}{names}{tail}")
+
+
+def shown(source: Source, call: cst.Call) -> str:
+    """How a message names a call: `f(...)`, or `!command`."""
+    form = source.form(call)
+    return f"{source.tree.text(call.func)}(...)" if form is None else f"!{form.command}"
+
+
+def made_alone(program: Program, call: cst.Call, made: str, used: str, todo: str) -> Iterator[Finding]:
+    """Let one process of each machine make an object, and use it; a `TODO` where another process needs it."""
+    alone = program.placement.alone(call)
+    for node, edits in alone.items():
+        yield Finding(node, made if node is call else used, edits)
+    if not alone:
+        yield Finding(call, todo, todo=True)
+
+
 #: Yields the places in a notebook that have a rule's problem.
 Find = Callable[["Program"], Iterator[Finding]]
 
@@ -75,24 +99,27 @@ class Rule:
 
     Attributes:
         name: the problem, in kebab case.
-        text: the docstring of its module: the code and the summary, a blank line, then why.
-        find: yields the places.
+        find: yields the places; the docstring of its module is the rule's text.
         examples: before and after; they are tests and documentation.
         severity: of its findings, unless a finding says otherwise.
         also_alone: of a rule of placement, trainers or phases: it also speaks of what the main process runs alone.
     """
 
     name: str
-    text: str | None
     find: Find
     examples: tuple[Example, ...]
     severity: Severity = Severity.NOTE
     also_alone: bool = False
 
     @property
+    def text(self) -> str:
+        """The docstring of its module: the code and the summary, a blank line, then why."""
+        return str(self.find.__globals__["__doc__"])
+
+    @property
     def code(self) -> str:
         """`DDP` and three digits: 0 cannot convert, 1 placement, 2 trainer, 3 notebook-only code, 4 phases."""
-        return (self.text or "")[:6]
+        return self.text[:6]
 
     @property
     def summary(self) -> str:
@@ -105,7 +132,7 @@ class Rule:
         return "\n\n".join(self._paragraphs()[1:])
 
     def _paragraphs(self) -> list[str]:
-        return [paragraph.replace("\n", " ") for paragraph in (self.text or "").strip().split("\n\n")]
+        return [paragraph.replace("\n", " ") for paragraph in self.text.strip().split("\n\n")]
 
     @property
     def is_on_processes(self) -> bool:

@@ -236,7 +236,6 @@ def _places(tree: Tree, call: cst.Call) -> list[cst.CSTNode]:
 
 RULE = Rule(
     name="unseeded-randomness",
-    text=__doc__,
     find=find,
     examples=(
         Example(

@@ -16,7 +16,7 @@ from nb2ddp.facts.effects import Does
 from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.services import answer, questions
-from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.rules.rule import Example, Finding, Rule, made_alone
 from nb2ddp.syntax.tree import Tree, argument
 
 _COMMAND = re.compile(
@@ -86,11 +86,7 @@ def _started(program: Program, call: cst.Call) -> Iterator[Finding]:
     """A server that one process of each machine starts, where no other needs what holds it; else a `TODO`."""
     if program.tree.qualified(call.func) == "subprocess.Popen" or program.alone(call) is not None:
         return  # DDP403 and DDP305 say so of any program
-    alone = program.placement.alone(call)
-    for node, edits in alone.items():
-        yield Finding(node, _STARTED if node is call else _USED, edits)
-    if not alone:
-        yield Finding(call, _TAKEN, todo=True)
+    yield from made_alone(program, call, _STARTED, _USED, _TAKEN)
 
 
 def _is_only_written(program: Program, call: cst.Call) -> bool:
@@ -109,7 +105,6 @@ def _starts(program: Program, call: cst.Call) -> bool:
 
 RULE = Rule(
     name="server-or-remote-data",
-    text=__doc__,
     find=find,
     examples=(
         Example(

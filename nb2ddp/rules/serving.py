@@ -21,7 +21,7 @@ from nb2ddp.facts.handed import handed_on
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.services import called_on
 from nb2ddp.facts.shell import as_shell, is_simple
-from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.rules.rule import Example, Finding, Rule, shown
 from nb2ddp.syntax.edits import Edit, InsertAfter, Replace, SetKeyword, Wrap
 from nb2ddp.syntax.tree import Function, Tree, keyword, method
 
@@ -43,16 +43,16 @@ def find(program: Program) -> Iterator[Finding]:
     for call in program.execution.calls(_BESIDE, phase=Phase.TOGETHER):
         is_held = keyword(call, "daemon") is None and not program.tree.attributes("daemon")
         if is_held and _serves(program, call):
-            yield Finding(call, f"{program.tree.text(call.func)}(...) {_HOLDS}", (SetKeyword(call, "daemon", "True"),))
+            yield Finding(call, f"{shown(program, call)} {_HOLDS}", (SetKeyword(call, "daemon", "True"),))
     for call in program.execution.calls("subprocess.Popen"):
         if edits := _ended(program.tree, call):
-            yield Finding(call, f"{program.tree.text(call.func)}(...) {_OUTLIVES}", edits)
+            yield Finding(call, f"{shown(program, call)} {_OUTLIVES}", edits)
     for call in program.execution.calls(does=Does.SERVE):
         if program.execution.phase(call) and program.tree.owner(call) not in beside:
-            yield from _found(program, call)
+            yield _server(program, call)
     for starts in dict.fromkeys(each for calls in beside.values() for each in calls):
         if program.execution.runs(starts) and (edits := program.placement.once(starts)):
-            yield Finding(starts, f"{program.tree.text(starts.func)}(...) {_EACH}", edits)
+            yield Finding(starts, f"{shown(program, starts)} {_EACH}", edits)
 
 
 def _ended(tree: Tree, call: cst.Call) -> tuple[Edit, ...]:
@@ -93,22 +93,18 @@ def _serves(program: Program, beside: cst.Call) -> list[Function | None]:
     return [*found, None] if target is not None and program.effects.is_server(target.value) else found
 
 
-def _found(program: Program, call: cst.Call) -> Iterator[Finding]:
+def _server(program: Program, call: cst.Call) -> Finding:
     """A server at its place."""
     tree = program.tree
     places = tree.run_from(call, tree.uses)
     end = max((tree.span(tree.top_statement(place))[1] for place in places), default=tree.start(call))
     follows = any(tree.is_live(each) and tree.start(each) >= end for each in tree.module.body)
-    name = tree.text(call.func)
-    form = program.form(call)
-    name = f"!{form.command}" if form is not None else f"{name}(...)"
-    together = program.execution.runs(call)
-    yield Finding(call, f"{name} {_NO_TRAINING if together else _LATE if follows else _LAST}", todo=True)
+    outcome = _NO_TRAINING if program.execution.runs(call) else _LATE if follows else _LAST
+    return Finding(call, f"{shown(program, call)} {outcome}", todo=True)
 
 
 RULE = Rule(
     name="served-until-stopped",
-    text=__doc__,
     find=find,
     examples=(
         Example(

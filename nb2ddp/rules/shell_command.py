@@ -84,7 +84,6 @@ def _assigned(program: Program, call: cst.Call, text: str, message: str) -> Find
 
 RULE = Rule(
     name="shell-command",
-    text=__doc__,
     find=find,
     examples=(
         Example(

@@ -42,7 +42,6 @@ def find(program: Program) -> Iterator[Finding]:
 
 RULE = Rule(
     name="value-only-shown",
-    text=__doc__,
     find=find,
     examples=(
         Example(

@@ -114,7 +114,6 @@ def _tests(tree: Tree, nodes: Sequence[cst.CSTNode]) -> list[cst.If]:
 
 RULE = Rule(
     name="trained-by-some-processes",
-    text=__doc__,
     find=find,
     examples=(
         Example(

@@ -50,7 +50,6 @@ def find(program: Program) -> Iterator[Finding]:
 
 RULE = Rule(
     name="model-split-over-gpus",
-    text=__doc__,
     find=find,
     severity=Severity.WARNING,
     examples=(

@@ -27,7 +27,6 @@ def find(program: Program) -> Iterator[Finding]:
 
 RULE = Rule(
     name="stopped-on-purpose",
-    text=__doc__,
     find=find,
     examples=(
         Example(

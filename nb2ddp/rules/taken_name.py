@@ -41,7 +41,6 @@ def find(program: Program) -> Iterator[Finding]:
 
 RULE = Rule(
     name="taken-name",
-    text=__doc__,
     find=find,
     severity=Severity.ERROR,
     examples=(

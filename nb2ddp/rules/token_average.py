@@ -40,6 +40,7 @@ COUNT = "num_items_in_batch"
 #: What makes a model with new weights.
 _FROM_CONFIG = re.compile(r"transformers(\.\w+)*\.(\w+\.(_?from_config)|[A-Z]\w*For\w+)")
 _WITH_OUTPUTS = "return_outputs"
+_PROCESSES = re.compile("world_size|num_processes")
 #: Training arguments of trainers whose loss is a mean over tokens.
 _TOKEN_CONFIGS = ("SFTConfig", "UnslothTrainingArguments", "Seq2SeqTrainingArguments")
 
@@ -128,11 +129,12 @@ def _multiplied(program: Program) -> Iterator[Finding]:
 
 
 def _losses(tree: Tree) -> Iterator[cst.FunctionDef]:
-    """The `compute_loss` of each class of trainers of the notebook's own."""
+    """The `compute_loss` of each class of trainers of the notebook's own, unless it counts the processes itself."""
     for function in tree.live(cst.FunctionDef):
         owner = tree.scope(function)
         bases = [tree.class_name(base.value) for base in owner.bases] if isinstance(owner, cst.ClassDef) else []
-        if function.name.value == "compute_loss" and any(base.endswith("Trainer") for base in bases):
+        is_trainers = any(base.endswith("Trainer") for base in bases)
+        if function.name.value == "compute_loss" and is_trainers and not _PROCESSES.search(tree.text(function)):
             yield function
 
 
@@ -140,8 +142,7 @@ def _own_means(program: Program) -> Iterator[Finding]:
     """Losses of a trainer of the notebook's own that are divided by the tokens of all processes."""
     tree = program.tree
     for function in _losses(tree):
-        is_scaled = any(word in tree.text(function) for word in ("world_size", "num_processes"))
-        for mean in tree.within(function, cst.BinaryOperation) if not is_scaled else []:
+        for mean in tree.within(function, cst.BinaryOperation):
             if isinstance(mean.operator, cst.Divide) and tree.text(mean.right) == COUNT:
                 yield Finding(mean, f"{COUNT} {_DIVIDES}", (Wrap(mean, "", " * world_size"),))
 
@@ -151,7 +152,7 @@ def _means_of_methods(program: Program) -> Iterator[Finding]:
     tree = program.tree
     for function in _losses(tree):
         count = _unused_count(tree, function)
-        if not count or "world_size" in tree.text(function):
+        if not count:
             continue
         factor = f" * (1 if {count} is None else world_size)"
         edits = tuple(_multiply(loss, factor) for loss in _losses_in_training(tree, function))
@@ -169,8 +170,8 @@ def _in_training_alone(program: Program, function: cst.FunctionDef) -> Iterator[
     """Multiply what a loss function returns by the processes while it trains."""
     tree = program.tree
     factor = " * (world_size if torch.is_grad_enabled() else 1)"
-    losses = [each.value for each in _returns(tree, function) if each.value is not None]
-    if losses and "world_size" not in tree.text(function):
+    losses = _returned(tree, function)
+    if losses and not _PROCESSES.search(tree.text(function)):
         yield Finding(function, _IN_TRAINING, tuple(_multiply(loss, factor) for loss in losses))
 
 
@@ -184,21 +185,22 @@ def _unused_count(tree: Tree, function: cst.FunctionDef) -> str:
     return name if name == COUNT else f'{name}.get("{COUNT}")'
 
 
-def _returns(tree: Tree, function: cst.FunctionDef) -> list[cst.Return]:
-    return [each for each in tree.within(function, cst.Return) if tree.owner(each) is function]
+def _returned(tree: Tree, function: cst.FunctionDef) -> list[cst.BaseExpression]:
+    """What a function returns."""
+    returns = [each for each in tree.within(function, cst.Return) if tree.owner(each) is function]
+    return [each.value for each in returns if each.value is not None]
 
 
 def _losses_in_training(tree: Tree, function: cst.FunctionDef) -> Iterator[cst.BaseExpression]:
     """What a `compute_loss` returns where it is not asked for outputs, which evaluations ask for."""
-    for each in _returns(tree, function):
-        loss = each.value
+    for loss in _returned(tree, function):
         if isinstance(loss, cst.IfExp) and tree.text(loss.test) == _WITH_OUTPUTS:
             loss = loss.orelse
-        asked = (above for above in tree.ancestors(each) if isinstance(above, cst.If))
-        is_asked = any(tree.text(a.test) == _WITH_OUTPUTS and each in tree.within(a.body, cst.Return) for a in asked)
-        if loss is None or is_asked or isinstance(loss, cst.Tuple) or _WITH_OUTPUTS in tree.text(loss):
-            continue  # what takes `return_outputs` itself may give outputs too
-        yield loss
+        tests = [above for above in tree.ancestors(loss) if isinstance(above, cst.If)]
+        asked = [test.body for test in tests if tree.text(test.test) == _WITH_OUTPUTS]
+        is_asked = not {*asked}.isdisjoint(tree.ancestors(loss))
+        if not (is_asked or isinstance(loss, cst.Tuple) or _WITH_OUTPUTS in tree.text(loss)):
+            yield loss  # what takes `return_outputs` itself may give outputs too
 
 
 def _multiply(loss: cst.BaseExpression, factor: str) -> Wrap:
@@ -225,7 +227,6 @@ def _says_how(tree: Tree) -> bool:
 
 RULE = Rule(
     name="tokens-not-averaged",
-    text=__doc__,
     find=find,
     examples=(
         Example(

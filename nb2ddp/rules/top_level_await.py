@@ -51,7 +51,6 @@ def _is_coroutine_call(tree: Tree, node: cst.Await) -> bool:
 
 RULE = Rule(
     name="await-outside-function",
-    text=__doc__,
     find=find,
     examples=(
         Example("rows = await fetch(url)\n", "rows = asyncio.run(fetch(url))\n"),

@@ -51,7 +51,6 @@ def _other(program: Program, call: cst.Call) -> Finding:
 
 RULE = Rule(
     name="run-in-every-process",
-    text=__doc__,
     find=find,
     examples=(
         Example('import wandb\nwandb.init(project = "tuning")\ntrainer.train()\n', reported=True),

@@ -110,7 +110,6 @@ def _lost(program: Program, use: cst.Name) -> str:
 
 RULE = Rule(
     name="unknown-name",
-    text=__doc__,
     find=find,
     severity=Severity.WARNING,
     examples=(

@@ -37,7 +37,6 @@ def find(program: Program) -> Iterator[Finding]:
 
 RULE = Rule(
     name="unread-code-in-training",
-    text=__doc__,
     find=find,
     severity=Severity.WARNING,
     examples=(

@@ -34,7 +34,6 @@ def find(program: Program) -> Iterator[Finding]:
 
 RULE = Rule(
     name="unused-parameters-searched",
-    text=__doc__,
     find=find,
     examples=(
         Example(

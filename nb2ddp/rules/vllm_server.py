@@ -81,7 +81,6 @@ trainer.train()
 
 RULE = Rule(
     name="completions-from-a-server",
-    text=__doc__,
     find=find,
     also_alone=True,
     examples=(

@@ -12,7 +12,7 @@ import libcst as cst
 
 from nb2ddp.facts.shell import kills, only_shows, serves
 from nb2ddp.notebook.magics import Kind, Syntax
-from nb2ddp.syntax.tree import Tree, argument, keyword
+from nb2ddp.syntax.tree import Tree, argument, keyword, method
 
 
 class Does(Flag):
@@ -111,8 +111,6 @@ _WRITING_METHODS = frozenset(
 #: What serves for ever: methods by their own names, and others by what their objects are made by.
 _SERVING_METHODS = frozenset({"infinity_polling", "run_polling", "serve_forever"})
 _SERVERS: Final = {"launch": r"gradio\.\w+", "run": r"flask\.Flask|(\w+\.)*(FastMCP|Dash)", "run_server": r"dash\.Dash"}
-#: Methods of a path that give another.
-_PATH_MAKERS = re.compile(r"absolute|expanduser|joinpath|parent|resolve|with_\w+")
 _LISTING_METHODS = frozenset({"glob", "iterdir", "rglob"})
 #: Methods that change what they are called on, or draw from it.
 _CHANGING_METHODS = re.compile(
@@ -162,11 +160,6 @@ class Effects:
         """True for a function that serves: `uvicorn.run`, `app.run` of Flask's, `server.serve_forever`."""
         return bool(_of_function(self.tree.qualified(node)) & Does.SERVE) or _is_server(self.tree, node)
 
-    def is_shell(self, call: cst.Call) -> bool:
-        """True for a call that stands for a shell command."""
-        form = self.form(call)
-        return form is not None and form.kind is Kind.SHELL
-
     def command(self, call: cst.Call) -> str:
         """What a call runs, as a command line: a shell line, a magic's body, a program; empty where it runs nothing."""
         if (form := self.form(call)) is not None:
@@ -208,7 +201,7 @@ def _opens(tree: Tree, call: cst.Call, name: str) -> Does:
         position = 2
     elif name == "open" or re.fullmatch(r"(io|codecs|gzip|bz2|lzma)\.open", name) or opens_archive(tree, call):
         position = 1
-    elif isinstance(call.func, cst.Attribute) and call.func.attr.value == "open":
+    elif method(call) == "open":
         position = 0
     else:
         return Does(0)
@@ -231,44 +224,46 @@ def opens_archive(tree: Tree, node: cst.CSTNode) -> bool:
 
 
 def _method(tree: Tree, call: cst.Call, name: str) -> Does:
-    if not isinstance(call.func, cst.Attribute):
+    owner, called = owner_of(call), method(call)
+    if owner is None:
         return Does(0)
-    method = call.func.attr.value
     own = own_class(tree, call.func)
-    if own is not None and any(each.name.value == method for each in tree.methods(own)):
+    if own is not None and any(each.name.value == called for each in tree.methods(own)):
         return Does(0)  # of the notebook: what it does stands there
-    if method == "extract" and _ARCHIVES.fullmatch(tree.maker(call.func.value)):
+    if called == "extract" and _ARCHIVES.fullmatch(tree.maker(owner)):
         return Does.WRITE
-    if method in _SAVING_METHODS:
+    if called in _SAVING_METHODS:
         return Does.SAVE
     if samples(tree, call):
         return Does.DRAW
-    if method in _WRITING_METHODS:
-        returns_text = method in ("to_html", "to_json") and name.startswith((".", "plt")) and not call.args
+    if called in _WRITING_METHODS:
+        returns_text = called in ("to_html", "to_json") and name.startswith((".", "plt")) and not call.args
         return Does(0) if returns_text else Does.WRITE
     if _is_server(tree, call.func):
         return Does.SERVE
-    if method == "save" and call.args and call.args[0].keyword is None:
+    if called == "save" and call.args and call.args[0].keyword is None:
         return Does.WRITE  # a picture, an archive, a figure: whatever it is
-    if method in ("rename", "replace") and _is_path(tree, call.func.value):  # texts and tables have them too
+    if called in ("rename", "replace") and _is_path(tree, owner):  # texts and tables have them too
         return Does.WRITE
-    if method in _LISTING_METHODS:
+    if called in _LISTING_METHODS:
         return Does.LIST
-    return Does.CHANGE if _CHANGING_METHODS.fullmatch(method) else Does(0)
+    return Does.CHANGE if _CHANGING_METHODS.fullmatch(called) else Does(0)
 
 
 def _is_server(tree: Tree, function: cst.CSTNode) -> bool:
     """True for the method by which an object serves: `app.run` of Flask's, `demo.launch` of Gradio's."""
     if not isinstance(function, cst.Attribute):
         return False
-    owner, makers = function.value, _SERVERS.get(function.attr.value)
+    makers = _SERVERS.get(function.attr.value)
     if makers is None:
         return function.attr.value in _SERVING_METHODS
-    while not re.fullmatch(makers, tree.maker(owner)):
-        if not isinstance(owner, cst.Call) or not isinstance(owner.func, cst.Attribute):
-            return False
-        owner = owner.func.value  # `demo.queue().launch()`
-    return True
+    owners = tree.followed(function.value, owner_of)  # of `demo.queue().launch()`
+    return any(re.fullmatch(makers, tree.maker(owner)) for owner in owners)
+
+
+def owner_of(node: cst.CSTNode | None) -> cst.BaseExpression | None:
+    """The object that a call is a method of: `app` of `app.run()`; None for all else."""
+    return node.func.value if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) else None
 
 
 def own_class(tree: Tree, node: cst.CSTNode) -> cst.ClassDef | None:
@@ -283,22 +278,14 @@ def own_class(tree: Tree, node: cst.CSTNode) -> cst.ClassDef | None:
 
 
 def _is_path(tree: Tree, node: cst.BaseExpression) -> bool:
-    """True for a path of pathlib's, or one that is made of one: `Path("out") / "rows"`, `path.parent`."""
+    """True for a path of pathlib's, or one below it: `Path("out") / "rows"`."""
 
-    def owner(node: cst.BaseExpression) -> cst.BaseExpression | None:
+    def folder(node: cst.BaseExpression) -> cst.BaseExpression | None:
         value = tree.value(node)
-        if isinstance(value, cst.BinaryOperation) and isinstance(value.operator, cst.Divide):
-            return value.left
-        made = _maker(value)
-        return made.value if isinstance(made, cst.Attribute) and _PATH_MAKERS.fullmatch(made.attr.value) else None
+        divides = isinstance(value, cst.BinaryOperation) and isinstance(value.operator, cst.Divide)
+        return value.left if isinstance(value, cst.BinaryOperation) and divides else None
 
-    makers = (_maker(tree.value(each)) for each in tree.followed(node, owner))
-    return any(tree.qualified(maker).startswith("pathlib.Path") for maker in makers)
-
-
-def _maker(value: cst.BaseExpression) -> cst.BaseExpression:
-    """The function of a call; any other expression itself."""
-    return value.func if isinstance(value, cst.Call) else value
+    return tree.maker(tree.followed(node, folder)[-1]).startswith("pathlib.Path")
 
 
 def _is_own(tree: Tree, call: cst.Call, name: str) -> bool:

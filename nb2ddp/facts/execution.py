@@ -16,6 +16,7 @@ import libcst as cst
 
 from nb2ddp.facts.effects import Does, Effects
 from nb2ddp.facts.handed import handed_on
+from nb2ddp.facts.reached import reached
 from nb2ddp.facts.training import Training
 from nb2ddp.syntax.cells import Source
 from nb2ddp.syntax.tree import Function, method
@@ -190,13 +191,9 @@ class Execution:
             if isinstance(called, cst.Lambda):
                 definitions = map(self.tree.definition, self.tree.within(called, cst.Name))
                 inside[called] = [definition for definition in definitions if isinstance(definition, cst.FunctionDef)]
-        pending: list[Function] = list(phases)
-        while pending:
-            above = pending.pop()
-            for used in inside[above]:
-                if phases[above] & ~phases[used]:
-                    phases[used] |= phases[above]
-                    pending.append(used)
+        for phase in (Phase.BEFORE, Phase.DURING, Phase.BETWEEN, Phase.AFTER):
+            for used in reached([each for each in phases if phases[each] & phase], lambda above: inside[above]):
+                phases[used] |= phase
         return dict(phases)
 
     # -- what trainers call ---------------------------------------------------------------------------------

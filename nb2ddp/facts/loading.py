@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from enum import Enum
 from typing import Final
 
 import libcst as cst
 
+from nb2ddp.facts.reached import reached
 from nb2ddp.syntax.arguments import constant, passed
 from nb2ddp.syntax.tree import Regions, Tree, argument, keyword, method
 
@@ -137,53 +138,49 @@ def _is_other_class(name: str) -> bool:
 
 def _alternatives(tree: Tree, node: cst.BaseExpression) -> list[cst.BaseExpression]:
     """The classes that an expression may stand for, where the notebook writes them out; else the expression."""
-    values = [tree.value(node)]
-    for value in values:  # which grow on the way
+
+    def named(value: cst.BaseExpression) -> list[cst.BaseExpression]:
         sources = _sources(tree, value)
-        parts = [part for held in sources for part in (*tree.within(held, cst.Name), *tree.within(held, cst.Attribute))]
-        values += [found for part in parts if (found := tree.value(part)) not in values]
+        return [
+            tree.value(name)
+            for held in sources
+            for kind in (cst.Name, cst.Attribute)
+            for name in tree.within(held, kind)
+        ]
+
+    values = reached([tree.value(node)], named)
     return [value for value in values[1:] if _IMPORTED_CLASS.fullmatch(tree.family(value))] or values[:1]
 
 
 def _sources(tree: Tree, node: cst.BaseExpression) -> Sequence[cst.CSTNode]:
     """Expressions that hold what a name, an element or a choice may be: a loop's values, a function's arguments."""
     param = tree.definition(node)
-    if not isinstance(param, cst.Param):
-        if isinstance(node, (cst.IfExp, cst.Dict, cst.List, cst.Tuple, cst.Set)):
-            return [node]
-        return tree.made_of(node)[1:2] if isinstance(node, (cst.Name, cst.Subscript)) else []
-    function = tree.function(param)
-    users = [tree.parents[use] for use in tree.loads(function.name.value)] if function is not None else []
-    given = [argument.value for call in users if isinstance(call, cst.Call) for argument in call.args]
-    return given if param.default is None else [param.default, *given]
+    if isinstance(param, cst.Param):
+        return [*filter(None, [param.default]), *tree.values(node)]
+    if isinstance(node, (cst.IfExp, cst.Dict, cst.List, cst.Tuple, cst.Set)):
+        return [node]
+    return tree.made_of(node)[1:2] if isinstance(node, (cst.Name, cst.Subscript)) else []
 
 
 def model_name(tree: Tree, load: cst.Call) -> str:
     """The names that a load may pass for its model, as far as the notebook writes them out, one after the other."""
     named = (passed(tree, load, name) for name in ("model_name", "pretrained_model_name_or_path"))
     given = argument(load, "model_name", 0) or next(filter(None, named), None)
-    return " ".join(_texts(tree, given.value, set())) if given is not None else ""
+    values: list[cst.CSTNode] = [] if given is None else [given.value]
+    parts = reached(values, lambda part: _parts(tree, part))
+    texts = [part for part in parts if isinstance(part, (cst.SimpleString, cst.FormattedStringText))]
+    return " ".join(text for part in texts for text in tree.texts(part))
 
 
-def _texts(tree: Tree, node: cst.CSTNode, seen: set[str]) -> Iterator[str]:
-    """What an expression may say; of a setting (`cfg.name`, `cfg["name"]`), see `_settings`."""
-    node = tree.value(node) if isinstance(node, cst.BaseExpression) else node
-    parts = node.children
-    if isinstance(node, cst.FormattedStringText):
-        yield node.value
-    elif isinstance(node, cst.SimpleString):
-        yield tree.content(node)
-    elif isinstance(node, (cst.Name, cst.Attribute, cst.Subscript)):
-        parts = [] if tree.text(node) in seen else _settings(tree, node)
-        seen.add(tree.text(node))
-    for part in parts:
-        yield from _texts(tree, part, seen)
-
-
-def _settings(tree: Tree, node: cst.Name | cst.Attribute | cst.Subscript) -> Sequence[cst.CSTNode]:
-    """What a name stands for; of a setting, what its object is made with, or else what is set under its name."""
+def _parts(tree: Tree, node: cst.CSTNode) -> Sequence[cst.CSTNode]:
+    """What an expression is put together from; of a name, what it stands for; of a setting, see `_settings`."""
     if isinstance(node, cst.Name):
-        return _sources(tree, node)
+        return _sources(tree, node) if (value := tree.value(node)) is node else [value]
+    return _settings(tree, node) if isinstance(node, (cst.Attribute, cst.Subscript)) else node.children
+
+
+def _settings(tree: Tree, node: cst.Attribute | cst.Subscript) -> Sequence[cst.CSTNode]:
+    """What the object of a setting (`cfg.name`, `cfg["name"]`) is made with, or else what is set under its name."""
     texts = [text for part in getattr(node, "slice", ()) for text in tree.texts(part)]
     keys = [node.attr.value] if isinstance(node, cst.Attribute) else texts
     if not keys:

@@ -7,6 +7,7 @@ from typing import cast
 
 import libcst as cst
 
+from nb2ddp.facts.reached import reached
 from nb2ddp.syntax.tree import Tree, keyword
 
 #: A class: what it makes may ask later.
@@ -18,28 +19,20 @@ _CONNECTIONS = re.compile(r"urllib\.request\.urlopen|aiohttp\.(ClientSession|req
 def questions(tree: Tree, call: cst.Call) -> list[cst.Call]:
     """The calls that ask a service, where a call makes a client: through it, or through what it is handed to.
 
-    The call itself where it makes none, or where the client is handed to what may ask, unseen.
+    The call itself where it makes none, or where what asks is not to be seen.
     """
-    found: list[cst.Call] = []
-    makes = bool(_CLASS.fullmatch(tree.qualified(call.func)))
-    pending: list[cst.CSTNode] = [call] if makes else []
-    handed = not makes
-    for value in pending:  # which grows on the way
-        owner, above = called_on(tree, value), tree.parents[value]
-        if owner is not None:
-            found.append(owner)
-        elif isinstance(above, cst.Arg) and isinstance(taker := tree.parents[above], cst.Call):
-            if _CLASS.fullmatch(tree.qualified(taker.func)):
-                pending.append(taker)
-            else:
-                handed = True
-        elif isinstance(above, (cst.IfExp, cst.BooleanOperation)):
-            pending.append(above)
-        elif isinstance(above, (cst.Assign, cst.AnnAssign, cst.WithItem)):
-            pending += [use for use in tree.kept_uses(above) if use not in pending]
-        else:
-            handed = handed or not isinstance(above, (cst.Expr, cst.If, cst.Comparison))
-    return tree.in_order(found) or ([call] if handed else [])
+    is_client = _CLASS.fullmatch(tree.qualified(call.func))
+    clients: list[cst.CSTNode] = reached([call] if is_client else [], lambda client: _kept(tree, client))
+    return tree.in_order(filter(None, [called_on(tree, client) for client in clients])) or [call]
+
+
+def _kept(tree: Tree, client: cst.CSTNode) -> list[cst.CSTNode]:
+    """Where a client goes on: to the uses of what it is bound to, and to what a class makes of it."""
+    above = tree.parents[client]
+    if isinstance(above, (cst.Assign, cst.AnnAssign, cst.WithItem)):
+        return tree.kept_uses(above)
+    taker = tree.parents[above] if isinstance(above, cst.Arg) else None
+    return [taker] if isinstance(taker, cst.Call) and _CLASS.fullmatch(tree.qualified(taker.func)) else []
 
 
 def is_client(tree: Tree, node: cst.CSTNode) -> bool:

@@ -17,7 +17,8 @@ from nb2ddp.syntax.tree import Tree
 #: What a question says of an answer that may be left out.
 _MAY_SKIP = re.compile(r"(?i)\b(skip|optional|leave (it )?(blank|empty)|or (just )?(press|hit) enter|blank for)\b")
 _VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]*[A-Z0-9]\b")
-_READS = re.compile(r"os\.(environ\.get|getenv)")
+#: What reads a variable of the environment.
+READS = re.compile(r"os\.(environ\.get|getenv)")
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def _variable(tree: Tree, call: cst.Call, asking: list[cst.Call]) -> str:
         taken = tree.around(use, cst.Assign)
         plain = taken is not None and (taken.value is use or _is_trimmed(tree, use, taken))
         targets += [environ_key(tree, each.target) for each in taken.targets] if plain and taken is not None else []
-        if isinstance(use, cst.Call) and use.args and _READS.fullmatch(tree.qualified(use.func)):
+        if isinstance(use, cst.Call) and use.args and READS.fullmatch(tree.qualified(use.func)):
             targets.append(tree.literal(use.args[0].value))
     tests = [tree.text(above.test) for above in tree.ancestors(call) if isinstance(above, cst.If)]
     named = [match[0] for text in (*_said(tree, call), *tests) for match in _VARIABLE.finditer(text)]
@@ -118,8 +119,4 @@ def _target(tree: Tree, call: cst.Call, asking: list[cst.Call]) -> cst.CSTNode |
         if isinstance(above, cst.Assign):
             here = [each for each in tree.within(above, cst.Call) if each in asking]
             return above.targets[0].target if len(here) == 1 else None
-        if isinstance(above, (cst.AnnAssign, cst.NamedExpr)):
-            return above.target
-        if isinstance(above, cst.BaseSmallStatement):
-            return None
     return None

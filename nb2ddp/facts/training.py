@@ -74,8 +74,6 @@ class Training:
         if keyword(call, "per_device_train_batch_size") is None:
             return False
         maker = self.tree.value(call.func)
-        if isinstance(maker, cst.Call):
-            return self.tree.qualified(maker.func) == "getattr"
         unpacked = isinstance(self.tree.definition(maker), (cst.Assign, cst.For, cst.Param))
         return unpacked or isinstance(maker, (cst.IfExp, cst.Subscript))
 
@@ -118,14 +116,12 @@ class Training:
         if self.is_trainer(owner):
             return True
         # where trainers are built, an object of unknown origin that trains is taken for one
-        name = owner.attr.value if isinstance(owner, cst.Attribute) else self.tree.text(owner)
-        return method == "train" and bool(self.trainers) and not _MODEL_NAME.search(name)
+        return method == "train" and bool(self.trainers) and not _MODEL_NAME.search(self.tree.text(owner))
 
     @cached_property
     def backward_calls(self) -> list[cst.Call]:
         """Live calls of `loss.backward()`."""
-        calls = [self.tree.call_of(attribute) for attribute in self.tree.attributes("backward")]
-        return [call for call in calls if call is not None and self.tree.is_live(call)]
+        return [call for call in self.tree.live(cst.Call) if method(call) == "backward"]
 
     @property
     def events(self) -> list[cst.CSTNode]:

@@ -11,6 +11,7 @@ import libcst as cst
 
 from nb2ddp.facts.effects import Does, owner_of
 from nb2ddp.facts.execution import Execution
+from nb2ddp.facts.handed import returned
 from nb2ddp.facts.reached import reached
 from nb2ddp.notebook.ipynb import Cell
 from nb2ddp.syntax.edits import Edit, InsertBefore
@@ -158,8 +159,7 @@ def _maker(tree: Tree, value: cst.BaseExpression) -> cst.BaseExpression:
 def _returned(tree: Tree, maker: cst.BaseExpression) -> list[cst.BaseExpression]:
     """What a function of the notebook returns, where it made a value."""
     function = tree.definition(maker.func) if isinstance(maker, cst.Call) else None
-    returns = tree.within(function, cst.Return) if isinstance(function, cst.FunctionDef) else []
-    return [each.value for each in returns if each.value is not None]
+    return returned(tree, function) if isinstance(function, cst.FunctionDef) else []
 
 
 def _counted(execution: Execution, statement: cst.Expr) -> str:

@@ -27,11 +27,16 @@ def handed_on(tree: Tree, values: Iterable[cst.CSTNode]) -> tuple[list[Function]
             elif isinstance(definition, cst.FunctionDef) and tree.call_of(name) is None:
                 functions[definition] = None
             elif isinstance(definition, cst.FunctionDef):
-                returns = [each for each in tree.within(definition, cst.Return) if tree.function(each) is definition]
-                pending += [each.value for each in returns if each.value is not None]
+                pending += returned(tree, definition)
             elif isinstance(definition, (cst.Assign, cst.AnnAssign)) and definition.value is not None:
                 pending += [definition.value, *_added(tree, name.value)]
     return list(functions), names
+
+
+def returned(tree: Tree, function: cst.FunctionDef) -> list[cst.BaseExpression]:
+    """What a function returns."""
+    returns = [each for each in tree.within(function, cst.Return) if tree.function(each) is function]
+    return [each.value for each in returns if each.value is not None]
 
 
 def _added(tree: Tree, name: str) -> list[cst.BaseExpression]:

@@ -141,12 +141,8 @@ def _alternatives(tree: Tree, node: cst.BaseExpression) -> list[cst.BaseExpressi
 
     def named(value: cst.BaseExpression) -> list[cst.BaseExpression]:
         sources = _sources(tree, value)
-        return [
-            tree.value(name)
-            for held in sources
-            for kind in (cst.Name, cst.Attribute)
-            for name in tree.within(held, kind)
-        ]
+        names = [name for held in sources for name in (*tree.within(held, cst.Name), *tree.within(held, cst.Attribute))]
+        return [tree.value(name) for name in names]
 
     values = reached([tree.value(node)], named)
     return [value for value in values[1:] if _IMPORTED_CLASS.fullmatch(tree.family(value))] or values[:1]
@@ -243,15 +239,11 @@ def trains_whole(tree: Tree, loads: Sequence[cst.Call]) -> bool:
 
 
 def model_kind(tree: Tree, trainers: Sequence[cst.Call], loads: Sequence[cst.Call]) -> ModelKind:
-    """The kind of the model that trainers are given under its name; where none is, of the first that is loaded."""
+    """The kind of the model that trainers are given; where none of the loads makes it, of the first that is loaded."""
     calls = [call for call in loads if not is_partial(tree, call)] or loads
-    models = [argument(call, "model", 0) for call in trainers]
-    names = {model.value.value for model in models if model is not None and isinstance(model.value, cst.Name)}
-    for call in tree.of(cst.Call):  # `model = get_peft_model(base, ...)`
-        if tree.text(call.func).endswith("get_peft_model") and names.intersection(_bound_by(tree, call)):
-            base = argument(call, "model", 0)
-            names |= {base.value.value} if base is not None and isinstance(base.value, cst.Name) else set()
-    trained = [call for call in calls if names.intersection(_bound_by(tree, call))]
+    models = [model.value for call in trainers if (model := argument(call, "model", 0)) is not None]
+    makers = {call for model in models for part in tree.made_of(model) for call in tree.within(part, cst.Call)}
+    trained = [call for call in calls if call in makers]
     return next((_kind(tree, call) for call in trained or calls), ModelKind.UNKNOWN)
 
 
@@ -259,11 +251,6 @@ def _auto_model(tree: Tree, load: cst.Call) -> str:
     """The class of model that a load names beside its own loader; empty where it names none."""
     given = keyword(load, "auto_model")
     return f" {tree.text(tree.value(given.value))}" if given is not None else ""
-
-
-def _bound_by(tree: Tree, call: cst.Call) -> list[str]:
-    """The names that the assignment of a call's value binds."""
-    return tree.binds(assign) if isinstance(assign := tree.parents[call], cst.Assign) else []
 
 
 def _kind(tree: Tree, load: cst.Call) -> ModelKind:

@@ -13,6 +13,7 @@ import libcst as cst
 
 from nb2ddp.facts.effects import Does, gives_an_object, opens_archive, own_class, owner_of
 from nb2ddp.facts.execution import Execution, Phase, Who
+from nb2ddp.facts.handed import returned
 from nb2ddp.facts.reached import reached
 from nb2ddp.facts.services import answer, called_on, is_client, questions
 from nb2ddp.facts.shell import kills_job
@@ -93,9 +94,9 @@ class Placement:
     @cached_property
     def _acting(self) -> list[cst.Call]:
         """Calls of Python that act while all processes are there; shell commands have a rule of their own."""
-        found = self.execution.calls(does=Does.ACT, phase=Phase.TOGETHER)
-        found = [call for call in found if self.execution.source.form(call) is None]
-        return [call for call in found if not kills_job(self.execution.effects.command(call))]  # which DDP412 drops
+        calls, form = self.execution.calls(does=Does.ACT, phase=Phase.TOGETHER), self.execution.source.form
+        commands = self.execution.effects.command
+        return [call for call in calls if form(call) is None and not kills_job(commands(call))]  # which DDP412 drops
 
     def _decide(self, call: cst.Call) -> Decision | None:
         function = self.tree.function(call)
@@ -421,8 +422,7 @@ class Placement:
         acts = bool(phase & Phase.DURING) and self.execution.has(function, Does.ACT)
         if acts or not self.traces.only_writes(function):
             return False
-        returned = [each.value for each in self.tree.within(function, cst.Return) if each.value is not None]
-        return not any(is_client(self.tree, self.tree.value(value)) for value in returned)
+        return not any(is_client(self.tree, self.tree.value(value)) for value in returned(self.tree, function))
 
     def _whole_value(self, call: cst.BaseExpression) -> cst.BaseExpression:
         """A call with what only waits for it, or collects what it gives: `asyncio.run(f())`, `[f(x) for x in rows]`."""

@@ -9,10 +9,9 @@ from typing import Final
 
 import libcst as cst
 
-from nb2ddp.facts.effects import Does, owner_of
+from nb2ddp.facts.effects import Does
 from nb2ddp.facts.execution import Execution
-from nb2ddp.facts.handed import returned
-from nb2ddp.facts.reached import reached
+from nb2ddp.facts.flow import owner_of, reached, returned
 from nb2ddp.notebook.ipynb import Cell
 from nb2ddp.syntax.edits import Edit, InsertBefore
 from nb2ddp.syntax.tree import Tree, argument, keyword, method, small_statements

@@ -10,6 +10,7 @@ from typing import Final
 
 import libcst as cst
 
+from nb2ddp.facts.flow import owner_of
 from nb2ddp.facts.shell import kills, only_shows, serves
 from nb2ddp.notebook.magics import Kind, Syntax
 from nb2ddp.syntax.tree import Tree, argument, keyword, method
@@ -259,11 +260,6 @@ def _is_server(tree: Tree, function: cst.CSTNode) -> bool:
         return function.attr.value in _SERVING_METHODS
     owners = tree.followed(function.value, owner_of)  # of `demo.queue().launch()`
     return any(re.fullmatch(makers, tree.maker(owner)) for owner in owners)
-
-
-def owner_of(node: cst.CSTNode | None) -> cst.BaseExpression | None:
-    """The object that a call is a method of: `app` of `app.run()`; None for all else."""
-    return node.func.value if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) else None
 
 
 def own_class(tree: Tree, node: cst.CSTNode) -> cst.ClassDef | None:

@@ -15,8 +15,8 @@ from typing import Final
 import libcst as cst
 
 from nb2ddp.facts.effects import Does, Effects
+from nb2ddp.facts.flow import reached
 from nb2ddp.facts.handed import handed_on
-from nb2ddp.facts.reached import reached
 from nb2ddp.facts.training import Training
 from nb2ddp.syntax.cells import Source
 from nb2ddp.syntax.tree import Function, method
@@ -169,8 +169,7 @@ class Execution:
     @cached_property
     def _first_end(self) -> int:
         """Where the first training's statement ends."""
-        events = self.training.events
-        return self.tree.span(self.tree.top_statement(events[0]))[1] if events else -1
+        return self.tree.span(self.tree.top_statement(self.training.events[0]))[1]
 
     @cached_property
     def _phases(self) -> dict[Function, Phase]:

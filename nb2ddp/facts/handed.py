@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import libcst as cst
 
+from nb2ddp.facts.flow import returned
 from nb2ddp.syntax.tree import ADDING, Function, Tree, method
 
 
@@ -31,12 +32,6 @@ def handed_on(tree: Tree, values: Iterable[cst.CSTNode]) -> tuple[list[Function]
             elif isinstance(definition, (cst.Assign, cst.AnnAssign)) and definition.value is not None:
                 pending += [definition.value, *_added(tree, name.value)]
     return list(functions), names
-
-
-def returned(tree: Tree, function: cst.FunctionDef) -> list[cst.BaseExpression]:
-    """What a function returns."""
-    returns = [each for each in tree.within(function, cst.Return) if tree.function(each) is function]
-    return [each.value for each in returns if each.value is not None]
 
 
 def _added(tree: Tree, name: str) -> list[cst.BaseExpression]:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import libcst as cst
 
-from nb2ddp.facts.effects import FILE_MAGICS, Does, owner_of
+from nb2ddp.facts.effects import FILE_MAGICS, Does
+from nb2ddp.facts.flow import owner_of, taker
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.syntax.tree import Statement, Tree, method
 
@@ -32,6 +33,8 @@ _CURRENT: Final = ("/content", "/kaggle/working")
 #: Folders that are there on Colab or Kaggle before anything is put into them.
 _THERE = re.compile(r"/(content(/g?drive(/My ?Drive)?)?|kaggle(/(input|working))?)/?")
 _SHELL_PATH = re.compile(r"(?<![\w.:/-])/(?:content|kaggle)(?:/[^\s'\";|&)]*)?(?![\w-])")
+#: What gives the path that it is given.
+_PATHS = ("pathlib.Path", "str", "os.path.expanduser")
 #: Keywords for what is written.
 _WRITTEN = re.compile(r"(output|save|logging|log|cache|local|export|extract)_(dir|folder|path|directory|file)")
 #: What makes the rest of a shell command's words a target.
@@ -111,13 +114,14 @@ def _paths(execution: Execution) -> Iterator[tuple[cst.BaseExpression, str]]:
 
 def _uses(tree: Tree, node: cst.BaseExpression) -> list[cst.CSTNode]:
     """Where a path is used: in place, or by the name that it is bound to; `Path(...)` of it is the path."""
-    above = tree.parents[node]
-    while isinstance(above, cst.Arg) and isinstance(call := tree.parents[above], cst.Call):
-        if tree.qualified(call.func) not in ("pathlib.Path", "str", "os.path.expanduser"):
-            break
-        node, above = call, tree.parents[call]
-    named = tree.bound_uses(above) if isinstance(above, cst.Assign) and above.value is node else []
-    return [*named] or [node]
+
+    def path(node: cst.CSTNode) -> cst.Call | None:
+        call = taker(tree, node)
+        return call if call is not None and tree.qualified(call.func) in _PATHS else None
+
+    whole = tree.followed(node, path)[-1]
+    bound = tree.parents[whole]
+    return [*tree.bound_uses(bound)] or [whole] if isinstance(bound, cst.Assign) else [whole]
 
 
 def _is_tried(execution: Execution, node: cst.CSTNode) -> bool:

@@ -12,8 +12,8 @@ import libcst as cst
 
 from nb2ddp.facts.effects import Does, Effects
 from nb2ddp.facts.environment import Setting
+from nb2ddp.facts.flow import reached
 from nb2ddp.facts.looking import only_looks
-from nb2ddp.facts.reached import reached
 from nb2ddp.facts.shell import is_install, is_install_script
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.syntax.cells import Source
@@ -387,14 +387,14 @@ def colab_branch(tree: Tree, statement: cst.CSTNode) -> cst.CSTNode | None:
     return None if answer is None else statement.orelse if answer else statement.body
 
 
-def _parts(statement: cst.CSTNode) -> Iterator[cst.CSTNode]:
+def _parts(statement: cst.CSTNode) -> list[cst.CSTNode]:
     """A compound statement with its `elif`, `else`, `except` and `finally`."""
-    if isinstance(statement, (*_COMPOUND, cst.Else, cst.Finally, cst.ExceptHandler)):
-        yield statement
-        for part in (*getattr(statement, "handlers", ()), getattr(statement, "orelse", None)):
-            yield from () if part is None else _parts(part)
-        if (last := getattr(statement, "finalbody", None)) is not None:
-            yield last
+
+    def further(part: cst.CSTNode) -> Iterator[cst.CSTNode]:
+        parts = (*getattr(part, "handlers", ()), getattr(part, "orelse", None), getattr(part, "finalbody", None))
+        return filter(None, parts)
+
+    return reached([statement] if isinstance(statement, _COMPOUND) else [], further)
 
 
 def _lines(statement: cst.CSTNode) -> list[cst.CSTNode]:

@@ -9,7 +9,7 @@ from typing import Final
 
 import libcst as cst
 
-from nb2ddp.facts.reached import reached
+from nb2ddp.facts.flow import reached, taker
 from nb2ddp.syntax.arguments import constant, passed
 from nb2ddp.syntax.tree import Regions, Tree, argument, keyword, method
 
@@ -98,9 +98,8 @@ def loaders_handed_on(tree: Tree) -> list[cst.BaseExpression]:
 
 def _is_followed(tree: Tree, node: cst.BaseExpression) -> bool:
     parent = tree.parents[node]
-    if isinstance(parent, cst.Arg):
-        owner = tree.parents[parent]
-        return isinstance(owner, cst.Call) and is_partial(tree, owner) and owner.args[0] is parent
+    if (call := taker(tree, node)) is not None:
+        return is_partial(tree, call) and call.args[0] is parent
     return isinstance(parent, (cst.Assign, cst.AssignTarget)) or tree.call_of(node) is not None
 
 

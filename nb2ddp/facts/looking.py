@@ -7,7 +7,7 @@ import re
 import libcst as cst
 
 from nb2ddp.facts.effects import Does, Effects
-from nb2ddp.facts.reached import reached
+from nb2ddp.facts.flow import reached
 from nb2ddp.syntax.tree import Tree, keyword, method
 
 #: Functions that only give a value, by their full names.

@@ -11,10 +11,9 @@ from functools import cache, cached_property
 
 import libcst as cst
 
-from nb2ddp.facts.effects import Does, gives_an_object, opens_archive, own_class, owner_of
+from nb2ddp.facts.effects import Does, gives_an_object, opens_archive, own_class
 from nb2ddp.facts.execution import Execution, Phase, Who
-from nb2ddp.facts.handed import returned
-from nb2ddp.facts.reached import reached
+from nb2ddp.facts.flow import owner_of, reached, returned, taker
 from nb2ddp.facts.services import answer, called_on, is_client, questions
 from nb2ddp.facts.shell import kills_job
 from nb2ddp.facts.traces import Traces
@@ -226,9 +225,8 @@ class Placement:
 
     def _handed_to(self, function: cst.FunctionDef) -> list[cst.Call]:
         """The calls that a function is given to and that call it before they are done: `rows.map(function)`."""
-        given = [self.tree.parents[use] for use in self.tree.named(function)]
-        calls = [self.tree.parents[argument] for argument in given if isinstance(argument, cst.Arg)]
-        return [call for call in calls if isinstance(call, cst.Call) and _APPLIES.fullmatch(self.tree.text(call.func))]
+        calls = [taker(self.tree, use) for use in self.tree.named(function)]
+        return [call for call in calls if call is not None and _APPLIES.fullmatch(self.tree.text(call.func))]
 
     def _run_by(self, node: cst.CSTNode) -> list[Statement]:
         """The top-level statements before the end of training that run a node: around it, or calling its function."""
@@ -427,14 +425,14 @@ class Placement:
     def _whole_value(self, call: cst.BaseExpression) -> cst.BaseExpression:
         """A call with what only waits for it, or collects what it gives: `asyncio.run(f())`, `[f(x) for x in rows]`."""
 
-        def taker(node: cst.BaseExpression) -> cst.BaseExpression | None:
+        def around(node: cst.BaseExpression) -> cst.BaseExpression | None:
             above = self.tree.parents[node]
             if isinstance(above, (cst.Await, cst.ListComp, cst.SetComp)):
                 return above
-            call = self.tree.parents[above] if isinstance(above, cst.Arg) else None
-            return call if isinstance(call, cst.Call) and _WAITS_FOR.fullmatch(self.tree.text(call.func)) else None
+            call = taker(self.tree, node)
+            return call if call is not None and _WAITS_FOR.fullmatch(self.tree.text(call.func)) else None
 
-        return self.tree.followed(call, taker)[-1]
+        return self.tree.followed(call, around)[-1]
 
     # -- where all processes can wait -----------------------------------------------------------------------
 

@@ -13,8 +13,8 @@ from functools import cached_property
 import libcst as cst
 
 from nb2ddp.facts.execution import Execution
+from nb2ddp.facts.flow import reached
 from nb2ddp.facts.handed import handed_on
-from nb2ddp.facts.reached import reached
 from nb2ddp.syntax.arguments import passed
 from nb2ddp.syntax.tree import Function, argument
 

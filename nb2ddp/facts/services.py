@@ -7,11 +7,13 @@ from typing import cast
 
 import libcst as cst
 
-from nb2ddp.facts.reached import reached
+from nb2ddp.facts.flow import reached, taker
 from nb2ddp.syntax.tree import Tree, keyword
 
 #: A class: what it makes may ask later.
 _CLASS = re.compile(r"(.*\.)?[A-Z]\w*")
+#: Where a client stands that nothing asks.
+_IDLE = (cst.Assign, cst.AnnAssign, cst.WithItem, cst.Expr, cst.If, cst.Comparison)
 #: What gives an open connection, which no other process can take.
 _CONNECTIONS = re.compile(r"urllib\.request\.urlopen|aiohttp\.(ClientSession|request)|(requests|httpx)\.stream")
 
@@ -19,11 +21,14 @@ _CONNECTIONS = re.compile(r"urllib\.request\.urlopen|aiohttp\.(ClientSession|req
 def questions(tree: Tree, call: cst.Call) -> list[cst.Call]:
     """The calls that ask a service, where a call makes a client: through it, or through what it is handed to.
 
-    The call itself where it makes none, or where what asks is not to be seen.
+    The call itself where it makes none, or where the client is handed to what may ask, unseen.
     """
-    is_client = _CLASS.fullmatch(tree.qualified(call.func))
-    clients: list[cst.CSTNode] = reached([call] if is_client else [], lambda client: _kept(tree, client))
-    return tree.in_order(filter(None, [called_on(tree, client) for client in clients])) or [call]
+    if not _CLASS.fullmatch(tree.qualified(call.func)):
+        return [call]
+    clients: list[cst.CSTNode] = reached([call], lambda client: _kept(tree, client))
+    asking = tree.in_order(filter(None, [called_on(tree, client) for client in clients]))
+    ends = [tree.parents[client] for client in clients if not _kept(tree, client)]
+    return asking or ([] if all(isinstance(end, _IDLE) for end in ends) else [call])
 
 
 def _kept(tree: Tree, client: cst.CSTNode) -> list[cst.CSTNode]:
@@ -31,8 +36,8 @@ def _kept(tree: Tree, client: cst.CSTNode) -> list[cst.CSTNode]:
     above = tree.parents[client]
     if isinstance(above, (cst.Assign, cst.AnnAssign, cst.WithItem)):
         return tree.kept_uses(above)
-    taker = tree.parents[above] if isinstance(above, cst.Arg) else None
-    return [taker] if isinstance(taker, cst.Call) and _CLASS.fullmatch(tree.qualified(taker.func)) else []
+    user = taker(tree, client)
+    return [user] if user is not None and _CLASS.fullmatch(tree.qualified(user.func)) else []
 
 
 def is_client(tree: Tree, node: cst.CSTNode) -> bool:

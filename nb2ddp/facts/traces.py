@@ -6,8 +6,8 @@ from typing import Final
 
 import libcst as cst
 
-from nb2ddp.facts.effects import Does, Effects, owner_of, samples
-from nb2ddp.facts.reached import reached
+from nb2ddp.facts.effects import Does, Effects, samples
+from nb2ddp.facts.flow import owner_of, reached
 from nb2ddp.facts.training import Training
 from nb2ddp.syntax.tree import Statement
 

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import libcst as cst
 
-from nb2ddp.facts.reached import reached
+from nb2ddp.facts.flow import reached
 from nb2ddp.syntax.tree import Statement, Tree, keyword, method
 
 #: Trainers whose loss is a mean over tokens.

@@ -112,6 +112,8 @@ _WRITING_METHODS = frozenset(
 #: What serves for ever: methods by their own names, and others by what their objects are made by.
 _SERVING_METHODS = frozenset({"infinity_polling", "run_polling", "serve_forever"})
 _SERVERS: Final = {"launch": r"gradio\.\w+", "run": r"flask\.Flask|(\w+\.)*(FastMCP|Dash)", "run_server": r"dash\.Dash"}
+#: Methods of a path that give another.
+_PATH_MAKERS = re.compile(r"absolute|expanduser|joinpath|parent|resolve|with_\w+")
 _LISTING_METHODS = frozenset({"glob", "iterdir", "rglob"})
 #: Methods that change what they are called on, or draw from it.
 _CHANGING_METHODS = re.compile(
@@ -160,6 +162,11 @@ class Effects:
     def is_server(self, node: cst.CSTNode) -> bool:
         """True for a function that serves: `uvicorn.run`, `app.run` of Flask's, `server.serve_forever`."""
         return bool(_of_function(self.tree.qualified(node)) & Does.SERVE) or _is_server(self.tree, node)
+
+    def is_shell(self, call: cst.Call) -> bool:
+        """True for a call that stands for a shell command."""
+        form = self.form(call)
+        return form is not None and form.kind is Kind.SHELL
 
     def command(self, call: cst.Call) -> str:
         """What a call runs, as a command line: a shell line, a magic's body, a program; empty where it runs nothing."""
@@ -274,14 +281,16 @@ def own_class(tree: Tree, node: cst.CSTNode) -> cst.ClassDef | None:
 
 
 def _is_path(tree: Tree, node: cst.BaseExpression) -> bool:
-    """True for a path of pathlib's, or one below it: `Path("out") / "rows"`."""
+    """True for a path of pathlib's, or one that is made of one: `Path("out") / "rows"`, `path.parent`."""
 
-    def folder(node: cst.BaseExpression) -> cst.BaseExpression | None:
+    def source(node: cst.BaseExpression) -> cst.BaseExpression | None:
         value = tree.value(node)
-        divides = isinstance(value, cst.BinaryOperation) and isinstance(value.operator, cst.Divide)
-        return value.left if isinstance(value, cst.BinaryOperation) and divides else None
+        if isinstance(value, cst.BinaryOperation) and isinstance(value.operator, cst.Divide):
+            return value.left
+        made = value.func if isinstance(value, cst.Call) else value
+        return made.value if isinstance(made, cst.Attribute) and _PATH_MAKERS.fullmatch(made.attr.value) else None
 
-    return tree.maker(tree.followed(node, folder)[-1]).startswith("pathlib.Path")
+    return any(tree.maker(each).startswith("pathlib.Path") for each in tree.followed(node, source))
 
 
 def _is_own(tree: Tree, call: cst.Call, name: str) -> bool:

@@ -219,7 +219,7 @@ class Installs:
         elif isinstance(node, (cst.FunctionDef, *_COMPOUND, *_LINE, cst.Import, cst.ImportFrom)):
             return True
         else:
-            may = self._only_binds(node) or self._only_tells(node, checks=True)
+            may = isinstance(node, cst.ClassDef) or self._only_binds(node) or self._only_tells(node, checks=True)
         return may and tree.around(node, cst.Try) is None  # there it counts whether a line fails
 
     def _goes(self, node: cst.CSTNode, gone: set[cst.CSTNode]) -> bool:
@@ -232,7 +232,7 @@ class Installs:
             return not isinstance(node.names, cst.ImportStar) and gone.issuperset(node.names)
         if isinstance(node, cst.FunctionDef) and self._only_installs(node, gone):
             return True
-        if not (isinstance(node, (cst.FunctionDef, cst.ImportAlias)) or self._only_binds(node)):
+        if not (isinstance(node, (cst.FunctionDef, cst.ClassDef, cst.ImportAlias)) or self._only_binds(node)):
             return False
         return self._is_dead(node, gone) and (self._serves(node, gone) or node in self._computed_for_nothing)
 
@@ -285,7 +285,7 @@ class Installs:
                 installs = any(node in self._tree.ancestors(each) for each in self.installing)
                 calls = [self._tree.call_of(user) for user in users] if installs else []
                 found = [self._part(call) for call in calls if call and self._source.alone(call)]
-            elif isinstance(node, (cst.ImportAlias, cst.Import, cst.ImportFrom)):
+            elif isinstance(node, (cst.ImportAlias, cst.Import, cst.ImportFrom, cst.ClassDef)):
                 found = []
             else:
                 checks = node in self.installing
@@ -302,7 +302,7 @@ class Installs:
         return (plain or isinstance(part, cst.If)) and self._only_tells(part, checks=checks)
 
     def _only_tells(self, node: cst.CSTNode, *, checks: bool) -> bool:
-        """True for a statement that prints or does nothing; with `checks`, one that may raise too."""
+        """True for a statement that prints or does nothing; with `checks`, one that may end the notebook too."""
         if isinstance(node, _COMPOUND):
             heads = isinstance(node, cst.If) and all(self._looks(test) for test in _tests(node))
             return heads and all(self._only_tells(line, checks=checks) for line in _lines(node))
@@ -315,7 +315,8 @@ class Installs:
         call = node.value
         if not isinstance(call, cst.Call) or not all(self._looks(each.value) for each in call.args):
             return False
-        return self._effects.of(call) is Does.TELL
+        ends = self._tree.qualified(call.func) in ("exit", "quit", "sys.exit")
+        return self._effects.of(call) is Does.TELL or (checks and ends)
 
     def _looks(self, node: cst.BaseExpression) -> bool:
         return only_looks(self._effects, node)

@@ -160,7 +160,7 @@ class Placement:
         in_whole_job = self.execution.does(call) is Does.SAVE
         if isinstance(unit, (cst.If, cst.Try, cst.With)):
             return () if self.traces.leaves(unit) else self.once(unit, in_whole_job)
-        if _is_all_there_is(call, unit):
+        if _is_all_there_is(self.tree, call, unit):
             return self.once(unit, in_whole_job)
         return () if gives_an_object(self.tree, call) else self.shared(call, in_whole_job)
 
@@ -576,11 +576,12 @@ def _may_exist(tree: Tree, call: cst.Call) -> bool:
     return is_folder and given is not None and tree.literal(given.value) is True
 
 
-def _is_all_there_is(call: cst.Call, statement: Statement) -> bool:
-    """True for a line that does nothing but a call, or asks something of it: `open(...).write(...)`."""
+def _is_all_there_is(tree: Tree, call: cst.Call, statement: Statement) -> bool:
+    """True for a line that does nothing but a call, or prints it, or asks something of it: `open(...).write(...)`."""
     small = small_statements(statement)
     whole = small[0].value if len(small) == 1 and isinstance(small[0], cst.Expr) else None
-    return call in (whole, owner_of(whole))
+    prints = isinstance(whole, cst.Call) and tree.qualified(whole.func) == "print"
+    return prints or call in (whole, owner_of(whole))
 
 
 def suppresses(tree: Tree, item: cst.WithItem) -> bool:

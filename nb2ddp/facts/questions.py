@@ -110,4 +110,6 @@ def _target(tree: Tree, call: cst.Call, asking: list[cst.Call]) -> cst.CSTNode |
         if isinstance(above, cst.Assign):
             here = [each for each in tree.within(above, cst.Call) if each in asking]
             return above.targets[0].target if len(here) == 1 else None
+        if isinstance(above, (cst.AnnAssign, cst.NamedExpr)):
+            return above.target
     return None

@@ -26,6 +26,7 @@ class Traces:
         self.tree = effects.tree
         self.training = training
         self._does = effects.of
+        self._is_shell = effects.is_shell
 
     def _calls(self, code: cst.CSTNode) -> list[cst.Call]:
         return [call for call in self.tree.within(code, cst.Call) if self.tree.is_live(call)]
@@ -44,7 +45,7 @@ class Traces:
         call = small.value if isinstance(small, cst.Expr) else None
         if not isinstance(call, cst.Call):
             return isinstance(small, cst.Pass)
-        return bool(self._does(call) & Does.ACT) or self.tree.qualified(call.func) == "print"
+        return bool(self._does(call) & Does.ACT) or self.tree.qualified(call.func) == "print" or self._is_shell(call)
 
     def leaves(self, statement: Statement) -> bool:
         """True for a statement that binds or changes what is read outside it, moves a generator, or leads elsewhere."""
@@ -134,6 +135,7 @@ class Traces:
         owner = owner_of(call)
         return (
             bool(self._callees([call]))
+            or self._is_shell(call)
             or bool(self._does(call) & (Does.ACT | Does.TELL))
             or (owner is not None and self._is_its_own(function, owner))
         )

@@ -75,6 +75,8 @@ class Training:
         if keyword(call, "per_device_train_batch_size") is None:
             return False
         maker = self.tree.value(call.func)
+        if isinstance(maker, cst.Call):
+            return self.tree.qualified(maker.func) == "getattr"
         unpacked = isinstance(self.tree.definition(maker), (cst.Assign, cst.For, cst.Param))
         return unpacked or isinstance(maker, (cst.IfExp, cst.Subscript))
 

@@ -157,8 +157,7 @@ def _maker(tree: Tree, value: cst.BaseExpression) -> cst.BaseExpression:
 
 def _returned(tree: Tree, maker: cst.BaseExpression) -> list[cst.BaseExpression]:
     """What a function of the notebook returns, where it made a value."""
-    function = tree.definition(maker.func) if isinstance(maker, cst.Call) else None
-    return returned(tree, function) if isinstance(function, cst.FunctionDef) else []
+    return returned(tree, tree.definition(maker.func)) if isinstance(maker, cst.Call) else []
 
 
 def _counted(execution: Execution, statement: cst.Expr) -> str:

@@ -37,7 +37,9 @@ def taker(tree: Tree, node: cst.CSTNode) -> cst.Call | None:
     return call if isinstance(call, cst.Call) else None
 
 
-def returned(tree: Tree, function: cst.FunctionDef) -> list[cst.BaseExpression]:
-    """What a function returns."""
+def returned(tree: Tree, function: cst.CSTNode | None) -> list[cst.BaseExpression]:
+    """What a function of the notebook returns; nothing for all else."""
+    if not isinstance(function, cst.FunctionDef):
+        return []
     returns = [each for each in tree.within(function, cst.Return) if tree.function(each) is function]
     return [each.value for each in returns if each.value is not None]

@@ -352,14 +352,17 @@ class Installs:
 
     def _is_idle(self, line: cst.CSTNode, gone: set[cst.CSTNode], serves: bool) -> bool:
         """True for a line of a compound statement that leaves, or that does nothing without the statement's rest."""
-        return line in gone or (
-            isinstance(line, _LINE)
-            and all(
-                isinstance(small, (cst.Pass, cst.Import))
-                or self._only_binds(small)
-                or (serves and self._only_tells(small, checks=False))
-                for small in line.body
-            )
+        if line in gone:
+            return True
+        if isinstance(line, _COMPOUND):
+            tests = all(self._looks(test) for test in _tests(line))
+            return tests and all(self._is_idle(inner, gone, serves) for inner in _lines(line))
+        return isinstance(line, _LINE) and all(
+            isinstance(small, (cst.Pass, cst.Import))
+            or (isinstance(small, cst.ImportFrom) and not isinstance(small.names, cst.ImportStar))
+            or self._only_binds(small)
+            or (serves and self._only_tells(small, checks=False))
+            for small in line.body
         )
 
     def _only_installs(self, function: cst.FunctionDef, gone: set[cst.CSTNode]) -> bool:

@@ -9,7 +9,7 @@ from typing import Final
 
 import libcst as cst
 
-from nb2ddp.facts.flow import reached, taker
+from nb2ddp.facts.flow import reached, returned, taker
 from nb2ddp.syntax.arguments import constant, passed
 from nb2ddp.syntax.tree import Regions, Tree, argument, keyword, method
 
@@ -241,9 +241,17 @@ def model_kind(tree: Tree, trainers: Sequence[cst.Call], loads: Sequence[cst.Cal
     """The kind of the model that trainers are given; where none of the loads makes it, of the first that is loaded."""
     calls = [call for call in loads if not is_partial(tree, call)] or loads
     models = [model.value for call in trainers if (model := argument(call, "model", 0)) is not None]
-    makers = {call for model in models for part in tree.made_of(model) for call in tree.within(part, cst.Call)}
+    makers = reached(
+        [call for model in models for value in tree.values(model) for call in _makers(tree, value)],
+        lambda call: [maker for value in returned(tree, tree.definition(call.func)) for maker in _makers(tree, value)],
+    )
     trained = [call for call in calls if call in makers]
     return next((_kind(tree, call) for call in trained or calls), ModelKind.UNKNOWN)
+
+
+def _makers(tree: Tree, value: cst.BaseExpression) -> list[cst.Call]:
+    """The calls that a value is made by."""
+    return [call for part in tree.made_of(value) for call in tree.within(part, cst.Call)]
 
 
 def _auto_model(tree: Tree, load: cst.Call) -> str:

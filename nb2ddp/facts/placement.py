@@ -408,8 +408,7 @@ class Placement:
         places, in_whole_job = dict[cst.CSTNode, tuple[Edit, ...]](), not self.execution.has(function, Does.ACT)
         for call in calls:
             whole = self._whole_value(call)
-            awaits = isinstance(whole, cst.Await) and self.tree.function(whole) is not None
-            if not awaits and not runs(call, Phase.DURING) and (edits := self.shared(whole, in_whole_job)):
+            if not runs(call, Phase.DURING) and (edits := self._once_for_all(whole, in_whole_job)):
                 places[whole] = edits
         callers = [self.tree.function(call) for call in calls if self._whole_value(call) not in places]
         return places, [each for each in callers if each is not None], bool(called) and None not in callers
@@ -433,6 +432,14 @@ class Placement:
             return call if call is not None and _WAITS_FOR.fullmatch(self.tree.text(call.func)) else None
 
         return self.tree.followed(call, around)[-1]
+
+    def _once_for_all(self, whole: cst.BaseExpression, in_whole_job: bool) -> tuple[Edit, ...]:
+        if isinstance(whole, cst.Await) and self.tree.function(whole) is not None:
+            return ()
+        if isinstance(self.tree.parents[whole], cst.Expr):
+            alike = self._conditional(self.tree.statement(whole)) is not None
+            return self.once(whole, in_whole_job) if alike else ()
+        return self.shared(whole, in_whole_job)
 
     # -- where all processes can wait -----------------------------------------------------------------------
 

@@ -11,9 +11,10 @@ import libcst as cst
 
 from nb2ddp.facts.effects import Does
 from nb2ddp.facts.execution import Execution
+from nb2ddp.facts.flow import owner_of, reached, returned
 from nb2ddp.notebook.ipynb import Cell
 from nb2ddp.syntax.edits import Edit, InsertBefore
-from nb2ddp.syntax.tree import argument, keyword, method, small_statements
+from nb2ddp.syntax.tree import Tree, argument, keyword, method, small_statements
 
 #: IPython's own function, under each of its full names.
 DISPLAY = re.compile(r"(IPython\.(core\.)?display(_functions)?\.)?display")
@@ -114,7 +115,7 @@ def _drawn(execution: Execution, statement: cst.Expr, cell: Cell | None) -> tupl
 def _shown(execution: Execution, value: cst.BaseExpression, *, named: bool) -> tuple[str, cst.BaseExpression] | None:
     """The library of a value that is drawn: by what made it or, where `named`, by a name that says so."""
     tree = execution.tree
-    made = _made_by(execution, value)
+    made = _made_by(tree, value)
     if _SOUND.fullmatch(made) or _is_player(value, made):
         return ("audio", value) if isinstance(value, cst.Call) else None
     if _FIGURE_CALL.fullmatch(made):
@@ -132,23 +133,31 @@ def _is_player(value: cst.BaseExpression, made: str) -> bool:
     return isinstance(value, cst.Call) and made in ("Audio", "datasets.Audio") and keyword(value, "rate") is not None
 
 
-def _made_by(execution: Execution, value: cst.BaseExpression, depth: int = 4) -> str:
-    """The full name of the call that made a value, through names, also of `figure, axes = plt.subplots()`, and through
-    functions of the notebook."""
-    tree = execution.tree
-    maker, bound = tree.value(value), tree.definition(value)
+def _made_by(tree: Tree, value: cst.BaseExpression) -> str:
+    """The full name of the call that made a value, through names and functions of the notebook; empty where none did,
+    or one of several."""
+    values = reached([value], lambda value: _returned(tree, _maker(tree, value)))
+    makers = [maker for maker in (_maker(tree, each) for each in values) if not _returned(tree, maker)]
+    names = {tree.qualified(maker.func) if isinstance(maker, cst.Call) else "" for maker in makers}
+    return names.pop() if len(names) == 1 else ""
+
+
+def _maker(tree: Tree, value: cst.BaseExpression) -> cst.BaseExpression:
+    """What made a value, through names, also of `figure, axes = plt.subplots()`, and what gives the like of it."""
+    bound = tree.definition(value)
     if isinstance(bound, cst.Assign) and isinstance(several := bound.targets[0].target, cst.Tuple):
-        first = tree.text(several.elements[0].value) if several.elements else ""
-        maker = bound.value if first == tree.text(value) else maker
-    while isinstance(maker, cst.Call) and isinstance(maker.func, cst.Attribute) and maker.func.attr.value in _KEEPING:
-        maker = tree.value(maker.func.value)
-    if not isinstance(maker, cst.Call):
-        return ""
-    function = tree.definition(maker.func)
-    if not isinstance(function, cst.FunctionDef) or depth == 0:
-        return tree.qualified(maker.func)
-    returned = {_made_by(execution, each.value, depth - 1) for each in tree.within(function, cst.Return) if each.value}
-    return returned.pop() if len(returned) == 1 else ""
+        value = bound.value if tree.text(value) == tree.text(several.elements[0].value) else value
+
+    def like(value: cst.BaseExpression) -> cst.BaseExpression | None:
+        maker = tree.value(value)
+        return owner_of(maker) if method(maker) in _KEEPING else None
+
+    return tree.value(tree.followed(value, like)[-1])
+
+
+def _returned(tree: Tree, maker: cst.BaseExpression) -> list[cst.BaseExpression]:
+    """What a function of the notebook returns, where it made a value."""
+    return returned(tree, tree.definition(maker.func)) if isinstance(maker, cst.Call) else []
 
 
 def _counted(execution: Execution, statement: cst.Expr) -> str:
@@ -157,15 +166,13 @@ def _counted(execution: Execution, statement: cst.Expr) -> str:
     loop, *more = (above for above in tree.ancestors(statement) if isinstance(above, _REPEATED))
     if more or not isinstance(loop, cst.For) or not isinstance(loop.iter, cst.Call):
         return ""
-    target: cst.CSTNode = loop.target
-    if tree.qualified(loop.iter.func) == "enumerate" and isinstance(target, cst.Tuple):
-        target = target.elements[0].value
+    name = tree.text(loop.target)
+    if tree.qualified(loop.iter.func) == "enumerate" and isinstance(loop.target, cst.Tuple):
+        name = tree.text(loop.target.elements[0].value)
     elif tree.qualified(loop.iter.func) != "range":
         return ""
-    if not isinstance(target, cst.Name):
-        return ""
     start, end = tree.span(loop)
-    return target.value if sum(start <= each.offset < end for each in tree.bindings(target.value, loop)) == 1 else ""
+    return name if sum(start <= each.offset < end for each in tree.bindings(name, loop)) == 1 else ""
 
 
 def _sound(execution: Execution, player: cst.BaseExpression, file: str) -> tuple[list[str], str]:

@@ -10,9 +10,10 @@ from typing import Final
 
 import libcst as cst
 
+from nb2ddp.facts.flow import owner_of
 from nb2ddp.facts.shell import kills, only_shows, serves
 from nb2ddp.notebook.magics import Kind, Syntax
-from nb2ddp.syntax.tree import Tree, argument, keyword
+from nb2ddp.syntax.tree import Tree, argument, keyword, method
 
 
 class Does(Flag):
@@ -208,7 +209,7 @@ def _opens(tree: Tree, call: cst.Call, name: str) -> Does:
         position = 2
     elif name == "open" or re.fullmatch(r"(io|codecs|gzip|bz2|lzma)\.open", name) or opens_archive(tree, call):
         position = 1
-    elif isinstance(call.func, cst.Attribute) and call.func.attr.value == "open":
+    elif method(call) == "open":
         position = 0
     else:
         return Does(0)
@@ -231,44 +232,41 @@ def opens_archive(tree: Tree, node: cst.CSTNode) -> bool:
 
 
 def _method(tree: Tree, call: cst.Call, name: str) -> Does:
-    if not isinstance(call.func, cst.Attribute):
+    owner, called = owner_of(call), method(call)
+    if owner is None:
         return Does(0)
-    method = call.func.attr.value
     own = own_class(tree, call.func)
-    if own is not None and any(each.name.value == method for each in tree.methods(own)):
+    if own is not None and any(each.name.value == called for each in tree.methods(own)):
         return Does(0)  # of the notebook: what it does stands there
-    if method == "extract" and _ARCHIVES.fullmatch(tree.maker(call.func.value)):
+    if called == "extract" and _ARCHIVES.fullmatch(tree.maker(owner)):
         return Does.WRITE
-    if method in _SAVING_METHODS:
+    if called in _SAVING_METHODS:
         return Does.SAVE
     if samples(tree, call):
         return Does.DRAW
-    if method in _WRITING_METHODS:
-        returns_text = method in ("to_html", "to_json") and name.startswith((".", "plt")) and not call.args
+    if called in _WRITING_METHODS:
+        returns_text = called in ("to_html", "to_json") and name.startswith((".", "plt")) and not call.args
         return Does(0) if returns_text else Does.WRITE
     if _is_server(tree, call.func):
         return Does.SERVE
-    if method == "save" and call.args and call.args[0].keyword is None:
+    if called == "save" and call.args and call.args[0].keyword is None:
         return Does.WRITE  # a picture, an archive, a figure: whatever it is
-    if method in ("rename", "replace") and _is_path(tree, call.func.value):  # texts and tables have them too
+    if called in ("rename", "replace") and _is_path(tree, owner):  # texts and tables have them too
         return Does.WRITE
-    if method in _LISTING_METHODS:
+    if called in _LISTING_METHODS:
         return Does.LIST
-    return Does.CHANGE if _CHANGING_METHODS.fullmatch(method) else Does(0)
+    return Does.CHANGE if _CHANGING_METHODS.fullmatch(called) else Does(0)
 
 
 def _is_server(tree: Tree, function: cst.CSTNode) -> bool:
     """True for the method by which an object serves: `app.run` of Flask's, `demo.launch` of Gradio's."""
     if not isinstance(function, cst.Attribute):
         return False
-    owner, makers = function.value, _SERVERS.get(function.attr.value)
+    makers = _SERVERS.get(function.attr.value)
     if makers is None:
         return function.attr.value in _SERVING_METHODS
-    while not re.fullmatch(makers, tree.maker(owner)):
-        if not isinstance(owner, cst.Call) or not isinstance(owner.func, cst.Attribute):
-            return False
-        owner = owner.func.value  # `demo.queue().launch()`
-    return True
+    owners = tree.followed(function.value, owner_of)  # of `demo.queue().launch()`
+    return any(re.fullmatch(makers, tree.maker(owner)) for owner in owners)
 
 
 def own_class(tree: Tree, node: cst.CSTNode) -> cst.ClassDef | None:
@@ -285,20 +283,14 @@ def own_class(tree: Tree, node: cst.CSTNode) -> cst.ClassDef | None:
 def _is_path(tree: Tree, node: cst.BaseExpression) -> bool:
     """True for a path of pathlib's, or one that is made of one: `Path("out") / "rows"`, `path.parent`."""
 
-    def owner(node: cst.BaseExpression) -> cst.BaseExpression | None:
+    def source(node: cst.BaseExpression) -> cst.BaseExpression | None:
         value = tree.value(node)
         if isinstance(value, cst.BinaryOperation) and isinstance(value.operator, cst.Divide):
             return value.left
-        made = _maker(value)
+        made = value.func if isinstance(value, cst.Call) else value
         return made.value if isinstance(made, cst.Attribute) and _PATH_MAKERS.fullmatch(made.attr.value) else None
 
-    makers = (_maker(tree.value(each)) for each in tree.followed(node, owner))
-    return any(tree.qualified(maker).startswith("pathlib.Path") for maker in makers)
-
-
-def _maker(value: cst.BaseExpression) -> cst.BaseExpression:
-    """The function of a call; any other expression itself."""
-    return value.func if isinstance(value, cst.Call) else value
+    return any(tree.maker(each).startswith("pathlib.Path") for each in tree.followed(node, source))
 
 
 def _is_own(tree: Tree, call: cst.Call, name: str) -> bool:

@@ -15,6 +15,7 @@ from typing import Final
 import libcst as cst
 
 from nb2ddp.facts.effects import Does, Effects
+from nb2ddp.facts.flow import reached
 from nb2ddp.facts.handed import handed_on
 from nb2ddp.facts.training import Training
 from nb2ddp.syntax.cells import Source
@@ -168,8 +169,7 @@ class Execution:
     @cached_property
     def _first_end(self) -> int:
         """Where the first training's statement ends."""
-        events = self.training.events
-        return self.tree.span(self.tree.top_statement(events[0]))[1] if events else -1
+        return self.tree.span(self.tree.top_statement(self.training.events[0]))[1]
 
     @cached_property
     def _phases(self) -> dict[Function, Phase]:
@@ -190,13 +190,9 @@ class Execution:
             if isinstance(called, cst.Lambda):
                 definitions = map(self.tree.definition, self.tree.within(called, cst.Name))
                 inside[called] = [definition for definition in definitions if isinstance(definition, cst.FunctionDef)]
-        pending: list[Function] = list(phases)
-        while pending:
-            above = pending.pop()
-            for used in inside[above]:
-                if phases[above] & ~phases[used]:
-                    phases[used] |= phases[above]
-                    pending.append(used)
+        for phase in (Phase.BEFORE, Phase.DURING, Phase.BETWEEN, Phase.AFTER):
+            for used in reached([each for each in phases if phases[each] & phase], lambda above: inside[above]):
+                phases[used] |= phase
         return dict(phases)
 
     # -- what trainers call ---------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import libcst as cst
 
+from nb2ddp.facts.flow import returned
 from nb2ddp.syntax.tree import ADDING, Function, Tree, method
 
 
@@ -27,8 +28,7 @@ def handed_on(tree: Tree, values: Iterable[cst.CSTNode]) -> tuple[list[Function]
             elif isinstance(definition, cst.FunctionDef) and tree.call_of(name) is None:
                 functions[definition] = None
             elif isinstance(definition, cst.FunctionDef):
-                returns = [each for each in tree.within(definition, cst.Return) if tree.function(each) is definition]
-                pending += [each.value for each in returns if each.value is not None]
+                pending += returned(tree, definition)
             elif isinstance(definition, (cst.Assign, cst.AnnAssign)) and definition.value is not None:
                 pending += [definition.value, *_added(tree, name.value)]
     return list(functions), names

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Final
 import libcst as cst
 
 from nb2ddp.facts.effects import FILE_MAGICS, Does
+from nb2ddp.facts.flow import owner_of, taker
 from nb2ddp.notebook.magics import Kind
-from nb2ddp.syntax.tree import Tree, method
+from nb2ddp.syntax.tree import Statement, Tree, method
 
 if TYPE_CHECKING:
     from nb2ddp.facts.execution import Execution
@@ -32,6 +33,8 @@ _CURRENT: Final = ("/content", "/kaggle/working")
 #: Folders that are there on Colab or Kaggle before anything is put into them.
 _THERE = re.compile(r"/(content(/g?drive(/My ?Drive)?)?|kaggle(/(input|working))?)/?")
 _SHELL_PATH = re.compile(r"(?<![\w.:/-])/(?:content|kaggle)(?:/[^\s'\";|&)]*)?(?![\w-])")
+#: What gives the path that it is given.
+_PATHS = ("pathlib.Path", "str", "os.path.expanduser")
 #: Keywords for what is written.
 _WRITTEN = re.compile(r"(output|save|logging|log|cache|local|export|extract)_(dir|folder|path|directory|file)")
 #: What makes the rest of a shell command's words a target.
@@ -68,11 +71,8 @@ def hosted_name(tree: Tree, call: cst.Call) -> str | None:
     name = tree.qualified(call.func)
     if name.startswith(HOSTED):
         return name
-    if isinstance(call.func, cst.Attribute):
-        made = tree.maker(call.func.value)
-        if _HOSTED_CLASS.match(made):
-            return f"{made}.{call.func.attr.value}"
-    return None
+    made = "" if (owner := owner_of(call)) is None else tree.maker(owner)
+    return f"{made}.{method(call)}" if _HOSTED_CLASS.match(made) else None
 
 
 def hosted_paths(execution: Execution) -> list[HostedPath]:
@@ -80,11 +80,8 @@ def hosted_paths(execution: Execution) -> list[HostedPath]:
     tree, made = execution.tree, _Made(execution)
     found = []
     for node, text in _paths(execution):
-        dropped = not tree.is_live(node) or execution.is_install(node)
-        if dropped or not _PATH.match(text) or _is_tried(execution, node) or made.has(text):
-            continue
         uses = _uses(tree, node)
-        if all(_is_told(execution, use) for use in uses) or not _is_missed(execution, uses):
+        if made.has(text) or all(_is_told(execution, use) for use in uses) or not _is_missed(execution, uses):
             continue
         is_read = isinstance(node, cst.SimpleString) and any(_is_read(execution, use) for use in uses)
         found.append(HostedPath(text, node, is_read and not made.unknown, is_made=made.has_here(text)))
@@ -95,13 +92,12 @@ def written_there(execution: Execution) -> Iterator[tuple[str, cst.BaseExpressio
     """The folders of Colab, Kaggle and Drive below which the notebook writes, each where it names one."""
     made = _Made(execution)
     for node, text in _paths(execution):
-        dropped = not execution.tree.is_live(node) or execution.is_install(node) or _is_tried(execution, node)
-        if not dropped and made.has(text) and (folder := _WRITABLE.match(text)) is not None:
+        if made.has(text) and (folder := _WRITABLE.match(text)) is not None:
             yield folder[1], node
 
 
 def _paths(execution: Execution) -> Iterator[tuple[cst.BaseExpression, str]]:
-    """Texts that may be paths: strings, f-strings, words of shell commands."""
+    """Paths of theirs, but what is only tried: strings, f-strings, words of shell commands."""
     tree = execution.tree
     plain = [each for each in tree.of(cst.SimpleString) if "/" in each.value]
     paths: list[tuple[cst.BaseExpression, str]] = [(each, tree.content(each)) for each in plain]
@@ -110,18 +106,22 @@ def _paths(execution: Execution) -> Iterator[tuple[cst.BaseExpression, str]]:
     for call, form in execution.source.forms_of(Kind.SHELL, Kind.LINE_MAGIC, Kind.CELL_MAGIC):
         if form.name not in FILE_MAGICS:
             paths += [(call, word) for word in _SHELL_PATH.findall(f"{form.text}\n{form.body or ''}")]
-    yield from sorted(paths, key=lambda path: tree.start(path[0]))
+    for node, text in sorted(paths, key=lambda path: tree.start(path[0])):
+        dropped = not tree.is_live(node) or execution.is_install(node)
+        if _PATH.match(text) and not dropped and not _is_tried(execution, node):
+            yield node, text
 
 
 def _uses(tree: Tree, node: cst.BaseExpression) -> list[cst.CSTNode]:
     """Where a path is used: in place, or by the name that it is bound to; `Path(...)` of it is the path."""
-    above = tree.parents[node]
-    while isinstance(above, cst.Arg) and isinstance(call := tree.parents[above], cst.Call):
-        if tree.qualified(call.func) not in ("pathlib.Path", "str", "os.path.expanduser"):
-            break
-        node, above = call, tree.parents[call]
-    named = tree.bound_uses(above) if isinstance(above, cst.Assign) and above.value is node else []
-    return [*named] or [node]
+
+    def path(node: cst.CSTNode) -> cst.Call | None:
+        call = taker(tree, node)
+        return call if call is not None and tree.qualified(call.func) in _PATHS else None
+
+    whole = tree.followed(node, path)[-1]
+    bound = tree.parents[whole]
+    return [*tree.bound_uses(bound)] or [whole] if isinstance(bound, cst.Assign) else [whole]
 
 
 def _is_tried(execution: Execution, node: cst.CSTNode) -> bool:
@@ -148,9 +148,7 @@ def _is_tried(execution: Execution, node: cst.CSTNode) -> bool:
 
 
 def _call_of(tree: Tree, use: cst.CSTNode) -> cst.Call | None:
-    """The call that a path is an argument or the owner of."""
-    if (own := tree.call_of(tree.parents[use])) is not None:
-        return own  # `path.read_text()`
+    """The call that a path is an argument of."""
     above = tree.parents[use]
     while isinstance(above, (cst.Element, cst.DictElement, cst.List, cst.Tuple, cst.Dict)):
         above = tree.parents[above]
@@ -159,12 +157,10 @@ def _call_of(tree: Tree, use: cst.CSTNode) -> cst.Call | None:
 
 def _is_told(execution: Execution, use: cst.CSTNode) -> bool:
     """True where a path is only printed, or written to."""
-    around = [above for above in execution.tree.inside_statement(use) if isinstance(above, cst.Call)]
-    if any(execution.does(call) is Does.TELL for call in around):
+    if _is_given(execution, use, Does.TELL):
         return True
     call = _call_of(execution.tree, use)
-    reads = call is not None and (execution.source.form(call) is not None or _reads_first(execution.tree, call))
-    return call is not None and bool(execution.does(call) & Does.ACT) and not reads
+    return call is not None and bool(execution.does(call) & Does.ACT) and not _reads_first(execution.tree, call)
 
 
 def _reads_first(tree: Tree, call: cst.Call) -> bool:
@@ -174,28 +170,22 @@ def _reads_first(tree: Tree, call: cst.Call) -> bool:
 
 def _is_missed(execution: Execution, uses: list[cst.CSTNode]) -> bool:
     """False where the notebook asks whether a path is there and goes on without it; true where it raises then."""
-    tree = execution.tree
-    asked = [use for use in uses if any(execution.does(call) is Does.TEST for call in _calls_around(tree, use))]
-    if not asked:
-        return True
-    return any(isinstance(tree.statement(use), cst.If) and _stops(tree, tree.statement(use)) for use in asked) or any(
-        tree.around(use, cst.Assert) is not None for use in asked
-    )
+    tests = [execution.tree.statement(use) for use in uses if _is_given(execution, use, Does.TEST)]
+    return not tests or any(_stops(execution.tree, test) for test in tests)
 
 
-def _stops(tree: Tree, test: cst.CSTNode) -> bool:
-    """True for a test below which the notebook raises or exits, where what it asks for is not so."""
-    body = cst.ensure_type(test, cst.If)
-    branch = body.body if "not " in tree.text(body.test) else body.orelse
-    return branch is not None and bool(
-        tree.within(branch, cst.Raise) or re.search(r"\bexit\(", tree.text(branch)) is not None
-    )
+def _is_given(execution: Execution, use: cst.CSTNode, does: Does) -> bool:
+    """True where a path is of use to a call that does no more than this."""
+    above = execution.tree.inside_statement(use)
+    return any(isinstance(call, cst.Call) and execution.does(call) is does for call in above)
 
 
-def _calls_around(tree: Tree, node: cst.CSTNode) -> list[cst.Call]:
-    above = [each for each in tree.inside_statement(node) if isinstance(each, cst.Call)]
-    owner = tree.call_of(tree.parents[node])
-    return [*above, owner] if owner is not None else above
+def _stops(tree: Tree, test: Statement) -> bool:
+    """True for an `assert`, and for a test below which the notebook raises or exits where its answer is no."""
+    if not isinstance(test, cst.If):
+        return bool(tree.within(test, cst.Assert))
+    branch = test.body if "not " in tree.text(test.test) else test.orelse
+    return branch is not None and bool(tree.within(branch, cst.Raise) or "exit(" in tree.text(branch))
 
 
 def _is_read(execution: Execution, use: cst.CSTNode) -> bool:
@@ -237,7 +227,7 @@ class _Made:
         """The paths that a call is given."""
         if _reads_first(self.tree, call):
             return [text for each in call.args[1:2] for text in self._texts(each.value)]
-        owner = call.func.value if isinstance(call.func, cst.Attribute) else None
+        owner = owner_of(call)
         given = [each.value for each in call.args]
         if owner is not None and self.tree.maker(owner) == "pathlib.Path":
             given.append(owner)

@@ -12,6 +12,7 @@ import libcst as cst
 
 from nb2ddp.facts.effects import Does, Effects
 from nb2ddp.facts.environment import Setting
+from nb2ddp.facts.flow import reached
 from nb2ddp.facts.looking import only_looks
 from nb2ddp.facts.shell import is_install, is_install_script
 from nb2ddp.notebook.magics import Kind
@@ -144,12 +145,7 @@ class Installs:
 
         Each round puts back, all at once, what something that stays needs; so the order of a set is of no account.
         """
-        gone, pending = set[cst.CSTNode](), [*self.installing, *self._computed_for_nothing]
-        while pending:
-            if (node := pending.pop()) not in gone:
-                gone.add(node)
-                pending += self._told(node)
-                pending += [near for near in dict.fromkeys(self._reached(node)) if self._may_go(near)]
+        gone = set(reached([*self.installing, *self._computed_for_nothing], self._near))
         while True:
             told = frozenset[cst.CSTNode]().union(*map(self._told, gone))
             back = {node for node in gone - self.installing - told if not self._goes(node, gone)}
@@ -168,14 +164,10 @@ class Installs:
 
     def _unread(self, gone: set[cst.CSTNode]) -> set[cst.CSTNode]:
         """Imports of Python's own modules that nothing reads, in cells of which nothing else is left."""
-        found, kept = set[cst.CSTNode](), set[int]()
-        for line in self._tree.module.body:
-            if self._cell(line) in self.cells and line not in gone and not self._is_capture(line):
-                if self._is_unread(line, gone):
-                    found.add(line)
-                else:
-                    kept.add(self._cell(line))
-        return {line for line in found if self._cell(line) not in kept}
+        lines = [line for line in self._tree.module.body if self._cell(line) in self.cells and line not in gone]
+        left = [line for line in lines if not self._is_capture(line)]
+        kept = {self._cell(line) for line in left if not self._is_unread(line, gone)}
+        return {line for line in left if self._cell(line) not in kept}
 
     def _is_unread(self, line: cst.CSTNode, gone: set[cst.CSTNode]) -> bool:
         smalls = [small for small in small_statements(line) if small not in gone | self._moved]
@@ -195,10 +187,14 @@ class Installs:
         form = self._source.form(smalls[0].value) if len(smalls) == 1 and isinstance(smalls[0], cst.Expr) else None
         return form is not None and form.kind is Kind.CELL_MAGIC and form.body is None
 
-    def _reached(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    def _near(self, node: cst.CSTNode) -> list[cst.CSTNode]:
+        """What may go with a node."""
+        return [*self._told(node), *filter(self._may_go, dict.fromkeys(self._around(node)))]
+
+    def _around(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         """What a node stands in, and what binds the names that it reads with all that these stand in."""
         yield from self._above(node)
-        for name in sorted(self._names(node)):
+        for name in self._names(node):
             for binding in self._tree.bindings(name):
                 part = self._part(binding.node)
                 yield from self._tree.within(part, cst.ImportAlias) if binding.imported else ()
@@ -224,8 +220,7 @@ class Installs:
             return True
         else:
             may = isinstance(node, cst.ClassDef) or self._only_binds(node) or self._only_tells(node, checks=True)
-        # of names in functions too little is known; in a `try` it counts whether a line fails
-        return may and tree.scope(node) is tree.module and tree.around(node, cst.Try) is None
+        return may and tree.around(node, cst.Try) is None  # there it counts whether a line fails
 
     def _goes(self, node: cst.CSTNode, gone: set[cst.CSTNode]) -> bool:
         """True for what has no purpose but what leaves."""
@@ -331,9 +326,7 @@ class Installs:
     def _only_binds(self, node: cst.CSTNode) -> bool:
         """True for a statement that binds plain names, and has no other effect."""
         if isinstance(node, cst.Assert):  # `assert (found := ...)`
-            calls = self._tree.within(node, cst.Call)
-            bound = bool(self._tree.binds(node)) and not any(self._tree.within(call, cst.NamedExpr) for call in calls)
-            return bound and all(map(self._looks, calls))
+            return bool(self._tree.binds(node)) and all(map(self._looks, self._tree.within(node, cst.Call)))
         if not isinstance(node, (cst.Assign, cst.AnnAssign, cst.AugAssign)):
             return False
         parts = (cst.Attribute, cst.Subscript)
@@ -346,21 +339,16 @@ class Installs:
         if tree.scope(node) is not tree.module and tree.binds(node):
             return False
         lines = _lines(node)
-        if isinstance(node, cst.Try) and all(line in gone or _is_pass(line) for line in node.body.body):
+        if isinstance(node, cst.Try) and gone.issuperset(node.body.body):
             lines = [line for line in lines if tree.around(line, cst.ExceptHandler) is None]  # nothing fails there
         serves = self._serves(node, gone)
-        begun = any(each in gone for line in lines for each in self._inside(line))
+        inside = reached(lines, _lines)
         return (
-            (serves or begun)
+            (serves or not gone.isdisjoint(inside))
             and all(self._looks(test) for test in _tests(node))
             and all(self._is_idle(line, gone, serves) for line in lines)
             and self._is_dead(node, gone)
         )
-
-    def _inside(self, line: cst.CSTNode) -> Iterator[cst.CSTNode]:
-        yield line
-        for inner in _lines(line):
-            yield from self._inside(inner)
 
     def _is_idle(self, line: cst.CSTNode, gone: set[cst.CSTNode], serves: bool) -> bool:
         """True for a line of a compound statement that leaves, or that does nothing without the statement's rest."""
@@ -369,13 +357,12 @@ class Installs:
         if isinstance(line, _COMPOUND):
             tests = all(self._looks(test) for test in _tests(line))
             return tests and all(self._is_idle(inner, gone, serves) for inner in _lines(line))
-        return bool(small_statements(line)) and all(
-            small in gone
-            or isinstance(small, (cst.Pass, cst.Import))
+        return isinstance(line, _LINE) and all(
+            isinstance(small, (cst.Pass, cst.Import))
             or (isinstance(small, cst.ImportFrom) and not isinstance(small.names, cst.ImportStar))
             or self._only_binds(small)
             or (serves and self._only_tells(small, checks=False))
-            for small in small_statements(line)
+            for small in line.body
         )
 
     def _only_installs(self, function: cst.FunctionDef, gone: set[cst.CSTNode]) -> bool:
@@ -404,14 +391,14 @@ def colab_branch(tree: Tree, statement: cst.CSTNode) -> cst.CSTNode | None:
     return None if answer is None else statement.orelse if answer else statement.body
 
 
-def _parts(statement: cst.CSTNode) -> Iterator[cst.CSTNode]:
+def _parts(statement: cst.CSTNode) -> list[cst.CSTNode]:
     """A compound statement with its `elif`, `else`, `except` and `finally`."""
-    if isinstance(statement, (*_COMPOUND, cst.Else, cst.Finally, cst.ExceptHandler)):
-        yield statement
-        for part in (*getattr(statement, "handlers", ()), getattr(statement, "orelse", None)):
-            yield from () if part is None else _parts(part)
-        if (last := getattr(statement, "finalbody", None)) is not None:
-            yield last
+
+    def further(part: cst.CSTNode) -> Iterator[cst.CSTNode]:
+        parts = (*getattr(part, "handlers", ()), getattr(part, "orelse", None), getattr(part, "finalbody", None))
+        return filter(None, parts)
+
+    return reached([statement] if isinstance(statement, _COMPOUND) else [], further)
 
 
 def _lines(statement: cst.CSTNode) -> list[cst.CSTNode]:
@@ -423,10 +410,6 @@ def _lines(statement: cst.CSTNode) -> list[cst.CSTNode]:
 def _tests(statement: cst.CSTNode) -> list[cst.BaseExpression]:
     """What decides which lines of a compound statement run, and how often."""
     return [getattr(part, head) for part in _parts(statement) if (head := _HEADS.get(type(part)))]
-
-
-def _is_pass(line: cst.CSTNode) -> bool:
-    return all(isinstance(small, cst.Pass) for small in small_statements(line)) and bool(small_statements(line))
 
 
 def _imported(alias: cst.ImportAlias) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from enum import Enum
 from typing import Final
 
 import libcst as cst
 
+from nb2ddp.facts.flow import reached, returned, taker
 from nb2ddp.syntax.arguments import constant, passed
 from nb2ddp.syntax.tree import Regions, Tree, argument, keyword, method
 
@@ -97,9 +98,8 @@ def loaders_handed_on(tree: Tree) -> list[cst.BaseExpression]:
 
 def _is_followed(tree: Tree, node: cst.BaseExpression) -> bool:
     parent = tree.parents[node]
-    if isinstance(parent, cst.Arg):
-        owner = tree.parents[parent]
-        return isinstance(owner, cst.Call) and is_partial(tree, owner) and owner.args[0] is parent
+    if (call := taker(tree, node)) is not None:
+        return is_partial(tree, call) and call.args[0] is parent
     return isinstance(parent, (cst.Assign, cst.AssignTarget)) or tree.call_of(node) is not None
 
 
@@ -137,53 +137,45 @@ def _is_other_class(name: str) -> bool:
 
 def _alternatives(tree: Tree, node: cst.BaseExpression) -> list[cst.BaseExpression]:
     """The classes that an expression may stand for, where the notebook writes them out; else the expression."""
-    values = [tree.value(node)]
-    for value in values:  # which grow on the way
+
+    def named(value: cst.BaseExpression) -> list[cst.BaseExpression]:
         sources = _sources(tree, value)
-        parts = [part for held in sources for part in (*tree.within(held, cst.Name), *tree.within(held, cst.Attribute))]
-        values += [found for part in parts if (found := tree.value(part)) not in values]
+        names = [name for held in sources for name in (*tree.within(held, cst.Name), *tree.within(held, cst.Attribute))]
+        return [tree.value(name) for name in names]
+
+    values = reached([tree.value(node)], named)
     return [value for value in values[1:] if _IMPORTED_CLASS.fullmatch(tree.family(value))] or values[:1]
 
 
 def _sources(tree: Tree, node: cst.BaseExpression) -> Sequence[cst.CSTNode]:
     """Expressions that hold what a name, an element or a choice may be: a loop's values, a function's arguments."""
     param = tree.definition(node)
-    if not isinstance(param, cst.Param):
-        if isinstance(node, (cst.IfExp, cst.Dict, cst.List, cst.Tuple, cst.Set)):
-            return [node]
-        return tree.made_of(node)[1:2] if isinstance(node, (cst.Name, cst.Subscript)) else []
-    function = tree.function(param)
-    users = [tree.parents[use] for use in tree.loads(function.name.value)] if function is not None else []
-    given = [argument.value for call in users if isinstance(call, cst.Call) for argument in call.args]
-    return given if param.default is None else [param.default, *given]
+    if isinstance(param, cst.Param):
+        return [*filter(None, [param.default]), *tree.values(node)]
+    if isinstance(node, (cst.IfExp, cst.Dict, cst.List, cst.Tuple, cst.Set)):
+        return [node]
+    return tree.made_of(node)[1:2] if isinstance(node, (cst.Name, cst.Subscript)) else []
 
 
 def model_name(tree: Tree, load: cst.Call) -> str:
     """The names that a load may pass for its model, as far as the notebook writes them out, one after the other."""
     named = (passed(tree, load, name) for name in ("model_name", "pretrained_model_name_or_path"))
     given = argument(load, "model_name", 0) or next(filter(None, named), None)
-    return " ".join(_texts(tree, given.value, set())) if given is not None else ""
+    values: list[cst.CSTNode] = [] if given is None else [given.value]
+    parts = reached(values, lambda part: _parts(tree, part))
+    texts = [part for part in parts if isinstance(part, (cst.SimpleString, cst.FormattedStringText))]
+    return " ".join(text for part in texts for text in tree.texts(part))
 
 
-def _texts(tree: Tree, node: cst.CSTNode, seen: set[str]) -> Iterator[str]:
-    """What an expression may say; of a setting (`cfg.name`, `cfg["name"]`), see `_settings`."""
-    node = tree.value(node) if isinstance(node, cst.BaseExpression) else node
-    parts = node.children
-    if isinstance(node, cst.FormattedStringText):
-        yield node.value
-    elif isinstance(node, cst.SimpleString):
-        yield tree.content(node)
-    elif isinstance(node, (cst.Name, cst.Attribute, cst.Subscript)):
-        parts = [] if tree.text(node) in seen else _settings(tree, node)
-        seen.add(tree.text(node))
-    for part in parts:
-        yield from _texts(tree, part, seen)
-
-
-def _settings(tree: Tree, node: cst.Name | cst.Attribute | cst.Subscript) -> Sequence[cst.CSTNode]:
-    """What a name stands for; of a setting, what its object is made with, or else what is set under its name."""
+def _parts(tree: Tree, node: cst.CSTNode) -> Sequence[cst.CSTNode]:
+    """What an expression is put together from; of a name, what it stands for; of a setting, see `_settings`."""
     if isinstance(node, cst.Name):
-        return _sources(tree, node)
+        return _sources(tree, node) if (value := tree.value(node)) is node else [value]
+    return _settings(tree, node) if isinstance(node, (cst.Attribute, cst.Subscript)) else node.children
+
+
+def _settings(tree: Tree, node: cst.Attribute | cst.Subscript) -> Sequence[cst.CSTNode]:
+    """What the object of a setting (`cfg.name`, `cfg["name"]`) is made with, or else what is set under its name."""
     texts = [text for part in getattr(node, "slice", ()) for text in tree.texts(part)]
     keys = [node.attr.value] if isinstance(node, cst.Attribute) else texts
     if not keys:
@@ -246,27 +238,26 @@ def trains_whole(tree: Tree, loads: Sequence[cst.Call]) -> bool:
 
 
 def model_kind(tree: Tree, trainers: Sequence[cst.Call], loads: Sequence[cst.Call]) -> ModelKind:
-    """The kind of the model that trainers are given under its name; where none is, of the first that is loaded."""
+    """The kind of the model that trainers are given; where none of the loads makes it, of the first that is loaded."""
     calls = [call for call in loads if not is_partial(tree, call)] or loads
-    models = [argument(call, "model", 0) for call in trainers]
-    names = {model.value.value for model in models if model is not None and isinstance(model.value, cst.Name)}
-    for call in tree.of(cst.Call):  # `model = get_peft_model(base, ...)`
-        if tree.text(call.func).endswith("get_peft_model") and names.intersection(_bound_by(tree, call)):
-            base = argument(call, "model", 0)
-            names |= {base.value.value} if base is not None and isinstance(base.value, cst.Name) else set()
-    trained = [call for call in calls if names.intersection(_bound_by(tree, call))]
+    models = [model.value for call in trainers if (model := argument(call, "model", 0)) is not None]
+    makers = reached(
+        [call for model in models for value in tree.values(model) for call in _makers(tree, value)],
+        lambda call: [maker for value in returned(tree, tree.definition(call.func)) for maker in _makers(tree, value)],
+    )
+    trained = [call for call in calls if call in makers]
     return next((_kind(tree, call) for call in trained or calls), ModelKind.UNKNOWN)
+
+
+def _makers(tree: Tree, value: cst.BaseExpression) -> list[cst.Call]:
+    """The calls that a value is made by."""
+    return [call for part in tree.made_of(value) for call in tree.within(part, cst.Call)]
 
 
 def _auto_model(tree: Tree, load: cst.Call) -> str:
     """The class of model that a load names beside its own loader; empty where it names none."""
     given = keyword(load, "auto_model")
     return f" {tree.text(tree.value(given.value))}" if given is not None else ""
-
-
-def _bound_by(tree: Tree, call: cst.Call) -> list[str]:
-    """The names that the assignment of a call's value binds."""
-    return tree.binds(assign) if isinstance(assign := tree.parents[call], cst.Assign) else []
 
 
 def _kind(tree: Tree, load: cst.Call) -> ModelKind:

@@ -33,6 +33,11 @@ def variable_of_command(command: str) -> str | None:
     return next((variable for pattern, variable in _COMMANDS if pattern.match(command.strip())), None)
 
 
+def tokens(tree: Tree) -> list[cst.BaseExpression]:
+    """The tokens that live calls log in with."""
+    return [token for call in tree.live(cst.Call) if (token := token_of(tree, call)) is not None]
+
+
 def token_of(tree: Tree, call: cst.Call) -> cst.BaseExpression | None:
     """The token that a call logs in with; None for another call, and for one that asks a person."""
     for name, given, _ in _LOGINS:

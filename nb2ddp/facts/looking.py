@@ -7,6 +7,7 @@ import re
 import libcst as cst
 
 from nb2ddp.facts.effects import Does, Effects
+from nb2ddp.facts.flow import reached
 from nb2ddp.syntax.tree import Tree, keyword, method
 
 #: Functions that only give a value, by their full names.
@@ -41,9 +42,6 @@ _FOR_EFFECT = re.compile(
     r"|start|stop|terminate|kill|wait|shutdown|reset|update|delete|remove|clear|upload)(_\w+)?|Patch\w+"
     r"|\w+_|\w*login|load_dotenv|use|filterwarnings|simplefilter|launch|setLevel|cleanup|train|eval|to|cuda|cpu|half|float|bfloat16|for_inference|for_training|\w*launcher"
 )
-#: Methods that only give a value where what they call does.
-_CALLING_METHODS = frozenset({"apply", "filter", "map"})
-_TOKENIZER = re.compile(r"\w*(tokenizer|processor)\w*")
 #: What a call may do and still only look: ask, and find what there is.
 _ASKS = Does.ASK | Does.TEST | Does.LIST | Does.CLOCK
 
@@ -52,7 +50,12 @@ def only_looks(effects: Effects, node: cst.CSTNode) -> bool:
     """True for an expression without an effect: each call in it is known to have none, as far as its name tells."""
     tree = effects.tree
     acts = any(tree.within(node, kind) for kind in (cst.Await, cst.NamedExpr, cst.Yield))
-    return not acts and all(_only_gives(effects, call, ()) for call in tree.within(node, cst.Call))
+    parts = reached([node], lambda part: _called(tree, part))
+    return (
+        not acts
+        and all(_only_gives(effects, call) for part in parts for call in tree.within(part, cst.Call))
+        and all(_changes_nothing(tree, function) for function in parts[1:])
+    )
 
 
 def gives_a_value(effects: Effects, node: cst.BaseExpression) -> bool | None:
@@ -78,8 +81,8 @@ def gives_a_value(effects: Effects, node: cst.BaseExpression) -> bool | None:
     return False if _FOR_EFFECT.fullmatch(called) else None
 
 
-def _only_gives(effects: Effects, call: cst.Call, inside: tuple[cst.CSTNode, ...]) -> bool:
-    """True for a call of what is known, or of a function of the notebook that makes only such calls."""
+def _only_gives(effects: Effects, call: cst.Call) -> bool:
+    """True for a call of what is known, or of a function of the notebook, which is looked at by itself."""
     tree = effects.tree
     if effects.form(call) is not None:
         return False
@@ -88,36 +91,22 @@ def _only_gives(effects: Effects, call: cst.Call, inside: tuple[cst.CSTNode, ...
         return not effects.of(call)  # a command that only shows something
     if _FUNCTIONS.fullmatch(name):
         return not effects.of(call) & ~_ASKS
-    if method(call) in _CALLING_METHODS:
-        return all(_gives_when_called(effects, each.value, inside) for each in call.args if each.keyword is None)
-    if isinstance(call.func, cst.Name) and name.startswith("."):
-        return bool(_TOKENIZER.fullmatch(call.func.value)) or _function_gives(effects, call.func, inside)
-    return method(call) in _METHODS
+    return isinstance(_own(tree, call.func), (cst.FunctionDef, cst.Lambda, cst.Param)) or method(call) in _METHODS
 
 
-def _gives_when_called(effects: Effects, value: cst.BaseExpression, inside: tuple[cst.CSTNode, ...]) -> bool:
-    """True for an argument that does nothing when a method calls it; calls in it are looked at by themselves."""
-    return not isinstance(value, (cst.Name, cst.Attribute)) or (
-        isinstance(value, cst.Name)
-        and (bool(_FUNCTIONS.fullmatch(effects.tree.qualified(value))) or _function_gives(effects, value, inside))
-    )
+def _called(tree: Tree, code: cst.CSTNode) -> list[cst.CSTNode]:
+    """The functions of the notebook that code calls by their names."""
+    functions = (_own(tree, call.func) for call in tree.within(code, cst.Call))
+    return [each for each in functions if isinstance(each, (cst.FunctionDef, cst.Lambda))]
 
 
-def _function_gives(effects: Effects, name: cst.Name, inside: tuple[cst.CSTNode, ...]) -> bool:
-    """True for a function of the notebook that only gives a value."""
-    tree = effects.tree
+def _own(tree: Tree, name: cst.CSTNode) -> cst.CSTNode | None:
+    """What the notebook binds a name to; of a parameter, itself."""
     binding = tree.binding(name)
-    made = (binding.value or binding.node) if binding is not None else None
-    if isinstance(made, cst.Param):
-        return True  # looked at where the function is called
-    if not isinstance(made, (cst.FunctionDef, cst.Lambda)) or made in inside:
-        return False
-    return _changes_nothing(tree, made) and all(
-        _only_gives(effects, call, (*inside, made)) for call in tree.within(made, cst.Call)
-    )
+    return None if binding is None else binding.value or binding.node
 
 
-def _changes_nothing(tree: Tree, function: cst.FunctionDef | cst.Lambda) -> bool:
+def _changes_nothing(tree: Tree, function: cst.CSTNode) -> bool:
     """True for a function that assigns to names of its own alone."""
     others = (cst.Global, cst.Nonlocal, cst.Del, cst.Yield, cst.Await)
     changes = any(isinstance(target, (cst.Attribute, cst.Subscript)) for target in tree.targets(function))

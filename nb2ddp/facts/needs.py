@@ -13,8 +13,8 @@ import libcst as cst
 from nb2ddp.facts.effects import Does
 from nb2ddp.facts.environment import LAUNCHER_VARIABLES, settings
 from nb2ddp.facts.hosted import SECRET, hosted_name, hosted_paths, written_there
-from nb2ddp.facts.logins import token_of
-from nb2ddp.facts.questions import questions
+from nb2ddp.facts.logins import token_of, tokens
+from nb2ddp.facts.questions import READS, questions
 from nb2ddp.facts.releases import SUCCESSORS, lacked
 from nb2ddp.notebook import magics
 from nb2ddp.syntax.environ import environ_key
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 #: Variables that any shell or machine sets.
 _ALWAYS = frozenset("HOME HOSTNAME LANG LD_LIBRARY_PATH LOGNAME PATH PWD PYTHONPATH SHELL TERM TMPDIR USER".split())
 _SECRET_NAME = re.compile(r"\w*(KEY|TOKEN|SECRET|PASSWORD)")
-_READS = re.compile(r"os\.(environ\.get|getenv)")
 #: What sets variables from a file.
 _FROM_FILE = re.compile(r"dotenv(\.\w+)*\.load_dotenv|(\w+\.)*load_dotenv")
 #: A server on this machine, as an address names it.
@@ -103,10 +102,8 @@ def needs(program: Program) -> list[Need]:
 def _asks_for_login(program: Program) -> bool:
     """Whether an upload takes the token of the environment or of the machine's login."""
     tree = program.tree
-    tokens = [token for _, token in _uploads(program)]
-    if any(token_of(tree, call) is not None for call in tree.live(cst.Call)):
-        return False
-    return any(token is None or _TOKEN_NAME in tree.texts(tree.value(token)) for token in tokens)
+    by_name = (token is None or _TOKEN_NAME in tree.texts(tree.value(token)) for _, token in _uploads(program))
+    return not tokens(tree) and any(by_name)
 
 
 def _uploads(program: Program) -> Iterator[tuple[cst.Call, cst.BaseExpression | None]]:
@@ -204,6 +201,7 @@ def _variables(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
     """Variables that the notebook reads and does not set: secrets of Colab and Kaggle, `os.environ`."""
     tree = program.tree
     known = {name for _, name, _ in settings(program)} | LAUNCHER_VARIABLES | _ALWAYS
+    given = tokens(tree)
     for call in tree.live(cst.Call):
         key = tree.literal(call.args[0].value) if call.args else None
         if not isinstance(key, str) or program.installs.covers(call):
@@ -211,13 +209,11 @@ def _variables(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
         name = hosted_name(tree, call)
         if name is not None and SECRET.fullmatch(name):
             yield secret_variable(key), call, not (is_tried(tree, call) or _is_set_alike(tree, call, key))
-        elif _READS.fullmatch(tree.qualified(call.func)) and key not in known and len(call.args) == 1:
-            given = [token_of(tree, each) for each in tree.live(cst.Call)]
-            logs_in = any(tree.value(token) is call for token in given if token is not None)
+        elif READS.fullmatch(tree.qualified(call.func)) and key not in known and len(call.args) == 1:
+            logs_in = any(tree.value(token) is call for token in given)
             if logs_in or _SECRET_NAME.fullmatch(key):
                 yield key, call, logs_in and not is_tried(tree, call)
-    logs_in = "HF_TOKEN" in known or any(token_of(tree, each) is not None for each in tree.live(cst.Call))
-    for call in () if logs_in else program.execution.calls(does=Does.SAVE):
+    for call in () if given or _TOKEN_NAME in known else program.execution.calls(does=Does.SAVE):
         if method(call).startswith("push_to_hub") and keyword(call, "token") is None:
             yield _TOKEN_NAME, call, False  # or a login of the machine's own
     for node in _trackers(program):

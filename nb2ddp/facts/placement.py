@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 
 import libcst as cst
 
 from nb2ddp.facts.effects import Does, gives_an_object, opens_archive, own_class
 from nb2ddp.facts.execution import Execution, Phase, Who
+from nb2ddp.facts.flow import owner_of, reached, returned, taker
 from nb2ddp.facts.services import answer, called_on, is_client, questions
 from nb2ddp.facts.shell import kills_job
 from nb2ddp.facts.traces import Traces
@@ -22,6 +23,7 @@ from nb2ddp.syntax.tree import Statement, Tree, argument, keyword, small_stateme
 IN_TURN = "with PartialState().local_main_process_first()"
 WAIT_CALL = "PartialState().wait_for_everyone()"
 _TRY = "try"
+_BESIDE_TRAINING = Phase.BEFORE | Phase.BETWEEN
 _APPLIES = re.compile(r"map|(.*\.)(map|filter|apply|applymap|submit|imap|imap_unordered|starmap)", re.DOTALL)
 _WAITS_FOR = re.compile(r"asyncio\.run|.*\.run_until_complete")
 _WRITES_TO_FILE = re.compile(r"(json|pickle|yaml|joblib|cloudpickle|dill)\.(dump|safe_dump)")
@@ -91,9 +93,9 @@ class Placement:
     @cached_property
     def _acting(self) -> list[cst.Call]:
         """Calls of Python that act while all processes are there; shell commands have a rule of their own."""
-        found = self.execution.calls(does=Does.ACT, phase=Phase.TOGETHER)
-        found = [call for call in found if self.execution.source.form(call) is None]
-        return [call for call in found if not kills_job(self.execution.effects.command(call))]  # which DDP412 drops
+        calls, form = self.execution.calls(does=Does.ACT, phase=Phase.TOGETHER), self.execution.source.form
+        commands = self.execution.effects.command
+        return [call for call in calls if form(call) is None and not kills_job(commands(call))]  # which DDP412 drops
 
     def _decide(self, call: cst.Call) -> Decision | None:
         function = self.tree.function(call)
@@ -223,9 +225,8 @@ class Placement:
 
     def _handed_to(self, function: cst.FunctionDef) -> list[cst.Call]:
         """The calls that a function is given to and that call it before they are done: `rows.map(function)`."""
-        given = [self.tree.parents[use] for use in self.tree.named(function)]
-        calls = [self.tree.parents[argument] for argument in given if isinstance(argument, cst.Arg)]
-        return [call for call in calls if isinstance(call, cst.Call) and _APPLIES.fullmatch(self.tree.text(call.func))]
+        calls = [taker(self.tree, use) for use in self.tree.named(function)]
+        return [call for call in calls if call is not None and _APPLIES.fullmatch(self.tree.text(call.func))]
 
     def _run_by(self, node: cst.CSTNode) -> list[Statement]:
         """The top-level statements before the end of training that run a node: around it, or calling its function."""
@@ -384,43 +385,33 @@ class Placement:
         """The functions that one process may call for all, as they only ask."""
         found: dict[cst.CSTNode, tuple[Edit, ...]] = {}
         functions: set[cst.FunctionDef] = set()
+        lift = cache(self._lift)
         for call in self.execution.calls(does=Does.ASK, phase=Phase.TOGETHER):
             for asked in questions(self.tree, call):
                 given, function = answer(self.tree, asked), self.tree.function(asked)
                 here = given is not None and self.shared(given)
                 if function is not None and function not in functions and not here and not self.runs_alone(asked):
-                    used = set[cst.FunctionDef]()
-                    placed, is_all = self._lift(function, used)
-                    found |= placed
-                    functions |= used if is_all else set()
+                    callers = reached([function], lambda caller: lift(caller)[1])
+                    found |= {place: edits for caller in callers for place, edits in lift(caller)[0].items()}
+                    functions.update(callers if all(lift(caller)[2] for caller in callers) else ())
         return Lifted(found, frozenset(functions))
 
     def _lift(
-        self, function: cst.FunctionDef, used: set[cst.FunctionDef]
-    ) -> tuple[dict[cst.CSTNode, tuple[Edit, ...]], bool]:
-        """The places that call a function, or those that call it, with their edits; and whether these are all.
-
-        Args:
-            function: what asks.
-            used: collects the functions on the way.
-        """
-        found: dict[cst.CSTNode, tuple[Edit, ...]] = {}
-        if function in used or not self._gives_its_result_alone(function):
-            return found, function in used
-        used.add(function)
-        calls, writes = self._all_calls(function), self.execution.has(function, Does.ACT)
-        is_all = bool(calls)
+        self, function: cst.FunctionDef
+    ) -> tuple[dict[cst.CSTNode, tuple[Edit, ...]], list[cst.FunctionDef], bool]:
+        """The places that call a function, with their edits; the functions that call it elsewhere; if these are all."""
+        if not self._gives_its_result_alone(function):
+            return {}, [], False
+        # elsewhere one process does it already, or a trainer asks for rows of each process
+        called, runs = self._all_calls(function), self.execution.runs
+        calls = [each for each in called if self.execution.who(each) is Who.EVERY and runs(each, _BESIDE_TRAINING)]
+        places, in_whole_job = dict[cst.CSTNode, tuple[Edit, ...]](), not self.execution.has(function, Does.ACT)
         for call in calls:
-            if self.execution.who(call) is not Who.EVERY or not self.execution.runs(call, Phase.BEFORE | Phase.BETWEEN):
-                continue  # one process does it already, or a trainer asks for rows of each process
-            whole, caller = self._whole_value(call), self.tree.function(call)
-            in_reward = self.execution.runs(call, Phase.DURING)  # where each process asks for rows of its own
-            if not in_reward and (edits := self._once_for_all(whole, in_whole_job=not writes)):
-                found[whole] = edits
-            else:
-                placed, is_placed = self._lift(caller, used) if caller is not None else ({}, False)
-                found, is_all = found | placed, is_all and is_placed
-        return found, is_all
+            whole = self._whole_value(call)
+            if not runs(call, Phase.DURING) and (edits := self._once_for_all(whole, in_whole_job)):
+                places[whole] = edits
+        callers = [self.tree.function(call) for call in calls if self._whole_value(call) not in places]
+        return places, [each for each in callers if each is not None], bool(called) and None not in callers
 
     def _gives_its_result_alone(self, function: cst.FunctionDef) -> bool:
         """True for a function before training that leaves no trace, and gives what other processes can be given."""
@@ -428,20 +419,19 @@ class Placement:
         acts = bool(phase & Phase.DURING) and self.execution.has(function, Does.ACT)
         if acts or not self.traces.only_writes(function):
             return False
-        returned = [each.value for each in self.tree.within(function, cst.Return) if each.value is not None]
-        return not any(is_client(self.tree, self.tree.value(value)) for value in returned)
+        return not any(is_client(self.tree, self.tree.value(value)) for value in returned(self.tree, function))
 
     def _whole_value(self, call: cst.BaseExpression) -> cst.BaseExpression:
         """A call with what only waits for it, or collects what it gives: `asyncio.run(f())`, `[f(x) for x in rows]`."""
-        while True:
-            above = self.tree.parents[call]
-            taker = self.tree.parents[above] if isinstance(above, cst.Arg) else None
+
+        def around(node: cst.BaseExpression) -> cst.BaseExpression | None:
+            above = self.tree.parents[node]
             if isinstance(above, (cst.Await, cst.ListComp, cst.SetComp)):
-                call = above
-            elif isinstance(taker, cst.Call) and _WAITS_FOR.fullmatch(self.tree.text(taker.func)):
-                call = taker
-            else:
-                return call
+                return above
+            call = taker(self.tree, node)
+            return call if call is not None and _WAITS_FOR.fullmatch(self.tree.text(call.func)) else None
+
+        return self.tree.followed(call, around)[-1]
 
     def _once_for_all(self, whole: cst.BaseExpression, in_whole_job: bool) -> tuple[Edit, ...]:
         if isinstance(whole, cst.Await) and self.tree.function(whole) is not None:
@@ -476,8 +466,10 @@ class Placement:
 
     def _is_settled(self, statement: cst.CSTNode) -> bool:
         """True for a test of constants that the notebook sets, which all processes answer alike."""
-        if not isinstance(statement, cst.If) or _is_script_test(self.tree, statement):
-            return isinstance(statement, cst.If)
+        if not isinstance(statement, cst.If):
+            return False
+        if "__name__" in self.tree.text(statement.test):  # `if __name__ == "__main__":`
+            return True
         parts = self.tree.made_of(statement.test)
         names = [name for part in parts for name in self.tree.within(part, cst.Name) if self.tree.literal(name) is ...]
         bound = map(self.tree.binding, names)
@@ -503,20 +495,16 @@ class Placement:
         statements = [self.tree.statement(call) for call in calls]
         return (
             bool(calls)
-            and function not in self._callers_above(function)
+            and function not in reached(self._users(function), self._users)
             and all(self.training.is_before_end(call) for call in calls)
             and all(self._conditional(statement) is statement for statement in statements)
             and not any(_is_optional(self.tree, call) for call in calls)
         )
 
-    def _callers_above(self, function: cst.FunctionDef) -> set[cst.FunctionDef]:
-        """The functions that call a function, those that call these, and so on."""
-        above, pending = set[cst.FunctionDef](), [function]
-        for called in pending:  # which grow on the way
-            callers = {caller for call in self._all_calls(called) if (caller := self.tree.function(call)) is not None}
-            pending += self.tree.in_order(callers - above)
-            above |= callers
-        return above
+    def _users(self, function: cst.FunctionDef) -> list[cst.FunctionDef]:
+        """The functions that call a function."""
+        callers = map(self.tree.function, self._all_calls(function))
+        return [caller for caller in callers if caller is not None]
 
     def _all_calls(self, function: cst.FunctionDef) -> list[cst.Call]:
         """The calls of a function or method, where nothing else may call it: it is not handed on, nor inherited."""
@@ -599,10 +587,8 @@ def _is_all_there_is(tree: Tree, call: cst.Call, statement: Statement) -> bool:
     """True for a line that does nothing but a call, or prints it, or asks something of it: `open(...).write(...)`."""
     small = small_statements(statement)
     whole = small[0].value if len(small) == 1 and isinstance(small[0], cst.Expr) else None
-    if not isinstance(whole, cst.Call):
-        return False
-    owner = whole.func.value if isinstance(whole.func, cst.Attribute) else None
-    return call in (whole, owner) or tree.qualified(whole.func) == "print"
+    prints = isinstance(whole, cst.Call) and tree.qualified(whole.func) == "print"
+    return prints or call in (whole, owner_of(whole))
 
 
 def suppresses(tree: Tree, item: cst.WithItem) -> bool:
@@ -617,8 +603,3 @@ def _is_optional(tree: Tree, call: cst.BaseExpression) -> bool:
     made = [node for node in above if isinstance(node, (cst.ListComp, cst.SetComp, cst.DictComp))]
     loops = [loop for each in made for loop in tree.within(each, cst.CompFor)]
     return any(isinstance(node, inner) for node in above) or any(loop.ifs for loop in loops)
-
-
-def _is_script_test(tree: Tree, statement: cst.CSTNode) -> bool:
-    """True for `if __name__ == "__main__":`."""
-    return isinstance(statement, cst.If) and "__name__" in tree.text(statement.test)

@@ -17,7 +17,8 @@ from nb2ddp.syntax.tree import Tree
 #: What a question says of an answer that may be left out.
 _MAY_SKIP = re.compile(r"(?i)\b(skip|optional|leave (it )?(blank|empty)|or (just )?(press|hit) enter|blank for)\b")
 _VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]*[A-Z0-9]\b")
-_READS = re.compile(r"os\.(environ\.get|getenv)")
+#: What reads a variable of the environment.
+READS = re.compile(r"os\.(environ\.get|getenv)")
 
 
 @dataclass(frozen=True)
@@ -84,30 +85,21 @@ def _printed_above(tree: Tree, call: cst.Call) -> list[str]:
 def _variable(tree: Tree, call: cst.Call, asking: list[cst.Call]) -> str:
     """The variable for an answer: one that the notebook sets or reads with it, or names in the question, or its own."""
     target = _target(tree, call, asking)
-    uses: list[cst.CSTNode] = [call]
-    assign = tree.around(call, cst.Assign)
-    if assign is not None:
-        uses += tree.bound_uses(assign)
-        targets = [environ_key(tree, each.target) for each in assign.targets]
-        uses += [name for name in tree.within(assign, cst.Call) if name is not call]
-    else:
-        targets = []
+    uses, targets = list[cst.CSTNode]([call]), list[object]()
+    if (assign := tree.around(call, cst.Assign)) is not None:
+        targets += [environ_key(tree, each.target) for each in assign.targets]
+        uses += [*tree.bound_uses(assign), *(each for each in tree.within(assign, cst.Call) if each is not call)]
     for use in uses:
-        taken = tree.around(use, cst.Assign)
-        plain = taken is not None and (taken.value is use or _is_trimmed(tree, use, taken))
-        targets += [environ_key(tree, each.target) for each in taken.targets] if plain and taken is not None else []
-        if isinstance(use, cst.Call) and use.args and _READS.fullmatch(tree.qualified(use.func)):
+        taken = tree.around(use, cst.Assign)  # of `answer.strip()` too
+        if taken is not None and taken.value is tree.extended(use, cst.Attribute, cst.Call):
+            targets += [environ_key(tree, each.target) for each in taken.targets]
+        if isinstance(use, cst.Call) and use.args and READS.fullmatch(tree.qualified(use.func)):
             targets.append(tree.literal(use.args[0].value))
     tests = [tree.text(above.test) for above in tree.ancestors(call) if isinstance(above, cst.If)]
     named = [match[0] for text in (*_said(tree, call), *tests) for match in _VARIABLE.finditer(text)]
     login = next((given for above in tree.inside_statement(call) if (given := variable_of(tree, above))), None)
     own = target.value.upper() if isinstance(target, cst.Name) else f"ANSWER_{asking.index(call) + 1}"
     return next((each for each in (*targets, *named, login) if isinstance(each, str)), own)
-
-
-def _is_trimmed(tree: Tree, use: cst.CSTNode, taken: cst.Assign) -> bool:
-    """True for `answer.strip()`, which is taken for the answer itself."""
-    return tree.extended(use, cst.Attribute, cst.Call) is taken.value
 
 
 def _target(tree: Tree, call: cst.Call, asking: list[cst.Call]) -> cst.CSTNode | None:
@@ -120,6 +112,4 @@ def _target(tree: Tree, call: cst.Call, asking: list[cst.Call]) -> cst.CSTNode |
             return above.targets[0].target if len(here) == 1 else None
         if isinstance(above, (cst.AnnAssign, cst.NamedExpr)):
             return above.target
-        if isinstance(above, cst.BaseSmallStatement):
-            return None
     return None

@@ -13,6 +13,7 @@ from functools import cached_property
 import libcst as cst
 
 from nb2ddp.facts.execution import Execution
+from nb2ddp.facts.flow import reached
 from nb2ddp.facts.handed import handed_on
 from nb2ddp.syntax.arguments import passed
 from nb2ddp.syntax.tree import Function, argument
@@ -74,10 +75,7 @@ class Rewards:
 
     def reached(self, entry: Function) -> set[Function]:
         """A function with all functions and methods of the notebook that it calls or hands on."""
-        found = [entry]
-        for function in found:  # which grow on the way
-            found += [used for used in self._used_in[function] if used not in found]
-        return set(found)
+        return set(reached([entry], self._used_in.__getitem__))
 
     @cached_property
     def functions(self) -> set[Function]:
@@ -91,12 +89,10 @@ class Rewards:
 
     def is_only_here(self, node: cst.CSTNode) -> bool:
         """True for code that runs during training and at no other time before its end."""
-        pending = [node]
-        for place in pending:  # which grow on the way
-            owner = self.tree.owner(place)
-            if owner not in self.functions:
-                return False
-            uses = self.tree.uses(owner) if isinstance(owner, cst.FunctionDef) else []
-            others = [use for use in uses if use not in self.names and self.execution.runs(use)]
-            pending += [use for use in others if use not in pending]
-        return True
+        return all(self.tree.owner(place) in self.functions for place in reached([node], self._called_from))
+
+    def _called_from(self, place: cst.CSTNode) -> list[cst.CSTNode]:
+        """Where the function around a place is used, other than to hand it on."""
+        owner = self.tree.owner(place)
+        uses = self.tree.uses(owner) if isinstance(owner, cst.FunctionDef) else []
+        return [use for use in uses if use not in self.names and self.execution.runs(use)]

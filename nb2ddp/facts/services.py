@@ -7,10 +7,13 @@ from typing import cast
 
 import libcst as cst
 
+from nb2ddp.facts.flow import reached, taker
 from nb2ddp.syntax.tree import Tree, keyword
 
 #: A class: what it makes may ask later.
 _CLASS = re.compile(r"(.*\.)?[A-Z]\w*")
+#: Where a client stands that nothing asks.
+_IDLE = (cst.Assign, cst.AnnAssign, cst.WithItem, cst.Expr, cst.If, cst.Comparison)
 #: What gives an open connection, which no other process can take.
 _CONNECTIONS = re.compile(r"urllib\.request\.urlopen|aiohttp\.(ClientSession|request)|(requests|httpx)\.stream")
 
@@ -20,26 +23,21 @@ def questions(tree: Tree, call: cst.Call) -> list[cst.Call]:
 
     The call itself where it makes none, or where the client is handed to what may ask, unseen.
     """
-    found: list[cst.Call] = []
-    makes = bool(_CLASS.fullmatch(tree.qualified(call.func)))
-    pending: list[cst.CSTNode] = [call] if makes else []
-    handed = not makes
-    for value in pending:  # which grows on the way
-        owner, above = called_on(tree, value), tree.parents[value]
-        if owner is not None:
-            found.append(owner)
-        elif isinstance(above, cst.Arg) and isinstance(taker := tree.parents[above], cst.Call):
-            if _CLASS.fullmatch(tree.qualified(taker.func)):
-                pending.append(taker)
-            else:
-                handed = True
-        elif isinstance(above, (cst.IfExp, cst.BooleanOperation)):
-            pending.append(above)
-        elif isinstance(above, (cst.Assign, cst.AnnAssign, cst.WithItem)):
-            pending += [use for use in tree.kept_uses(above) if use not in pending]
-        else:
-            handed = handed or not isinstance(above, (cst.Expr, cst.If, cst.Comparison))
-    return tree.in_order(found) or ([call] if handed else [])
+    if not _CLASS.fullmatch(tree.qualified(call.func)):
+        return [call]
+    clients: list[cst.CSTNode] = reached([call], lambda client: _kept(tree, client))
+    asking = tree.in_order(filter(None, [called_on(tree, client) for client in clients]))
+    ends = [tree.parents[client] for client in clients if not _kept(tree, client)]
+    return asking or ([] if all(isinstance(end, _IDLE) for end in ends) else [call])
+
+
+def _kept(tree: Tree, client: cst.CSTNode) -> list[cst.CSTNode]:
+    """Where a client goes on: to the uses of what it is bound to, and to what a class makes of it."""
+    above = tree.parents[client]
+    if isinstance(above, (cst.Assign, cst.AnnAssign, cst.WithItem)):
+        return tree.kept_uses(above)
+    user = taker(tree, client)
+    return [user] if user is not None and _CLASS.fullmatch(tree.qualified(user.func)) else []
 
 
 def is_client(tree: Tree, node: cst.CSTNode) -> bool:

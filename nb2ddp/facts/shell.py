@@ -156,11 +156,8 @@ def _end_of_group(text: str, at: int) -> int:
     if not closing:
         return at + 1
     at += 1 if closing == '"' else 2
-    depth = 0
-    while depth or text[at] != closing:
-        if closing == ")" and text[at] in "()":
-            depth += 1 if text[at] == "(" else -1
-        plain = closing == '"' and text[at] in "'"  # a single quote in double ones is a letter
+    while text[at] != closing:
+        plain = closing == '"' and text[at] == "'"  # a single quote in double ones is a letter
         at = at + 1 if plain else _end_of_group(text, at)
     return at + 1
 

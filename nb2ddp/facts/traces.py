@@ -7,6 +7,7 @@ from typing import Final
 import libcst as cst
 
 from nb2ddp.facts.effects import Does, Effects, samples
+from nb2ddp.facts.flow import owner_of, reached
 from nb2ddp.facts.training import Training
 from nb2ddp.syntax.tree import Statement
 
@@ -27,10 +28,13 @@ class Traces:
         self._does = effects.of
         self._is_shell = effects.is_shell
 
-    def _callee(self, call: cst.Call) -> cst.FunctionDef | None:
-        """The function of the notebook that a call calls by its name."""
-        made = self.tree.definition(call.func)
-        return made if isinstance(made, cst.FunctionDef) else None
+    def _calls(self, code: cst.CSTNode) -> list[cst.Call]:
+        return [call for call in self.tree.within(code, cst.Call) if self.tree.is_live(call)]
+
+    def _callees(self, calls: list[cst.Call]) -> list[cst.FunctionDef]:
+        """The functions of the notebook that calls call by their names."""
+        definitions = (self.tree.definition(call.func) for call in calls)
+        return [callee for callee in definitions if isinstance(callee, cst.FunctionDef)]
 
     def only_acts(self, code: cst.CSTNode) -> bool:
         """True for code whose lines write, fetch, run or tell something, bind no name and need no other process."""
@@ -45,12 +49,12 @@ class Traces:
 
     def leaves(self, statement: Statement) -> bool:
         """True for a statement that binds or changes what is read outside it, moves a generator, or leads elsewhere."""
-        calls = [call for call in self.tree.within(statement, cst.Call) if self.tree.is_live(call)]
+        calls = self._calls(statement)
         return (
             self.tree.is_bound_for_later(statement)
             or self._leads_elsewhere(statement)
             or not self._keeps_to_itself(statement, calls)
-            or not all(self.only_writes(callee) for call in calls if (callee := self._callee(call)) is not None)
+            or not all(map(self.only_writes, self._callees(calls)))
         )
 
     def returns(self, statement: Statement) -> bool:
@@ -64,24 +68,26 @@ class Traces:
         loops = [next(a for a in tree.ancestors(jump) if isinstance(a, (cst.For, cst.While))) for jump in jumps]
         return self.returns(statement) or any(loop not in tree.within(statement, type(loop)) for loop in loops)
 
-    def only_writes(self, function: cst.FunctionDef, below: frozenset[cst.FunctionDef] = frozenset()) -> bool:
+    def only_writes(self, function: cst.FunctionDef) -> bool:
         """True for a function that leaves no trace, and calls nothing that others call and that writes too."""
-        tree, below = self.tree, below | {function}
-        if any(tree.within(function, kind) for kind in (cst.Global, cst.Nonlocal, cst.Yield, cst.Del)):
-            return False
-        calls = [call for call in tree.within(function.body, cst.Call) if tree.is_live(call)]
+        functions = reached([function], lambda caller: self._callees(self._calls(caller.body)))
+        shared = any(self._acts_for_others(callee, functions) for callee in functions[1:])
+        return not shared and all(map(self._leaves_no_trace, functions))
+
+    def _acts_for_others(self, function: cst.FunctionDef, users: list[cst.FunctionDef]) -> bool:
+        """True for a function that acts and that others call beside these."""
+        alone = all(self.tree.function(call) in users for call in self.tree.calls_of(function))
+        return not alone and any(self._does(call) & Does.ACT for call in self.tree.within(function, cst.Call))
+
+    def _leaves_no_trace(self, function: cst.FunctionDef) -> bool:
+        """True for a function that changes nothing of others, as far as its own lines tell."""
+        tree, calls = self.tree, self._calls(function.body)
         given = {param.name.value for param in tree.within(function.params, cst.Param)}
-        if not self._keeps_to_itself(function, calls, given):
-            return False
-        for call in calls:
-            callee = self._callee(call)
-            if callee is None or callee in below:
-                continue
-            alone = all(tree.function(other) in below for other in self.tree.calls_of(callee))
-            writes_too = any(self._does(each) & Does.ACT for each in tree.within(callee, cst.Call))
-            if (writes_too and not alone) or not self.only_writes(callee, below):
-                return False
-        return all(self._is_harmless(function, call) for call in calls if isinstance(tree.parents[call], cst.Expr))
+        return (
+            not any(tree.within(function, kind) for kind in (cst.Global, cst.Nonlocal, cst.Yield, cst.Del))
+            and self._keeps_to_itself(function, calls, given)
+            and all(self._is_harmless(function, call) for call in calls if isinstance(tree.parents[call], cst.Expr))
+        )
 
     def _keeps_to_itself(self, code: cst.CSTNode, calls: list[cst.Call], given: set[str] | None = None) -> bool:
         """True for code that moves no generator but by sampling answers, and changes only what it has made itself.
@@ -96,34 +102,39 @@ class Traces:
         changed = [target.value for target in tree.targets(code) if isinstance(target, (cst.Attribute, cst.Subscript))]
         changed += [name for name in grown if isinstance(name, cst.Name) and (given is None or name.value in given)]
         changed += [call.args[0].value for call in calls if tree.qualified(call.func) == "next" and call.args]
-        methods = [call.func for call in calls if self._does(call) & Does.CHANGE]
-        changed += [method.value for method in methods if isinstance(method, cst.Attribute)]
-        return all(self._is_its_own(code, owner) for owner in changed)
+        owners = [owner_of(call) for call in calls if self._does(call) & Does.CHANGE]
+        return all(self._is_its_own(code, owner) for owner in (*changed, *filter(None, owners)))
 
-    def _is_its_own(self, code: cst.CSTNode, node: cst.BaseExpression, depth: int = 8) -> bool:
-        """True for an object that code has made: bound there to what a call or a display gives, or opened."""
+    def _is_its_own(self, code: cst.CSTNode, node: cst.CSTNode) -> bool:
+        """True for an object that code has made: bound there to what a call or a display gives, or opened.
+
+        What a method of an object gives belongs to whom the object does: `known.get("a")`, but not `json.load(file)`.
+        """
+
+        def owner(node: cst.CSTNode) -> cst.CSTNode | None:
+            made = self._made_in(code, node)
+            is_own = isinstance(made, cst.Call) and self.tree.qualified(made.func).startswith(".")
+            return owner_of(made) if is_own else None
+
+        made = self._made_in(code, self.tree.followed(node, owner)[-1])
+        return made is not None and not isinstance(made, (cst.Name, cst.Attribute, cst.Subscript))
+
+    def _made_in(self, code: cst.CSTNode, node: cst.CSTNode) -> cst.CSTNode | None:
+        """What code binds a name to, `figure, axes = subplots()` too, or the `with` that does; of `x.a[0]`, of `x`."""
         while isinstance(node, (cst.Attribute, cst.Subscript)):
             node = node.value
-        tree = self.tree
-        binding = tree.binding(node)
-        start, end = tree.span(code)
-        if binding is None or not start <= binding.offset < end or isinstance(binding.node, cst.Param):
-            return False
-        made = binding.value
+        binding, (start, end) = self.tree.binding(node), self.tree.span(code)
+        if binding is None or not start <= binding.offset < end:
+            return None
         if isinstance(binding.node, cst.Assign) and isinstance(binding.node.value, cst.Call):
-            made = binding.node.value  # also of `figure, axes = subplots()`
-        if isinstance(made, cst.Call) and isinstance(made.func, cst.Attribute):  # `json.load(f)`, not `known.get("a")`
-            imported = not tree.qualified(made.func).startswith(".")
-            return imported or (depth > 0 and self._is_its_own(code, made.func, depth - 1))
-        if made is not None:
-            return not isinstance(made, (cst.Name, cst.Attribute, cst.Subscript))
-        return isinstance(binding.node, cst.WithItem)
+            return binding.node.value
+        return binding.node if isinstance(binding.node, cst.WithItem) else binding.value
 
     def _is_harmless(self, function: cst.FunctionDef, call: cst.Call) -> bool:
         """True for a call on a line of its own that writes, tells something, or changes what the function has made."""
-        owner = call.func.value if isinstance(call.func, cst.Attribute) else None
+        owner = owner_of(call)
         return (
-            self._callee(call) is not None
+            bool(self._callees([call]))
             or self._is_shell(call)
             or bool(self._does(call) & (Does.ACT | Does.TELL))
             or (owner is not None and self._is_its_own(function, owner))

@@ -9,6 +9,7 @@ from functools import cached_property
 
 import libcst as cst
 
+from nb2ddp.facts.flow import reached
 from nb2ddp.syntax.tree import Statement, Tree, keyword, method
 
 #: Trainers whose loss is a mean over tokens.
@@ -118,14 +119,12 @@ class Training:
         if self.is_trainer(owner):
             return True
         # where trainers are built, an object of unknown origin that trains is taken for one
-        name = owner.attr.value if isinstance(owner, cst.Attribute) else self.tree.text(owner)
-        return method == "train" and bool(self.trainers) and not _MODEL_NAME.search(name)
+        return method == "train" and bool(self.trainers) and not _MODEL_NAME.search(self.tree.text(owner))
 
     @cached_property
     def backward_calls(self) -> list[cst.Call]:
         """Live calls of `loss.backward()`."""
-        calls = [self.tree.call_of(attribute) for attribute in self.tree.attributes("backward")]
-        return [call for call in calls if call is not None and self.tree.is_live(call)]
+        return [call for call in self.tree.live(cst.Call) if method(call) == "backward"]
 
     @property
     def events(self) -> list[cst.CSTNode]:
@@ -171,27 +170,22 @@ class Training:
         self, calls: Sequence[cst.CSTNode], values: Sequence[cst.CSTNode]
     ) -> tuple[list[cst.CSTNode], list[cst.CSTNode], set[cst.CSTNode]]:
         """The places at module level from which some calls and values are reached; all values; all on the way."""
-        tree = self.tree
-        places, pending, seen = set[cst.CSTNode](), [*calls, *values], set[cst.CSTNode]()
-        handed_on = list(values)
-        while pending:
-            node = pending.pop()
-            if node in seen:
-                continue
-            seen.add(node)
-            if node in handed_on:
-                pending += self._users(node)
-                continue
-            owner = tree.owner(node)
-            if owner is None:
-                places.add(node)
-            elif owner not in seen:
-                uses = [owner] if isinstance(owner, cst.Lambda) else self._uses(owner)
-                called = [tree.parents[use] if self._is_called_or_set(use) else use for use in uses]
-                handed_on += [use for use in called if use in uses or isinstance(node, cst.Return)]
-                pending += called
-                seen.update({owner} - set(uses))
-        return tree.in_order(places), tree.in_order(handed_on), seen
+        starts = [*((call, False) for call in calls), *((value, True) for value in values)]
+        steps = reached(starts, self._onward)
+        places = [node for node, is_value in steps if not is_value and self.tree.owner(node) is None]
+        handed_on = [node for node, is_value in steps if is_value]
+        return self.tree.in_order(places), self.tree.in_order(handed_on), {node for node, _ in steps}
+
+    def _onward(self, step: tuple[cst.CSTNode, bool]) -> Iterator[tuple[cst.CSTNode, bool]]:
+        """What makes a call, or may call a value; each with whether it is a value itself, which trains when called."""
+        node, is_value = step
+        owner = self.tree.owner(node)
+        if is_value:
+            yield from ((user, False) for user in self._users(node))
+        elif owner is not None:
+            for use in [owner] if isinstance(owner, cst.Lambda) else self._uses(owner):
+                is_called = self._is_called_or_set(use)
+                yield (self.tree.parents[use], isinstance(node, cst.Return)) if is_called else (use, True)
 
     def _is_called_or_set(self, node: cst.CSTNode) -> bool:
         """True for the function of a call, and for the target of an assignment."""

@@ -1,0 +1,45 @@
+"""Steps on the way of a value through code, and all that such steps lead to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import TYPE_CHECKING, TypeVar
+
+import libcst as cst
+
+if TYPE_CHECKING:
+    from nb2ddp.syntax.tree import Tree
+
+Thing = TypeVar("Thing", bound=Hashable)
+
+
+def reached(starts: Iterable[Thing], onward: Callable[[Thing], Iterable[Thing]]) -> list[Thing]:
+    """Some things, what `onward` gives for each of them, what it gives for that, and so on, each once."""
+    known: dict[Thing, None] = {}
+    pending = list(starts)[::-1]
+    while pending:
+        thing = pending.pop()
+        if thing not in known:
+            known[thing] = None
+            pending += list(onward(thing))[::-1]
+    return list(known)
+
+
+def owner_of(node: cst.CSTNode | None) -> cst.BaseExpression | None:
+    """The object that a call is a method of: `app` of `app.run()`; None for all else."""
+    return node.func.value if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) else None
+
+
+def taker(tree: Tree, node: cst.CSTNode) -> cst.Call | None:
+    """The call that is given a node as an argument."""
+    above = tree.parents[node]
+    call = tree.parents[above] if isinstance(above, cst.Arg) else None
+    return call if isinstance(call, cst.Call) else None
+
+
+def returned(tree: Tree, function: cst.CSTNode | None) -> list[cst.BaseExpression]:
+    """What a function of the notebook returns; nothing for all else."""
+    if not isinstance(function, cst.FunctionDef):
+        return []
+    returns = [each for each in tree.within(function, cst.Return) if tree.function(each) is function]
+    return [each.value for each in returns if each.value is not None]

@@ -387,15 +387,15 @@ class Tree:
 
     def function(self, node: cst.CSTNode) -> cst.FunctionDef | None:
         """The innermost function definition around a node."""
-        return next((a for a in self.ancestors(node) if type(a) is cst.FunctionDef), None)
+        return self.around(node, cst.FunctionDef)
 
     def owner(self, node: cst.CSTNode) -> Function | None:
         """The innermost function or lambda around a node."""
-        return next((a for a in self.ancestors(node) if type(a) is cst.FunctionDef or type(a) is cst.Lambda), None)
+        return cast("Function | None", self.around(node, cst.FunctionDef, cst.Lambda))
 
-    def around(self, node: cst.CSTNode, kind: type[Node]) -> Node | None:
-        """The innermost node of one class that a node stands in."""
-        return next((a for a in self.ancestors(node) if isinstance(a, kind)), None)
+    def around(self, node: cst.CSTNode, *kinds: type[Node]) -> Node | None:
+        """The innermost node of some classes that a node stands in."""
+        return cast("Node | None", next((above for above in self.ancestors(node) if type(above) in kinds), None))
 
     def extended(self, node: cst.CSTNode, *kinds: type[cst.BaseExpression]) -> cst.CSTNode:
         """The longest chain of attributes, items or calls that begins with a node: `a.b[0]` for `a`."""

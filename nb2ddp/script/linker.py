@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 
 from nb2ddp.syntax.cells import Source
@@ -135,28 +136,19 @@ def _defined(module: str) -> dict[str, Definition]:
 
 def _without_annotations(text: str) -> str:
     """Return a function's text without annotations."""
-    starts = [0]
-    for line in text.splitlines(keepends=True):
-        starts.append(starts[-1] + len(line))
-
-    def offset(line: int | None, column: int | None) -> int:
-        return starts[(line or 1) - 1] + (column or 0)
-
+    starts = [0, *accumulate(map(len, text.splitlines(keepends=True)))]
     changes: list[tuple[int, int, str]] = []
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef):
-            every = node.args
-            defaults = dict(zip(reversed(every.args), reversed(every.defaults), strict=False))
-            for given in filter(None, (*every.args, *every.kwonlyargs, every.vararg, every.kwarg)):
-                if given.annotation is not None:
-                    end = offset(given.annotation.end_lineno, given.annotation.end_col_offset)
-                    default = defaults.get(given)
-                    end = end if default is None else offset(default.lineno, default.col_offset)
-                    start = offset(given.lineno, given.col_offset) + len(given.arg)
-                    changes.append((start, end, "" if default is None else "="))
-            if node.returns is not None:
-                start = text.rindex(" -> ", 0, offset(node.returns.lineno, node.returns.col_offset))
-                changes.append((start, offset(node.returns.end_lineno, node.returns.end_col_offset), ""))
+        annotation = node.annotation if isinstance(node, ast.arg) else getattr(node, "returns", None)
+        if annotation is None:
+            continue
+        end = starts[(annotation.end_lineno or 0) - 1] + (annotation.end_col_offset or 0)
+        if isinstance(node, ast.arg):
+            start = starts[node.lineno - 1] + node.col_offset + len(node.arg)
+            has_default = text.startswith(" = ", end)
+            changes.append((start, end + 3, "=") if has_default else (start, end, ""))
+        else:
+            changes.append((starts[annotation.lineno - 1] + annotation.col_offset - len(" -> "), end, ""))
     for start, end, new in sorted(changes, reverse=True):
         text = text[:start] + new + text[end:]
     return text

@@ -13,6 +13,7 @@ import shlex
 from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import dropwhile
 from pathlib import PurePosixPath
 
 import libcst as cst
@@ -113,7 +114,8 @@ _TAG = re.compile(r"@(?:[a-z]\w*-)?v?(\d+[.-]\d+(?:\.\d+)?)(?![\w.])")
 _LOCAL = re.compile(r"[./~]|[^@]*/|.*\.(whl|zip|tar\.gz|tgz|tar\.bz2)(\[[^\]]*\])?$")
 #: A test for what a new environment lacks.
 _MISSING = re.compile(r"importlib\.util\.find_spec\(.*\) is None|(shutil\.)?which\(.*\) is None")
-_ENVIRONMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
+#: What may stand before a command.
+_ENVIRONMENT = re.compile(r"sudo|time|exec|[A-Za-z_]\w*=.*", re.DOTALL)
 _STARTS = re.compile(r"os\.(system|popen)|subprocess\.(run|call|check_call|check_output|Popen|getoutput)")
 #: An expression in braces, whose blanks stand in strings.
 _BRACES = r"""\{(?:"[^"]*"|'[^']*'|[^{}\s"'])*\}"""
@@ -152,25 +154,27 @@ class Package:
         return _requirement(self.line)
 
     @property
+    def specifier(self) -> str:
+        """The bounds on its version; empty for any version, a URL or a file."""
+        own = self.requirement
+        return "" if own is None else str(own.specifier)
+
+    @property
     def is_open(self) -> bool:
         """True if it accepts any version."""
         own = self.requirement
-        return own is not None and not own.url and str(own.specifier) in ("", _PRE_RELEASES)
+        return own is not None and not own.url and self.specifier in ("", _PRE_RELEASES)
 
     def bounded(self, bound: str) -> Package:
         """Return the package with another bound on its version; URLs and files stay as they are."""
-        own = self.requirement
-        if own is None or own.url:
-            return self
-        own.specifier &= SpecifierSet(bound)
-        return replace(self, line=str(own))
+        return self.with_versions(f"{self.specifier},{bound}")
 
-    def without_versions(self) -> Package:
-        """Return the package without bounds on its version; URLs and files stay as they are."""
+    def with_versions(self, bounds: str) -> Package:
+        """Return the package with only these bounds on its version; URLs and files stay as they are."""
         own = self.requirement
         if own is None or own.url:
             return self
-        own.specifier = SpecifierSet()
+        own.specifier = SpecifierSet(bounds)
         return replace(self, line=str(own))
 
 
@@ -306,16 +310,20 @@ class _Reading:
         for module, line in (_ON_COLAB | trained_with).items():
             name = canonicalize_name(Requirement(line).name)
             if name not in named and (where := self._imported(module)) is not None:
-                cell = self.program.cell_at(self.tree.start(where)).number
+                cell = self._cell(where)
                 self._add(Package(line, name, cell))
                 has = ", and Colab has it" if module in _ON_COLAB else ""
                 self.notes.append((cell, f"{name} is added: the code imports it{has}"))
-        packages = self._mended(list(self._kept()), minimums) if minimums else list(self._kept())
-        packages = list(map(self._apart, _raised(packages, minimums)))
+        kept = self._kept()
+        packages = _raised(self._mended(kept, minimums) if minimums else kept, minimums)
+        packages = list(map(self._apart, packages))
         self._bound_what_has_gone(packages)
         self._bound_beside_trl(packages)
         self._decode_sounds(packages)
         return Requirements(tuple(packages), tuple(dict.fromkeys(self.notes)))
+
+    def _cell(self, node: cst.CSTNode) -> int:
+        return self.program.cell_at(self.tree.start(node)).number
 
     def _apart(self, package: Package) -> Package:
         """Return a package in the group that installs it, with the options that it alone needs."""
@@ -335,19 +343,23 @@ class _Reading:
             has = [release for release in releases if use.is_in(release)]
             if not has or use.is_in(releases[-1]) or use.name in SUCCESSORS:
                 continue
-            cell = self.program.cell_at(self.tree.start(use.node)).number
-            new = (own or Package(use.library, use.library, cell)).bounded(f"<={has[-1]}")
-            packages[:] = [new if each is own else each for each in packages] if own else [*packages, new]
-            self.notes.append((cell, f"{new.line}: no later version has {use.name}"))
+            new = Package(use.library, use.library, self._cell(use.node))
+            self._bound(packages, own, new, f"<={has[-1]}", f"no later version has {use.name}")
 
     def _bound_beside_trl(self, packages: list[Package]) -> None:
         """Require transformers 4 beside a TRL that knows no other, if the notebook takes any."""
         (trl, known), (own, releases) = (self._taken(name, packages) for name in ("trl", "transformers"))
         is_old = trl is not None and known and Version(known[-1]) < Version(_KNOWS_TRANSFORMERS_5)
         if trl and is_old and releases and Version(releases[0]) < Version("5") <= Version(releases[-1]):
-            new = (own or Package("transformers", "transformers", trl.cell)).bounded("<5")
-            packages[:] = [new if each is own else each for each in packages] if own else [*packages, new]
-            self.notes.append((trl.cell, f"{new.line}: TRL {known[-1]} knows no later one"))
+            new = Package("transformers", "transformers", trl.cell)
+            self._bound(packages, own, new, "<5", f"TRL {known[-1]} knows no later one")
+
+    def _bound(self, packages: list[Package], own: Package | None, new: Package, bound: str, why: str) -> None:
+        """Bound the version of a package of the notebook, or of a new one if it has none."""
+        at = len(packages) if own is None else packages.index(own)
+        package = (own or new).bounded(bound)
+        packages[at : at + 1] = [package]
+        self.notes.append((new.cell, f"{package.line}: {why}"))
 
     def _decode_sounds(self, packages: list[Package]) -> None:
         """Add what datasets 4 decodes sounds with, and does not bring (its documentation, "Load audio data")."""
@@ -356,15 +368,14 @@ class _Reading:
         datasets = own.get("datasets")
         is_older = datasets is not None and any(_ends_before(part, Version("4")) for part in datasets.specifier)
         if sounds and "torchcodec" not in own and not is_older:
-            cell = self.program.cell_at(self.tree.start(sounds[0])).number
+            cell = self._cell(sounds[0])
             packages.append(Package("torchcodec", "torchcodec", cell))
             self.notes.append((cell, "torchcodec is added: datasets 4 decodes sounds with it; it needs ffmpeg"))
 
     def _taken(self, library: str, packages: list[Package]) -> tuple[Package | None, tuple[str, ...]]:
         """Return a package of a notebook, and the releases of it that a job may have."""
         own = next((each for each in packages if each.name == library), None)
-        asked = "" if own is None or own.requirement is None else str(own.requirement.specifier)
-        return own, taken(library, asked, uses_unsloth(self.tree))
+        return own, taken(library, own.specifier if own else "", uses_unsloth(self.tree))
 
     def _mended(self, packages: list[Package], minimums: dict[str, str]) -> list[Package]:
         """Return the packages in versions that the script and Unsloth accept."""
@@ -376,7 +387,7 @@ class _Reading:
         gives_way = any(old != new for old, new in torch)
         if gives_way or any("==" in new.line for _, new in torch):
             loose = [each for each in mended if each.name in _OF_TORCH and (gives_way or "==" not in each.line)]
-            mended = [each.without_versions() if each in loose else each for each in mended]
+            mended = [each.with_versions("") if each in loose else each for each in mended]
             reasons |= dict.fromkeys(_OF_TORCH, "each version is made for one torch")
         for old, new in zip(packages, mended, strict=True):
             if old != new:
@@ -436,9 +447,9 @@ class _Reading:
 
     def _command(self, call: cst.Call, words: list[str]) -> None:
         """Read one simple command, if it is about packages."""
-        cell = self.program.cell_at(self.tree.start(call)).number
+        cell = self._cell(call)
         said = _shown(" ".join(words))
-        rest = _without_environment(words)
+        rest = list(dropwhile(_ENVIRONMENT.fullmatch, words))
         subcommand, arguments = _pip(rest)
         if not rest:
             self.variables.update(word.partition("=")[::2] for word in words)
@@ -597,12 +608,14 @@ class _Reading:
                     self.notes.append((each.cell, f"{each.line} is replaced by {new.line} of cell {new.cell}"))
         self.packages[new.name, is_alone] = new if old is None or is_newest else _joined(old, new)
 
-    def _kept(self) -> Iterator[Package]:
+    def _kept(self) -> list[Package]:
         """Return the packages without those that an earlier file already installs."""
-        for (name, is_alone), package in self.packages.items():
-            full = self.packages.get((name, False)) if is_alone else None
-            if full is None or not (package.is_open or package.line == full.line):
-                yield package
+        full = {name: package.line for (name, is_alone), package in self.packages.items() if not is_alone}
+        return [
+            package
+            for (name, is_alone), package in self.packages.items()
+            if not (is_alone and name in full and (package.is_open or package.line == full[name]))
+        ]
 
 
 def _requirement(text: str) -> Requirement | None:
@@ -655,8 +668,7 @@ def _fitting(package: Package, floor: str, allowed: str) -> Package:
     both = own.specifier & bounds
     if not tops or min(tops) > min(limits, default=min(tops)) or any(both.contains(each, True) for each in tried):
         return package
-    own.specifier = SpecifierSet(_from(max(lowest, min(tops)), floor))
-    return replace(package, line=str(own))
+    return package.with_versions(_from(max(lowest, min(tops)), floor))
 
 
 def _from(first: Version, floor: str) -> str:
@@ -673,19 +685,14 @@ def _version(part: Specifier) -> Version:
     return Version(part.version.removesuffix(".*"))
 
 
-def _raised(packages: list[Package], minimums: dict[str, str]) -> Iterator[Package]:
+def _raised(packages: list[Package], minimums: dict[str, str]) -> list[Package]:
     """Return packages with the script's lowest versions if the notebook accepts any; dependencies likewise."""
     floors = {str(canonicalize_name(name)): (name, f">={version}") for name, version in minimums.items()}
     missing = sorted(floors.keys() - {package.name for package in packages})
-    others: list[Package] = []
-    for package in packages:
-        if package.is_open and package.name in floors:
-            yield package.bounded(floors[package.name][1])
-            if package.name == "unsloth":
-                others = [replace(package, line="".join(floors[name]), name=name) for name in missing]
-        else:
-            yield package
-    yield from others
+    is_raised = [package.is_open and package.name in floors for package in packages]
+    raised = [each.bounded(floors[each.name][1]) if up else each for each, up in zip(packages, is_raised, strict=True)]
+    unsloth = [each for each, up in zip(packages, is_raised, strict=True) if up and each.name == "unsloth"]
+    return raised + [replace(each, line="".join(floors[name]), name=name) for each in unsloth for name in missing]
 
 
 def _pip(words: list[str]) -> tuple[str, list[str]]:
@@ -711,9 +718,3 @@ def _shown(text: str) -> str:
     """Return a text on one line, for a comment."""
     line = " ".join(text.split())
     return line if line.isprintable() else line.encode("unicode_escape").decode()
-
-
-def _without_environment(words: list[str]) -> list[str]:
-    while words and (words[0] in ("sudo", "time", "exec") or _ENVIRONMENT.fullmatch(words[0])):
-        words = words[1:]
-    return words

@@ -164,28 +164,26 @@ class _Saved:
     """
 
     def __init__(self, cells: Any) -> None:
-        known = [each if isinstance(each, dict) else {} for each in cells] if isinstance(cells, list) else []
-        self._counts = [each.get("execution_count") for each in known]
-        outputs: list[Any] = [each.get("outputs") for each in known]
-        lists = [some if isinstance(some, list) else [] for some in outputs]
-        self._outputs = [[each for each in some if isinstance(each, dict)] for some in lists]
+        self._counts = [cell.get("execution_count") for cell in _objects(cells)]
+        self._outputs = [_objects(cell.get("outputs")) for cell in _objects(cells)]
+
+    def _of(self, number: int) -> list[dict[str, Any]]:
+        return self._outputs[number - 1] if self._outputs else []
 
     def shows(self, number: int) -> bool | None:
         """Return whether a cell showed the value of its last expression; None if unknown."""
-        kinds = {output.get("output_type") for output in self._outputs[number - 1]} if self._outputs else set()
+        kinds = {output.get("output_type") for output in self._of(number)}
         was_run = any(self._outputs) and (kinds or isinstance(self._counts[number - 1], int))
         return "execute_result" in kinds if was_run and "error" not in kinds else None
 
     def shows_image(self, number: int) -> bool:
         """Whether a cell showed an image of PIL's as the value of its last expression."""
-        outputs = self._outputs[number - 1] if self._outputs else []
-        data = [each.get("data") for each in outputs if each.get("output_type") == "execute_result"]
-        return any(_IMAGE.match(str(each.get("text/plain"))) for each in data if isinstance(each, dict))
+        shown = [output.get("data") for output in self._of(number) if output.get("output_type") == "execute_result"]
+        return any(_IMAGE.match(str(data.get("text/plain"))) for data in _objects(shown))
 
     def failed(self, number: int) -> str:
         """Return the error that ended a cell, in a line."""
-        outputs = self._outputs[number - 1] if self._outputs else []
-        errors = [f"{each['ename']}: {each.get('evalue')}" for each in outputs if each.get("ename")]
+        errors = [f"{output['ename']}: {output.get('evalue')}" for output in self._of(number) if output.get("ename")]
         return textwrap.shorten(errors[0], 90, placeholder="...") if errors else ""
 
     def of_gpus(self) -> tuple[str, ...] | None:
@@ -193,13 +191,14 @@ class _Saved:
         outputs = [output for some in self._outputs for output in some]
         if any("out of memory" in str(output.get("evalue")) for output in outputs):
             return None
-        texts = [output.get("text", "") for output in outputs]
-        joined = ["".join(filter(_is_text, each)) if isinstance(each, list) else each for each in texts]
-        return tuple(each for each in joined if _is_text(each) and _MEMORY.search(each))
+        saved = [output.get("text") for output in outputs]
+        texts = ["".join(map(str, text)) if isinstance(text, list) else str(text) for text in saved]
+        return tuple(text for text in texts if _MEMORY.search(text))
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
+def _objects(value: Any) -> list[dict[str, Any]]:
+    """Return the objects of a JSON list; none for any other value."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def _language(node: Any) -> str:
@@ -226,7 +225,7 @@ def _bare_notebook(raw: dict[str, Any]) -> dict[str, Any]:
         notebook["nbformat_minor"] = min(notebook.get("nbformat_minor") or 0, 4)
     if isinstance(notebook.get("metadata"), dict):
         notebook["metadata"] = {k: v for k, v in notebook["metadata"].items() if k != "widgets"}
-    for owner in (notebook, *[w for w in notebook.get("worksheets") or [] if isinstance(w, dict)]):
+    for owner in (notebook, *_objects(notebook.get("worksheets"))):
         cells = owner.get("cells")
         if isinstance(cells, list):
             owner["cells"] = [_bare_cell(cell) if isinstance(cell, dict) else cell for cell in cells]

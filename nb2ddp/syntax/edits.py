@@ -451,7 +451,7 @@ def _comment(tree: Tree, statement: cst.CSTNode, removal: Remove) -> str:
 def _merged(tree: Tree, guards: list[Guard], cells: Sequence[int]) -> list[Guard]:
     """One guard for neighbouring statements of a cell under the same header."""
     merged: list[Guard] = []
-    for guard in sorted(dict.fromkeys(guards), key=lambda g: tree.start(g.first)):
+    for guard in sorted(guards, key=lambda g: tree.start(g.first)):
         if merged and _follows(tree, merged[-1], guard, cells):
             merged[-1] = replace(merged[-1], last=guard.last)
         else:

@@ -11,6 +11,7 @@ import bisect
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, TypeVar, cast
@@ -111,32 +112,16 @@ class Walk(CodegenState):
         start = self._starts.pop()
         self.spans.setdefault(id(node), (start, self.offset))  # unless it has said itself where it begins and ends
 
-    def record_syntactic_position(  # type: ignore[override]  # a context manager, as LibCST's generator is one
+    @contextmanager
+    def record_syntactic_position(
         self, node: cst.CSTNode, *, start_node: cst.CSTNode | None = None, end_node: cst.CSTNode | None = None
-    ) -> _Recorded:
-        """Take down where a node begins and ends without the space around it."""
-        return _Recorded(self, node, start_node, end_node)
-
-
-@dataclass
-class _Recorded:
-    """A node between its beginning and its end; another node may say where these are."""
-
-    walk: Walk
-    node: cst.CSTNode
-    start_node: cst.CSTNode | None
-    end_node: cst.CSTNode | None
-
-    def __enter__(self) -> None:
-        self._start = self.walk.offset
-
-    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
-        if error is not None:  # code that nests too deeply; its end has not been reached
-            return
-        spans = self.walk.spans
-        start = self._start if self.start_node is None else spans[id(self.start_node)][0]
-        end = self.walk.offset if self.end_node is None else spans[id(self.end_node)][1]
-        spans[id(self.node)] = start, end
+    ) -> Iterator[None]:
+        """Record where a node begins and ends without the space around it; another node may say where."""
+        start = self.offset
+        yield
+        start = start if start_node is None else self.spans[id(start_node)][0]
+        end = self.offset if end_node is None else self.spans[id(end_node)][1]
+        self.spans[id(node)] = start, end
 
 
 class Regions:

@@ -153,7 +153,7 @@ def _gpu(metadata: Any) -> str:
     """
     named = _said(metadata, ("colab", "gpuType"), ("kaggle", "accelerator"))
     is_free = isinstance(metadata.get("colab"), dict) and metadata.get("accelerator") == "GPU"
-    return next((each for each in named if each != "none"), "T4" if is_free else "")
+    return next((name for name in named if name != "none"), "T4" if is_free else "")
 
 
 class _Saved:
@@ -198,13 +198,13 @@ class _Saved:
 
 def _objects(value: Any) -> list[dict[str, Any]]:
     """Return the objects of a JSON list; none for any other value."""
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def _language(node: Any) -> str:
     """Return the notebook's language in lower case, without a version; empty if it names none."""
-    said = _said(node.metadata, ("language_info", "name"), ("kernelspec", "language"))
-    return next(said, "").lower().rstrip("0123456789.")
+    languages = _said(node.metadata, ("language_info", "name"), ("kernelspec", "language"))
+    return next(languages, "").lower().rstrip("0123456789.")
 
 
 def _said(metadata: Any, *places: tuple[str, str]) -> Iterator[str]:
@@ -256,7 +256,7 @@ def read_metadata(text: str) -> Metadata:
     except tomllib.TOMLDecodeError as error:
         raise NotebookError(f"the `# /// script` header is not TOML ({error}): correct it") from None
     dependencies, python = table.get("dependencies", []), table.get("requires-python", "")
-    if not isinstance(dependencies, list) or not all(isinstance(each, str) for each in dependencies):
+    if not isinstance(dependencies, list) or not all(isinstance(requirement, str) for requirement in dependencies):
         raise NotebookError("`dependencies` of the `# /// script` header must be a list of strings")
     if not isinstance(python, str):
         raise NotebookError("`requires-python` of the `# /// script` header must be a string")

@@ -60,7 +60,7 @@ def words(code: str) -> frozenset[str]:
 
 def renamed(code: str, names: Mapping[str, str]) -> str:
     """Return code with some names replaced."""
-    return _WORD.sub(lambda found: names.get(found[0], found[0]), code) if names else code
+    return _WORD.sub(lambda match: names.get(match[0], match[0]), code) if names else code
 
 
 def link(code: Iterable[str], several_machines: bool = False) -> Linked:
@@ -72,22 +72,22 @@ def link(code: Iterable[str], several_machines: bool = False) -> Linked:
     """
     used = frozenset[str]().union(*map(words, code))
     known = definitions(several_machines)
-    found: dict[str, Definition] = {}
+    linked: dict[str, Definition] = {}
     imports = set[str]()
 
     def follow(name: str, above: dict[str, str]) -> None:
         if name in above or name not in known:
-            imports.update(statement for each, statement in above.items() if each == name)
-        elif name not in found:
+            imports.update(statement for word, statement in above.items() if word == name)
+        elif name not in linked:
             for read in sorted(known[name].reads):
                 follow(read, known[name].imports)
-            found[name] = known[name]
+            linked[name] = known[name]
 
     order = [*known, *_IMPORTS]
     for name in sorted(used.intersection(order), key=order.index):
         follow(name, _IMPORTS)
     standard = frozenset(filter(_is_standard, imports))
-    return Linked(standard, frozenset(imports) - standard, tuple(each.text for each in found.values()))
+    return Linked(standard, frozenset(imports) - standard, tuple(definition.text for definition in linked.values()))
 
 
 @cache
@@ -95,13 +95,13 @@ def definitions(several_machines: bool = False) -> dict[str, Definition]:
     """Return the runtime's functions and constants by name, in the order of modules and lines."""
     modules = sorted(path.stem for path in _FOLDER.glob("*.py") if path.stem not in ("__init__", PROCESS, _MACHINES))
     modules += [_MACHINES] if several_machines else []
-    return {name: each for module in modules for name, each in _defined(module).items()}
+    return {name: definition for module in modules for name, definition in _defined(module).items()}
 
 
 @cache
 def process() -> str:
     """Return the lines that set `local_rank`, `world_size` and `is_main_process`."""
-    return "\n".join(each.text for each in _defined(PROCESS).values())
+    return "\n".join(definition.text for definition in _defined(PROCESS).values())
 
 
 @cache
@@ -119,7 +119,7 @@ def _defined(module: str) -> dict[str, Definition]:
     source = (_FOLDER / f"{module}.py").read_text(encoding="utf-8")
     body, lines = ast.parse(source).body, source.splitlines()
     imports: dict[str, str] = {}
-    found = {}
+    definitions = {}
     for node in body:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             statement = ast.unparse(node)
@@ -130,8 +130,8 @@ def _defined(module: str) -> dict[str, Definition]:
             text = _without_annotations("\n".join(lines[node.lineno - 1 : node.end_lineno]))
             read = frozenset(name.id for name in ast.walk(ast.parse(text)) if isinstance(name, ast.Name))
             name = node.name if isinstance(node, ast.FunctionDef) else ast.unparse(node.targets[0])
-            found[name] = Definition(text, read - {name}, imports)
-    return found
+            definitions[name] = Definition(text, read - {name}, imports)
+    return definitions
 
 
 def _without_annotations(text: str) -> str:

@@ -302,7 +302,7 @@ def _below(tree: Tree, edit: InsertAfter) -> Part:
 def _comments_above(tree: Tree, statement: cst.CSTNode, cells: Sequence[int]) -> int:
     """Where the comments of a statement's own cell begin that stand right above it."""
     start = tree.start(statement)
-    return max(tree.comments_above(statement), *(each for each in cells if each <= start), 0)
+    return max(tree.comments_above(statement), *(cell for cell in cells if cell <= start), 0)
 
 
 def _code_end(tree: Tree, node: cst.CSTNode) -> int:
@@ -368,15 +368,15 @@ def _gone(tree: Tree, removals: Iterable[Remove], added: list[int]) -> dict[cst.
             parts[tree.parents[removal.statement]].append(removal)
         else:
             gone[removal.statement] = removal
-    gone |= {line: found[0] for line, found in parts.items() if len(found) == len(small_statements(line))}
+    gone |= {line: own[0] for line, own in parts.items() if len(own) == len(small_statements(line))}
     blocks: list[cst.Try | cst.If] = [*tree.of(cst.Try), *tree.of(cst.If)] if gone else []
     for block in reversed(tree.in_order(blocks)):
         body, goes_on = block.body.body, block.orelse or getattr(block, "finalbody", None)
         decides = isinstance(block, cst.If) and (_asks(tree, block.test) or isinstance(tree.parents[block], cst.If))
-        if goes_on or decides or not all(each in gone for each in body):
+        if goes_on or decides or not all(statement in gone for statement in body):
             continue
         start, end = tree.span(block)
-        kept = any(_comment(tree, each, gone[each]) for each in body)
+        kept = any(_comment(tree, statement, gone[statement]) for statement in body)
         if not kept and not any(start <= offset < end for offset in added):
             gone[block] = Remove(block, keep_comment=False, comments_above=True)
     return gone
@@ -438,7 +438,7 @@ def _part(tree: Tree, part: cst.BaseSmallStatement, parts: Sequence[cst.CSTNode]
     start, end = tree.span(part)
     if part is not line[-1]:
         return start, tree.start(line[line.index(part) + 1])
-    return max(tree.span(each)[1] for each in line if each not in parts), end
+    return max(tree.span(statement)[1] for statement in line if statement not in parts), end
 
 
 def _comment(tree: Tree, statement: cst.CSTNode, removal: Remove) -> str:
@@ -460,7 +460,7 @@ def _merged(tree: Tree, guards: list[Guard], cells: Sequence[int]) -> list[Guard
 
 
 def _follows(tree: Tree, before: Guard, after: Guard, cells: Sequence[int]) -> bool:
-    ends, starts = (bisect.bisect_right(cells, tree.start(each)) for each in (before.last, after.first))
+    ends, starts = (bisect.bisect_right(cells, tree.start(statement)) for statement in (before.last, after.first))
     if ends != starts or (before.header, before.after) != (after.header, after.after):
         return False
     statements = list(getattr(tree.parents[before.last], "body", ()))
@@ -469,5 +469,5 @@ def _follows(tree: Tree, before: Guard, after: Guard, cells: Sequence[int]) -> b
 
 def _deeper(text: str) -> str:
     """Indent lines, except inside long strings."""
-    step = "\t" if any(found[0].startswith("\t") for found in _INDENTATION.finditer(text)) else INDENT
-    return _INDENTATION.sub(lambda found: found[0] if found[0].strip() else found[0] + step, text)
+    step = "\t" if any(match[0].startswith("\t") for match in _INDENTATION.finditer(text)) else INDENT
+    return _INDENTATION.sub(lambda match: match[0] if match[0].strip() else match[0] + step, text)

@@ -163,6 +163,10 @@ class Part:
     is_deeper: bool = False
     inner: list[Part] = field(default_factory=list)
 
+    def holds(self, part: Part) -> bool:
+        """True for a part inside it; what begins inside replaced text is part of that, wherever it ends."""
+        return part.start < self.end and (part.end <= self.end or self.text is not None)
+
     def rendered(self, source: str) -> str:
         """What becomes of it."""
         text, at = self.text, self.start
@@ -205,7 +209,7 @@ def _nested(parts: Iterable[Part]) -> list[Part]:
     outermost: list[Part] = []
     around: list[Part] = []
     for part in sorted(parts, key=lambda part: (part.start, part.end > part.start, -part.end, part.text is not None)):
-        while around and not (part.start < around[-1].end and part.end <= around[-1].end):
+        while around and not around[-1].holds(part):
             around.pop()
         (around[-1].inner if around else outermost).append(part)
         around.append(part)

@@ -153,7 +153,7 @@ def _gpu(metadata: Any) -> str:
     """
     named = _said(metadata, ("colab", "gpuType"), ("kaggle", "accelerator"))
     is_free = isinstance(metadata.get("colab"), dict) and metadata.get("accelerator") == "GPU"
-    return next((each for each in named if each != "none"), "T4" if is_free else "")
+    return next((name for name in named if name != "none"), "T4" if is_free else "")
 
 
 class _Saved:
@@ -164,28 +164,26 @@ class _Saved:
     """
 
     def __init__(self, cells: Any) -> None:
-        known = [each if isinstance(each, dict) else {} for each in cells] if isinstance(cells, list) else []
-        self._counts = [each.get("execution_count") for each in known]
-        outputs: list[Any] = [each.get("outputs") for each in known]
-        lists = [some if isinstance(some, list) else [] for some in outputs]
-        self._outputs = [[each for each in some if isinstance(each, dict)] for some in lists]
+        self._counts = [cell.get("execution_count") for cell in _objects(cells)]
+        self._outputs = [_objects(cell.get("outputs")) for cell in _objects(cells)]
+
+    def _of(self, number: int) -> list[dict[str, Any]]:
+        return self._outputs[number - 1] if self._outputs else []
 
     def shows(self, number: int) -> bool | None:
         """Return whether a cell showed the value of its last expression; None if unknown."""
-        kinds = {output.get("output_type") for output in self._outputs[number - 1]} if self._outputs else set()
+        kinds = {output.get("output_type") for output in self._of(number)}
         was_run = any(self._outputs) and (kinds or isinstance(self._counts[number - 1], int))
         return "execute_result" in kinds if was_run and "error" not in kinds else None
 
     def shows_image(self, number: int) -> bool:
         """Whether a cell showed an image of PIL's as the value of its last expression."""
-        outputs = self._outputs[number - 1] if self._outputs else []
-        data = [each.get("data") for each in outputs if each.get("output_type") == "execute_result"]
-        return any(_IMAGE.match(str(each.get("text/plain"))) for each in data if isinstance(each, dict))
+        shown = [output.get("data") for output in self._of(number) if output.get("output_type") == "execute_result"]
+        return any(_IMAGE.match(str(data.get("text/plain"))) for data in _objects(shown))
 
     def failed(self, number: int) -> str:
         """Return the error that ended a cell, in a line."""
-        outputs = self._outputs[number - 1] if self._outputs else []
-        errors = [f"{each['ename']}: {each.get('evalue')}" for each in outputs if each.get("ename")]
+        errors = [f"{output['ename']}: {output.get('evalue')}" for output in self._of(number) if output.get("ename")]
         return textwrap.shorten(errors[0], 90, placeholder="...") if errors else ""
 
     def of_gpus(self) -> tuple[str, ...] | None:
@@ -193,19 +191,20 @@ class _Saved:
         outputs = [output for some in self._outputs for output in some]
         if any("out of memory" in str(output.get("evalue")) for output in outputs):
             return None
-        texts = [output.get("text", "") for output in outputs]
-        joined = ["".join(filter(_is_text, each)) if isinstance(each, list) else each for each in texts]
-        return tuple(each for each in joined if _is_text(each) and _MEMORY.search(each))
+        saved = [output.get("text") for output in outputs]
+        texts = ["".join(map(str, text)) if isinstance(text, list) else str(text) for text in saved]
+        return tuple(text for text in texts if _MEMORY.search(text))
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
+def _objects(value: Any) -> list[dict[str, Any]]:
+    """Return the objects of a JSON list; none for any other value."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def _language(node: Any) -> str:
     """Return the notebook's language in lower case, without a version; empty if it names none."""
-    said = _said(node.metadata, ("language_info", "name"), ("kernelspec", "language"))
-    return next(said, "").lower().rstrip("0123456789.")
+    languages = _said(node.metadata, ("language_info", "name"), ("kernelspec", "language"))
+    return next(languages, "").lower().rstrip("0123456789.")
 
 
 def _said(metadata: Any, *places: tuple[str, str]) -> Iterator[str]:
@@ -226,7 +225,7 @@ def _bare_notebook(raw: dict[str, Any]) -> dict[str, Any]:
         notebook["nbformat_minor"] = min(notebook.get("nbformat_minor") or 0, 4)
     if isinstance(notebook.get("metadata"), dict):
         notebook["metadata"] = {k: v for k, v in notebook["metadata"].items() if k != "widgets"}
-    for owner in (notebook, *[w for w in notebook.get("worksheets") or [] if isinstance(w, dict)]):
+    for owner in (notebook, *_objects(notebook.get("worksheets"))):
         cells = owner.get("cells")
         if isinstance(cells, list):
             owner["cells"] = [_bare_cell(cell) if isinstance(cell, dict) else cell for cell in cells]
@@ -257,7 +256,7 @@ def read_metadata(text: str) -> Metadata:
     except tomllib.TOMLDecodeError as error:
         raise NotebookError(f"the `# /// script` header is not TOML ({error}): correct it") from None
     dependencies, python = table.get("dependencies", []), table.get("requires-python", "")
-    if not isinstance(dependencies, list) or not all(isinstance(each, str) for each in dependencies):
+    if not isinstance(dependencies, list) or not all(isinstance(requirement, str) for requirement in dependencies):
         raise NotebookError("`dependencies` of the `# /// script` header must be a list of strings")
     if not isinstance(python, str):
         raise NotebookError("`requires-python` of the `# /// script` header must be a string")

@@ -25,24 +25,24 @@ def file_lines(text: str, sources: Iterable[str]) -> list[list[int]]:
         One list for each cell, in order, with one number for each line of its source; empty where that is not found.
     """
     written = [_lines(text, *match.span(1)) for match in _SOURCE.finditer(text)]
-    found, first, line, at = [], 0, 1, 0
+    places, first, line, at = [], 0, 1, 0
     for source in sources:
         here = next((n for n in range(first, len(written)) if written[n][0] == source), None)
         lines: list[int] = []
         for offset in written[here][1] if here is not None else ():
             line, at = line + text.count("\n", at, offset), max(at, offset)
             lines.append(line)
-        found.append(lines)
+        places.append(lines)
         first = first if here is None else here + 1
-    return found
+    return places
 
 
 def _lines(text: str, start: int, end: int) -> tuple[str, list[int]]:
     """Return a member's joined strings, and the offsets of the strings in which its lines begin."""
-    said = json.loads(text[start:end])
-    parts = [said] if isinstance(said, str) else said
+    value = json.loads(text[start:end])
+    parts = [value] if isinstance(value, str) else value
     ends, source = list(accumulate(map(len, parts))), "".join(parts)
     starts = [0, *(match.end() for match in _LINE_END.finditer(source))]
     places = [string.start() for string in _STRING.finditer(text, start, end)] or [0]
-    offsets = [places[min(bisect.bisect_right(ends, each), len(places) - 1)] for each in starts]
+    offsets = [places[min(bisect.bisect_right(ends, start), len(places) - 1)] for start in starts]
     return _LINE_END.sub("\n", source.removeprefix("\ufeff")), offsets

@@ -155,8 +155,8 @@ def mask(source: str, first: int = 0, bound: frozenset[str] = frozenset()) -> Ma
 def _mask_lines(lines: list[str], call: Callable[[Syntax, int], str]) -> list[str]:
     """Replace line forms in order, since the code after a form may not tokenize before it is replaced."""
     text = [line + "\n" for line in lines]
-    while found := list(_forms(text)):
-        for start, column, end, form in found:
+    while forms := list(_forms(text)):
+        for start, column, end, form in forms:
             before, height = text[start][:column], end - start + 1
             timed = _timed(form.name, form.text) if form.name == "time" or not before.strip() else ""
             masked = before + (timed + "\n" * (height - 1) if timed else call(form, height))
@@ -177,10 +177,10 @@ def _timed(name: str, text: str) -> str:
 def _forms(text: list[str]) -> Iterator[tuple[int, int, int, Syntax]]:
     """Return the forms up to the first that Python continues: first line and column, last line, syntax."""
     for tokens in make_tokens_by_line(text):
-        found = [form for finder in _FINDERS if (form := finder.find([tokens]))]
-        if not found:
+        forms = [form for finder in _FINDERS if (form := finder.find([tokens]))]
+        if not forms:
             continue
-        form = min(found, key=lambda f: (f.start_line, f.start_col, f.priority))
+        form = min(forms, key=lambda f: (f.start_line, f.start_col, f.priority))
         start, column = form.start_line, form.start_col
         if isinstance(form, HelpEnd):
             end = form.q_line

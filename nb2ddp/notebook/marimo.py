@@ -79,20 +79,20 @@ def _cells(module: ast.Module, lines: Sequence[str]) -> Iterator[tuple[Cell, boo
             yield _cell(statement, maker, number, lines, strings), _is_disabled(maker)
         elif not _is_scaffold(statement):
             where = "; marimo needs `app = marimo.App()` at the top level" if not has_app else ""
-            said = f"this stands outside of every cell, where marimo does not run it{where}"
-            raise refusal(said, statement.lineno, lines[statement.lineno - 1])
+            message = f"this stands outside of every cell, where marimo does not run it{where}"
+            raise refusal(message, statement.lineno, lines[statement.lineno - 1])
 
 
 def _maker(statement: ast.stmt) -> ast.expr | None:
     """What makes a statement a cell: `app.cell`, `app.setup`, `app._unparsable_cell(...)`; None for no cell."""
-    found: list[ast.expr] = []
+    makers: list[ast.expr] = []
     if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        found = statement.decorator_list
+        makers = statement.decorator_list
     elif isinstance(statement, (ast.With, ast.AsyncWith)):
-        found = [statement.items[0].context_expr]
+        makers = [statement.items[0].context_expr]
     elif isinstance(statement, ast.Expr):
-        found = [statement.value]
-    return next((each for each in found if _of_app(each) in _FORMS), None)
+        makers = [statement.value]
+    return next((maker for maker in makers if _of_app(maker) in _FORMS), None)
 
 
 def _of_app(node: ast.expr) -> str:
@@ -259,8 +259,8 @@ def _sorted(after: dict[int, set[int]], code: dict[int, _Part]) -> Iterator[int]
         sorter.prepare()
     except CycleError as error:
         circle = sorted(set(error.args[1]))
-        said = f"cells {', '.join(map(str, circle))} wait for each other's names; rename one"
-        raise refusal(f"marimo would not run this notebook: {said}", *_first(code[circle[0]].cell)) from None
+        reason = f"cells {', '.join(map(str, circle))} wait for each other's names; rename one"
+        raise refusal(f"marimo would not run this notebook: {reason}", *_first(code[circle[0]].cell)) from None
     while sorter.is_active():
         ready = sorted([*ready, *sorter.get_ready()])
         sorter.done(number := ready.pop(0))

@@ -61,9 +61,9 @@ def names(source: str) -> Names:
         tree, table = ast.parse(source), symtable.symtable(source, "cell", "exec")
     except SyntaxError:
         return Names()
-    found = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
-    stored = {name.id for name in found if isinstance(name.ctx, ast.Store)}
-    deleted = {name.id for name in found if isinstance(name.ctx, ast.Del)} - stored
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    stored = {name.id for name in nodes if isinstance(name.ctx, ast.Store)}
+    deleted = {name.id for name in nodes if isinstance(name.ctx, ast.Del)} - stored
     caught = {node.name for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler) and node.name} - stored
     bound = {s.get_name() for s in table.get_symbols() if s.is_assigned() or s.is_imported() or s.is_namespace()}
     own = bound - deleted - caught

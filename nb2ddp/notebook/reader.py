@@ -79,15 +79,15 @@ def placed(notebook: Notebook, text: str, findings: Iterable[Diagnostic]) -> Ite
         findings: of the notebook.
     """
     written: list[list[int]] = []  # where the file holds cells as JSON
-    for each in findings:
-        if each.location is None:
-            yield each
+    for finding in findings:
+        if finding.location is None:
+            yield finding
             continue
-        cell, line = notebook.cell(each.location.cell), each.location.line
+        cell, line = notebook.cell(finding.location.cell), finding.location.line
         if cell.lines:
             at = cell.lines[min(line, len(cell.lines)) - 1]
-            yield replace(each, file_line=at, file_column=each.location.column + cell.indent)
+            yield replace(finding, file_line=at, file_column=finding.location.column + cell.indent)
         else:
             written = written or file_lines(text, [other.source for other in notebook.cells])
             lines = written[cell.number - 1]
-            yield replace(each, file_line=lines[line - 1] if line <= len(lines) else None)
+            yield replace(finding, file_line=lines[line - 1] if line <= len(lines) else None)

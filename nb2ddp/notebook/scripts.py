@@ -78,7 +78,7 @@ def _without_header(lines: _Lines) -> _Lines:
     text = "\n".join(line for _, line in lines)
     block = next((match for match in BLOCK.finditer(text) if match["type"] == "script"), None)
     gone = range(text.count("\n", 0, block.start()), text.count("\n", 0, block.end()) + 1) if block else range(0)
-    return [each for n, each in enumerate(lines) if n not in gone and not (n < 2 and _HEADER.fullmatch(each[1]))]
+    return [line for n, line in enumerate(lines) if n not in gone and not (n < 2 and _HEADER.fullmatch(line[1]))]
 
 
 def _uncommented(lines: _Lines) -> _Lines:
@@ -113,7 +113,7 @@ def _percent(text: str) -> Iterator[tuple[CellKind, _Lines]]:
 
 def _found(source: list[str], file: list[str], at: int) -> tuple[_Lines, int]:
     """The lines of the file that a cell's lines were read from: the next ones that say the same, comment or not."""
-    found = []
+    lines = []
     for line in source:
         wanted = line.strip().lstrip("# ")
         if wanted:
@@ -121,8 +121,8 @@ def _found(source: list[str], file: list[str], at: int) -> tuple[_Lines, int]:
             at = next(same, at - 1) + 1
         elif at < len(file) and not file[at].strip(" #"):
             at += 1
-        found.append((max(at, 1), line))
-    return found, at
+        lines.append((max(at, 1), line))
+    return lines, at
 
 
 # -- Jupyter ------------------------------------------------------------------------------------------------------

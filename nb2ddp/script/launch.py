@@ -189,7 +189,7 @@ def jobs_command(launch: Launch, script_name: str, secrets: Iterable[str]) -> st
     job += [word for name in secrets for word in ("--secrets", name)]
     if launch.processes == 1:
         return shlex.join([*job, script_name])
-    variables = [word for each in _precision(launch) for word in ("--env", each)]
+    variables = [word for setting in _precision(launch) for word in ("--env", setting)]
     return shlex.join([*job, *variables, *_all_gpus(launch, script_name)])
 
 
@@ -205,7 +205,7 @@ def _sky(launch: Launch, script_name: str, secrets: Sequence[str], resume: bool,
         resume=resume,
         installs=installs,
         job_name=name if name[:1].isalpha() else f"train-{name}".strip("-"),
-        command=" ".join([launch_command(launch, script_name), *bucket, *(f"--secret {each}" for each in secrets)]),
+        command=" ".join([launch_command(launch, script_name), *bucket, *(f"--secret {name}" for name in secrets)]),
     )
 
 

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 
 from nb2ddp.syntax.cells import Source
@@ -59,7 +60,7 @@ def words(code: str) -> frozenset[str]:
 
 def renamed(code: str, names: Mapping[str, str]) -> str:
     """Return code with some names replaced."""
-    return _WORD.sub(lambda found: names.get(found[0], found[0]), code) if names else code
+    return _WORD.sub(lambda match: names.get(match[0], match[0]), code) if names else code
 
 
 def link(code: Iterable[str], several_machines: bool = False) -> Linked:
@@ -71,22 +72,22 @@ def link(code: Iterable[str], several_machines: bool = False) -> Linked:
     """
     used = frozenset[str]().union(*map(words, code))
     known = definitions(several_machines)
-    found: dict[str, Definition] = {}
+    linked: dict[str, Definition] = {}
     imports = set[str]()
 
     def follow(name: str, above: dict[str, str]) -> None:
         if name in above or name not in known:
-            imports.update(statement for each, statement in above.items() if each == name)
-        elif name not in found:
+            imports.update(statement for word, statement in above.items() if word == name)
+        elif name not in linked:
             for read in sorted(known[name].reads):
                 follow(read, known[name].imports)
-            found[name] = known[name]
+            linked[name] = known[name]
 
     order = [*known, *_IMPORTS]
     for name in sorted(used.intersection(order), key=order.index):
         follow(name, _IMPORTS)
     standard = frozenset(filter(_is_standard, imports))
-    return Linked(standard, frozenset(imports) - standard, tuple(each.text for each in found.values()))
+    return Linked(standard, frozenset(imports) - standard, tuple(definition.text for definition in linked.values()))
 
 
 @cache
@@ -94,13 +95,13 @@ def definitions(several_machines: bool = False) -> dict[str, Definition]:
     """Return the runtime's functions and constants by name, in the order of modules and lines."""
     modules = sorted(path.stem for path in _FOLDER.glob("*.py") if path.stem not in ("__init__", PROCESS, _MACHINES))
     modules += [_MACHINES] if several_machines else []
-    return {name: each for module in modules for name, each in _defined(module).items()}
+    return {name: definition for module in modules for name, definition in _defined(module).items()}
 
 
 @cache
 def process() -> str:
     """Return the lines that set `local_rank`, `world_size` and `is_main_process`."""
-    return "\n".join(each.text for each in _defined(PROCESS).values())
+    return "\n".join(definition.text for definition in _defined(PROCESS).values())
 
 
 @cache
@@ -118,7 +119,7 @@ def _defined(module: str) -> dict[str, Definition]:
     source = (_FOLDER / f"{module}.py").read_text(encoding="utf-8")
     body, lines = ast.parse(source).body, source.splitlines()
     imports: dict[str, str] = {}
-    found = {}
+    definitions = {}
     for node in body:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             statement = ast.unparse(node)
@@ -129,34 +130,25 @@ def _defined(module: str) -> dict[str, Definition]:
             text = _without_annotations("\n".join(lines[node.lineno - 1 : node.end_lineno]))
             read = frozenset(name.id for name in ast.walk(ast.parse(text)) if isinstance(name, ast.Name))
             name = node.name if isinstance(node, ast.FunctionDef) else ast.unparse(node.targets[0])
-            found[name] = Definition(text, read - {name}, imports)
-    return found
+            definitions[name] = Definition(text, read - {name}, imports)
+    return definitions
 
 
 def _without_annotations(text: str) -> str:
     """Return a function's text without annotations."""
-    starts = [0]
-    for line in text.splitlines(keepends=True):
-        starts.append(starts[-1] + len(line))
-
-    def offset(line: int | None, column: int | None) -> int:
-        return starts[(line or 1) - 1] + (column or 0)
-
+    starts = [0, *accumulate(map(len, text.splitlines(keepends=True)))]
     changes: list[tuple[int, int, str]] = []
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef):
-            every = node.args
-            defaults = dict(zip(reversed(every.args), reversed(every.defaults), strict=False))
-            for given in filter(None, (*every.args, *every.kwonlyargs, every.vararg, every.kwarg)):
-                if given.annotation is not None:
-                    end = offset(given.annotation.end_lineno, given.annotation.end_col_offset)
-                    default = defaults.get(given)
-                    end = end if default is None else offset(default.lineno, default.col_offset)
-                    start = offset(given.lineno, given.col_offset) + len(given.arg)
-                    changes.append((start, end, "" if default is None else "="))
-            if node.returns is not None:
-                start = text.rindex(" -> ", 0, offset(node.returns.lineno, node.returns.col_offset))
-                changes.append((start, offset(node.returns.end_lineno, node.returns.end_col_offset), ""))
+        annotation = node.annotation if isinstance(node, ast.arg) else getattr(node, "returns", None)
+        if annotation is None:
+            continue
+        end = starts[(annotation.end_lineno or 0) - 1] + (annotation.end_col_offset or 0)
+        if isinstance(node, ast.arg):
+            start = starts[node.lineno - 1] + node.col_offset + len(node.arg)
+            has_default = text.startswith(" = ", end)
+            changes.append((start, end + 3, "=") if has_default else (start, end, ""))
+        else:
+            changes.append((starts[annotation.lineno - 1] + annotation.col_offset - len(" -> "), end, ""))
     for start, end, new in sorted(changes, reverse=True):
         text = text[:start] + new + text[end:]
     return text

@@ -33,16 +33,16 @@ def looking_cells(program: Program) -> list[str]:
     if saved is None or load is None or not training.is_before_end(load):
         return []
     loading = tree.top_statement(load)
-    known: dict[cst.CSTNode, Names] = {each: names(_text(tree, each)) for each in tree.module.body}
-    available = [each for each in known if tree.start(each) < training.end]
+    known: dict[cst.CSTNode, Names] = {part: names(_text(tree, part)) for part in tree.module.body}
+    available = [part for part in known if tree.start(part) < training.end]
     chosen = _needed(tree, known, known[loading].reads, available[: available.index(loading)], loading)
     cells, ran = [], set[cst.CSTNode]()
     for cell in program.code_cells:
         start, end = program.cell_span(cell.number)
-        own = [each for each in known if start <= tree.start(each) < end]
+        own = [part for part in known if start <= tree.start(part) < end]
         source = tree.source[start:end].strip("\n")
         used = names(source)  # none where this Python cannot read the cell
-        if start < training.end or used == Names() or _ACTS.search(source) or all(_is_off(tree, each) for each in own):
+        if start < training.end or used == Names() or _ACTS.search(source) or all(_is_off(tree, part) for part in own):
             continue
         needed = _needed(tree, known, used.reads - {saved[0]}, available, loading, ran)
         if needed is not None and chosen is not None:
@@ -52,8 +52,8 @@ def looking_cells(program: Program) -> list[str]:
             ran.update(own)
     if not cells or chosen is None:
         return []
-    wanted = [each for each in known if each in chosen or each is loading]
-    first = [_from_folder(program, each, load, *saved) if each is loading else _text(tree, each) for each in wanted]
+    wanted = [part for part in known if part in chosen or part is loading]
+    first = [_from_folder(program, part, load, *saved) if part is loading else _text(tree, part) for part in wanted]
     return ["\n".join(first), *cells]
 
 
@@ -111,7 +111,7 @@ def _needed(
             return None
         if statement not in chosen:
             chosen.add(statement)
-            pending += [(each, at) for each in sorted(known[statement].reads)]
+            pending += [(read, at) for read in sorted(known[statement].reads)]
     return chosen
 
 
@@ -121,7 +121,7 @@ def _makes_nothing(tree: Tree, statement: cst.CSTNode) -> bool:
         return PLACEHOLDER not in tree.text(statement)
     smalls = small_statements(statement)
     calls = [tree.text(call.func) for call in tree.within(statement, cst.Call)]
-    is_binding = bool(smalls) and all(isinstance(each, (cst.Import, cst.ImportFrom, cst.Assign)) for each in smalls)
+    is_binding = bool(smalls) and all(isinstance(small, (cst.Import, cst.ImportFrom, cst.Assign)) for small in smalls)
     return is_binding and all(_PURE.search(call) for call in calls)
 
 

@@ -63,8 +63,8 @@ def other_name(name: str) -> str:
 def hiding(folder: Path) -> list[Path]:
     """Return the modules of a folder that hide a standard module, or a package that training needs."""
     try:
-        found = sorted(folder.iterdir())
+        paths = sorted(folder.iterdir())
     except OSError:
         return []
-    files = [path for path in found if path.suffix == ".py" and hidden(path.stem)]
-    return files + [path / "__init__.py" for path in found if hidden(path.name) and (path / "__init__.py").exists()]
+    files = [path for path in paths if path.suffix == ".py" and hidden(path.stem)]
+    return files + [path / "__init__.py" for path in paths if hidden(path.name) and (path / "__init__.py").exists()]

@@ -19,8 +19,8 @@ _TESTS = re.compile(r"^(missing_*) = \[.*\n(?:\1 \+= \[.*\n)*if \1:\n    sys\.ex
 
 def stated(script: str) -> list[str]:
     """Return the needs in a script's first lines; empty for a script that nb2ddp did not write."""
-    found = _STATED.search(script)
-    return re.sub(r"\n#\s+", " ", found[1]).split("; ") if found is not None else []
+    match = _STATED.search(script)
+    return re.sub(r"\n#\s+", " ", match[1]).split("; ") if match is not None else []
 
 
 def named(needs: Sequence[str]) -> list[str]:
@@ -45,7 +45,7 @@ def tests(needs: Sequence[Need], missing: str) -> str:
     if tested[Kind.LOGIN]:
         lists.append(f"[] if huggingface_hub.get_token() else {tested[Kind.LOGIN]}".replace("'", '"'))
     lines = ["import huggingface_hub\n"] * bool(tested[Kind.LOGIN])
-    lines += [f"{missing} {'+=' if number else '='} {each}" for number, each in enumerate(lists)]
+    lines += [f"{missing} {'+=' if number else '='} {test}" for number, test in enumerate(lists)]
     if not lines:
         return ""
     text = f"\"Missing: {{', '.join({missing})}} (see the first lines of this script)\""
@@ -54,7 +54,7 @@ def tests(needs: Sequence[Need], missing: str) -> str:
 
 def untested(script: str) -> str:
     """Return a script with these lines blank: a rehearsal has stand-ins for missing files and secrets."""
-    return _TESTS.sub(lambda found: "\n" * found[0].count("\n"), script, count=1)
+    return _TESTS.sub(lambda match: "\n" * match[0].count("\n"), script, count=1)
 
 
 def _tuple(names: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ import shlex
 from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import dropwhile
 from pathlib import PurePosixPath
 
 import libcst as cst
@@ -113,7 +114,8 @@ _TAG = re.compile(r"@(?:[a-z]\w*-)?v?(\d+[.-]\d+(?:\.\d+)?)(?![\w.])")
 _LOCAL = re.compile(r"[./~]|[^@]*/|.*\.(whl|zip|tar\.gz|tgz|tar\.bz2)(\[[^\]]*\])?$")
 #: A test for what a new environment lacks.
 _MISSING = re.compile(r"importlib\.util\.find_spec\(.*\) is None|(shutil\.)?which\(.*\) is None")
-_ENVIRONMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
+#: What may stand before a command.
+_ENVIRONMENT = re.compile(r"sudo|time|exec|[A-Za-z_]\w*=.*", re.DOTALL)
 _STARTS = re.compile(r"os\.(system|popen)|subprocess\.(run|call|check_call|check_output|Popen|getoutput)")
 #: An expression in braces, whose blanks stand in strings.
 _BRACES = r"""\{(?:"[^"]*"|'[^']*'|[^{}\s"'])*\}"""
@@ -152,25 +154,27 @@ class Package:
         return _requirement(self.line)
 
     @property
+    def specifier(self) -> str:
+        """The bounds on its version; empty for any version, a URL or a file."""
+        own = self.requirement
+        return "" if own is None else str(own.specifier)
+
+    @property
     def is_open(self) -> bool:
         """True if it accepts any version."""
         own = self.requirement
-        return own is not None and not own.url and str(own.specifier) in ("", _PRE_RELEASES)
+        return own is not None and not own.url and self.specifier in ("", _PRE_RELEASES)
 
     def bounded(self, bound: str) -> Package:
         """Return the package with another bound on its version; URLs and files stay as they are."""
-        own = self.requirement
-        if own is None or own.url:
-            return self
-        own.specifier &= SpecifierSet(bound)
-        return replace(self, line=str(own))
+        return self.with_versions(f"{self.specifier},{bound}")
 
-    def without_versions(self) -> Package:
-        """Return the package without bounds on its version; URLs and files stay as they are."""
+    def with_versions(self, bounds: str) -> Package:
+        """Return the package with only these bounds on its version; URLs and files stay as they are."""
         own = self.requirement
         if own is None or own.url:
             return self
-        own.specifier = SpecifierSet()
+        own.specifier = SpecifierSet(bounds)
         return replace(self, line=str(own))
 
 
@@ -192,8 +196,8 @@ class Requirements:
     @property
     def groups(self) -> dict[tuple[str, ...], list[Package]]:
         """The packages of each file. The first file also holds the notes."""
-        found = {group: [package for package in self.packages if package.group == group] for group in GROUPS}
-        return {group: own for group, own in found.items() if own or (self and not group)}
+        by_group = {group: [package for package in self.packages if package.group == group] for group in GROUPS}
+        return {group: own for group, own in by_group.items() if own or (self and not group)}
 
     def files(self, script_name: str, title: str = "the notebook") -> dict[str, str]:
         """Return the text of each file by its name; none if the notebook installs nothing."""
@@ -252,12 +256,12 @@ class Requirements:
 
 def _sources(packages: list[Package]) -> list[str]:
     """Return the lines about indexes. An index that only some packages came from is added to PyPI."""
-    found = dict.fromkeys(line for package in packages for line in package.sources)
+    lines = dict.fromkeys(line for package in packages for line in package.sources)
     return [
         line
         if all(line in package.sources for package in packages)
         else line.replace("--index-url", "--extra-index-url")
-        for line in found
+        for line in lines
     ]
 
 
@@ -306,16 +310,20 @@ class _Reading:
         for module, line in (_ON_COLAB | trained_with).items():
             name = canonicalize_name(Requirement(line).name)
             if name not in named and (where := self._imported(module)) is not None:
-                cell = self.program.cell_at(self.tree.start(where)).number
+                cell = self._cell(where)
                 self._add(Package(line, name, cell))
                 has = ", and Colab has it" if module in _ON_COLAB else ""
                 self.notes.append((cell, f"{name} is added: the code imports it{has}"))
-        packages = self._mended(list(self._kept()), minimums) if minimums else list(self._kept())
-        packages = list(map(self._apart, _raised(packages, minimums)))
+        kept = self._kept()
+        packages = _raised(self._mended(kept, minimums) if minimums else kept, minimums)
+        packages = list(map(self._apart, packages))
         self._bound_what_has_gone(packages)
         self._bound_beside_trl(packages)
         self._decode_sounds(packages)
         return Requirements(tuple(packages), tuple(dict.fromkeys(self.notes)))
+
+    def _cell(self, node: cst.CSTNode) -> int:
+        return self.program.cell_at(self.tree.start(node)).number
 
     def _apart(self, package: Package) -> Package:
         """Return a package in the group that installs it, with the options that it alone needs."""
@@ -326,7 +334,7 @@ class _Reading:
         else:
             return package
         self.notes.append((package.cell, f"{package.line} is installed with {option}: {why}"))
-        return replace(package, group=tuple(each for each in _COMMAND_OPTIONS if each in (*package.group, option)))
+        return replace(package, group=tuple(name for name in _COMMAND_OPTIONS if name in (*package.group, option)))
 
     def _bound_what_has_gone(self, packages: list[Package]) -> None:
         """Require the last version that has what the code uses, if the newest one has not."""
@@ -335,19 +343,23 @@ class _Reading:
             has = [release for release in releases if use.is_in(release)]
             if not has or use.is_in(releases[-1]) or use.name in SUCCESSORS:
                 continue
-            cell = self.program.cell_at(self.tree.start(use.node)).number
-            new = (own or Package(use.library, use.library, cell)).bounded(f"<={has[-1]}")
-            packages[:] = [new if each is own else each for each in packages] if own else [*packages, new]
-            self.notes.append((cell, f"{new.line}: no later version has {use.name}"))
+            new = Package(use.library, use.library, self._cell(use.node))
+            self._bound(packages, own, new, f"<={has[-1]}", f"no later version has {use.name}")
 
     def _bound_beside_trl(self, packages: list[Package]) -> None:
         """Require transformers 4 beside a TRL that knows no other, if the notebook takes any."""
         (trl, known), (own, releases) = (self._taken(name, packages) for name in ("trl", "transformers"))
         is_old = trl is not None and known and Version(known[-1]) < Version(_KNOWS_TRANSFORMERS_5)
         if trl and is_old and releases and Version(releases[0]) < Version("5") <= Version(releases[-1]):
-            new = (own or Package("transformers", "transformers", trl.cell)).bounded("<5")
-            packages[:] = [new if each is own else each for each in packages] if own else [*packages, new]
-            self.notes.append((trl.cell, f"{new.line}: TRL {known[-1]} knows no later one"))
+            new = Package("transformers", "transformers", trl.cell)
+            self._bound(packages, own, new, "<5", f"TRL {known[-1]} knows no later one")
+
+    def _bound(self, packages: list[Package], own: Package | None, new: Package, bound: str, why: str) -> None:
+        """Bound the version of a package of the notebook, or of a new one if it has none."""
+        at = len(packages) if own is None else packages.index(own)
+        package = (own or new).bounded(bound)
+        packages[at : at + 1] = [package]
+        self.notes.append((new.cell, f"{package.line}: {why}"))
 
     def _decode_sounds(self, packages: list[Package]) -> None:
         """Add what datasets 4 decodes sounds with, and does not bring (its documentation, "Load audio data")."""
@@ -356,27 +368,26 @@ class _Reading:
         datasets = own.get("datasets")
         is_older = datasets is not None and any(_ends_before(part, Version("4")) for part in datasets.specifier)
         if sounds and "torchcodec" not in own and not is_older:
-            cell = self.program.cell_at(self.tree.start(sounds[0])).number
+            cell = self._cell(sounds[0])
             packages.append(Package("torchcodec", "torchcodec", cell))
             self.notes.append((cell, "torchcodec is added: datasets 4 decodes sounds with it; it needs ffmpeg"))
 
     def _taken(self, library: str, packages: list[Package]) -> tuple[Package | None, tuple[str, ...]]:
         """Return a package of a notebook, and the releases of it that a job may have."""
-        own = next((each for each in packages if each.name == library), None)
-        asked = "" if own is None or own.requirement is None else str(own.requirement.specifier)
-        return own, taken(library, asked, uses_unsloth(self.tree))
+        own = next((package for package in packages if package.name == library), None)
+        return own, taken(library, own.specifier if own else "", uses_unsloth(self.tree))
 
     def _mended(self, packages: list[Package], minimums: dict[str, str]) -> list[Package]:
         """Return the packages in versions that the script and Unsloth accept."""
         floors = {str(canonicalize_name(name)): version for name, version in minimums.items()}
         allowed = {str(canonicalize_name(name)): bounds for name, bounds in tables()["allowed"].items()}
         reasons = dict.fromkeys(floors, "the script stops below that")
-        mended = [_fitting(each, floors.get(each.name, ""), allowed.get(each.name, "")) for each in packages]
+        mended = [_fitting(own, floors.get(own.name, ""), allowed.get(own.name, "")) for own in packages]
         torch = [(old, new) for old, new in zip(packages, mended, strict=True) if old.name == "torch"]
         gives_way = any(old != new for old, new in torch)
         if gives_way or any("==" in new.line for _, new in torch):
-            loose = [each for each in mended if each.name in _OF_TORCH and (gives_way or "==" not in each.line)]
-            mended = [each.without_versions() if each in loose else each for each in mended]
+            loose = [own for own in mended if own.name in _OF_TORCH and (gives_way or "==" not in own.line)]
+            mended = [own.with_versions("") if own in loose else own for own in mended]
             reasons |= dict.fromkeys(_OF_TORCH, "each version is made for one torch")
         for old, new in zip(packages, mended, strict=True):
             if old != new:
@@ -399,8 +410,8 @@ class _Reading:
         """The words that a call hands to a function, by the names of its parameters."""
         words, params = dict[str, list[str]](), function.params.params
         for at, param in enumerate(params):
-            given = argument(call, param.name.value, at)
-            if (value := param.default if given is None else given.value) is not None:
+            passed = argument(call, param.name.value, at)
+            if (value := param.default if passed is None else passed.value) is not None:
                 words[param.name.value] = [self._word(value, call)]
         if isinstance(star := function.params.star_arg, cst.Param):
             words[star.name.value] = [self._word(each.value, call) for each in call.args[len(params) :]]
@@ -436,9 +447,9 @@ class _Reading:
 
     def _command(self, call: cst.Call, words: list[str]) -> None:
         """Read one simple command, if it is about packages."""
-        cell = self.program.cell_at(self.tree.start(call)).number
-        said = _shown(" ".join(words))
-        rest = _without_environment(words)
+        cell = self._cell(call)
+        command = _shown(" ".join(words))
+        rest = list(dropwhile(_ENVIRONMENT.fullmatch, words))
         subcommand, arguments = _pip(rest)
         if not rest:
             self.variables.update(word.partition("=")[::2] for word in words)
@@ -447,11 +458,11 @@ class _Reading:
             if why:
                 self.notes.append((cell, why))
             if is_taken and not subcommand:
-                self.notes.append((cell, f"not a Python package: {said}"))
+                self.notes.append((cell, f"not a Python package: {command}"))
             elif is_taken and subcommand in ("install", "add"):
                 self._install(arguments, cell)
             elif is_taken and subcommand in ("uninstall", "download", "wheel", "sync"):
-                self.notes.append((cell, f"not done here: {said}"))
+                self.notes.append((cell, f"not done here: {command}"))
 
     # -- branches -------------------------------------------------------------------------------------------
 
@@ -500,9 +511,9 @@ class _Reading:
         def fill(match: re.Match[str]) -> str:
             if given := self.given.get(match[1] or match[2]):
                 return " ".join(given)
-            above = [each for each in self.tree.bindings(match[1] or match[2]) if each.offset < before]
-            made = above[0].value if len(above) == 1 else None
-            text = None if made is None else self._text(made, above[0].offset)
+            bindings = [binding for binding in self.tree.bindings(match[1] or match[2]) if binding.offset < before]
+            value = bindings[0].value if len(bindings) == 1 else None
+            text = None if value is None else self._text(value, bindings[0].offset)
             return match[0] if text is None else text
 
         return _VALUE.sub(fill, text)
@@ -521,20 +532,20 @@ class _Reading:
     def _install(self, arguments: list[str], cell: int) -> None:
         """Read the arguments of `pip install` and `uv add`."""
         known, words = _OPTIONS.parse_known_args(arguments)
-        given: dict[str, list[str]] = vars(known)
+        options: dict[str, list[str]] = vars(known)
         flags = {word for word in words if word.startswith("-")}
         sources = sorted(flags & {"--prefer-binary", "--no-index"})
         for name in (names.split()[0] for names in (*_SOURCES, *_LOST_OPTIONS)):
-            for value in given[name]:
+            for value in options[name]:
                 if name in _LOST_OPTIONS or not value.isprintable() or " " in value:
-                    said = _shown(f"{name} {value}")
-                    self.notes.append((cell, f"no requirements file has this option: {said}"))
+                    unheld = _shown(f"{name} {value}")
+                    self.notes.append((cell, f"no requirements file has this option: {unheld}"))
                 else:
                     sources.append(f"{name} {self._without_variables(value, cell)}")
         group = tuple(option for option in _COMMAND_OPTIONS if option in flags)
-        takes_pre_releases = "--pre" in flags or "allow" in given["--prerelease"]
+        takes_pre_releases = "--pre" in flags or "allow" in options["--prerelease"]
         named = [("", word) for word in words if word not in flags]
-        named += [(option, word) for option in ("-e", "-r") for word in given[option]]
+        named += [(option, word) for option in ("-e", "-r") for word in options[option]]
         for option, word in named:
             package = self._package(option, word, cell)
             if package is not None:
@@ -583,8 +594,8 @@ class _Reading:
     def _imported(self, name: str) -> cst.CSTNode | None:
         """Return the offset at which code that stays first imports a module, or None."""
         covers = self.program.installs.covers
-        found = [node for node, *_ in self.tree.imports(name) if self.tree.is_live(node) and not covers(node)]
-        return min(found, key=self.tree.start, default=None)
+        imports = [node for node, *_ in self.tree.imports(name) if self.tree.is_live(node) and not covers(node)]
+        return min(imports, key=self.tree.start, default=None)
 
     def _add(self, new: Package, is_newest: bool = False) -> None:
         """Add a package. If two commands name it, the later one decides, unless it takes any version that is there."""
@@ -592,17 +603,19 @@ class _Reading:
         old = self.packages.get((new.name, is_alone))
         if is_newest or not new.is_open:
             other = None if is_alone else self.packages.pop((new.name, True), None)  # it would be installed later
-            for each in (old, other):
-                if each is not None and not each.is_open and each.line != new.line:
-                    self.notes.append((each.cell, f"{each.line} is replaced by {new.line} of cell {new.cell}"))
+            for package in (old, other):
+                if package is not None and not package.is_open and package.line != new.line:
+                    self.notes.append((package.cell, f"{package.line} is replaced by {new.line} of cell {new.cell}"))
         self.packages[new.name, is_alone] = new if old is None or is_newest else _joined(old, new)
 
-    def _kept(self) -> Iterator[Package]:
+    def _kept(self) -> list[Package]:
         """Return the packages without those that an earlier file already installs."""
-        for (name, is_alone), package in self.packages.items():
-            full = self.packages.get((name, False)) if is_alone else None
-            if full is None or not (package.is_open or package.line == full.line):
-                yield package
+        full = {name: package.line for (name, is_alone), package in self.packages.items() if not is_alone}
+        return [
+            package
+            for (name, is_alone), package in self.packages.items()
+            if not (is_alone and name in full and (package.is_open or package.line == full[name]))
+        ]
 
 
 def _requirement(text: str) -> Requirement | None:
@@ -653,10 +666,9 @@ def _fitting(package: Package, floor: str, allowed: str) -> Package:
     limits = [_version(part) for part in bounds if part.operator in ("<", "<=")]
     tried = [lowest, *map(_version, own.specifier)]
     both = own.specifier & bounds
-    if not tops or min(tops) > min(limits, default=min(tops)) or any(both.contains(each, True) for each in tried):
+    if not tops or min(tops) > min(limits, default=min(tops)) or any(both.contains(version, True) for version in tried):
         return package
-    own.specifier = SpecifierSet(_from(max(lowest, min(tops)), floor))
-    return replace(package, line=str(own))
+    return package.with_versions(_from(max(lowest, min(tops)), floor))
 
 
 def _from(first: Version, floor: str) -> str:
@@ -673,25 +685,20 @@ def _version(part: Specifier) -> Version:
     return Version(part.version.removesuffix(".*"))
 
 
-def _raised(packages: list[Package], minimums: dict[str, str]) -> Iterator[Package]:
+def _raised(packages: list[Package], minimums: dict[str, str]) -> list[Package]:
     """Return packages with the script's lowest versions if the notebook accepts any; dependencies likewise."""
     floors = {str(canonicalize_name(name)): (name, f">={version}") for name, version in minimums.items()}
     missing = sorted(floors.keys() - {package.name for package in packages})
-    others: list[Package] = []
-    for package in packages:
-        if package.is_open and package.name in floors:
-            yield package.bounded(floors[package.name][1])
-            if package.name == "unsloth":
-                others = [replace(package, line="".join(floors[name]), name=name) for name in missing]
-        else:
-            yield package
-    yield from others
+    open_ones = [package for package in packages if package.is_open and package.name in floors]
+    unsloth = [package for package in open_ones if package.name == "unsloth"]
+    added = [replace(package, line="".join(floors[name]), name=name) for package in unsloth for name in missing]
+    return [each.bounded(floors[each.name][1]) if each in open_ones else each for each in packages] + added
 
 
 def _pip(words: list[str]) -> tuple[str, list[str]]:
     """Split a pip command into its subcommand and the words around it; empty for other commands."""
-    found = _PIP.match(" ".join(words))
-    rest = words[found[0].count(" ") :] if found else []
+    pip = _PIP.match(" ".join(words))
+    rest = words[pip[0].count(" ") :] if pip else []
     at = next((n for n, word in enumerate(rest) if not word.startswith("-")), None)
     return ("", []) if at is None else (rest[at], [*rest[:at], *rest[at + 1 :]])
 
@@ -711,9 +718,3 @@ def _shown(text: str) -> str:
     """Return a text on one line, for a comment."""
     line = " ".join(text.split())
     return line if line.isprintable() else line.encode("unicode_escape").decode()
-
-
-def _without_environment(words: list[str]) -> list[str]:
-    while words and (words[0] in ("sudo", "time", "exec") or _ENVIRONMENT.fullmatch(words[0])):
-        words = words[1:]
-    return words

@@ -89,19 +89,19 @@ def sign(text: str, command: str) -> str:
 
 def read(text: str) -> Stamp | None:
     """Return the line of a file as a `Stamp`; None for a file without one."""
-    found = _LINE.search(text)
-    if found is None:
+    match = _LINE.search(text)
+    if match is None:
         return None
-    start, end = found.span("digest")
+    start, end = match.span("digest")
     digest = _digest(text[:start] + "0" * _DIGITS + text[end:])
-    command = json.loads(f'"{found["command"]}"') if text.startswith("{") else found["command"]
-    return Stamp(command, found["version"], found["digest"], digest == found["digest"])
+    command = json.loads(f'"{match["command"]}"') if text.startswith("{") else match["command"]
+    return Stamp(command, match["version"], match["digest"], digest == match["digest"])
 
 
 def line(text: str) -> str:
     """Return the line of a file, with its line end; empty for a file without one."""
-    found = _LINE.search(text)
-    return found[0] if found else ""
+    match = _LINE.search(text)
+    return match[0] if match else ""
 
 
 def unsigned(text: str) -> str:
@@ -111,8 +111,8 @@ def unsigned(text: str) -> str:
 
 def copy(signed: str, text: str) -> str:
     """Return a file with the line of another."""
-    found = _LINE.search(signed)
-    return _insert(text, found[0]) if found else text
+    match = _LINE.search(signed)
+    return _insert(text, match[0]) if match else text
 
 
 def _insert(text: str, line: str) -> str:

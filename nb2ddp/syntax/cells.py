@@ -45,8 +45,8 @@ class Source:
         self.forms: list[Syntax] = []
         self.code_cells = [cell for cell in notebook.cells if cell.kind == "code"]
         self._index = {cell.number: index for index, cell in enumerate(self.code_cells)}
-        found = (names for cell in self.code_cells for names in _BOUND.findall(cell.source))
-        self._bound = frozenset(name for names in found for name in names)
+        bindings = (names for cell in self.code_cells for names in _BOUND.findall(cell.source))
+        self._bound = frozenset(name for names in bindings for name in names)
         masked, faults = [], []
         for cell in self.code_cells:
             try:
@@ -95,19 +95,19 @@ class Source:
 
     def _error(self, masked: list[str], faults: list[NotebookError]) -> NotebookError:
         """Say which cells are not Python, and where, beside the faults that are known."""
-        found = list(faults)
+        errors = list(faults)
         for cell, source in zip(self.code_cells, masked, strict=True):
             try:
                 Tree(source.rstrip())
             except cst.ParserSyntaxError as error:
-                found.append(_not_python(cell.number, source, error))
+                errors.append(_not_python(cell.number, source, error))
             except cst.CSTValidationError as error:  # a name in letters that this Python does not know yet
-                found.append(NotebookError(f"the cell is not Python: {error}", Location(cell.number, 1, 1)))
+                errors.append(NotebookError(f"the cell is not Python: {error}", Location(cell.number, 1, 1)))
             except RecursionError:
-                found.append(NotebookError("the cell nests too deeply to be read", Location(cell.number, 1, 1)))
-        if not found:
+                errors.append(NotebookError("the cell nests too deeply to be read", Location(cell.number, 1, 1)))
+        if not errors:
             return NotebookError("the cells are Python one by one, but not together")
-        return NotebookError.of(sorted((error.diagnostic for error in found), key=lambda each: each.order))
+        return NotebookError.of(sorted((error.diagnostic for error in errors), key=lambda finding: finding.order))
 
     @cached_property
     def _body_starts(self) -> list[int]:
@@ -117,10 +117,10 @@ class Source:
     def last_statement(self, cell: Cell) -> cst.CSTNode | None:
         """The last statement of a cell that stands in no block, where nothing follows it on its line."""
         start, end = self.cell_span(cell.number)
-        found = bisect.bisect_left(self._body_starts, end) - 1
-        if found < 0 or self._body_starts[found] < start:
+        at = bisect.bisect_left(self._body_starts, end) - 1
+        if at < 0 or self._body_starts[at] < start:
             return None
-        statement = self.tree.module.body[found]
+        statement = self.tree.module.body[at]
         if not isinstance(statement, cst.SimpleStatementLine):
             return None
         last = statement.body[-1]

@@ -10,7 +10,7 @@ import bisect
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import libcst as cst
 
@@ -29,7 +29,12 @@ _NO_WORDS = re.compile(
 
 
 @dataclass(frozen=True)
-class Replace:
+class Edit:
+    """What a rule asks for."""
+
+
+@dataclass(frozen=True)
+class Replace(Edit):
     """Put other text in the place of a node."""
 
     node: cst.CSTNode
@@ -37,7 +42,7 @@ class Replace:
 
 
 @dataclass(frozen=True)
-class Wrap:
+class Wrap(Edit):
     """Put text on both sides of a node."""
 
     node: cst.CSTNode
@@ -46,7 +51,7 @@ class Wrap:
 
 
 @dataclass(frozen=True)
-class SetKeyword:
+class SetKeyword(Edit):
     """Pass `name = value` to a call, in the style of its other arguments, replacing what is passed under it."""
 
     call: cst.Call
@@ -55,7 +60,7 @@ class SetKeyword:
 
 
 @dataclass(frozen=True)
-class SetUnpacked:
+class SetUnpacked(Edit):
     """Add `name: value` to what a call unpacks: `**settings` becomes `**{**settings, "name": value}`."""
 
     argument: cst.Arg
@@ -64,7 +69,7 @@ class SetUnpacked:
 
 
 @dataclass(frozen=True)
-class InsertBefore:
+class InsertBefore(Edit):
     """Put lines above a statement, at its indentation, below the comments that stand above it."""
 
     statement: Statement
@@ -72,7 +77,7 @@ class InsertBefore:
 
 
 @dataclass(frozen=True)
-class InsertAbove:
+class InsertAbove(Edit):
     """Put lines above a statement and the comments that belong to it, at its indentation, within its cell."""
 
     statement: Statement
@@ -80,7 +85,7 @@ class InsertAbove:
 
 
 @dataclass(frozen=True)
-class InsertAfter:
+class InsertAfter(Edit):
     """Put lines below a statement, at its indentation."""
 
     statement: Statement
@@ -88,7 +93,7 @@ class InsertAfter:
 
 
 @dataclass(frozen=True)
-class Remove:
+class Remove(Edit):
     """Take a statement out. A comment beside it stays, on a line of its own, unless it is to go too.
 
     With `comments_above` those above it go too, where nothing stands right below it that they may speak of.
@@ -103,7 +108,7 @@ class Remove:
 
 
 @dataclass(frozen=True)
-class Cut:
+class Cut(Edit):
     """Take whole lines out, by their offsets: comments that go with a statement, or all of a cell."""
 
     start: int
@@ -111,7 +116,7 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Guard:
+class Guard(Edit):
     """Put neighbouring statements under a header, then optionally a line below them.
 
     `Guard(a, b, "if local_rank == 0", "wait()")` writes `if local_rank == 0:` above `a`, indents `a` to `b`, and
@@ -126,26 +131,11 @@ class Guard:
 
 
 @dataclass(frozen=True)
-class AddToSetup:
+class AddToSetup(Edit):
     """Put lines into the script's setup block: at its end, or above all imports of packages."""
 
     text: str
     before_imports: bool = False
-
-
-Edit = (
-    Replace
-    | Wrap
-    | SetKeyword
-    | SetUnpacked
-    | InsertBefore
-    | InsertAbove
-    | InsertAfter
-    | Remove
-    | Cut
-    | Guard
-    | AddToSetup
-)
 
 
 def written(edit: Edit) -> list[str]:
@@ -153,30 +143,44 @@ def written(edit: Edit) -> list[str]:
     return [text for text in vars(edit).values() if isinstance(text, str)]
 
 
-@dataclass(frozen=True)
-class Change:
-    """Replace `source[start:end]` by `text`.
+@dataclass
+class Part:
+    """A part of the source and what becomes of it.
 
     Attributes:
-        owner: the span of the statement or node that the change belongs to.
-        rank: of insertions at one place: below 0 are lines above a statement, above 0 lines below one, where those that
-            belong to an inner statement come before what follows an outer one.
+        text: what replaces it; None where it stays, but for the parts inside it.
+        before: text in front of it.
+        after: text behind it.
+        is_deeper: its lines are indented.
+        inner: the parts inside it, in order.
     """
 
     start: int
     end: int
-    text: str
-    owner: tuple[int, int]
-    rank: int = 0
+    text: str | None = None
+    before: str = ""
+    after: str = ""
+    is_deeper: bool = False
+    inner: list[Part] = field(default_factory=list)
 
-    @property
-    def place(self) -> tuple[int, int, int]:
-        """What sorts changes; those of one place stay in the order in which they are made."""
-        return self.start, self.end, self.rank
+    def holds(self, part: Part) -> bool:
+        """True for a part inside it; what begins inside replaced text is part of that, wherever it ends."""
+        return part.start < self.end and (part.end <= self.end or self.text is not None)
+
+    def rendered(self, source: str) -> str:
+        """What becomes of it."""
+        text, at = self.text, self.start
+        if text is None:
+            pieces = []
+            for part in self.inner:
+                pieces += [source[at : part.start], part.rendered(source)]
+                at = part.end
+            text = "".join([*pieces, source[at : self.end]])
+        return self.before + (_deeper(text) if self.is_deeper else text) + self.after
 
 
-def resolve(tree: Tree, edits: Iterable[Edit], cells: Sequence[int] = ()) -> list[Change]:
-    """Turn edits into changes of the source that do not overlap, in source order.
+def resolve(tree: Tree, edits: Iterable[Edit], cells: Sequence[int] = ()) -> list[Part]:
+    """Turn edits into parts of the source that do not overlap, in source order.
 
     An edit inside text that another edit replaces or removes is dropped.
 
@@ -186,55 +190,50 @@ def resolve(tree: Tree, edits: Iterable[Edit], cells: Sequence[int] = ()) -> lis
         cells: the offsets at which cells begin; no guard reaches from one into the next.
     """
     edits = list(dict.fromkeys(edits))
-    left_out = {edit.statement for edit in edits if isinstance(edit, Remove)}
-    edits = [edit for edit in edits if not (isinstance(edit, Wrap) and edit.node in left_out)]
-    changes = [change for edit in edits for change in _changes(tree, edit, cells)]
-    changes += [*_unpack(tree, edits), *_keywords(tree, edits)]
+    above = [_above(tree, edit, cells) for edit in edits if isinstance(edit, (InsertBefore, InsertAbove))]
+    below = [_below(tree, edit) for edit in edits if isinstance(edit, InsertAfter)]
+    added = [part.start for part in above] + [part.end - 1 for part in below]
     removals = {edit.statement: edit for edit in edits if isinstance(edit, Remove)}
-    added = [change.start for change in changes if change.rank]
     gone = _gone(tree, removals.values(), added)
-    changes += _remove(tree, removals.values(), gone, added, cells)
-    guards = [edit for edit in edits if isinstance(edit, Guard)]
-    guards = [guard for guard in guards if guard.first not in gone or guard.first is not guard.last]
-    return _guarded(tree, _without_loose_blanks(tree.source, _outermost(changes), cells), _merged(tree, guards, cells))
+    cut = [Part(edit.start, edit.end, "") for edit in edits if isinstance(edit, Cut) and edit.start < edit.end]
+    cut += _remove(tree, removals.values(), gone, added, cells)
+    guards = [edit for edit in edits if isinstance(edit, Guard) and not {edit.first, edit.last} <= gone.keys()]
+    guarded = [_guarded(tree, guard) for guard in _merged(tree, guards, cells)]
+    parts = [*_changes(tree, edits), *_unpack(tree, edits), *_keywords(tree, edits)]
+    # of those that begin and end together, the first holds the others; of lines the last one that is asked for
+    return _nested([*guarded[::-1], *below[::-1], *above, *parts, *cut, *_loose_blanks(tree.source, cut, added, cells)])
 
 
-def _changes(tree: Tree, edit: Edit, cells: Sequence[int]) -> Iterator[Change]:
-    """The changes of an edit that concerns nothing but its own place."""
-    if isinstance(edit, Replace):
-        yield Change(*tree.span(edit.node), edit.text, tree.span(edit.node))
-    elif isinstance(edit, Wrap):
-        start, end = tree.span(edit.node)
-        yield Change(start, start, edit.before, (start, end))
-        yield Change(end, end, edit.after, (start, end))
-    elif isinstance(edit, InsertBefore):
-        start, indent = _line_of(tree, edit.statement)
-        yield Change(start, start, _block(edit.text, indent), tree.span(edit.statement), rank=-1)
-    elif isinstance(edit, InsertAbove):
-        start, indent = _line_of(tree, edit.statement)
-        cell = max((each for each in cells if each <= start), default=0)
-        start = max(tree.comments_above(edit.statement), cell)
-        yield Change(start, start, _block(edit.text, indent), tree.span(edit.statement), rank=-1)
-    elif isinstance(edit, InsertAfter):
-        yield _below(tree, edit.statement, edit.text)
-    elif isinstance(edit, Cut) and edit.start < edit.end:
-        yield _removal(edit.start, edit.end)
+def _nested(parts: Iterable[Part]) -> list[Part]:
+    """The outermost parts, with the others inside them."""
+    outermost: list[Part] = []
+    around: list[Part] = []
+    for part in sorted(parts, key=lambda part: (part.start, part.end > part.start, -part.end, part.text is not None)):
+        while around and not around[-1].holds(part):
+            around.pop()
+        (around[-1].inner if around else outermost).append(part)
+        around.append(part)
+    return outermost
 
 
-def _below(tree: Tree, statement: Statement, text: str) -> Change:
-    """Lines below a statement, at its indentation; at one place those below an inner statement come first."""
-    end, depth = tree.line_end(_code_end(tree, statement)), sum(1 for _ in tree.ancestors(statement))
-    lines = "\n" + _block(text, _line_of(tree, statement)[1])[:-1]
-    return Change(end, end, lines, tree.span(statement), rank=1000 - depth)
+def apply(source: str, parts: Sequence[Part], start: int = 0, end: int | None = None) -> str:
+    """Carry out those parts, of all in their order, that begin in `source[start:end]` and return that part."""
+    end = len(source) if end is None else end
+    low, high = (bisect.bisect_left(parts, at, key=lambda part: part.start) for at in (start, end))
+    return Part(start, end, inner=list(parts[low:high])).rendered(source)
 
 
-def _removal(start: int, end: int, kept: str = "") -> Change:
-    """Take text out; what is kept of it belongs to nothing else."""
-    return Change(start, end, kept, (start, end))
+def _changes(tree: Tree, edits: list[Edit]) -> Iterator[Part]:
+    """What becomes of single nodes."""
+    for edit in edits:
+        if isinstance(edit, Replace):
+            yield Part(*tree.span(edit.node), edit.text)
+        elif isinstance(edit, Wrap):
+            yield Part(*tree.span(edit.node), None, edit.before, edit.after)
 
 
-def _unpack(tree: Tree, edits: list[Edit]) -> Iterator[Change]:
-    """The changes that add to what calls unpack."""
+def _unpack(tree: Tree, edits: list[Edit]) -> Iterator[Part]:
+    """What is added to what calls unpack."""
     added: dict[cst.Arg, str] = defaultdict(str)
     for edit in edits:
         if isinstance(edit, SetUnpacked):
@@ -242,13 +241,13 @@ def _unpack(tree: Tree, edits: list[Edit]) -> Iterator[Change]:
     for argument, items in added.items():
         whole = argument.value
         if isinstance(whole, cst.Dict) and whole.elements:
-            yield from _changes(tree, Wrap(whole.elements[-1], "", items), ())
+            yield Part(*tree.span(whole.elements[-1]), after=items)
         else:
-            yield from _changes(tree, Wrap(whole, "{**", f"{items}}}"), ())
+            yield Part(*tree.span(whole), None, "{**", f"{items}}}")
 
 
-def _keywords(tree: Tree, edits: list[Edit]) -> Iterator[Change]:
-    """The changes that pass keywords to calls, the first that is asked for under each name."""
+def _keywords(tree: Tree, edits: list[Edit]) -> Iterator[Part]:
+    """The keywords that are passed to calls, the first that is asked for under each name."""
     keywords: dict[cst.Call, dict[str, SetKeyword]] = defaultdict(dict)
     for edit in edits:
         if isinstance(edit, SetKeyword):
@@ -257,34 +256,57 @@ def _keywords(tree: Tree, edits: list[Edit]) -> Iterator[Change]:
         new = []
         for item in sets.values():
             if (passed := keyword(call, item.name)) is not None:
-                yield Change(*tree.span(passed.value), item.value, tree.span(call))
+                yield Part(*tree.span(passed.value), item.value)
             else:
                 new.append(item)
-        for at, text in _added(tree, call, new) if new else ():
-            yield Change(at, at, text, tree.span(call))
+        yield from (Part(at, at, text) for at, text in _added(tree, call, new)) if new else ()
 
 
-def apply(source: str, changes: Sequence[Change], start: int = 0, end: int | None = None) -> str:
-    """Carry out those changes, of all in their order, that lie in `source[start:end]` and return that part."""
-    end = len(source) if end is None else end
-    low, high = (bisect.bisect_left(changes, at, key=lambda change: change.start) for at in (start, end))
-    return _carried_out(source, changes[low:high], start, end)
+def _loose_blanks(source: str, cut: list[Part], added: list[int], cells: Sequence[int]) -> Iterator[Part]:
+    """The blank line below lines that go, where one, or nothing of their cell, stands above them."""
+    starts = {part.start for part in cut}
+    begins = end = -1  # of the lines that go, as far as they follow upon one another
+    for part in sorted(cut, key=lambda part: (part.start, -part.end)):
+        if part.text or source[part.end - 1] != "\n" or part.start < end:
+            continue
+        begins = begins if part.start == end and end not in added else part.start
+        end = part.end
+        is_apart = begins in (0, *cells) or source.endswith("\n\n", 0, begins)
+        if is_apart and end not in starts and source.startswith("\n", end):
+            yield Part(end, end + 1, "")
+            end += 1
 
 
-def _carried_out(source: str, changes: Sequence[Change], start: int, end: int) -> str:
-    parts, at = [], start
-    for change in changes:
-        parts += [source[at : change.start], change.text]
-        at = change.end
-    return "".join([*parts, source[at:end]])
-
-
-def _line_of(tree: Tree, statement: cst.CSTNode) -> tuple[int, str]:
-    """The start of the line a statement begins on, and that line's indentation."""
-    offset = tree.start(head(statement))
+def _lines(tree: Tree, first: cst.CSTNode, last: cst.CSTNode | None = None) -> tuple[int, int, str]:
+    """Where the lines of neighbouring statements begin and end, and the indentation of the first."""
+    offset = tree.start(head(first))
     start = tree.line_start(offset)
     line = tree.source[start:offset]
-    return start, line[: len(line) - len(line.lstrip())]
+    end = tree.line_end(_code_end(tree, last or first)) + 1
+    return start, min(end, len(tree.source)), line[: len(line) - len(line.lstrip())]
+
+
+def _guarded(tree: Tree, guard: Guard) -> Part:
+    start, end, indent = _lines(tree, guard.first, guard.last)
+    after = _block(guard.after, indent) if guard.after else ""
+    return Part(start, end, None, f"{indent}{guard.header}:\n", after, is_deeper=True)
+
+
+def _above(tree: Tree, edit: InsertBefore | InsertAbove, cells: Sequence[int]) -> Part:
+    start, _, indent = _lines(tree, edit.statement)
+    start = start if isinstance(edit, InsertBefore) else _comments_above(tree, edit.statement, cells)
+    return Part(start, start, _block(edit.text, indent))
+
+
+def _below(tree: Tree, edit: InsertAfter) -> Part:
+    start, end, indent = _lines(tree, edit.statement)
+    return Part(start, end, after=_block(edit.text, indent))
+
+
+def _comments_above(tree: Tree, statement: cst.CSTNode, cells: Sequence[int]) -> int:
+    """Where the comments of a statement's own cell begin that stand right above it."""
+    start = tree.start(statement)
+    return max(tree.comments_above(statement), *(cell for cell in cells if cell <= start), 0)
 
 
 def _code_end(tree: Tree, node: cst.CSTNode) -> int:
@@ -350,15 +372,15 @@ def _gone(tree: Tree, removals: Iterable[Remove], added: list[int]) -> dict[cst.
             parts[tree.parents[removal.statement]].append(removal)
         else:
             gone[removal.statement] = removal
-    gone |= {line: found[0] for line, found in parts.items() if len(found) == len(small_statements(line))}
+    gone |= {line: own[0] for line, own in parts.items() if len(own) == len(small_statements(line))}
     blocks: list[cst.Try | cst.If] = [*tree.of(cst.Try), *tree.of(cst.If)] if gone else []
     for block in reversed(tree.in_order(blocks)):
         body, goes_on = block.body.body, block.orelse or getattr(block, "finalbody", None)
         decides = isinstance(block, cst.If) and (_asks(tree, block.test) or isinstance(tree.parents[block], cst.If))
-        if goes_on or decides or not all(each in gone for each in body):
+        if goes_on or decides or not all(statement in gone for statement in body):
             continue
         start, end = tree.span(block)
-        kept = any(_comment(tree, each, gone[each]) for each in body)
+        kept = any(_comment(tree, statement, gone[statement]) for statement in body)
         if not kept and not any(start <= offset < end for offset in added):
             gone[block] = Remove(block, keep_comment=False, comments_above=True)
     return gone
@@ -375,7 +397,7 @@ def _remove(
     gone: dict[cst.CSTNode, Remove],
     added: list[int],
     cells: Sequence[int],
-) -> Iterator[Change]:
+) -> Iterator[Part]:
     """Removals line by line; a suite that loses all its statements keeps a `pass`, but an `else` goes with them.
 
     It stays where other edits add text to it, at some offsets.
@@ -383,38 +405,34 @@ def _remove(
     parts = [r.statement for r in removals if tree.parents[r.statement] not in gone]
     for part in parts:
         if isinstance(part, cst.BaseSmallStatement):
-            yield _removal(*_part(tree, part, parts))
-    branches = _empty_branches(tree, {node for node, each in gone.items() if not _comment(tree, node, each)}, added)
-    for start, end in branches:
-        yield _removal(start, end)
+            yield Part(*_part(tree, part, parts), "")
+    bare = {statement for statement, removal in gone.items() if not _comment(tree, statement, removal)}
+    for branch in tree.of(cst.Else):
+        start, end, _ = _lines(tree, branch)
+        if bare.issuperset(branch.body.body) and not any(start <= offset < end for offset in added):
+            yield Part(start, end, "")
     for statement, removal in gone.items():
         suite = tree.parents.get(statement)
-        if any(start <= tree.start(statement) < end for start, end in branches):
-            continue
         if isinstance(statement, cst.SimpleStatementSuite):
-            yield _removal(*tree.span(statement), "pass")
+            yield Part(*tree.span(statement), "pass")
             continue
-        start, indent = _line_of(tree, statement)
-        end = tree.line_end(_code_end(tree, statement))
+        start, end, indent = _lines(tree, statement)
         comment = _comment(tree, statement, removal)
         kept = f"{indent}{comment}\n" if comment else ""
         if removal.comments_above and not comment:
             start = _with_comments(tree, statement, start, end, cells)
         if isinstance(suite, cst.IndentedBlock) and suite.body[0] is statement and all(s in gone for s in suite.body):
-            yield _removal(start, end, f"{kept}{indent}pass")
-            continue
-        yield _removal(start, min(end + 1, len(tree.source)), kept)
+            kept += f"{indent}pass\n"
+        yield Part(start, end, kept)
 
 
 def _with_comments(tree: Tree, statement: cst.CSTNode, start: int, end: int, cells: Sequence[int]) -> int:
     """Where the comments begin that speak of a line which goes, and of nothing below: else where the line begins."""
     lines: Sequence[cst.CSTNode] = getattr(tree.parents.get(statement), "body", ())
     is_last = statement in lines[-1:] or isinstance(statement, cst.Try)  # which a comment right above speaks of
-    after = end + 1
-    if not (is_last or after in cells or tree.source[after : tree.line_end(after)].strip() == ""):
+    if not (is_last or end in cells or tree.source[end : tree.line_end(end)].strip() == ""):
         return start
-    cell = max((each for each in cells if each <= start), default=0)
-    above = max(tree.comments_above(statement), cell)
+    above = _comments_above(tree, statement, cells)
     return start if _NO_WORDS.search(tree.source[above:start]) else above
 
 
@@ -424,7 +442,7 @@ def _part(tree: Tree, part: cst.BaseSmallStatement, parts: Sequence[cst.CSTNode]
     start, end = tree.span(part)
     if part is not line[-1]:
         return start, tree.start(line[line.index(part) + 1])
-    return max(tree.span(each)[1] for each in line if each not in parts), end
+    return max(tree.span(statement)[1] for statement in line if statement not in parts), end
 
 
 def _comment(tree: Tree, statement: cst.CSTNode, removal: Remove) -> str:
@@ -434,54 +452,10 @@ def _comment(tree: Tree, statement: cst.CSTNode, removal: Remove) -> str:
     return comment if comment.startswith("#") and removal.keep_comment else ""
 
 
-def _empty_branches(tree: Tree, gone: set[cst.CSTNode], added: list[int]) -> list[tuple[int, int]]:
-    """The lines of each `else` all of whose statements are gone."""
-    found = []
-    for branch in tree.of(cst.Else):
-        if isinstance(branch.body, cst.IndentedBlock) and all(statement in gone for statement in branch.body.body):
-            start = tree.line_start(tree.start(branch))
-            end = min(tree.line_end(_code_end(tree, branch)) + 1, len(tree.source))
-            found += [(start, end)] if not any(start <= offset < end for offset in added) else []
-    return found
-
-
-def _without_loose_blanks(source: str, changes: list[Change], cells: Sequence[int]) -> list[Change]:
-    """Extend lines that go over the blank line below them where one, or nothing of their cell, stands above them."""
-    kept: list[Change] = []
-    begins = end = -1  # of the lines that go, as far as they follow upon one another
-    for change, after in zip(changes, [*(each.start for each in changes[1:]), len(source)], strict=False):
-        goes = change.end > change.start and not change.text and source[change.end - 1] == "\n"
-        begins = begins if goes and change.start == end else change.start
-        end = change.end if goes else -1
-        if goes and (begins in (0, *cells) or source[:begins].endswith("\n\n")) and after > end:
-            end += source.startswith("\n", end)
-        kept.append(replace(change, end=end) if goes else change)
-    return kept
-
-
-def _outermost(changes: list[Change]) -> list[Change]:
-    """Drop changes that lie inside the text another one replaces."""
-    kept: list[Change] = []
-    widest: Change | None = None  # of those that replace text, the one that reaches furthest
-    for change in sorted(changes, key=lambda c: (c.start, -c.end, c.rank)):
-        if widest is None or not _covers(widest, change):
-            kept.append(change)
-            if change.end > change.start and (widest is None or change.end > widest.end):
-                widest = change
-    return sorted(kept, key=lambda change: change.place)
-
-
-def _covers(outer: Change, inner: Change) -> bool:
-    """True where `outer` replaces the text that `inner` changes; an insertion beside it is not covered."""
-    if inner.start == inner.end:
-        return outer.start < inner.start < outer.end
-    return outer.start <= inner.start and inner.end <= outer.end
-
-
 def _merged(tree: Tree, guards: list[Guard], cells: Sequence[int]) -> list[Guard]:
     """One guard for neighbouring statements of a cell under the same header."""
     merged: list[Guard] = []
-    for guard in sorted(dict.fromkeys(guards), key=lambda g: tree.start(g.first)):
+    for guard in sorted(guards, key=lambda g: tree.start(g.first)):
         if merged and _follows(tree, merged[-1], guard, cells):
             merged[-1] = replace(merged[-1], last=guard.last)
         else:
@@ -490,35 +464,14 @@ def _merged(tree: Tree, guards: list[Guard], cells: Sequence[int]) -> list[Guard
 
 
 def _follows(tree: Tree, before: Guard, after: Guard, cells: Sequence[int]) -> bool:
-    ends, starts = (bisect.bisect_right(cells, tree.start(each)) for each in (before.last, after.first))
+    ends, starts = (bisect.bisect_right(cells, tree.start(statement)) for statement in (before.last, after.first))
     if ends != starts or (before.header, before.after) != (after.header, after.after):
         return False
     statements = list(getattr(tree.parents[before.last], "body", ()))
     return after.first in statements and statements.index(after.first) == statements.index(before.last) + 1
 
 
-def _guarded(tree: Tree, changes: list[Change], guards: list[Guard]) -> list[Change]:
-    """Put each guard, inner ones first, in the place of its statements: a header, and deeper what they have become."""
-    for guard in sorted(guards, key=lambda g: tree.span(g.last)[1] - tree.start(g.first)):
-        start, indent = _line_of(tree, guard.first)
-        end = tree.line_end(_code_end(tree, guard.last))
-        first, last = tree.start(head(guard.first)), max(tree.span(guard.last)[1], end + 1)
-        low, high = (bisect.bisect_left(changes, at, key=lambda c: c.start) for at in (start, end + 1))
-        inside = [
-            change
-            for change in changes[low:high]
-            if first <= change.owner[0] and change.owner[1] <= last and (change.rank >= 0 or change.start > start)
-        ]
-        text = f"{indent}{guard.header}:\n{_deeper(_carried_out(tree.source, inside, start, end))}"
-        changed = [Change(start, max([end, *(change.end for change in inside)]), text, (first, end))]
-        if guard.after:
-            changed.append(_below(tree, guard.last, guard.after))
-        changed += [change for change in changes[low:high] if change not in inside]
-        changes[low:high] = sorted(changed, key=lambda change: change.place)
-    return changes
-
-
 def _deeper(text: str) -> str:
     """Indent lines, except inside long strings."""
-    step = "\t" if any(found[0].startswith("\t") for found in _INDENTATION.finditer(text)) else INDENT
-    return _INDENTATION.sub(lambda found: found[0] if found[0].strip() else found[0] + step, text)
+    step = "\t" if any(match[0].startswith("\t") for match in _INDENTATION.finditer(text)) else INDENT
+    return _INDENTATION.sub(lambda match: match[0] if match[0].strip() else match[0] + step, text)

@@ -11,6 +11,7 @@ import bisect
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, TypeVar, cast
@@ -111,32 +112,16 @@ class Walk(CodegenState):
         start = self._starts.pop()
         self.spans.setdefault(id(node), (start, self.offset))  # unless it has said itself where it begins and ends
 
-    def record_syntactic_position(  # type: ignore[override]  # a context manager, as LibCST's generator is one
+    @contextmanager
+    def record_syntactic_position(
         self, node: cst.CSTNode, *, start_node: cst.CSTNode | None = None, end_node: cst.CSTNode | None = None
-    ) -> _Recorded:
-        """Take down where a node begins and ends without the space around it."""
-        return _Recorded(self, node, start_node, end_node)
-
-
-@dataclass
-class _Recorded:
-    """A node between its beginning and its end; another node may say where these are."""
-
-    walk: Walk
-    node: cst.CSTNode
-    start_node: cst.CSTNode | None
-    end_node: cst.CSTNode | None
-
-    def __enter__(self) -> None:
-        self._start = self.walk.offset
-
-    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
-        if error is not None:  # code that nests too deeply; its end has not been reached
-            return
-        spans = self.walk.spans
-        start = self._start if self.start_node is None else spans[id(self.start_node)][0]
-        end = self.walk.offset if self.end_node is None else spans[id(self.end_node)][1]
-        spans[id(self.node)] = start, end
+    ) -> Iterator[None]:
+        """Record where a node begins and ends without the space around it; another node may say where."""
+        start = self.offset
+        yield
+        start = start if start_node is None else self.spans[id(start_node)][0]
+        end = self.offset if end_node is None else self.spans[id(end_node)][1]
+        self.spans[id(node)] = start, end
 
 
 class Regions:
@@ -197,12 +182,12 @@ class Bindings:
         for kind, field in _BINDING.items():
             for node in walk.by_type.get(kind, ()):
                 bound = getattr(node, field)
-                for target in [each.target for each in bound] if kind is cst.Assign else [bound]:
+                for target in [assigned.target for assigned in bound] if kind is cst.Assign else [bound]:
                     self._bind(target, node)
         for alias in walk.by_type.get(cst.ImportAlias, ()):
             self._import(cst.ensure_type(alias, cst.ImportAlias))
-        for each in walk.by_type.get(cst.ImportFrom, ()):
-            if isinstance((whole := cst.ensure_type(each, cst.ImportFrom)).names, cst.ImportStar):
+        for statement in walk.by_type.get(cst.ImportFrom, ()):
+            if isinstance((whole := cst.ensure_type(statement, cst.ImportFrom)).names, cst.ImportStar):
                 self.star_imports.append(_module(whole))
         for names_of in self.by_scope.values():
             for bindings in names_of.values():
@@ -372,7 +357,7 @@ class Tree:
 
     def statement(self, node: cst.CSTNode) -> Statement:
         """The innermost whole statement (line) that holds a node."""
-        return cast(Statement, next(each for each in (node, *self.ancestors(node)) if type(each) in _STATEMENTS))
+        return cast(Statement, next(above for above in (node, *self.ancestors(node)) if type(above) in _STATEMENTS))
 
     def top_statement(self, node: cst.CSTNode) -> Statement:
         """The statement of the module itself that holds a node."""
@@ -387,15 +372,15 @@ class Tree:
 
     def function(self, node: cst.CSTNode) -> cst.FunctionDef | None:
         """The innermost function definition around a node."""
-        return next((a for a in self.ancestors(node) if type(a) is cst.FunctionDef), None)
+        return self.around(node, cst.FunctionDef)
 
     def owner(self, node: cst.CSTNode) -> Function | None:
         """The innermost function or lambda around a node."""
-        return next((a for a in self.ancestors(node) if type(a) is cst.FunctionDef or type(a) is cst.Lambda), None)
+        return cast("Function | None", self.around(node, cst.FunctionDef, cst.Lambda))
 
-    def around(self, node: cst.CSTNode, kind: type[Node]) -> Node | None:
-        """The innermost node of one class that a node stands in."""
-        return next((a for a in self.ancestors(node) if isinstance(a, kind)), None)
+    def around(self, node: cst.CSTNode, *kinds: type[Node]) -> Node | None:
+        """The innermost node of some classes that a node stands in."""
+        return cast("Node | None", next((above for above in self.ancestors(node) if type(above) in kinds), None))
 
     def extended(self, node: cst.CSTNode, *kinds: type[cst.BaseExpression]) -> cst.CSTNode:
         """The longest chain of attributes, items or calls that begins with a node: `a.b[0]` for `a`."""
@@ -434,8 +419,8 @@ class Tree:
     def texts(self, node: cst.CSTNode) -> list[str]:
         """What the strings inside a node say, in order; of an f-string, what stands beside its braces."""
         kinds = (cst.SimpleString, cst.FormattedStringText)
-        found = self.in_order(each for kind in kinds for each in self.within(node, kind))
-        return [self.content(each) if isinstance(each, cst.SimpleString) else self.text(each) for each in found]
+        strings = self.in_order(part for kind in kinds for part in self.within(node, kind))
+        return [self.content(part) if isinstance(part, cst.SimpleString) else self.text(part) for part in strings]
 
     def content(self, string: cst.SimpleString) -> str:
         """What a plain string says."""
@@ -453,11 +438,8 @@ class Tree:
 
     @cached_property
     def _given(self) -> dict[str, list[cst.BaseExpression]]:
-        found: dict[str, list[cst.BaseExpression]] = defaultdict(list)
-        for each in self.live(cst.Arg):
-            if each.keyword is not None:
-                found[each.keyword.value].append(each.value)
-        return found
+        named = (argument for argument in self.live(cst.Arg) if argument.keyword is not None)
+        return _grouped((cast(cst.Name, argument.keyword).value, argument.value) for argument in named)
 
     def is_live(self, node: cst.CSTNode) -> bool:
         """False inside `if False:` and the like: code that never runs as the notebook stands."""
@@ -490,16 +472,16 @@ class Tree:
         """Where a function may come to be called from: where it is named, and of a method where its class is."""
         if function not in self._uses:
             owner = self.scope(function)
-            found = self.named(function)
+            places = self.named(function)
             if isinstance(owner, cst.ClassDef) and not function.name.value.startswith("__"):
-                found = [*found, *(node for node in self.loads(owner.name.value) if self.is_live(node))]
-            self._uses[function] = found
+                places = [*places, *(node for node in self.loads(owner.name.value) if self.is_live(node))]
+            self._uses[function] = places
         return self._uses[function]
 
     def methods(self, owner: cst.ClassDef) -> list[cst.FunctionDef]:
         """What objects of a class can be asked, once they are made."""
-        found = self.within(owner, cst.FunctionDef)
-        return [each for each in found if self.scope(each) is owner and each.name.value != "__init__"]
+        functions = self.within(owner, cst.FunctionDef)
+        return [method for method in functions if self.scope(method) is owner and method.name.value != "__init__"]
 
     def calls_of(self, function: cst.FunctionDef) -> list[cst.Call]:
         """The live calls of a function by its name; none for a method, which its object's owner may call."""
@@ -516,15 +498,15 @@ class Tree:
             node: what is run.
             uses: gives what counts as a use of a function.
         """
-        found, pending, seen = list[cst.CSTNode](), [node], set[cst.FunctionDef]()
+        places, pending, seen = list[cst.CSTNode](), [node], set[cst.FunctionDef]()
         for place in pending:  # which grows on the way
             function = self.function(place)
             if function is None:
-                found.append(place)
+                places.append(place)
             elif function not in seen:
                 seen.add(function)
                 pending += uses(function)
-        return found
+        return places
 
     def call_of(self, node: cst.CSTNode) -> cst.Call | None:
         """The call that a name or an attribute is the function of."""
@@ -543,9 +525,9 @@ class Tree:
 
     def targets(self, node: cst.CSTNode) -> list[cst.BaseExpression]:
         """What the assignments in a node bind or change: names, attributes, items."""
-        found: list[cst.AssignTarget | cst.AugAssign | cst.AnnAssign] = [*self.within(node, cst.AssignTarget)]
-        found += [*self.within(node, cst.AugAssign), *self.within(node, cst.AnnAssign)]
-        return [each.target for each in found]
+        bound: list[cst.AssignTarget | cst.AugAssign | cst.AnnAssign] = [*self.within(node, cst.AssignTarget)]
+        bound += [*self.within(node, cst.AugAssign), *self.within(node, cst.AnnAssign)]
+        return [part.target for part in bound]
 
     def setting(self, name: str) -> list[cst.Assign]:
         """The assignments that set an attribute of a name, of whatever object: `x.name = 1`."""
@@ -558,7 +540,7 @@ class Tree:
         scope = self.scope(statement)
         if scope not in self._bound_in_order:
             names = enumerate(self._bindings[scope].items())
-            places = [(each.offset, number, name) for number, (name, found) in names for each in found]
+            places = [(binding.offset, number, name) for number, (name, bindings) in names for binding in bindings]
             self._bound_in_order[scope] = sorted(places)
         places = self._bound_in_order[scope]
         inside = places[bisect.bisect_left(places, (start,)) : bisect.bisect_left(places, (end,))]
@@ -579,8 +561,8 @@ class Tree:
 
     def definition(self, node: cst.CSTNode) -> cst.CSTNode | None:
         """What binds a name, as it stands where it is used: a statement, a definition, a parameter; see `binding`."""
-        found = self.binding(node)
-        return None if found is None else found.node
+        binding = self.binding(node)
+        return None if binding is None else binding.node
 
     def bound_uses(self, node: cst.CSTNode) -> list[cst.Name]:
         """The uses of names that stand for what a statement, or a part of a `with`, binds them to."""
@@ -589,8 +571,8 @@ class Tree:
     def kept_uses(self, node: cst.CSTNode) -> list[cst.CSTNode]:
         """Where what a statement binds is used, by a name or as an attribute: `Settings.llm`."""
         kept = [target for target in self.targets(node) if isinstance(target, cst.Attribute)]
-        same = [each for target in kept for each in self.attributes(target.attr.value) if each not in kept]
-        return [*self.bound_uses(node), *(each for each in same if self.text(each) in map(self.text, kept))]
+        same = [other for target in kept for other in self.attributes(target.attr.value) if other not in kept]
+        return [*self.bound_uses(node), *(other for other in same if self.text(other) in map(self.text, kept))]
 
     def bound(self, name: str, place: cst.CSTNode) -> Binding | None:
         """What a name would stand for at a node; see `binding`."""
@@ -598,12 +580,12 @@ class Tree:
         own = True  # a class body's names are seen from that body alone
         while True:
             visible = own or not isinstance(scope, cst.ClassDef)
-            found = self._bindings[scope].get(name, []) if visible else []
-            for at in reversed(range(bisect.bisect_left(found, offset, key=lambda b: b.offset))):
-                if not live or found[at].offset not in self._dead:
-                    return found[at]
+            bindings = self._bindings[scope].get(name, []) if visible else []
+            for at in reversed(range(bisect.bisect_left(bindings, offset, key=lambda b: b.offset))):
+                if not live or bindings[at].offset not in self._dead:
+                    return bindings[at]
             if not (own and scope is self.module):
-                for later in found:
+                for later in bindings:
                     if not live or later.offset not in self._dead:
                         return later  # a function's free name, bound by the time it is called
             if scope is self.module:
@@ -670,8 +652,8 @@ class Tree:
     def maker(self, node: cst.BaseExpression) -> str:
         """The full name of what an object is made by, in an assignment or a `with`; empty where no call makes it."""
         bound = self.definition(node)
-        made = bound.item if isinstance(bound, cst.WithItem) else self.value(node)
-        return self.qualified(made.func) if isinstance(made, cst.Call) else ""
+        maker = bound.item if isinstance(bound, cst.WithItem) else self.value(node)
+        return self.qualified(maker.func) if isinstance(maker, cst.Call) else ""
 
     def value(self, node: cst.BaseExpression, depth: int = 8) -> cst.BaseExpression:
         """The expression a plain name was last bound to, followed through names; else the node itself."""
@@ -697,8 +679,8 @@ class Tree:
     def followed(node: Node, onward: Callable[[Node], Node | None]) -> list[Node]:
         """A node, what `onward` gives for it, what it gives for that, and so on, each once."""
         chain = [node]
-        for each in chain:  # which grows on the way
-            if (above := onward(each)) is not None and above not in chain:
+        for link in chain:  # which grows on the way
+            if (above := onward(link)) is not None and above not in chain:
                 chain.append(above)
         return chain
 
@@ -722,9 +704,9 @@ class Tree:
         param, function = self.definition(node), self.function(node)
         if not isinstance(param, cst.Param) or function is None:
             return [self.value(node)]
-        position = next((at for at, each in enumerate(function.params.params) if each is param), None)
-        given = [argument(call, param.name.value, position) for call in self.calls_of(function)]
-        return [self.value(each.value) for each in given if each is not None]
+        position = next((at for at, passed in enumerate(function.params.params) if passed is param), None)
+        arguments = [argument(call, param.name.value, position) for call in self.calls_of(function)]
+        return [self.value(passed.value) for passed in arguments if passed is not None]
 
     def literal(self, node: cst.BaseExpression) -> object:
         """The constant an expression stands for (a string, a number, True, False, None), or `...`."""
@@ -754,15 +736,15 @@ class Tree:
     @cached_property
     def _reads(self) -> tuple[list[int], list[tuple[int, int]]]:
         """The offsets of bindings, and from where to where each is read."""
-        found: dict[int, tuple[int, int]] = {}
+        reads: dict[int, tuple[int, int]] = {}
         for uses in self._loads.values():
             for use in uses:
                 if (binding := self.binding(use)) is not None:
                     at = self.start(use)
-                    low, high = found.get(binding.offset, (at, at))
-                    found[binding.offset] = min(low, at), max(high, at)
-        offsets = sorted(found)
-        return offsets, [found[offset] for offset in offsets]
+                    low, high = reads.get(binding.offset, (at, at))
+                    reads[binding.offset] = min(low, at), max(high, at)
+        offsets = sorted(reads)
+        return offsets, [reads[offset] for offset in offsets]
 
     def readers(self, name: str, node: cst.CSTNode) -> list[cst.Name]:
         """The uses of a name of the module that may see what a statement, or a part of one, binds it to.
@@ -771,13 +753,14 @@ class Tree:
         none of a function's own name.
         """
         everywhere, start = self.bindings(name), self.start(node)
-        after = [each.offset for each in everywhere if each.offset >= self.span(node)[1] and self.is_certain(each.node)]
+        end = self.span(node)[1]
+        after = [other.offset for other in everywhere if other.offset >= end and self.is_certain(other.node)]
         return [
             use
             for use in self.loads(name)
             if (not after or self.start(use) < after[0])
             and (self.start(use) > start or self.scope(use) is not self.module)
-            and ((found := self.binding(use)) is None or found in everywhere)
+            and ((binding := self.binding(use)) is None or binding in everywhere)
         ]
 
     def is_certain(self, node: cst.CSTNode) -> bool:
@@ -799,24 +782,27 @@ class Tree:
 
     @cached_property
     def _attributes(self) -> dict[str, list[cst.Attribute]]:
-        found: dict[str, list[cst.Attribute]] = defaultdict(list)
-        for node in self.of(cst.Attribute):
-            found[node.attr.value].append(node)
-        return found
+        return _grouped((node.attr.value, node) for node in self.of(cst.Attribute))
 
     @cached_property
     def _loads(self) -> dict[str, list[cst.Name]]:
-        loads: dict[str, list[cst.Name]] = defaultdict(list)
-        for node in self.of(cst.Name):
-            parent = self.parents[node]
-            if node not in self._stores and not _is_label(node, parent) and not self._is_imported(parent):
-                loads[node.value].append(node)
-        return loads
+        return _grouped((name.value, name) for name in self.of(cst.Name) if self._is_read(name))
 
-    def _is_imported(self, node: cst.CSTNode) -> bool:
-        while type(node) is cst.Attribute:
-            node = self.parents[node]
-        return type(node) in _IMPORTS
+    def _is_read(self, name: cst.Name) -> bool:
+        parent = self.parents[name]
+        if name in self._stores or _is_label(name, parent):
+            return False
+        while type(parent) is cst.Attribute:
+            parent = self.parents[parent]
+        return type(parent) not in _IMPORTS
+
+
+def _grouped(pairs: Iterable[tuple[str, Node]]) -> dict[str, list[Node]]:
+    """Nodes by their names."""
+    groups: dict[str, list[Node]] = defaultdict(list)
+    for name, node in pairs:
+        groups[name].append(node)
+    return groups
 
 
 def _source(binding: Binding) -> cst.BaseExpression | None:
@@ -868,8 +854,8 @@ def keyword(call: cst.Call, name: str) -> cst.Arg | None:
 
 def argument(call: cst.Call, name: str, position: int | None = None) -> cst.Arg | None:
     """The argument passed under a keyword or, failing that, at a position."""
-    if (found := keyword(call, name)) is not None:
-        return found
+    if (named := keyword(call, name)) is not None:
+        return named
     if position is None or position >= len(call.args):
         return None
     plain = call.args[: position + 1]

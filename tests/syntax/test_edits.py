@@ -16,6 +16,7 @@ from nb2ddp.syntax.edits import (
     Replace,
     SetKeyword,
     SetUnpacked,
+    Wrap,
     apply,
     resolve,
 )
@@ -327,3 +328,19 @@ def test_removal_that_two_rules_ask_for() -> None:
         return [Remove(small, keep_comment=keep) for small in tree.of(cst.Expr) for keep in (True, False)]
 
     assert edited("x(); y()\nz = 1\n", edits) == "z = 1\n"
+
+
+def test_two_edits_around_one_node_stand_inside_one_another() -> None:
+    def edits(tree: Tree) -> list[Edit]:
+        (call,) = calls(tree, "x")
+        return [Wrap(call, "f(", ", 1)"), Wrap(call, "g(", ", 2)")]
+
+    assert edited("x()\n", edits) == "f(g(x(), 2), 1)\n"
+
+
+def test_lines_below_a_block_stay_where_its_last_statement_goes() -> None:
+    def edits(tree: Tree) -> list[Edit]:
+        block, last = tree.of(cst.If)[0], whole(tree, "x")[0]
+        return [Guard(block, block, "if r", "w()"), InsertAfter(block, "after"), Remove(last)]
+
+    assert edited("if c:\n    y()\n    x()\nz()\n", edits) == "if r:\n    if c:\n        y()\n    after\nw()\nz()\n"

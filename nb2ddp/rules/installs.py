@@ -157,11 +157,18 @@ def _is_remark(program: Program, cell: int) -> bool:
 def _version_checks(program: Program) -> Iterator[Finding]:
     """Checks beside an install that end the job where another version is installed."""
     tree, installs = program.tree, program.installs
-    for check in tree.live(cst.Assert):
+    checks: list[tuple[cst.Assert | cst.If, str]] = [(check, "unless") for check in tree.live(cst.Assert)]
+    checks += [(check, "if") for check in tree.live(cst.If) if _raises(check.body)]
+    for check, when in checks:
         is_beside = program.cell_at(tree.start(check)).number in installs.cells and not installs.covers(check)
         if is_beside and _VERSION.search(tree.text(check.test)):
-            said = f"ends the job unless {tree.text(check.test)}: install the notebook's versions"
+            said = f"ends the job {when} {tree.text(check.test)}: install the notebook's versions"
             yield Finding(check, said, severity=Severity.WARNING)
+
+
+def _raises(suite: cst.BaseSuite) -> bool:
+    lines = small_statements(suite) or small_statements(suite.body[-1])
+    return any(isinstance(line, cst.Raise) for line in lines)
 
 
 RULE = Rule(

@@ -32,6 +32,7 @@ _ELSEWHERE = re.compile(
     r"""(?<=["'])(?=/(kaggle|home|root|mnt|media|data|workspace|teamspace|scratch|storage|Users|notebooks)/)[^"'\n{}*]+"""
 )
 _OWN = (attempts.__file__, __file__)  # whose frames are none of the script
+_COMPILED = re.compile(r"Unsloth\w+Trainer\.py$")  #: TRL's trainers, as Unsloth has written them anew
 _SOON = 5.0  # seconds in which a thread may still end that has done its work
 
 
@@ -119,6 +120,7 @@ def _reason(error: BaseException, script: str, source: str) -> End:
     lines = [frame.lineno for frame in frames if frame.filename == script]
     last = frames[-1].filename if frames else ""
     package = re.search(r"(?:site|dist)-packages[/\\](\w+)", last)
+    library = "trl" if _COMPILED.search(last) else package[1] if package else ""
     unknown = [str(cause) for cause in learn.chain(error) if isinstance(cause, UnknownError)]  # a lazy import wraps it
     is_exit = isinstance(error, SystemExit)
     is_told = not is_exit or isinstance(error.code, str)  # type: ignore[attr-defined]
@@ -129,7 +131,7 @@ def _reason(error: BaseException, script: str, source: str) -> End:
         error=type(error).__name__ if is_told else "",
         message=str(error)[:1500] if is_told else "",
         ours=last.startswith(os.path.dirname(__file__)) and os.path.basename(last) != "outside.py",
-        library=package[1] if package else "",
+        library=library,
         rests=sorted(attempts.rests_on(source, lines[0] or 0)) if lines else [],
         raised=bool(lines) and (is_exit or re.search(r"\b(raise|assert)\b", text) is not None),
         unknown=unknown[0] if unknown else "",

@@ -6,6 +6,7 @@ import ast
 import json
 import multiprocessing
 import os
+import pickle
 import random
 import re
 import socket
@@ -18,6 +19,8 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib import metadata
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -963,6 +966,18 @@ def test_a_statement_that_training_needs_is_not(tmp_path: Path) -> None:
     assert made.schema.passed == []
     tree = ast.parse("model.config.x = 1\nwords.add(1)\nwith a as b: pass\nmade = words_of(a).to('cuda')")
     assert _changed(tree) == {"model", "words", "b", "made"}
+
+
+def test_what_does_nothing_can_be_sent_to_other_processes() -> None:
+    of_package = packages.Missing(Log(), "").create_module(ModuleSpec("no_such_package_at_all", None)).Client
+    assert issubclass(pickle.loads(pickle.dumps(of_package)), packages.Nothing)
+    assert isinstance(pickle.loads(pickle.dumps(of_package())), packages.Nothing)
+
+
+def test_arguments_that_only_a_gpu_takes_are_known_from_unsloths_loaders() -> None:
+    if find_spec("unsloth") is None:
+        pytest.skip("Unsloth is not installed")
+    assert {"fullgraph", "qat_scheme", "max_seq_length"} <= fast._taken_on_gpus()
 
 
 def test_a_package_that_is_not_there_does_nothing_and_is_not_trained(tmp_path: Path) -> None:

@@ -5,9 +5,11 @@ What needs no GPU stays Unsloth's own: chat templates, training on responses onl
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
 import importlib
+import importlib.util
 import inspect
 import json
 import os
@@ -27,13 +29,8 @@ if TYPE_CHECKING:
 
     from .log import Log
 
-#: What Unsloth's loader takes on a GPU, and its CPU backend gives to transformers, which does not know it; and
-#: quantised weights, which that backend has where bitsandbytes is installed.
-_FOR_GPU = frozenset(
-    "auto_model disable_log_stats device_map_planner_kwargs fast_inference float32_mixed_precision load_in_4bit "
-    "load_in_8bit load_in_fp8 on_model_resolved qat_scheme text_only unsloth_force_compile unsloth_vllm_standby "
-    "use_exact_model_name".split()
-)
+#: What the CPU backend refuses, or what takes vLLM.
+_FOR_GPU = frozenset("fast_inference load_in_4bit load_in_8bit unsloth_vllm_standby".split())
 _WHOLE = ("embed_tokens", "lm_head")  #: trained in full, as Unsloth does, also where they are asked for with LoRA
 _TURN = ("role", "content")
 _SEEN = ("image", "images", "video", "videos")
@@ -206,9 +203,7 @@ class FastSentence(Fast):
         """A sentence encoder on the CPU."""
         from sentence_transformers import SentenceTransformer
 
-        model = SentenceTransformer(model_name, device="cpu")
-        model.save_pretrained_merged = model.save_pretrained
-        return model
+        return _with_ways_to_save(SentenceTransformer(model_name, device="cpu"))
 
     @staticmethod
     def get_peft_model(model: Any, *args: Any, **given: Any) -> Any:
@@ -251,18 +246,26 @@ class SyntheticData:
 
 def _equipped(model: Any, engine: bool) -> Any:
     """The model with what Unsloth adds to one: other ways to save it, and with an engine vLLM's way to generate."""
+    _with_ways_to_save(model)
+    model.fast_generate = functools.partial(_generate_as_vllm if engine else _generate, model)
+    if engine:
+        model.load_lora = lambda *_, **__: None
+        model.vllm_engine = types.SimpleNamespace(generate=model.fast_generate)
+    return model
+
+
+def _with_ways_to_save(model: Any) -> Any:
+    """The model with those of Unsloth's ways to save it that it has not, each of which writes what it would itself."""
 
     def save(folder: Any, *_: Any, **__: Any) -> None:
         model.save_pretrained(folder)
 
     for name in ("save_pretrained_merged", "save_pretrained_gguf", "save_lora", "save_pretrained_torchao"):
-        setattr(model, name, save)
+        if name not in vars(model) and not hasattr(type(model), name):
+            setattr(model, name, save)
     for name in ("push_to_hub_merged", "push_to_hub_gguf"):
-        setattr(model, name, lambda *_, **__: None)
-    model.fast_generate = functools.partial(_generate_as_vllm if engine else _generate, model)
-    if engine:
-        model.load_lora = lambda *_, **__: None
-        model.vllm_engine = types.SimpleNamespace(generate=model.fast_generate)
+        if name not in vars(model) and not hasattr(type(model), name):
+            setattr(model, name, lambda *_, **__: None)
     return model
 
 
@@ -529,17 +532,27 @@ def _pass_over(unsloth: ModuleType) -> None:
 
 
 def _without_gpu(load: Any) -> Any:
+    dropped = _FOR_GPU.union(name for name in _taken_on_gpus() if name not in inspect.getsource(load))
+
     @functools.wraps(load)
     def loaded(*args: Any, **given: Any) -> Any:
-        kept = {name: value for name, value in given.items() if name not in _FOR_GPU}
+        kept = {name: value for name, value in given.items() if name not in dropped}
         if "model_name" in kept:
             kept["model_name"] = _offered(kept["model_name"])
         model, words = load(*map(_offered, args[:1]), *args[1:], **kept, load_in_4bit=False)
-        if not hasattr(model, "save_pretrained_torchao"):
-            model.save_pretrained_torchao = lambda folder, *_, **__: model.save_pretrained(folder)
-        return model, words
+        return _with_ways_to_save(model), words
 
     return loaded
+
+
+def _taken_on_gpus() -> set[str]:
+    """The arguments of Unsloth's loaders on a GPU, which cannot be imported without one."""
+    spec = importlib.util.find_spec("unsloth")
+    assert spec is not None
+    assert spec.origin is not None
+    text = Path(spec.origin).with_name("models").joinpath("loader.py").read_text(encoding="utf-8")
+    loaders = (node for node in ast.walk(ast.parse(text)) if getattr(node, "name", "") == "from_pretrained")
+    return {argument.arg for loader in loaders for argument in ast.walk(loader) if isinstance(argument, ast.arg)}
 
 
 def _make_no_gguf(loader: ModuleType, log: Log) -> None:

@@ -6,6 +6,7 @@ to type.
 
 from __future__ import annotations
 
+import copyreg
 import linecache
 import os
 import sys
@@ -110,6 +111,13 @@ class Nothing(metaclass=_Kind):
 
     def __str__(self) -> str:
         return "rehearsal"
+
+
+def _nothing() -> type[Nothing]:
+    return Nothing
+
+
+copyreg.pickle(_Kind, lambda _: (_nothing, ()))  # one process may send it to the others
 
 
 class Missing(MetaPathFinder, Loader):

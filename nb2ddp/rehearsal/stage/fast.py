@@ -9,13 +9,13 @@ import ast
 import contextlib
 import functools
 import importlib
-import importlib.util
 import inspect
 import json
 import os
 import re
 import sys
 import types
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -547,10 +547,8 @@ def _without_gpu(load: Any) -> Any:
 
 def _taken_on_gpus() -> set[str]:
     """The arguments of Unsloth's loaders on a GPU, which cannot be imported without one."""
-    spec = importlib.util.find_spec("unsloth")
-    assert spec is not None
-    assert spec.origin is not None
-    text = Path(spec.origin).with_name("models").joinpath("loader.py").read_text(encoding="utf-8")
+    file = metadata.distribution("unsloth").locate_file("unsloth/models/loader.py")
+    text = Path(str(file)).read_text(encoding="utf-8")
     loaders = (node for node in ast.walk(ast.parse(text)) if getattr(node, "name", "") == "from_pretrained")
     return {argument.arg for loader in loaders for argument in ast.walk(loader) if isinstance(argument, ast.arg)}
 

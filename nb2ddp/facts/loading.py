@@ -21,6 +21,7 @@ _LOADER = re.compile(
 )
 #: Device maps that split a model over the GPUs there are, because one may not hold it.
 SPLITTING = frozenset({"balanced", "balanced_low_0", "sequential", "unsloth"})
+_PLANS = ("max_memory", "device_map_planner_kwargs")
 _NO_WEIGHTS = re.compile(r"\.(PeftModel\w*|\w*(Tokenizer|Processor|Config|FeatureExtractor)\w*)\.from_pretrained$")
 #: What takes a model that is placed already, unless it is given a device map.
 _TAKES_MODEL = re.compile(r"transformers\.pipeline|peft(\.\w+)*\.PeftModel\w*\.from_pretrained")
@@ -76,6 +77,18 @@ def is_loader(tree: Tree, node: cst.BaseExpression) -> bool:
     """True for the function that loads a model: `X.from_pretrained`, also by `getattr` or under another name."""
     classes = _classes(tree, node)
     return bool(classes) and all(map(_is_model_class, classes))
+
+
+def plans(tree: Tree, call: cst.Call) -> list[tuple[str, str]]:
+    """The arguments of a load that say how much of a model each GPU gets, with their texts."""
+    given = [(name, plan) for name in _PLANS if (plan := keyword(call, name)) is not None]
+    texts = [(name, tree.text(plan.value)) for name, plan in given]
+    return [(name, text) for name, text in texts if not text.startswith("None")]
+
+
+def is_split(tree: Tree, call: cst.Call) -> bool:
+    """True for a load that splits its model over the GPUs that one process sees."""
+    return bool(plans(tree, call)) or constant(tree, call, "device_map") in SPLITTING
 
 
 def unknown_loads(tree: Tree) -> list[cst.Call]:
@@ -240,13 +253,18 @@ def trains_whole(tree: Tree, loads: Sequence[cst.Call]) -> bool:
 def model_kind(tree: Tree, trainers: Sequence[cst.Call], loads: Sequence[cst.Call]) -> ModelKind:
     """The kind of the model that trainers are given; where none of the loads makes it, of the first that is loaded."""
     calls = [call for call in loads if not is_partial(tree, call)] or loads
+    trained = trained_loads(tree, trainers, calls)
+    return next((_kind(tree, call) for call in trained or calls), ModelKind.UNKNOWN)
+
+
+def trained_loads(tree: Tree, trainers: Sequence[cst.Call], loads: Sequence[cst.Call]) -> list[cst.Call]:
+    """The loads that make the models which trainers are given."""
     models = [model.value for call in trainers if (model := argument(call, "model", 0)) is not None]
     makers = reached(
         [call for model in models for value in tree.values(model) for call in _makers(tree, value)],
         lambda call: [maker for value in returned(tree, tree.definition(call.func)) for maker in _makers(tree, value)],
     )
-    trained = [call for call in calls if call in makers]
-    return next((_kind(tree, call) for call in trained or calls), ModelKind.UNKNOWN)
+    return [call for call in loads if call in makers]
 
 
 def _makers(tree: Tree, value: cst.BaseExpression) -> list[cst.Call]:

@@ -11,18 +11,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from nb2ddp.facts.loading import SPLITTING
+from nb2ddp.facts.loading import is_split, plans
 from nb2ddp.facts.program import Program
 from nb2ddp.options import Options
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
-from nb2ddp.syntax.arguments import constant
 from nb2ddp.syntax.edits import AddToSetup, Edit, SetKeyword
-from nb2ddp.syntax.tree import keyword
 
 _PARALLEL = re.compile(r"torch\.nn\.(parallel\.)?DataParallel")
 _ALONE = "one process spreads the model over all GPUs, which work in turn; started as several, the script ends at once"
-_PLANS = ("max_memory", "device_map_planner_kwargs")
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -32,11 +29,9 @@ def find(program: Program) -> Iterator[Finding]:
             yield Finding(call, _ALONE, (AddToSetup("refuse_several_processes()", before_imports=True),), Severity.NOTE)
         return
     for call in program.loads:
-        given = [(name, plan) for name in _PLANS if (plan := keyword(call, name)) is not None]
-        plans = [(name, tree.text(plan.value)) for name, plan in given if not tree.text(plan.value).startswith("None")]
-        alone = [(name, f"None if world_size > 1 else {text}") for name, text in plans]
+        alone = [(name, f"None if world_size > 1 else {text}") for name, text in plans(tree, call)]
         edits: tuple[Edit, ...] = tuple(SetKeyword(call, name, value) for name, value in alone)
-        if plans or constant(tree, call, "device_map") in SPLITTING:
+        if is_split(tree, call):
             yield Finding(
                 call,
                 "the notebook splits this model over its GPUs; started on several, the script puts a whole copy on"

@@ -12,6 +12,12 @@ def refuse_several_processes() -> None:
         )
 
 
+def see_one_gpu() -> None:
+    """Hide all GPUs but one from a process that runs alone: a Trainer would train on each that it sees."""
+    if int(os.environ.get("WORLD_SIZE", 1)) == 1:
+        os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+
+
 def use_hash_seed(seed: int) -> None:
     """Restart Python with this hash seed: otherwise each rank orders sets of strings differently."""
     if "PYTHONHASHSEED" not in os.environ:  # Python reads it at startup

@@ -133,7 +133,9 @@ def _handled(tree: Tree, tried: cst.Try, statement: cst.Import | cst.ImportFrom)
     if not (plain and only_tells and is_first) or _caught(tree, handler) not in _CATCHES:
         return None
     kept = [tree.text(line) for line in lines if line not in told and tree.text(line) != "pass"]
-    return Replace(tried, f"\n{tree.indentation(tried)}".join(kept)) if kept else Remove(tried, comments_above=True)
+    if kept:
+        return Replace(tried, f"\n{tree.indentation(tried)}".join(kept))
+    return Remove(tried, keep_comment=False, comments_above=True)
 
 
 RULE = Rule(
@@ -211,9 +213,9 @@ try:
     if token:
         print("found")
 except ImportError:
-    pass
+    pass  # elsewhere
 except ValueError:
-    print("empty")
+    pass  # not set
 login(token)
 """,
             """\

@@ -60,15 +60,17 @@ def _kept(program: Program, call: cst.Call, name: str) -> tuple[Edit, ...]:
     """Copy the temporary file that an object of IPython's shows after training; the copy's path is the value."""
     tree, function = program.tree, program.tree.function(call)
     file = call.args[0].value if call.args else None
-    owner = tree.definition(file.value) if isinstance(file, cst.Attribute) and file.attr.value == "name" else None
-    maker = owner.item if isinstance(owner, cst.WithItem) else getattr(owner, "value", None)
-    suffix = keyword(maker, "suffix") if isinstance(maker, cst.Call) else None
-    if file is None or function is None or suffix is None or program.execution.runs(call):
+    if function is None or not isinstance(file, cst.Attribute) or program.execution.runs(call):
         return ()
-    if not tree.maker(file.value).startswith("tempfile.") or not isinstance(tree.literal(suffix.value), str):
+    owner = tree.definition(file.value)
+    maker = owner.item if isinstance(owner, cst.WithItem) else getattr(owner, "value", None)
+    given = keyword(maker, "suffix") if isinstance(maker, cst.Call) else None
+    suffix = tree.literal(given.value) if given is not None else None
+    is_temporary = tree.maker(file.value).startswith("tempfile.") and file.attr.value == "name"
+    if not is_temporary or not isinstance(suffix, str):
         return ()
     stem, counter = function.name.value, program.name(f"{function.name.value}_files")
-    kept = f"{stem}_{name.rsplit('.', 1)[-1].lower()}_{{next({counter})}}{tree.literal(suffix.value)}"
+    kept = f"{stem}_{name.rsplit('.', 1)[-1].lower()}_{{next({counter})}}{suffix}"
     copy = f'shutil.copy({tree.text(file)}, f"{kept}")'
     above = f"import itertools\nimport shutil\n\n{counter} = itertools.count(1)\n"
     return Replace(call, copy), InsertBefore(tree.top_statement(call), above)

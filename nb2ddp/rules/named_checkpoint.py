@@ -51,8 +51,8 @@ def _texts(tree: Tree) -> Iterator[tuple[cst.CSTNode, str]]:
     for string in tree.live(cst.SimpleString):
         if "checkpoint-" in string.value:
             yield string, tree.content(string)
-    for string in tree.live(cst.FormattedString):
-        yield string, tree.filled("".join(map(tree.text, string.parts)))
+    for filled in tree.live(cst.FormattedString):
+        yield filled, tree.filled("".join(map(tree.text, filled.parts)))
 
 
 def _is_certain(tree: Tree, config: cst.Call, step: int) -> bool:

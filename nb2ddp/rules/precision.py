@@ -45,8 +45,8 @@ def find(program: Program) -> Iterator[Finding]:
 def _follows_gpu(tree: Tree, load: cst.Call) -> bool:
     """True for a load whose dtype is the best that the GPU has."""
     given = passed(tree, load, "dtype") or passed(tree, load, "torch_dtype") or argument(load, "dtype", 2)
-    is_free = given is None or tree.literal(given.value) is None
-    return is_closed(tree, load) and (is_free or bool(_ASKS.search(tree.text(tree.value(given.value)))))
+    dtype = None if given is None or tree.literal(given.value) is None else tree.value(given.value)
+    return is_closed(tree, load) and (dtype is None or bool(_ASKS.search(tree.text(dtype))))
 
 
 def _is_set(tree: Tree, call: cst.Call, name: str) -> bool:

@@ -117,7 +117,7 @@ def _shown(execution: Execution, value: cst.BaseExpression, *, named: bool) -> t
     tree = execution.tree
     made = _made_by(tree, value)
     if _SOUND.fullmatch(made) or _is_player(value, made):
-        return ("audio", value) if isinstance(value, cst.Call) else None
+        return ("audio", value) if isinstance(value, cst.Call) and not _returned(tree, value) else None
     if _FIGURE_CALL.fullmatch(made):
         return "figure", value
     if made.startswith("plotly."):

@@ -12,7 +12,7 @@ import libcst as cst
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.syntax.cells import Source
 from nb2ddp.syntax.environ import environ_key
-from nb2ddp.syntax.tree import Tree, dotted
+from nb2ddp.syntax.tree import Statement, Tree, dotted
 
 _ASSIGNMENT = re.compile(r"(?P<name>\w+)(?:\s*=\s*|\s+)(?P<value>.*)")
 _COMMENT = re.compile(r"(?:^|\s+)(#.*)$")
@@ -69,11 +69,11 @@ class Setting:
 
 def early_settings(source: Source) -> list[Setting]:
     """What the notebook sets before its own import of Unsloth, for imports to read, in order."""
-    tree = source.tree
+    tree, every = source.tree, [*settings(source)]
     first, others = first_import(tree), _other_imports(tree)
     early = [
         (node, name, value)
-        for node, name, value in settings(source)
+        for node, name, value in every
         if isinstance(name, str)
         and isinstance(value, str)
         and tree.start(node) < first
@@ -83,7 +83,9 @@ def early_settings(source: Source) -> list[Setting]:
         and tree.parents[tree.statement(node)] is tree.module
     ]
     early.sort(key=lambda item: tree.start(item[0]))
-    return [_setting(source, *plain, early) for plain in early]
+    moving = [plain[0] for plain in early if _moves(source, *plain, early)]
+    staying = [node for node, *_ in every if node not in moving]
+    return [_setting(source, *plain, staying) for plain in early]
 
 
 def _other_imports(tree: Tree) -> int:
@@ -116,21 +118,33 @@ def settings(source: Source) -> Iterator[tuple[cst.CSTNode, object, object]]:
             yield call, tree.literal(call.args[0].value), ...
 
 
-def _setting(source: Source, node: cst.CSTNode, name: str, value: str, early: list[_Plain]) -> Setting:
+def _setting(source: Source, node: cst.CSTNode, name: str, value: str, staying: list[cst.CSTNode]) -> Setting:
     tree, statement, form = source.tree, source.tree.statement(node), source.form(node)
     start, code_end = tree.line_start(tree.start(statement)), tree.span(statement)[1]
-    below = tree.line_end(code_end) + 1
-    is_last = below in (*source.cell_starts, len(tree.source)) or not tree.source[below : tree.line_end(below)].strip()
-    above = tree.comments_above(statement) if is_last else start
+    beside = tree.source[code_end : tree.line_end(code_end)].strip(" ;")
+    above = start if _is_above(source, statement, staying) else tree.comments_above(statement)
     return Setting(
         node,
         name,
         value,
-        moves=all(line[2] == value for line in early if line[1] == name) and not _is_touched(source, node, name, early),
+        moves=node not in staying,
         above=above,
         comments=tuple(tree.source[above:start].splitlines()),
-        beside=(assignment(form.text) or ("", "", ""))[2] if form else tree.source[code_end : below - 1].strip(" ;"),
+        beside=(assignment(form.text) or ("", "", ""))[2] if form else beside,
     )
+
+
+def _moves(source: Source, node: cst.CSTNode, name: str, value: str, early: list[_Plain]) -> bool:
+    """True for what gives a variable its only value, which no code above reads or changes."""
+    return all(line[2] == value for line in early if line[1] == name) and not _is_touched(source, node, name, early)
+
+
+def _is_above(source: Source, statement: Statement, staying: list[cst.CSTNode]) -> bool:
+    """True where the lines below a statement, up to a blank one, hold a setting that stays."""
+    start = source.tree.start(statement)
+    ends = [source.tree.source.find("\n\n", start), *source.cell_starts]
+    end = min((end for end in ends if end > start), default=len(source.tree.source))
+    return any(start < source.tree.start(node) < end for node in staying)
 
 
 def _is_touched(source: Source, node: cst.CSTNode, name: str, early: list[_Plain]) -> bool:

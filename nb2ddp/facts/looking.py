@@ -39,7 +39,7 @@ _ANSWERING_METHODS = frozenset("ask chat complete compute evaluate generate invo
 #: What is called for what it does, by how it is named: in-place methods end in `_`, or give back what they change.
 _FOR_EFFECT = re.compile(
     r"_?(pprint|print|patch|mark|save|set|add|login|log|init|finish|close|clean|mount|register|enable|disable|resize"
-    r"|start|stop|terminate|kill|wait|shutdown|reset|update|delete|remove|clear|upload)(_\w+)?|Patch\w+"
+    r"|start|stop|terminate|kill|wait|shutdown|reset|update|delete|remove|clear|upload|push|watch)(_\w+)?|Patch\w+"
     r"|\w+_|\w*login|load_dotenv|use|filterwarnings|simplefilter|launch|setLevel|cleanup|train|eval|to|cuda|cpu|half|float|bfloat16|for_inference|for_training|\w*launcher"
 )
 #: What a call may do and still only look: ask, and find what there is.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -184,7 +183,7 @@ class _Saved:
     def failed(self, number: int) -> str:
         """Return the error that ended a cell, in a line."""
         errors = [f"{output['ename']}: {output.get('evalue')}" for output in self._of(number) if output.get("ename")]
-        return textwrap.shorten(errors[0], 90, placeholder="...") if errors else ""
+        return " ".join(errors[0].split()) if errors else ""
 
     def of_gpus(self) -> tuple[str, ...] | None:
         """Return the outputs about a GPU's memory; None if the notebook ran out of memory."""

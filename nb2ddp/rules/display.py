@@ -15,7 +15,8 @@ from nb2ddp.facts.drawn import DISPLAY
 from nb2ddp.facts.looking import only_looks
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule, left_out
-from nb2ddp.syntax.edits import Edit, Remove, Replace
+from nb2ddp.syntax.edits import Edit, InsertBefore, Remove, Replace
+from nb2ddp.syntax.tree import keyword
 
 _DISPLAY = re.compile(rf"{DISPLAY.pattern}(_[a-z]+)?|IPython\.(core\.)?display(_functions)?\.clear_output")
 #: IPython's classes of a text to read, or of a path to click on.
@@ -24,6 +25,7 @@ _TEXTS = frozenset(
 )
 _IMPORTED = "works in a notebook only; the script leaves the import out"
 _NONE = "works in a notebook only, so it is None in the script: write what it does in Python"
+_KEPT = "plays or shows a temporary file in a notebook; the script keeps a copy of the file"
 _DRAWS = "ipywidgets draws in a notebook, and shows nothing or fails in a script: write the values, and leave it out"
 
 
@@ -48,8 +50,30 @@ def _calls(program: Program) -> Iterator[Finding]:
             does = "prints it" if isinstance(edit, Replace) and edit.text.startswith("print(") else "leaves it out"
             message = f"{name.rsplit('.', 1)[-1]}(...) shows something in a notebook; the script {does}"
             yield Finding(call, message, (edit,), todo=isinstance(owner, cst.Assign))
+        elif edits := _kept(program, call, name):
+            yield Finding(call, f"{name} {_KEPT}", edits)
         elif not isinstance(owner, cst.Arg):  # an argument of a display call, or reported with its import
             yield Finding(call, f"{name} {_NONE}", (Replace(call, "None"),), todo=True)
+
+
+def _kept(program: Program, call: cst.Call, name: str) -> tuple[Edit, ...]:
+    """Copy the temporary file that an object of IPython's shows after training; the copy's path is the value."""
+    tree, function = program.tree, program.tree.function(call)
+    file = call.args[0].value if call.args else None
+    if function is None or not isinstance(file, cst.Attribute) or program.execution.runs(call):
+        return ()
+    owner = tree.definition(file.value)
+    maker = owner.item if isinstance(owner, cst.WithItem) else getattr(owner, "value", None)
+    given = keyword(maker, "suffix") if isinstance(maker, cst.Call) else None
+    suffix = tree.literal(given.value) if given is not None else None
+    is_temporary = tree.maker(file.value).startswith("tempfile.") and file.attr.value == "name"
+    if not is_temporary or not isinstance(suffix, str):
+        return ()
+    stem, counter = function.name.value, program.name(f"{function.name.value}_files")
+    kept = f"{stem}_{name.rsplit('.', 1)[-1].lower()}_{{next({counter})}}{suffix}"
+    copy = f'shutil.copy({tree.text(file)}, f"{kept}")'
+    above = f"import itertools\nimport shutil\n\n{counter} = itertools.count(1)\n"
+    return Replace(call, copy), InsertBefore(tree.top_statement(call), above)
 
 
 def _uses(program: Program) -> Iterator[Finding]:
@@ -160,6 +184,32 @@ show(rows[0])
 trainer.train()
 print(scores, scores.to_html())
 print("adapter.zip")
+""",
+        ),
+        Example(
+            """\
+import tempfile
+from IPython.display import Audio, display
+def say(text):
+    with tempfile.NamedTemporaryFile(suffix = ".mp3") as file:
+        speak(text).save(file.name)
+        return Audio(file.name)
+trainer.train()
+display(say("one"))
+""",
+            """\
+import tempfile
+import itertools
+import shutil
+
+say_files = itertools.count(1)
+
+def say(text):
+    with tempfile.NamedTemporaryFile(suffix = ".mp3") as file:
+        speak(text).save(file.name)
+        return shutil.copy(file.name, f"say_audio_{next(say_files)}.mp3")
+trainer.train()
+print(say("one"))
 """,
         ),
         Example("def display(x):\n    return x\ny = display(1)\n"),

@@ -72,6 +72,28 @@ from unsloth import FastModel
         Example(
             """\
 import os
+# must be set before torch is imported
+os.environ["TORCH_LOGS"] = "recompiles"
+os.environ["UNSLOTH_VLLM_STANDBY"] = "1"
+import torch
+
+# keys and settings
+os.environ["VLLM_USE_V1"] = "1"
+os.environ["WANDB_PROJECT"] = "rows"
+from unsloth import FastModel
+""",
+            """\
+import os
+import torch
+
+# keys and settings
+os.environ["WANDB_PROJECT"] = "rows"
+from unsloth import FastModel
+""",
+        ),
+        Example(
+            """\
+import os
 if os.environ.get("UNSLOTH_VLLM_STANDBY", "0") == "0":
     print("standby")
 os.environ["UNSLOTH_VLLM_STANDBY"] = "1"

@@ -8,6 +8,7 @@ GPU, memory or a disk that is full.
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator
 
 from nb2ddp.facts.program import Program
@@ -36,10 +37,11 @@ def find(program: Program) -> Iterator[Finding]:
         if not own or not cell.failed or _ELSEWHERE.match(cell.failed):
             continue
         needed = [line for line in own if program.training.is_before_end(line)]
+        error = textwrap.shorten(cell.failed, 90, placeholder="...")
         if needed:
-            yield Finding(needed[0], _FAILED.format(cell.failed))
+            yield Finding(needed[0], _FAILED.format(error))
         elif cell.number != last:
-            yield Finding(own[0], _LOST.format(cell.failed))
+            yield Finding(own[0], _LOST.format(error))
             return
 
 

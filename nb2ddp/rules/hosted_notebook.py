@@ -119,10 +119,10 @@ def _caught(tree: Tree, handler: cst.ExceptHandler) -> str:
 
 
 def _handled(tree: Tree, tried: cst.Try, statement: cst.Import | cst.ImportFrom) -> Edit | None:
-    """Put what handles a failed import in its place, where that is all there is, and only binds and prints."""
-    handler = tried.handlers[0] if len(tried.handlers) == 1 else None
-    if handler is None or tried.orelse or tried.finalbody:
+    """Put what handles a failed import in its place, where the `try` begins with it, and that only binds and prints."""
+    if not tried.handlers or tried.orelse or tried.finalbody:
         return None
+    handler = tried.handlers[0]
     error = tree.text(handler.name.name) if handler.name is not None else ""
     lines = handler.body.body
     told = [line for line in lines if error and error in map(tree.text, tree.within(line, cst.Name))]
@@ -133,7 +133,9 @@ def _handled(tree: Tree, tried: cst.Try, statement: cst.Import | cst.ImportFrom)
     if not (plain and only_tells and is_first) or _caught(tree, handler) not in _CATCHES:
         return None
     kept = [tree.text(line) for line in lines if line not in told and tree.text(line) != "pass"]
-    return Replace(tried, f"\n{tree.indentation(tried)}".join(kept)) if kept else Remove(tried, comments_above=True)
+    if kept:
+        return Replace(tried, f"\n{tree.indentation(tried)}".join(kept))
+    return Remove(tried, keep_comment=False, comments_above=True)
 
 
 RULE = Rule(
@@ -200,6 +202,46 @@ except ImportError:
     in_colab = False
 """,
             "in_colab = False\n",
+        ),
+        Example(
+            """\
+token = None
+# the hosted notebook's secret
+try:
+    from google.colab import userdata
+    token = userdata.get("HF_TOKEN")
+    if token:
+        print("found")
+except ImportError:
+    pass  # elsewhere
+except ValueError:
+    pass  # not set
+login(token)
+""",
+            """\
+token = None
+login(token)
+""",
+        ),
+        Example(
+            """\
+try:
+    from google.colab import userdata
+    token = userdata.get("HF_TOKEN")
+except ValueError:
+    token = ""
+except ImportError:
+    token = None
+""",
+            """\
+try:
+    raise ImportError("not a hosted notebook")
+    token = os.environ["HF_TOKEN"]
+except ValueError:
+    token = ""
+except ImportError:
+    token = None
+""",
         ),
         Example(
             """\

@@ -24,9 +24,10 @@ _OTHER = {'"': "'", "'": '"'}
 def find(program: Program) -> Iterator[Finding]:
     tree = program.tree
     for string in tree.of(cst.FormattedString):
-        fields = [part.expression for part in string.parts if isinstance(part, cst.FormattedStringExpression)]
+        parts = [part for part in string.parts if isinstance(part, cst.FormattedStringExpression)]
+        fields = [part.expression for part in parts]
         text = "".join(map(tree.text, fields))
-        if "\\" in text or "#" in text:
+        if "\\" in text or any(tree.within(part, cst.Comment) for part in parts):
             yield Finding(string, _NEWER, severity=Severity.WARNING)
         elif string.end in text:
             edits = _with_other_quotes(tree, fields, string.end)
@@ -57,7 +58,12 @@ RULE = Rule(
         ),
         Example("""print(f"{row["text"]}: {"\\n".join(lines)}")\ntrainer.train()\n""", reported=True),
         Example("""print(f"{f'{row["text"]}'}")\ntrainer.train()\n""", reported=True),
+        Example("""print(f'''{rows[0]  # the first\n}''')\ntrainer.train()\n""", reported=True),
         Example("""print(f"{row["it's"]}")\ntrainer.train()\n""", reported=True),
+        Example(
+            """print(f"{'#' * 60}", f"{row["#"]}")\ntrainer.train()\n""",
+            """print(f"{'#' * 60}", f"{row['#']}")\ntrainer.train()\n""",
+        ),
         Example("""print(f"{row['text']}\\n", f\'\'\'{row["text"]}\'\'\')\ntrainer.train()\n"""),
     ),
 )

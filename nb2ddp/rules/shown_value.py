@@ -67,6 +67,10 @@ model.print_trainable_parameters()
 # %%
 load_dotenv("keys")
 # %%
+wandb.watch(model)
+# %%
+api.push_model(model_dir = "lora")
+# %%
 (
     frame
     .head()
@@ -90,6 +94,10 @@ model.generate(**inputs, streamer = streamer)
 model.print_trainable_parameters()
 # %%
 load_dotenv("keys")
+# %%
+wandb.watch(model)
+# %%
+api.push_model(model_dir = "lora")
 # %%
 print(
     frame

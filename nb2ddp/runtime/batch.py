@@ -25,7 +25,7 @@ def split_share(batch: int, share: int, largest: int) -> tuple[int, int]:
     split = f"{size} x {share // size} in each of {world_size} processes"
     print(f"Samples a step: {total} ({split})")
     if total != batch and is_main_process:
-        print(f"Global batch: {total}, not the notebook's {batch}: an epoch takes fewer steps", file=sys.stderr)
+        print(f"A step has {total} samples, not the notebook's {batch}", file=sys.stderr)
     return size, share // size
 
 

@@ -15,7 +15,7 @@ def share_batches(batch: int) -> int:
     shared = math.ceil(batch / world_size) * world_size
     print(f"Samples a batch: {shared} ({shared // world_size} in each of {world_size} processes)")
     if shared != batch and is_main_process:
-        print(f"Batch: {shared}, not the notebook's {batch}: an epoch takes fewer steps", file=sys.stderr)
+        print(f"A batch has {shared} samples, not the notebook's {batch}", file=sys.stderr)
     return shared
 
 

@@ -28,12 +28,19 @@ def test_the_error_of_a_training_is_said() -> None:
     assert "(AttributeError: no attribute 'vllm_engine' in file x)" in said
 
 
+def test_a_long_error_is_cut() -> None:
+    (said,) = _warned(_TRAINING, "ValueError", "too long " * 20)
+    assert said.count("too long") < 10
+    assert "...)" in said
+
+
 @pytest.mark.parametrize(
     ("failing", "error", "text"),
     [
         (_TRAINING, "KeyboardInterrupt", ""),
         (_TRAINING, "RuntimeError", "CUDA error: out of memory"),
         (_TRAINING, "torch.OutOfMemoryError", "tried to allocate"),
+        (_TRAINING, "HfHubHTTPError", f"server error for {'x' * 90}\nNo space left on device"),
         (_TRAINING, "", ""),
         ("model = load()\n", "NameError", "name 'load' is not defined"),
         ("model.save_pretrained('lora')\n", "OSError", "the disk is full"),

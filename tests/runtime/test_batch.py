@@ -114,7 +114,7 @@ def test_a_batch_that_cannot_be_shared_is_told_once(
 ) -> None:
     start(monkeypatch, 3, 150.1)
     batch.split_batch(2, 4)
-    assert capsys.readouterr().err == "Global batch: 9, not the notebook's 8: an epoch takes fewer steps\n"
+    assert capsys.readouterr().err == "A step has 9 samples, not the notebook's 8\n"
     monkeypatch.setattr(batch, "is_main_process", False)
     batch.split_batch(2, 4)
     assert capsys.readouterr().err == ""

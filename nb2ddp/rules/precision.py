@@ -1,0 +1,104 @@
+"""DDP214: A fixed `fp16 = True` or `bf16 = True` becomes what the GPU has, where Unsloth loads the model so.
+
+Without a `dtype`, Unsloth loads a model in bfloat16 on GPUs that have it, and in float16 on others, such as a T4.
+`fp16 = True` then ends the script on an A100 or H100 ("Model is in bfloat16 precision but you want to use float16", or
+"At most one of fp16 and bf16 can be True"), and `bf16 = True` ends it on a T4. A `dtype` that the notebook fixes keeps
+its fields.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from nb2ddp.facts.program import Program
+from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.arguments import constant, is_closed, passed, set_argument
+from nb2ddp.syntax.tree import Tree, argument
+
+_SUPPORTED = "is_bfloat16_supported"
+#: How code asks for bfloat16, by Unsloth's function or torch's.
+_ASKS = re.compile(r"is_bf(loat)?16_supported")
+_STOPS = "{} = True stops on a GPU {} bfloat16, by which Unsloth chooses the model's dtype; the script asks the GPU"
+
+
+def find(program: Program) -> Iterator[Finding]:
+    tree, training = program.tree, program.training
+    loads = [load for load in program.loads if tree.qualified(load.func).startswith("unsloth.")]
+    loads = [load for load in loads if training.is_before_end(load)]
+    if not (loads and program.trains_with_unsloth and all(_follows_gpu(tree, load) for load in loads)):
+        return
+    for call in training.arguments:
+        fixed = {name for name in ("fp16", "bf16") if constant(tree, call, name) is True}
+        if fixed and is_closed(tree, call):
+            has_one = _supported(tree, call)
+            values = {"fp16": f"not {has_one}", "bf16": has_one}
+            edits = [
+                set_argument(tree, call, name, value) for name, value in values.items() if _is_set(tree, call, name)
+            ]
+            said = _STOPS.format(*(("fp16", "with") if "fp16" in fixed else ("bf16", "without")))
+            yield Finding(call, said, tuple(edits))
+
+
+def _follows_gpu(tree: Tree, load: cst.Call) -> bool:
+    """True for a load whose dtype is the best that the GPU has."""
+    given = passed(tree, load, "dtype") or passed(tree, load, "torch_dtype") or argument(load, "dtype", 2)
+    dtype = None if given is None or tree.literal(given.value) is None else tree.value(given.value)
+    return is_closed(tree, load) and (dtype is None or bool(_ASKS.search(tree.text(dtype))))
+
+
+def _is_set(tree: Tree, call: cst.Call, name: str) -> bool:
+    """True for a field to write: one that is missing or a constant, not one that is worked out."""
+    return constant(tree, call, name) is not ...
+
+
+def _supported(tree: Tree, call: cst.Call) -> str:
+    """A call of Unsloth's function, by the notebook's own name for it."""
+    binding = tree.bound(_SUPPORTED, call)
+    is_theirs = binding is not None and (binding.imported or "").startswith("unsloth.")
+    return f"{_SUPPORTED}()" if is_theirs else f"unsloth.{_SUPPORTED}()"
+
+
+_LOAD = """\
+from unsloth import FastLanguageModel
+from trl import SFTConfig, SFTTrainer
+model, tokenizer = FastLanguageModel.from_pretrained(name, dtype = None, device_map = local_rank)
+"""
+_TRAIN = "trainer = SFTTrainer(model, args = args)\ntrainer.train()\n"
+_TO_FLOAT = _LOAD.replace("None", "torch.float16")
+_BY_GPU = _LOAD.replace("None", "torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16")
+_IMPORT = "from unsloth import is_bfloat16_supported\n"
+
+RULE = Rule(
+    name="fixed-precision",
+    find=find,
+    examples=(
+        Example(
+            _LOAD + "args = SFTConfig(fp16 = True, seed = 1)\n" + _TRAIN,
+            _LOAD
+            + "args = SFTConfig(fp16 = not unsloth.is_bfloat16_supported(), seed = 1, "
+            + "bf16 = unsloth.is_bfloat16_supported())\n"
+            + _TRAIN,
+        ),
+        Example(
+            _IMPORT + _LOAD + "args = SFTConfig(fp16 = True, bf16 = is_bfloat16_supported())\n" + _TRAIN,
+            _IMPORT
+            + _LOAD
+            + "args = SFTConfig(fp16 = not is_bfloat16_supported(), bf16 = is_bfloat16_supported())\n"
+            + _TRAIN,
+        ),
+        Example(
+            _IMPORT + _BY_GPU + "args = SFTConfig(fp16 = False, bf16 = True)\n" + _TRAIN,
+            _IMPORT
+            + _BY_GPU
+            + "args = SFTConfig(fp16 = not is_bfloat16_supported(), bf16 = is_bfloat16_supported())\n"
+            + _TRAIN,
+        ),
+        Example(_TO_FLOAT + "args = SFTConfig(fp16 = True)\n" + _TRAIN),
+        Example(_LOAD + "args = SFTConfig(fp16 = not torch.cuda.is_bf16_supported())\n" + _TRAIN),
+        Example(_LOAD + "args = SFTConfig(fp16 = False)\n" + _TRAIN),
+        Example(_LOAD.replace("dtype = None", "**settings") + "args = SFTConfig(fp16 = True)\n" + _TRAIN),
+    ),
+)

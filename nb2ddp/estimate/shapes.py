@@ -15,7 +15,6 @@ from nb2ddp.estimate.models import KNOWN, Shape
 _HUB, _SECONDS = "https://huggingface.co", 2.0
 #: Suffixes of names that say how a checkpoint was made, not how large it is.
 _VARIANT = re.compile(r"-(bnb-4bit|unsloth|instruct|it|pt|base|chat|gguf|bf16|fp8|dynamic)\b|-v?\d{4}\b", re.I)
-_EXPERTS = re.compile(r"(\d+(?:\.\d+)?)b[-_]a(\d+(?:\.\d+)?)b", re.I)
 #: Models whose rows are sound, of which nothing was measured.
 _SOUND = re.compile(r"whisper|\bcsm\b|speecht5|wav2vec")
 _PARAMETERS = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)\s?([bm])(?![a-z0-9])", re.I)

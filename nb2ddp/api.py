@@ -8,7 +8,6 @@ from os import PathLike, fspath
 from pathlib import Path
 
 from nb2ddp.options import Options
-from nb2ddp.project import history
 from nb2ddp.project.cache import Cache
 from nb2ddp.project.files import Job, read
 from nb2ddp.project.inputs import find, script_for
@@ -82,7 +81,6 @@ def convert_file(
     """
     job = Job(Path(notebook), Path(script), options or Options(), force=force)
     conversion = converted(job, read(job.notebook), job.options)
-    history.remember(conversion.files.values())
     result = write(job, conversion, recalling(job))
     if result.failure is not None:
         raise FileExistsError(errno.EEXIST, result.failure.message)

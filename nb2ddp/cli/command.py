@@ -15,7 +15,6 @@ from typing import Any
 
 import click
 
-from nb2ddp import __version__
 from nb2ddp.cli import report, summary
 from nb2ddp.cli.request import Request
 from nb2ddp.cli.steps import next_steps
@@ -246,7 +245,7 @@ class _Printer:
         elif self.request.form == "sarif":
             from nb2ddp.cli.sarif import as_sarif
 
-            click.echo(as_sarif(results, __version__))
+            click.echo(as_sarif(results))
         codes = [self._write(each, jobs, results, cache) for each in _pages(self.request)]
         if not self.request.quiet:
             hidden = self.request.form in ("text", "github") and not self.request.verbose
@@ -269,7 +268,7 @@ class _Printer:
         elif isinstance(wanted, Sarif):
             from nb2ddp.cli.sarif import as_sarif
 
-            text = as_sarif(results, __version__)
+            text = f"{as_sarif(results)}\n"
         else:
             text = summary.markdown(results, self._changes(jobs))
         if self.refused([wanted.write(text)]):

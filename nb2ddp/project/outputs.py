@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nb2ddp.codes import CONFLICT, EDITED, FOREIGN, HIDDEN, OTHER_SETTINGS, REMEMBERED, STALE
-from nb2ddp.project import files, inputs
+from nb2ddp.project import files, history, inputs
 from nb2ddp.project.files import Job
 from nb2ddp.project.links import is_link
 from nb2ddp.project.merge import Conflict, merge
@@ -48,29 +48,33 @@ class Output:
         return files.unified_diff(self.before, self.after, name, None if self.before else "/dev/null")
 
 
-def settle(path: Path, converted: str, recall: Recall, *, force: bool = False, side: str = "") -> Output:
+def settle(job: Job, path: Path, converted: str, recall: Recall) -> Output:
     """Decide what happens to one file.
 
     Args:
+        job: the notebook that is converted.
         path: the file.
         converted: the text of the new conversion.
         recall: returns the text that nb2ddp wrote there.
-        force: replace a file that was edited or that nb2ddp did not write.
-        side: `mine` or `new`: whose lines to take in a conflict.
 
     Raises:
         OSError: the file cannot be read.
     """
     before = files.text_of(path)
     line = stamp.read(before)
-    if not before.strip() or force or before == converted or (line and line.is_intact):
+    unchanged = Output(path, before, before)
+    if before and job.is_file and files.identities(path) & files.identities(job.notebook):
+        return replace(unchanged, refusal=FOREIGN.found(_INPUT.format(path)))
+    if line and not job.force and is_of_another(job, line.notebook):
+        return replace(unchanged, refusal=FOREIGN.found(_ANOTHER.format(path, line.notebook, job.notebook)))
+    if not before.strip() or job.force or before == converted or (line and line.is_intact):
         return Output(path, before, converted)
     if line is None:
-        return Output(path, before, before, refusal=FOREIGN.found(_FOREIGN.format(path)))
-    now = stamp.read(converted)
-    if now and now.digest == line.digest:  # nothing is new but the person's edits
-        return Output(path, before, before, is_edited=True)
-    return _merged(path, before, converted, recall(line), side)
+        return replace(unchanged, refusal=FOREIGN.found(_FOREIGN.format(path)))
+    new_line = stamp.read(converted)
+    if new_line and new_line.digest == line.digest:  # nothing is new but the person's edits
+        return replace(unchanged, is_edited=True)
+    return _merged(replace(unchanged, is_edited=True), converted, recall(line), job.side(path))
 
 
 _FOREIGN = "{} was not written by nb2ddp (it has no line `convert again:`): name another, or replace it with --force"
@@ -92,17 +96,26 @@ _CONFLICT = (
 )
 
 
-def _merged(path: Path, before: str, converted: str, base: str | None, side: str) -> Output:
+def _merged(edited: Output, converted: str, base: str | None, side: str) -> Output:
+    """Return an edited file with the new conversion merged into it, or with the reason why it cannot be merged.
+
+    Args:
+        edited: the file as it is.
+        converted: the text of the new conversion.
+        base: the text that nb2ddp wrote there; None if unknown.
+        side: whose lines to take in a conflict: `mine`, `new`, or "" for neither.
+    """
+    path, before = edited.path, edited.before
     if base is None and side == "new":
         return Output(path, before, converted)
     if base is None and side == "mine":  # all that differs is an edit from now on
-        return Output(path, before, stamp.copy(converted, stamp.unsigned(before)), is_edited=True)
+        return replace(edited, after=stamp.copy(converted, stamp.unsigned(before)))
     if base is None:
-        return Output(path, before, before, is_edited=True, refusal=CONFLICT.found(_UNKNOWN.format(path)))
+        return replace(edited, refusal=CONFLICT.found(_UNKNOWN.format(path)))
     merged = merge(base, before, converted, side)
     if merged.conflicts:
         refusal = CONFLICT.found(_CONFLICT.format(path, "; ".join(map(_place, merged.conflicts))))
-        return Output(path, before, before, is_edited=True, refusal=refusal, conflicts=merged.conflicts)
+        return replace(edited, refusal=refusal, conflicts=merged.conflicts)
     return Output(path, before, merged.text, is_edited=merged.text != converted)
 
 
@@ -114,22 +127,7 @@ def outputs_of(job: Job, conversion: Conversion, recall: Recall) -> list[Output]
     """Return what happens to each file of a conversion, the script last."""
     folder = job.script.parent
     # The launch files first: a script that is in place has all that its first lines name.
-    wanted = {folder / name: text for name, text in reversed(conversion.files.items())}
-    return [
-        _not_ours(job, path) or settle(path, text, recall, force=job.force, side=job.side(path))
-        for path, text in wanted.items()
-    ]
-
-
-def _not_ours(job: Job, path: Path) -> Output | None:
-    """Return the fault of a file that is the notebook, or another notebook's; None for other files."""
-    before = files.text_of(path)
-    if before and job.is_file and files.identities(path) & files.identities(job.notebook):
-        return Output(path, before, before, refusal=FOREIGN.found(_INPUT.format(path)))
-    line = stamp.read(before)
-    if line is None or job.force or not is_of_another(job, line.notebook):
-        return None
-    return Output(path, before, before, refusal=FOREIGN.found(_ANOTHER.format(path, line.notebook, job.notebook)))
+    return [settle(job, folder / name, text, recall) for name, text in reversed(conversion.files.items())]
 
 
 def is_of_another(job: Job, named: str) -> bool:
@@ -153,6 +151,7 @@ def write(job: Job, conversion: Conversion, recall: Recall) -> Result:
     Raises:
         OSError: a file cannot be read or written; none has changed.
     """
+    history.remember(conversion.files.values())
     for name in conversion.files:
         files.check_target(job.script.parent / name)
     outputs = outputs_of(job, conversion, recall)

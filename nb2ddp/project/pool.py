@@ -105,8 +105,6 @@ def convert_job(job: Job, mode: Mode, cache: Cache | None, known: Conversion | N
         outcome = known or _convert(job, cache)
         if not outcome.files:
             return _failed(job, *outcome.diagnostics)
-        if mode is Mode.WRITE:
-            history.remember(outcome.files.values())
         return _DO[mode](job, outcome, recalling(job))
     except NotebookError as error:
         return _failed(job, *error.diagnostics)

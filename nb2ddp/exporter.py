@@ -6,7 +6,6 @@ https://nbconvert.readthedocs.io/en/latest/external_exporters.html
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -126,10 +125,9 @@ class DDPExporter(Exporter):
         """What nbconvert is to write over what is there."""
         outputs = outputs_of(job, conversion, recalling(job))
         if failure := refused(job, outputs):
-            said = [f"{each.code} {each.message}" for each in failure.diagnostics]
-            flags = {"--force": "--DDPExporter.force=True", "--keep ": "--DDPExporter.keep="}
-            reasons = [re.sub("|".join(flags), lambda found: flags[found[0]], each) for each in said]
-            raise self._stop("\n".join([*reasons, failure.text]))
+            reasons = "\n".join(f"{reason.code} {reason.message}" for reason in failure.diagnostics)
+            reasons = reasons.replace("--force", "--DDPExporter.force=True").replace("--keep ", "--DDPExporter.keep=")
+            raise self._stop(f"{reasons}\n{failure.text}")
         history.remember(conversion.files.values())
         self._warn(job.name, tuple(doubts(job, outputs)))
         for each in outputs:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -45,64 +45,50 @@ Exit code: 0 answered; 2 no answer, or wrong usage.
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How to print the answer.")
 @click.option("--offline", is_flag=True, help="Do not ask the hub for the model's config.json.")
 @click.pass_context
-def estimate(ctx: click.Context, /, source: str, **options: Any) -> None:
+def estimate(
+    ctx: click.Context, /, source: str, names: Sequence[str], tokens: int | None, gpus: int, form: str, offline: bool
+) -> None:
     """Say which GPUs hold the training of INPUT, and how many its steps keep busy.
 
     INPUT is a notebook, a script, or a link to one. No GPU and no training library is needed. The figures come from
     the sizes of the model and the batch; docs/estimate.md compares them with measured runs.
     """
     gc.disable()  # the process ends with the answer; collecting would take a tenth of its time
-    ctx.exit(run(source, **options))
-
-
-def run(source: str, *, names: Sequence[str], tokens: int | None, gpus: int, form: str, offline: bool) -> int:
-    """Estimate one notebook and print the answer.
-
-    Args:
-        source: a notebook, a script, or a link to one.
-        names: kinds of GPUs; the usual ones if empty.
-        tokens: length of the longest row, or None for the notebook's limit.
-        gpus: number of GPUs of the job.
-        form: "text" or "json".
-        offline: do not ask the hub.
-
-    Returns:
-        The exit code.
-    """
+    from nb2ddp.options import Options
+    from nb2ddp.project.files import Job, content, decode
+    from nb2ddp.project.inputs import named
     from nb2ddp.results import NotebookError
 
+    notebook = named(source)
     try:
         kinds = [gpu_of(name) for name in names or SHOWN]
-        answers = answers_of(source, kinds, gpus, tokens, offline=offline)
+        text = decode(content(Job(notebook.path, notebook.path.with_suffix(".py"), Options(), notebook.link)))
+        answers = answers_in(text, notebook.path, kinds, gpus, tokens, offline=offline)
     except (NotebookError, ShapeError, GpuError, OSError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         click.echo(f"{source}: {reason.removeprefix(f'{source}: ')}", err=True)
-        return 2
+        ctx.exit(2)
     click.echo(as_json(answers) if form == "json" else "\n\n".join("\n".join(lines(each)) for each in answers))
-    return 0
 
 
-def answers_of(source: str, kinds: Sequence[Gpu], gpus: int, tokens: int | None, *, offline: bool) -> list[Answer]:
+def answers_in(
+    text: str, path: Path, kinds: Sequence[Gpu], gpus: int, tokens: int | None = None, *, offline: bool
+) -> list[Answer]:
     """Return the estimate of each training of a notebook or script.
+
+    Args:
+        text: its content.
+        path: its file.
+        kinds: the GPUs to try.
+        gpus: GPUs of the job.
+        tokens: length of the longest row, or None for the notebook's limit.
+        offline: do not ask the hub.
 
     Raises:
         NotebookError: it cannot be read, or trains nothing.
         ShapeError: the size of its model is unknown.
         OSError: a file cannot be read.
     """
-    from nb2ddp.options import Options
-    from nb2ddp.project.files import Job, content, decode
-    from nb2ddp.project.inputs import named
-
-    notebook = named(source)
-    text = decode(content(Job(notebook.path, notebook.path.with_suffix(".py"), Options(), notebook.link)))
-    return answers_in(text, notebook.path, kinds, gpus, tokens, offline=offline)
-
-
-def answers_in(
-    text: str, path: Path, kinds: Sequence[Gpu], gpus: int, tokens: int | None = None, *, offline: bool
-) -> list[Answer]:
-    """Return the same for a text that belongs to this path."""
     from nb2ddp.results import NotebookError
 
     found = _trainings(text, path)

@@ -76,10 +76,9 @@ class Config:
     path: Path
     values: Values
 
-    @property
-    def exclude(self) -> list[str]:
-        """Patterns of notebooks to skip, relative to the file's folder."""
-        return list(self.values.get("exclude", []))
+    def excludes(self, notebook: Path) -> bool:
+        """True if a pattern of `exclude`, relative to the file's folder, matches a notebook."""
+        return matches(self.values.get("exclude", []), notebook, self.path.parent)
 
     def values_for(self, notebook: Path) -> dict[str, Any]:
         """Return a notebook's settings: the file's, then those of each override that names it; the last wins."""
@@ -111,10 +110,7 @@ def clear() -> None:
 
 @cache
 def _find(folder: Path) -> Config | None:
-    found = _load(folder / "pyproject.toml")
-    if found is None and folder.parent != folder:
-        return _find(folder.parent)
-    return found
+    return _load(folder / "pyproject.toml") or (_find(folder.parent) if folder.parent != folder else None)
 
 
 def _load(path: Path) -> Config | None:
@@ -138,12 +134,11 @@ def _load(path: Path) -> Config | None:
         if "files" not in override:
             raise ConfigError(f"{where}: the key 'files' is missing: the notebooks that it applies to")
         _check(where, override, _OVERRIDE_KEYS)
-    config = Config(path, values)
     try:  # what is wrong in itself is said even where it applies to no notebook
         settings({key: value for key, value in values.items() if key != "overrides"})
     except (ConfigError, LaunchError, OptionsError) as error:
         raise ConfigError(f"{path}: tool.nb2ddp: {error}") from None
-    return config
+    return Config(path, values)
 
 
 def _check(where: str, values: Values, keys: Mapping[str, _Kind]) -> None:

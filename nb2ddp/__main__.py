@@ -76,7 +76,7 @@ class _Command(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the other commands, and one list of options for each section."""
         with formatter.section("Commands"):
-            formatter.write_dl([(f"{ctx.info_name} {name} ...", said) for name, said in _COMMANDS.items()])
+            formatter.write_dl([(f"{ctx.info_name} {name} ...", summary) for name, summary in _COMMANDS.items()])
         for section in _SECTIONS:
             rows = [
                 row
@@ -93,9 +93,9 @@ class _Command(click.Command):
 class _Number(click.IntRange):
     """A whole number, or one of a setting's words."""
 
-    def __init__(self, each: Setting) -> None:
-        super().__init__(each.least, each.most)
-        self.words = each.words
+    def __init__(self, setting: Setting) -> None:
+        super().__init__(setting.least, setting.most)
+        self.words = setting.words
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Take a word as it is, and anything else for a number."""
@@ -223,8 +223,8 @@ def main(ctx: click.Context, /, paths: tuple[str, ...], explain: str | None, is_
     from nb2ddp.cli.report import printable
 
     set_here = {key.replace("_", "-"): value for key, value in options.items() if value not in (None, ())}
-    given = {each.key: set_here[each.key] for each in SETTINGS if each.key in set_here}
-    own = {each.field: set_here[each.key] for each in REQUESTED if each.key in set_here}
+    given = {setting.key: set_here[setting.key] for setting in SETTINGS if setting.key in set_here}
+    own = {setting.field: set_here[setting.key] for setting in REQUESTED if setting.key in set_here}
     request = Request(paths, given, **own)
     try:
         code = execute(request)

@@ -50,10 +50,10 @@ def convert_paths(
     """
     top = None if root is None else Path(root)
     chosen = options or Options()
-    found = find([fspath(path) for path in paths])
+    notebooks = find([fspath(path) for path in paths])
     jobs = [
-        Job(each.path, script_for(each, Path(output_dir), top), chosen, each.link, each.is_named, force)
-        for each in found
+        Job(notebook.path, script_for(notebook, Path(output_dir), top), chosen, notebook.link, notebook.is_named, force)
+        for notebook in notebooks
     ]
     check_outputs(jobs)
     return run(jobs, Mode.CHECK if check else Mode.WRITE, processes=processes, cache=Cache() if cache else None)

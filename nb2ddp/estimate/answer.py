@@ -123,7 +123,8 @@ def in_short(answers: Sequence[Answer]) -> str:
     return f"{f'fits {gpu.name}' if gpu else f'does not fit {max(SIZES)} GB'}; {counted(least)} {gain}"
 
 
-def counted(each: Answer) -> str:
+def counted(estimate: Answer) -> str:
     """Return the samples of a step and their length, in words."""
-    number, unit = each.training.samples, each.training.unit
-    return f"{number} {unit if number > 1 else unit.removesuffix('s')} of up to {each.training.tokens:,} tokens a step"
+    number, unit = estimate.training.samples, estimate.training.unit
+    noun = unit if number > 1 else unit.removesuffix("s")
+    return f"{number} {noun} of up to {estimate.training.tokens:,} tokens a step"

@@ -139,7 +139,7 @@ def _split(program: Program, at: int, config: cst.Call) -> str:
     calls = [call for call in tree.live(cst.Call) if _SPLITS.fullmatch(tree.text(call.func))]
     if calls:
         call = calls[min(at, len(calls) - 1)]
-        given = [(each.keyword, tree.literal(each.value)) for each in call.args]
+        given = [(argument.keyword, tree.literal(argument.value)) for argument in call.args]
         if all(isinstance(value, (int, float)) and value > 0 for _, value in given):
             words = [f"{name.value} = {value}" if name else str(value) for name, value in given]
             return f"{tree.text(call.func)}({', '.join(words)})"

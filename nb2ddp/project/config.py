@@ -46,11 +46,11 @@ _TRUTH: Final[_Kind] = (lambda v: isinstance(v, bool), "true or false")
 _KINDS: Final = {int: _NUMBER, bool: _TRUTH, frozenset: _STRINGS, tuple: _STRINGS, Slurm: _TABLE}
 
 
-def _kind(each: Setting) -> _Kind:
-    fits, name = _KINDS.get(each.kind, _STRING)
-    if not each.words:
+def _kind(setting: Setting) -> _Kind:
+    fits, name = _KINDS.get(setting.kind, _STRING)
+    if not setting.words:
         return fits, name
-    return lambda v: v in each.words or fits(v), f"{name} or {' or '.join(map(repr, each.words))}"
+    return lambda v: v in setting.words or fits(v), f"{name} or {' or '.join(map(repr, setting.words))}"
 
 
 #: The keys of the file.
@@ -164,7 +164,8 @@ def settings(values: Values) -> Settings:
     Raises:
         ConfigError, LaunchError, OptionsError: a value is out of range, or values contradict each other.
     """
-    return make(Settings, {each.key: _value(each, values[each.key]) for each in SETTINGS if each.key in values})
+    present = [setting for setting in SETTINGS if setting.key in values]
+    return make(Settings, {setting.key: _value(setting, values[setting.key]) for setting in present})
 
 
 def options_of(command: Sequence[str]) -> Options:
@@ -176,31 +177,31 @@ def options_of(command: Sequence[str]) -> Options:
     values: dict[str, Any] = {}
     slurm: list[str] = []
     words = iter(command)
-    by_option = {each.option: each for each in SETTINGS}
+    by_option = {setting.option: setting for setting in SETTINGS}
     for word in words:
-        each = by_option.get(word)
-        if each is None:
+        setting = by_option.get(word)
+        if setting is None:
             continue  # the command, the notebook, the script
-        if each.kind is bool:
-            values[each.key] = True
+        if setting.kind is bool:
+            values[setting.key] = True
             continue
         text = next(words, "")
-        if each.kind is Slurm:
+        if setting.kind is Slurm:
             slurm.append(text)
-            values[each.key] = slurm_table(slurm)
+            values[setting.key] = slurm_table(slurm)
         else:
-            is_number = each.kind is not str and text.isdecimal()
-            values[each.key] = text.split(",") if each.kind is frozenset else int(text) if is_number else text
+            is_number = setting.kind is not str and text.isdecimal()
+            values[setting.key] = text.split(",") if setting.kind is frozenset else int(text) if is_number else text
     return settings(values).options
 
 
-def _value(each: Setting, value: Any) -> Any:
+def _value(setting: Setting, value: Any) -> Any:
     """Convert a value of the file or the command line to the field's type."""
-    if each.kind is Slurm:
+    if setting.kind is Slurm:
         return value if isinstance(value, Slurm) else _slurm(value)
-    if each.kind is Severity and value not in each.choices:
-        raise ConfigError(f"{each.key} must be error, warning or note, not {value!r}")
-    return each.kind(value) if each.kind in (frozenset, tuple, Path, Severity) else value
+    if setting.kind is Severity and value not in setting.choices:
+        raise ConfigError(f"{setting.key} must be error, warning or note, not {value!r}")
+    return setting.kind(value) if setting.kind in (frozenset, tuple, Path, Severity) else value
 
 
 def _slurm(values: Mapping[str, Any]) -> Slurm:

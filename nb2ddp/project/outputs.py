@@ -157,10 +157,10 @@ def write(job: Job, conversion: Conversion, recall: Recall) -> Result:
     outputs = outputs_of(job, conversion, recall)
     if failure := refused(job, outputs):
         return failure
-    differing = {each.path: each.after.encode("utf-8", "surrogateescape") for each in outputs if each.differs}
+    differing = {output.path: output.after.encode("utf-8", "surrogateescape") for output in outputs if output.differs}
     if differing:
         files.replace(differing)
-    merged = tuple(each.path for each in outputs if each.differs and each.is_edited)
+    merged = tuple(output.path for output in outputs if output.differs and output.is_edited)
     status = Status.CONVERTED if differing else Status.UNCHANGED
     diagnostics = (*doubts(job, outputs), *conversion.diagnostics)
     written = tuple(reversed(differing))
@@ -177,14 +177,14 @@ def check(job: Job, conversion: Conversion, recall: Recall) -> Result:
     outputs = outputs_of(job, conversion, recall)
     if failure := refused(job, outputs):
         return failure
-    stale = [each.path for each in reversed(outputs) if each.differs]
-    found = [*doubts(job, outputs), *_edited(outputs)]
+    stale = [output.path for output in reversed(outputs) if output.differs]
+    findings = [*doubts(job, outputs), *_edited(outputs)]
     if stale:
         names = " and ".join(str(path) for path in stale)
-        found.insert(0, STALE.found(f"{names} {'are' if len(stale) > 1 else 'is'} out of date: convert again"))
+        findings.insert(0, STALE.found(f"{names} {'are' if len(stale) > 1 else 'is'} out of date: convert again"))
     status = Status.STALE if stale else Status.UNCHANGED
-    text = "".join(each.diff for each in reversed(outputs))
-    diagnostics = (*found, *conversion.diagnostics)
+    text = "".join(output.diff for output in reversed(outputs))
+    diagnostics = (*findings, *conversion.diagnostics)
     about = tuple(stale), (), text, False, (), conversion.trainings
     return Result(job.notebook, job.script, status, diagnostics, *about)
 
@@ -201,15 +201,15 @@ def difference(job: Job, conversion: Conversion, recall: Recall) -> Result:
 
 def refused(job: Job, outputs: list[Output]) -> Result | None:
     """Return why nothing is written, with both sides of a conflict; None if all files can be written."""
-    refusals = tuple(each.refusal for each in reversed(outputs) if each.refusal)
-    shown = "".join(f"{conflict.text}\n" for each in reversed(outputs) for conflict in each.conflicts)
+    refusals = tuple(output.refusal for output in reversed(outputs) if output.refusal)
+    shown = "".join(f"{conflict.text}\n" for output in reversed(outputs) for conflict in output.conflicts)
     return Result(job.notebook, job.script, Status.FAILED, refusals, text=shown) if refusals else None
 
 
 def _edited(outputs: list[Output]) -> Iterator[Diagnostic]:
-    for each in reversed(outputs):
-        if each.is_edited:
-            message = f"{each.path} was edited by hand; converting again keeps the edits"
+    for output in reversed(outputs):
+        if output.is_edited:
+            message = f"{output.path} was edited by hand; converting again keeps the edits"
             yield EDITED.found(message, Severity.WARNING)
 
 
@@ -219,10 +219,10 @@ def doubts(job: Job, outputs: list[Output]) -> Iterator[Diagnostic]:
     for path in hiding(job.script.parent):
         what = hidden(path.stem if path.name != "__init__.py" else path.parent.name)
         yield HIDDEN.found(_HIDING.format(path, what, job.script.name), Severity.WARNING)
-    for each in outputs:
-        if each.path.name == CONFIG_NAME:
-            yield from _settings_of_others(job, each)
-            yield from _overruled(job, each)
+    for output in outputs:
+        if output.path.name == CONFIG_NAME:
+            yield from _settings_of_others(job, output)
+            yield from _overruled(job, output)
 
 
 def _overruled(job: Job, config: Output) -> Iterator[Diagnostic]:
@@ -237,17 +237,17 @@ def _overruled(job: Job, config: Output) -> Iterator[Diagnostic]:
         yield EDITED.found(message, Severity.WARNING)
 
 
-def _settings_of_others(job: Job, each: Output) -> Iterator[Diagnostic]:
+def _settings_of_others(job: Job, config: Output) -> Iterator[Diagnostic]:
     """Warn if a launch file changes that other scripts of its folder use too."""
-    if each.before and each.differs:
-        others = [path.name for path in sorted(each.path.parent.glob("*.py")) if path.name != job.script.name]
-        others = [name for name in others if stamp.read(files.text_of(each.path.with_name(name)))]
-        old, new = _keys(each.before), _keys(each.after)
+    if config.before and config.differs:
+        others = [path.name for path in sorted(config.path.parent.glob("*.py")) if path.name != job.script.name]
+        others = [name for name in others if stamp.read(files.text_of(config.path.with_name(name)))]
+        old, new = _keys(config.before), _keys(config.after)
         changes = [
             f"{key} is {new.get(key, 'unset')}, was {value}" for key, value in old.items() if new.get(key) != value
         ]
         if others and changes:
-            message = f"{each.path}: now {', '.join(changes)}, for {', '.join(others)} too; options set it back"
+            message = f"{config.path}: now {', '.join(changes)}, for {', '.join(others)} too; options set it back"
             yield OTHER_SETTINGS.found(message, Severity.WARNING)
 
 

@@ -109,12 +109,12 @@ def _planned(notebook: Input, choices: Choices, script: Path | None = None) -> P
     return Planned(with_options(job, values, reset=choices.reset), settings.fail_on, settings.rehearse)
 
 
-def with_options(job: Job, said: Mapping[str, Any], *, reset: bool = False) -> Job:
+def with_options(job: Job, chosen: Mapping[str, Any], *, reset: bool = False) -> Job:
     """Return a job with the given options and those of its script's last conversion.
 
     Args:
         job: the notebook to convert.
-        said: options by key, from the command line or pyproject.toml; they override the last ones.
+        chosen: options by key, from the command line or pyproject.toml; they override the last ones.
         reset: ignore the last conversion's options.
 
     Raises:
@@ -122,10 +122,10 @@ def with_options(job: Job, said: Mapping[str, Any], *, reset: bool = False) -> J
     """
     last = None if reset else _last(job)
     if last is None:
-        return replace(job, options=config.settings(said).options)
+        return replace(job, options=config.settings(chosen).options)
     values = values_of(last)
-    kept = _fitting({key: value for key, value in values.items() if key not in said}, said)
-    options = config.settings({**kept, **said}).options
+    kept = _fitting({key: value for key, value in values.items() if key not in chosen}, chosen)
+    options = config.settings({**kept, **chosen}).options
     notes = [f"{_typed(last, kept)}, from the last conversion; --reset ignores them"] if kept else []
     for key in [key for key in values | values_of(options) if key not in kept]:
         was, now = (_typed(each, {key}) or f"without --{key}" for each in (last, options))
@@ -145,31 +145,31 @@ def _last(job: Job) -> Options | None:
         return None
 
 
-def _fitting(own: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
+def _fitting(own: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
     """Return the last options that fit the given ones: not those of SLURM for torchrun."""
     for size in range(len(own), 0, -1):
         for keys in combinations(own, size):
             kept = {key: own[key] for key in keys}
             with suppress(ValueError):
-                config.settings({**kept, **said})
+                config.settings({**kept, **chosen})
                 return kept
     return {}
 
 
 def _typed(options: Options, keys: Collection[str]) -> str:
     """Return options as a person types them."""
-    return shlex.join(arguments(options, leave_out=[each.key for each in SETTINGS if each.key not in keys]))
+    return shlex.join(arguments(options, leave_out=[setting.key for setting in SETTINGS if setting.key not in keys]))
 
 
-def _script(each: Input, settings: Settings, given: Mapping[str, Any]) -> Path:
+def _script(notebook: Input, settings: Settings, given: Mapping[str, Any]) -> Path:
     if settings.output_dir is None:
         raise NoOutputError(
-            f"Say where the scripts go: {shlex.join(['nb2ddp', str(each.path.parent), '--output-dir', 'scripts'])} "
-            f"for a folder, {shlex.join(['nb2ddp', str(each.path), 'train.py'])} for one notebook"
+            f"Say where the scripts go: {shlex.join(['nb2ddp', str(notebook.path.parent), '--output-dir', 'scripts'])} "
+            f"for a folder, {shlex.join(['nb2ddp', str(notebook.path), 'train.py'])} for one notebook"
         )
     # A root from the file belongs to an output folder from the file.
     root = settings.root if "output-dir" not in given or "root" in given else None
-    return from_here(script_for(each, settings.output_dir, root))
+    return from_here(script_for(notebook, settings.output_dir, root))
 
 
 def from_here(path: Path) -> Path:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -21,7 +21,6 @@ from nb2ddp.settings import Setting, settings_of
 if zipfile.is_zipfile(sys.argv[0]) and Path(__file__).is_relative_to(Path(sys.argv[0]).absolute()):
     run_unpacked(Path(sys.argv[0]))
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 #: The options that the command alone has.
 REQUESTED = settings_of(Request)
 _SECTIONS = ("Where to", "What to do", "Training job", "Findings", "Other")
@@ -52,8 +51,8 @@ into [tool.nb2ddp] of pyproject.toml.
 class _Option(click.Option):
     """An option with the section of the help that it belongs to."""
 
-    def __init__(self, *arguments: Any, section: str = "Other", **attributes: Any) -> None:
-        super().__init__(*arguments, **attributes)
+    def __init__(self, names: Sequence[str], section: str, **attributes: Any) -> None:
+        super().__init__(names, **attributes)
         self.section = section
 
 
@@ -77,7 +76,7 @@ class _Command(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the other commands, and one list of options for each section."""
         with formatter.section("Commands"):
-            formatter.write_dl([(f"{ctx.info_name} {name} ...", said) for name, said in _COMMANDS.items()])
+            formatter.write_dl([(f"{ctx.info_name} {name} ...", summary) for name, summary in _COMMANDS.items()])
         for section in _SECTIONS:
             rows = [
                 row
@@ -94,9 +93,9 @@ class _Command(click.Command):
 class _Number(click.IntRange):
     """A whole number, or one of a setting's words."""
 
-    def __init__(self, each: Setting) -> None:
-        super().__init__(each.least, each.most)
-        self.words = each.words
+    def __init__(self, setting: Setting) -> None:
+        super().__init__(setting.least, setting.most)
+        self.words = setting.words
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Take a word as it is, and anything else for a number."""
@@ -105,10 +104,6 @@ class _Number(click.IntRange):
         if self.words and not value.lstrip("+-").isdecimal():
             self.fail(f"{value!r} is neither a whole number nor {' or '.join(map(repr, self.words))}.", param, ctx)
         return super().convert(value, param, ctx)
-
-
-def _option(section: str, *names: str, **attributes: Any) -> Callable[[_Function], _Function]:
-    return click.option(*names, cls=_Option, section=section, **attributes)
 
 
 def _codes(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> list[str] | None:
@@ -131,30 +126,22 @@ def _slurm(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 _CALLBACKS = {frozenset: _codes, Slurm: _slurm, tuple: None}
 
 
-def _declared(each: Setting) -> Callable[[_Function], _Function]:
+def _option(setting: Setting) -> _Option:
     """The option of a setting. None means that it was not given; a switch that pyproject.toml has can be turned off."""
-    more: dict[str, Any] = {"metavar": each.metavar, "help": each.help, "default": None}
-    if each.choices:
-        more |= {"type": click.Choice(each.choices), "metavar": None}
-    elif each.kind is int:
-        more["type"] = _Number(each)
-    elif each.kind is Path:
-        more["type"] = click.Path(path_type=Path, **{"file_okay" if each.metavar == "FOLDER" else "dir_okay": False})
-    elif each.kind in _CALLBACKS:
-        more |= {"multiple": True, "callback": _CALLBACKS[each.kind]}
-    elif each.kind is bool:
-        more["is_flag"] = True
-    flag = f"{each.option}/--no-{each.key}" if each.kind is bool and each in SETTINGS else each.option
-    return _option(each.section, *([each.short] if each.short else []), flag, **more)
-
-
-def _settings(declared: Sequence[Setting]) -> Callable[[_Function], _Function]:
-    def with_options(function: _Function) -> _Function:
-        for each in reversed(declared):
-            function = _declared(each)(function)
-        return function
-
-    return with_options
+    attributes: dict[str, Any] = {"metavar": setting.metavar, "help": setting.help, "default": None}
+    if setting.choices:
+        attributes |= {"type": click.Choice(setting.choices), "metavar": None}
+    elif setting.kind is int:
+        attributes["type"] = _Number(setting)
+    elif setting.kind is Path:
+        refused = "file_okay" if setting.metavar == "FOLDER" else "dir_okay"
+        attributes["type"] = click.Path(path_type=Path, **{refused: False})
+    elif setting.kind in _CALLBACKS:
+        attributes |= {"multiple": True, "callback": _CALLBACKS[setting.kind]}
+    elif setting.kind is bool:
+        attributes["is_flag"] = True
+    flag = f"{setting.option}/--no-{setting.key}" if setting.kind is bool and setting in SETTINGS else setting.option
+    return _Option([setting.short, flag] if setting.short else [flag], setting.section, **attributes)
 
 
 def _complete_code(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -168,52 +155,55 @@ def _explain(ctx: click.Context, value: str, *, is_whole: bool) -> None:
     from nb2ddp.rules.index import KNOWN
 
     code = f"DDP{value}" if value.isdecimal() else value.upper()
-    found = next((each for each in KNOWN.values() if code == each.code or value == each.name), None)
-    if found is not None:
-        lines = explained(found, is_whole=is_whole)
-    elif code.startswith("DDP") and any(each.startswith(code) for each in KNOWN):
-        lines = listed(code)
-    else:
+    rule = next((rule for rule in KNOWN.values() if code == rule.code or value == rule.name), None)
+    lines = explained(rule, is_whole=is_whole) if rule else listed(code) if code.startswith("DDP") else ()
+    text = "\n".join(lines)
+    if not text:
         raise click.BadParameter(f"there is no rule {value!r}; nb2ddp --list-rules lists them.", ctx)
-    for line in lines:
-        click.echo(line)
+    click.echo(text)
 
 
 def _list_rules(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    if not value or ctx.resilient_parsing:
-        return
-    from nb2ddp.cli.explain import listed
+    if value and not ctx.resilient_parsing:
+        from nb2ddp.cli.explain import listed
 
-    for line in listed():
-        click.echo(line)
-    ctx.exit()
+        click.echo("\n".join(listed()))
+        ctx.exit()
+
+
+#: The options that explain findings.
+_EXPLAINING = (
+    _Option(["--all", "is_whole"], "Findings", is_flag=True, help="With --explain: all examples."),
+    _Option(
+        ["--explain"],
+        "Findings",
+        metavar="CODE",
+        shell_complete=_complete_code,
+        help="Explain a code, with an example; DDP3 lists all codes that begin with it.",
+    ),
+    _Option(
+        ["--list-rules"],
+        "Findings",
+        is_flag=True,
+        callback=_list_rules,
+        is_eager=True,
+        expose_value=False,
+        help="List all codes.",
+    ),
+)
 
 
 @click.command(
     cls=_Command,
+    params=[
+        click.Argument(["paths"], nargs=-1, metavar="INPUT... [OUTPUT.py]"),
+        *map(_option, REQUESTED),
+        *_EXPLAINING,
+        *map(_option, SETTINGS),
+    ],
     epilog=_EXAMPLES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.argument("paths", nargs=-1, metavar="INPUT... [OUTPUT.py]")
-@_settings(REQUESTED)
-@_option("Findings", "--all", "is_whole", is_flag=True, help="With --explain: all examples.")
-@_option(
-    "Findings",
-    "--explain",
-    metavar="CODE",
-    shell_complete=_complete_code,
-    help="Explain a code, with an example; DDP3 lists all codes that begin with it.",
-)
-@_option(
-    "Findings",
-    "--list-rules",
-    is_flag=True,
-    callback=_list_rules,
-    is_eager=True,
-    expose_value=False,
-    help="List all codes.",
-)
-@_settings(SETTINGS)
 @click.version_option(__version__, prog_name="nb2ddp", message="%(prog)s %(version)s")
 @click.pass_context
 def main(ctx: click.Context, /, paths: tuple[str, ...], explain: str | None, is_whole: bool, **options: Any) -> None:
@@ -233,8 +223,8 @@ def main(ctx: click.Context, /, paths: tuple[str, ...], explain: str | None, is_
     from nb2ddp.cli.report import printable
 
     set_here = {key.replace("_", "-"): value for key, value in options.items() if value not in (None, ())}
-    given = {each.key: set_here[each.key] for each in SETTINGS if each.key in set_here}
-    own = {each.field: set_here[each.key] for each in REQUESTED if each.key in set_here}
+    given = {setting.key: set_here[setting.key] for setting in SETTINGS if setting.key in set_here}
+    own = {setting.field: set_here[setting.key] for setting in REQUESTED if setting.key in set_here}
     request = Request(paths, given, **own)
     try:
         code = execute(request)

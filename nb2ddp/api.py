@@ -8,7 +8,6 @@ from os import PathLike, fspath
 from pathlib import Path
 
 from nb2ddp.options import Options
-from nb2ddp.project import history
 from nb2ddp.project.cache import Cache
 from nb2ddp.project.files import Job, read
 from nb2ddp.project.inputs import find, script_for
@@ -51,10 +50,10 @@ def convert_paths(
     """
     top = None if root is None else Path(root)
     chosen = options or Options()
-    found = find([fspath(path) for path in paths])
+    notebooks = find([fspath(path) for path in paths])
     jobs = [
-        Job(each.path, script_for(each, Path(output_dir), top), chosen, each.link, each.is_named, force)
-        for each in found
+        Job(notebook.path, script_for(notebook, Path(output_dir), top), chosen, notebook.link, notebook.is_named, force)
+        for notebook in notebooks
     ]
     check_outputs(jobs)
     return run(jobs, Mode.CHECK if check else Mode.WRITE, processes=processes, cache=Cache() if cache else None)
@@ -82,7 +81,6 @@ def convert_file(
     """
     job = Job(Path(notebook), Path(script), options or Options(), force=force)
     conversion = converted(job, read(job.notebook), job.options)
-    history.remember(conversion.files.values())
     result = write(job, conversion, recalling(job))
     if result.failure is not None:
         raise FileExistsError(errno.EEXIST, result.failure.message)

@@ -107,19 +107,4 @@ HIDDEN: Final = Code(
     "package, and `python train.py` ends with an ImportError or an AttributeError. Rename the file.",
 )
 
-OWN_CODES: Final = {
-    code.code: code
-    for code in (
-        INTERNAL,
-        UNREADABLE,
-        STALE,
-        UNUSED,
-        NOT_WRITTEN,
-        EDITED,
-        CONFLICT,
-        FOREIGN,
-        OTHER_SETTINGS,
-        REMEMBERED,
-        HIDDEN,
-    )
-}
+OWN_CODES: Final = {value.code: value for value in list(vars().values()) if isinstance(value, Code)}

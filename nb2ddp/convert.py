@@ -221,8 +221,7 @@ def _check_text(notebook: Notebook) -> None:
         if cell.kind == "code" and (start := cell.source.find(PLACEHOLDER)) >= 0:
             message = f"the name {PLACEHOLDER} is nb2ddp's own: choose another"
             faults.append(NotebookError(message, _at(cell, start)).diagnostic)
-    if faults:
-        raise NotebookError.of(faults)
+    refuse(faults)
 
 
 def _check_name(notebook: Notebook, script_name: str) -> None:
@@ -254,8 +253,7 @@ def _check_cells(cells: dict[int, str], *, all_rules: bool) -> None:
                 " in plain Python"
             )
             faults.append(NotebookError(message, Location(number, 1, 1)).diagnostic)
-    if faults:
-        raise NotebookError.of(faults)
+    refuse(faults)
 
 
 def _check_script(text: str, notebook: Notebook, cells: dict[int, str], *, all_rules: bool) -> None:

@@ -6,7 +6,6 @@ https://nbconvert.readthedocs.io/en/latest/external_exporters.html
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -33,14 +32,16 @@ from nb2ddp.settings import Setting, settings_of
 _TRAITS = {int: Int, bool: Bool, Slurm: Dict}
 
 
-def _trait(each: Setting) -> Any:
+def _trait(setting: Setting) -> Any:
     """The trait of one setting."""
-    if each.choices:
-        return Enum(each.choices, None, allow_none=True, help=each.help).tag(config=True)
-    if each.words:
-        return Union([Int(), Enum(each.words)], default_value=None, allow_none=True, help=each.help).tag(config=True)
-    kind = _TRAITS.get(each.kind, Unicode)
-    return kind(None, allow_none=True, help=each.help).tag(config=True)
+    attributes: dict[str, Any] = {"default_value": None, "allow_none": True, "help": setting.help}
+    if setting.choices:
+        trait: Any = Enum(setting.choices, **attributes)
+    elif setting.words:
+        trait = Union([Int(), Enum(setting.words)], **attributes)
+    else:
+        trait = _TRAITS.get(setting.kind, Unicode)(**attributes)
+    return trait.tag(config=True)
 
 
 _SETTINGS = {each.key.replace("-", "_"): each for each in settings_of(Options)}
@@ -126,16 +127,15 @@ class DDPExporter(Exporter):
         """What nbconvert is to write over what is there."""
         outputs = outputs_of(job, conversion, recalling(job))
         if failure := refused(job, outputs):
-            said = [f"{each.code} {each.message}" for each in failure.diagnostics]
-            flags = {"--force": "--DDPExporter.force=True", "--keep ": "--DDPExporter.keep="}
-            reasons = [re.sub("|".join(flags), lambda found: flags[found[0]], each) for each in said]
-            raise self._stop("\n".join([*reasons, failure.text]))
+            reasons = "\n".join(f"{reason.code} {reason.message}" for reason in failure.diagnostics)
+            reasons = reasons.replace("--force", "--DDPExporter.force=True").replace("--keep ", "--DDPExporter.keep=")
+            raise self._stop(f"{reasons}\n{failure.text}")
         history.remember(conversion.files.values())
         self._warn(job.name, tuple(doubts(job, outputs)))
-        for each in outputs:
-            if each.differs and each.is_edited:
-                self.log.info("kept what was edited by hand in %s", each.path)
-        return {each.path.name: _bytes(each.after) for each in outputs}
+        for output in outputs:
+            if output.differs and output.is_edited:
+                self.log.info("kept what was edited by hand in %s", output.path)
+        return {output.path.name: _bytes(output.after) for output in outputs}
 
     def _stop(self, message: str) -> Exception:
         """The error of a conversion; `jupyter nbconvert`, which would print a traceback above it, ends here instead."""
@@ -147,15 +147,15 @@ class DDPExporter(Exporter):
         return ConversionException(message)
 
     def _warn(self, name: str, diagnostics: tuple[Diagnostic, ...]) -> None:
-        for each in diagnostics:
-            if each.severity is not Severity.NOTE:
-                place = f":{each.location}" if each.location else ""
-                self.log.warning("%s.ipynb%s: %s %s", name, place, each.code, each.message)
+        for finding in diagnostics:
+            if finding.severity is not Severity.NOTE:
+                place = f":{finding.location}" if finding.location else ""
+                self.log.warning("%s.ipynb%s: %s %s", name, place, finding.code, finding.message)
 
-    def _given(self, name: str, each: Setting) -> Any:
+    def _given(self, name: str, setting: Setting) -> Any:
         """What a trait is set to, as pyproject.toml has it; None where it is not set."""
         value = getattr(self, name) or None
-        return [code.strip() for code in value.split(",")] if value and each.kind is frozenset else value
+        return [code.strip() for code in value.split(",")] if value and setting.kind is frozenset else value
 
 
 def _bytes(text: str | bytes) -> bytes:

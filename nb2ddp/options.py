@@ -141,10 +141,10 @@ def slurm_table(texts: Iterable[str]) -> dict[str, Any]:
         LaunchError: a text is not of the form KEY=VALUE.
     """
     table: dict[str, Any] = {}
-    for each in texts:
-        key, equals, text = each.partition("=")
+    for assignment in texts:
+        key, equals, text = assignment.partition("=")
         if not equals:
-            raise LaunchError(f"{each!r} is not KEY=VALUE.")
+            raise LaunchError(f"{assignment!r} is not KEY=VALUE.")
         if key in ("options", "modules"):
             table.setdefault(key, []).append(text)
         elif key == "environment":
@@ -322,7 +322,7 @@ def arguments(options: Options | Launch, leave_out: Collection[str] = ()) -> lis
         leave_out: keys of options that are not asked for.
     """
     values = {key: value for key, value in given(options).items() if key not in leave_out}
-    return [word for each in SETTINGS if each.key in values for word in _words_of(each, values[each.key])]
+    return [word for setting in SETTINGS if setting.key in values for word in _words_of(setting, values[setting.key])]
 
 
 def as_typed(message: str) -> str:
@@ -330,26 +330,26 @@ def as_typed(message: str) -> str:
 
     For example, `main_process_ip has no effect` becomes `--main-process-ip has no effect`.
     """
-    for each in SETTINGS:
-        if "_" in each.field:
-            message = re.sub(rf"\b{each.field}\b", each.option, message)
-    names = "|".join(each.name for each in fields(Slurm))
+    for declared in SETTINGS:
+        if "_" in declared.field:
+            message = re.sub(rf"\b{declared.field}\b", declared.option, message)
+    names = "|".join(member.name for member in fields(Slurm))
     begin = re.match(rf"({names}|environment variable \w+) (must|holds)", message)
     return f"--slurm {begin[1].replace('_', '-')}{message[begin.end(1) :]}" if begin else message
 
 
-def _words_of(each: Setting, value: Any) -> list[str]:
-    if each.kind is bool:
-        return [each.option]
+def _words_of(setting: Setting, value: Any) -> list[str]:
+    if setting.kind is bool:
+        return [setting.option]
     if isinstance(value, Slurm):
-        return [word for text in _slurm_texts(value) for word in (each.option, text)]
-    return [each.option, ",".join(sorted(value)) if each.kind is frozenset else str(value)]
+        return [word for text in _slurm_texts(value) for word in (setting.option, text)]
+    return [setting.option, ",".join(sorted(value)) if setting.kind is frozenset else str(value)]
 
 
 def _slurm_texts(slurm: Slurm) -> Iterator[str]:
     """As `slurm_table` reads them."""
-    for each in fields(slurm):
-        key, value = each.name.replace("_", "-"), getattr(slurm, each.name)
+    for member in fields(slurm):
+        key, value = member.name.replace("_", "-"), getattr(slurm, member.name)
         if value is None:
             continue
         texts = value if isinstance(value, tuple) else (value,)

@@ -72,14 +72,14 @@ def settings_of(kind: type) -> tuple[Setting, ...]:
 
 def _declared(kind: Any) -> Iterator[Setting]:
     hints = get_type_hints(kind)
-    for each in fields(kind):
-        declared, hint = each.metadata.get("setting"), _without_none(hints[each.name])
+    for member in fields(kind):
+        declared, hint = member.metadata.get("setting"), _without_none(hints[member.name])
         if declared is not None:
-            key = declared.key or each.name.replace("_", "-")
+            key = declared.key or member.name.replace("_", "-")
             words = tuple(word for kind in get_args(hint) if get_origin(kind) is Literal for word in get_args(kind))
             several = get_origin(hint) if get_origin(hint) in (frozenset, tuple) else None
             kind = int if words else several or hint
-            yield replace(declared, key=key, field=each.name, kind=kind, words=words)
+            yield replace(declared, key=key, field=member.name, kind=kind, words=words)
         elif is_dataclass(hint):
             yield from _declared(hint)
 
@@ -99,11 +99,11 @@ def make(kind: type[_Made], values: Mapping[str, Any]) -> _Made:
     Raises:
         ValueError: the dataclass's own, for values that do not fit together.
     """
-    arguments: dict[str, Any] = {each.field: values[each.key] for each in _own(kind) if each.key in values}
+    arguments: dict[str, Any] = {member.field: values[member.key] for member in _own(kind) if member.key in values}
     hints = get_type_hints(kind)
-    for each in fields(kind):  # type: ignore[arg-type]  # which a TypeVar cannot say to be a dataclass
-        if "setting" not in each.metadata and is_dataclass(hints[each.name]):
-            arguments[each.name] = make(hints[each.name], values)
+    for member in fields(kind):  # type: ignore[arg-type]  # which a TypeVar cannot say to be a dataclass
+        if "setting" not in member.metadata and is_dataclass(hints[member.name]):
+            arguments[member.name] = make(hints[member.name], values)
     return kind(**arguments)
 
 
@@ -114,15 +114,15 @@ def check(made: Any, error: type[ValueError]) -> None:
         made: a dataclass that declares options.
         error: what is raised; its message names the field.
     """
-    for each in _own(type(made)):
-        value, least, most = getattr(made, each.field), each.least, each.most
-        if each.choices and value not in each.choices:
-            raise error(f"{each.field} must be one of {', '.join(each.choices)}, not {value!r}.")
-        if least is None or value is None or value in each.words:
+    for setting in _own(type(made)):
+        value, least, most = getattr(made, setting.field), setting.least, setting.most
+        if setting.choices and value not in setting.choices:
+            raise error(f"{setting.field} must be one of {', '.join(setting.choices)}, not {value!r}.")
+        if least is None or value is None or value in setting.words:
             continue
         if not isinstance(value, int) or value < least or (most is not None and value > most):
             limits = f"at least {least}" if most is None else f"between {least} and {most}"
-            raise error(f"{each.field} must be {limits}, not {value}.")
+            raise error(f"{setting.field} must be {limits}, not {value}.")
 
 
 def _own(kind: type) -> Iterator[Setting]:

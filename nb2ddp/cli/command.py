@@ -5,17 +5,15 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any
 
 import click
 
-from nb2ddp import __version__
 from nb2ddp.cli import report, summary
 from nb2ddp.cli.request import Request
 from nb2ddp.cli.steps import next_steps
@@ -28,7 +26,7 @@ from nb2ddp.project.files import STDIN, Job, identities
 from nb2ddp.project.history import git
 from nb2ddp.project.inputs import InputError, find, is_notebook, is_notebook_name, named, script_beside
 from nb2ddp.project.pages import Page, Report, Sarif, Summary, check_pages, files_of
-from nb2ddp.project.plan import How, NoOutputError, Planned, from_here, plan, plan_one
+from nb2ddp.project.plan import Choices, NoOutputError, Planned, from_here, plan, plan_one
 from nb2ddp.project.pool import Mode, run, script_of
 from nb2ddp.results import Change, Diagnostic, Result, Status
 from nb2ddp.script.launch import launch_files
@@ -57,7 +55,7 @@ def execute(request: Request) -> int:
         if request.summary_file is None:
             raise InputError("--since needs --summary-file, the page on which it shows the changes")
         commit(request.since)
-    jobs = [replace(each.job, force=request.force, keep=request.keep) for each in planned]
+    jobs = [each.job for each in planned]
     _check_sides(request.keep, jobs)
     check_pages(_pages(request), files_of(jobs))
     printer = _Printer(request, mode)
@@ -114,29 +112,27 @@ def _mode(request: Request) -> Mode:
 def _plan(request: Request) -> tuple[list[Planned], Mode]:
     """Decide what the positional arguments mean."""
     paths, given, mode = request.paths, dict(request.given), _mode(request)
+    choices = Choices(given, not request.isolated, request.reset, request.force, request.keep)
     if _STREAM in paths:
-        return [_plan_stream(request, mode)], Mode.TEXT if paths[-1] == _STREAM and mode is Mode.WRITE else mode
+        planned = _plan_stream(request, choices, mode)
+        return [planned], Mode.TEXT if paths[-1] == _STREAM and mode is Mode.WRITE else mode
     if not paths:
         paths = (_project(request),)
     if len(paths) == 1 and _is_script(given.get("output-dir")) and not Path(paths[0]).is_dir():
         paths = (*paths, str(given.pop("output-dir")))
     names_output = len(paths) == 2 and "output-dir" not in given
     if names_output and not request.hook and paths[1].endswith(".py") and not Path(paths[1]).is_dir():
-        return [plan_one(paths[0], Path(paths[1]), given, _how(request))], mode
+        return [plan_one(paths[0], Path(paths[1]), choices)], mode
     if _is_script(given.get("output-dir")):
         raise InputError(f"{given['output-dir']} is a file, for the script of one notebook; for several, name a folder")
     if "output-dir" not in given and not request.hook:
         _check_several(paths)
     try:
-        return plan(paths, given, _how(request), any_file=request.hook), mode
+        return plan(paths, choices, any_file=request.hook), mode
     except InputError as error:
-        if isinstance(error, NoOutputError) and (planned := _beside(paths, given, request)):
-            return planned, mode
+        if isinstance(error, NoOutputError) and (beside := _beside(paths, choices, any_file=request.hook)):
+            return beside, mode
         raise InputError(_output_meant(paths[1], error) if names_output else str(error)) from None
-
-
-def _how(request: Request) -> How:
-    return How(reads_config=not request.isolated, reset=request.reset)
 
 
 def _output_meant(last: str, error: InputError) -> str:
@@ -180,15 +176,15 @@ def _is_script(output: Path | None) -> bool:
     return output is not None and output.suffix == ".py" and not output.is_dir()
 
 
-def _beside(paths: Sequence[str], given: Mapping[str, Any], request: Request) -> list[Planned]:
+def _beside(paths: Sequence[str], choices: Choices, *, any_file: bool) -> list[Planned]:
     """Plan scripts beside their notebooks, as nbconvert and jupytext do; none for a folder or a pattern."""
-    found = find(paths, any_file=request.hook)
-    if not (request.hook or len(paths) == 1) or not all(each.is_named for each in found):
+    notebooks = find(paths, any_file=any_file)
+    if not (any_file or len(paths) == 1) or not all(notebook.is_named for notebook in notebooks):
         return []
-    return [plan_one(each.link or str(each.path), script_beside(each), given, _how(request)) for each in found]
+    return [plan_one(each.link or str(each.path), script_beside(each), choices) for each in notebooks]
 
 
-def _plan_stream(request: Request, mode: Mode) -> Planned:
+def _plan_stream(request: Request, choices: Choices, mode: Mode) -> Planned:
     if len(request.paths) > 2 or "output-dir" in request.given:
         raise InputError("- takes one notebook: nb2ddp - train.py, nb2ddp finetune.ipynb -, or nb2ddp - -")
     first, last = request.paths[0], request.paths[-1]
@@ -197,14 +193,12 @@ def _plan_stream(request: Request, mode: Mode) -> Planned:
     if mode is Mode.WRITE and last == _STREAM and request.form != "text":
         raise InputError("with - as output, only the script goes to standard output: leave out --format")
     notebook: str | Path = STDIN if first == _STREAM else first
-    if last != _STREAM:
-        if not last.endswith(".py"):
-            raise InputError(f"{last}: the name of a script must end in .py")
-        script = Path(last)
-    else:
+    if last == _STREAM:  # there is no last conversion
         script = Path("train.py" if first == _STREAM else script_beside(named(first)).name)
-    how = replace(_how(request), reset=True) if last == _STREAM else _how(request)  # no script is there
-    return plan_one(notebook, script, request.given, how)
+        return plan_one(notebook, script, replace(choices, reset=True))
+    if not last.endswith(".py"):
+        raise InputError(f"{last}: the name of a script must end in .py")
+    return plan_one(notebook, Path(last), choices)
 
 
 class _Printer:
@@ -246,7 +240,7 @@ class _Printer:
         elif self.request.form == "sarif":
             from nb2ddp.cli.sarif import as_sarif
 
-            click.echo(as_sarif(results, __version__))
+            click.echo(as_sarif(results))
         codes = [self._write(each, jobs, results, cache) for each in _pages(self.request)]
         if not self.request.quiet:
             hidden = self.request.form in ("text", "github") and not self.request.verbose
@@ -269,7 +263,7 @@ class _Printer:
         elif isinstance(wanted, Sarif):
             from nb2ddp.cli.sarif import as_sarif
 
-            text = as_sarif(results, __version__)
+            text = f"{as_sarif(results)}\n"
         else:
             text = summary.markdown(results, self._changes(jobs))
         if self.refused([wanted.write(text)]):

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -45,71 +45,57 @@ Exit code: 0 answered; 2 no answer, or wrong usage.
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How to print the answer.")
 @click.option("--offline", is_flag=True, help="Do not ask the hub for the model's config.json.")
 @click.pass_context
-def estimate(ctx: click.Context, /, source: str, **options: Any) -> None:
+def estimate(
+    ctx: click.Context, /, source: str, names: Sequence[str], tokens: int | None, gpus: int, form: str, offline: bool
+) -> None:
     """Say which GPUs hold the training of INPUT, and how many its steps keep busy.
 
     INPUT is a notebook, a script, or a link to one. No GPU and no training library is needed. The figures come from
     the sizes of the model and the batch; docs/estimate.md compares them with measured runs.
     """
     gc.disable()  # the process ends with the answer; collecting would take a tenth of its time
-    ctx.exit(run(source, **options))
-
-
-def run(source: str, *, names: Sequence[str], tokens: int | None, gpus: int, form: str, offline: bool) -> int:
-    """Estimate one notebook and print the answer.
-
-    Args:
-        source: a notebook, a script, or a link to one.
-        names: kinds of GPUs; the usual ones if empty.
-        tokens: length of the longest row, or None for the notebook's limit.
-        gpus: number of GPUs of the job.
-        form: "text" or "json".
-        offline: do not ask the hub.
-
-    Returns:
-        The exit code.
-    """
+    from nb2ddp.options import Options
+    from nb2ddp.project.files import Job, content, decode
+    from nb2ddp.project.inputs import named
     from nb2ddp.results import NotebookError
 
+    notebook = named(source)
     try:
         kinds = [gpu_of(name) for name in names or SHOWN]
-        answers = answers_of(source, kinds, gpus, tokens, offline=offline)
+        text = decode(content(Job(notebook.path, notebook.path.with_suffix(".py"), Options(), notebook.link)))
+        answers = answers_in(text, notebook.path, kinds, gpus, tokens, offline=offline)
     except (NotebookError, ShapeError, GpuError, OSError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         click.echo(f"{source}: {reason.removeprefix(f'{source}: ')}", err=True)
-        return 2
+        ctx.exit(2)
     click.echo(as_json(answers) if form == "json" else "\n\n".join("\n".join(lines(each)) for each in answers))
-    return 0
 
 
-def answers_of(source: str, kinds: Sequence[Gpu], gpus: int, tokens: int | None, *, offline: bool) -> list[Answer]:
+def answers_in(
+    text: str, path: Path, kinds: Sequence[Gpu], gpus: int, tokens: int | None = None, *, offline: bool
+) -> list[Answer]:
     """Return the estimate of each training of a notebook or script.
+
+    Args:
+        text: its content.
+        path: its file.
+        kinds: the GPUs to try.
+        gpus: GPUs of the job.
+        tokens: length of the longest row, or None for the notebook's limit.
+        offline: do not ask the hub.
 
     Raises:
         NotebookError: it cannot be read, or trains nothing.
         ShapeError: the size of its model is unknown.
         OSError: a file cannot be read.
     """
-    from nb2ddp.options import Options
-    from nb2ddp.project.files import Job, content, decode
-    from nb2ddp.project.inputs import named
-
-    notebook = named(source)
-    text = decode(content(Job(notebook.path, notebook.path.with_suffix(".py"), Options(), notebook.link)))
-    return answers_in(text, notebook.path, kinds, gpus, tokens, offline=offline)
-
-
-def answers_in(
-    text: str, path: Path, kinds: Sequence[Gpu], gpus: int, tokens: int | None = None, *, offline: bool
-) -> list[Answer]:
-    """Return the same for a text that belongs to this path."""
     from nb2ddp.results import NotebookError
 
-    found = _trainings(text, path)
-    if not found:
+    trainings = _trainings(text, path)
+    if not trainings:
         raise NotebookError("nb2ddp finds no training in it: it builds no training arguments")
-    found = [replace(each, tokens=tokens) for each in found] if tokens else found
-    return _answers(found, path.parent, kinds, gpus, offline=offline)
+    trainings = [replace(training, tokens=tokens) for training in trainings] if tokens else trainings
+    return _answers(trainings, path.parent, kinds, gpus, offline=offline)
 
 
 def _trainings(text: str, path: Path) -> list[Training]:
@@ -136,17 +122,17 @@ def answered(job: Job, result: Result, kinds: Sequence[Gpu]) -> list[Answer]:
     """
     from nb2ddp.estimate.trainings import Training
 
-    found = [Training(**each) for each in result.trainings]
+    trainings = [Training(**fields) for fields in result.trainings]
     with suppress(ShapeError, OSError):
-        return _answers(found, job.notebook.parent, kinds, job.options.launch.processes, offline=True)
+        return _answers(trainings, job.notebook.parent, kinds, job.options.launch.processes, offline=True)
     return []
 
 
 def _answers(
-    found: Sequence[Training], folder: Path, kinds: Sequence[Gpu], gpus: int, *, offline: bool
+    trainings: Sequence[Training], folder: Path, kinds: Sequence[Gpu], gpus: int, *, offline: bool
 ) -> list[Answer]:
-    shapes = {each.model: shape_of(_model(each.model, folder), offline=offline) for each in found}
-    return [answer(each, shapes[each.model], kinds, gpus) for each in found]
+    shapes = {training.model: shape_of(_model(training.model, folder), offline=offline) for training in trainings}
+    return [answer(training, shapes[training.model], kinds, gpus) for training in trainings]
 
 
 def _model(name: str, folder: Path) -> str:
@@ -154,70 +140,70 @@ def _model(name: str, folder: Path) -> str:
     return str(folder / name) if name and (folder / name).is_dir() else name
 
 
-def lines(each: Answer) -> list[str]:
+def lines(estimate: Answer) -> list[str]:
     """Return the lines about one training for a terminal."""
-    training, shape = each.training, each.shape
+    training, shape = estimate.training, estimate.shape
     size = f"{shape.parameters / 1e9:.1f}B parameters ({shape.source})"
     method = f"{training.precision} LoRA (r = {training.rank})" if training.rank else "full fine-tuning"
     if training.precision != "full":
         method = method.replace("bit", "-bit")
-    told = [
+    text = [
         f"{training.model or 'the model'}: {size}",
-        f"{training.trainer or 'training'}, {method}, {counted(each)}",
+        f"{training.trainer or 'training'}, {method}, {counted(estimate)}",
         "",
         f"{'':20}{'fits':18}{'rows at a time':18}{'checkpointing':16}peak memory",
     ]
-    told += [f"{name:20}{fits:18}{rows:18}{on:16}{peak:>8}" for name, fits, rows, on, peak in cells(each)]
-    if any(fit.needs_option for fit in each.fits):
-        told.append("with batch size 1: convert with --per-device-batch-size 1")
-    if any(fit.split_over for fit in each.fits):
-        told.append(
+    text += [f"{name:20}{fits:18}{rows:18}{on:16}{peak:>8}" for name, fits, rows, on, peak in cells(estimate)]
+    if any(fit.needs_option for fit in estimate.fits):
+        text.append("with batch size 1: convert with --per-device-batch-size 1")
+    if any(fit.split_over for fit in estimate.fits):
+        text.append(
             "split over N: no whole copy fits, which DDP needs on every GPU; nb2ddp --split-model writes a script"
         )
-        told.append("whose one process spreads the model over N GPUs, which work in turn (not measured)")
-    elif not any(fit.fits for fit in each.fits):
-        told.append("None of these GPUs holds the whole model, as DDP requires: name a larger one with --gpu.")
-    told += ["", more_gpus(each)]
-    if not each.is_measured:
-        told.append("Models of this family were not measured: the real peak may differ by half of this figure.")
-    return told
+        text.append("whose one process spreads the model over N GPUs, which work in turn (not measured)")
+    elif not any(fit.fits for fit in estimate.fits):
+        text.append("None of these GPUs holds the whole model, as DDP requires: name a larger one with --gpu.")
+    text += ["", more_gpus(estimate)]
+    if not estimate.is_measured:
+        text.append("Models of this family were not measured: the real peak may differ by half of this figure.")
+    return text
 
 
-def cells(each: Answer) -> Iterator[tuple[str, str, str, str, str]]:
+def cells(estimate: Answer) -> Iterator[tuple[str, str, str, str, str]]:
     """Return a row per GPU: name, whether it fits, per-device batch, checkpointing, peak memory."""
-    for fit in each.fits:
+    for fit in estimate.fits:
         no = f"split over {fit.split_over}" if fit.split_over else "no"
         fits = ("with batch size 1" if fit.needs_option else "yes") if fit.fits else no
-        rows = f"{fit.rows} x {fit.pieces}" + (f" x {each.processes} GPUs" if each.processes > 1 else "")
+        rows = f"{fit.rows} x {fit.pieces}" + (f" x {estimate.processes} GPUs" if estimate.processes > 1 else "")
         yield fit.gpu.name, fits, rows, "on" if fit.checkpointing else "off", f"{fit.peak / 1e9:.0f} GB"
 
 
-def more_gpus(each: Answer) -> str:
+def more_gpus(estimate: Answer) -> str:
     """Return how many GPUs a step keeps busy, and which batch would keep four busy."""
-    training = each.training
-    if each.busy >= 4:
-        return f"More GPUs: {counted(each)} keep {each.busy} busy; shorter rows keep fewer (--tokens)."
-    gain = "gain little from a second" if each.busy == 1 else f"keep {each.busy} busy"
-    accumulation = max(1, each.busy_samples // training.per_device)
+    training = estimate.training
+    if estimate.busy >= 4:
+        return f"More GPUs: {counted(estimate)} keep {estimate.busy} busy; shorter rows keep fewer (--tokens)."
+    gain = "gain little from a second" if estimate.busy == 1 else f"keep {estimate.busy} busy"
+    accumulation = max(1, estimate.busy_samples // training.per_device)
     more = f"gradient_accumulation_steps = {accumulation} ({accumulation * training.per_device} {training.unit})"
-    return f"More GPUs: {counted(each)} {gain}; {more} would keep four busy."
+    return f"More GPUs: {counted(estimate)} {gain}; {more} would keep four busy."
 
 
 def as_json(answers: Sequence[Answer]) -> str:
     """Return the answers as JSON, with sizes in bytes."""
-    told = [
+    trainings = [
         {
-            "model": each.training.model,
-            "parameters": int(each.shape.parameters),
-            "source": each.shape.source,
-            "trainer": each.training.trainer,
-            "precision": each.training.precision,
-            "lora_rank": each.training.rank or None,
-            "tokens": each.training.tokens,
-            "samples_a_step": each.training.samples,
-            "gpus": each.processes,
-            "busy_gpus": each.busy,
-            "measured": each.is_measured,
+            "model": estimate.training.model,
+            "parameters": int(estimate.shape.parameters),
+            "source": estimate.shape.source,
+            "trainer": estimate.training.trainer,
+            "precision": estimate.training.precision,
+            "lora_rank": estimate.training.rank or None,
+            "tokens": estimate.training.tokens,
+            "samples_a_step": estimate.training.samples,
+            "gpus": estimate.processes,
+            "busy_gpus": estimate.busy,
+            "measured": estimate.is_measured,
             "fits": [
                 {
                     "gpu": fit.gpu.name,
@@ -230,9 +216,9 @@ def as_json(answers: Sequence[Answer]) -> str:
                     "per_device_batch_size_1": fit.needs_option,
                     "split_over": fit.split_over,
                 }
-                for fit in each.fits
+                for fit in estimate.fits
             ],
         }
-        for each in answers
+        for estimate in answers
     ]
-    return json.dumps({"tokens_that_keep_a_gpu_busy": BUSY, "trainings": told}, indent=2)
+    return json.dumps({"tokens_that_keep_a_gpu_busy": BUSY, "trainings": trainings}, indent=2)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import textwrap
 from collections.abc import Iterator
-from itertools import chain
 
 from click import style
 
@@ -19,37 +18,33 @@ LINES = 40
 _COLORS = {"+": "green", "-": "red"}
 
 
-def explained(each: Rule | Code, *, is_whole: bool = False) -> Iterator[str]:
+def explained(rule: Rule | Code, *, is_whole: bool = False) -> Iterator[str]:
     """Return the explanation of a rule or a code of the command, as lines.
 
     Args:
-        each: what to explain.
+        rule: what to explain.
         is_whole: include all examples.
     """
     width = min(shutil.get_terminal_size().columns, 100)
-    head = [style(f"{each.code} {each.name}", bold=True), ""]
-    for text in (each.summary, *each.why.split("\n\n")):
+    head = [style(f"{rule.code} {rule.name}", bold=True), ""]
+    for text in (rule.summary, *rule.why.split("\n\n")):
         head += [*textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False), ""]
-    examples = [list(_example(example)) for example in shown(each)]
-    if is_whole:
-        yield from chain(head, *examples)
-        return
     yield from head
-    room, left = LINES - len(head) - 1, len(examples)
-    for lines in examples:
-        if len(lines) <= room:
+    room, left = LINES - len(head) - 1, len(rule.examples)
+    for lines in (list(_example(example)) for example in shown(rule)):
+        if is_whole or len(lines) <= room:
             yield from lines
             room, left = room - len(lines), left - 1
     if left:
         more = "example" if left == 1 else "examples"
-        yield style(f"{left} more {more}: nb2ddp --explain {each.code} --all", dim=True)
+        yield style(f"{left} more {more}: nb2ddp --explain {rule.code} --all", dim=True)
 
 
 def listed(begin: str = "") -> Iterator[str]:
     """Return a line per code that begins with these letters: code, name, summary."""
-    for code, each in sorted(KNOWN.items()):
+    for code, rule in sorted(KNOWN.items()):
         if code.startswith(begin):
-            yield f"{code}  {each.name:<32} {each.summary}"
+            yield f"{code}  {rule.name:<32} {rule.summary}"
 
 
 def _example(example: Example) -> Iterator[str]:

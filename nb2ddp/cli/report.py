@@ -22,7 +22,7 @@ _COLORS: Final = {Severity.NOTE: "cyan", Severity.WARNING: "yellow", Severity.ER
 
 def found(result: Result, level: Severity) -> list[Diagnostic]:
     """Return a notebook's findings of at least this severity."""
-    return [each for each in result.diagnostics if _ORDER.index(each.severity) >= _ORDER.index(level)]
+    return [finding for finding in result.diagnostics if _ORDER.index(finding.severity) >= _ORDER.index(level)]
 
 
 def status_text(status: Status) -> str:
@@ -30,21 +30,22 @@ def status_text(status: Status) -> str:
     return _STATUSES.get(status, status.value)
 
 
-def placed(each: Diagnostic) -> str:
+def placed(finding: Diagnostic) -> str:
     """Return a finding's message, after its cell if the file's column does not tell it."""
-    return f"{each.location}: {each.message}" if each.location and each.file_column is None else each.message
+    place = f"{finding.location}: " if finding.location and finding.file_column is None else ""
+    return f"{place}{finding.message}"
 
 
 def text_lines(result: Result, level: Severity) -> Iterator[str]:
     """Return a notebook's findings of at least this severity, styled, each with its line of the notebook."""
-    for each in found(result, level):
-        place = f"{printable(str(result.notebook))}:" + (f"{each.place}:" if each.place else "")
-        done = style(" [fixed]", dim=True) if each.fixed else ""
-        color = _COLORS[each.severity]
-        what = f"{style(each.code, fg=color, bold=True)} {style(each.severity.value, fg=color)}"
-        yield f"{style(place, bold=True)} {what}: {printable(each.message)}{done}"
-        if each.line_text.strip():
-            yield style(f"    {printable(each.line_text.strip())}", dim=True)
+    for finding in found(result, level):
+        place = f"{printable(str(result.notebook))}:" + (f"{finding.place}:" if finding.place else "")
+        done = style(" [fixed]", dim=True) if finding.fixed else ""
+        color = _COLORS[finding.severity]
+        what = f"{style(finding.code, fg=color, bold=True)} {style(finding.severity.value, fg=color)}"
+        yield f"{style(place, bold=True)} {what}: {printable(finding.message)}{done}"
+        if finding.line_text.strip():
+            yield style(f"    {printable(finding.line_text.strip())}", dim=True)
 
 
 def done_lines(result: Result, level: Severity) -> Iterator[str]:
@@ -58,7 +59,7 @@ def done_lines(result: Result, level: Severity) -> Iterator[str]:
         if result.needs:
             yield f"its job needs {printable('; '.join(result.needs))}"
     if result.status in (Status.CONVERTED, Status.STALE) and level is not Severity.NOTE:
-        yield from (printable(each.message) for each in result.diagnostics if each.code == REMEMBERED.code)
+        yield from (printable(finding.message) for finding in result.diagnostics if finding.code == REMEMBERED.code)
     if result.merged:
         yield f"kept what was edited by hand in {_names(result.merged)}"
 
@@ -72,23 +73,24 @@ def github_lines(result: Result, level: Severity) -> Iterator[str]:
 
     https://docs.github.com/actions/reference/workflows-and-actions/workflow-commands
     """
-    for each in found(result, level):
-        kind = {Severity.NOTE: "notice"}.get(each.severity, each.severity.value)
+    for finding in found(result, level):
+        kind = {Severity.NOTE: "notice"}.get(finding.severity, finding.severity.value)
         values = {
             "file": relative(result.notebook),
-            "line": str(each.file_line or 1),
-            **({"col": str(each.file_column)} if each.file_column is not None else {}),
-            "title": f"{each.code} {each.name}",
+            "line": str(finding.file_line or 1),
+            **({"col": str(finding.file_column)} if finding.file_column is not None else {}),
+            "title": f"{finding.code} {finding.name}",
         }
         listed = ",".join(f"{key}={_property(value)}" for key, value in values.items())
-        yield f"::{kind} {listed}::{_data(placed(each))}"
+        yield f"::{kind} {listed}::{_data(placed(finding))}"
 
 
-def without_notebook(each: Diagnostic, form: str) -> str:
+def without_notebook(finding: Diagnostic, form: str) -> str:
     """Return a finding that belongs to no notebook as a line in this `--format`."""
+    severity = finding.severity
     if form == "github":
-        return f"::{each.severity.value} title={_property(f'{each.code} {each.name}')}::{_data(each.message)}"
-    return f"{style(each.code, fg=_COLORS[each.severity], bold=True)} {each.severity.value}: {printable(each.message)}"
+        return f"::{severity.value} title={_property(f'{finding.code} {finding.name}')}::{_data(finding.message)}"
+    return f"{style(finding.code, fg=_COLORS[severity], bold=True)} {severity.value}: {printable(finding.message)}"
 
 
 def _data(text: str) -> str:
@@ -111,7 +113,7 @@ def as_json(results: Sequence[Result]) -> str:
                 "written": [posix(path) for path in result.written],
                 "merged": [posix(path) for path in result.merged],
                 "needs": list(result.needs),
-                "findings": [_json(each) for each in result.diagnostics],
+                "findings": [_json(finding) for finding in result.diagnostics],
             }
             for result in results
         ],
@@ -120,20 +122,20 @@ def as_json(results: Sequence[Result]) -> str:
     return json.dumps(document, indent=2)
 
 
-def _json(each: Diagnostic) -> dict[str, Any]:
-    place = each.location
+def _json(finding: Diagnostic) -> dict[str, Any]:
+    place = finding.location
     return {
-        "code": each.code,
-        "name": each.name,
-        "severity": each.severity.value,
-        "message": each.message,
+        "code": finding.code,
+        "name": finding.name,
+        "severity": finding.severity.value,
+        "message": finding.message,
         "cell": place.cell if place else None,
         "line": place.line if place else None,
         "column": place.column if place else None,
-        "file_line": each.file_line,
-        "file_column": each.file_column,
-        "text": each.line_text,
-        "fixed": each.fixed,
+        "file_line": finding.file_line,
+        "file_column": finding.file_column,
+        "text": finding.line_text,
+        "fixed": finding.fixed,
     }
 
 
@@ -143,8 +145,8 @@ class Counts:
     def __init__(self, results: Sequence[Result]) -> None:
         self.notebooks = len(results)
         self.statuses = Counter(result.status for result in results)
-        severities = Counter(each.severity for result in results for each in result.diagnostics)
-        self.notes, self.warnings, self.errors = (severities[each] for each in _ORDER)
+        severities = Counter(finding.severity for result in results for finding in result.diagnostics)
+        self.notes, self.warnings, self.errors = (severities[severity] for severity in _ORDER)
 
     def as_dict(self) -> dict[str, int]:
         """Return the counts by name."""

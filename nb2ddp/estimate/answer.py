@@ -116,15 +116,15 @@ def in_short(answers: Sequence[Answer]) -> str:
     """
     if not answers:
         return ""
-    kinds = [(size, Gpu(f"{size} GB", memory)) for size, memory in SIZES.items()]
-    fits = [all(_fit(each.training, each.shape, gpu, each.processes).fits for each in answers) for _, gpu in kinds]
-    size = next((size for (size, _), holds in zip(kinds, fits, strict=True) if holds), 0)
-    least = min(answers, key=lambda each: each.busy)
+    gpus = [Gpu(f"{size} GB", memory) for size, memory in SIZES.items()]
+    gpu = next((gpu for gpu in gpus if all(_fit(a.training, a.shape, gpu, a.processes).fits for a in answers)), None)
+    least = min(answers, key=lambda estimate: estimate.busy)
     gain = f"keep at most {least.busy} GPUs busy" if least.busy > 1 else "gain little from a second GPU"
-    return f"{f'fits {size} GB' if size else f'does not fit {max(SIZES)} GB'}; {counted(least)} {gain}"
+    return f"{f'fits {gpu.name}' if gpu else f'does not fit {max(SIZES)} GB'}; {counted(least)} {gain}"
 
 
-def counted(each: Answer) -> str:
+def counted(estimate: Answer) -> str:
     """Return the samples of a step and their length, in words."""
-    number, unit = each.training.samples, each.training.unit
-    return f"{number} {unit if number > 1 else unit.removesuffix('s')} of up to {each.training.tokens:,} tokens a step"
+    number, unit = estimate.training.samples, estimate.training.unit
+    noun = unit if number > 1 else unit.removesuffix("s")
+    return f"{number} {noun} of up to {estimate.training.tokens:,} tokens a step"

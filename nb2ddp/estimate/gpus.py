@@ -37,15 +37,15 @@ def gpu_of(wanted: str) -> Gpu:
         GpuError: no GPU of the table has this name, or several with different memory have it.
     """
     plain = re.sub(r"[\s_-]", "", wanted).lower()
-    found = [each for each in GPUS if _plain(each).startswith(plain)] if plain else []
-    if len({each.memory for each in found}) == 1 or any(_plain(each) == plain for each in found):
-        return next((each for each in found if _plain(each) == plain), found[0])
+    gpus = [gpu for gpu in GPUS if _plain(gpu).startswith(plain)] if plain else []
+    if len({gpu.memory for gpu in gpus}) == 1 or any(_plain(gpu) == plain for gpu in gpus):
+        return next((gpu for gpu in gpus if _plain(gpu) == plain), gpus[0])
     size = _MEMORY.fullmatch(wanted.strip())
     if size and 0 < int(size[1]) < 10_000:
         return Gpu(f"{size[1]} GB", float(size[1]) * 1e9)
-    if found:
-        raise GpuError(f"--gpu {wanted}: {' or '.join(each.name for each in found)}?")
-    names = ", ".join(each.name for each in GPUS)
+    if gpus:
+        raise GpuError(f"--gpu {wanted}: {' or '.join(gpu.name for gpu in gpus)}?")
+    names = ", ".join(gpu.name for gpu in GPUS)
     raise GpuError(f"--gpu {wanted}: unknown GPU: give its memory, such as 48GB, or one of {names}")
 
 

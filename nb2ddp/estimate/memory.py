@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from nb2ddp.estimate.models import Shape
@@ -67,7 +67,7 @@ def need(training: Training, shape: Shape, *, checkpointing: bool, processes: in
         checkpointing: layers are computed again in the backward pass.
         processes: number of processes; DDP keeps a copy of the gradients.
     """
-    config = _Config(shape)
+    config = replace(shape, intermediate_size=shape.active_intermediate_size)  # as the script's own formula takes it
     value_bytes = 4 if training.precision == "32bit" else 2
     row = bytes_of_a_row(config, training.tokens, value_bytes) * training.rows_of_one
     if checkpointing:
@@ -76,12 +76,3 @@ def need(training: Training, shape: Shape, *, checkpointing: bool, processes: in
         row *= _ENCODER
     kept = bytes_of_training(trained_bytes(training, shape), processes) + (_EXPERTS if shape.num_experts else 0)
     return Need(weight_bytes(training, shape), kept, row)
-
-
-class _Config:
-    """A shape under the names that the script's own formula asks for."""
-
-    def __init__(self, shape: Shape) -> None:
-        self.hidden_size, self.num_hidden_layers = shape.hidden_size, shape.num_hidden_layers
-        self.num_attention_heads, self.head_dim = shape.num_attention_heads, shape.head_dim
-        self.intermediate_size = shape.active_intermediate_size

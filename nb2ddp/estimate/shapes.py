@@ -15,7 +15,6 @@ from nb2ddp.estimate.models import KNOWN, Shape
 _HUB, _SECONDS = "https://huggingface.co", 2.0
 #: Suffixes of names that say how a checkpoint was made, not how large it is.
 _VARIANT = re.compile(r"-(bnb-4bit|unsloth|instruct|it|pt|base|chat|gguf|bf16|fp8|dynamic)\b|-v?\d{4}\b", re.I)
-_EXPERTS = re.compile(r"(\d+(?:\.\d+)?)b[-_]a(\d+(?:\.\d+)?)b", re.I)
 #: Models whose rows are sound, of which nothing was measured.
 _SOUND = re.compile(r"whisper|\bcsm\b|speecht5|wav2vec")
 _PARAMETERS = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)\s?([bm])(?![a-z0-9])", re.I)
@@ -105,16 +104,16 @@ def from_name(name: str) -> Shape:
         ShapeError: the name is unknown and contains no number of parameters.
     """
     plain = _VARIANT.sub("", name.rsplit("/", 1)[-1]).replace("_", "-").lower()
-    found = next((shape for pattern, shape in KNOWN if pattern.search(plain)), None)
-    if found is not None:
-        return found
-    said = _PARAMETERS.search(plain)
-    if said is None:
+    shape = next((shape for pattern, shape in KNOWN if pattern.search(plain)), None)
+    if shape is not None:
+        return shape
+    number = _PARAMETERS.search(plain)
+    if number is None:
         raise ShapeError(
             f"nothing tells how large {name or 'the model'} is: it is in no cache, the hub was not asked or has no"
             " config.json of it, and its name says no number of parameters"
         )
-    wanted = float(said[1]) * (1e9 if said[2].lower() == "b" else 1e6)
+    wanted = float(number[1]) * (1e9 if number[2].lower() == "b" else 1e6)
     dense = [shape for _, shape in KNOWN if shape.family == "llama"]
     nearest = min(dense, key=lambda shape: abs(shape.parameters - wanted))
     scale = (wanted - nearest.embedding_parameters) / nearest.linear_parameters

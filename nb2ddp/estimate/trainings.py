@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,7 +90,7 @@ def _training(program: Program, at: int, config: cst.Call) -> Training:
     precision = _precision(program, load)
     completions = bool(_COMPLETIONS.fullmatch(trainer))
     split = _split(program, at, config)
-    adapters = next(iter(_adapters(program)), None)
+    adapters = _adapters(program)
     with_engine = constant(tree, load, "fast_inference") is True if load else False
     share = constant(tree, load, "gpu_memory_utilization") if load else None
     return Training(
@@ -104,7 +103,7 @@ def _training(program: Program, at: int, config: cst.Call) -> Training:
         split=split,
         tokens=_tokens(program, load, config, completions),
         rows_of_one=2 if _PAIRS.fullmatch(trainer) else 1,
-        can_skip="skip_checkpointing_if_it_fits(" in tree.source or any(True for _ in checkpointing.find(program)),
+        can_skip="skip_checkpointing_if_it_fits(" in tree.source or any(checkpointing.find(program)),
         checkpoints=_checkpoints(program),
         engine=float(share) if with_engine and isinstance(share, (int, float)) else 0.5 if with_engine else 0.0,
     )
@@ -112,11 +111,9 @@ def _training(program: Program, at: int, config: cst.Call) -> Training:
 
 def _load(program: Program, at: int) -> cst.Call | None:
     """The load of the model that a training takes: the one before it of those that train."""
-    loads = program.loads
     start = program.tree.start(program.training.arguments[at])
-    before = [load for load in loads if program.tree.start(load) < start]
-    found = before or loads
-    return found[-1] if found else None
+    before = [load for load in program.loads if program.tree.start(load) < start]
+    return next(reversed(before or program.loads), None)
 
 
 def _precision(program: Program, load: cst.Call | None) -> str:
@@ -142,7 +139,7 @@ def _split(program: Program, at: int, config: cst.Call) -> str:
     calls = [call for call in tree.live(cst.Call) if _SPLITS.fullmatch(tree.text(call.func))]
     if calls:
         call = calls[min(at, len(calls) - 1)]
-        given = [(each.keyword, tree.literal(each.value)) for each in call.args]
+        given = [(argument.keyword, tree.literal(argument.value)) for argument in call.args]
         if all(isinstance(value, (int, float)) and value > 0 for _, value in given):
             words = [f"{name.value} = {value}" if name else str(value) for name, value in given]
             return f"{tree.text(call.func)}({', '.join(words)})"
@@ -169,11 +166,13 @@ def _tokens(program: Program, load: cst.Call | None, config: cst.Call, completio
     return int(min(given)) if given else _TOKENS
 
 
-def _adapters(program: Program) -> Iterator[cst.Call]:
+def _adapters(program: Program) -> cst.Call | None:
+    """The first call that makes or configures adapters."""
     for call in program.tree.live(cst.Call):
         name = program.tree.qualified(call.func).rsplit(".", 1)[-1]
         if method(call) == "get_peft_model" or name in ("get_peft_model", "LoraConfig"):
-            yield call
+            return call
+    return None
 
 
 def _checkpoints(program: Program) -> bool:

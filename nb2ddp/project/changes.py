@@ -18,10 +18,10 @@ def commit(name: str) -> str:
     Raises:
         InputError: git knows no such commit.
     """
-    found = git(Path(), "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
-    if not found:
+    revision = git(Path(), "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+    if not revision:
         raise InputError(f"--since {name}: git knows no such commit in this folder")
-    return found.decode().strip()
+    return revision.decode().strip()
 
 
 def since(revision: str, job: Job, script: Callable[[bytes], str]) -> Change | None:

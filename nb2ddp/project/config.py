@@ -46,11 +46,11 @@ _TRUTH: Final[_Kind] = (lambda v: isinstance(v, bool), "true or false")
 _KINDS: Final = {int: _NUMBER, bool: _TRUTH, frozenset: _STRINGS, tuple: _STRINGS, Slurm: _TABLE}
 
 
-def _kind(each: Setting) -> _Kind:
-    fits, name = _KINDS.get(each.kind, _STRING)
-    if not each.words:
+def _kind(setting: Setting) -> _Kind:
+    fits, name = _KINDS.get(setting.kind, _STRING)
+    if not setting.words:
         return fits, name
-    return lambda v: v in each.words or fits(v), f"{name} or {' or '.join(map(repr, each.words))}"
+    return lambda v: v in setting.words or fits(v), f"{name} or {' or '.join(map(repr, setting.words))}"
 
 
 #: The keys of the file.
@@ -76,10 +76,9 @@ class Config:
     path: Path
     values: Values
 
-    @property
-    def exclude(self) -> list[str]:
-        """Patterns of notebooks to skip, relative to the file's folder."""
-        return list(self.values.get("exclude", []))
+    def excludes(self, notebook: Path) -> bool:
+        """True if a pattern of `exclude`, relative to the file's folder, matches a notebook."""
+        return matches(self.values.get("exclude", []), notebook, self.path.parent)
 
     def values_for(self, notebook: Path) -> dict[str, Any]:
         """Return a notebook's settings: the file's, then those of each override that names it; the last wins."""
@@ -111,10 +110,7 @@ def clear() -> None:
 
 @cache
 def _find(folder: Path) -> Config | None:
-    found = _load(folder / "pyproject.toml")
-    if found is None and folder.parent != folder:
-        return _find(folder.parent)
-    return found
+    return _load(folder / "pyproject.toml") or (_find(folder.parent) if folder.parent != folder else None)
 
 
 def _load(path: Path) -> Config | None:
@@ -138,12 +134,11 @@ def _load(path: Path) -> Config | None:
         if "files" not in override:
             raise ConfigError(f"{where}: the key 'files' is missing: the notebooks that it applies to")
         _check(where, override, _OVERRIDE_KEYS)
-    config = Config(path, values)
     try:  # what is wrong in itself is said even where it applies to no notebook
         settings({key: value for key, value in values.items() if key != "overrides"})
     except (ConfigError, LaunchError, OptionsError) as error:
         raise ConfigError(f"{path}: tool.nb2ddp: {error}") from None
-    return config
+    return Config(path, values)
 
 
 def _check(where: str, values: Values, keys: Mapping[str, _Kind]) -> None:
@@ -169,7 +164,8 @@ def settings(values: Values) -> Settings:
     Raises:
         ConfigError, LaunchError, OptionsError: a value is out of range, or values contradict each other.
     """
-    return make(Settings, {each.key: _value(each, values[each.key]) for each in SETTINGS if each.key in values})
+    present = [setting for setting in SETTINGS if setting.key in values]
+    return make(Settings, {setting.key: _value(setting, values[setting.key]) for setting in present})
 
 
 def options_of(command: Sequence[str]) -> Options:
@@ -181,31 +177,31 @@ def options_of(command: Sequence[str]) -> Options:
     values: dict[str, Any] = {}
     slurm: list[str] = []
     words = iter(command)
-    by_option = {each.option: each for each in SETTINGS}
+    by_option = {setting.option: setting for setting in SETTINGS}
     for word in words:
-        each = by_option.get(word)
-        if each is None:
+        setting = by_option.get(word)
+        if setting is None:
             continue  # the command, the notebook, the script
-        if each.kind is bool:
-            values[each.key] = True
+        if setting.kind is bool:
+            values[setting.key] = True
             continue
         text = next(words, "")
-        if each.kind is Slurm:
+        if setting.kind is Slurm:
             slurm.append(text)
-            values[each.key] = slurm_table(slurm)
+            values[setting.key] = slurm_table(slurm)
         else:
-            is_number = each.kind is not str and text.isdecimal()
-            values[each.key] = text.split(",") if each.kind is frozenset else int(text) if is_number else text
+            is_number = setting.kind is not str and text.isdecimal()
+            values[setting.key] = text.split(",") if setting.kind is frozenset else int(text) if is_number else text
     return settings(values).options
 
 
-def _value(each: Setting, value: Any) -> Any:
+def _value(setting: Setting, value: Any) -> Any:
     """Convert a value of the file or the command line to the field's type."""
-    if each.kind is Slurm:
+    if setting.kind is Slurm:
         return value if isinstance(value, Slurm) else _slurm(value)
-    if each.kind is Severity and value not in each.choices:
-        raise ConfigError(f"{each.key} must be error, warning or note, not {value!r}")
-    return each.kind(value) if each.kind in (frozenset, tuple, Path, Severity) else value
+    if setting.kind is Severity and value not in setting.choices:
+        raise ConfigError(f"{setting.key} must be error, warning or note, not {value!r}")
+    return setting.kind(value) if setting.kind in (frozenset, tuple, Path, Severity) else value
 
 
 def _slurm(values: Mapping[str, Any]) -> Slurm:

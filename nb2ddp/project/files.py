@@ -68,11 +68,11 @@ def identities(path: Path) -> frozenset[object]:
     Two names are of one file where they share one of these.
     """
     full = os.path.realpath(path)
-    found: set[object] = {full.casefold() if _ignores_case(Path(full).parent) else full}
+    keys: set[object] = {full.casefold() if _ignores_case(Path(full).parent) else full}
     with suppress(OSError):
-        there = path.stat()
-        found.add((there.st_dev, there.st_ino))
-    return frozenset(found)
+        status = path.stat()
+        keys.add((status.st_dev, status.st_ino))
+    return frozenset(keys)
 
 
 @cache
@@ -173,8 +173,8 @@ def _signals_held() -> Iterator[None]:
     finally:
         for number, handler in held.items():
             signal.signal(number, handler)
-        for each in received:
-            signal.raise_signal(each)
+        for received_number in received:
+            signal.raise_signal(received_number)
 
 
 def default_folder() -> Path:

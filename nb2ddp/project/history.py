@@ -67,8 +67,8 @@ def _made_again(notebook: Path, convert: Convert, line: Stamp) -> Iterator[str]:
     for content in _versions(notebook):
         with suppress(NotebookError, LaunchError, OptionsError):
             for text in convert(content, options).files.values():
-                found = stamp.read(text)
-                if found is not None and found.digest == line.digest:
+                stamped = stamp.read(text)
+                if stamped is not None and stamped.digest == line.digest:
                     yield text
 
 

@@ -91,16 +91,16 @@ def find(arguments: Sequence[str], *, any_file: bool = False) -> list[Input]:
     Raises:
         InputError: an argument is not a notebook, or matches none.
     """
-    found: dict[Path | str, Input] = {}
+    notebooks: dict[Path | str, Input] = {}
     for argument in arguments:
         if any_file and Path(argument).is_file() and not is_notebook(Path(argument)):
             continue
         inputs = list(_of(argument))
         if not inputs:
             raise InputError(f"{argument}: no notebook (.ipynb, marimo, percent or downloaded script) there")
-        for each in inputs:
-            found.setdefault(each.link or each.path.absolute(), each)
-    return list(found.values())
+        for notebook in inputs:
+            notebooks.setdefault(notebook.link or notebook.path.absolute(), notebook)
+    return list(notebooks.values())
 
 
 def _of(argument: str) -> Iterator[Input]:
@@ -150,15 +150,15 @@ def _walk(folder: Path) -> Iterator[Path]:
     for name, folders, names in os.walk(folder):
         here = Path(name)
         folders[:] = sorted(
-            each
-            for each in folders
-            if not each.startswith(".")
-            and each not in SKIPPED_FOLDERS
-            and not (here / each / "pyvenv.cfg").exists()
-            and not ignores.match(here / each, is_folder=True)
+            entry
+            for entry in folders
+            if not entry.startswith(".")
+            and entry not in SKIPPED_FOLDERS
+            and not (here / entry / "pyvenv.cfg").exists()
+            and not ignores.match(here / entry, is_folder=True)
         )
-        for each in sorted(names):
-            path = here / each
+        for entry in sorted(names):
+            path = here / entry
             if path.is_file() and not ignores.match(path) and is_notebook(path):
                 yield path
 
@@ -188,41 +188,41 @@ class _Ignores(dict[Path, GitIgnoreSpec]):
         return False
 
 
-def script_for(each: Input, output_dir: Path, root: Path | None = None) -> Path:
+def script_for(source: Input, output_dir: Path, root: Path | None = None) -> Path:
     """Return the path of a notebook's script.
 
     Args:
-        each: the notebook.
+        source: the notebook.
         output_dir: the folder for the scripts.
         root: the folder whose tree it mirrors; None takes the input's own.
 
     Raises:
         InputError: the notebook is not below `root`, or a link leads the script out of `output_dir`.
     """
-    top = (each.root if root is None else root).absolute()
-    notebook = Path(os.path.normpath(each.path.absolute()))
+    top = (source.root if root is None else root).absolute()
+    notebook = Path(os.path.normpath(source.path.absolute()))
     try:
         inside = notebook.relative_to(os.path.normpath(top))
     except ValueError:
-        raise InputError(f"{each.path}: not below --root {top}, whose tree the output folder mirrors") from None
-    script = output_dir / inside.with_name(script_name(each))
+        raise InputError(f"{source.path}: not below --root {top}, whose tree the output folder mirrors") from None
+    script = output_dir / inside.with_name(script_name(source))
     if os.path.normpath(script.absolute()) == str(notebook):
-        script = script.with_name(script_beside(each).name)
+        script = script.with_name(script_beside(source).name)
     if not script.parent.resolve().is_relative_to(output_dir.resolve()):
         raise InputError(f"{script}: a symbolic link leads out of the output folder {output_dir}")
     return script
 
 
-def script_beside(each: Input) -> Path:
+def script_beside(notebook: Input) -> Path:
     """Return a script's default path: beside its notebook, with `_ddp` if that is a .py file too."""
-    is_python = each.path.suffix.lower() == ".py"
-    return each.path.with_name(other_name(each.path.stem) if is_python else script_name(each))
+    is_python = notebook.path.suffix.lower() == ".py"
+    return notebook.path.with_name(other_name(notebook.path.stem) if is_python else script_name(notebook))
 
 
-def script_name(each: Input) -> str:
+def script_name(notebook: Input) -> str:
     """Return a script's default name: the notebook's, unless a module has that name."""
-    stem = each.path.stem
-    return other_name(stem) if hidden(stem, _sources_with(each.path, stem)) else f"{stem}.py"
+    stem = notebook.path.stem
+    return other_name(stem) if hidden(stem, _sources_with(notebook.path, stem)) else f"{stem}.py"
 
 
 def _sources_with(path: Path, name: str) -> list[str]:

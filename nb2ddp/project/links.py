@@ -139,8 +139,8 @@ class Fetcher:
                 answer = self._ask(address, until)
             except (OSError, HTTPException, ValueError) as error:
                 late = isinstance(error, TimeoutError) or time.monotonic() > until
-                said = getattr(error, "strerror", None) or str(error) or type(error).__name__
-                reason = f"not complete after {self.longest:g} seconds" if late else said
+                message = getattr(error, "strerror", None) or str(error) or type(error).__name__
+                reason = f"not complete after {self.longest:g} seconds" if late else message
                 raise NotebookError(f"cannot fetch {address}: {reason}") from None
             if isinstance(answer, bytes):
                 if _WEB_PAGE.match(answer):
@@ -177,15 +177,15 @@ class Fetcher:
     def _checked(self, host: str, port: int) -> str:
         """Return an address of a host; all its addresses must be public."""
         try:
-            found = list(self.resolve(host, port))
+            addresses = list(self.resolve(host, port))
         except socket.gaierror as error:
             raise ValueError(f"{host} is not found ({error.strerror}): check the link and the network") from None
-        for each in found:
-            if not ipaddress.ip_address(each).is_global or ipaddress.ip_address(each).is_multicast:
-                raise ValueError(f"{host} is {each}, which is not a public address")
-        if not found:
+        for address in addresses:
+            if not ipaddress.ip_address(address).is_global or ipaddress.ip_address(address).is_multicast:
+                raise ValueError(f"{host} is {address}, which is not a public address")
+        if not addresses:
             raise ValueError(f"{host} has no address")
-        return found[0]
+        return addresses[0]
 
     def _content(self, answer: HTTPResponse, until: float) -> bytes:
         limit = f"the file is larger than {self.largest // 2**20} MiB"

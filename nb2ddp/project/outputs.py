@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nb2ddp.codes import CONFLICT, EDITED, FOREIGN, HIDDEN, OTHER_SETTINGS, REMEMBERED, STALE
-from nb2ddp.project import files, inputs
+from nb2ddp.project import files, history, inputs
 from nb2ddp.project.files import Job
 from nb2ddp.project.links import is_link
 from nb2ddp.project.merge import Conflict, merge
@@ -48,29 +48,33 @@ class Output:
         return files.unified_diff(self.before, self.after, name, None if self.before else "/dev/null")
 
 
-def settle(path: Path, converted: str, recall: Recall, *, force: bool = False, side: str = "") -> Output:
+def settle(job: Job, path: Path, converted: str, recall: Recall) -> Output:
     """Decide what happens to one file.
 
     Args:
+        job: the notebook that is converted.
         path: the file.
         converted: the text of the new conversion.
         recall: returns the text that nb2ddp wrote there.
-        force: replace a file that was edited or that nb2ddp did not write.
-        side: `mine` or `new`: whose lines to take in a conflict.
 
     Raises:
         OSError: the file cannot be read.
     """
     before = files.text_of(path)
     line = stamp.read(before)
-    if not before.strip() or force or before == converted or (line and line.is_intact):
+    unchanged = Output(path, before, before)
+    if before and job.is_file and files.identities(path) & files.identities(job.notebook):
+        return replace(unchanged, refusal=FOREIGN.found(_INPUT.format(path)))
+    if line and not job.force and is_of_another(job, line.notebook):
+        return replace(unchanged, refusal=FOREIGN.found(_ANOTHER.format(path, line.notebook, job.notebook)))
+    if not before.strip() or job.force or before == converted or (line and line.is_intact):
         return Output(path, before, converted)
     if line is None:
-        return Output(path, before, before, refusal=FOREIGN.found(_FOREIGN.format(path)))
-    now = stamp.read(converted)
-    if now and now.digest == line.digest:  # nothing is new but the person's edits
-        return Output(path, before, before, is_edited=True)
-    return _merged(path, before, converted, recall(line), side)
+        return replace(unchanged, refusal=FOREIGN.found(_FOREIGN.format(path)))
+    new_line = stamp.read(converted)
+    if new_line and new_line.digest == line.digest:  # nothing is new but the person's edits
+        return replace(unchanged, is_edited=True)
+    return _merged(replace(unchanged, is_edited=True), converted, recall(line), job.side(path))
 
 
 _FOREIGN = "{} was not written by nb2ddp (it has no line `convert again:`): name another, or replace it with --force"
@@ -92,17 +96,26 @@ _CONFLICT = (
 )
 
 
-def _merged(path: Path, before: str, converted: str, base: str | None, side: str) -> Output:
+def _merged(edited: Output, converted: str, base: str | None, side: str) -> Output:
+    """Return an edited file with the new conversion merged into it, or with the reason why it cannot be merged.
+
+    Args:
+        edited: the file as it is.
+        converted: the text of the new conversion.
+        base: the text that nb2ddp wrote there; None if unknown.
+        side: whose lines to take in a conflict: `mine`, `new`, or "" for neither.
+    """
+    path, before = edited.path, edited.before
     if base is None and side == "new":
         return Output(path, before, converted)
     if base is None and side == "mine":  # all that differs is an edit from now on
-        return Output(path, before, stamp.copy(converted, stamp.unsigned(before)), is_edited=True)
+        return replace(edited, after=stamp.copy(converted, stamp.unsigned(before)))
     if base is None:
-        return Output(path, before, before, is_edited=True, refusal=CONFLICT.found(_UNKNOWN.format(path)))
+        return replace(edited, refusal=CONFLICT.found(_UNKNOWN.format(path)))
     merged = merge(base, before, converted, side)
     if merged.conflicts:
         refusal = CONFLICT.found(_CONFLICT.format(path, "; ".join(map(_place, merged.conflicts))))
-        return Output(path, before, before, is_edited=True, refusal=refusal, conflicts=merged.conflicts)
+        return replace(edited, refusal=refusal, conflicts=merged.conflicts)
     return Output(path, before, merged.text, is_edited=merged.text != converted)
 
 
@@ -114,22 +127,7 @@ def outputs_of(job: Job, conversion: Conversion, recall: Recall) -> list[Output]
     """Return what happens to each file of a conversion, the script last."""
     folder = job.script.parent
     # The launch files first: a script that is in place has all that its first lines name.
-    wanted = {folder / name: text for name, text in reversed(conversion.files.items())}
-    return [
-        _not_ours(job, path) or settle(path, text, recall, force=job.force, side=job.side(path))
-        for path, text in wanted.items()
-    ]
-
-
-def _not_ours(job: Job, path: Path) -> Output | None:
-    """Return the fault of a file that is the notebook, or another notebook's; None for other files."""
-    before = files.text_of(path)
-    if before and job.is_file and files.identities(path) & files.identities(job.notebook):
-        return Output(path, before, before, refusal=FOREIGN.found(_INPUT.format(path)))
-    line = stamp.read(before)
-    if line is None or job.force or not is_of_another(job, line.notebook):
-        return None
-    return Output(path, before, before, refusal=FOREIGN.found(_ANOTHER.format(path, line.notebook, job.notebook)))
+    return [settle(job, folder / name, text, recall) for name, text in reversed(conversion.files.items())]
 
 
 def is_of_another(job: Job, named: str) -> bool:
@@ -153,15 +151,16 @@ def write(job: Job, conversion: Conversion, recall: Recall) -> Result:
     Raises:
         OSError: a file cannot be read or written; none has changed.
     """
+    history.remember(conversion.files.values())
     for name in conversion.files:
         files.check_target(job.script.parent / name)
     outputs = outputs_of(job, conversion, recall)
     if failure := refused(job, outputs):
         return failure
-    differing = {each.path: each.after.encode("utf-8", "surrogateescape") for each in outputs if each.differs}
+    differing = {output.path: output.after.encode("utf-8", "surrogateescape") for output in outputs if output.differs}
     if differing:
         files.replace(differing)
-    merged = tuple(each.path for each in outputs if each.differs and each.is_edited)
+    merged = tuple(output.path for output in outputs if output.differs and output.is_edited)
     status = Status.CONVERTED if differing else Status.UNCHANGED
     diagnostics = (*doubts(job, outputs), *conversion.diagnostics)
     written = tuple(reversed(differing))
@@ -178,14 +177,14 @@ def check(job: Job, conversion: Conversion, recall: Recall) -> Result:
     outputs = outputs_of(job, conversion, recall)
     if failure := refused(job, outputs):
         return failure
-    stale = [each.path for each in reversed(outputs) if each.differs]
-    found = [*doubts(job, outputs), *_edited(outputs)]
+    stale = [output.path for output in reversed(outputs) if output.differs]
+    findings = [*doubts(job, outputs), *_edited(outputs)]
     if stale:
         names = " and ".join(str(path) for path in stale)
-        found.insert(0, STALE.found(f"{names} {'are' if len(stale) > 1 else 'is'} out of date: convert again"))
+        findings.insert(0, STALE.found(f"{names} {'are' if len(stale) > 1 else 'is'} out of date: convert again"))
     status = Status.STALE if stale else Status.UNCHANGED
-    text = "".join(each.diff for each in reversed(outputs))
-    diagnostics = (*found, *conversion.diagnostics)
+    text = "".join(output.diff for output in reversed(outputs))
+    diagnostics = (*findings, *conversion.diagnostics)
     about = tuple(stale), (), text, False, (), conversion.trainings
     return Result(job.notebook, job.script, status, diagnostics, *about)
 
@@ -202,15 +201,15 @@ def difference(job: Job, conversion: Conversion, recall: Recall) -> Result:
 
 def refused(job: Job, outputs: list[Output]) -> Result | None:
     """Return why nothing is written, with both sides of a conflict; None if all files can be written."""
-    refusals = tuple(each.refusal for each in reversed(outputs) if each.refusal)
-    shown = "".join(f"{conflict.text}\n" for each in reversed(outputs) for conflict in each.conflicts)
+    refusals = tuple(output.refusal for output in reversed(outputs) if output.refusal)
+    shown = "".join(f"{conflict.text}\n" for output in reversed(outputs) for conflict in output.conflicts)
     return Result(job.notebook, job.script, Status.FAILED, refusals, text=shown) if refusals else None
 
 
 def _edited(outputs: list[Output]) -> Iterator[Diagnostic]:
-    for each in reversed(outputs):
-        if each.is_edited:
-            message = f"{each.path} was edited by hand; converting again keeps the edits"
+    for output in reversed(outputs):
+        if output.is_edited:
+            message = f"{output.path} was edited by hand; converting again keeps the edits"
             yield EDITED.found(message, Severity.WARNING)
 
 
@@ -220,10 +219,10 @@ def doubts(job: Job, outputs: list[Output]) -> Iterator[Diagnostic]:
     for path in hiding(job.script.parent):
         what = hidden(path.stem if path.name != "__init__.py" else path.parent.name)
         yield HIDDEN.found(_HIDING.format(path, what, job.script.name), Severity.WARNING)
-    for each in outputs:
-        if each.path.name == CONFIG_NAME:
-            yield from _settings_of_others(job, each)
-            yield from _overruled(job, each)
+    for output in outputs:
+        if output.path.name == CONFIG_NAME:
+            yield from _settings_of_others(job, output)
+            yield from _overruled(job, output)
 
 
 def _overruled(job: Job, config: Output) -> Iterator[Diagnostic]:
@@ -238,17 +237,17 @@ def _overruled(job: Job, config: Output) -> Iterator[Diagnostic]:
         yield EDITED.found(message, Severity.WARNING)
 
 
-def _settings_of_others(job: Job, each: Output) -> Iterator[Diagnostic]:
+def _settings_of_others(job: Job, config: Output) -> Iterator[Diagnostic]:
     """Warn if a launch file changes that other scripts of its folder use too."""
-    if each.before and each.differs:
-        others = [path.name for path in sorted(each.path.parent.glob("*.py")) if path.name != job.script.name]
-        others = [name for name in others if stamp.read(files.text_of(each.path.with_name(name)))]
-        old, new = _keys(each.before), _keys(each.after)
+    if config.before and config.differs:
+        others = [path.name for path in sorted(config.path.parent.glob("*.py")) if path.name != job.script.name]
+        others = [name for name in others if stamp.read(files.text_of(config.path.with_name(name)))]
+        old, new = _keys(config.before), _keys(config.after)
         changes = [
             f"{key} is {new.get(key, 'unset')}, was {value}" for key, value in old.items() if new.get(key) != value
         ]
         if others and changes:
-            message = f"{each.path}: now {', '.join(changes)}, for {', '.join(others)} too; options set it back"
+            message = f"{config.path}: now {', '.join(changes)}, for {', '.join(others)} too; options set it back"
             yield OTHER_SETTINGS.found(message, Severity.WARNING)
 
 

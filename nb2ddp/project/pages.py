@@ -56,20 +56,20 @@ class Page:
 
     def write(self, text: str) -> Diagnostic | None:
         """Write the file; return the reason if that fails, else None."""
-        if refusal := self.refusal():
-            return refusal
+        refusal = self.refusal()
         try:
-            self._put(text)
+            if refusal is None:
+                self._put(text)
         except OSError as error:
             return NOT_WRITTEN.found(f"{self.option}: {reason(error)}")
-        return None
+        return refusal
 
     def _is_ours(self, before: str) -> bool:
         """True if nb2ddp wrote this text."""
         raise NotImplementedError
 
     def _put(self, text: str) -> None:
-        raise NotImplementedError
+        files.replace({self.path: text.encode()})
 
 
 class Report(Page):
@@ -85,7 +85,7 @@ class Report(Page):
     def _put(self, text: str) -> None:
         body = text.lstrip()[len(_DOCTYPE) :]
         signature = f"<!-- nb2ddp {__version__}, sha256:{_digest(body)} -->\n"
-        files.replace({self.path: f"{_DOCTYPE}{signature}{body}".encode()})
+        super()._put(f"{_DOCTYPE}{signature}{body}")
 
 
 class Sarif(Page):
@@ -99,9 +99,6 @@ class Sarif(Page):
             return {run["tool"]["driver"]["name"] for run in json.loads(before)["runs"]} == {"nb2ddp"}
         except (ValueError, TypeError, KeyError, RecursionError):
             return False
-
-    def _put(self, text: str) -> None:
-        files.replace({self.path: f"{text}\n".encode()})
 
 
 class Summary(Page):
@@ -163,13 +160,8 @@ def files_of(jobs: Sequence[Job]) -> dict[Path, str]:
 def beside(script: Path) -> list[Path]:
     """Return all files that any options write beside a script."""
     packages = [file_name(script.name, group) for group in GROUPS]
-    sides = [
-        side_file(script.name),
-        side_file(script.name, "torchrun.sh"),
-        side_file(script.name, "sky.yaml"),
-        f"{script.stem}{LAUNCHING}",
-    ]
-    return [script.parent / name for name in (CONFIG_NAME, *sides, *packages)]
+    launches = [side_file(script.name, suffix) for suffix in ("sbatch", "torchrun.sh", "sky.yaml")]
+    return [script.parent / name for name in (CONFIG_NAME, *launches, f"{script.stem}{LAUNCHING}", *packages)]
 
 
 def _check_folder(folder: Path) -> None:

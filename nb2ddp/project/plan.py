@@ -45,73 +45,76 @@ class Planned:
 
 
 @dataclass(frozen=True)
-class How:
-    """The sources of options besides the command line.
+class Choices:
+    """What a command line chooses for its conversions.
 
     Attributes:
-        reads_config: from pyproject.toml, too.
-        reset: not from the script as it is.
+        given: settings by the keys of `options.SETTINGS`. They override those of pyproject.toml, which override those
+            of the last conversion; `exclude` (relative to the current folder) adds to them.
+        reads_config: take settings from pyproject.toml.
+        reset: ignore the options of the last conversion.
+        force, keep: as for `Job`.
     """
 
+    given: Mapping[str, Any]
     reads_config: bool = True
     reset: bool = False
+    force: bool = False
+    keep: tuple[str, ...] = ()
+
+    def config_of(self, notebook: Path) -> config.Config | None:
+        """Return the settings of the pyproject.toml that applies to a notebook."""
+        return config.find(notebook.parent) if self.reads_config else None
+
+    def excludes(self, notebook: Path) -> bool:
+        """True if a pattern of `exclude` matches a notebook."""
+        project = self.config_of(notebook)
+        is_excluded = config.matches(self.given.get("exclude", []), notebook, Path())
+        return is_excluded or (project is not None and project.excludes(notebook))
 
 
-def plan(
-    paths: Sequence[str],
-    given: Mapping[str, Any],
-    how: How = How(),
-    *,
-    any_file: bool = False,
-) -> list[Planned]:
+def plan(paths: Sequence[str], choices: Choices, *, any_file: bool = False) -> list[Planned]:
     """Plan a run over several notebooks.
 
     Args:
         paths: notebooks, links, folders and patterns.
-        given: settings of the command line, by the keys of `options.SETTINGS`. They override those of files;
-            `exclude` (relative to the current folder) adds to them.
-        how: where other options come from: those in pyproject.toml are stronger than those of the last time.
+        choices: the options of the command line.
         any_file: leave out files that are no notebooks.
 
     Raises:
         ConfigError, InputError, LaunchError, OptionsError: the run as a whole cannot be done.
     """
-    planned = []
-    for each in find(paths, any_file=any_file):
-        found = config.find(each.path.parent) if how.reads_config else None
-        if config.matches(given.get("exclude", []), each.path, Path()):
-            continue
-        if found is None or not config.matches(found.exclude, each.path, found.path.parent):
-            planned.append(_planned(each, given, how))
+    notebooks = [notebook for notebook in find(paths, any_file=any_file) if not choices.excludes(notebook.path)]
+    planned = [_planned(notebook, choices) for notebook in notebooks]
     check_outputs([each.job for each in planned])
     return planned
 
 
-def plan_one(argument: str | Path, script: Path, given: Mapping[str, Any], how: How = How()) -> Planned:
+def plan_one(argument: str | Path, script: Path, choices: Choices) -> Planned:
     """Plan the conversion of one notebook (a file or a link) to a given script; see `plan`."""
     notebook = named(argument) if isinstance(argument, str) else Input(argument, argument.parent, is_named=True)
     if not notebook.link:
         check_source(notebook.path)
-    planned = _planned(notebook, given, how, script)
+    planned = _planned(notebook, choices, script)
     check_outputs([planned.job])
     return planned
 
 
-def _planned(each: Input, given: Mapping[str, Any], how: How, script: Path | None = None) -> Planned:
-    found = config.find(each.path.parent) if how.reads_config else None
-    values = {**(found.values_for(each.path) if found else {}), **given}
+def _planned(notebook: Input, choices: Choices, script: Path | None = None) -> Planned:
+    project = choices.config_of(notebook.path)
+    values = {**(project.values_for(notebook.path) if project else {}), **choices.given}
     settings = config.settings({key: value for key, value in values.items() if key not in _OF_A_JOB})
-    script = script or _script(each, settings, given)
-    job = Job(each.path, script, settings.options, each.link, is_named=each.is_named)
-    return Planned(with_options(job, values, reset=how.reset), settings.fail_on, settings.rehearse)
+    script = script or _script(notebook, settings, choices.given)
+    job = Job(notebook.path, script, settings.options, notebook.link, notebook.is_named, choices.force, choices.keep)
+    return Planned(with_options(job, values, reset=choices.reset), settings.fail_on, settings.rehearse)
 
 
-def with_options(job: Job, said: Mapping[str, Any], *, reset: bool = False) -> Job:
+def with_options(job: Job, chosen: Mapping[str, Any], *, reset: bool = False) -> Job:
     """Return a job with the given options and those of its script's last conversion.
 
     Args:
         job: the notebook to convert.
-        said: options by key, from the command line or pyproject.toml; they override the last ones.
+        chosen: options by key, from the command line or pyproject.toml; they override the last ones.
         reset: ignore the last conversion's options.
 
     Raises:
@@ -119,10 +122,10 @@ def with_options(job: Job, said: Mapping[str, Any], *, reset: bool = False) -> J
     """
     last = None if reset else _last(job)
     if last is None:
-        return replace(job, options=config.settings(said).options)
+        return replace(job, options=config.settings(chosen).options)
     values = values_of(last)
-    kept = _fitting({key: value for key, value in values.items() if key not in said}, said)
-    options = config.settings({**kept, **said}).options
+    kept = _fitting({key: value for key, value in values.items() if key not in chosen}, chosen)
+    options = config.settings({**kept, **chosen}).options
     notes = [f"{_typed(last, kept)}, from the last conversion; --reset ignores them"] if kept else []
     for key in [key for key in values | values_of(options) if key not in kept]:
         was, now = (_typed(each, {key}) or f"without --{key}" for each in (last, options))
@@ -142,31 +145,31 @@ def _last(job: Job) -> Options | None:
         return None
 
 
-def _fitting(own: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
+def _fitting(own: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
     """Return the last options that fit the given ones: not those of SLURM for torchrun."""
     for size in range(len(own), 0, -1):
         for keys in combinations(own, size):
             kept = {key: own[key] for key in keys}
             with suppress(ValueError):
-                config.settings({**kept, **said})
+                config.settings({**kept, **chosen})
                 return kept
     return {}
 
 
 def _typed(options: Options, keys: Collection[str]) -> str:
     """Return options as a person types them."""
-    return shlex.join(arguments(options, leave_out=[each.key for each in SETTINGS if each.key not in keys]))
+    return shlex.join(arguments(options, leave_out=[setting.key for setting in SETTINGS if setting.key not in keys]))
 
 
-def _script(each: Input, settings: Settings, given: Mapping[str, Any]) -> Path:
+def _script(notebook: Input, settings: Settings, given: Mapping[str, Any]) -> Path:
     if settings.output_dir is None:
         raise NoOutputError(
-            f"Say where the scripts go: {shlex.join(['nb2ddp', str(each.path.parent), '--output-dir', 'scripts'])} "
-            f"for a folder, {shlex.join(['nb2ddp', str(each.path), 'train.py'])} for one notebook"
+            f"Say where the scripts go: {shlex.join(['nb2ddp', str(notebook.path.parent), '--output-dir', 'scripts'])} "
+            f"for a folder, {shlex.join(['nb2ddp', str(notebook.path), 'train.py'])} for one notebook"
         )
     # A root from the file belongs to an output folder from the file.
     root = settings.root if "output-dir" not in given or "root" in given else None
-    return from_here(script_for(each, settings.output_dir, root))
+    return from_here(script_for(notebook, settings.output_dir, root))
 
 
 def from_here(path: Path) -> Path:

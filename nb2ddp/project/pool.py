@@ -67,7 +67,7 @@ def run(
     if mode not in _DO:
         cache = None
     known = [_remembered(job, cache) for job in jobs]
-    missing = [job for job, found in zip(jobs, known, strict=True) if found is None]
+    missing = [job for job, conversion in zip(jobs, known, strict=True) if conversion is None]
     if any(job.options.select or job.options.ignore for job in missing):
         from nb2ddp.convert import check_codes
 
@@ -76,9 +76,9 @@ def run(
     workers = min(processes or _cores(), math.ceil(len(missing) / JOBS_A_PROCESS))
     convert = partial(convert_job, mode=mode, cache=cache)
     converted = _in_turn(missing, convert, done) if workers < 2 else _in_pool(missing, convert, workers, done)
-    for job, found in zip(jobs, known, strict=True):
-        if found is not None:
-            yield convert_job(job, mode, cache, found)
+    for job, conversion in zip(jobs, known, strict=True):
+        if conversion is not None:
+            yield convert_job(job, mode, cache, conversion)
             done()
         else:
             yield next(converted)
@@ -105,8 +105,6 @@ def convert_job(job: Job, mode: Mode, cache: Cache | None, known: Conversion | N
         outcome = known or _convert(job, cache)
         if not outcome.files:
             return _failed(job, *outcome.diagnostics)
-        if mode is Mode.WRITE:
-            history.remember(outcome.files.values())
         return _DO[mode](job, outcome, recalling(job))
     except NotebookError as error:
         return _failed(job, *error.diagnostics)
@@ -119,7 +117,7 @@ def convert_job(job: Job, mode: Mode, cache: Cache | None, known: Conversion | N
     return _failed(job, failure)
 
 
-def converted(job: Job, found: bytes, options: Options) -> Conversion:
+def converted(job: Job, source: bytes, options: Options) -> Conversion:
     """Convert the content of a job's notebook, with the job's options or others.
 
     Raises:
@@ -127,14 +125,14 @@ def converted(job: Job, found: bytes, options: Options) -> Conversion:
     """
     from nb2ddp.convert import convert_source
 
-    return convert_source(decode(found), job.name, job.script.name, options, job.notebook.name, job.reference)
+    return convert_source(decode(source), job.name, job.script.name, options, job.notebook.name, job.reference)
 
 
-def script_of(job: Job, found: bytes, cache: Cache | None = None) -> str:
+def script_of(job: Job, source: bytes, cache: Cache | None = None) -> str:
     """Return the script of a notebook's content, from the cache or converted; empty if it cannot be."""
     try:
-        outcome = cache.get(key(found, job)) if cache else None
-        return (outcome or converted(job, found, job.options)).files.get(job.script.name, "")
+        outcome = cache.get(key(source, job)) if cache else None
+        return (outcome or converted(job, source, job.options)).files.get(job.script.name, "")
     except (NotebookError, LaunchError, OptionsError):
         return ""
 
@@ -146,24 +144,24 @@ def recalling(job: Job) -> outputs.Recall:
 
 def _convert(job: Job, cache: Cache | None) -> Conversion:
     """Convert a job's notebook and cache the result, without files if it cannot be converted."""
-    found = content(job)
+    source = content(job)
     try:
-        outcome = converted(job, found, job.options)
+        outcome = converted(job, source, job.options)
     except NotebookError as error:
         outcome = Conversion({}, error.diagnostics)
     if cache and (outcome.files or outcome.diagnostics[0].code != INTERNAL.code):
-        cache.put(key(found, job), outcome)
+        cache.put(key(source, job), outcome)
     return outcome
 
 
 def _as_text(job: Job, mode: Mode) -> Result:
-    found = content(job)
+    source = content(job)
     if mode is Mode.REWRITES:
         from nb2ddp.convert import rewrites
 
-        conversion, text = rewrites(decode(found), job.name, job.script.name, job.options, job.notebook.name)
+        conversion, text = rewrites(decode(source), job.name, job.script.name, job.options, job.notebook.name)
         return Result(job.notebook, job.script, Status.UNCHANGED, conversion.diagnostics, text=text)
-    conversion = converted(job, found, job.options)
+    conversion = converted(job, source, job.options)
     text = conversion.files[job.script.name]
     return Result(job.notebook, job.script, Status.CONVERTED, conversion.diagnostics, text=text)
 

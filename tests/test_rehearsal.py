@@ -596,7 +596,7 @@ def test_models_load_without_what_only_a_gpu_can() -> None:
         def from_pretrained(cls, name: str, **given: Any) -> Any:
             return name, given
 
-    _load_on_cpu(SimpleNamespace(PreTrainedModel=Model))  # type: ignore[arg-type]
+    _load_on_cpu("Model", SimpleNamespace(Model=Model))  # type: ignore[arg-type]
     asked = Model.from_pretrained("me/a", device_map=0, quantization_config={}, attn_implementation="flash_attention_2")
     assert asked == ("me/a", {"attn_implementation": "sdpa"})
 
@@ -646,6 +646,11 @@ shown = jinja2.Template("{% for turn in turns %}{{ turn.role + turn.content }}{%
         ("[table[row['tongue']] for row in rows]", "tongue "),
         ("[row['meta'].get('x') for row in rows]", "meta is a dict"),
         ("[row['share'] / 2 for row in rows]", "share is a number"),
+        ("[f\"{row['heat']:.2f} degrees\" for row in rows]", "heat is a number"),
+        (
+            "def reward(events): return 1.0\n[reward(**{k: row[k] for k in {*row} - {'text'}}) for row in rows]",
+            "events is read",
+        ),
         ("[' '.join(row['talk'][1:]) + row['talk'][0].strip() + row['id'] for row in rows]", "id is a text"),
         ("[row['count'].strip() for row in rows]", "count is a text"),
         ("import math\n[math.isnan(row['time']) for row in rows]", "time is a number"),
@@ -966,6 +971,13 @@ def test_a_statement_that_training_needs_is_not(tmp_path: Path) -> None:
     assert made.schema.passed == []
     tree = ast.parse("model.config.x = 1\nwords.add(1)\nwith a as b: pass\nmade = words_of(a).to('cuda')")
     assert _changed(tree) == {"model", "words", "b", "made"}
+
+
+def test_what_does_nothing_is_as_many_values_as_it_is_asked_for() -> None:
+    nothing: Any = packages.Nothing()
+    precision, recall, score = nothing
+    assert precision is recall is score is nothing
+    assert [*nothing] == []
 
 
 def test_what_does_nothing_can_be_sent_to_other_processes() -> None:

@@ -41,6 +41,9 @@ def obstacle(both: Both, lacking: Mapping[str, str]) -> Place | None:
         seconds = both.alone.seconds
         said = f"it took longer than {seconds:.0f} s as one process; --timeout {3 * seconds:.0f} lets it take longer"
         return Place(next(waiting(both.plan, both.alone)).line, said)
+    asked = [event.to for event in seen(both.one, events.Connect)]
+    if both.alone.stopped and asked:
+        return Place(next(waiting(both.plan, both.alone)).line, f"it waits for {asked[-1]}; --trust lets it ask")
     for _, rank in both.everyone():
         if place := _of_rank(both, rank, lacking):
             return place

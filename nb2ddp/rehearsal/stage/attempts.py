@@ -351,8 +351,9 @@ def _free(node: ast.AST) -> set[str]:
 
 
 def _files(node: ast.AST) -> Iterator[str]:
-    texts = (each.value for each in ast.walk(node) if isinstance(each, ast.Constant))
-    return (text for text in texts if isinstance(text, str) and _FILE.fullmatch(text))
+    """The files that a statement names, without their folders: it may write in the one that another reads in full."""
+    texts = (part.value for part in ast.walk(node) if isinstance(part, ast.Constant))
+    return (os.path.basename(text) for text in texts if isinstance(text, str) and _FILE.fullmatch(text))
 
 
 def _bound(node: ast.AST) -> set[str]:

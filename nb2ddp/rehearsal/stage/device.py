@@ -144,10 +144,10 @@ def _join_on_cpu(state: ModuleType) -> None:
         original(self, cpu=True, **given)
 
 
-def _load_on_cpu(modeling: ModuleType) -> None:
+def _load_on_cpu(name: str, module: ModuleType) -> None:
     """Let transformers load a model without what only a GPU can: a place on one, fewer bits, kernels of its own."""
 
-    @wrap(modeling, "PreTrainedModel.from_pretrained")
+    @wrap(module, f"{name}.from_pretrained")
     def loaded(original: Any, cls: Any, *args: Any, **given: Any) -> Any:
         given = {name: value for name, value in given.items() if name not in _FOR_GPU}
         if "flash" in str(given.get("attn_implementation")):
@@ -157,7 +157,8 @@ def _load_on_cpu(modeling: ModuleType) -> None:
 
 def lay(log: Log) -> None:
     """Do so once torch has been imported."""
-    after_import("transformers.modeling_utils", _load_on_cpu)
+    after_import("transformers.modeling_utils", functools.partial(_load_on_cpu, "PreTrainedModel"))
+    after_import("transformers.models.auto.auto_factory", functools.partial(_load_on_cpu, "_BaseAutoModelClass"))
     after_import("accelerate.state", _join_on_cpu)
     after_import("torch", lambda torch: _answer(torch, log))
     after_import("datasets.features.audio", _hear)

@@ -242,7 +242,7 @@ def chain(error: BaseException | None) -> Iterator[BaseException]:
 
 def _missing(error: BaseException, place: Place) -> list[str]:
     """The files that an exception says are not there; folders only where the script asks for what is in one."""
-    given = getattr(error, "filename", None)
+    given = getattr(error, "filename", None) or (_said(error) if isinstance(error, FileNotFoundError) else None)
     named = [os.fsdecode(given)] if isinstance(given, (str, bytes)) else []
     named += [text for _, text in _QUOTED.findall(_said(error)) if os.sep in text or "." in text]
     node = place.node.iter if isinstance(place.node, ast.For) else place.node
@@ -432,6 +432,24 @@ def _is_no_number(error: BaseException, place: Place) -> bool:
     return place.schema.put(path, plain("digits"), "is a number")
 
 
+def _is_formatted_as_number(error: BaseException, place: Place) -> bool:
+    """A text that was made is formatted as a number: `f"{row['x']:.2f}"`."""
+    if not isinstance(error, ValueError) or "Unknown format code" not in _said(error) or place.node is None:
+        return False
+    formatted = [part for part in ast.walk(place.node) if isinstance(part, ast.FormattedValue) and part.format_spec]
+    texts = [part.value for part in formatted if isinstance(place.value(part.value), str)]
+    paths = [path for text in texts if (path := place.path(text))]
+    return sum(place.schema.put(path, plain("number"), "is a number") for path in paths) > 0
+
+
+def _lacks_argument(error: BaseException, place: Place) -> bool:
+    """A reward asks for columns of the data set by the names of its arguments."""
+    missing = re.search(r"missing \d+ required (?:positional|keyword-only) arguments?: (.+)", _said(error))
+    if not isinstance(error, TypeError) or not missing:
+        return False
+    return sum(place.schema.add((), name) for _, name in _QUOTED.findall(missing[1])) > 0
+
+
 def _is_no_json(error: BaseException, place: Place) -> bool:
     """A text that was made is read as JSON, or as a literal of Python."""
     if isinstance(error, json.JSONDecodeError):
@@ -582,6 +600,8 @@ _RULES: tuple[Callable[[BaseException, Place], bool], ...] = (
     _is_no_conversation,
     _has_no_attribute,
     _is_no_number,
+    _is_formatted_as_number,
+    _lacks_argument,
     _is_of_other_type,
     _is_too_short,
     _is_too_long,

@@ -116,12 +116,15 @@ class Outside:
             self._changes(events.Write, name)
 
     def _connects(self, _: Any, address: Any) -> None:
-        host = address[0] if isinstance(address, tuple) else ""
-        local = not isinstance(address, tuple) or host in ("localhost", "::1", "") or str(host).startswith("127.")
-        if not local:
-            self.log.write(events.Connect(str(address[:2])))
+        if isinstance(address, tuple):
+            self._reaches(*address[:2])
+
+    def _reaches(self, host: Any, port: Any) -> None:
+        name = host.decode() if isinstance(host, bytes) else host or ""
+        if name not in ("localhost", "::1", "", socket.gethostname()) and not name.startswith("127."):
+            self.log.write(events.Connect(name))
             if not self.is_trusted:
-                raise ConnectionRefusedError(f"a rehearsal reaches nothing outside this machine: {address[:2]}")
+                raise ConnectionRefusedError(f"a rehearsal reaches nothing outside this machine: {(name, port)}")
 
     def _binds(self, _: Any, address: Any) -> None:
         if isinstance(address, tuple) and len(address) > 1 and address[1] and self.log.place():
@@ -273,6 +276,7 @@ _EVENTS: dict[str, Callable[..., None]] = {
     "os.symlink": lambda self, _, b, at: self._changes(events.Write, b, at),
     "shutil.rmtree": lambda self, path, *_: self._changes(events.Remove, path),
     "socket.connect": Outside._connects,
+    "socket.getaddrinfo": lambda self, host, port, *_: self._reaches(host, port),
     "sqlite3.connect": Outside._opens_database,
     "socket.bind": Outside._binds,
 }

@@ -7,6 +7,8 @@ to type.
 from __future__ import annotations
 
 import copyreg
+import dis
+import itertools
 import linecache
 import os
 import sys
@@ -45,6 +47,12 @@ def _decorates(given: tuple[Any, ...]) -> bool:
     caller = sys._getframe(2)
     line = linecache.getline(caller.f_code.co_filename, caller.f_lineno)
     return len(given) == 1 and callable(given[0]) and line.lstrip().startswith("@")
+
+
+def _unpacked(frame: Any) -> int:
+    """How many names a frame assigns the elements of what it asks for now; 0 where it does not: `a, b = ...`."""
+    now = next(step for step in dis.get_instructions(frame.f_code) if step.offset == frame.f_lasti)
+    return now.arg or 0 if now.opname.startswith("UNPACK_SEQUENCE") else 0
 
 
 class _Kind(type):
@@ -96,7 +104,7 @@ class Nothing(metaclass=_Kind):
     def __setitem__(self, *_: Any) -> None: ...
 
     def __iter__(self) -> Any:
-        return iter(())
+        return itertools.repeat(self, _unpacked(sys._getframe(1)))
 
     def __len__(self) -> int:
         return 0

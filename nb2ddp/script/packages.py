@@ -26,6 +26,7 @@ from nb2ddp.facts.installs import is_colab
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.releases import SUCCESSORS, taken, uses, uses_unsloth
 from nb2ddp.facts.shell import is_install
+from nb2ddp.facts.waiting import starts_engine
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.script.launch import path_word
 from nb2ddp.script.templates import render
@@ -88,6 +89,17 @@ _ON_COLAB = {
     "torchaudio": "torchaudio",
     "wandb": "wandb",
 }
+#: Modules of packages that notebooks import without installing them, and that neither Colab nor Unsloth brings: where
+#: the names differ, the package behind a colon.
+_ON_INDEX = dict(
+    f"{each}:{each}".split(":")[:2]
+    for each in (
+        "anthropic bert_score:bert-score boto3 chromadb decord docx:python-docx einops evaluate faiss:faiss-cpu"
+        " fitz:pymupdf flask ftfy inflection jieba jiwer jsonlines keras_ocr:keras-ocr langdetect langid Levenshtein"
+        " math_verify:math-verify openpyxl optuna pypdf pytz rapidfuzz rouge_score:rouge-score sacrebleu snac"
+        " tensorflow textstat tiktoken timm unidecode vllm xgboost"
+    ).split()
+)
 #: The first TRL that takes arguments of transformers 5: an older one makes no trainer with it.
 _KNOWS_TRANSFORMERS_5 = "0.27"
 #: What Unsloth brings, where a script trains without it. Older versions of datasets do not know today's pyarrow.
@@ -102,6 +114,7 @@ _OF_TORCH = ("torchvision", "torchaudio", "xformers")
 _BUILT_WITH_TORCH = frozenset({"causal-conv1d", "flash-attn", "mamba-ssm"})
 #: Packages that mostly serve to install others.
 _INSTALLERS = frozenset({"pip", "uv"})
+_IMPORTS = (cst.Import, cst.ImportFrom)
 #: Stands for the number of a cell where a notebook's own header names a package.
 HEADER = 0
 #: What stands for a value: of Python's, `{name}` or `$name`, as IPython fills it in.
@@ -305,16 +318,8 @@ class _Reading:
             for place in self._places(call):
                 for words in _split(self._shell_text(call)):
                     self._command(place, words)
-        named = {name for name, _ in self.packages}
-        trained_with = {"unsloth": "unsloth"} if uses_unsloth(self.tree) else _OF_TRAININGS
-        for module, line in (_ON_COLAB | trained_with).items():
-            name = canonicalize_name(Requirement(line).name)
-            if name not in named and (where := self._imported(module)) is not None:
-                cell = self._cell(where)
-                self._add(Package(line, name, cell))
-                has = ", and Colab has it" if module in _ON_COLAB else ""
-                self.notes.append((cell, f"{name} is added: the code imports it{has}"))
-        kept = self._kept()
+        self._add_imported()
+        kept = self._with_dependencies(self._kept())
         packages = _raised(self._mended(kept, minimums) if minimums else kept, minimums)
         packages = list(map(self._apart, packages))
         self._bound_what_has_gone(packages)
@@ -322,12 +327,38 @@ class _Reading:
         self._decode_sounds(packages)
         return Requirements(tuple(packages), tuple(dict.fromkeys(self.notes)))
 
+    def _add_imported(self) -> None:
+        """Add what the code imports, or starts an engine with, and the notebook does not install."""
+        named = {name for name, _ in self.packages}
+        trained_with = {"unsloth": "unsloth"} if uses_unsloth(self.tree) else _OF_TRAININGS
+        for module, line in (_ON_COLAB | _ON_INDEX | trained_with).items():
+            name = canonicalize_name(Requirement(line).name)
+            where = self._imported(module)
+            if module == "vllm" and where is None and starts_engine(self.tree, self.program.loads):
+                where = self.program.loads[0]
+            if name not in named and where is not None:
+                self._add(Package(line, name, self._cell(where)))
+                has = ", and Colab has it" if module in _ON_COLAB else ""
+                why = "fast_inference takes it" if not isinstance(where, _IMPORTS) else f"the code imports it{has}"
+                self.notes.append((self._cell(where), f"{name} is added: {why}"))
+
+    def _with_dependencies(self, packages: list[Package]) -> list[Package]:
+        """Install Unsloth with what it needs, if the notebook leaves that to a machine that has it, as Colab."""
+        full = {package.name for package in packages if "--no-deps" not in package.group}
+        unsloth = next((package for package in packages if package.name == "unsloth"), None)
+        if unsloth is None or full & {"unsloth", "torch", "transformers"}:
+            return packages
+        self.notes.append((unsloth.cell, "unsloth is installed with what it needs: Colab has that, others may not"))
+        fixed = [package for package in packages if package.name in _OF_TORCH and "==" in package.line]
+        self.notes += [(package.cell, f"{package.line} is left out: it is made for one torch") for package in fixed]
+        return [replace(each, group=()) if each is unsloth else each for each in packages if each not in fixed]
+
     def _cell(self, node: cst.CSTNode) -> int:
         return self.program.cell_at(self.tree.start(node)).number
 
     def _apart(self, package: Package) -> Package:
         """Return a package in the group that installs it, with the options that it alone needs."""
-        if package.name in _BUILT_WITH_TORCH and not package.group:
+        if package.name in _BUILT_WITH_TORCH and "--no-build-isolation" not in package.group:
             option, why = "--no-build-isolation", "its build imports torch"
         elif (unfit := tables()["unfit"].get(package.name)) and "--no-deps" not in package.group:
             option, why = "--no-deps", f"it asks for {unfit}, which conflicts with the others"
@@ -690,7 +721,8 @@ def _raised(packages: list[Package], minimums: dict[str, str]) -> list[Package]:
     floors = {str(canonicalize_name(name)): (name, f">={version}") for name, version in minimums.items()}
     missing = sorted(floors.keys() - {package.name for package in packages})
     open_ones = [package for package in packages if package.is_open and package.name in floors]
-    unsloth = [package for package in open_ones if package.name == "unsloth"]
+    raised = [package for package in packages if package.specifier == floors.get(package.name, ("", "none"))[1]]
+    unsloth = [package for package in (*open_ones, *raised) if package.name == "unsloth"]
     added = [replace(package, line="".join(floors[name]), name=name) for package in unsloth for name in missing]
     return [each.bounded(floors[each.name][1]) if each in open_ones else each for each in packages] + added
 

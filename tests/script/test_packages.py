@@ -606,3 +606,42 @@ def test_a_notebook_without_unsloth_asks_for_the_version_that_takes_its_argument
     for config, asked in (("max_seq_length = 512", ["trl<=0.19.1", OLD]), ("max_length = 512", ["trl"])):
         found = read("!pip install trl", f"from trl import SFTConfig\nargs = SFTConfig({config})")
         assert [package.line for package in found.packages] == asked
+
+
+def test_what_the_code_imports_and_nothing_brings_is_added() -> None:
+    found = read("!pip install unsloth", "from bert_score import score\nimport Levenshtein, json, own_module\n")
+    assert [package.line for package in found.packages] == ["unsloth", "bert-score", "Levenshtein"]
+    assert (2, "bert-score is added: the code imports it") in found.notes
+
+
+@pytest.mark.parametrize(("fast", "added"), [("True", ["vllm"]), ("False", [])])
+def test_an_engine_takes_vllm(fast: str, added: list[str]) -> None:
+    load = f'from unsloth import FastModel\nmodel, t = FastModel.from_pretrained("m", fast_inference = {fast})\n'
+    found = read("!pip install unsloth", load)
+    assert [package.line for package in found.packages] == ["unsloth", *added]
+    assert found.notes == tuple((2, f"{name} is added: fast_inference takes it") for name in added)
+
+
+def test_unsloth_is_installed_with_what_it_needs_where_the_notebook_leaves_that_to_colab() -> None:
+    found = read(
+        "!pip install --no-deps bitsandbytes xformers==0.0.29.post3 trl unsloth_zoo\n"
+        "!pip install sentencepiece\n!pip install --no-deps unsloth"
+    )
+    assert [(package.line, package.group) for package in found.packages] == [
+        ("bitsandbytes", ("--no-deps",)),
+        ("trl", ("--no-deps",)),
+        ("unsloth_zoo", ("--no-deps",)),
+        ("sentencepiece", ()),
+        ("unsloth", ()),
+    ]
+
+
+def test_what_imports_torch_to_be_built_is_apart_also_without_dependencies() -> None:
+    (package,) = read("!pip install --no-deps flash-attn").packages
+    assert package.group == ("--no-build-isolation", "--no-deps")
+
+
+def test_a_raised_unsloth_has_the_floor_of_its_zoo() -> None:
+    floors = (("unsloth", "2026.7.1"), ("unsloth_zoo", "2026.9.9"))
+    found = read("!pip install unsloth==2025.3.19 vllm", minimums=floors)
+    assert [package.line for package in found.packages] == ["unsloth>=2026.7.1", "vllm", "unsloth_zoo>=2026.9.9"]

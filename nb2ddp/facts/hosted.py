@@ -45,6 +45,7 @@ _CLONE = re.compile(r"\bgit\s+clone\b[^\n;&|]*?/([\w.-]+?)(?:\.git)?/?\s*(?:[\n;
 _FETCHED = re.compile(r"\b(?:wget|curl)\b[^\n;&|]*?/([\w.%-]+)(?:\?[^\s]*)?[\"']?\s*(?:[\n;&|]|$)")
 #: What unpacks into a folder whose content nobody knows.
 _UNPACKS = re.compile(r"\b(unzip|tar\s|7z|unrar|gdown|kaggle\s+(datasets|competitions))")
+_UPLOADS = re.compile(r"upload_(large_)?(file|folder)")
 #: What reads what it is given, or fails.
 _READERS = re.compile(r"open|imread|read_\w+|load(?!_dotenv)\w*|from_\w+|listdir|scandir|copy\w*|ZipFile|Image")
 
@@ -156,16 +157,34 @@ def _call_of(tree: Tree, use: cst.CSTNode) -> cst.Call | None:
 
 
 def _is_told(execution: Execution, use: cst.CSTNode) -> bool:
-    """True where a path is only printed, or written to."""
-    if _is_given(execution, use, Does.TELL):
+    """True where a path is only printed, listed to be printed, or written to."""
+    if _is_given(execution, use, Does.TELL) or _is_listed(execution, use):
         return True
     call = _call_of(execution.tree, use)
     return call is not None and bool(execution.does(call) & Does.ACT) and not _reads_first(execution.tree, call)
 
 
+def _is_listed(execution: Execution, use: cst.CSTNode) -> bool:
+    """True for a folder whose files a loop prints, and does nothing else with: the first cell of Kaggle's notebooks."""
+    tree, loop = execution.tree, execution.tree.around(use, cst.For)
+    if loop is None or loop.iter not in tree.ancestors(use):
+        return False
+    binds = any(tree.within(loop.body, kind) for kind in (cst.Assign, cst.AugAssign, cst.AnnAssign))
+    calls = [call for call in tree.within(loop.body, cst.Call) if tree.qualified(call.func) != "os.path.join"]
+    return bool(calls) and not binds and all(execution.does(call) is Does.TELL for call in calls)
+
+
 def _reads_first(tree: Tree, call: cst.Call) -> bool:
-    """True for a call that reads what it is given first: it copies that, or runs a program with it."""
-    return tree.qualified(call.func).startswith(("shutil.", "os.system", "subprocess.", "os.rename", "os.replace"))
+    """True for a call that reads what it is given first: it copies or uploads that, or runs a program with it."""
+    name = tree.qualified(call.func)
+    starts = ("shutil.", "os.system", "subprocess.", "os.rename", "os.replace")
+    return _uploads(tree, call) or (name.startswith(starts) and name != "shutil.make_archive")
+
+
+def _uploads(tree: Tree, call: cst.Call) -> bool:
+    """True for a call that uploads a file or a folder to the Hub."""
+    name = method(call) or tree.qualified(call.func)
+    return _UPLOADS.fullmatch(name.rpartition(".")[2]) is not None
 
 
 def _is_missed(execution: Execution, uses: list[cst.CSTNode]) -> bool:
@@ -225,6 +244,8 @@ class _Made:
 
     def _named(self, call: cst.Call) -> list[str]:
         """The paths that a call is given."""
+        if _uploads(self.tree, call):
+            return []
         if _reads_first(self.tree, call):
             return [text for each in call.args[1:2] for text in self._texts(each.value)]
         owner = owner_of(call)

@@ -198,9 +198,15 @@ def _asked(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
 
 
 def _variables(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
-    """Variables that the notebook reads and does not set: secrets of Colab and Kaggle, `os.environ`."""
+    """Variables that the notebook reads and does not set: secrets of Colab and Kaggle, `os.environ`.
+
+    What it asks a person for is not set in a job.
+    """
     tree = program.tree
-    known = {name for _, name, _ in settings(program)} | LAUNCHER_VARIABLES | _ALWAYS
+    asking = {question.call for question in questions(program, program.effects)}
+    asking |= {call for call in tree.live(cst.Call) if SECRET.fullmatch(hosted_name(tree, call) or "")}
+    set_here = {name for node, name, _ in settings(program) if asking.isdisjoint(tree.within(node, cst.Call))}
+    known = set_here | LAUNCHER_VARIABLES | _ALWAYS
     given = tokens(tree)
     for call in tree.live(cst.Call):
         key = tree.literal(call.args[0].value) if call.args else None

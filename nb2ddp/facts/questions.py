@@ -61,8 +61,19 @@ def _question(tree: Tree, call: cst.Call, asking: list[cst.Call]) -> Question:
     alternative = isinstance(above := tree.parents[call], cst.BooleanOperation) and above.left is call
     variable = _variable(tree, call, asking)
     said = [*_said(tree, call), *_printed_above(tree, call)]
-    may_skip = alternative or any(_MAY_SKIP.search(text) for text in said)
+    may_skip = alternative or any(_MAY_SKIP.search(text) for text in said) or _is_tested(tree, call)
     return Question(call, variable, is_login=False, may_skip=may_skip)
+
+
+def _is_tested(tree: Tree, call: cst.Call) -> bool:
+    """Whether the notebook asks if there is an answer, and goes on without one: `if not key: key = None`."""
+    assign = tree.around(call, cst.Assign)
+    for use in () if assign is None else tree.bound_uses(assign):
+        test = tree.around(use, cst.If)
+        if test is not None and tree.text(test.test).removeprefix("not ") == tree.text(use):
+            branch = test.body if "not " in tree.text(test.test) else test.orelse
+            return branch is None or not (tree.within(branch, cst.Raise) or "exit(" in tree.text(branch))
+    return False
 
 
 def _said(tree: Tree, call: cst.Call) -> list[str]:

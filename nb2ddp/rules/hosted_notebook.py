@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.hosted import HOSTED, SECRET, hosted_name, hosted_paths, written_there
+from nb2ddp.facts.hosted import HOSTED, SECRET, HostedPath, hosted_name, hosted_paths, written_there
 from nb2ddp.facts.installs import colab_branch
 from nb2ddp.facts.needs import secret_variable
 from nb2ddp.facts.program import Program
@@ -26,6 +26,8 @@ _CATCHES = frozenset({"", "ImportError", "ModuleNotFoundError", "Exception", "Ba
 _UPLOAD = "google.colab.files.upload"
 _VALUE = "{}(...) works on Colab or Kaggle only, so its value is None in the script: write the value{}"
 _THEIRS = "is a path that only Colab or Kaggle has: name one of your machine"
+_SEVERAL = "are paths that only Colab or Kaggle has: name those of your machine"
+_CHECKED = ", here and in the check at the top"
 _UPLOADS = "uploads files into the notebook's folder; the script leaves it out: copy them into the job's folder"
 _SERVICE = "works on Colab or Kaggle only; the script leaves it out"
 _MISSED = ", and writes below it: mount it before the job, or name folders of your machine"
@@ -76,12 +78,17 @@ def _secret(tree: Tree, call: cst.Call, name: str) -> Finding:
 
 
 def _paths(program: Program) -> Iterator[Finding]:
-    """Each path of the hosted notebook, where it is read first."""
-    named: set[str] = set()
-    for path in hosted_paths(program.execution):
-        if path.text not in named and not path.is_made:
-            named.add(path.text)
-            yield Finding(path.node, f"{path.text!r} {_THEIRS}", todo=True)
+    """The paths of the hosted notebook, where they are read first: one finding for those of one statement."""
+    paths = [path for path in hosted_paths(program.execution) if not path.is_made]
+    first = {path.text: path for path in reversed(paths)}
+    by_statement: dict[cst.CSTNode, list[HostedPath]] = {}
+    for path in paths:
+        if first[path.text] is path:
+            by_statement.setdefault(program.tree.statement(path.node), []).append(path)
+    for path, *others in by_statement.values():
+        them = f"{path.text!r} {_THEIRS}" if not others else f"{path.text!r} and {len(others)} more {_SEVERAL}"
+        is_checked = any(each.required for each in (path, *others))
+        yield Finding(path.node, them + _CHECKED * is_checked, todo=True)
 
 
 def _is_for_colab(tree: Tree, node: cst.CSTNode) -> bool:
@@ -316,9 +323,9 @@ rows = load("/content/drive/MyDrive/rows.csv")
 more = load("/content/drive/MyDrive/more.csv")
 """,
             f"""\
-# TODO[nb2ddp] DDP310: '/content/drive/MyDrive/rows.csv' {_THEIRS}
+# TODO[nb2ddp] DDP310: '/content/drive/MyDrive/rows.csv' {_THEIRS}{_CHECKED}
 rows = load("/content/drive/MyDrive/rows.csv")
-# TODO[nb2ddp] DDP310: '/content/drive/MyDrive/more.csv' {_THEIRS}
+# TODO[nb2ddp] DDP310: '/content/drive/MyDrive/more.csv' {_THEIRS}{_CHECKED}
 more = load("/content/drive/MyDrive/more.csv")
 """,
         ),
@@ -342,6 +349,15 @@ else:
             "!unzip /content/rows.zip -d rows\n"
             f"# TODO[nb2ddp] DDP310: '/kaggle/input/{{folder}}' {_THEIRS}\n"
             'name = f"/kaggle/input/{folder}"\n',
+        ),
+        Example(
+            "import os\nfor folder, _, names in os.walk('/kaggle/input'):\n    for name in names:\n"
+            "        print(os.path.join(folder, name))\n"
+        ),
+        Example(
+            'files = ["/content/a.csv", "/content/b.csv"]\n',
+            f"# TODO[nb2ddp] DDP310: '/content/a.csv' and 1 more {_SEVERAL}\n"
+            'files = ["/content/a.csv", "/content/b.csv"]\n',
         ),
         Example('import google.auth\nname = settings.get("name")\n'),
     ),

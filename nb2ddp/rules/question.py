@@ -100,6 +100,9 @@ if typed:
     os.environ["OPENAI_API_KEY"] = typed
 key = os.environ.get("GROQ_API_KEY") or getpass("key: ")
 wandb.login(key = getpass())
+name = input("Name: ")
+if not name:
+    name = None
 if "MY_KEY" not in os.environ:
     print("No MY_KEY: type one, or press enter to skip")
     given = getpass("MY_KEY: ")
@@ -116,6 +119,9 @@ if typed:
     os.environ["OPENAI_API_KEY"] = typed
 key = os.environ.get("GROQ_API_KEY") or os.environ["GROQ_API_KEY"]
 wandb.login(key = os.environ["WANDB_API_KEY"])
+name = os.environ.get("NAME", "")
+if not name:
+    name = None
 if "MY_KEY" not in os.environ:
     print("No MY_KEY: type one, or press enter to skip")
     given = os.environ.get("MY_KEY", "")

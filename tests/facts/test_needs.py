@@ -37,6 +37,17 @@ def needs(code: str) -> list[str]:
             'import os\nfrom google.colab import userdata\nos.environ["HF_TOKEN"] = userdata.get("HF_TOKEN")',
             ["HF_TOKEN (cell 1)"],
         ),
+        (
+            'import os\nfrom google.colab import userdata\nos.environ["HF_TOKEN"] = userdata.get("HF_TOKEN")\n'
+            'api = HfApi(token = os.environ["HF_TOKEN"])',
+            ["HF_TOKEN (cell 1)!"],
+        ),
+        (
+            'import os\nfrom getpass import getpass\nos.environ["A_KEY"] = getpass()\nkey = os.environ["A_KEY"]',
+            ["A_KEY (cell 1)!"],
+        ),
+        ('from getpass import getpass\nkey = getpass("Key: ")\nif not key:\n    key = None', ["KEY (cell 1)"]),
+        ('from getpass import getpass\nkey = getpass("Key: ")\nif not key:\n    raise SystemExit', ["KEY (cell 1)!"]),
         ("from huggingface_hub import login\nlogin(add_to_git_credential = True)", ["HF_TOKEN (cell 1)"]),
         ('import os\nfrom huggingface_hub import login\nlogin(os.getenv("MY_HUB"))', ["MY_HUB (cell 1)!"]),
         ('import os\nfrom getpass import getpass\nif "A_KEY" not in os.environ:\n    os.environ["A_KEY"] = getpass()',
@@ -143,6 +154,16 @@ DRIVE = "/content/drive/MyDrive/rows.csv (cell 1)!"
         ('%%writefile /content/a.py\nprint(1)\n# %%\nrows = open("/content/a.py").read()',
          ["/content to write into (cell 2)"]),
         ('from google.colab import drive\ndrive.mount("/content/drive")', []),
+        (
+            'from huggingface_hub import HfApi\nHfApi().upload_folder(folder_path = "/content/out")',
+            ["/content/out (cell 1)"],
+        ),
+        ('import shutil\nshutil.make_archive("/content/out", "zip", "lora")', ["/content to write into (cell 1)"]),
+        (
+            "import os\nfor folder, _, names in os.walk('/kaggle/input'):\n    for name in names:\n"
+            "        print(os.path.join(folder, name))",
+            [],
+        ),
     ],
 )  # fmt: skip
 def test_paths(code: str, expected: list[str]) -> None:

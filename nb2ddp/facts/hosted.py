@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
@@ -28,6 +28,8 @@ _HOSTED_CLASS = re.compile(rf"({'|'.join(map(re.escape, HOSTED))})\.(\w+\.)*[A-Z
 _PLACES = re.compile(r"(?i)colab|kaggle")
 #: Folders of theirs; the current one is the first, or Kaggle's working folder.
 _PATH = re.compile(r"/(content|kaggle)(?![^/])")
+#: Paths of somebody's own machine, also of Windows.
+_OWN = re.compile(r"/(home|media|mnt|root|Users|workspace|data|scratch)/\w|[A-Za-z]:[\\/]\w")
 _WRITABLE = re.compile(r"(/content/g?drive|/content|/kaggle/working)/.")
 _CURRENT: Final = ("/content", "/kaggle/working")
 #: Folders that are there on Colab or Kaggle before anything is put into them.
@@ -76,17 +78,36 @@ def hosted_name(tree: Tree, call: cst.Call) -> str | None:
     return f"{made}.{method(call)}" if _HOSTED_CLASS.match(made) else None
 
 
-def hosted_paths(execution: Execution) -> list[HostedPath]:
-    """The paths that the notebook reads, each where it stands; none that it makes, compares, or only tries."""
+def hosted_paths(execution: Execution, kind: re.Pattern[str] = _PATH) -> list[HostedPath]:
+    """The paths that the notebook reads, each where it stands; none that it makes, compares, or only tries.
+
+    Args:
+        execution: who runs what.
+        kind: how such paths begin, if not as those of Colab and Kaggle.
+    """
     tree, made = execution.tree, _Made(execution)
     found = []
-    for node, text in _paths(execution):
+    for node, text in _paths(execution, kind):
         uses = _uses(tree, node)
         if made.has(text) or all(_is_told(execution, use) for use in uses) or not _is_missed(execution, uses):
             continue
         is_read = isinstance(node, cst.SimpleString) and any(_is_read(execution, use) for use in uses)
         found.append(HostedPath(text, node, is_read and not made.unknown, is_made=made.has_here(text)))
     return found
+
+
+def own_paths(execution: Execution) -> list[HostedPath]:
+    """The paths of somebody's own machine that the notebook reads; required where nothing else is told of them."""
+    read = [path for path in hosted_paths(execution, _OWN) if path.required]
+    texts = [text for _, text in _paths(execution, _OWN)]
+    related = {
+        path.text: [text for text in texts if text.startswith(path.text) or path.text.startswith(text)] for path in read
+    }
+    only_read = [
+        all(_is_read(execution, use) for use in _uses(execution.tree, path.node)) and len(related[path.text]) == 1
+        for path in read
+    ]
+    return [replace(path, required=alone) for path, alone in zip(read, only_read, strict=True)]
 
 
 def written_there(execution: Execution) -> Iterator[tuple[str, cst.BaseExpression]]:
@@ -97,10 +118,10 @@ def written_there(execution: Execution) -> Iterator[tuple[str, cst.BaseExpressio
             yield folder[1], node
 
 
-def _paths(execution: Execution) -> Iterator[tuple[cst.BaseExpression, str]]:
-    """Paths of theirs, but what is only tried: strings, f-strings, words of shell commands."""
+def _paths(execution: Execution, kind: re.Pattern[str] = _PATH) -> Iterator[tuple[cst.BaseExpression, str]]:
+    """Paths of a kind, but what is only tried: strings, f-strings, words of shell commands."""
     tree = execution.tree
-    plain = [each for each in tree.of(cst.SimpleString) if "/" in each.value]
+    plain = [each for each in tree.of(cst.SimpleString) if "/" in each.value or "\\" in each.value]
     paths: list[tuple[cst.BaseExpression, str]] = [(each, tree.content(each)) for each in plain]
     filled = [each for each in tree.of(cst.FormattedString) if each.parts]
     paths += [(each, "".join(map(tree.text, each.parts))) for each in filled]
@@ -109,7 +130,7 @@ def _paths(execution: Execution) -> Iterator[tuple[cst.BaseExpression, str]]:
             paths += [(call, word) for word in _SHELL_PATH.findall(f"{form.text}\n{form.body or ''}")]
     for node, text in sorted(paths, key=lambda path: tree.start(path[0])):
         dropped = not tree.is_live(node) or execution.is_install(node)
-        if _PATH.match(text) and not dropped and not _is_tried(execution, node):
+        if kind.match(text) and not dropped and not _is_tried(execution, node):
             yield node, text
 
 

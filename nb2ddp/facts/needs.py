@@ -12,11 +12,12 @@ import libcst as cst
 
 from nb2ddp.facts.effects import Does
 from nb2ddp.facts.environment import LAUNCHER_VARIABLES, settings
-from nb2ddp.facts.hosted import SECRET, hosted_name, hosted_paths, written_there
+from nb2ddp.facts.hosted import SECRET, hosted_name, hosted_paths, own_paths, written_there
 from nb2ddp.facts.logins import token_of, tokens
 from nb2ddp.facts.questions import READS, questions
 from nb2ddp.facts.releases import SUCCESSORS, lacked
 from nb2ddp.notebook import magics
+from nb2ddp.syntax.arguments import constant
 from nb2ddp.syntax.environ import environ_key
 from nb2ddp.syntax.tree import Tree, keyword, method
 
@@ -112,6 +113,14 @@ def _uploads(program: Program) -> Iterator[tuple[cst.Call, cst.BaseExpression | 
         if method(call).startswith("push_to_hub") and not is_tried(program.tree, call):
             token = keyword(call, "token")
             yield call, None if token is None else token.value
+    for call in _uploading_trainers(program):
+        token = keyword(call, "hub_token")
+        yield call, None if token is None else token.value
+
+
+def _uploading_trainers(program: Program) -> list[cst.Call]:
+    """Arguments with which a trainer uploads what it saves; it makes the repository before it trains."""
+    return [call for call in program.training.arguments if constant(program.tree, call, "push_to_hub") is True]
 
 
 def _read(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode, bool]]:
@@ -124,6 +133,8 @@ def _read(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode, bool]]:
             yield Kind.PATH, f"{folder} as the current folder", path.node, False
         else:
             yield Kind.PATH, path.text, path.node, path.required
+    for path in own_paths(program.execution):
+        yield Kind.PATH, path.text, path.node, path.required
     for folder, node in written_there(program.execution):
         yield Kind.PATH, f"{folder} to write into", node, False
     calls = program.execution.calls()
@@ -222,6 +233,9 @@ def _variables(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
     for call in () if given or _TOKEN_NAME in known else program.execution.calls(does=Does.SAVE):
         if method(call).startswith("push_to_hub") and keyword(call, "token") is None:
             yield _TOKEN_NAME, call, False  # or a login of the machine's own
+    for call in () if given or _TOKEN_NAME in known else _uploading_trainers(program):
+        if keyword(call, "hub_token") is None:
+            yield _TOKEN_NAME, call, False
     for node in _trackers(program):
         yield "WANDB_API_KEY", node, False
     for item in tree.live(cst.Subscript):

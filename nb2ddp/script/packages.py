@@ -386,9 +386,10 @@ class _Reading:
             self._bound(packages, own, new, "<5", f"TRL {known[-1]} knows no later one")
 
     def _bound(self, packages: list[Package], own: Package | None, new: Package, bound: str, why: str) -> None:
-        """Bound the version of a package of the notebook, or of a new one if it has none."""
+        """Bound the version of the notebook's package; of a new one if it has none, or installs the newest source."""
         at = len(packages) if own is None else packages.index(own)
-        package = (own or new).bounded(bound)
+        is_newest = own is not None and own.requirement is None and not _TAG.search(own.line)
+        package = (replace(new, group=own.group) if own is not None and is_newest else own or new).bounded(bound)
         packages[at : at + 1] = [package]
         self.notes.append((new.cell, f"{package.line}: {why}"))
 

@@ -49,6 +49,10 @@ def needs(code: str) -> list[str]:
         ('from getpass import getpass\nkey = getpass("Key: ")\nif not key:\n    key = None', ["KEY (cell 1)"]),
         ('from getpass import getpass\nkey = getpass("Key: ")\nif not key:\n    raise SystemExit', ["KEY (cell 1)!"]),
         ("from huggingface_hub import login\nlogin(add_to_git_credential = True)", ["HF_TOKEN (cell 1)"]),
+        (
+            'from trl import SFTConfig\nargs = SFTConfig(push_to_hub = True, hub_model_id = "me/x")',
+            ["HF_TOKEN (cell 1)!"],
+        ),
         ('import os\nfrom huggingface_hub import login\nlogin(os.getenv("MY_HUB"))', ["MY_HUB (cell 1)!"]),
         ('import os\nfrom getpass import getpass\nif "A_KEY" not in os.environ:\n    os.environ["A_KEY"] = getpass()',
          ["A_KEY (cell 1)"]),
@@ -164,6 +168,14 @@ DRIVE = "/content/drive/MyDrive/rows.csv (cell 1)!"
             "        print(os.path.join(folder, name))",
             [],
         ),
+        ('rows = open("/home/me/rows.json").read()', ["/home/me/rows.json (cell 1)!"]),
+        ('from datasets import load_from_disk\nrows = load_from_disk(r"D:\\data\\rows")', ["D:\\data\\rows (cell 1)!"]),
+        ('with open("/data/a.txt", "w") as f:\n    f.write("")\nrows = open("/data/a.txt").read()', []),
+        (
+            'def save(to):\n    model.save(to)\nsave("/data/out")\nrows = open("/data/out/a.txt").read()',
+            ["/data/out/a.txt (cell 1)"],
+        ),
+        ('print("/home/me is mine")\nroot = "/mnt/x"', []),
     ],
 )  # fmt: skip
 def test_paths(code: str, expected: list[str]) -> None:

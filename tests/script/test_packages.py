@@ -645,3 +645,11 @@ def test_a_raised_unsloth_has_the_floor_of_its_zoo() -> None:
     floors = (("unsloth", "2026.7.1"), ("unsloth_zoo", "2026.9.9"))
     found = read("!pip install unsloth==2025.3.19 vllm", minimums=floors)
     assert [package.line for package in found.packages] == ["unsloth>=2026.7.1", "vllm", "unsloth_zoo>=2026.9.9"]
+
+
+def test_the_newest_source_of_a_library_gives_way_to_a_release_that_has_what_the_code_takes() -> None:
+    found = read(
+        "!pip install unsloth\n!pip install git+https://github.com/huggingface/transformers.git",
+        "from transformers import TrainingArguments\nimport unsloth\nTrainingArguments(warmup_ratio = 0.1)\n",
+    )
+    assert [package.line for package in found.packages] == ["unsloth", "transformers<=5.14.1"]

@@ -100,14 +100,12 @@ def own_paths(execution: Execution) -> list[HostedPath]:
     """The paths of somebody's own machine that the notebook reads; required where nothing else is told of them."""
     read = [path for path in hosted_paths(execution, _OWN) if path.required]
     texts = [text for _, text in _paths(execution, _OWN)]
-    related = {
-        path.text: [text for text in texts if text.startswith(path.text) or path.text.startswith(text)] for path in read
-    }
-    only_read = [
-        all(_is_read(execution, use) for use in _uses(execution.tree, path.node)) and len(related[path.text]) == 1
-        for path in read
-    ]
-    return [replace(path, required=alone) for path, alone in zip(read, only_read, strict=True)]
+
+    def is_alone(path: HostedPath) -> bool:
+        related = [text for text in texts if text.startswith(path.text) or path.text.startswith(text)]
+        return len(related) == 1 and all(_is_read(execution, use) for use in _uses(execution.tree, path.node))
+
+    return [replace(path, required=is_alone(path)) for path in read]
 
 
 def written_there(execution: Execution) -> Iterator[tuple[str, cst.BaseExpression]]:

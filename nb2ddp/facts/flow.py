@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import libcst as cst
 
 if TYPE_CHECKING:
-    from nb2ddp.syntax.tree import Tree
+    from nb2ddp.syntax.tree import Statement, Tree
 
 Thing = TypeVar("Thing", bound=Hashable)
 
@@ -43,3 +43,11 @@ def returned(tree: Tree, function: cst.CSTNode | None) -> list[cst.BaseExpressio
         return []
     returns = [each for each in tree.within(function, cst.Return) if tree.function(each) is function]
     return [each.value for each in returns if each.value is not None]
+
+
+def stops(tree: Tree, test: Statement) -> bool:
+    """True for an `assert`, and for a test below which the notebook raises or exits where its answer is no."""
+    if not isinstance(test, cst.If):
+        return bool(tree.within(test, cst.Assert))
+    branch = test.body if "not " in tree.text(test.test) else test.orelse
+    return branch is not None and bool(tree.within(branch, cst.Raise) or "exit(" in tree.text(branch))

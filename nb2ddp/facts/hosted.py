@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 import libcst as cst
 
 from nb2ddp.facts.effects import FILE_MAGICS, Does
-from nb2ddp.facts.flow import owner_of, taker
+from nb2ddp.facts.flow import owner_of, stops, taker
 from nb2ddp.notebook.magics import Kind
-from nb2ddp.syntax.tree import Statement, Tree, method
+from nb2ddp.syntax.tree import Tree, method
 
 if TYPE_CHECKING:
     from nb2ddp.facts.execution import Execution
@@ -209,21 +209,13 @@ def _uploads(tree: Tree, call: cst.Call) -> bool:
 def _is_missed(execution: Execution, uses: list[cst.CSTNode]) -> bool:
     """False where the notebook asks whether a path is there and goes on without it; true where it raises then."""
     tests = [execution.tree.statement(use) for use in uses if _is_given(execution, use, Does.TEST)]
-    return not tests or any(_stops(execution.tree, test) for test in tests)
+    return not tests or any(stops(execution.tree, test) for test in tests)
 
 
 def _is_given(execution: Execution, use: cst.CSTNode, does: Does) -> bool:
     """True where a path is of use to a call that does no more than this."""
     above = execution.tree.inside_statement(use)
     return any(isinstance(call, cst.Call) and execution.does(call) is does for call in above)
-
-
-def _stops(tree: Tree, test: Statement) -> bool:
-    """True for an `assert`, and for a test below which the notebook raises or exits where its answer is no."""
-    if not isinstance(test, cst.If):
-        return bool(tree.within(test, cst.Assert))
-    branch = test.body if "not " in tree.text(test.test) else test.orelse
-    return branch is not None and bool(tree.within(branch, cst.Raise) or "exit(" in tree.text(branch))
 
 
 def _is_read(execution: Execution, use: cst.CSTNode) -> bool:

@@ -230,12 +230,10 @@ def _variables(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
             logs_in = any(tree.value(token) is call for token in given)
             if logs_in or _SECRET_NAME.fullmatch(key):
                 yield key, call, logs_in and not is_tried(tree, call)
-    for call in () if given or _TOKEN_NAME in known else program.execution.calls(does=Does.SAVE):
-        if method(call).startswith("push_to_hub") and keyword(call, "token") is None:
-            yield _TOKEN_NAME, call, False  # or a login of the machine's own
-    for call in () if given or _TOKEN_NAME in known else _uploading_trainers(program):
-        if keyword(call, "hub_token") is None:
-            yield _TOKEN_NAME, call, False
+    if not given and _TOKEN_NAME not in known:  # a login of the machine does, too
+        saves = [call for call in program.execution.calls(does=Does.SAVE) if method(call).startswith("push_to_hub")]
+        uploads = [(call, "token") for call in saves] + [(call, "hub_token") for call in _uploading_trainers(program)]
+        yield from ((_TOKEN_NAME, call, False) for call, name in uploads if keyword(call, name) is None)
     for node in _trackers(program):
         yield "WANDB_API_KEY", node, False
     for item in tree.live(cst.Subscript):

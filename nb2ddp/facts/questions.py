@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from nb2ddp.facts.effects import Does, Effects
+from nb2ddp.facts.flow import stops
 from nb2ddp.facts.logins import token_of, variable_of, variable_of_command
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.syntax.cells import Source
@@ -71,8 +72,7 @@ def _is_tested(tree: Tree, call: cst.Call) -> bool:
     for use in () if assign is None else tree.bound_uses(assign):
         test = tree.around(use, cst.If)
         if test is not None and tree.text(test.test).removeprefix("not ") == tree.text(use):
-            branch = test.body if "not " in tree.text(test.test) else test.orelse
-            return branch is None or not (tree.within(branch, cst.Raise) or "exit(" in tree.text(branch))
+            return not stops(tree, test)
     return False
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from nb2ddp.rehearsal.evidence import Both, Place, end_of, seen, trainings, waiting
 from nb2ddp.rehearsal.stage import events
+from nb2ddp.script.modules import on_index
 
 if TYPE_CHECKING:
     from nb2ddp.rehearsal.plan import Plan
@@ -19,7 +20,8 @@ _ALREADY = "the versions that the notebook asks for do not have it: change the n
 #: Where a library refuses something, another version of it may not.
 _VERSIONED = frozenset({"transformers", "trl", "peft", "datasets", "accelerate"})
 _REFUSALS = ("AttributeError", "NotImplementedError", "TypeError", "ValueError")
-_ON_INDEX = {"google": "protobuf", "cv2": "opencv-python", "sklearn": "scikit-learn", "PIL": "pillow"}
+#: Packages that every training has, so that no script lists them, under their modules' names.
+_BROUGHT = {"google": "protobuf", "PIL": "pillow"}
 _NETWORK = ("ConnectionRefused", "ConnectionError", "URLError", "ConnectError", "MaxRetryError", "OfflineMode")
 _INSTALLED = r" \([^()]*site-packages[^()]*\)"  #: where a module was found, as an ImportError says
 _BRIEF, _LONG = 160, 300  #: of a message, with and without what to give behind it
@@ -88,7 +90,11 @@ def _with_command(plan: Plan, failure: events.End | events.Passed) -> str:
     package = missing[1].split(".")[0]
     if "." in missing[1] and plan.environment.has(package):
         return f"{message}: {_other_versions(plan)}"
-    return f"{message}: pip install {_ON_INDEX.get(package, package)}"
+    return f"{message}: pip install {_package(package)}"
+
+
+def _package(module: str) -> str:
+    return _BROUGHT.get(module) or on_index(module)
 
 
 def _advice(plan: Plan, rank: Rank, end: events.End) -> str:
@@ -106,7 +112,7 @@ def _advice(plan: Plan, rank: Rank, end: events.End) -> str:
     unknown = re.search(r"unexpected keyword argument '(\w+)'", message) if error == "TypeError" else None
     is_of_versions = error == "ImportError" or (unknown is not None and unknown[1] in plan.text)
     if missing and not is_of_versions:
-        packages = " ".join(_ON_INDEX.get(name, name) for name in missing if f"{name}.py" not in plan.text)
+        packages = " ".join(_package(name) for name in missing if f"{name}.py" not in plan.text)
         files = ", ".join(f"{name}.py" for name in missing)
         install = f"pip install {packages}, or " if packages else ""
         return f"{install}put {files} beside the script: in this rehearsal they do nothing"

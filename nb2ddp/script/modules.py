@@ -1,4 +1,4 @@
-"""Names that a script must not have, because Python would import it instead of a module of that name."""
+"""Names of modules: those that no script must have, because it would be imported instead, and the packages of some."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
+
+from packaging.requirements import Requirement
 
 #: Modules that training with Unsloth may import, whether a notebook names them or not: of what unsloth, unsloth_zoo,
 #: trl and sentence-transformers require, and of the trackers, engines and kernels that transformers looks for.
@@ -25,6 +27,48 @@ _PACKAGES: Final = frozenset(
     typing_inspection tyro unsloth unsloth_zoo urllib3 uvicorn vllm wandb xformers xxhash yaml yarl zmq
     """.split()
 )
+
+#: Modules that Colab has and Unsloth does not bring (github.com/googlecolab/backend-info, pip-freeze.txt): notebooks
+#: import them without installing them. `gather_across_devices`, which scripts set, is of sentence-transformers 5.1.
+ON_COLAB: Final = {
+    "bs4": "beautifulsoup4",
+    "cv2": "opencv-python",
+    "dotenv": "python-dotenv",
+    "gradio": "gradio",
+    "librosa": "librosa",
+    "matplotlib": "matplotlib",
+    "nltk": "nltk",
+    "openai": "openai",
+    "plotly": "plotly",
+    "polars": "polars",
+    "scipy": "scipy",
+    "seaborn": "seaborn",
+    "sentence_transformers": "sentence-transformers>=5.1",
+    "sklearn": "scikit-learn",
+    "soundfile": "soundfile",
+    "spacy": "spacy",
+    "torchaudio": "torchaudio",
+    "wandb": "wandb",
+}
+#: Modules of packages that notebooks import without installing them, and that neither Colab nor Unsloth brings: where
+#: the names differ, the package behind a colon.
+ON_INDEX: Final = {
+    module: package or module
+    for module, _, package in (
+        words.partition(":")
+        for words in (
+            "anthropic bert_score:bert-score boto3 chromadb decord docx:python-docx einops evaluate faiss:faiss-cpu"
+            " fitz:pymupdf flask ftfy inflection jieba jiwer jsonlines keras_ocr:keras-ocr langdetect langid"
+            " Levenshtein math_verify:math-verify openpyxl optuna pypdf pytz rapidfuzz rouge_score:rouge-score"
+            " sacrebleu snac tensorflow textstat tiktoken timm unidecode vllm xgboost"
+        ).split()
+    )
+}
+
+
+def on_index(module: str) -> str:
+    """Return the name of a module's package on the index, if it is known to differ; else the module's."""
+    return Requirement((ON_COLAB | ON_INDEX).get(module, module)).name
 
 
 def hidden(name: str, sources: Iterable[str] = ()) -> str:

@@ -29,6 +29,7 @@ from nb2ddp.facts.shell import is_install
 from nb2ddp.facts.waiting import starts_engine
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.script.launch import path_word
+from nb2ddp.script.modules import ON_COLAB, ON_INDEX
 from nb2ddp.script.templates import render
 from nb2ddp.syntax.tree import argument
 from nb2ddp.versions import tables
@@ -67,39 +68,6 @@ _PRE_RELEASES = ">=0.dev0"
 _NEEDED = ("accelerate", "unsloth")
 #: The versions of Python that Unsloth supports.
 _PYTHON = ">=3.10,<3.14"
-#: Modules that Colab has and Unsloth does not bring (github.com/googlecolab/backend-info, pip-freeze.txt): notebooks
-#: import them without installing them. `gather_across_devices`, which scripts set, is of sentence-transformers 5.1.
-_ON_COLAB = {
-    "bs4": "beautifulsoup4",
-    "cv2": "opencv-python",
-    "dotenv": "python-dotenv",
-    "gradio": "gradio",
-    "librosa": "librosa",
-    "matplotlib": "matplotlib",
-    "nltk": "nltk",
-    "openai": "openai",
-    "plotly": "plotly",
-    "polars": "polars",
-    "scipy": "scipy",
-    "seaborn": "seaborn",
-    "sentence_transformers": "sentence-transformers>=5.1",
-    "sklearn": "scikit-learn",
-    "soundfile": "soundfile",
-    "spacy": "spacy",
-    "torchaudio": "torchaudio",
-    "wandb": "wandb",
-}
-#: Modules of packages that notebooks import without installing them, and that neither Colab nor Unsloth brings: where
-#: the names differ, the package behind a colon.
-_ON_INDEX = dict(
-    f"{each}:{each}".split(":")[:2]
-    for each in (
-        "anthropic bert_score:bert-score boto3 chromadb decord docx:python-docx einops evaluate faiss:faiss-cpu"
-        " fitz:pymupdf flask ftfy inflection jieba jiwer jsonlines keras_ocr:keras-ocr langdetect langid Levenshtein"
-        " math_verify:math-verify openpyxl optuna pypdf pytz rapidfuzz rouge_score:rouge-score sacrebleu snac"
-        " tensorflow textstat tiktoken timm unidecode vllm xgboost"
-    ).split()
-)
 #: The first TRL that takes arguments of transformers 5: an older one makes no trainer with it.
 _KNOWS_TRANSFORMERS_5 = "0.27"
 #: What Unsloth brings, where a script trains without it. Older versions of datasets do not know today's pyarrow.
@@ -331,14 +299,14 @@ class _Reading:
         """Add what the code imports, or starts an engine with, and the notebook does not install."""
         named = {name for name, _ in self.packages}
         trained_with = {"unsloth": "unsloth"} if uses_unsloth(self.tree) else _OF_TRAININGS
-        for module, line in (_ON_COLAB | _ON_INDEX | trained_with).items():
+        for module, line in (ON_COLAB | ON_INDEX | trained_with).items():
             name = canonicalize_name(Requirement(line).name)
             where = self._imported(module)
             if module == "vllm" and where is None and starts_engine(self.tree, self.program.loads):
                 where = self.program.loads[0]
             if name not in named and where is not None:
                 self._add(Package(line, name, self._cell(where)))
-                has = ", and Colab has it" if module in _ON_COLAB else ""
+                has = ", and Colab has it" if module in ON_COLAB else ""
                 why = "fast_inference takes it" if not isinstance(where, _IMPORTS) else f"the code imports it{has}"
                 self.notes.append((self._cell(where), f"{name} is added: {why}"))
 

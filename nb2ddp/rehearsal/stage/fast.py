@@ -532,7 +532,8 @@ def _pass_over(unsloth: ModuleType) -> None:
 
 
 def _without_gpu(load: Any) -> Any:
-    dropped = _FOR_GPU.union(name for name in _taken_on_gpus() if name not in inspect.getsource(load))
+    text = inspect.getsource(load)
+    dropped = _FOR_GPU.union(name for name in _taken_on_gpus() if name not in text)
 
     @functools.wraps(load)
     def loaded(*args: Any, **given: Any) -> Any:
@@ -545,6 +546,7 @@ def _without_gpu(load: Any) -> Any:
     return loaded
 
 
+@functools.cache
 def _taken_on_gpus() -> set[str]:
     """The arguments of Unsloth's loaders on a GPU, which cannot be imported without one."""
     file = metadata.distribution("unsloth").locate_file("unsloth/models/loader.py")

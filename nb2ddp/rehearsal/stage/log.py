@@ -51,8 +51,10 @@ class Log:
     def silent(self) -> Iterator[None]:
         """Write nothing meanwhile: the rehearsal acts, not the script."""
         self.is_silent = True
-        yield
-        self.is_silent = False
+        try:
+            yield
+        finally:
+            self.is_silent = False
 
     def place(self) -> int | None:
         """The innermost line of the script that is running in this thread, or None."""

@@ -60,7 +60,8 @@ ON_INDEX: Final = {
             "anthropic bert_score:bert-score boto3 chromadb decord docx:python-docx einops evaluate faiss:faiss-cpu"
             " fitz:pymupdf flask ftfy inflection jieba jiwer jsonlines keras_ocr:keras-ocr langdetect langid"
             " Levenshtein math_verify:math-verify openpyxl optuna pypdf pytz rapidfuzz rouge_score:rouge-score"
-            " sacrebleu snac tensorflow textstat tiktoken timm unidecode vllm xgboost"
+            " mlflow sacrebleu snac swanlab tensorboard tensorflow textstat tiktoken timm trackio unidecode vllm"
+            " xgboost"
         ).split()
     )
 }

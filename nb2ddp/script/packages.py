@@ -80,9 +80,8 @@ _AT_MOST = ("==", "<", "<=", "~=")
 _OF_TORCH = ("torchvision", "torchaudio", "xformers")
 #: Packages that are built, and import torch to be built.
 _BUILT_WITH_TORCH = frozenset({"causal-conv1d", "flash-attn", "mamba-ssm"})
-#: Packages that mostly serve to install others.
-_INSTALLERS = frozenset({"pip", "uv"})
-_IMPORTS = (cst.Import, cst.ImportFrom)
+#: Packages that mostly serve to install others, or to uninstall them.
+_INSTALLERS = frozenset({"pip", "pip-autoremove", "pip3-autoremove", "uv"})
 #: Stands for the number of a cell where a notebook's own header names a package.
 HEADER = 0
 #: What stands for a value: of Python's, `{name}` or `$name`, as IPython fills it in.
@@ -301,14 +300,20 @@ class _Reading:
         trained_with = {"unsloth": "unsloth"} if uses_unsloth(self.tree) else _OF_TRAININGS
         for module, line in (ON_COLAB | ON_INDEX | trained_with).items():
             name = canonicalize_name(Requirement(line).name)
-            where = self._imported(module)
-            if module == "vllm" and where is None and starts_engine(self.tree, self.program.loads):
-                where = self.program.loads[0]
-            if name not in named and where is not None:
-                self._add(Package(line, name, self._cell(where)))
+            if name not in named and (found := self._taken_by(module)) is not None:
+                where, why = found
                 has = ", and Colab has it" if module in ON_COLAB else ""
-                why = "fast_inference takes it" if not isinstance(where, _IMPORTS) else f"the code imports it{has}"
-                self.notes.append((self._cell(where), f"{name} is added: {why}"))
+                self._add(Package(line, name, self._cell(where)))
+                self.notes.append((self._cell(where), f"{name} is added: {why}{has}"))
+
+    def _taken_by(self, module: str) -> tuple[cst.CSTNode, str] | None:
+        """Return what takes a module, and how; None if nothing does."""
+        if (imported := self._imported(module)) is not None:
+            return imported, "the code imports it"
+        if module == "vllm" and starts_engine(self.tree, self.program.loads):
+            return self.program.loads[0], "fast_inference takes it"
+        trackers = [value for value in self.tree.given("report_to") if self.tree.is_live(value)]
+        return next(((value, "report_to names it") for value in trackers if module in self.tree.texts(value)), None)
 
     def _with_dependencies(self, packages: list[Package]) -> list[Package]:
         """Install Unsloth with what it needs, if the notebook leaves that to a machine that has it, as Colab."""

@@ -653,3 +653,11 @@ def test_the_newest_source_of_a_library_gives_way_to_a_release_that_has_what_the
         "from transformers import TrainingArguments\nimport unsloth\nTrainingArguments(warmup_ratio = 0.1)\n",
     )
     assert [package.line for package in found.packages] == ["unsloth", "transformers<=5.14.1"]
+
+
+def test_a_tracker_is_added_that_a_trainer_reports_to() -> None:
+    found = read(
+        "!pip install unsloth pip3-autoremove", 'args = SFTConfig(report_to = "wandb", output_dir = "trackio")'
+    )
+    assert [package.line for package in found.packages] == ["unsloth", "wandb"]
+    assert (2, "wandb is added: report_to names it, and Colab has it") in found.notes

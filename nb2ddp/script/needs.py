@@ -48,7 +48,8 @@ def tests(needs: Sequence[Need], missing: str) -> str:
     lines += [f"{missing} {'+=' if number else '='} {test}" for number, test in enumerate(lists)]
     if not lines:
         return ""
-    text = f"\"Missing: {{', '.join({missing})}} (see the first lines of this script)\""
+    places = "; change a path in its cell and in the check at the top" if paths else ""
+    text = f"\"Missing: {{', '.join({missing})}} (see the first lines of this script{places})\""
     return "\n".join([*lines, f"if {missing}:", f"    sys.exit(f{text} if is_main_process else 1)"])
 
 

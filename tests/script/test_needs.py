@@ -28,7 +28,8 @@ def test_the_job_ends_where_something_is_missing(rank: str, tmp_path: Path) -> N
     environ = {"PATH": os.environ["PATH"], "RANK": rank, "WORLD_SIZE": "2", "LOCAL_RANK": rank}
     done = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, env=environ, capture_output=True, text=True)
     assert done.returncode == 1
-    said = "Missing: HUB_TOKEN, /content/rows.csv (see the first lines of this script)\n"
+    places = "see the first lines of this script; change a path in its cell and in the check at the top"
+    said = f"Missing: HUB_TOKEN, /content/rows.csv ({places})\n"
     assert done.stderr == (said if rank == "0" else "")
 
 

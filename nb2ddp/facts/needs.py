@@ -64,16 +64,18 @@ class Need:
         kind: what it is.
         cells: the cells that read it, by number, in order.
         required: the notebook stops without it, so the script looks for it as it starts.
+        is_optional: the notebook asks for it, and says or shows that it goes on without.
     """
 
     name: str
     kind: Kind
     cells: tuple[int, ...]
     required: bool
+    is_optional: bool = False
 
     def __str__(self) -> str:
-        cells = ", ".join(map(str, self.cells))
-        return f"{self.name} (cell{'s' if len(self.cells) > 1 else ''} {cells})"
+        cells = f"cell{'s' if len(self.cells) > 1 else ''} {', '.join(map(str, self.cells))}"
+        return f"{self.name} ({'optional, ' if self.is_optional else ''}{cells})"
 
 
 def needs(program: Program) -> list[Need]:
@@ -82,12 +84,15 @@ def needs(program: Program) -> list[Need]:
     from_file = bool(program.execution.calls(_FROM_FILE))  # variables then may come while the script runs
     for kind, name, node, required in sorted(_read(program), key=lambda each: program.tree.start(each[2])):
         found.setdefault((kind, name), []).append((node, required))
+    asked = [question for question in questions(program, program.effects) if not question.is_login]
+    optional = {question.call for question in asked if question.may_skip}
     listed = [
         Need(
             name,
             kind,
             tuple(dict.fromkeys(program.location(node).cell for node, _ in places)),
             any(required for _, required in places) and not (kind is Kind.VARIABLE and from_file),
+            all(node in optional for node, _ in places),
         )
         for (kind, name), places in found.items()
     ]

@@ -59,21 +59,33 @@ def questions(source: Source, effects: Effects) -> list[Question]:
 
 
 def _question(tree: Tree, call: cst.Call, asking: list[cst.Call]) -> Question:
-    alternative = isinstance(above := tree.parents[call], cst.BooleanOperation) and above.left is call
     variable = _variable(tree, call, asking)
     said = [*_said(tree, call), *_printed_above(tree, call)]
-    may_skip = alternative or any(_MAY_SKIP.search(text) for text in said) or _is_tested(tree, call)
+    may_skip = any(_MAY_SKIP.search(text) for text in said) or _is_tested(tree, call)
     return Question(call, variable, is_login=False, may_skip=may_skip)
 
 
 def _is_tested(tree: Tree, call: cst.Call) -> bool:
     """Whether the notebook asks if there is an answer, and goes on without one: `if not key: key = None`."""
-    assign = tree.around(call, cst.Assign)
-    for use in () if assign is None else tree.bound_uses(assign):
-        test = tree.around(use, cst.If)
-        if test is not None and tree.text(test.test).removeprefix("not ") == tree.text(use):
-            return not stops(tree, test)
-    return False
+    answer = tree.extended(call, cst.Attribute, cst.Call)  # `getpass().strip()`
+    bound = tree.parents[answer]
+    uses: list[cst.CSTNode] = [answer]
+    if isinstance(bound, (cst.Assign, cst.AnnAssign, cst.NamedExpr)):
+        uses += [bound, *tree.bound_uses(bound)]
+    goes_on = [_goes_on(tree, use) for use in uses]
+    return True in goes_on and False not in goes_on
+
+
+def _goes_on(tree: Tree, answer: cst.CSTNode) -> bool | None:
+    """Whether the notebook goes on without an answer where it tests it; None where it does not."""
+    inner = tree.extended(answer, cst.Attribute, cst.Call)
+    test = tree.extended(inner, cst.UnaryOperation, cst.BooleanOperation)
+    above = tree.parents[test]
+    if getattr(above, "test", None) is not test:
+        return True if isinstance(test, cst.BooleanOperation) and test.left is inner else None
+    if isinstance(above, cst.If):
+        return not stops(tree, above)
+    return isinstance(above, cst.IfExp)  # not: `assert key`, `while not key`
 
 
 def _said(tree: Tree, call: cst.Call) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
@@ -28,17 +28,15 @@ _HOSTED_CLASS = re.compile(rf"({'|'.join(map(re.escape, HOSTED))})\.(\w+\.)*[A-Z
 _PLACES = re.compile(r"(?i)colab|kaggle")
 #: Folders of theirs; the current one is the first, or Kaggle's working folder.
 _PATH = re.compile(r"/(content|kaggle)(?![^/])")
-#: Paths of somebody's own machine, also of Windows.
-_OWN = re.compile(r"/(home|media|mnt|root|Users|workspace|data|scratch)/\w|[A-Za-z]:[\\/]\w")
 _WRITABLE = re.compile(r"(/content/g?drive|/content|/kaggle/working)/.")
-_CURRENT: Final = ("/content", "/kaggle/working")
+CURRENT: Final = ("/content", "/kaggle/working")
 #: Folders that are there on Colab or Kaggle before anything is put into them.
 _THERE = re.compile(r"/(content(/g?drive(/My ?Drive)?)?|kaggle(/(input|working))?)/?")
 _SHELL_PATH = re.compile(r"(?<![\w.:/-])/(?:content|kaggle)(?:/[^\s'\";|&)]*)?(?![\w-])")
 #: What gives the path that it is given.
 _PATHS = ("pathlib.Path", "str", "os.path.expanduser")
 #: Keywords for what is written.
-_WRITTEN = re.compile(r"(output|save|logging|log|cache|local|export|extract)_(dir|folder|path|directory|file)")
+WRITTEN = re.compile(r"(output|save|logging|log|cache|local|export|extract)_(dir|folder|path|directory|file)")
 #: What makes the rest of a shell command's words a target.
 _TARGET = re.compile(
     r"(?:\b(?:mkdir|clone|zip|cp|mv|quantize)\s|\s-[dOop]\b|>|--(?:local-dir|output|outfile|outdir|directory-prefix)\b)[^\n;&|>]*"
@@ -49,7 +47,7 @@ _FETCHED = re.compile(r"\b(?:wget|curl)\b[^\n;&|]*?/([\w.%-]+)(?:\?[^\s]*)?[\"']
 _UNPACKS = re.compile(r"\b(unzip|tar\s|7z|unrar|gdown|kaggle\s+(datasets|competitions))")
 _UPLOADS = re.compile(r"upload_(large_)?(file|folder)")
 #: What reads what it is given, or fails.
-_READERS = re.compile(r"open|imread|read_\w+|load(?!_dotenv)\w*|from_\w+|listdir|scandir|copy\w*|ZipFile|Image")
+READERS = re.compile(r"open|imread|read_\w+|load(?!_dotenv)\w*|from_\w+|listdir|scandir|copy\w*|ZipFile|Image")
 
 
 @dataclass(frozen=True)
@@ -78,48 +76,31 @@ def hosted_name(tree: Tree, call: cst.Call) -> str | None:
     return f"{made}.{method(call)}" if _HOSTED_CLASS.match(made) else None
 
 
-def hosted_paths(execution: Execution, kind: re.Pattern[str] = _PATH) -> list[HostedPath]:
-    """The paths that the notebook reads, each where it stands; none that it makes, compares, or only tries.
-
-    Args:
-        execution: who runs what.
-        kind: how such paths begin, if not as those of Colab and Kaggle.
-    """
-    tree, made = execution.tree, _Made(execution)
+def hosted_paths(execution: Execution) -> list[HostedPath]:
+    """The paths that the notebook reads, each where it stands; none that it makes, compares, or only tries."""
+    tree, made = execution.tree, Made(execution)
     found = []
-    for node, text in _paths(execution, kind):
-        uses = _uses(tree, node)
-        if made.has(text) or all(_is_told(execution, use) for use in uses) or not _is_missed(execution, uses):
+    for node, text in _paths(execution):
+        uses = path_uses(tree, node)
+        if made.has(text) or all(_is_told(execution, use) for use in uses) or not is_missed(execution, uses):
             continue
-        is_read = isinstance(node, cst.SimpleString) and any(_is_read(execution, use) for use in uses)
-        found.append(HostedPath(text, node, is_read and not made.unknown, is_made=made.has_here(text)))
+        is_certain = isinstance(node, cst.SimpleString) and any(is_read(execution, use) for use in uses)
+        found.append(HostedPath(text, node, is_certain and not made.unknown, is_made=made.has_here(text)))
     return found
-
-
-def own_paths(execution: Execution) -> list[HostedPath]:
-    """The paths of somebody's own machine that the notebook reads; required where nothing else is told of them."""
-    read = [path for path in hosted_paths(execution, _OWN) if path.required]
-    texts = [text for _, text in _paths(execution, _OWN)]
-
-    def is_alone(path: HostedPath) -> bool:
-        related = [text for text in texts if text.startswith(path.text) or path.text.startswith(text)]
-        return len(related) == 1 and all(_is_read(execution, use) for use in _uses(execution.tree, path.node))
-
-    return [replace(path, required=is_alone(path)) for path in read]
 
 
 def written_there(execution: Execution) -> Iterator[tuple[str, cst.BaseExpression]]:
     """The folders of Colab, Kaggle and Drive below which the notebook writes, each where it names one."""
-    made = _Made(execution)
+    made = Made(execution)
     for node, text in _paths(execution):
         if made.has(text) and (folder := _WRITABLE.match(text)) is not None:
             yield folder[1], node
 
 
-def _paths(execution: Execution, kind: re.Pattern[str] = _PATH) -> Iterator[tuple[cst.BaseExpression, str]]:
-    """Paths of a kind, but what is only tried: strings, f-strings, words of shell commands."""
+def _paths(execution: Execution) -> Iterator[tuple[cst.BaseExpression, str]]:
+    """Paths of theirs, but what is only tried: strings, f-strings, words of shell commands."""
     tree = execution.tree
-    plain = [each for each in tree.of(cst.SimpleString) if "/" in each.value or "\\" in each.value]
+    plain = [each for each in tree.of(cst.SimpleString) if "/" in each.value]
     paths: list[tuple[cst.BaseExpression, str]] = [(each, tree.content(each)) for each in plain]
     filled = [each for each in tree.of(cst.FormattedString) if each.parts]
     paths += [(each, "".join(map(tree.text, each.parts))) for each in filled]
@@ -128,11 +109,11 @@ def _paths(execution: Execution, kind: re.Pattern[str] = _PATH) -> Iterator[tupl
             paths += [(call, word) for word in _SHELL_PATH.findall(f"{form.text}\n{form.body or ''}")]
     for node, text in sorted(paths, key=lambda path: tree.start(path[0])):
         dropped = not tree.is_live(node) or execution.is_install(node)
-        if kind.match(text) and not dropped and not _is_tried(execution, node):
+        if _PATH.match(text) and not dropped and not is_only_tried(execution, node):
             yield node, text
 
 
-def _uses(tree: Tree, node: cst.BaseExpression) -> list[cst.CSTNode]:
+def path_uses(tree: Tree, node: cst.BaseExpression) -> list[cst.CSTNode]:
     """Where a path is used: in place, or by the name that it is bound to; `Path(...)` of it is the path."""
 
     def path(node: cst.CSTNode) -> cst.Call | None:
@@ -144,7 +125,7 @@ def _uses(tree: Tree, node: cst.BaseExpression) -> list[cst.CSTNode]:
     return [*tree.bound_uses(bound)] or [whole] if isinstance(bound, cst.Assign) else [whole]
 
 
-def _is_tried(execution: Execution, node: cst.CSTNode) -> bool:
+def is_only_tried(execution: Execution, node: cst.CSTNode) -> bool:
     """True for what the notebook only compares or tries: one of several, in a `try`, a branch for Colab or Kaggle."""
     tree, inner = execution.tree, node
     for above in tree.ancestors(node):
@@ -156,7 +137,7 @@ def _is_tried(execution: Execution, node: cst.CSTNode) -> bool:
             return True
         if isinstance(above, (cst.List, cst.Tuple, cst.Set)) and len(above.elements) > 1:
             others = [text for text in tree.texts(above) if "/" in text and not _PATH.match(text)]
-            users = [tree.statement(above), *map(tree.statement, _uses(tree, above))]
+            users = [tree.statement(above), *map(tree.statement, path_uses(tree, above))]
             if others or any(execution.has(user, Does.TEST | Does.LIST) for user in users):
                 return True
         if isinstance(above, (cst.If, cst.IfExp)) and inner is not above.test:
@@ -167,7 +148,7 @@ def _is_tried(execution: Execution, node: cst.CSTNode) -> bool:
     return False
 
 
-def _call_of(tree: Tree, use: cst.CSTNode) -> cst.Call | None:
+def path_taker(tree: Tree, use: cst.CSTNode) -> cst.Call | None:
     """The call that a path is an argument of."""
     above = tree.parents[use]
     while isinstance(above, (cst.Element, cst.DictElement, cst.List, cst.Tuple, cst.Dict)):
@@ -179,7 +160,7 @@ def _is_told(execution: Execution, use: cst.CSTNode) -> bool:
     """True where a path is only printed, listed to be printed, or written to."""
     if _is_given(execution, use, Does.TELL) or _is_listed(execution, use):
         return True
-    call = _call_of(execution.tree, use)
+    call = path_taker(execution.tree, use)
     return call is not None and bool(execution.does(call) & Does.ACT) and not _reads_first(execution.tree, call)
 
 
@@ -206,7 +187,7 @@ def _uploads(tree: Tree, call: cst.Call) -> bool:
     return _UPLOADS.fullmatch(name.rpartition(".")[2]) is not None
 
 
-def _is_missed(execution: Execution, uses: list[cst.CSTNode]) -> bool:
+def is_missed(execution: Execution, uses: list[cst.CSTNode]) -> bool:
     """False where the notebook asks whether a path is there and goes on without it; true where it raises then."""
     tests = [execution.tree.statement(use) for use in uses if _is_given(execution, use, Does.TEST)]
     return not tests or any(stops(execution.tree, test) for test in tests)
@@ -218,16 +199,16 @@ def _is_given(execution: Execution, use: cst.CSTNode, does: Does) -> bool:
     return any(isinstance(call, cst.Call) and execution.does(call) is does for call in above)
 
 
-def _is_read(execution: Execution, use: cst.CSTNode) -> bool:
+def is_read(execution: Execution, use: cst.CSTNode) -> bool:
     """True where a path is what a call reads, and no `try` is around it."""
-    tree, call = execution.tree, _call_of(execution.tree, use)
-    if call is None or _is_tried(execution, use) or tree.function(use) is not None or tree.around(use, cst.If):
+    tree, call = execution.tree, path_taker(execution.tree, use)
+    if call is None or is_only_tried(execution, use) or tree.function(use) is not None or tree.around(use, cst.If):
         return False
     name = method(call) or tree.qualified(call.func)
-    return bool(_READERS.fullmatch(name.rsplit(".", 1)[-1])) and not execution.does(call) & Does.ACT
+    return bool(READERS.fullmatch(name.rsplit(".", 1)[-1])) and not execution.does(call) & Does.ACT
 
 
-class _Made:
+class Made:
     """What the notebook makes: paths that it writes, clones and downloads, and those below them."""
 
     def __init__(self, execution: Execution) -> None:
@@ -245,13 +226,13 @@ class _Made:
         written |= {
             text
             for each in tree.live(cst.Arg)
-            if each.keyword is not None and _WRITTEN.fullmatch(each.keyword.value)
+            if each.keyword is not None and WRITTEN.fullmatch(each.keyword.value)
             for text in self._texts(each.value)
         }
         paths = {text.strip("'\"").rstrip("/") for text in written if text.strip("'\"./ ")}
         self._absolute = {path for path in paths if path.startswith("/") and not _THERE.fullmatch(path)}
         here = {str(PurePosixPath(path)) for path in paths if not path.startswith(("/", "~", "http"))}
-        self._here = {f"{folder}/{path}" for folder in _CURRENT for path in here}
+        self._here = {f"{folder}/{path}" for folder in CURRENT for path in here}
 
     def _named(self, call: cst.Call) -> list[str]:
         """The paths that a call is given."""

@@ -12,7 +12,7 @@ import libcst as cst
 
 from nb2ddp.facts.effects import Does
 from nb2ddp.facts.environment import LAUNCHER_VARIABLES, settings
-from nb2ddp.facts.hosted import SECRET, hosted_name, hosted_paths, own_paths, written_there
+from nb2ddp.facts.hosted import SECRET, hosted_name, hosted_paths, written_there
 from nb2ddp.facts.logins import token_of, tokens
 from nb2ddp.facts.questions import READS, questions
 from nb2ddp.facts.releases import SUCCESSORS, lacked
@@ -50,9 +50,15 @@ class Kind(Enum):
     VARIABLE = "variable of the environment"
     LOGIN = "token of the Hub, as a variable or a login of the machine"
     PATH = "path"
+    WINDOWS = "path of Windows"
+    FILE = "file or folder beside the script"
     SERVICE = "service"
     TOKEN = "token that the notebook holds"
     RELEASE = "release of a library"
+
+
+#: What is said of a path beside its name.
+_SAID = {Kind.WINDOWS: ", a path of Windows", Kind.FILE: " beside the script"}
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,7 @@ class Need:
 
     def __str__(self) -> str:
         cells = f"cell{'s' if len(self.cells) > 1 else ''} {', '.join(map(str, self.cells))}"
-        return f"{self.name} ({'optional, ' if self.is_optional else ''}{cells})"
+        return f"{self.name}{_SAID.get(self.kind, '')} ({'optional, ' if self.is_optional else ''}{cells})"
 
 
 def needs(program: Program) -> list[Need]:
@@ -138,8 +144,9 @@ def _read(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode, bool]]:
             yield Kind.PATH, f"{folder} as the current folder", path.node, False
         else:
             yield Kind.PATH, path.text, path.node, path.required
-    for path in own_paths(program.execution):
-        yield Kind.PATH, path.text, path.node, path.required
+    for local in program.local_paths:
+        kind = Kind.FILE if local.is_beside else Kind.WINDOWS if local.is_of_windows else Kind.PATH
+        yield kind, local.text, local.node, local.required
     for folder, node in written_there(program.execution):
         yield Kind.PATH, f"{folder} to write into", node, False
     calls = program.execution.calls()

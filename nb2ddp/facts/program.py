@@ -15,6 +15,8 @@ from nb2ddp.facts.execution import Execution
 from nb2ddp.facts.gpu import Gpu, gpu
 from nb2ddp.facts.installs import Installs
 from nb2ddp.facts.loading import ModelKind, loads, model_kind, weights
+from nb2ddp.facts.local_paths import LocalPath, local_paths
+from nb2ddp.facts.makers import makers
 from nb2ddp.facts.names import Names
 from nb2ddp.facts.needs import Need, needs
 from nb2ddp.facts.placement import Placement
@@ -90,6 +92,11 @@ class Program(Source):
     def asks_when_alone(self) -> bool:
         """True where the main process, once it is alone, asks for the number of processes."""
         return self.closes_group and asks_for_processes(self.execution, self.loads)
+
+    @cached_property
+    def local_paths(self) -> list[LocalPath]:
+        """The paths of the user's own machine that the notebook reads and does not make."""
+        return list(local_paths(self.execution, makers(self.execution)))
 
     @cached_property
     def needs(self) -> list[Need]:

@@ -176,14 +176,88 @@ DRIVE = "/content/drive/MyDrive/rows.csv (cell 1)!"
             [],
         ),
         ('rows = open("/home/me/rows.json").read()', ["/home/me/rows.json (cell 1)!"]),
-        ('from datasets import load_from_disk\nrows = load_from_disk(r"D:\\data\\rows")', ["D:\\data\\rows (cell 1)!"]),
+        ('from datasets import load_from_disk\nrows = load_from_disk(r"D:\\data\\rows")', ["D:\\data\\rows, a path of Windows (cell 1)!"]),
         ('with open("/data/a.txt", "w") as f:\n    f.write("")\nrows = open("/data/a.txt").read()', []),
         (
             'def save(to):\n    model.save(to)\nsave("/data/out")\nrows = open("/data/out/a.txt").read()',
-            ["/data/out/a.txt (cell 1)"],
+            [],
         ),
         ('print("/home/me is mine")\nroot = "/mnt/x"', []),
     ],
 )  # fmt: skip
 def test_paths(code: str, expected: list[str]) -> None:
     assert needs(code) == expected
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ('rows = load_from_disk("/mnt/d/rows")', ["/mnt/d/rows (cell 1)!"]),
+        ('import json\nrows = json.load(open("/home/me/rows.json"))', ["/home/me/rows.json (cell 1)!"]),
+        ('model = FastModel.from_pretrained(model_name = "/mnt/models/m", cache_dir = "/mnt/cache")',
+         ["/mnt/models/m (cell 1)!"]),
+        ('import os\nROOT = "/home/me/rows"\nrows = open(os.path.join(ROOT, name))', ["/home/me/rows (cell 1)"]),
+        ('import pandas as pd\nrows = pd.read_csv(r"D:\\rows.csv")', ["D:\\rows.csv, a path of Windows (cell 1)!"]),
+        ('rows = load_from_disk("~/rows")', ["~/rows (cell 1)"]),
+        ('try:\n    rows = open("/home/me/a.json")\nexcept OSError:\n    rows = None', []),
+        ('import os\nif os.path.exists("/home/me/a.json"):\n    rows = open("/home/me/a.json")', []),
+        ('model.save_pretrained("/mnt/m")\nmodel = FastModel.from_pretrained("/mnt/m")', []),
+        ('write(rows, "/mnt/rows.json")\nrows = open("/mnt/rows.json")', ["/mnt/rows.json (cell 1)"]),
+        ('!git clone https://x.org/a/rows /data/rows\nrows = open("/data/rows/a.json")', []),
+        ('mode = talk("/reset")\nhost = open("/proc/cpuinfo")', []),
+    ],
+)  # fmt: skip
+def test_paths_of_the_own_machine(code: str, expected: list[str]) -> None:
+    assert needs(code) == expected
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ('import pandas as pd\nrows = pd.read_csv("rows.csv")\nrows.to_csv("rows.csv")', ["rows.csv"]),
+        ('rows = load_dataset("json", data_files = {"train": "a.jsonl", "test": "b.jsonl"})', ["a.jsonl", "b.jsonl"]),
+        ('rows = load_dataset("imagefolder", data_dir = "pictures")', ["pictures"]),
+        ('rows = load_from_disk("rows")', ["rows"]),
+        ('import glob\nfiles = glob.glob("rows/*.json")', ["rows/*.json"]),
+        ('from pathlib import Path\ntext = Path("a.txt").read_text()', ["a.txt"]),
+        ('PATH = "a.txt"\nwith open(PATH) as file:\n    text = file.read()', ["a.txt"]),
+        ('def rows():\n    return open("a.txt").read()\nrows()', ["a.txt"]),
+        ('rows = open("a.txt")\n!python make.py', ["a.txt"]),
+        ('model = FastModel.from_pretrained("./m")', ["./m"]),
+        ('model = FastModel.from_pretrained("outputs/checkpoint-60")', ["outputs/checkpoint-60"]),
+        ('def write(path):\n    open(path, "w")\nwrite("a.txt")\nrows = open("b.txt")', ["b.txt"]),
+    ],
+)  # fmt: skip
+def test_files_beside_the_script(code: str, expected: list[str]) -> None:
+    assert needs(code) == [f"{name} beside the script (cell 1)" for name in expected]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'rows = load_dataset("someone/rows", data_files = "a.jsonl")',
+        'model = FastModel.from_pretrained("lora_model")',
+        'model = FastModel.from_pretrained("someone/model", cache_dir = "./m")',
+        'args = SFTConfig(output_dir = "outputs")\nmodel = FastModel.from_pretrained("outputs/checkpoint-60")',
+        'model.save_pretrained("./m")\nmodel = FastModel.from_pretrained("./m")',
+        'rows.to_csv("a.csv")\nrows = read_csv("a.csv")',
+        'for name in names:\n    rows.to_csv(f"{name}.csv")\nrows = read_csv("a.csv")',
+        'def write(path):\n    open(path, "w")\nwrite("a.txt")\nrows = open("a.txt")',
+        'def write(path):\n    open(path, "w")\nfor name in names:\n    write(name)\nrows = open("a.txt")',
+        'make("a.txt")\nrows = open("a.txt")',
+        'def rows():\n    return open("a.txt").read()\nopen("a.txt", "w").write("")\nrows()',
+        '!wget -q https://x.org/a.json\nrows = open("a.json")',
+        '!unzip rows.zip\nrows = open("a.json")',
+        '!git clone https://x.org/someone/rows.git\nrows = open("rows/a.json")',
+        '!python make.py\nrows = open("a.json")',
+        '%%bash\n# the rows\nhf download a/b \\\n  --local-dir "rows"\n# %%\nrows = open("rows/a.json")',
+        'import subprocess\nsubprocess.run(["make", "rows"])\nrows = open("a.json")',
+        "%cd rows\nrows = open('a.json')",
+        '%%writefile a.json\n[]\n# %%\nrows = open("a.json")',
+        'import os\nif os.path.exists("a.json"):\n    rows = open("a.json")',
+        'import zipfile\nzipfile.ZipFile(name).extractall()\nrows = open("a.json")',
+        'rows = read("a.json", names = {"b.json": 1})\nprint("c.json")',
+    ],
+)
+def test_files_that_something_may_make_are_no_need(code: str) -> None:
+    assert needs(code) == []

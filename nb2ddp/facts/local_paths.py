@@ -1,0 +1,155 @@
+"""Paths of the user's own machine that a notebook reads and does not make: absolute ones, and files beside it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import libcst as cst
+
+from nb2ddp.facts.effects import Does
+from nb2ddp.facts.flow import taker
+from nb2ddp.facts.hosted import READERS, WRITTEN, Made, is_missed, is_only_tried, is_read, path_taker, path_uses
+from nb2ddp.syntax.tree import method
+
+if TYPE_CHECKING:
+    from nb2ddp.facts.execution import Execution
+    from nb2ddp.facts.makers import Maker
+
+#: A path of Windows.
+_WINDOWS = re.compile(r"[A-Za-z]:[\\/].*")
+#: An absolute path that is neither Colab's, Kaggle's nor the system's.
+_ABSOLUTE = re.compile(
+    r"/(?!(content|kaggle|bin|dev|etc|lib\w*|opt|proc|run|sbin|sys|tmp|usr|var)\b)\w.*|~/(?!\.).+|[A-Za-z]:[\\/].+"
+)
+#: A file of rows, pictures or sound; a folder; a folder that can be no name of the Hub's.
+_FILE = re.compile(
+    r"(\.{1,2}/)*[^\W_][^\n:?\"<>|]*\.(csv|tsv|jsonl?|ndjson|parquet|arrow|feather|txt|xlsx?|pkl|pickle|np[yz]|h5|xml|pdf"
+    r"|zip|gz|png|jpe?g|webp|bmp|wav|mp3|flac|ogg|m4a|mp4|ya?ml)"
+)
+_FOLDER = re.compile(r"(\.{1,2}/)*[^\W_][^\n:?\"<>|*]*")
+_MODEL = re.compile(r"\.{1,2}/[^\W_].*|[^\n:]*\bcheckpoint-\d+/?")
+#: What `load_dataset` reads files with.
+_FORMATS: Final = frozenset("arrow audiofolder csv imagefolder json pandas parquet text webdataset xml".split())
+#: The keywords for what is read.
+_GIVEN = re.compile(r"(\w+_)?(path|files?|dir|folder|filename|buffer|model_name)|io|fp")
+#: Methods of a path that read it.
+_READING = re.compile(r"read_(text|bytes)|open|iterdir|r?glob")
+
+
+@dataclass(frozen=True)
+class LocalPath:
+    """A path that the notebook reads, and does not make itself.
+
+    Attributes:
+        text: the path as the notebook writes it.
+        node: where it stands.
+        required: the notebook stops where it is missing; never said of what lies beside the script.
+    """
+
+    text: str
+    node: cst.BaseExpression
+    required: bool
+
+    @property
+    def is_beside(self) -> bool:
+        """True for a path that begins at the script's folder."""
+        return not _ABSOLUTE.fullmatch(self.text)
+
+    @property
+    def is_of_windows(self) -> bool:
+        """True for a path that no Linux has."""
+        return _WINDOWS.fullmatch(self.text) is not None
+
+
+def local_paths(execution: Execution, making: list[Maker]) -> Iterator[LocalPath]:
+    """The paths that the notebook reads by literal names, each where it stands; none that something in it may make.
+
+    Args:
+        execution: the steps of the notebook.
+        making: its calls that may make files.
+    """
+    tree, made = execution.tree, Made(execution)
+    for node in tree.live(cst.SimpleString):
+        text = tree.content(node)
+        patterns = (_ABSOLUTE, _FOLDER, _FILE, _MODEL)
+        if execution.is_install(node) or not any(pattern.fullmatch(text) for pattern in patterns):
+            continue
+        path = LocalPath(text, node, required=False)
+        uses = path_uses(tree, node)
+        reading = [use for use in uses if _is_used(execution, use, path)]
+        if not reading or _may_do_without(execution, node, uses, reading):
+            continue
+        takers = {path_taker(tree, use) for use in reading}
+        others = [maker for maker in making if maker.call not in takers]
+        if not path.is_beside:
+            named = [maker.call for maker in others if maker.names and maker.may_make(text)]
+            is_certain = any(is_read(execution, use) for use in uses) and not text.startswith("~")
+            if not made.has(text) and not any(execution.does(call) & Does.ACT for call in named):
+                yield LocalPath(text, node, is_certain and not named and not made.unknown)
+        elif not _is_made_before(execution, others, reading, text):
+            yield path
+
+
+def _is_made_before(execution: Execution, making: list[Maker], reading: list[cst.CSTNode], text: str) -> bool:
+    """Whether some call may make a file before it is read; in a function that may be after any call."""
+    tree = execution.tree
+    end = max(tree.start(use) if tree.function(use) is None else len(tree.source) for use in reading)
+    return any(tree.start(maker.call) < end and maker.may_make(text) for maker in making)
+
+
+def _may_do_without(
+    execution: Execution, node: cst.BaseExpression, uses: list[cst.CSTNode], reading: list[cst.CSTNode]
+) -> bool:
+    """Whether the notebook goes on without a path: it only tries it, or reads it where some test says so."""
+    tried = any(is_only_tried(execution, place) for place in (node, *reading))
+    return tried or not is_missed(execution, uses) or all(execution.tree.around(use, cst.If) for use in reading)
+
+
+def _is_used(execution: Execution, use: cst.CSTNode, path: LocalPath) -> bool:
+    """Whether a path is read, or an absolute one is part of a longer path."""
+    tree, above = execution.tree, execution.tree.parents[use]
+    if isinstance(above, cst.DictElement) and above.key is use:
+        return False
+    if isinstance(above, cst.Attribute):  # `Path("rows.txt").read_text()`
+        call = tree.call_of(above)
+        is_read_itself = (
+            call is not None and _READING.fullmatch(above.attr.value) and not execution.does(call) & Does.ACT
+        )
+        return bool(is_read_itself) and (not path.is_beside or _FILE.fullmatch(path.text) is not None)
+    if not path.is_beside:
+        call = taker(tree, use)
+        is_joined = call is not None and tree.qualified(call.func) == "os.path.join" and call.args[0].value is use
+        is_part = isinstance(above, (cst.FormattedStringExpression, cst.BinaryOperation)) and path.text.count("/") > 1
+        if is_joined or is_part:
+            return True
+    call = path_taker(tree, use)
+    return call is not None and not execution.does(call) & Does.ACT and _reads(execution, call, use, path)
+
+
+def _reads(execution: Execution, call: cst.Call, use: cst.CSTNode, path: LocalPath) -> bool:
+    """Whether a call reads a path that it is given, from the disk and not from the Hub."""
+    tree, name = execution.tree, execution.tree.qualified(call.func)
+    last = method(call) or name.rsplit(".", 1)[-1]
+    place = next(each for each in call.args if use is each.value or use in tree.within(each.value, type(use)))
+    own = tree.definition(call.func)
+    if isinstance(own, cst.FunctionDef) and execution.has(own, Does.ACT | Does.TEST):
+        return False
+    given = "" if place.keyword is None else place.keyword.value
+    if given and (not _GIVEN.fullmatch(given) or WRITTEN.fullmatch(given)):
+        return False
+    if last == "load_dataset":
+        is_read = given.startswith("data_") and tree.literal(call.args[0].value) in _FORMATS
+        return is_read or (not given.startswith("data_") and _is_on_disk(path))
+    if last.startswith("from_"):
+        return _is_on_disk(path)
+    if last in ("load_from_disk", "listdir", "scandir", "glob", "iglob"):
+        return bool(re.search(r"\w", path.text))
+    return bool(READERS.fullmatch(last)) and (not path.is_beside or _FILE.fullmatch(path.text) is not None)
+
+
+def _is_on_disk(path: LocalPath) -> bool:
+    """True for a name that none of the Hub's can be."""
+    return not path.is_beside or _MODEL.fullmatch(path.text) is not None

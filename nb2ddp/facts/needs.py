@@ -114,24 +114,19 @@ def needs(program: Program) -> list[Need]:
 def _asks_for_login(program: Program) -> bool:
     """Whether an upload takes the token of the environment or of the machine's login."""
     tree = program.tree
-    by_name = (token is None or _TOKEN_NAME in tree.texts(tree.value(token)) for _, token in _uploads(program))
+    sure = [token for call, token in _uploads(program) if not is_tried(tree, call)]
+    by_name = (token is None or _TOKEN_NAME in tree.texts(tree.value(token)) for token in sure)
     return not tokens(tree) and any(by_name)
 
 
 def _uploads(program: Program) -> Iterator[tuple[cst.Call, cst.BaseExpression | None]]:
-    """Uploads of models, which surely run, and the tokens that they are given."""
-    for call in program.execution.calls(does=Does.SAVE):
-        if method(call).startswith("push_to_hub") and not is_tried(program.tree, call):
-            token = keyword(call, "token")
+    """Uploads of models, and the settings that make a trainer upload its own, with the tokens that they are given."""
+    tree = program.tree
+    for call in program.execution.calls():
+        is_set = constant(tree, call, "push_to_hub") is True
+        if is_set or (method(call).startswith("push_to_hub") and program.execution.does(call) & Does.SAVE):
+            token = keyword(call, "hub_token") or keyword(call, "token")
             yield call, None if token is None else token.value
-    for call in _uploading_trainers(program):
-        token = keyword(call, "hub_token")
-        yield call, None if token is None else token.value
-
-
-def _uploading_trainers(program: Program) -> list[cst.Call]:
-    """Arguments with which a trainer uploads what it saves; it makes the repository before it trains."""
-    return [call for call in program.training.arguments if constant(program.tree, call, "push_to_hub") is True]
 
 
 def _read(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode, bool]]:
@@ -161,7 +156,7 @@ def _read(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode, bool]]:
         yield Kind.TOKEN, f"the token {name}, which the notebook holds", node, False
     for call, token in _uploads(program):
         written = None if token is None else tree.literal(token)
-        if isinstance(written, str) and not _TOKEN.search(written):
+        if isinstance(written, str) and not _TOKEN.search(written) and not is_tried(tree, call):
             yield Kind.TOKEN, f'a token in place of "{written}"', call, False
     for use, releases, _ in lacked(tree, "\n".join(cell.source for cell in program.notebook.cells)):
         has = [release for release in releases if use.is_in(release)]
@@ -242,10 +237,9 @@ def _variables(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
             logs_in = any(tree.value(token) is call for token in given)
             if logs_in or _SECRET_NAME.fullmatch(key):
                 yield key, call, logs_in and not is_tried(tree, call)
-    if not given and _TOKEN_NAME not in known:  # a login of the machine does, too
-        saves = [call for call in program.execution.calls(does=Does.SAVE) if method(call).startswith("push_to_hub")]
-        uploads = [(call, "token") for call in saves] + [(call, "hub_token") for call in _uploading_trainers(program)]
-        yield from ((_TOKEN_NAME, call, False) for call, name in uploads if keyword(call, name) is None)
+    for call, token in () if given or _TOKEN_NAME in known else _uploads(program):
+        if token is None:
+            yield _TOKEN_NAME, call, False  # or a login of the machine's own
     for node in _trackers(program):
         yield "WANDB_API_KEY", node, False
     for item in tree.live(cst.Subscript):

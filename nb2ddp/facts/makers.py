@@ -15,7 +15,8 @@ from nb2ddp.facts.effects import FILE_MAGICS, Does
 from nb2ddp.facts.flow import owner_of
 from nb2ddp.facts.hosted import CURRENT, READERS, WRITTEN
 from nb2ddp.facts.shell import only_shows, parts
-from nb2ddp.syntax.tree import Tree, method
+from nb2ddp.facts.texts import spelled
+from nb2ddp.syntax.tree import method
 
 if TYPE_CHECKING:
     from nb2ddp.facts.execution import Execution
@@ -31,8 +32,6 @@ _HARMLESS = re.compile(
     r"os\.path\.\w+|pathlib\.\w*Path|str|len|print|os\.(remove|unlink|rmdir)|shutil\.rmtree|nltk\.download|load_dotenv"
     r"|(.*\.)?(json|pickle|yaml|joblib|dill)\.(safe_)?dump|(.*\.)?\w*login|(.*\.)?(split|join|replace|append|format)"
 )
-#: What an expression is made of that nothing tells.
-_ANY = "*"
 
 
 @dataclass(frozen=True)
@@ -117,31 +116,6 @@ def _of_call(execution: Execution, call: cst.Call) -> tuple[str, ...] | None:
 def _known(names: list[str]) -> tuple[str, ...] | None:
     """The names, or None where one of them may be any."""
     return None if not names or any(not re.search(r"\w", name) for name in names) else tuple(names)
-
-
-def spelled(tree: Tree, node: cst.BaseExpression) -> list[str]:
-    """The texts that an expression may stand for, with `*` for what nothing tells."""
-    values = tree.values(node)
-    return list(dict.fromkeys(_spelled(tree, value) for value in values)) if values else [_ANY]
-
-
-def _spelled(tree: Tree, node: cst.BaseExpression) -> str:
-    value = tree.value(node)
-    if isinstance(value, cst.SimpleString):
-        return tree.content(value)
-    if isinstance(value, cst.FormattedString):
-        return "".join(
-            _spelled(tree, part.expression) if isinstance(part, cst.FormattedStringExpression) else tree.text(part)
-            for part in value.parts
-        )
-    if isinstance(value, cst.ConcatenatedString):
-        return _spelled(tree, value.left) + _spelled(tree, value.right)
-    if isinstance(value, cst.BinaryOperation) and isinstance(value.operator, (cst.Add, cst.Divide)):
-        middle = "/" if isinstance(value.operator, cst.Divide) else ""
-        return f"{_spelled(tree, value.left)}{middle}{_spelled(tree, value.right)}"
-    if isinstance(value, cst.Call) and tree.qualified(value.func) in ("os.path.join", "pathlib.Path", "str"):
-        return "/".join(_spelled(tree, each.value) for each in value.args)
-    return _ANY
 
 
 def _meets(name: str, path: str) -> bool:

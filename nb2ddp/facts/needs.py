@@ -16,10 +16,11 @@ from nb2ddp.facts.hosted import SECRET, hosted_name, hosted_paths, written_there
 from nb2ddp.facts.logins import token_of, tokens
 from nb2ddp.facts.questions import READS, questions
 from nb2ddp.facts.releases import SUCCESSORS, lacked
+from nb2ddp.facts.texts import spelled
 from nb2ddp.notebook import magics
 from nb2ddp.syntax.arguments import constant
 from nb2ddp.syntax.environ import environ_key
-from nb2ddp.syntax.tree import Tree, keyword, method
+from nb2ddp.syntax.tree import Tree, argument, keyword, method
 
 if TYPE_CHECKING:
     from nb2ddp.facts.program import Program
@@ -40,6 +41,11 @@ _TOKEN = re.compile(
     r"(?<![\w-])(?P<head>hf_|gsk_|r8_|gh[pousr]_|github_pat_|sk-|xai-|AIza|AKIA)[\w-]{16,}(?P<tail>[\w-]{3})(?![\w-])"
 )
 _KEY = re.compile(r"(?<![\w-])(?P<head>)[0-9a-f]{37}(?P<tail>[0-9a-f]{3})(?![\w-])")
+#: What stands for the name of a person's account.
+_NO_ACCOUNT = re.compile(
+    r"(?i)[<\[]?((your|my|hf|hub|hugging[ _-]?face)[ _-]*)*(user[ _-]?(name|id)?|account|org(ani[sz]ation)?)[>\]]?"
+    r"|[<\[]?your\b.*|your[_-].*|<.*>|hf"
+)
 _TOKEN_NAME = "HF_TOKEN"
 _STARTS = re.compile(r"\b(serve|server|uvicorn|gunicorn|sglang|ollama)\b|&\s*$")
 
@@ -54,6 +60,7 @@ class Kind(Enum):
     FILE = "file or folder beside the script"
     SERVICE = "service"
     TOKEN = "token that the notebook holds"
+    NAME = "name that the notebook leaves open"
     RELEASE = "release of a library"
 
 
@@ -158,10 +165,30 @@ def _read(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode, bool]]:
         written = None if token is None else tree.literal(token)
         if isinstance(written, str) and not _TOKEN.search(written) and not is_tried(tree, call):
             yield Kind.TOKEN, f'a token in place of "{written}"', call, False
+    for name, node in _owners(program):
+        yield Kind.NAME, f'a name in place of "{name}"', node, False
     for use, releases, _ in lacked(tree, "\n".join(cell.source for cell in program.notebook.cells)):
         has = [release for release in releases if use.is_in(release)]
         if has and use.name not in SUCCESSORS:
             yield Kind.RELEASE, f"{use.library} {has[-1]} or older", use.node, False
+
+
+def _repositories(program: Program) -> Iterator[cst.BaseExpression]:
+    """The names of the repositories that the notebook uploads to."""
+    for call in program.execution.calls(does=Does.SAVE):
+        repository = argument(call, "repo_id", 0)
+        if repository is not None and not method(call).startswith("save_"):
+            yield repository.value
+    yield from program.tree.given("hub_model_id")
+
+
+def _owners(program: Program) -> Iterator[tuple[str, cst.CSTNode]]:
+    """Owners of repositories that stand for a name of the reader's own."""
+    for repository in _repositories(program):
+        for text in spelled(program.tree, repository):
+            owner, _, name = text.partition("/")
+            if name and _NO_ACCOUNT.fullmatch(owner.strip()):
+                yield owner, repository
 
 
 def _services(program: Program) -> Iterator[tuple[str, cst.CSTNode]]:
@@ -226,6 +253,8 @@ def _variables(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
     set_here = {name for node, name, _ in settings(program) if asking.isdisjoint(tree.within(node, cst.Call))}
     known = set_here | LAUNCHER_VARIABLES | _ALWAYS
     given = tokens(tree)
+    parts = [part for repository in _repositories(program) for part in tree.made_of(repository)]
+    named = [call for part in parts for call in tree.within(part, cst.Call)]
     for call in tree.live(cst.Call):
         key = tree.literal(call.args[0].value) if call.args else None
         if not isinstance(key, str) or program.installs.covers(call):
@@ -235,7 +264,7 @@ def _variables(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
             yield secret_variable(key), call, not (is_tried(tree, call) or _is_set_alike(tree, call, key))
         elif READS.fullmatch(tree.qualified(call.func)) and key not in known and len(call.args) == 1:
             logs_in = any(tree.value(token) is call for token in given)
-            if logs_in or _SECRET_NAME.fullmatch(key):
+            if logs_in or _SECRET_NAME.fullmatch(key) or call in named:
                 yield key, call, logs_in and not is_tried(tree, call)
     for call, token in () if given or _TOKEN_NAME in known else _uploads(program):
         if token is None:

@@ -1,0 +1,35 @@
+"""The texts that expressions stand for, as far as the code tells."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from nb2ddp.syntax.tree import Tree
+
+#: What an expression is made of that nothing tells.
+_ANY = "*"
+
+
+def spelled(tree: Tree, node: cst.BaseExpression) -> list[str]:
+    """The texts that an expression may stand for, with `*` for what nothing tells."""
+    values = tree.values(node)
+    return list(dict.fromkeys(_spelled(tree, value) for value in values)) if values else [_ANY]
+
+
+def _spelled(tree: Tree, node: cst.BaseExpression) -> str:
+    value = tree.value(node)
+    if isinstance(value, cst.SimpleString):
+        return tree.content(value)
+    if isinstance(value, cst.FormattedString):
+        return "".join(
+            _spelled(tree, part.expression) if isinstance(part, cst.FormattedStringExpression) else tree.text(part)
+            for part in value.parts
+        )
+    if isinstance(value, cst.ConcatenatedString):
+        return _spelled(tree, value.left) + _spelled(tree, value.right)
+    if isinstance(value, cst.BinaryOperation) and isinstance(value.operator, (cst.Add, cst.Divide)):
+        middle = "/" if isinstance(value.operator, cst.Divide) else ""
+        return f"{_spelled(tree, value.left)}{middle}{_spelled(tree, value.right)}"
+    if isinstance(value, cst.Call) and tree.qualified(value.func) in ("os.path.join", "pathlib.Path", "str"):
+        return "/".join(_spelled(tree, each.value) for each in value.args)
+    return _ANY

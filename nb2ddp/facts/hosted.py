@@ -12,6 +12,7 @@ import libcst as cst
 
 from nb2ddp.facts.effects import FILE_MAGICS, Does
 from nb2ddp.facts.flow import owner_of, stops, taker
+from nb2ddp.facts.texts import spelled
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.syntax.tree import Tree, method
 
@@ -93,8 +94,10 @@ def written_there(execution: Execution) -> Iterator[tuple[str, cst.BaseExpressio
     """The folders of Colab, Kaggle and Drive below which the notebook writes, each where it names one."""
     made = Made(execution)
     for node, text in _paths(execution):
-        if made.has(text) and (folder := _WRITABLE.match(text)) is not None:
-            yield folder[1], node
+        is_kept = execution.tree.around(node, cst.Assign) is not None  # a root of paths: `OUT = "/kaggle/working"`
+        written = [text] * made.has(text) + made.below(text) * is_kept
+        folders = dict.fromkeys(folder[1] for path in written if (folder := _WRITABLE.match(path)) is not None)
+        yield from ((folder, node) for folder in folders)
 
 
 def _paths(execution: Execution) -> Iterator[tuple[cst.BaseExpression, str]]:
@@ -247,11 +250,16 @@ class Made:
         return [text for value in given for text in self._texts(value)]
 
     def _texts(self, node: cst.BaseExpression) -> list[str]:
-        """The path that an expression names."""
+        """The paths that an expression names, as far as the code tells, and the texts in it."""
         value = self.tree.value(node)
+        whole = [text for text in spelled(self.tree, node) if not text.startswith("*")]
         if isinstance(value, cst.FormattedString):
-            return [self.tree.filled("".join(map(self.tree.text, value.parts)))]
-        return self.tree.texts(value)
+            return [*whole, self.tree.filled("".join(map(self.tree.text, value.parts)))]
+        return [*whole, *self.tree.texts(value)]
+
+    def below(self, folder: str) -> list[str]:
+        """The paths in a folder that the notebook makes."""
+        return sorted(path for path in self._absolute if path.startswith(f"{folder.rstrip('/')}/"))
 
     def has(self, text: str) -> bool:
         """True for a path that the notebook makes, for what lies below one, and for a folder of files that it makes."""

@@ -14,10 +14,12 @@ _LOGINS: Final = (
     (re.compile(r"(huggingface_hub(\.\w+)*\.)?(login|notebook_login|interpreter_login)"), "token", "HF_TOKEN"),
     (re.compile(r"wandb(\.\w+)*\.login"), "key", "WANDB_API_KEY"),
 )
-#: Commands that ask for a token.
+#: What stands for a token in a command: `<token>`, `YOUR_TOKEN`, `hf_xxx`, `...`.
+_NO_TOKEN: Final = r"[\"']?(?i:<|your|hf_?x+\b|x+\b|\*|\.\.\.)"
+#: Commands that ask for a token, or leave it to be filled in.
 _COMMANDS: Final = (
-    (re.compile(r"(huggingface-cli|hf\s+auth|hf)\s+login\b(?!.*\s--token\b)"), "HF_TOKEN"),
-    (re.compile(r"wandb\s+login\b(?!\s*(--\w+\s+)*[^\s-])"), "WANDB_API_KEY"),
+    (re.compile(rf"(huggingface-cli|hf\s+auth|hf)\s+login\b(?!.*\s--token[\s=](?!{_NO_TOKEN}))"), "HF_TOKEN"),
+    (re.compile(rf"wandb\s+login\b(?!\s*(--\w+\s+)*(?!{_NO_TOKEN})[^\s-])"), "WANDB_API_KEY"),
 )
 
 

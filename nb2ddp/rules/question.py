@@ -93,6 +93,7 @@ login(new_session = True, add_to_git_credential = True)
 !huggingface-cli login
 !hf auth login --token $HF_TOKEN
 !wandb login
+!huggingface-cli login --token <your token>
 wandb.login(relogin = True)
 login(token = os.environ["HF_TOKEN"])
 typed = getpass("OpenAI key (press Enter to skip): ").strip()

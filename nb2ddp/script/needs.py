@@ -14,7 +14,7 @@ _WIDTH: Final = 100
 #: The lines that `named` gives, as the first lines of a script hold them.
 _STATED = re.compile(r"^#   needs: +(.*(?:\n# {10,}.*)*)", re.MULTILINE)
 #: The lines that `tests` puts into a script.
-_TESTS = re.compile(r"^(missing_*) = \[.*\n(?:\1 \+= \[.*\n)*if \1:\n    sys\.exit\(.*\n", re.MULTILINE)
+_TESTS = re.compile(r"^(missing_*) = \[.*\n(?:\1 \+= \[.*\n)*if \1:\n(?:    .*\n)+", re.MULTILINE)
 
 
 def stated(script: str) -> list[str]:
@@ -48,9 +48,14 @@ def tests(needs: Sequence[Need], missing: str) -> str:
     lines += [f"{missing} {'+=' if number else '='} {test}" for number, test in enumerate(lists)]
     if not lines:
         return ""
-    places = "; change a path in its cell and in the check at the top" if paths else ""
-    text = f"\"Missing: {{', '.join({missing})}} (see the first lines of this script{places})\""
-    return "\n".join([*lines, f"if {missing}:", f"    sys.exit(f{text} if is_main_process else 1)"])
+    where = "see the first lines of this script"
+    lines.append(f"if {missing}:")
+    if paths:
+        lines.append(f'    where = "{where}; change a path in its cell and in the check at the top"')
+        where = "{where}"
+    return "\n".join(
+        [*lines, f"    sys.exit(f\"Missing: {{', '.join({missing})}} ({where})\" if is_main_process else 1)"]
+    )
 
 
 def untested(script: str) -> str:

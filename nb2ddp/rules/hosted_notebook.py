@@ -183,6 +183,21 @@ y = 2
         ),
         Example(
             """\
+# Run this on Colab
+from google.colab import drive
+drive.mount("/content/drive")
+
+# the rows, and where they come from
+from google.colab import files
+rows = load("rows")
+""",
+            """\
+# the rows, and where they come from
+rows = load("rows")
+""",
+        ),
+        Example(
+            """\
 from google.colab import drive, userdata, files
 if IN_COLAB:
     drive.mount("/drive")

@@ -420,16 +420,25 @@ def _remove(
         comment = _comment(tree, statement, removal)
         kept = f"{indent}{comment}\n" if comment else ""
         if removal.comments_above and not comment:
-            start = _with_comments(tree, statement, start, end, cells)
+            start = _with_comments(tree, statement, start, bare, cells)
         if isinstance(suite, cst.IndentedBlock) and suite.body[0] is statement and all(s in gone for s in suite.body):
             kept += f"{indent}pass\n"
         yield Part(start, end, kept)
 
 
-def _with_comments(tree: Tree, statement: cst.CSTNode, start: int, end: int, cells: Sequence[int]) -> int:
-    """Where the comments begin that speak of a line which goes, and of nothing below: else where the line begins."""
+def _with_comments(tree: Tree, statement: cst.CSTNode, start: int, bare: set[cst.CSTNode], cells: Sequence[int]) -> int:
+    """Where the comments begin that speak of a line which goes, and of nothing below: else where the line begins.
+
+    Lines right below that go too, and leave nothing, are none that they speak of.
+    """
     lines: Sequence[cst.CSTNode] = getattr(tree.parents.get(statement), "body", ())
-    is_last = statement in lines[-1:] or isinstance(statement, cst.Try)  # which a comment right above speaks of
+    last, end = statement, _lines(tree, statement)[1]
+    for line in lines[lines.index(statement) + 1 :] if statement in lines else ():
+        first, below, _ = _lines(tree, line)
+        if line not in bare or first != end or end in cells:
+            break
+        last, end = line, below
+    is_last = last in lines[-1:] or isinstance(last, cst.Try)  # which a comment right above speaks of
     if not (is_last or end in cells or tree.source[end : tree.line_end(end)].strip() == ""):
         return start
     above = _comments_above(tree, statement, cells)

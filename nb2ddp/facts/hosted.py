@@ -83,11 +83,19 @@ def hosted_paths(execution: Execution) -> list[HostedPath]:
     found = []
     for node, text in _paths(execution):
         uses = path_uses(tree, node)
-        if made.has(text) or all(_is_told(execution, use) for use in uses) or not is_missed(execution, uses):
+        is_made = made.has(text) and not any(_is_read_below(tree, made, use) for use in uses)
+        if is_made or all(_is_told(execution, use) for use in uses) or not is_missed(execution, uses):
             continue
         is_certain = isinstance(node, cst.SimpleString) and any(is_read(execution, use) for use in uses)
         found.append(HostedPath(text, node, is_certain and not made.unknown, is_made=made.has_here(text)))
     return found
+
+
+def _is_read_below(tree: Tree, made: Made, use: cst.CSTNode) -> bool:
+    """True where a folder is part of a longer path that the notebook does not make."""
+    call = taker(tree, use)
+    is_joined = call is not None and tree.qualified(call.func) == "os.path.join"
+    return call is not None and is_joined and not any(map(made.has, spelled(tree, call)))
 
 
 def written_there(execution: Execution) -> Iterator[tuple[str, cst.BaseExpression]]:

@@ -167,6 +167,9 @@ DRIVE = "/content/drive/MyDrive/rows.csv (cell 1)!"
         ('from pathlib import Path\nOUT = Path("/content")\nrows.to_csv(OUT / "rows.csv")',
          ["/content to write into (cell 1)"]),
         ('ROOT = "/kaggle/working"\nprint(ROOT)', []),
+        ('import os\nROOT = "/content/drive/MyDrive/a"\nrows = open(os.path.join(ROOT, "rows.csv"))\n'
+         'open(os.path.join(ROOT, "out.csv"), "w")',
+         ["/content/drive/MyDrive/a (cell 1)", "/content/drive to write into (cell 1)"]),
         ('DRIVE = "/content/drive/MyDrive"\nOUT = DRIVE + "/lora"\nmodel.save_pretrained(OUT)',
          ["/content/drive to write into (cell 1)"]),
         ('!./llama-quantize a.gguf /content/b.gguf Q4_K_M\n!cp -r o /content/c\n!mv a.gguf /content/d',

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: Their packages.
 HOSTED: Final = ("google.colab", "kaggle_secrets", "kaggle_web_client")
+#: What has a person choose files, and saves them beside the notebook.
+UPLOAD: Final = "google.colab.files.upload"
 #: What gives a secret of theirs.
 SECRET = re.compile(r"google\.colab\.userdata\.get|.*\.get_secret|kaggle_secrets\.UserSecretsClient\.get_secret")
 #: A class of theirs, and what is made of it.

@@ -46,7 +46,7 @@ class LocalPath:
     Attributes:
         text: the path as the notebook writes it.
         node: where it stands.
-        required: the notebook stops where it is missing; never said of what lies beside the script.
+        required: the notebook stops where it is missing; of files beside the script it is said of uploaded ones.
     """
 
     text: str
@@ -64,12 +64,13 @@ class LocalPath:
         return _WINDOWS.fullmatch(self.text) is not None
 
 
-def local_paths(execution: Execution, making: list[Maker]) -> Iterator[LocalPath]:
+def local_paths(execution: Execution, making: list[Maker], uploaded: set[str]) -> Iterator[LocalPath]:
     """The paths that the notebook reads by literal names, each where it stands; none that something in it may make.
 
     Args:
         execution: the steps of the notebook.
         making: its calls that may make files.
+        uploaded: the files that a person uploaded, by their names.
     """
     tree, made = execution.tree, Made(execution)
     for node in tree.live(cst.SimpleString):
@@ -84,13 +85,16 @@ def local_paths(execution: Execution, making: list[Maker]) -> Iterator[LocalPath
             continue
         takers = {path_taker(tree, use) for use in reading}
         others = [maker for maker in making if maker.call not in takers]
+        is_certain = any(is_read(execution, use) for use in uses)
+        if not path.is_beside:
+        is_certain = any(is_read(execution, use) for use in uses)
         if not path.is_beside:
             named = [maker.call for maker in others if maker.names and maker.may_make(text)]
-            is_certain = any(is_read(execution, use) for use in uses) and not text.startswith("~")
             if not made.has(text) and not any(execution.does(call) & Does.ACT for call in named):
-                yield LocalPath(text, node, is_certain and not named and not made.unknown)
+                is_sure = is_certain and not named and not made.unknown
+                yield LocalPath(text, node, is_sure and not text.startswith("~"))
         elif not _is_made_before(execution, others, reading, text):
-            yield path
+            yield LocalPath(text, node, is_certain and text.removeprefix("./") in uploaded)
 
 
 def _is_made_before(execution: Execution, making: list[Maker], reading: list[cst.CSTNode], text: str) -> bool:

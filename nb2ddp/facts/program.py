@@ -13,6 +13,7 @@ from nb2ddp.facts.effects import FILE_MAGICS, Effects
 from nb2ddp.facts.environment import early_settings
 from nb2ddp.facts.execution import Execution
 from nb2ddp.facts.gpu import Gpu, gpu
+from nb2ddp.facts.hosted import UPLOAD, hosted_name
 from nb2ddp.facts.installs import Installs
 from nb2ddp.facts.loading import ModelKind, loads, model_kind, weights
 from nb2ddp.facts.local_paths import LocalPath, local_paths
@@ -96,7 +97,10 @@ class Program(Source):
     @cached_property
     def local_paths(self) -> list[LocalPath]:
         """The paths of the user's own machine that the notebook reads and does not make."""
-        return list(local_paths(self.execution, makers(self.execution)))
+        named = ((self.location(call).cell, hosted_name(self.tree, call)) for call in self.tree.live(cst.Call))
+        uploads = [self.notebook.cell(cell).uploaded for cell, name in named if name == UPLOAD]
+        uploaded = {name for names in uploads for name in names}
+        return list(local_paths(self.execution, makers(self.execution), uploaded))
 
     @cached_property
     def needs(self) -> list[Need]:

@@ -27,6 +27,8 @@ BLOCK = re.compile(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$
 _IMAGE = re.compile(r"""(\[['"])?<PIL\.""")
 #: What an output that shows a GPU says.
 _MEMORY = re.compile(r"[Mm]ax memory|\d+MiB /")
+#: How Colab says under which name it saved an uploaded file.
+_UPLOADED = re.compile(r"^Saving .+ to (.+?)\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class Cell:
         shows: whether the value of its last expression is among its saved outputs; None where it was not run.
         shows_image: whether that value is an image of PIL's.
         failed: the error among its saved outputs, in a line; empty where it has none.
+        uploaded: the files that its saved outputs say a person uploaded on Colab.
     """
 
     number: int
@@ -49,6 +52,7 @@ class Cell:
     shows: bool | None = field(default=None, compare=False)
     shows_image: bool = field(default=False, compare=False)
     failed: str = field(default="", compare=False)
+    uploaded: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)
@@ -141,7 +145,7 @@ def from_node(node: Any, name: str, saved: _Saved | None = None) -> Notebook:
     for number, cell in enumerate(node.cells, start=1):
         source = _LINE_END.sub("\n", cell.source.removeprefix("\ufeff"))
         kind, shown = cast(CellKind, cell.cell_type), (saved.shows(number), saved.shows_image(number))
-        cells.append(Cell(number, kind, source, (), 0, *shown, saved.failed(number)))
+        cells.append(Cell(number, kind, source, (), 0, *shown, saved.failed(number), saved.uploaded(number)))
     return Notebook(name=name, cells=tuple(cells), gpu=_gpu(node.metadata), shown=saved.of_gpus())
 
 
@@ -185,14 +189,22 @@ class _Saved:
         errors = [f"{output['ename']}: {output.get('evalue')}" for output in self._of(number) if output.get("ename")]
         return " ".join(errors[0].split()) if errors else ""
 
+    def uploaded(self, number: int) -> tuple[str, ...]:
+        """Return the names under which Colab saved what a person uploaded in a cell."""
+        return tuple(name for output in self._of(number) for name in _UPLOADED.findall(_text(output)))
+
     def of_gpus(self) -> tuple[str, ...] | None:
         """Return the outputs about a GPU's memory; None if the notebook ran out of memory."""
         outputs = [output for some in self._outputs for output in some]
         if any("out of memory" in str(output.get("evalue")) for output in outputs):
             return None
-        saved = [output.get("text") for output in outputs]
-        texts = ["".join(map(str, text)) if isinstance(text, list) else str(text) for text in saved]
-        return tuple(text for text in texts if _MEMORY.search(text))
+        return tuple(text for text in map(_text, outputs) if _MEMORY.search(text))
+
+
+def _text(output: dict[str, Any]) -> str:
+    """Return what an output printed."""
+    text = output.get("text")
+    return "".join(map(str, text)) if isinstance(text, list) else str(text)
 
 
 def _objects(value: Any) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.hosted import HOSTED, SECRET, HostedPath, hosted_name, hosted_paths, written_there
+from nb2ddp.facts.hosted import HOSTED, SECRET, UPLOAD, HostedPath, hosted_name, hosted_paths, written_there
 from nb2ddp.facts.installs import colab_branch
 from nb2ddp.facts.needs import secret_variable
 from nb2ddp.facts.program import Program
@@ -23,7 +23,6 @@ from nb2ddp.syntax.tree import Tree
 
 #: What a handler may be for that a missing package comes to.
 _CATCHES = frozenset({"", "ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
-_UPLOAD = "google.colab.files.upload"
 _VALUE = "{}(...) works on Colab or Kaggle only, so its value is None in the script: write the value{}"
 _THEIRS = "is a path that only Colab or Kaggle has: name one of your machine"
 _SEVERAL = "are paths that only Colab or Kaggle has: name those of your machine"
@@ -43,7 +42,7 @@ def find(program: Program) -> Iterator[Finding]:
             continue
         statement, gone = program.alone(call), next(filter(tried.get, tree.ancestors(call)), None)
         if gone is not None:
-            if name == _UPLOAD:
+            if name == UPLOAD:
                 yield Finding(call, f"{name}() {_UPLOADS}", (tried[gone],), severity=Severity.WARNING)
             continue
         handled.add(statement or call)
@@ -57,10 +56,10 @@ def find(program: Program) -> Iterator[Finding]:
             yield Finding(call, f"{name}(...) {said}", drops, severity)
         elif name == "kaggle_secrets.UserSecretsClient" and (line := tree.around(call, cst.Assign)):
             yield Finding(call, f"{name} {_SERVICE}", (Remove(line, keep_comment=False, comments_above=True),))
-        elif name == _UPLOAD and (line := tree.around(call, cst.Assign)) is not None and not tree.bound_uses(line):
+        elif name == UPLOAD and (line := tree.around(call, cst.Assign)) is not None and not tree.bound_uses(line):
             yield Finding(call, f"{name}() {_UPLOADS}", (Remove(line),), severity=Severity.WARNING)
         else:
-            message = _VALUE.format(name, ", such as {name: open(name, 'rb').read()}" if name == _UPLOAD else "")
+            message = _VALUE.format(name, ", such as {name: open(name, 'rb').read()}" if name == UPLOAD else "")
             yield Finding(call, message, (Replace(call, "None"),), todo=True)
     yield from imports
     yield from _paths(program)

@@ -38,7 +38,8 @@ def tests(needs: Sequence[Need], missing: str) -> str:
         missing: the script's variable for the missing ones.
     """
     tested = {kind: [need.name for need in needs if need.kind is kind and need.required] for kind in Kind}
-    variables, paths = _tuple(tested[Kind.VARIABLE]), _tuple(tested[Kind.PATH] + tested[Kind.WINDOWS])
+    variables = _tuple(tested[Kind.VARIABLE])
+    paths = _tuple([name for kind in (Kind.PATH, Kind.WINDOWS, Kind.FILE) for name in tested[kind]])
     lists = [f"[name for name in {variables} if name not in os.environ]"] if variables else []
     if paths:
         lists.append(f"[path for path in {paths} if not os.path.exists(path)]")

@@ -11,7 +11,7 @@ import pytest
 
 from nb2ddp.convert import convert_source
 from nb2ddp.script.needs import stated, untested
-from tests.notebooks import text
+from tests.notebooks import code, text
 
 BEFORE = 'rows = open("/content/rows.csv").read()'
 TRAIN = "from trl import SFTTrainer\ntrainer = SFTTrainer()\ntrainer.train()"
@@ -50,6 +50,15 @@ def test_a_job_that_needs_nothing_looks_for_nothing() -> None:
     plain = convert_source(text(TRAIN)).files["train.py"]
     assert "needs:" not in plain
     assert "missing" not in plain
+
+
+def test_an_uploaded_file_is_looked_for_at_the_start() -> None:
+    said = {"output_type": "stream", "name": "stdout", "text": ["Saving my rows.csv to rows (1).csv\n"]}
+    upload = code("from google.colab import files\nfiles.upload()", outputs=[said])
+    read = 'import pandas as pd\nrows = pd.read_csv("rows (1).csv")\nmore = pd.read_csv("more.csv")'
+    done = convert_source(text(upload, read, TRAIN))
+    assert done.needs == ("rows (1).csv beside the script (cell 2)", "more.csv beside the script (cell 2)")
+    assert 'missing = [path for path in ("rows (1).csv",) if' in done.files["train.py"]
 
 
 def test_a_rehearsal_leaves_the_lines_blank() -> None:

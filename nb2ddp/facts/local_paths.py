@@ -87,8 +87,6 @@ def local_paths(execution: Execution, making: list[Maker], uploaded: set[str]) -
         others = [maker for maker in making if maker.call not in takers]
         is_certain = any(is_read(execution, use) for use in uses)
         if not path.is_beside:
-        is_certain = any(is_read(execution, use) for use in uses)
-        if not path.is_beside:
             named = [maker.call for maker in others if maker.names and maker.may_make(text)]
             if not made.has(text) and not any(execution.does(call) & Does.ACT for call in named):
                 is_sure = is_certain and not named and not made.unknown

@@ -70,9 +70,8 @@ def _named(execution: Execution) -> Iterator[tuple[cst.Call, tuple[str, ...] | N
             yield call, _of_program(execution, call)
         else:
             yield call, _of_call(execution, call)
-    for each in tree.live(cst.Arg):
-        if each.keyword is not None and WRITTEN.fullmatch(each.keyword.value):
-            yield cst.ensure_type(tree.parents[each], cst.Call), tuple(spelled(tree, each.value))
+        folders = [each.value for each in call.args if each.keyword and WRITTEN.fullmatch(each.keyword.value)]
+        yield call, tuple(text for folder in folders for text in spelled(tree, folder))
 
 
 def _of_program(execution: Execution, call: cst.Call) -> tuple[str, ...] | None:
@@ -103,7 +102,7 @@ def _of_call(execution: Execution, call: cst.Call) -> tuple[str, ...] | None:
     if READERS.fullmatch(last) and not does & Does.ACT and not isinstance(tree.definition(call.func), cst.FunctionDef):
         return ()
     given = [each.value for each in call.args[: 1 if name == "open" else None]]
-    if last in ("extractall", "unpack_archive", "move", "copy", "copy2", "copyfile", "copytree", "rename"):
+    if name.startswith("shutil.") or last == "extractall":
         places = given[0 if last == "extractall" else 1 :] or [call]
         return _known([text for place in places for text in spelled(tree, place)])
     if does & Does.ACT and (owner := owner_of(call)) is not None and tree.maker(owner).startswith("pathlib."):

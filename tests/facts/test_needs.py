@@ -199,7 +199,8 @@ DRIVE = "/content/drive/MyDrive/rows.csv (cell 1)!"
             [],
         ),
         ('rows = open("/home/me/rows.json").read()', ["/home/me/rows.json (cell 1)!"]),
-        ('from datasets import load_from_disk\nrows = load_from_disk(r"D:\\data\\rows")', ["D:\\data\\rows, a path of Windows (cell 1)!"]),
+        ('from datasets import load_from_disk\nrows = load_from_disk(r"D:\\data\\rows")',
+         ["D:\\data\\rows, a path of Windows (cell 1)!"]),
         ('with open("/data/a.txt", "w") as f:\n    f.write("")\nrows = open("/data/a.txt").read()', []),
         (
             'def save(to):\n    model.save(to)\nsave("/data/out")\nrows = open("/data/out/a.txt").read()',
@@ -247,6 +248,7 @@ def test_paths_of_the_own_machine(code: str, expected: list[str]) -> None:
         ('def rows():\n    return open("a.txt").read()\nrows()', ["a.txt"]),
         ('rows = open("a.txt")\n!python make.py', ["a.txt"]),
         ('model = FastModel.from_pretrained("./m")', ["./m"]),
+        ('table = table.copy()\nclass Saver(Base, output_dir = "a"):\n    pass\nrows = open("a.txt")', ["a.txt"]),
         ('model = FastModel.from_pretrained("outputs/checkpoint-60")', ["outputs/checkpoint-60"]),
         ('def write(path):\n    open(path, "w")\nwrite("a.txt")\nrows = open("b.txt")', ["b.txt"]),
     ],

@@ -122,5 +122,6 @@ def _meets(name: str, path: str) -> bool:
     written, read = (str(PurePosixPath(each)) for each in (name, path))
     above = [read, *map(str, PurePosixPath(read).parents)][:-1]
     last = PurePosixPath(written).name
-    is_around = any(fnmatchcase(each, written) or fnmatchcase(PurePosixPath(each).name, last) for each in above)
+    names = [PurePosixPath(each).name for each in above] if re.search(r"\w", last) else []
+    is_around = any(fnmatchcase(each, written) for each in above) or any(fnmatchcase(name, last) for name in names)
     return is_around or written.startswith(f"{read}/")

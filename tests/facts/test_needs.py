@@ -248,6 +248,7 @@ def test_paths_of_the_own_machine(code: str, expected: list[str]) -> None:
         ('def rows():\n    return open("a.txt").read()\nrows()', ["a.txt"]),
         ('rows = open("a.txt")\n!python make.py', ["a.txt"]),
         ('model = FastModel.from_pretrained("./m")', ["./m"]),
+        ('get(f"out/{name}")\nrows = open("a.txt")', ["a.txt"]),
         ('table = table.copy()\nclass Saver(Base, output_dir = "a"):\n    pass\nrows = open("a.txt")', ["a.txt"]),
         ('model = FastModel.from_pretrained("outputs/checkpoint-60")', ["outputs/checkpoint-60"]),
         ('def write(path):\n    open(path, "w")\nwrite("a.txt")\nrows = open("b.txt")', ["b.txt"]),

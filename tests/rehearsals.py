@@ -31,9 +31,9 @@ def exported() -> str:
 
 
 def faults(said: str) -> str:
-    """The first line, and the questions with a fault."""
+    """The first line, and the questions with a fault, each with its first evidence."""
     questions, _, _ = said.partition("\n\n  GPUs:")
-    wrong = re.findall(r"^  ✗ .*\n(?:      .*\n)*", questions + "\n", re.MULTILINE)
+    wrong = re.findall(r"^  ✗ .*\n(?:      .*\n){0,2}", questions + "\n", re.MULTILINE)
     return "\n".join([said.split("\n")[0], "", "".join(wrong)])
 
 

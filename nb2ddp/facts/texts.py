@@ -16,20 +16,26 @@ def spelled(tree: Tree, node: cst.BaseExpression) -> list[str]:
     return list(dict.fromkeys(_spelled(tree, value) for value in values)) if values else [_ANY]
 
 
-def _spelled(tree: Tree, node: cst.BaseExpression) -> str:
+def _spelled(tree: Tree, node: cst.BaseExpression, around: tuple[cst.CSTNode, ...] = ()) -> str:
     value = tree.value(node)
+    if value in around:  # a name that is made of itself
+        return _ANY
+
+    def part(node: cst.BaseExpression) -> str:
+        return _spelled(tree, node, (*around, value))
+
     if isinstance(value, cst.SimpleString):
         return tree.content(value)
     if isinstance(value, cst.FormattedString):
         return "".join(
-            _spelled(tree, part.expression) if isinstance(part, cst.FormattedStringExpression) else tree.text(part)
-            for part in value.parts
+            part(each.expression) if isinstance(each, cst.FormattedStringExpression) else tree.text(each)
+            for each in value.parts
         )
     if isinstance(value, cst.ConcatenatedString):
-        return _spelled(tree, value.left) + _spelled(tree, value.right)
+        return part(value.left) + part(value.right)
     if isinstance(value, cst.BinaryOperation) and isinstance(value.operator, (cst.Add, cst.Divide)):
         middle = "/" if isinstance(value.operator, cst.Divide) else ""
-        return f"{_spelled(tree, value.left)}{middle}{_spelled(tree, value.right)}"
+        return f"{part(value.left)}{middle}{part(value.right)}"
     if isinstance(value, cst.Call) and tree.qualified(value.func) in ("os.path.join", "pathlib.Path", "str"):
-        return "/".join(_spelled(tree, each.value) for each in value.args)
+        return "/".join(part(each.value) for each in value.args)
     return _ANY

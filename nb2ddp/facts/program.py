@@ -68,6 +68,11 @@ class Program(Source):
         return loads(self.tree)
 
     @cached_property
+    def engines(self) -> list[cst.Call]:
+        """The loads up to the last training that may start a vLLM engine in their process."""
+        return [load for load in self.loads if starts_engine(self.tree, load) and self.training.is_before_end(load)]
+
+    @cached_property
     def gpu(self) -> Gpu | None:
         """The GPU that the notebook's batch is for; None where nothing tells."""
         return gpu(self.notebook, next(filter(None, (weights(self.tree, load) for load in self.loads)), 0.0))
@@ -86,8 +91,7 @@ class Program(Source):
     @cached_property
     def closes_group(self) -> bool:
         """True where the main process is alone after training; a vLLM engine may need the others to the end."""
-        engine = starts_engine(self.tree, self.loads) and not self.options.vllm_server
-        return self.training.last is not None and not engine
+        return self.training.last is not None and (not self.engines or self.options.vllm_server)
 
     @cached_property
     def asks_when_alone(self) -> bool:

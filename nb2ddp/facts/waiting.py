@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import libcst as cst
 
 from nb2ddp.facts.training import Training
@@ -24,6 +22,6 @@ def wait_seconds(training: Training) -> int:
     return max([WAIT_SECONDS, *(value for value in values if isinstance(value, int))])
 
 
-def starts_engine(tree: Tree, loads: Sequence[cst.Call]) -> bool:
-    """True where one of these loads may start a vLLM engine in its process."""
-    return any(constant(tree, call, "fast_inference") not in (None, False) for call in loads)
+def starts_engine(tree: Tree, load: cst.Call) -> bool:
+    """True where a load may start a vLLM engine in its process."""
+    return constant(tree, load, "fast_inference") not in (None, False)

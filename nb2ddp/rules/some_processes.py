@@ -53,7 +53,7 @@ def _tested(program: Program) -> Iterator[tuple[cst.CSTNode, str]]:
     for test in tree.of(cst.If):
         if program.execution.asks_rank(test.test) is Who.EVERY or not program.execution.runs(test):
             continue
-        if starts_engine(tree, tree.within(test.body, cst.Call)):
+        if any(starts_engine(tree, call) for call in tree.within(test.body, cst.Call)):
             yield test, _ENGINE
         elif program.training.is_joint(test.body):
             yield test, _RANK

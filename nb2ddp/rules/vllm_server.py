@@ -16,7 +16,6 @@ import re
 from collections.abc import Iterator
 
 from nb2ddp.facts.program import Program
-from nb2ddp.facts.waiting import starts_engine
 from nb2ddp.options import Options
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
@@ -42,8 +41,7 @@ def find(program: Program) -> Iterator[Finding]:
     trainings = [
         call for call in program.training.arguments if tree.class_name(call.func).endswith(("GRPOConfig", "RLOOConfig"))
     ]
-    has_engine = starts_engine(tree, program.loads)
-    asked = [call for call in trainings if constant(tree, call, "vllm_mode") == "server" and not has_engine]
+    asked = [call for call in trainings if constant(tree, call, "vllm_mode") == "server" and not program.engines]
     for call in trainings if wanted else asked:
         fields = (("use_vllm", "True"), ("vllm_mode", '"server"'))
         edits = tuple(set_argument(tree, call, name, value) for name, value in fields) if wanted else ()
@@ -57,7 +55,7 @@ def find(program: Program) -> Iterator[Finding]:
 def _without_engine(program: Program) -> Iterator[Finding]:
     """What a notebook with engines says otherwise where there is none."""
     tree = program.tree
-    for load in [load for load in program.loads if starts_engine(tree, [load])]:
+    for load in program.engines:
         yield Finding(load, _STARTED, (set_argument(tree, load, "fast_inference", "False"),))
         by_default = constant(tree, load, "load_in_4bit") is None
         if by_default or any(constant(tree, load, name) not in (None, False) for name in _QUANTISED):

@@ -310,7 +310,7 @@ class _Reading:
         """Return what takes a module, and how; None if nothing does."""
         if (imported := self._imported(module)) is not None:
             return imported, "the code imports it"
-        if module == "vllm" and starts_engine(self.tree, self.program.loads):
+        if module == "vllm" and any(starts_engine(self.tree, load) for load in self.program.loads):
             return self.program.loads[0], "fast_inference takes it"
         trackers = [value for value in self.tree.given("report_to") if self.tree.is_live(value)]
         return next(((value, "report_to names it") for value in trackers if module in self.tree.texts(value)), None)

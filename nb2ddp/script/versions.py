@@ -14,7 +14,6 @@ from packaging.version import Version
 
 from nb2ddp.facts.loading import ModelKind, has_lora, trains_lora, trains_whole
 from nb2ddp.facts.program import Program
-from nb2ddp.facts.waiting import starts_engine
 from nb2ddp.syntax.arguments import passed
 from nb2ddp.syntax.tree import argument
 
@@ -87,7 +86,7 @@ def _trains(program: Program) -> bool:
 GUARDS: tuple[Guard, ...] = (
     # The vLLM engines of the processes wait for each other for ever (Unsloth issues 4559, 1880 and 2435;
     # unsloth_zoo/vllm_utils.py in the wheels 2026.10.7 and 2026.10.9).
-    Guard(lambda program: _is_grpo(program) and starts_engine(program.tree, program.loads), "unsloth_zoo", "2026.10.9"),
+    Guard(lambda program: _is_grpo(program) and bool(program.engines), "unsloth_zoo", "2026.10.9"),
     # Gradients of GRPO are not averaged, so each process trains another model (_wrap_grpo_ddp_gradient_sync in
     # unsloth/models/rl.py, in the wheel 2026.9.14, not in 2026.9.12).
     Guard(_is_grpo, "unsloth", "2026.9.14"),

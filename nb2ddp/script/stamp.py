@@ -1,9 +1,9 @@
 """The line that marks a file of nb2ddp's: how it was written, from what, and whether it was edited since.
 
-    #   convert again: nb2ddp ../finetune.ipynb train.py  (nb2ddp 0.1.0, sha256:0123456789abcdef)
+    #   convert again: nb2ddp ../finetune.ipynb train.py  # nb2ddp 0.1.0, sha256:0123456789abcdef
 
-It holds no time and no absolute path: the same conversion gives the same bytes. A notebook has no comments: there it is
-a line of the metadata.
+A shell runs it as it stands, in the script's folder. It holds no time and no absolute path: the same conversion gives
+the same bytes. A notebook has no comments: there it is a line of the metadata.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NUMBER: Final = "# --num_processes on the command line overrides the number in 
 _DIGITS: Final = 16
 _LINE: Final = re.compile(
     rf'^(?:#   |  "nb2ddp": ")convert again: (?P<command>.*)'
-    rf'  \(nb2ddp (?P<version>\S+), sha256:(?P<digest>[0-9a-f]{{{_DIGITS}}})\)(?:",)?\n',
+    rf'  (?:# |\()nb2ddp (?P<version>\S+), sha256:(?P<digest>[0-9a-f]{{{_DIGITS}}})\)?(?:",)?\n',  # "(": of old scripts
     re.MULTILINE,
 )
 
@@ -81,7 +81,7 @@ def sign(text: str, command: str) -> str:
     """
 
     def signed(digest: str) -> str:
-        line = f"convert again: {command}  (nb2ddp {__version__}, sha256:{digest})"
+        line = f"convert again: {command}  # nb2ddp {__version__}, sha256:{digest}"
         return _insert(text, f'  "nb2ddp": {json.dumps(line)},\n' if text.startswith("{") else f"#   {line}\n")
 
     return signed(_digest(signed("0" * _DIGITS)))

@@ -81,7 +81,7 @@ class TestStamp:
 
     def test_any_change_of_the_file_shows(self) -> None:
         text = stamp.sign("#!/bin/sh\n# first\n\nx\n", "nb2ddp a.ipynb")
-        assert text.startswith("#!/bin/sh\n# first\n#   convert again: nb2ddp a.ipynb  (nb2ddp ")
+        assert text.startswith("#!/bin/sh\n# first\n#   convert again: nb2ddp a.ipynb  # nb2ddp ")
         line = stamp.read(text)
         assert line is not None
         assert line.is_intact
@@ -90,6 +90,17 @@ class TestStamp:
             assert line is not None
             assert not line.is_intact
         assert stamp.read("x\n") is None
+
+    def test_a_shell_runs_the_line_as_it_stands(self) -> None:
+        line = stamp.sign("x = 1\n", "nb2ddp 'a b.ipynb' t.py").splitlines()[0].partition("again: ")[2]
+        done = subprocess.run(
+            ["bash", "-c", line.replace("nb2ddp", "echo", 1)], capture_output=True, text=True, check=True
+        )
+        assert done.stdout == "a b.ipynb t.py\n"
+
+    def test_the_line_of_older_scripts_is_read(self) -> None:
+        text = "#   convert again: nb2ddp a.ipynb t.py  (nb2ddp 0.1.0, sha256:9e1c3f9dc8bf1228)\nx = 1\n"
+        assert stamp.read(text) == stamp.Stamp("nb2ddp a.ipynb t.py", "0.1.0", "9e1c3f9dc8bf1228", is_intact=True)
 
 
 class TestCommand:

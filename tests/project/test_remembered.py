@@ -20,7 +20,7 @@ def folder(command: Command, tmp_path: Path) -> Path:
 
 def options_of(script: Path) -> str:
     """The options of a script's line `convert again:`."""
-    found = re.search(r"convert again: nb2ddp \S+ \S+ ?(.*)  \(", script.read_text())
+    found = re.search(r"convert again: nb2ddp \S+ \S+ ?(.*)  # ", script.read_text())
     assert found is not None
     return found[1]
 

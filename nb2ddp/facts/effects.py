@@ -50,6 +50,15 @@ SAID: Final = {
 
 #: Cell magics that write their body into a file.
 FILE_MAGICS: Final = frozenset({"writefile", "file"})
+#: Magics that change or show the notebook only.
+NOTEBOOK_MAGICS: Final = frozenset(
+    "alias autoawait autocall autoindent automagic autosave bookmark clear cls colors config connect_info "
+    "debug dhist dirs doctest_mode edit gui hist history killbgscripts less load_ext logoff logon "
+    "logstart logstate logstop lsmagic man matplotlib mkdirs more notebook page pastebin pdb pdef pdoc "
+    "pfile pinfo pinfo2 pprint precision profile psearch psource qtconsole quickref "
+    "reload_ext rehashx reset reset_selective save tb unload_ext who who_ls whos xdel "
+    "xmode autoreload watermark tensorboard load_interactive".split()
+)
 #: What logs in to the Hub: with a token it writes that into a file.
 _LOGIN: Final = r"(huggingface_hub\.)?(login|notebook_login|interpreter_login)"
 #: What draws from the one generator that Python's `random`, NumPy or PyTorch keeps for the whole process.

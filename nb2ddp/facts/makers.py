@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from nb2ddp.facts.effects import FILE_MAGICS, Does
+from nb2ddp.facts.effects import FILE_MAGICS, NOTEBOOK_MAGICS, Does
+from nb2ddp.facts.environment import ENV_MAGICS
 from nb2ddp.facts.flow import owner_of
 from nb2ddp.facts.hosted import CURRENT, READERS, WRITTEN
 from nb2ddp.facts.shell import only_shows, parts
@@ -64,6 +65,8 @@ def _named(execution: Execution) -> Iterator[tuple[cst.Call, tuple[str, ...] | N
             yield call, () if form.text.strip("/ ") in [each.strip("/") for each in CURRENT] else None
         elif form is not None and form.name in FILE_MAGICS:
             yield call, tuple(form.text.split()[-1:])
+        elif form is not None and form.name in NOTEBOOK_MAGICS | ENV_MAGICS:
+            yield call, ()
         elif form is not None:
             yield call, _of_command(tree.filled(execution.effects.command(call)))
         elif execution.does(call) & Does.RUN:

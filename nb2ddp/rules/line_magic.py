@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from nb2ddp.facts.effects import NOTEBOOK_MAGICS
 from nb2ddp.facts.environment import ENV_MAGICS
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.shell import parse, trailing_comment
@@ -17,15 +18,6 @@ from nb2ddp.notebook.magics import Kind, Syntax
 from nb2ddp.rules.rule import Example, Finding, Rule, left_out
 from nb2ddp.syntax.edits import Replace
 
-#: Magics that change or show the notebook only.
-_NOTEBOOK_ONLY = frozenset(
-    "alias autoawait autocall autoindent automagic autosave bookmark clear cls colors config connect_info "
-    "debug dhist dirs doctest_mode edit gui hist history killbgscripts less load_ext logoff logon "
-    "logstart logstate logstop lsmagic man matplotlib mkdirs more notebook page pastebin pdb pdef pdoc "
-    "pfile pinfo pinfo2 pprint precision profile psearch psource qtconsole quickref "
-    "reload_ext rehashx reset reset_selective save tb unload_ext who who_ls whos xdel "
-    "xmode autoreload watermark tensorboard load_interactive".split()
-)
 #: Without Python to run they do nothing; with it they stand no more (ipython.py).
 _TIMERS = frozenset({"time", "timeit", "prun", "memit", "mprun", "lprun"})
 
@@ -68,7 +60,7 @@ def _code(program: Program, call: cst.Call, form: Syntax, shown: bool) -> str | 
         return "" if shown else "os.getcwd()"
     if form.name == "store":
         return None if "-r" in form.text.split() else ""
-    return "" if form.name in _NOTEBOOK_ONLY | _TIMERS and shown else None
+    return "" if form.name in NOTEBOOK_MAGICS | _TIMERS and shown else None
 
 
 RULE = Rule(

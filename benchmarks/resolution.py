@@ -48,8 +48,10 @@ FOLDERS = {
     "molab": "marimo's",
     "users": "notebooks that users made",
 }
-_AWAY = re.compile(r"\$\{|git\+|@ |^https?://|\.whl$|^-e |^\./|^-r ")
+_AWAY = re.compile(r"[$`{]|git\+|@ |^https?://|\.whl$|^-e |^\./|^-r ")
 _INDEX = re.compile(r"^--(?:extra-index-url|index-url|find-links) (https?://\S+)")
+#: How a note names an option of the notebook's that only its machine knows.
+_LEFT_OUT = re.compile(r"^#   cell \d+: (-\S+ \S+) is left out:")
 #: How uv says that no index which it reaches has a package, or has it for this Python.
 _LACKING = re.compile(r"Because ([\w.-]+) was not found|all versions of ([\w.-]+) cannot be used")
 
@@ -57,14 +59,18 @@ Asked = tuple[tuple[tuple[str, ...], bool], ...]  #: the lines of each file, and
 
 
 def asked(files: Mapping[str, str]) -> Asked:
-    """What pip is given.
+    """What pip is given, and the options of the notebook's that only its machine knows.
 
     Args:
         files: what a conversion writes: texts by name.
     """
     wanted = {name: text.splitlines() for name, text in files.items() if ".requirements" in name}
     return tuple(
-        (tuple(line for line in lines if line.strip() and not line.startswith("#")), "-no-" in name)
+        (
+            tuple(line for line in lines if line.strip() and not line.startswith("#"))
+            + tuple(match[1] for line in lines if (match := _LEFT_OUT.search(line))),
+            "-no-" in name,
+        )
         for name, lines in sorted(wanted.items())
     )
 
@@ -88,7 +94,7 @@ def resolve(wanted: Asked) -> tuple[str, str]:
 
 def _is_reached(line: str) -> bool:
     index = _INDEX.match(line)
-    return _answers(index[1]) if index and "${" not in line else not _AWAY.search(line)
+    return _answers(index[1]) if index and "$" not in line else not _AWAY.search(line)
 
 
 @cache

@@ -129,14 +129,21 @@ def _imported(tree: Tree) -> Iterator[tuple[cst.ImportAlias, str]]:
 def taken(library: str, asked: str, with_unsloth: bool) -> tuple[str, ...]:
     """The releases that a job may have, the oldest first.
 
+    Where Unsloth takes none as old as asked for, the last is the one that most notebooks pin.
+
     Args:
         library: "trl" or "transformers".
         asked: the versions that the notebook asks for; "" for any.
         with_unsloth: True leaves out those that Unsloth does not take.
     """
-    bounds = (SpecifierSet(tables()["allowed"][library] if with_unsloth else ""), SpecifierSet(asked))
-    releases = _table()[library]["releases"]
-    return tuple(release for release in releases if all(_has_minor(bound, release) for bound in bounds))
+    allowed = SpecifierSet(tables()["allowed"][library] if with_unsloth else "")
+    releases = [release for release in _table()[library]["releases"] if _has_minor(allowed, release)]
+    bounds = SpecifierSet(asked)
+    found = tuple(release for release in releases if _has_minor(bounds, release))
+    named = [Version(part.version.removesuffix(".*")) for part in bounds]
+    if found or not with_unsloth or max(named) > Version(releases[0]):
+        return found
+    return tuple(release for release in releases if Version(release) <= Version(tables()["pinned"][library]))
 
 
 def asked_for(tree: Tree, text: str, library: str) -> str:

@@ -38,8 +38,9 @@ _NEEDED = ("torch", "psutil", "pillow", "requests")
 #: What cannot be installed without a GPU or its compiler, or does nothing without one.
 NEEDS_GPU = frozenset(
     "apex auto-gptq autoawq bitsandbytes causal-conv1d cut-cross-entropy deepspeed fbgemm-gpu flash-attn"
-    " flash-linear-attention flashinfer-python gptqmodel liger-kernel mamba-ssm sageattention sglang tensorrt tilelang"
-    " transformer-engine triton triton-kernels triton-windows vllm xformers xgrammar".split()
+    " flash-linear-attention flashinfer-python gptqmodel liger-kernel mamba-ssm pytorch-triton-rocm sageattention"
+    " sglang tensorrt tilelang transformer-engine triton triton-kernels triton-rocm triton-windows vllm xformers"
+    " xgrammar".split()
 )
 #: Of these any version does, also where Unsloth asks for one that an index does not have yet.
 ANY_VERSION = ("certifi",)

@@ -67,6 +67,12 @@ RULE = Rule(
             _IMPORT + "from transformers import Trainer\ntrainer = Trainer(model, processing_class = tokenizer)\n",
         ),
         Example(
+            "!pip install transformers==4.44.2\n"
+            + _ARGUMENTS
+            + 'args = TrainingArguments(evaluation_strategy = "no")\n',
+            "!pip install transformers==4.44.2\n" + _ARGUMENTS + 'args = TrainingArguments(eval_strategy = "no")\n',
+        ),
+        Example(
             "!pip install transformers==4.56.2\n" + _IMPORT + "from transformers import Trainer\n"
             "trainer = Trainer(model, tokenizer = tokenizer)\n"
         ),

@@ -22,6 +22,7 @@ from packaging.specifiers import Specifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from nb2ddp.facts.environment import settings
 from nb2ddp.facts.installs import is_colab
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.releases import SUCCESSORS, taken, uses, uses_unsloth
@@ -74,6 +75,8 @@ _KNOWS_TRANSFORMERS_5 = "0.27"
 _OF_TRAININGS = {name: name for name in ("torch", "transformers", "trl", "peft")} | {"datasets": "datasets>=3.4.1"}
 #: The type of a column of sounds.
 _SOUND = re.compile(r"datasets(\.features(\.audio)?)?\.Audio")
+#: They fit only versions of each other of about the same age.
+_PAIR = ("trl", "transformers")
 #: What bounds a version from above.
 _AT_MOST = ("==", "<", "<=", "~=")
 #: Packages of which each version is made for one version of torch.
@@ -86,8 +89,10 @@ _INSTALLERS = frozenset({"pip", "pip-autoremove", "pip3-autoremove", "uv"})
 HEADER = 0
 #: What stands for a value: of Python's, `{name}` or `$name`, as IPython fills it in.
 _VALUE = re.compile(r"(?<!\$)\{([^{}]*)\}|\$([A-Za-z_]\w*)")
-#: A variable of the shell whose name pip takes too, in braces.
-_VARIABLE = re.compile(r"\$(?P<brace>\{)?(?P<name>[A-Z_][A-Z0-9_]*)(?(brace)\})")
+#: A variable of the shell; what stands for a value of the shell's or of Python's.
+_VARIABLE = re.compile(r"\$(?P<brace>\{)?(?P<name>[A-Za-z_]\w*)(?(brace)\})")
+_UNKNOWN = re.compile(r"[$`{]")
+_SECRET = re.compile(r"(?i)key|token|secret|password")
 #: A release's tag in a repository's URL: `...unsloth.git@2025-02-v2`, `...transformers@v4.49.0-Gemma-3`.
 _TAG = re.compile(r"@(?:[a-z]\w*-)?v?(\d+[.-]\d+(?:\.\d+)?)(?![\w.])")
 #: A file or a folder.
@@ -148,6 +153,16 @@ class Package:
     def bounded(self, bound: str) -> Package:
         """Return the package with another bound on its version; URLs and files stay as they are."""
         return self.with_versions(f"{self.specifier},{bound}")
+
+    def takes(self, version: str) -> bool:
+        """True if the notebook leaves this version open; of a source, if it is the newest."""
+        own = self.requirement
+        return own.specifier.contains(version, True) if own and not own.url else not _TAG.search(self.line)
+
+    def released(self, bounds: str) -> Package:
+        """Return the package in a release within these bounds, also in place of a source."""
+        name = re.split("[ @]", self.line)[0] if self.requirement else self.name
+        return self.with_versions(bounds) if self.specifier or self.is_open else replace(self, line=f"{name}{bounds}")
 
     def with_versions(self, bounds: str) -> Package:
         """Return the package with only these bounds on its version; URLs and files stay as they are."""
@@ -274,8 +289,10 @@ class _Reading:
         self.notes: list[tuple[int, str]] = []
         #: By their names, and by whether pip leaves their dependencies out.
         self.packages: dict[tuple[str, bool], Package] = {}
-        #: What shell commands set.
-        self.variables: dict[str, str] = {}
+        #: The values that shell commands and Python give variables of the environment; "$" for one that is not known.
+        self.variables: dict[str, set[str]] = {}
+        for _, name, value in settings(program):
+            self.variables.setdefault(str(name), set()).add(value if isinstance(value, str) else "$")
         #: What the function around a command is called with, by the names of its parameters.
         self.given: dict[str, list[str]] = {}
 
@@ -308,6 +325,8 @@ class _Reading:
 
     def _taken_by(self, module: str) -> tuple[cst.CSTNode, str] | None:
         """Return what takes a module, and how; None if nothing does."""
+        if self.program.written(f"{module}.py") == f"{module}.py":  # a module of the notebook's own
+            return None
         if (imported := self._imported(module)) is not None:
             return imported, "the code imports it"
         if module == "vllm" and any(starts_engine(self.tree, load) for load in self.program.loads):
@@ -387,18 +406,49 @@ class _Reading:
         floors = {str(canonicalize_name(name)): version for name, version in minimums.items()}
         allowed = {str(canonicalize_name(name)): bounds for name, bounds in tables()["allowed"].items()}
         reasons = dict.fromkeys(floors, "the script stops below that")
-        mended = [_fitting(own, floors.get(own.name, ""), allowed.get(own.name, "")) for own in packages]
-        torch = [(old, new) for old, new in zip(packages, mended, strict=True) if old.name == "torch"]
+        pinned = self._pinned(packages, allowed)
+        mended = [_fitting(own, floors.get(own.name, ""), allowed.get(own.name, "")) for own in pinned]
+        torch = [(old, new) for old, new in zip(pinned, mended, strict=True) if old.name == "torch"]
         gives_way = any(old != new for old, new in torch)
         if gives_way or any("==" in new.line for _, new in torch):
             loose = [own for own in mended if own.name in _OF_TORCH and (gives_way or "==" not in own.line)]
             mended = [own.with_versions("") if own in loose else own for own in mended]
             reasons |= dict.fromkeys(_OF_TORCH, "each version is made for one torch")
-        for old, new in zip(packages, mended, strict=True):
+        for old, new in zip(pinned, mended, strict=True):
             if old != new:
                 why = reasons.get(old.name, "the script's Unsloth does not accept that version")
                 self.notes.append((old.cell, f"{old.line} is replaced by {new.line}: {why}"))
         return mended
+
+    def _pinned(self, packages: list[Package], allowed: dict[str, str]) -> list[Package]:
+        """Return the packages in the set that most notebooks pin, if TRL or transformers must be too old for Unsloth.
+
+        What else the notebook bounds to other versions stays. If that is transformers 5, or if the code takes what the
+        set's transformers does not have, all stays as it is.
+        """
+        old = [own for own in packages if own.name in _PAIR and _is_older(own, allowed[own.name])]
+        pins = _pins()
+        needed = (use for use in uses(self.tree) if use.name not in SUCCESSORS and not use.is_in(pins[use.library]))
+        lacking = {use.library for use in needed}
+        asked = next((own.specifier for own in packages if own.name == "transformers"), "")
+        releases = taken("transformers", asked, with_unsloth=False)
+        if not old or "transformers" in lacking or (releases and Version(releases[0]) >= Version("5")):
+            return packages
+        bound = {own.name for own in packages if own.name in pins and own not in old and not own.takes(pins[own.name])}
+        bounds = {name: f"=={version}" for name, version in pins.items() if name not in lacking | bound}
+        pinned = [own.released(bounds[own.name]) if own.name in bounds else own for own in packages]
+        named = {own.name for own in packages}
+        added = [Package(f"{name}{bounds[name]}", name, old[0].cell) for name in bounds if name not in named]
+        beside = []
+        for own, new in zip(packages, pinned, strict=True):
+            if own in old and own != new:
+                why = "the script's Unsloth takes none as old, and most notebooks pin this one"
+                self.notes.append((own.cell, f"{own.line} is replaced by {new.line}: {why}"))
+            elif own != new:
+                beside.append(new.line)
+        if lines := sorted([*beside, *(each.line for each in added)]):
+            self.notes.append((old[0].cell, f"{', '.join(lines)}: most notebooks pin them together"))
+        return pinned + added
 
     # -- commands -------------------------------------------------------------------------------------------
 
@@ -456,8 +506,9 @@ class _Reading:
         command = _shown(" ".join(words))
         rest = list(dropwhile(_ENVIRONMENT.fullmatch, words))
         subcommand, arguments = _pip(rest)
-        if not rest:
-            self.variables.update(word.partition("=")[::2] for word in words)
+        if not rest or rest[0] == "export":
+            for name, is_set, value in (word.partition("=") for word in words):
+                self.variables.setdefault(name, set()).update([value] if is_set else ())
         elif subcommand or is_install(" ".join(rest)):
             is_taken, why = self._branch(call)
             if why:
@@ -536,21 +587,27 @@ class _Reading:
 
     def _install(self, arguments: list[str], cell: int) -> None:
         """Read the arguments of `pip install` and `uv add`."""
-        known, words = _OPTIONS.parse_known_args(arguments)
+        known, words = _OPTIONS.parse_known_args(list(map(self._without_variables, arguments)))
         options: dict[str, list[str]] = vars(known)
         flags = {word for word in words if word.startswith("-")}
         sources = sorted(flags & {"--prefer-binary", "--no-index"})
+        unknown = []
         for name in (names.split()[0] for names in (*_SOURCES, *_LOST_OPTIONS)):
             for value in options[name]:
                 if name in _LOST_OPTIONS or not value.isprintable() or " " in value:
                     unheld = _shown(f"{name} {value}")
                     self.notes.append((cell, f"no requirements file has this option: {unheld}"))
+                elif _UNKNOWN.search(value):
+                    unknown.append(f"{name} {value}")
                 else:
-                    sources.append(f"{name} {self._without_variables(value, cell)}")
+                    sources.append(f"{name} {value}")
         group = tuple(option for option in _COMMAND_OPTIONS if option in flags)
         takes_pre_releases = "--pre" in flags or "allow" in options["--prerelease"]
         named = [("", word) for word in words if word not in flags]
         named += [(option, word) for option in ("-e", "-r") for word in options[option]]
+        for option in unknown:
+            told = f"{option} is left out: it is not known before the notebook runs"
+            self.notes.append((cell, f"{told}; give it to pip for {_shown(' '.join(word for _, word in named))}"))
         for option, word in named:
             package = self._package(option, word, cell)
             if package is not None:
@@ -559,20 +616,24 @@ class _Reading:
                 is_newest = bool(flags & {"-U", "--upgrade"}) and package.is_open
                 self._add(replace(package, group=group, sources=tuple(sources)), is_newest)
 
-    def _without_variables(self, value: str, cell: int) -> str:
-        """Return an option's value with shell variables replaced, or written as pip reads them from the environment."""
+    def _without_variables(self, text: str, above: frozenset[str] = frozenset()) -> str:
+        """Return a text with variables of the shell replaced, if the notebook gives each one value, made of no command.
+
+        A variable that may hold a token stays.
+
+        Args:
+            text: the text.
+            above: the variables in whose values it stands.
+        """
 
         def fill(match: re.Match[str]) -> str:
             name = match["name"]
-            text = self.variables.get(name, "")
-            if text and "$" not in text:
-                return text
-            self.notes.append(
-                (cell, f"set {name} first" + (f", which is {_shown(text)} in the notebook" if text else ""))
-            )
-            return f"${{{name}}}"
+            values = self.variables.get(name, set())
+            value = next(iter(values)) if len(values) == 1 and name not in above and not _SECRET.search(name) else ""
+            is_told = value and not _UNKNOWN.search(_VARIABLE.sub("", value))
+            return self._without_variables(value, above | {name}) if is_told else match[0]
 
-        return _VARIABLE.sub(fill, value)
+        return _VARIABLE.sub(fill, text)
 
     def _package(self, option: str, word: str, cell: int) -> Package | None:
         """Return one argument as a package; None, with a note, if it is not one."""
@@ -663,10 +724,9 @@ def _fitting(package: Package, floor: str, allowed: str) -> Package:
     lowest = next(_version(part) for part in bounds if part.operator == ">=")
     if own is None or own.url:
         tag = _TAG.search(package.line)
-        if tag is None or Version(tag[1].replace("-", ".")) >= lowest:
+        if tag is None or _version_of(tag) >= lowest:
             return package
-        name = re.split("[ @]", package.line)[0] if own else package.name
-        return replace(package, line=f"{name}{_from(lowest, floor)}")
+        return package.released(_from(lowest, floor))
     tops = [_version(part) for part in own.specifier if part.operator in _AT_MOST]
     limits = [_version(part) for part in bounds if part.operator in ("<", "<=")]
     tried = [lowest, *map(_version, own.specifier)]
@@ -674,6 +734,28 @@ def _fitting(package: Package, floor: str, allowed: str) -> Package:
     if not tops or min(tops) > min(limits, default=min(tops)) or any(both.contains(version, True) for version in tried):
         return package
     return package.with_versions(_from(max(lowest, min(tops)), floor))
+
+
+def _is_older(package: Package, allowed: str) -> bool:
+    """True if a package must be older than all versions within the bounds of Unsloth's metadata."""
+    lowest = next(_version(part) for part in SpecifierSet(allowed) if part.operator == ">=")
+    own = package.requirement
+    if own is None or own.url:
+        tag = _TAG.search(package.line)
+        return tag is not None and _version_of(tag) < lowest
+    tops = [_version(part) for part in own.specifier if part.operator in _AT_MOST]
+    return bool(tops) and min(tops) <= lowest and not own.specifier.contains(lowest, True)
+
+
+def _pins() -> dict[str, str]:
+    """The libraries that most notebooks pin to other versions than the newest, and these versions."""
+    newest = tables()["newest"]
+    pins = {name: version for name, version in tables()["pinned"].items() if version != newest[name]}
+    return {str(canonicalize_name(name)): version for name, version in pins.items()}
+
+
+def _version_of(tag: re.Match[str]) -> Version:
+    return Version(tag[1].replace("-", "."))
 
 
 def _from(first: Version, floor: str) -> str:

@@ -176,10 +176,38 @@ CASES = {
     "an index that the shell works out": Case(
         (
             '%%bash\nBASE=https://x.org\nTAG=$(rocm-tag)\nPYTORCH_INDEX_URL="$BASE/whl/${TAG}"\n'
-            'pip install torch --index-url "$PYTORCH_INDEX_URL"\npip install "trl" --extra-index-url ${BASE}/simple',
+            'pip install torch rich --index-url "$PYTORCH_INDEX_URL"\n'
+            'pip install "trl" --extra-index-url ${BASE}/simple',
         ),
-        "--extra-index-url ${PYTORCH_INDEX_URL}|--extra-index-url https://x.org/simple|torch|trl",
-        notes=("set PYTORCH_INDEX_URL first, which is $BASE/whl/${TAG} in the notebook",),
+        "--extra-index-url https://x.org/simple|torch|rich|trl",
+        notes=(
+            "--index-url https://x.org/whl/${TAG} is left out: it is not known before the notebook runs;"
+            " give it to pip for torch rich",
+        ),
+    ),
+    "variables of the shell": Case(
+        (
+            "import os\nos.environ['MIRROR'] = 'https://x.org'\n%env WHEELS=https://y.org\nos.environ['NOW'] = now()",
+            "%%bash\nexport VERSION=4.0 index=$MIRROR/simple A=$B B=$A\nif test -d /opt/rocm; then T=a; else T=b; fi\n"
+            "pip install jiwer==$VERSION 'peft==${VERSION}' -i $index -f $WHEELS\n"
+            "pip install rich -i https://z.org/$T -f $A",
+            "%env PYPI_TOKEN=abc\n!pip install einops --index-url https://me:$PYPI_TOKEN@z.org",
+            "!pip install tqdm --find-links {found} -c $NOW\n!pip install numpy --index-url `mirror`",
+        ),
+        "--extra-index-url https://x.org/simple|--find-links https://y.org|jiwer==4.0|peft==4.0|rich|einops|tqdm|numpy",
+        notes=(
+            *(
+                f"{option} is left out: it is not known before the notebook runs; give it to pip for {package}"
+                for option, package in (
+                    ("--index-url https://z.org/$T", "rich"),
+                    ("--find-links $A", "rich"),
+                    ("--index-url https://me:$PYPI_TOKEN@z.org", "einops"),
+                    ("--find-links {found}", "tqdm"),
+                    ("-c $NOW", "tqdm"),
+                    ("--index-url `mirror`", "numpy"),
+                )
+            ),
+        ),
     ),
     "another index for all": Case(
         ("%pip install -i https://mirror.org/simple unsloth\n%pip install --index-url=https://mirror.org/simple trl",),
@@ -503,20 +531,10 @@ FLOORS = (("unsloth", "2026.7.1"), ("unsloth_zoo", "2026.9.9"))
             "unsloth>=2026.7.1",
             "the script stops below that",
         ),
-        (
-            "git+https://github.com/huggingface/transformers@v4.49.0-Gemma-3",
-            "transformers<5,>=4.52.4",
-            "the script's Unsloth does not accept that version",
-        ),
-        (
-            "'trl @ git+https://github.com/huggingface/trl.git@v0.15.2'",
-            "trl<1,>=0.18.2",
-            "the script's Unsloth does not accept that version",
-        ),
         ("unsloth==2025.4.7", "unsloth>=2026.7.1", "the script stops below that"),
         ("'unsloth[base]<2025.6'", "unsloth[base]>=2026.7.1", "the script stops below that"),
-        ("transformers==4.44.2", "transformers<5,>=4.52.4", "the script's Unsloth does not accept that version"),
-        ("'trl<0.9'", "trl<1,>=0.18.2", "the script's Unsloth does not accept that version"),
+        ("transformers==4.57.0", "transformers<5,>=4.57.0", "the script's Unsloth does not accept that version"),
+        ("peft==0.16.0", "peft<1,>=0.18.0", "the script's Unsloth does not accept that version"),
         ("datasets==4.0.0", "datasets<5,>=4.0.0", "the script's Unsloth does not accept that version"),
     ],
 )
@@ -524,6 +542,52 @@ def test_versions_that_the_script_does_not_take_are_raised(asked: str, given: st
     found = read(f"!pip install {asked}", minimums=FLOORS)
     assert [package.line for package in found.packages if package.name not in ("unsloth-zoo",)] == [given]
     assert found.notes == ((1, f"{asked.strip(chr(39))} is replaced by {given}: {why}"),)
+
+
+#: The set that most notebooks pin.
+PINNED = {"datasets==4.3.0", "huggingface-hub==0.36.2", "transformers==4.56.2", "trl==0.22.2"}
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "'trl<0.9.0'",
+        "trl==0.8.6 datasets",
+        "'trl>=0.7,<0.18.2' 'transformers>=4.43'",
+        "trl transformers==4.44.2",
+        "'trl @ git+https://github.com/huggingface/trl.git@v0.15.2'",
+        "git+https://github.com/huggingface/transformers@v4.49.0-Gemma-3",
+        "'trl<0.9' git+https://github.com/huggingface/transformers",
+    ],
+)
+def test_a_notebook_that_asks_for_an_older_trl_or_transformers_takes_what_most_notebooks_pin(asked: str) -> None:
+    found = read(f"!pip install {asked}", minimums=FLOORS)
+    assert {package.line for package in found.packages} == PINNED
+    assert "the script's Unsloth takes none as old, and most notebooks pin this one" in found.notes[0][1]
+    assert found.notes[1][1].endswith(": most notebooks pin them together")
+
+
+@pytest.mark.parametrize(
+    ("asked", "code", "given"),
+    [
+        ("'trl<0.9' 'datasets<4'", "", (PINNED - {"datasets==4.3.0"}) | {"datasets<4"}),
+        (
+            "'trl<0.9'",
+            "from trl import DataCollatorForCompletionOnlyLM",
+            (PINNED - {"trl==0.22.2"}) | {"trl<1,<=0.19.1,>=0.18.2"},
+        ),
+        ("trl==0.15.2 transformers==4.56.1", "", (PINNED - {"transformers==4.56.2"}) | {"transformers==4.56.1"}),
+        ("'trl<0.9' transformers==5.5.0", "", {"trl<1,>=0.18.2", "transformers==5.5.0"}),
+        ("'trl<0.9' transformers==5.20.2", "", {"trl<1,>=0.18.2", "transformers==5.20.2"}),
+        ("'trl>=0.28' 'transformers>=5.5.0'", "", {"trl>=0.28", "transformers>=5.5.0"}),
+        ("'transformers~=4.40' 'trl!=0.19.0,<1'", "", {"transformers~=4.40", "trl!=0.19.0,<1"}),
+    ],
+)
+def test_what_the_notebook_bounds_or_the_code_takes_decides_before_that_set(
+    asked: str, code: str, given: set[str]
+) -> None:
+    found = read(f"!pip install {asked}", f"import unsloth\n{code}", minimums=FLOORS)
+    assert {package.line for package in found.packages if "unsloth" not in package.name} == given
 
 
 @pytest.mark.parametrize(
@@ -661,3 +725,10 @@ def test_a_tracker_is_added_that_a_trainer_reports_to() -> None:
     )
     assert [package.line for package in found.packages] == ["unsloth", "wandb"]
     assert (2, "wandb is added: report_to names it, and Colab has it") in found.notes
+
+
+def test_a_module_of_the_notebooks_own_is_no_package() -> None:
+    found = read(
+        "!pip install unsloth", "%%writefile evaluate.py\nscore = 1", "from evaluate import score\nimport flask"
+    )
+    assert [package.line for package in found.packages] == ["unsloth", "flask"]

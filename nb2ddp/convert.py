@@ -28,6 +28,7 @@ from nb2ddp.rules.engine import refuse, rewrite
 from nb2ddp.rules.index import RULES
 from nb2ddp.rules.suppress import Suppressions
 from nb2ddp.script.hosted import launching_notebook
+from nb2ddp.script.imported import all_needs
 from nb2ddp.script.launch import CONFIG_NAME, LAUNCHING, launch_files
 from nb2ddp.script.modules import hidden, other_name
 from nb2ddp.script.packages import requirements
@@ -118,7 +119,8 @@ def rewrites(
     done = _from_text(text, name, script_name, options or Options(), file_name)
     cells = {cell.number: cell.source for cell in done.program.code_cells}
     packages = requirements(done.program, floors(done.program))
-    before = script(done.program, packages, cells, done.setup, script_name)
+    needs = all_needs(done.program, packages)
+    before = script(done.program, packages, needs, cells, done.setup, script_name)
     own = before[before.index(done.setup) + len(done.setup) :].lstrip("\n")
     conversion = _conversion(done)
     return conversion, _diff(own, conversion.files[script_name], file_name or f"{name}.ipynb", script_name)
@@ -179,7 +181,8 @@ def _convert(notebook: Notebook, script_name: str, options: Options, reference: 
         refuse(diagnostics)
         block = setup(program, result.inserted)
         packages = requirements(program, floors(program))
-        text = script(program, packages, result.cells, block, script_name)
+        needs = all_needs(program, packages)
+        text = script(program, packages, needs, result.cells, block, script_name)
         _check_script(text, notebook, result.cells, all_rules=not suppressions.is_used and len(rules) == len(RULES))
     except NotebookError as error:
         error.diagnostics = tuple(
@@ -198,7 +201,7 @@ def _convert(notebook: Notebook, script_name: str, options: Options, reference: 
         launching = launching_notebook(program, files[script_name], script_name, packages)
         name = f"{PurePath(script_name).stem}{LAUNCHING}"
         files |= sign_all({name: launching}, reference, script_name, options)
-    about = tuple(map(str, program.needs)), tuple(map(asdict, trainings(program)))
+    about = tuple(needs), tuple(map(asdict, trainings(program)))
     conversion = Conversion(files, diagnostics, bool(packages), *about)
     return _Done(program, block, conversion)
 

@@ -62,6 +62,7 @@ class Kind(Enum):
     TOKEN = "token that the notebook holds"
     NAME = "name that the notebook leaves open"
     RELEASE = "release of a library"
+    MODULE = "module that nothing brings"
 
 
 #: What is said of a path beside its name.

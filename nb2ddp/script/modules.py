@@ -14,11 +14,12 @@ from packaging.requirements import Requirement
 #: trl and sentence-transformers require, and of the trackers, engines and kernels that transformers looks for.
 _PACKAGES: Final = frozenset(
     """
-    absl accelerate aiohappyeyeballs aiohttp aiosignal annotated_types anyio attr bitsandbytes causal_conv1d
-    certifi charset_normalizer click cloudpickle codecarbon comet_ml cut_cross_entropy cv2 datasets dateutil
-    deepspeed diffusers dill einops evaluate fastapi filelock flash_attn frozenlist fsspec functorch gguf
+    absl accelerate aiohappyeyeballs aiohttp aiosignal annotated_doc annotated_types anyio attr bitsandbytes
+    causal_conv1d certifi charset_normalizer click cloudpickle codecarbon comet_ml cut_cross_entropy cv2 datasets
+    dateutil deepspeed diffusers dill einops evaluate fastapi filelock flash_attn frozenlist fsspec functorch gguf
     google gradio h11 hf_transfer hf_xet httpcore httpx huggingface_hub idna IPython ipywidgets jinja2 joblib
-    kernels langchain librosa liger_kernel llama_cpp lm_eval mamba_ssm markupsafe matplotlib mlflow mpmath
+    kernels langchain librosa liger_kernel llama_cpp lm_eval mamba_ssm markdown_it markupsafe matplotlib mdurl
+    mlflow mpl_toolkits mpmath
     msgspec multidict multiprocess narwhals neptune networkx numpy nvidia ollama openai optimum packaging
     pandas peft PIL pkg_resources propcache protobuf psutil pyarrow pydantic pydantic_core pygments pynvml ray
     regex requests rich safetensors scipy sentence_transformers sentencepiece setuptools sklearn soundfile
@@ -57,8 +58,9 @@ ON_INDEX: Final = {
     for module, _, package in (
         words.partition(":")
         for words in (
-            "anthropic bert_score:bert-score boto3 chromadb decord docx:python-docx einops evaluate faiss:faiss-cpu"
-            " fitz:pymupdf flask ftfy inflection jieba jiwer jsonlines keras_ocr:keras-ocr langdetect langid"
+            "anthropic bert_score:bert-score boto3 chromadb dac:descript-audio-codec decord docx:python-docx"
+            " einops evaluate faiss:faiss-cpu fitz:pymupdf flask ftfy"
+            " inflection jieba jiwer jsonlines keras_ocr:keras-ocr langdetect langid"
             " Levenshtein math_verify:math-verify openpyxl optuna pypdf pytz rapidfuzz rouge_score:rouge-score"
             " mlflow sacrebleu snac swanlab tensorboard tensorflow textstat tiktoken timm trackio unidecode vllm"
             " xgboost"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -21,12 +22,20 @@ from nb2ddp.syntax.arguments import constant
 _PASTED = re.compile(r"(data:\w+/[\w.+-]+;base64,)[\w+/=]{40,}")
 
 
-def script(program: Program, packages: Requirements, cells: dict[int, str], setup: str, script_name: str) -> str:
+def script(
+    program: Program,
+    packages: Requirements,
+    needs: Sequence[str],
+    cells: dict[int, str],
+    setup: str,
+    script_name: str,
+) -> str:
     """Return the whole script.
 
     Args:
         program: the notebook.
         packages: its packages.
+        needs: what its job needs besides.
         cells: its rewritten code cells, by number.
         setup: its setup block.
         script_name: the file name the script's first lines tell how to start.
@@ -42,7 +51,7 @@ def script(program: Program, packages: Requirements, cells: dict[int, str], setu
         "title": " ".join(program.notebook.name.split()),
         "gpus": "all GPUs of one machine, in one process" if program.options.split_model else "one GPU or several",
         "lines": _lines(program, script_name, serves=SEND_WEIGHTS in setup),
-        "needs": named(list(map(str, program.needs))),
+        "needs": named(needs),
         "setup": setup,
     }
     if SEND_WEIGHTS in setup:

@@ -1,0 +1,85 @@
+"""Modules that the script imports and that nothing brings: of the user's own, or of packages that nobody installs.
+
+Nothing in a notebook tells the two apart, so they are named without saying where they come from.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import PurePosixPath
+from typing import Final
+
+import libcst as cst
+
+from nb2ddp.facts.makers import makers
+from nb2ddp.facts.needs import Kind, Need
+from nb2ddp.facts.program import Program
+from nb2ddp.facts.texts import spelled
+from nb2ddp.script.modules import is_published, on_index
+from nb2ddp.script.packages import Package, Requirements
+from nb2ddp.syntax.tree import dotted
+
+#: Modules of the machines that host notebooks: scripts do without them.
+_HOSTED: Final = frozenset("google ipykernel kaggle_datasets kaggle_secrets marimo".split())
+#: What puts a folder where modules are looked for.
+_TO_PATH = re.compile(r"sys\.path\.(append|insert|extend)|site\.addsitedir")
+
+
+def all_needs(program: Program, packages: Requirements) -> list[str]:
+    """What a job needs beside its packages and GPUs, modules that nothing brings at the end."""
+    return [str(need) for need in (*program.needs, *_modules(program, packages))]
+
+
+def _modules(program: Program, packages: Requirements) -> Iterator[Need]:
+    cells: dict[str, list[int]] = {}
+    for line, module in _imported(program):
+        if not _is_brought(module, packages) and not _is_made(program, line, module):
+            cells.setdefault(module, []).append(program.location(line).cell)
+    for module, places in cells.items():
+        yield Need(f"the module {module}", Kind.MODULE, tuple(dict.fromkeys(places)), required=False)
+
+
+def _imported(program: Program) -> Iterator[tuple[cst.CSTNode, str]]:
+    """The imports that no `try` stands around, with the first name of each module, and none that a test names."""
+    tree = program.tree
+    for line in tree.in_order(chain[cst.Import | cst.ImportFrom](tree.of(cst.Import), tree.of(cst.ImportFrom))):
+        if tree.is_live(line) and not program.installs.covers(line) and not tree.around(line, cst.Try):
+            if isinstance(line, cst.Import):
+                modules = [alias.evaluated_name for alias in line.names]
+            else:
+                modules = [dotted(line.module)] if line.module is not None and not line.relative else []
+            tests = " ".join(tree.text(above.test) for above in tree.ancestors(line) if isinstance(above, cst.If))
+            names = [module.partition(".")[0] for module in modules]
+            yield from ((line, name) for name in names if not re.search(rf"\b{name}\b", tests))
+
+
+def _is_brought(module: str, packages: Requirements) -> bool:
+    """Whether Python, a training, or a package of the notebook's brings a module, as far as its name tells.
+
+    A package may bring modules of its first word (`langchain`, `langchain_core`), or of any (`openai-whisper`,
+    `whisper`). What a source of other packages brings is not known.
+    """
+    if module in _HOSTED or is_published(module, ()):
+        return True
+    names = {package.name: set(re.split(r"\W+", package.name.lower())) for package in packages.packages}
+    first = module.lower().partition("_")[0]
+    is_named = any(first in words or module.lower() in words for words in names.values())
+    unknown = any(_is_source(package) and not is_published(package.name, ()) for package in packages.packages)
+    return is_named or unknown or on_index(module).lower() in names
+
+
+def _is_source(package: Package) -> bool:
+    own = package.requirement
+    return own is None or bool(own.url)
+
+
+def _is_made(program: Program, line: cst.CSTNode, module: str) -> bool:
+    """Whether something above may write a module, or a folder in which modules are looked for."""
+    tree = program.tree
+    above = [maker for maker in makers(program.execution) if tree.start(maker.call) < tree.start(line)]
+    added = [call for call in program.execution.calls(_TO_PATH) if tree.start(call) < tree.start(line)]
+    folders = [text for call in added for text in spelled(tree, call.args[-1].value)]
+    places = [f"{module}.py", module, *(folder for folder in folders if PurePosixPath(folder).name not in ("", ".."))]
+    return any(maker.may_make(place) for maker in above for place in places)

@@ -335,12 +335,12 @@ class _Reading:
         return next(((value, "report_to names it") for value in trackers if module in self.tree.texts(value)), None)
 
     def _with_dependencies(self, packages: list[Package]) -> list[Package]:
-        """Install Unsloth with what it needs, if the notebook leaves that to a machine that has it, as Colab."""
+        """Install Unsloth with what it needs, if the notebook leaves that to a machine which has it, as Colab."""
         full = {package.name for package in packages if "--no-deps" not in package.group}
         unsloth = next((package for package in packages if package.name == "unsloth"), None)
-        if unsloth is None or full & {"unsloth", "torch", "transformers"}:
+        if unsloth is None or full & {"unsloth", "transformers"}:
             return packages
-        self.notes.append((unsloth.cell, "unsloth is installed with what it needs: Colab has that, others may not"))
+        self.notes.append((unsloth.cell, "unsloth is installed with what it needs, which the notebook's machine had"))
         fixed = [package for package in packages if package.name in _OF_TORCH and "==" in package.line]
         self.notes += [(package.cell, f"{package.line} is left out: it is made for one torch") for package in fixed]
         return [replace(each, group=()) if each is unsloth else each for each in packages if each not in fixed]

@@ -686,10 +686,11 @@ def test_an_engine_takes_vllm(fast: str, added: list[str]) -> None:
     assert found.notes == tuple((2, f"{name} is added: fast_inference takes it") for name in added)
 
 
-def test_unsloth_is_installed_with_what_it_needs_where_the_notebook_leaves_that_to_colab() -> None:
+@pytest.mark.parametrize("imported", ["", "\nimport torch"])
+def test_unsloth_is_installed_with_what_it_needs_where_the_notebook_leaves_that_to_colab(imported: str) -> None:
     found = read(
         "!pip install --no-deps bitsandbytes xformers==0.0.29.post3 trl unsloth_zoo\n"
-        "!pip install sentencepiece\n!pip install --no-deps unsloth"
+        f"!pip install sentencepiece\n!pip install --no-deps unsloth{imported}"
     )
     assert [(package.line, package.group) for package in found.packages] == [
         ("bitsandbytes", ("--no-deps",)),
@@ -697,6 +698,7 @@ def test_unsloth_is_installed_with_what_it_needs_where_the_notebook_leaves_that_
         ("unsloth_zoo", ("--no-deps",)),
         ("sentencepiece", ()),
         ("unsloth", ()),
+        *([("torch", ())] if imported else []),
     ]
 
 

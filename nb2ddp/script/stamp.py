@@ -25,6 +25,9 @@ _SOME_NOTEBOOK: Final = "NOTEBOOK.ipynb"
 #: What names no notebook: standard input's, and those.
 NO_NOTEBOOK: Final = ("-", _SOME_NOTEBOOK)
 #: Stands in the file that scripts of one folder share.
+_SHARED: Final = (
+    f"# All scripts in this folder use this file: {_SOME_NOTEBOOK} stands for the notebook of any of them.\n"
+)
 _NUMBER: Final = "# --num_processes on the command line overrides the number in this file.\n"
 _DIGITS: Final = 16
 _LINE: Final = re.compile(
@@ -66,7 +69,7 @@ def sign_all(files: Mapping[str, str], reference: str, script_name: str, options
     words = ["nb2ddp", path_word(notebook) if notebook != "-" else notebook, path_word(script_name)]
     own = shlex.join([*words, *arguments(options, leave_out=("num-processes",) if options.split_model else ())])
     shared = shlex.join(["nb2ddp", _SOME_NOTEBOOK, *arguments(options.launch, leave_out=("launcher", "slurm"))])
-    above = _NUMBER if options.launch.processes > 1 else ""
+    above = _SHARED + _NUMBER * (options.launch.processes > 1)
     return {
         name: sign(above + text, shared) if name == CONFIG_NAME else sign(text, own) for name, text in files.items()
     }

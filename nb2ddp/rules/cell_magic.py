@@ -15,6 +15,7 @@ from nb2ddp.notebook.magics import PYTHON_CELL_MAGICS, Kind, Syntax
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Remove, Replace
+from nb2ddp.syntax.tree import Tree
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -34,13 +35,19 @@ def _captured(program: Program, form: Syntax) -> Iterator[Finding]:
         return
     said = f"{names[0]} holds what %%capture caught; a script prints that at once, so there is nothing to show here"
     for use in tree.loads(names[0]):
-        part = tree.parents[use]
-        shown = tree.call_of(part)
-        statement = program.alone(shown) if shown is not None else None
-        if statement is not None:
-            yield Finding(use, said, (Remove(statement),))
+        part, statement = tree.parents[use], tree.around(use, cst.Expr)
+        if statement is not None and _only_shows(tree, statement, names[0]):
+            yield Finding(use, said, (Remove(statement, comments_above=True),))
         elif isinstance(part, cst.Attribute):
             yield Finding(use, said, (Replace(part, '""'),), severity=Severity.WARNING)
+
+
+def _only_shows(tree: Tree, statement: cst.Expr, name: str) -> bool:
+    """True for `caught.show()`, `print(caught.stdout)` and the like, which read no other name."""
+    names = [(each, tree.parents[each]) for each in tree.within(statement, cst.Name)]
+    parts = {getattr(above, kind, None) for _, above in names for kind in ("attr", "keyword")}
+    read = {each.value for each, _ in names if each not in parts}
+    return read <= {name, "print", "display"}
 
 
 RULE = Rule(
@@ -48,6 +55,11 @@ RULE = Rule(
     find=find,
     examples=(
         Example("# a title\n%%capture --no-stderr # quietly\nx = 1\n", "# a title\n# quietly\nx = 1\n"),
+        Example(
+            "%%capture caught\nx = 1\n# %%\n# what it said\nprint(caught.stdout, caught.stderr, sep = '')\n"
+            "# %%\nlines = len(caught.stdout)\n",
+            'x = 1\n# %%\n# %%\nlines = len("")\n',
+        ),
         Example("x = 7 %2\n"),
     ),
 )

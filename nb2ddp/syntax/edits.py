@@ -344,8 +344,11 @@ def _added(tree: Tree, call: cst.Call, new: list[SetKeyword]) -> Iterator[tuple[
     if not has_comma:
         yield end, ","
     # below the line, with its comment; above a closing bracket that follows on the same line
-    is_whole = rest.lstrip()[:1] in ("", "#")
-    yield after + (len(rest) if is_whole else 0), below if has_comma else below[:-1]
+    if rest.lstrip()[:1] in ("", "#"):
+        after += len(rest)
+        goes_on = re.compile(rf"(?:\n{lead}[ \t]+#.*)*" if "#" in rest else "")
+        after = goes_on.match(tree.source, after).end()  # type: ignore[union-attr]
+    yield after, below if has_comma else below[:-1]
 
 
 def _table_width(tree: Tree, named: list[cst.Arg]) -> int:

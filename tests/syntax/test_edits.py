@@ -56,6 +56,11 @@ SET_KEYWORD = [
     ("f(\n    a = 1,\n)", "f(\n    a = 1,\n    n = v,\n)"),
     ("f(\n    a = 1\n)", "f(\n    a = 1,\n    n = v\n)"),
     ("f(\n    a = 1, # why\n)", "f(\n    a = 1, # why\n    n = v,\n)"),
+    (
+        "f(\n    a = 1, # why\n           # and why not 2\n    # b = 2,\n)",
+        "f(\n    a = 1, # why\n           # and why not 2\n    n = v,\n    # b = 2,\n)",
+    ),
+    ("f(\n    a = 1,\n        # b = 2,\n)", "f(\n    a = 1,\n    n = v,\n        # b = 2,\n)"),
     ("f(\n    a = 1 # why\n)", "f(\n    a = 1, # why\n    n = v\n)"),
     ("f(\n    a = 1,\n    # b = 2,\n)", "f(\n    a = 1,\n    n = v,\n    # b = 2,\n)"),
     ("f(\n    a = 1)", "f(\n    a = 1,\n    n = v)"),

@@ -155,8 +155,8 @@ def test_uses_no_name_that_the_notebook_did_not_define(path: Path) -> None:
 def test_keeps_every_comment(path: Path) -> None:
     result = get(path)
     moved = comments(result.script.partition("# %% Cell")[0])  # with the settings that imports read
-    for number, source in result.cells.items():
-        kept = comments(result.sections.get(number, "")) | moved
+    for number in result.cells.keys() & result.sections:  # with the last code of a cell its comments go
+        source, kept = result.cells[number], comments(result.sections[number]) | moved
         gone = lines_of(result, number, "DDP306")
         for line, comment in own_comments(source):
             if line not in gone:

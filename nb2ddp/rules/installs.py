@@ -16,7 +16,7 @@ from nb2ddp.facts.environment import first_import
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule, without_names
-from nb2ddp.syntax.edits import Cut, Edit, Remove, Replace
+from nb2ddp.syntax.edits import LICENCE, OF_NO_CODE, Cut, Edit, Remove, Replace
 from nb2ddp.syntax.tree import head, small_statements
 
 #: What a package manager of the system is told to install.
@@ -26,8 +26,8 @@ _SYSTEM = re.compile(
 #: What a comment says that speaks of the installation, and of nothing else.
 _OF_INSTALL = re.compile(r"(?i)install|\bpip\b|dependenc|requirement|package|--no-deps")
 _OF_VERSIONS = re.compile(r"\bpip install\b|[<>=]=\s*\d")
-#: What a cell of comments may be for besides: a licence, or code that is switched off.
-_KEPT = re.compile(r"(?i)copyright|licen[cs]e|^#\s*(?!!)[\w.\[\]\"']+\s*(=|\(|import\b)", re.M)
+#: An install that is switched off.
+_SWITCHED_OFF = re.compile(r"^#[# ]*[!%]?(?:pip|uv pip|conda) install\b", re.M)
 #: What is installed from a file, which may come with the job.
 _INSTALL_COMMAND = re.compile(r"\bpip3?\b[^\n;&|]*?\binstall\b(?:\\\n|[^\n;&|])*")
 _LISTED = re.compile(r"[\s'\"](?:-r|--requirement)['\"]?[ =,]*['\"]?([^\s'\",$]+)")
@@ -142,14 +142,19 @@ def _comments(program: Program, cell: int) -> Iterator[tuple[int, int]]:
 
 
 def _is_remark(program: Program, cell: int) -> bool:
-    """True for a cell of comments above the import of Unsloth that speaks of an install, or of an emptied cell."""
+    """True for a cell of comments above the import of Unsloth that speaks of an install, or of an emptied cell.
+
+    Code that is switched off stays, unless it installs.
+    """
     start, end = program.cell_span(cell)
     text = program.tree.source[start:end]
     numbers = [each.number for each in program.code_cells]
     above = numbers[max(numbers.index(cell) - 1, 0)]
     listed = program.notebook.metadata.dependencies  # all that is left of the installs of a notebook of marimo's
-    if not text.strip() or end > first_import(program.tree) or _KEPT.search(text):
+    if not text.strip() or end > first_import(program.tree):
         return False
+    if _SWITCHED_OFF.search(text) or OF_NO_CODE.search(text):
+        return bool(_SWITCHED_OFF.search(text)) and not LICENCE.search(text)
     is_left = bool(listed) or above in program.installs.emptied
     return is_left or bool(program.installs.statements and _OF_INSTALL.search(text))
 
@@ -332,6 +337,12 @@ from unsloth import FastModel
 # %%
 # the model
 """,
+        ),
+        Example(
+            "# !pip install unsloth\n# print('installed')\n# %%\n# Copyright 2026\n# !pip install trl\n# %%\n"
+            "from unsloth import FastModel\n# %%\n# !pip install evaluate\n",
+            "# %%\n# Copyright 2026\n# !pip install trl\n# %%\nfrom unsloth import FastModel\n"
+            "# %%\n# !pip install evaluate\n",
         ),
         Example('print("pip install unsloth")\n'),
         Example(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import libcst as cst
@@ -22,10 +22,13 @@ _INDENTATION = re.compile(
     r"""^[ \t]*(?=\S)|\#.*|(?s:(\"{3}|'{3})(?:\\.|.)*?\1|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')""", re.MULTILINE
 )
 
-#: Comments that speak of no line below them: a licence, code that is switched off, marks of an editor.
-_NO_WORDS = re.compile(
-    r"(?i)copyright|licen[cs]e|^\s*#\s*(?!!)[\w.\[\]\"']+\s*(=|\(|import\b)|^\s*#\s*(@|%%|noqa|type:)", re.M
-)
+#: Comments that stay without any code: a licence, or code that is switched off.
+LICENCE = re.compile(r"(?i)copyright|licen[cs]e")
+OF_NO_CODE = re.compile(rf"{LICENCE.pattern}|^\s*#\s*(?!!)[\w.\[\]\"']+\s*(=|\(|import\b)", re.M)
+#: Comments that speak of no line below them: those, and marks of an editor.
+_NO_WORDS = re.compile(rf"{OF_NO_CODE.pattern}|^\s*#\s*(@|%%|noqa|type:)", re.M)
+#: Comments at the end of a text that blank lines set apart from what stands above and below them.
+_TITLE = re.compile(r"(?:\A|(?<=\n\n))(?:#.*\n)+\n+\Z")
 
 
 @dataclass(frozen=True)
@@ -196,7 +199,7 @@ def resolve(tree: Tree, edits: Iterable[Edit], cells: Sequence[int] = ()) -> lis
     removals = {edit.statement: edit for edit in edits if isinstance(edit, Remove)}
     gone = _gone(tree, removals.values(), added)
     cut = [Part(edit.start, edit.end, "") for edit in edits if isinstance(edit, Cut) and edit.start < edit.end]
-    cut += _remove(tree, removals.values(), gone, added, cells)
+    cut += [*_remove(tree, removals.values(), gone, added, cells), *_emptied(tree, gone, added, cells)]
     guards = [edit for edit in edits if isinstance(edit, Guard) and not {edit.first, edit.last} <= gone.keys()]
     guarded = [_guarded(tree, guard) for guard in _merged(tree, guards, cells)]
     parts = [*_changes(tree, edits), *_unpack(tree, edits), *_keywords(tree, edits)]
@@ -429,6 +432,17 @@ def _remove(
         yield Part(start, end, kept)
 
 
+def _emptied(tree: Tree, gone: Container[cst.CSTNode], added: list[int], cells: Sequence[int]) -> Iterator[Part]:
+    """The cells of which all code goes, with the comments that spoke of it."""
+    left = [tree.start(head(line)) for line in tree.module.body if line not in gone]
+    lines = map(tree.start, map(head, tree.module.body))
+    filled, kept = ({bisect.bisect_right(cells, at) for at in some} for some in (lines, [*left, *added]))
+    for number in sorted(filled - kept - {0}):
+        start, end = cells[number - 1], [*cells, len(tree.source)][number]
+        if not OF_NO_CODE.search(tree.source, start, end):
+            yield Part(start, end, "")
+
+
 def _with_comments(tree: Tree, statement: cst.CSTNode, start: int, bare: set[cst.CSTNode], cells: Sequence[int]) -> int:
     """Where the comments begin that speak of a line which goes, and of nothing below: else where the line begins.
 
@@ -445,6 +459,10 @@ def _with_comments(tree: Tree, statement: cst.CSTNode, start: int, bare: set[cst
     if not (is_last or end in cells or tree.source[end : tree.line_end(end)].strip() == ""):
         return start
     above = _comments_above(tree, statement, cells)
+    if end in (*cells, len(tree.source)):
+        cell = max((cell for cell in cells if cell <= start), default=0)
+        title = _TITLE.search(tree.source[cell:above])
+        above = cell + title.start() if title else above
     return start if _NO_WORDS.search(tree.source[above:start]) else above
 
 

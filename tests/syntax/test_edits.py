@@ -349,3 +349,35 @@ def test_lines_below_a_block_stay_where_its_last_statement_goes() -> None:
         return [Guard(block, block, "if r", "w()"), InsertAfter(block, "after"), Remove(last)]
 
     assert edited("if c:\n    y()\n    x()\nz()\n", edits) == "if r:\n    if c:\n        y()\n    after\nw()\nz()\n"
+
+
+#: What is left of a cell, between two others, where `x()` goes.
+CELLS_THAT_LOSE_CODE = [
+    ("# of x\n\nx()\n# below\n", ""),
+    ("# of x\n\nx()\nx()  # beside\n", ""),
+    ("# @title of x\nx()\n", ""),
+    ("# y = 1\n\nx()\n", "# y = 1\n\n"),
+    ("# Copyright 2026\n\nx()\n", "# Copyright 2026\n\n"),
+    ("y()\n\n# of x\n\nx()\n", "y()\n\n"),
+    ("y()\n# of y\n\nx()\n", "y()\n# of y\n\n"),
+    ("# of both\n\nx()\ny()\n", "# of both\n\ny()\n"),
+]
+
+
+@pytest.mark.parametrize(("cell", "left"), CELLS_THAT_LOSE_CODE)
+def test_comments_of_code_that_is_gone_go_with_it(cell: str, left: str) -> None:
+    before, after = "# above\na()\n", "# below\nb()\n"
+    cells = (0, len(before), len(before + cell))
+
+    def edits(tree: Tree) -> list[Edit]:
+        return [Remove(statement, keep_comment=False, comments_above=True) for statement in statements(tree, "x")]
+
+    assert edited(before + cell + after, edits, cells) == before + left + after
+
+
+def test_what_is_put_into_a_cell_keeps_its_comments() -> None:
+    def edits(tree: Tree) -> list[Edit]:
+        (line,) = whole(tree, "x")
+        return [Remove(line), InsertBefore(line, "# TODO")]
+
+    assert edited("# of x\nx()\n", edits, (0,)) == "# of x\n# TODO\n"

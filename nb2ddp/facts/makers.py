@@ -15,8 +15,9 @@ from nb2ddp.facts.effects import FILE_MAGICS, NOTEBOOK_MAGICS, Does
 from nb2ddp.facts.environment import ENV_MAGICS
 from nb2ddp.facts.flow import owner_of
 from nb2ddp.facts.hosted import CURRENT, READERS, WRITTEN
-from nb2ddp.facts.shell import only_shows, parts
+from nb2ddp.facts.shell import only_shows, parts, unwrapped
 from nb2ddp.facts.texts import spelled
+from nb2ddp.notebook.magics import Kind
 from nb2ddp.syntax.tree import method
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 #: Commands that write what they name, or nothing beside the script.
 _PLAIN = re.compile(
     r"(sudo\s+)?((python3?\s+-m\s+)?pip3?|uv|conda|apt(-get)?|git\s+(clone|config|lfs\s+install)|wget|curl|mkdir|rm|cp|mv"
-    r"|export|sleep|kill|pkill|ollama|hf|huggingface-cli|wandb|echo|touch|sh|bash|exit|true)\b(?![^|]*\*)"
+    r"|export|source|sleep|kill|pkill|ollama|hf|huggingface-cli|wandb|echo|touch|sh|bash|exit|true)\b(?![^|]*\*)"
 )
 _WORD = re.compile(r"[\w.*-]+(?:/[\w.*-]+)*")
 #: What gives, shows or removes what it is given, and writes nothing of that name.
@@ -68,7 +69,8 @@ def _named(execution: Execution) -> Iterator[tuple[cst.Call, tuple[str, ...] | N
         elif form is not None and form.name in NOTEBOOK_MAGICS | ENV_MAGICS:
             yield call, ()
         elif form is not None:
-            yield call, _of_command(tree.filled(execution.effects.command(call)))
+            runs = form.kind is Kind.SHELL or form.body is not None or form.name == "run"
+            yield call, _of_command(tree.filled(execution.effects.command(call))) if runs else ()
         elif execution.does(call) & Does.RUN:
             yield call, _of_program(execution, call)
         else:
@@ -86,7 +88,7 @@ def _of_program(execution: Execution, call: cst.Call) -> tuple[str, ...] | None:
 
 def _of_command(command: str) -> tuple[str, ...] | None:
     """What a command may write: the words of what writes only what it names; None for any other program."""
-    lines = [line.strip() for line in command.replace("\\\n", " ").splitlines()]
+    lines = [line.strip() for line in unwrapped(command).replace("\\\n", " ").splitlines()]
     acting = [line for line in lines if line and not line.startswith("#") and not only_shows(line)]
     plain = all(_PLAIN.match(part.strip()) or only_shows(part) for line in acting for part in parts(line))
     is_here = re.search(r"\b(clone|download|cp|mv)\b.*\s\./?(\s|$)", command)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import re
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -24,12 +25,14 @@ _BEFORE_COMMENT = re.compile(r"""(?:'[^']*'?|"[^"]*"?|[^'"#]|(?<=[^ \t])#)*""")
 #: What stands beside an install and is of no use without it.
 _IDLE = re.compile(r"(command -v|cd|which)\s|(true|:)$")
 _SEPARATOR = re.compile(r"\s*(&&|\|\||;)\s*")
+#: A command that another shell is given.
+_GIVEN_TO_SHELL = re.compile(r"(?:ba|z)?sh\s+-l?c\s+(['\"]?)(?P<command>.*)\1", re.DOTALL)
 #: Commands that only show something.
 _SHOWING = re.compile(
     r"(?:nvidia-smi|ls|pwd|cat|head|tail|df|du|free|lscpu|nproc|uname|which|whoami|date|wc|file|tree|echo|ps|top"
-    rf"|printenv|nvcc|{_PIP}\s+(?:list|show|freeze|check|--version|-V)|\S*python[\d.]*\s+(?:--version|-V))\b"
+    rf"|printenv|env(?=\s*$)|nvcc|{_PIP}\s+(?:list|show|freeze|check|--version|-V)|\S*python[\d.]*\s+(?:--version|-V))\b"
 )
-_FILTER = re.compile(r"(?:[ef]?grep|sort|uniq|awk|sed(?!.*\s-i)|cut|tr|column|less|more)\b")
+_FILTER = re.compile(r"(?:[ef]?grep|sort(?!.*\s-o)|uniq|awk|sed(?!.*\s-\w*i)|cut|tr|column|less|more)\b")
 _BRACED_NAME = re.compile(r"(?<![\w$@{])\{([A-Za-z_]\w*)\}(?!\})")
 #: Programs with braces of their own.
 _OWN_BRACES = re.compile(r"\b(awk|xargs|jq|parallel|fd)\b")
@@ -41,6 +44,7 @@ _ENDLESS = re.compile(
 )
 #: What a shell keeps for the commands behind it.
 _OF_ITS_SHELL = re.compile(r"(?:cd|export|unset|alias|ulimit)\b[^|&>]*$")
+_SETS_VARIABLES = re.compile(r"(?:source|\.)\s+\S+$")
 #: What ends programs that it finds, whoever has started them.
 _KILLING = re.compile(r"\b(pkill|killall)\s|\bfuser\s(.*\s)?-\w*k|\bxargs\s(.*\s)?kill\b|\bkill\s(-\S+\s+)*[$`]")
 _OF_THE_JOB = re.compile(
@@ -197,11 +201,27 @@ def without_installs(command: str) -> str:
     return "".join(part if part == ";" else f" {part}" for part in kept).strip().replace(" ;", ";")
 
 
+def unwrapped(command: str) -> str:
+    """The command that a shell of its own is given, `bash -c "ls"`; any other as it is."""
+    given = _GIVEN_TO_SHELL.fullmatch(command.strip())
+    return command if given is None else given["command"]
+
+
+def words(command: str) -> list[str]:
+    """The words of a command, without their quotes; split at blanks where a quote is left open."""
+    try:
+        return shlex.split(command)
+    except ValueError:
+        return command.split()
+
+
 def only_shows(command: str) -> bool:
     """True for a command that reads and prints: every process need not wait for it."""
-    pipes = [re.split(r"\s*\|\s*", part) for part in parts(command)]
-    filters = all(_FILTER.match(piece) or _SHOWING.match(piece) for first, *rest in pipes for piece in rest)
-    return not re.search(r">|\$\(|`", command) and filters and all(_SHOWING.match(pipe[0]) for pipe in pipes)
+    inner = unwrapped(command)
+    shown = [part for part in parts(inner) if not (_OF_ITS_SHELL.match(part) or _SETS_VARIABLES.match(part))]
+    pieces = [piece for part in shown for piece in re.split(r"\s*\|\s*", part)]
+    all_show = all(_FILTER.match(piece) or _SHOWING.match(piece) for piece in pieces)
+    return not re.search(r">|\$\(|`", inner) and bool(pieces or not parts(inner)) and all_show
 
 
 def parse(command: str, is_bound: Callable[[str], bool]) -> Command:

@@ -13,11 +13,20 @@ _LOSES_ORDER = frozenset(
 
 
 def is_order_lost(tree: Tree, node: cst.CSTNode) -> bool:
-    """True inside what sorts or counts what it is given, or collects it without an order."""
-    return any(
+    """True inside what sorts or counts what it is given, or collects it without an order; for a list sorted later."""
+    return _is_sorted_next(tree, node) or any(
         isinstance(above, cst.SetComp) or (isinstance(above, cst.Call) and tree.qualified(above.func) in _LOSES_ORDER)
         for above in tree.inside_statement(node)
     )
+
+
+def _is_sorted_next(tree: Tree, node: cst.CSTNode) -> bool:
+    """True for what is bound to a name whose first use, beside a test of it alone, is its `sort()`."""
+    bound = tree.around(node, cst.Assign)
+    uses = [] if bound is None or tree.function(bound) is not tree.function(node) else tree.bound_uses(bound)
+    used = [use for use in uses if not isinstance(tree.parents[use], (cst.If, cst.UnaryOperation))]
+    call = tree.call_of(tree.parents[used[0]]) if used else None
+    return call is not None and method(call) == "sort" and isinstance(tree.parents[call], cst.Expr)
 
 
 def collects(tree: Tree, loop: cst.For | cst.CompFor) -> bool:

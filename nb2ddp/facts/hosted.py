@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -12,6 +13,7 @@ import libcst as cst
 
 from nb2ddp.facts.effects import FILE_MAGICS, Does
 from nb2ddp.facts.flow import owner_of, stops, taker
+from nb2ddp.facts.shell import only_shows, words
 from nb2ddp.facts.texts import spelled
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.syntax.tree import Tree, method
@@ -35,7 +37,10 @@ _WRITABLE = re.compile(r"(/content/g?drive|/content|/kaggle/working)/.")
 CURRENT: Final = ("/content", "/kaggle/working")
 #: Folders that are there on Colab or Kaggle before anything is put into them.
 _THERE = re.compile(r"/(content(/g?drive(/My ?Drive)?)?|kaggle(/(input|working))?)/?")
-_SHELL_PATH = re.compile(r"(?<![\w.:/-])/(?:content|kaggle)(?:/[^\s'\";|&)]*)?(?![\w-])")
+_SHELL_PATH = re.compile(
+    r"(?<=')/(?:content|kaggle)/[^'\n]*(?=')|(?<=\")/(?:content|kaggle)/[^\"\n]*(?=\")"
+    r"|(?<![\w.:/-])/(?:content|kaggle)(?:/(?:\\.|[^\s\\'\";|&)])*)?(?![\w-])"
+)
 #: What gives the path that it is given.
 _PATHS = ("pathlib.Path", "str", "os.path.expanduser")
 #: Keywords for what is written.
@@ -50,7 +55,9 @@ _FETCHED = re.compile(r"\b(?:wget|curl)\b[^\n;&|]*?/([\w.%-]+)(?:\?[^\s]*)?[\"']
 _UNPACKS = re.compile(r"\b(unzip|tar\s|7z|unrar|gdown|kaggle\s+(datasets|competitions))")
 _UPLOADS = re.compile(r"upload_(large_)?(file|folder)")
 #: What reads what it is given, or fails.
-READERS = re.compile(r"open|imread|read_\w+|load(?!_dotenv)\w*|from_\w+|listdir|scandir|copy\w*|ZipFile|Image")
+READERS = re.compile(
+    r"open|imread|read_\w+|load(?!_dotenv)\w*|from_\w+|listdir|scandir|copy\w*|ZipFile|Image|Document|[A-Z]\w*(Reader|Loader)"
+)
 
 
 @dataclass(frozen=True)
@@ -86,10 +93,13 @@ def hosted_paths(execution: Execution) -> list[HostedPath]:
     for node, text in _paths(execution):
         uses = path_uses(tree, node)
         is_made = made.has(text) and not any(_is_read_below(tree, made, use) for use in uses)
-        if is_made or all(_is_told(execution, use) for use in uses) or not is_missed(execution, uses):
+        is_made = is_made or (isinstance(node, cst.Call) and made.is_filled(text))
+        is_idle = all(_is_told(execution, use) or is_only_tried(execution, use) for use in uses)
+        if is_made or is_idle or not is_missed(execution, uses):
             continue
         is_certain = isinstance(node, cst.SimpleString) and any(is_read(execution, use) for use in uses)
-        found.append(HostedPath(text, node, is_certain and not made.unknown, is_made=made.has_here(text)))
+        is_sure = is_certain and not (made.unknown or made.has_alike(text))
+        found.append(HostedPath(text, node, is_sure, is_made=made.has_here(text)))
     return found
 
 
@@ -105,7 +115,8 @@ def written_there(execution: Execution) -> Iterator[tuple[str, cst.BaseExpressio
     made = Made(execution)
     for node, text in _paths(execution):
         is_kept = execution.tree.around(node, cst.Assign) is not None  # a root of paths: `OUT = "/kaggle/working"`
-        written = [text] * made.has(text) + made.below(text) * is_kept
+        is_target = made.has(text) or (isinstance(node, cst.Call) and made.is_filled(text))
+        written = [text] * is_target + made.below(text) * is_kept
         folders = dict.fromkeys(folder[1] for path in written if (folder := _WRITABLE.match(path)) is not None)
         yield from ((folder, node) for folder in folders)
 
@@ -118,8 +129,10 @@ def _paths(execution: Execution) -> Iterator[tuple[cst.BaseExpression, str]]:
     filled = [each for each in tree.of(cst.FormattedString) if each.parts]
     paths += [(each, "".join(map(tree.text, each.parts))) for each in filled]
     for call, form in execution.source.forms_of(Kind.SHELL, Kind.LINE_MAGIC, Kind.CELL_MAGIC):
-        if form.name not in FILE_MAGICS:
-            paths += [(call, word) for word in _SHELL_PATH.findall(f"{form.text}\n{form.body or ''}")]
+        is_shown = isinstance(tree.parents[call], cst.Expr) and only_shows(form.command)
+        if form.name not in FILE_MAGICS and not is_shown:
+            found = _SHELL_PATH.findall(f"{form.text}\n{form.body or ''}")
+            paths += [(call, re.sub(r"\\(.)", r"\1", path)) for path in found]
     for node, text in sorted(paths, key=lambda path: tree.start(path[0])):
         dropped = not tree.is_live(node) or execution.is_install(node)
         if _PATH.match(text) and not dropped and not is_only_tried(execution, node):
@@ -243,7 +256,8 @@ class Made:
             for text in self._texts(each.value)
         }
         paths = {text.strip("'\"").rstrip("/") for text in written if text.strip("'\"./ ")}
-        self._absolute = {path for path in paths if path.startswith("/") and not _THERE.fullmatch(path)}
+        self._filled = {path for path in paths if _THERE.fullmatch(path)}
+        self._absolute = {path for path in paths if path.startswith("/")} - self._filled
         here = {str(PurePosixPath(path)) for path in paths if not path.startswith(("/", "~", "http"))}
         self._here = {f"{folder}/{path}" for folder in CURRENT for path in here}
 
@@ -276,6 +290,15 @@ class Made:
         path = self.tree.filled(text).rstrip("/")
         return _lies_in(path, self._absolute) or any(each.startswith(f"{path}/") for each in self._absolute)
 
+    def has_alike(self, text: str) -> bool:
+        """True for a path that the notebook makes by a name that only looks the same, as `é` and `e` with an accent."""
+        alike = {unicodedata.normalize("NFC", path) for path in self._absolute}
+        return _lies_in(unicodedata.normalize("NFC", text).rstrip("/"), alike)
+
+    def is_filled(self, text: str) -> bool:
+        """True for a folder of theirs that is there, and that the notebook writes files into."""
+        return text.rstrip("/") in self._filled and _WRITABLE.match(text) is not None
+
     def has_here(self, text: str) -> bool:
         """True for a path that the notebook makes, or that lies below one, if its folder is Colab's or Kaggle's."""
         return _lies_in(text.rstrip("/"), self._here)
@@ -287,9 +310,9 @@ _WORDS: Final = {"mkdir": slice(None), "quantize": slice(1, 2)} | dict.fromkeys(
 
 def _targets(part: str) -> list[str]:
     """The words that a part of a command writes to: one, or all folders that are made."""
-    does, *rest = part.replace(">", "> ").split()
-    words = [word for word in rest if not word.startswith("-")]
-    chosen: list[str] = words[_WORDS.get(does, slice(1))]
+    does, *rest = words(part.replace(">", "> "))
+    given = [word for word in rest if not word.startswith("-")]
+    chosen: list[str] = given[_WORDS.get(does, slice(1))]
     return chosen
 
 

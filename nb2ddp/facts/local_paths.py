@@ -27,10 +27,16 @@ _ABSOLUTE = re.compile(
 #: A file of rows, pictures or sound; a folder; a folder that can be no name of the Hub's.
 _FILE = re.compile(
     r"(\.{1,2}/)*[^\W_][^\n:?\"<>|]*\.(csv|tsv|jsonl?|ndjson|parquet|arrow|feather|txt|xlsx?|pkl|pickle|np[yz]|h5|xml|pdf"
-    r"|zip|gz|png|jpe?g|webp|bmp|wav|mp3|flac|ogg|m4a|mp4|ya?ml)"
+    r"|docx|pptx|zip|gz|png|jpe?g|webp|bmp|wav|mp3|flac|ogg|m4a|mp4|ya?ml)"
 )
 _FOLDER = re.compile(r"(\.{1,2}/)*[^\W_][^\n:?\"<>|*]*")
 _MODEL = re.compile(r"\.{1,2}/[^\W_].*|[^\n:]*\bcheckpoint-\d+/?")
+#: A name without an owner, and those of this kind that the Hub has.
+_NO_OWNER = re.compile(r"[\w.-]+")
+_OF_THE_HUB = re.compile(
+    r"(distil)?(gpt2|bert|roberta|albert|xlnet|t5|xlm|camembert|flaubert|bart|pegasus|openai-gpt|transfo-xl|ctrl)\b.*"
+)
+_MODEL_LIBRARIES: Final = ("unsloth.", "transformers.", "peft.")
 #: What `load_dataset` reads files with.
 _FORMATS: Final = frozenset("arrow audiofolder csv imagefolder json pandas parquet text webdataset xml".split())
 #: The keywords for what is read.
@@ -145,8 +151,10 @@ def _reads(execution: Execution, call: cst.Call, use: cst.CSTNode, path: LocalPa
     if last == "load_dataset":
         is_read = given.startswith("data_") and tree.literal(call.args[0].value) in _FORMATS
         return is_read or (not given.startswith("data_") and _is_on_disk(path))
+    if last == "from_pretrained" and name.startswith(_MODEL_LIBRARIES) and _NO_OWNER.fullmatch(path.text):
+        return not _OF_THE_HUB.match(path.text)
     if last.startswith("from_"):
-        return _is_on_disk(path)
+        return _is_on_disk(path) or _FILE.fullmatch(path.text) is not None
     if last in ("load_from_disk", "listdir", "scandir", "glob", "iglob"):
         return bool(re.search(r"\w", path.text))
     return bool(READERS.fullmatch(last)) and (not path.is_beside or _FILE.fullmatch(path.text) is not None)

@@ -26,10 +26,11 @@ _CATCHES = frozenset({"", "ImportError", "ModuleNotFoundError", "Exception", "Ba
 _VALUE = "{}(...) works on Colab or Kaggle only, so its value is None in the script: write the value{}"
 _THEIRS = "is a path that only Colab or Kaggle has: name one of your machine"
 _SEVERAL = "are paths that only Colab or Kaggle has: name those of your machine"
-_CHECKED = ", here and in the check at the top"
+_AT_TOP = "in the check at the top"
+_CHECKED = f", here and {_AT_TOP}"
 _UPLOADS = "uploads files into the notebook's folder; the script leaves it out: copy them into the job's folder"
 _SERVICE = "works on Colab or Kaggle only; the script leaves it out"
-_MISSED = ", and writes below it: mount it before the job, or name folders of your machine"
+_UNMOUNTED = "writes to Colab's Drive, which no job mounts: mount it before the job, or name a folder of your machine"
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -50,10 +51,7 @@ def find(program: Program) -> Iterator[Finding]:
             yield _secret(tree, call, name)
         elif statement is not None:
             drops = (Remove(statement, keep_comment=False, comments_above=True),)
-            is_drive = name == "google.colab.drive.mount"
-            is_missed = is_drive and any("drive" in folder for folder, _ in written_there(program.execution))
-            said, severity = (f"{_SERVICE}{_MISSED}", Severity.WARNING) if is_missed else (_SERVICE, None)
-            yield Finding(call, f"{name}(...) {said}", drops, severity)
+            yield Finding(call, f"{name}(...) {_SERVICE}", drops)
         elif name == "kaggle_secrets.UserSecretsClient" and (line := tree.around(call, cst.Assign)):
             yield Finding(call, f"{name} {_SERVICE}", (Remove(line, keep_comment=False, comments_above=True),))
         elif name == UPLOAD and (line := tree.around(call, cst.Assign)) is not None and not tree.bound_uses(line):
@@ -80,14 +78,22 @@ def _paths(program: Program) -> Iterator[Finding]:
     """The paths of the hosted notebook, where they are read first: one finding for those of one statement."""
     paths = [path for path in hosted_paths(program.execution) if not path.is_made]
     first = {path.text: path for path in reversed(paths)}
+    required = {path.text for path in paths if path.required}
     by_statement: dict[cst.CSTNode, list[HostedPath]] = {}
     for path in paths:
         if first[path.text] is path:
             by_statement.setdefault(program.tree.statement(path.node), []).append(path)
-    for path, *others in by_statement.values():
+    for statement, (path, *others) in by_statement.items():
         them = f"{path.text!r} {_THEIRS}" if not others else f"{path.text!r} and {len(others)} more {_SEVERAL}"
-        is_checked = any(each.required for each in (path, *others))
-        yield Finding(path.node, them + _CHECKED * is_checked, todo=True)
+        texts = {each.text for each in (path, *others)}
+        more = [each for each in paths if each.text in texts and program.tree.statement(each.node) is not statement]
+        cells = dict.fromkeys(f"in cell {program.location(each.node).cell}" for each in more)
+        *places, last = ["here", *cells, *[_AT_TOP] * bool(texts & required)]
+        yield Finding(path.node, f"{them}, {', '.join(places)} and {last}" if places else them, todo=True)
+    for folder, node in written_there(program.execution):
+        if "drive" in folder and program.tree.statement(node) not in by_statement:
+            yield Finding(node, _UNMOUNTED, todo=True)
+            break
 
 
 def _is_for_colab(tree: Tree, node: cst.CSTNode) -> bool:
@@ -373,6 +379,37 @@ else:
             f"# TODO[nb2ddp] DDP310: '/content/a.csv' and 1 more {_SEVERAL}\n"
             'files = ["/content/a.csv", "/content/b.csv"]\n',
         ),
+        Example(
+            """\
+first = show("/content/a.png")
+# %%
+second = open("/content/a.png")
+""",
+            f"""\
+# TODO[nb2ddp] DDP310: '/content/a.png' {_THEIRS}, here, in cell 2 {_CHECKED.removeprefix(", here ")}
+first = show("/content/a.png")
+# %%
+second = open("/content/a.png")
+""",
+        ),
+        Example(
+            """\
+import os
+from google.colab import drive
+drive.mount("/content/drive")
+OUT = "/content/drive/MyDrive/out"
+os.makedirs(OUT, exist_ok = True)
+model.save_pretrained(f"{OUT}/lora")
+""",
+            f"""\
+import os
+# TODO[nb2ddp] DDP310: {_UNMOUNTED}
+OUT = "/content/drive/MyDrive/out"
+os.makedirs(OUT, exist_ok = True)
+model.save_pretrained(f"{{OUT}}/lora")
+""",
+        ),
+        Example("!head '/content/drive/MyDrive/a b/rows.jsonl'\n"),
         Example('import google.auth\nname = settings.get("name")\n'),
     ),
 )

@@ -207,6 +207,19 @@ DRIVE = "/content/drive/MyDrive/rows.csv (cell 1)!"
             [],
         ),
         ('print("/home/me is mine")\nroot = "/mnt/x"', []),
+        ('!cp -r outputs /content/drive/My\\ Drive/', ["/content/drive to write into (cell 1)"]),
+        ('!cp outputs/a /content/drive/My\\ Drive/a\\ b\nrows = open("/content/drive/My Drive/a b")',
+         ["/content/drive to write into (cell 1)"]),
+        ('!cp "/content/drive/MyDrive/a b/rows.csv" .', ["/content/drive/MyDrive/a b/rows.csv (cell 1)"]),
+        ("!head '/content/drive/MyDrive/a b/rows.csv'", []),
+        ("rows = !cat /content/rows.csv", ["/content/rows.csv (cell 1)"]),
+        ('PATH = "/content/a.json"\ntry:\n    rows = open(PATH).read()\nexcept OSError:\n    rows = ""', []),
+        ('PATH = "/content/a.json"\ntry:\n    rows = open(PATH).read()\nexcept OSError:\n    rows = ""\n'
+         "more = open(PATH)",
+         ["/content/a.json (cell 1)!"]),
+        ('model.save_pretrained("/content/drive/MyDrive/Po\u0301s")\n'
+         'rows = load_from_disk("/content/drive/MyDrive/P\u00f3s")',
+         ["/content/drive to write into (cell 1)", "/content/drive/MyDrive/P\u00f3s (cell 1)"]),
     ],
 )  # fmt: skip
 def test_paths(code: str, expected: list[str]) -> None:
@@ -229,6 +242,7 @@ def test_paths(code: str, expected: list[str]) -> None:
         ('write(rows, "/mnt/rows.json")\nrows = open("/mnt/rows.json")', ["/mnt/rows.json (cell 1)"]),
         ('!git clone https://x.org/a/rows /data/rows\nrows = open("/data/rows/a.json")', []),
         ('mode = talk("/reset")\nhost = open("/proc/cpuinfo")', []),
+        ('from pypdf import PdfReader\npages = PdfReader("/data/a.pdf")', ["/data/a.pdf (cell 1)!"]),
     ],
 )  # fmt: skip
 def test_paths_of_the_own_machine(code: str, expected: list[str]) -> None:
@@ -252,10 +266,26 @@ def test_paths_of_the_own_machine(code: str, expected: list[str]) -> None:
         ('table = table.copy()\nclass Saver(Base, output_dir = "a"):\n    pass\nrows = open("a.txt")', ["a.txt"]),
         ('model = FastModel.from_pretrained("outputs/checkpoint-60")', ["outputs/checkpoint-60"]),
         ('def write(path):\n    open(path, "w")\nwrite("a.txt")\nrows = open("b.txt")', ["b.txt"]),
+        ('from datasets import Dataset\nrows = Dataset.from_json("a.jsonl")', ["a.jsonl"]),
+        ('from datasets import Dataset\nPATH = "data/a.csv"\nrows = Dataset.from_csv(PATH)', ["data/a.csv"]),
+        ('import docx\nrows = docx.Document("a.docx")', ["a.docx"]),
+        ('from langchain_community.document_loaders import TextLoader\nrows = TextLoader("a.txt").load()', ["a.txt"]),
+        ('!grep -c x b.txt\n!cat b.txt | sort\nrows = open("a.txt")', ["a.txt"]),
+        ('import subprocess\nsubprocess.run("env | grep proxy", shell = True)\nrows = open("a.txt")', ["a.txt"]),
+        ('import subprocess\nsubprocess.run(\'bash -c "source /etc/x && env | grep y"\', shell = True)\n'
+         'rows = open("a.txt")', ["a.txt"]),
+        ('%matplotlib inline\n%load_ext autoreload\nrows = open("a.txt")', ["a.txt"]),
+        ('from transformers import AutoModel\nmodel = AutoModel.from_pretrained("my-own-model")', ["my-own-model"]),
     ],
 )  # fmt: skip
 def test_files_beside_the_script(code: str, expected: list[str]) -> None:
     assert needs(code) == [f"{name} beside the script (cell 1)" for name in expected]
+
+
+def test_a_captured_cell_makes_nothing() -> None:
+    assert needs('%%capture caught\n!pip install unsloth\n# %%\nrows = open("a.txt")') == [
+        "a.txt beside the script (cell 2)"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -279,6 +309,14 @@ def test_files_beside_the_script(code: str, expected: list[str]) -> None:
         '%%bash\n# the rows\nhf download a/b \\\n  --local-dir "rows"\n# %%\nrows = open("rows/a.json")',
         'import subprocess\nsubprocess.run(["make", "rows"])\nrows = open("a.json")',
         "%cd rows\nrows = open('a.json')",
+        '!bash -c "python make.py"\nrows = open("a.json")',
+        '!sed -i s/a/b/ a.json\nrows = open("a.json")',
+        '!sort b.json -o a.json\nrows = open("a.json")',
+        '%run make.py\nrows = open("a.json")',
+        '%%sql\ncopy rows\n# %%\nrows = open("a.json")',
+        'from transformers import AutoModel\nmodel = AutoModel.from_pretrained("bert-base-uncased")',
+        'from transformers import AutoModel\nmodel.save_pretrained("m")\nmodel = AutoModel.from_pretrained("m")',
+        'from pypdf import PdfWriter\nout = PdfWriter("a.pdf")',
         '%%writefile a.json\n[]\n# %%\nrows = open("a.json")',
         'import os\nif os.path.exists("a.json"):\n    rows = open("a.json")',
         'import zipfile\nzipfile.ZipFile(name).extractall()\nrows = open("a.json")',

@@ -51,3 +51,22 @@ def stops(tree: Tree, test: Statement) -> bool:
         return bool(tree.within(test, cst.Assert))
     branch = test.body if "not " in tree.text(test.test) else test.orelse
     return branch is not None and bool(tree.within(branch, cst.Raise) or "exit(" in tree.text(branch))
+
+
+def is_tried(tree: Tree, node: cst.CSTNode, name: str = "") -> bool:
+    """True where the notebook goes on without what a node reads: in a `try`, below a test, in a function.
+
+    `if True:` is no test, nor is one that asks whether the variable of this name is set: the notebook asks for it then.
+    """
+    inner = node
+    for above in tree.ancestors(node):
+        if isinstance(above, cst.Try) and inner is above.body:
+            return True
+        if isinstance(above, (cst.If, cst.IfExp, cst.While)) and inner is not above.test:
+            is_certain = getattr(above.test, "value", None) in ("True", "1")
+            if not (is_certain or (name and name in tree.texts(above.test))):
+                return True
+        if isinstance(above, (cst.FunctionDef, cst.Lambda)):
+            return True
+        inner = above
+    return False

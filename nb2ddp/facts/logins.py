@@ -14,8 +14,13 @@ _LOGINS: Final = (
     (re.compile(r"(huggingface_hub(\.\w+)*\.)?(login|notebook_login|interpreter_login)"), "token", "HF_TOKEN"),
     (re.compile(r"wandb(\.\w+)*\.login"), "key", "WANDB_API_KEY"),
 )
+#: The variable of the Hub's token, and all that hold a token of the Hub or of Weights & Biases.
+HUB_TOKEN: Final = "HF_TOKEN"
+TOKEN_VARIABLE: Final = re.compile(r"HF_(\w+_)?TOKEN|HUGGING_?FACE\w*_TOKEN|WANDB_API_KEY")
 #: What stands for a token in a command: `<token>`, `YOUR_TOKEN`, `hf_xxx`, `...`.
 _NO_TOKEN: Final = r"[\"']?(?i:<|your|hf_?x+\b|x+\b|\*|\.\.\.)"
+#: A text as services write tokens: long, of many different letters, with a digit or a capital inside.
+_LIKE_A_TOKEN: Final = re.compile(r"(?=.*(\d|[a-z][A-Z]))(?!(?i:.*(token|your)))[\w.+/=:-]{16,}")
 #: Commands that ask for a token, or leave it to be filled in.
 _COMMANDS: Final = (
     (re.compile(rf"(huggingface-cli|hf\s+auth|hf)\s+login\b(?!.*\s--token[\s=](?!{_NO_TOKEN}))"), "HF_TOKEN"),
@@ -36,8 +41,14 @@ def variable_of_command(command: str) -> str | None:
 
 
 def tokens(tree: Tree) -> list[cst.BaseExpression]:
-    """The tokens that live calls log in with."""
-    return [token for call in tree.live(cst.Call) if (token := token_of(tree, call)) is not None]
+    """The tokens that live calls log in with; a text that stands for one is none."""
+    given = [token for call in tree.live(cst.Call) if (token := token_of(tree, call)) is not None]
+    return [token for token in given if not stands_for_token(tree.literal(token))]
+
+
+def stands_for_token(text: object) -> bool:
+    """True for a text that is written where a token is to be filled in: `""`, `hf_xxx`, `YOUR_TOKEN`."""
+    return isinstance(text, str) and (_LIKE_A_TOKEN.fullmatch(text) is None or len(set(text)) < 10)
 
 
 def token_of(tree: Tree, call: cst.Call) -> cst.BaseExpression | None:

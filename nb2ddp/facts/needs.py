@@ -12,9 +12,10 @@ import libcst as cst
 
 from nb2ddp.facts.effects import Does
 from nb2ddp.facts.environment import LAUNCHER_VARIABLES, settings
+from nb2ddp.facts.flow import is_tried, taker
 from nb2ddp.facts.hosted import SECRET, hosted_name, hosted_paths, written_there
-from nb2ddp.facts.logins import token_of, tokens
-from nb2ddp.facts.questions import READS, questions
+from nb2ddp.facts.logins import HUB_TOKEN, token_of, tokens
+from nb2ddp.facts.questions import READS, questions, tokens_to_fill_in
 from nb2ddp.facts.releases import SUCCESSORS, lacked
 from nb2ddp.facts.texts import spelled
 from nb2ddp.notebook import magics
@@ -46,7 +47,6 @@ _NO_ACCOUNT = re.compile(
     r"(?i)[<\[]?((your|my|hf|hub|hugging[ _-]?face)[ _-]*)*(user[ _-]?(name|id)?|account|org(ani[sz]ation)?)[>\]]?"
     r"|[<\[]?your\b.*|your[_-].*|<.*>|hf"
 )
-_TOKEN_NAME = "HF_TOKEN"
 _STARTS = re.compile(r"\b(serve|server|uvicorn|gunicorn|sglang|ollama)\b|&\s*$")
 
 
@@ -113,7 +113,7 @@ def needs(program: Program) -> list[Need]:
     is_asked = not from_file and _asks_for_login(program)
     return [
         replace(need, kind=Kind.LOGIN, required=True)
-        if is_asked and need.name == _TOKEN_NAME and not need.required
+        if is_asked and need.name == HUB_TOKEN and not need.required
         else need
         for need in listed
     ]
@@ -123,7 +123,7 @@ def _asks_for_login(program: Program) -> bool:
     """Whether an upload takes the token of the environment or of the machine's login."""
     tree = program.tree
     sure = [token for call, token in _uploads(program) if not is_tried(tree, call)]
-    by_name = (token is None or _TOKEN_NAME in tree.texts(tree.value(token)) for token in sure)
+    by_name = (token is None or HUB_TOKEN in tree.texts(tree.value(token)) for token in sure)
     return not tokens(tree) and any(by_name)
 
 
@@ -162,10 +162,6 @@ def _read(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode, bool]]:
         yield Kind.SERVICE, name, node, False
     for name, node in _tokens(program):
         yield Kind.TOKEN, f"the token {name}, which the notebook holds", node, False
-    for call, token in _uploads(program):
-        written = None if token is None else tree.literal(token)
-        if isinstance(written, str) and not _TOKEN.search(written) and not is_tried(tree, call):
-            yield Kind.TOKEN, f'a token in place of "{written}"', call, False
     for name, node in _owners(program):
         yield Kind.NAME, f'a name in place of "{name}"', node, False
     for use, releases, _ in lacked(tree, "\n".join(cell.source for cell in program.notebook.cells)):
@@ -216,7 +212,9 @@ def _tokens(program: Program) -> Iterator[tuple[str, cst.CSTNode]]:
     shells = [(call, form.command) for call, form in program.forms_of(magics.Kind.SHELL) if tree.is_live(call)]
     for node, text in (*written, *shells):
         is_wandb = "wandb" in tree.text(tree.statement(node)).lower() or "wandb" in text
-        for match in (*_TOKEN.finditer(text), *(_KEY.finditer(text) if is_wandb else ())):
+        asked = taker(tree, node)
+        is_name = asked is not None and SECRET.fullmatch(hosted_name(tree, asked) or "")  # of a secret
+        for match in () if is_name else (*_TOKEN.finditer(text), *(_KEY.finditer(text) if is_wandb else ())):
             if _is_token(match) and not program.installs.covers(node):
                 yield f"{match['head']}...{match['tail']}", node
 
@@ -238,9 +236,12 @@ def _asked(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
     for each in questions(program, program.effects):
         is_set = each.is_login and each.variable in known
         is_answered = each.is_login or not isinstance(program.tree.parents[each.call], cst.Expr)
-        if is_answered and not program.installs.covers(each.call) and not is_set:
+        if is_answered and each.leaving is None and not program.installs.covers(each.call) and not is_set:
             handled = each.may_skip or is_tried(program.tree, each.call, each.variable)
             yield each.variable, each.call, not (handled or _is_set_alike(program.tree, each.call, each.variable))
+    for text, variable in tokens_to_fill_in(program, program.effects).items():
+        if not program.installs.covers(text):
+            yield variable, text, not _is_set_alike(program.tree, text, variable)
 
 
 def _variables(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
@@ -249,9 +250,11 @@ def _variables(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
     What it asks a person for is not set in a job.
     """
     tree = program.tree
-    asking = {question.call for question in questions(program, program.effects)}
-    asking |= {call for call in tree.live(cst.Call) if SECRET.fullmatch(hosted_name(tree, call) or "")}
-    set_here = {name for node, name, _ in settings(program) if asking.isdisjoint(tree.within(node, cst.Call))}
+    asking: list[cst.CSTNode] = [question.call for question in questions(program, program.effects)]
+    asking += tokens_to_fill_in(program, program.effects)
+    asking += [call for call in tree.live(cst.Call) if SECRET.fullmatch(hosted_name(tree, call) or "")]
+    lines = {tree.statement(each) for each in asking}
+    set_here = {name for node, name, _ in settings(program) if tree.statement(node) not in lines}
     known = set_here | LAUNCHER_VARIABLES | _ALWAYS
     given = tokens(tree)
     parts = [part for repository in _repositories(program) for part in tree.made_of(repository)]
@@ -267,9 +270,9 @@ def _variables(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
             logs_in = any(tree.value(token) is call for token in given)
             if logs_in or _SECRET_NAME.fullmatch(key) or call in named:
                 yield key, call, logs_in and not is_tried(tree, call)
-    for call, token in () if given or _TOKEN_NAME in known else _uploads(program):
+    for call, token in () if given or HUB_TOKEN in known else _uploads(program):
         if token is None:
-            yield _TOKEN_NAME, call, False  # or a login of the machine's own
+            yield HUB_TOKEN, call, False  # or a login of the machine's own
     for node in _trackers(program):
         yield "WANDB_API_KEY", node, False
     for item in tree.live(cst.Subscript):
@@ -289,24 +292,7 @@ def _trackers(program: Program) -> Iterator[cst.CSTNode]:
     yield from [each for each in tree.given("report_to") if "wandb" in tree.texts(each)]
 
 
-def _is_set_alike(tree: Tree, call: cst.Call, name: str) -> bool:
+def _is_set_alike(tree: Tree, node: cst.CSTNode, name: str) -> bool:
     """True for what only sets the variable by its own name, for a library that may find its token elsewhere too."""
-    owner = tree.parents[call]
+    owner = tree.parents[node]
     return isinstance(owner, cst.Assign) and environ_key(tree, owner.targets[0].target) == name
-
-
-def is_tried(tree: Tree, node: cst.CSTNode, name: str = "") -> bool:
-    """True where the notebook goes on without what a node reads: in a `try`, below a test, in a function.
-
-    A test that asks whether the variable of this name is set is none: the notebook asks for it then.
-    """
-    inner = node
-    for above in tree.ancestors(node):
-        if isinstance(above, cst.Try) and inner is above.body:
-            return True
-        if isinstance(above, (cst.If, cst.IfExp)) and inner is not above.test and name not in tree.texts(above.test):
-            return True
-        if isinstance(above, (cst.FunctionDef, cst.Lambda, cst.While)):
-            return True
-        inner = above
-    return False

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import libcst as cst
 
 from nb2ddp.facts.effects import Does, Effects
-from nb2ddp.facts.flow import stops
-from nb2ddp.facts.logins import token_of, variable_of, variable_of_command
+from nb2ddp.facts.flow import is_tried, stops
+from nb2ddp.facts.logins import HUB_TOKEN, TOKEN_VARIABLE, stands_for_token, token_of, variable_of, variable_of_command
 from nb2ddp.notebook.magics import Kind
+from nb2ddp.syntax.arguments import constant
 from nb2ddp.syntax.cells import Source
 from nb2ddp.syntax.environ import environ_key
-from nb2ddp.syntax.tree import Tree
+from nb2ddp.syntax.tree import Tree, keyword, method
 
 #: What a question says of an answer that may be left out.
 _MAY_SKIP = re.compile(r"(?i)\b(skip|optional|leave (it )?(blank|empty)|or (just )?(press|hit) enter|blank for)\b")
@@ -31,12 +33,14 @@ class Question:
         variable: the environment variable that answers.
         is_login: it logs in to a service, whose library reads the variable by itself.
         may_skip: the notebook goes on without an answer.
+        leaving: the answer that ends a loop of questions, which nothing reads behind it.
     """
 
     call: cst.Call
     variable: str
     is_login: bool
     may_skip: bool
+    leaving: str | None = None
 
 
 def questions(source: Source, effects: Effects) -> list[Question]:
@@ -62,7 +66,32 @@ def _question(tree: Tree, call: cst.Call, asking: list[cst.Call]) -> Question:
     variable = _variable(tree, call, asking)
     said = [*_said(tree, call), *_printed_above(tree, call)]
     may_skip = any(_MAY_SKIP.search(text) for text in said) or _is_tested(tree, call)
-    return Question(call, variable, is_login=False, may_skip=may_skip)
+    return Question(call, variable, is_login=False, may_skip=may_skip, leaving=_leaving(tree, call))
+
+
+def _leaving(tree: Tree, call: cst.Call) -> str | None:
+    """The answer that ends the loop in which a question is asked, where nothing reads the answer behind it."""
+    loop, asked = tree.around(call, cst.While), tree.parents[tree.extended(call, cst.Attribute, cst.Call)]
+    if loop is None or not isinstance(asked, (cst.Assign, cst.AnnAssign, cst.NamedExpr)):
+        return None
+    uses, inside = tree.bound_uses(asked), {*tree.within(loop, cst.Name)}
+    answers = [answer for use in uses if (answer := _answer_that_leaves(tree, use, loop)) is not None]
+    return answers[0] if answers and inside.issuperset(uses) else None
+
+
+def _answer_that_leaves(tree: Tree, use: cst.Name, loop: cst.While) -> str | None:
+    """The text that an answer is compared with in a test below which the loop is left."""
+    compared = tree.parents[tree.extended(use, cst.Attribute, cst.Call)]
+    test = tree.extended(compared, cst.BooleanOperation) if isinstance(compared, cst.BaseExpression) else compared
+    branch = tree.parents[test]
+    ends = tree.within(branch.body, cst.Break) if isinstance(branch, cst.If) and branch.test is test else []
+    is_its_own = tree.around(branch, cst.While, cst.For) is loop
+    if not (is_its_own and any(tree.around(end, cst.While, cst.For, cst.If) is branch for end in ends)):
+        return None
+    if isinstance(compared, cst.Comparison) and isinstance(compared.comparisons[0].operator, (cst.Equal, cst.In)):
+        texts = tree.texts(compared.comparisons[0].comparator)
+        return texts[0] if texts else None
+    return "" if isinstance(compared, cst.UnaryOperation) else None
 
 
 def _is_tested(tree: Tree, call: cst.Call) -> bool:
@@ -136,3 +165,32 @@ def _target(tree: Tree, call: cst.Call, asking: list[cst.Call]) -> cst.CSTNode |
         if isinstance(above, (cst.AnnAssign, cst.NamedExpr)):
             return above.target
     return None
+
+
+def tokens_to_fill_in(source: Source, effects: Effects) -> dict[cst.SimpleString, str]:
+    """Texts that stand for a token where the notebook surely gives one, with the variables that hold these tokens."""
+    tree, found = source.tree, dict[cst.SimpleString, str]()
+    for token, variable in _given_tokens(tree, effects):
+        text = tree.value(token)
+        is_sure = not is_tried(tree, token) and (text is token or tree.is_certain(text))
+        if is_sure and isinstance(text, cst.SimpleString) and stands_for_token(tree.literal(text)):
+            found[text] = variable
+    return found
+
+
+def _given_tokens(tree: Tree, effects: Effects) -> Iterator[tuple[cst.BaseExpression, str]]:
+    """What is given as a token to a login, an upload, a client of the Hub, or a variable, and that variable."""
+    for call in tree.live(cst.Call):
+        if (token := token_of(tree, call)) is not None:
+            yield token, variable_of(tree, call) or HUB_TOKEN
+        elif effects.of(call) & Does.SAVE or tree.qualified(call.func).startswith("huggingface_hub."):
+            given = keyword(call, "token")
+            is_hub = method(call).startswith("push_to_hub") or tree.qualified(call.func).startswith("huggingface_hub.")
+            if given is not None and is_hub:
+                yield given.value, HUB_TOKEN
+        elif constant(tree, call, "push_to_hub") is True and (given := keyword(call, "hub_token")) is not None:
+            yield given.value, HUB_TOKEN
+    for assign in tree.live(cst.Assign):
+        key = environ_key(tree, assign.targets[0].target)
+        if isinstance(key, str) and TOKEN_VARIABLE.fullmatch(key):
+            yield assign.value, key

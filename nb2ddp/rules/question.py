@@ -1,8 +1,9 @@
 """DDP311: `input()`, `getpass()` and logins read environment variables instead; `breakpoint()` is removed.
 
 Every process would wait for an answer, and a job has nobody to give one. This covers `login()`, `notebook_login()`,
-`wandb login`, `hf auth login` and the like. The Hub's libraries read HF_TOKEN themselves, Weights & Biases reads
-WANDB_API_KEY.
+`wandb login`, `hf auth login` and the like, and a text that stands for a token (`""`, `hf_xxx`, `YOUR_TOKEN`) in a
+login, an upload or a variable. The Hub's libraries read HF_TOKEN themselves, Weights & Biases reads WANDB_API_KEY. A
+loop of questions, such as a chat, gets the answer that ends it.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.facts.program import Program
-from nb2ddp.facts.questions import Question, questions
+from nb2ddp.facts.questions import Question, questions, tokens_to_fill_in
+from nb2ddp.facts.shell import quoted
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule, left_out, shown, without_names
-from nb2ddp.syntax.edits import Remove, Replace
+from nb2ddp.syntax.edits import Edit, Remove, Replace
 from nb2ddp.syntax.environ import environ_key
 
 
@@ -23,6 +25,10 @@ def find(program: Program) -> Iterator[Finding]:
     asked = [each for each in questions(program, program.effects) if not program.installs.covers(each.call)]
     for question in asked:
         yield _login(program, question) if question.is_login else _asked(program, question)
+    for text, variable in tokens_to_fill_in(program, program.effects).items():
+        if not program.installs.covers(text):
+            said = f"{program.tree.text(text)} stands for a token"
+            yield Finding(text, f"{said}: set {variable} in the environment", (_read(program, text, variable),))
     yield from _imports(program, {question.call for question in asked})
 
 
@@ -54,15 +60,25 @@ def _asked(program: Program, question: Question) -> Finding:
     tree, call, variable = program.tree, question.call, question.variable
     owner = tree.parents[call]
     asked = f"{tree.text(call.func)}() asks a person, and a job has none"
+    if question.leaving is not None:
+        said = f"{asked}; the script answers {quoted(question.leaving)}, which ends the loop"
+        return Finding(call, said, (Replace(call, quoted(question.leaving)),))
     if isinstance(owner, cst.Expr):
         return Finding(call, f"{asked}; the script leaves it out", (Remove(owner),))
-    if isinstance(owner, cst.Assign) and environ_key(tree, owner.targets[0].target) == variable:
-        return Finding(call, f"{asked}: set {variable} in the environment", (Remove(owner),))
     loop = any(isinstance(above, (cst.While, cst.For)) for above in tree.ancestors(call))
     again = "; the loop gets the same answer each time: take it out" if loop else ""
-    read = f'os.environ.get("{variable}", "")' if question.may_skip else f'os.environ["{variable}"]'
+    edit = _read(program, call, variable, question.may_skip)
     may = ", or leave it out" if question.may_skip else ""
-    return Finding(call, f"{asked}: set {variable} in the environment{may}{again}", (Replace(call, read),), todo=loop)
+    todo = loop and isinstance(edit, Replace)
+    return Finding(call, f"{asked}: set {variable} in the environment{may}{again * todo}", (edit,), todo=todo)
+
+
+def _read(program: Program, asked: cst.BaseExpression, variable: str, may_skip: bool = False) -> Edit:
+    """Read the variable in the place of what asks for it; a line that only sets this variable goes."""
+    owner = program.tree.parents[asked]
+    if isinstance(owner, cst.Assign) and environ_key(program.tree, owner.targets[0].target) == variable:
+        return Remove(owner)
+    return Replace(asked, f'os.environ.get("{variable}", "")' if may_skip else f'os.environ["{variable}"]')
 
 
 RULE = Rule(
@@ -128,6 +144,75 @@ if "MY_KEY" not in os.environ:
     given = os.environ.get("MY_KEY", "")
     if given:
         os.environ["MY_KEY"] = given
+""",
+        ),
+        Example(
+            """\
+import os, wandb
+from huggingface_hub import HfApi, create_repo, login
+os.environ["HF_TOKEN"] = "YOUR API TOKEN"
+os.environ["OMP_NUM_THREADS"] = "8"
+KEY = "xxxx"  # from wandb.ai
+wandb.login(key = KEY)
+login("")
+create_repo("me/lora", token = "hf_aBcDeFgHiJkLmNoPqRsTuVwXyZaBcDeFgH")
+api = HfApi(token = "here_I_put_my_token")
+if True:
+    model.push_to_hub_merged("me/lora", tokenizer, token = "")
+if UPLOADS:
+    model.push_to_hub("me/lora", token = "hf_...")
+try:
+    login(token = "hf_xxx")
+except ValueError:
+    print("no login")
+model = load("me/lora", token = "")
+""",
+            """\
+import os, wandb
+from huggingface_hub import HfApi, create_repo, login
+os.environ["OMP_NUM_THREADS"] = "8"
+KEY = os.environ["WANDB_API_KEY"]  # from wandb.ai
+wandb.login(key = KEY)
+login(os.environ["HF_TOKEN"])
+create_repo("me/lora", token = "hf_aBcDeFgHiJkLmNoPqRsTuVwXyZaBcDeFgH")
+api = HfApi(token = os.environ["HF_TOKEN"])
+if True:
+    model.push_to_hub_merged("me/lora", tokenizer, token = os.environ["HF_TOKEN"])
+if UPLOADS:
+    model.push_to_hub("me/lora", token = "hf_...")
+try:
+    login(token = "hf_xxx")
+except ValueError:
+    print("no login")
+model = load("me/lora", token = "")
+""",
+        ),
+        Example(
+            """\
+while True:
+    title = input("Title: ")
+    if title.lower() == "quit":
+        break
+    print(write(title))
+while True:
+    try:
+        said = input().strip()
+    except EOFError:
+        break
+    if not said or said in ("bye", "exit"): break
+""",
+            """\
+while True:
+    title = "quit"
+    if title.lower() == "quit":
+        break
+    print(write(title))
+while True:
+    try:
+        said = "".strip()
+    except EOFError:
+        break
+    if not said or said in ("bye", "exit"): break
 """,
         ),
         Example("import pdb; pdb.set_trace()\nif len(rows) == 0: breakpoint()\n", "if len(rows) == 0: pass\n"),

@@ -150,6 +150,7 @@ def _read(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode, bool]]:
     for local in program.local_paths:
         kind = Kind.FILE if local.is_beside else Kind.WINDOWS if local.is_of_windows else Kind.PATH
         yield kind, local.text, local.node, local.required
+    yield from _checkpoints(program)
     for folder, node in written_there(program.execution):
         yield Kind.PATH, f"{folder} to write into", node, False
     calls = program.execution.calls()
@@ -168,6 +169,23 @@ def _read(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode, bool]]:
         has = [release for release in releases if use.is_in(release)]
         if has and use.name not in SUCCESSORS:
             yield Kind.RELEASE, f"{use.library} {has[-1]} or older", use.node, False
+
+
+def _checkpoints(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode, bool]]:
+    """Checkpoints that a training surely goes on from, and that no earlier one saves; `--resume` looks for its own."""
+    tree = program.tree
+    trainings = [call for call in program.training.calls if method(call) == "train"]
+    for call in [] if program.options.resume else trainings:
+        given = argument(call, "resume_from_checkpoint", 0)
+        named = None if given is None or is_tried(tree, call) else tree.literal(given.value)
+        if isinstance(named, str) and named.startswith("/"):
+            yield Kind.PATH, named, call, False
+        elif isinstance(named, str) and call is trainings[0]:
+            yield Kind.FILE, named, call, False
+        elif named is True and call is trainings[0] and not tree.given("local_dir"):
+            folders = {tree.literal(each) for each in tree.given("output_dir")}
+            folder = folders.pop() if len(folders) == 1 else ...
+            yield Kind.PATH, f"a checkpoint in {'the output folder' if folder is ... else folder}", call, False
 
 
 def _repositories(program: Program) -> Iterator[cst.BaseExpression]:

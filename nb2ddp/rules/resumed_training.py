@@ -28,9 +28,9 @@ def find(program: Program) -> Iterator[Finding]:
     calls = [call for call in program.training.calls if call in events and method(call) == "train"]
     for number, call in enumerate(calls):
         resumed = argument(call, "resume_from_checkpoint", 0)
-        again = resumed is not None and tree.literal(resumed.value) not in (None, False)
-        if again and any(_goes_on(tree, before, call) for before in calls[:number]):
-            yield Finding(call, _MESSAGE)
+        checkpoint = None if resumed is None else tree.literal(resumed.value)
+        if checkpoint not in (None, False) and any(_goes_on(tree, before, call) for before in calls[:number]):
+            yield Finding(call, _MESSAGE, todo=str(checkpoint).startswith("/"))  # no folder of this job
 
 
 def _goes_on(tree: Tree, before: cst.Call, call: cst.Call) -> bool:
@@ -55,6 +55,11 @@ RULE = Rule(
             "from trl import SFTConfig\nargs = SFTConfig(max_steps = 700)\ntrainer.train()\n# %%\n"
             'trainer.train(resume_from_checkpoint = "outputs/checkpoint-60")\n',
             reported=True,
+        ),
+        Example(
+            'trainer.train()\ntrainer.train(resume_from_checkpoint = "/path/to/checkpoint")\n',
+            f"trainer.train()\n# TODO[nb2ddp] DDP208: {_MESSAGE}\n"
+            'trainer.train(resume_from_checkpoint = "/path/to/checkpoint")\n',
         ),
         Example("trainer.train()\ntrainer.args.num_train_epochs = 2\ntrainer.train(resume_from_checkpoint = True)\n"),
         Example("if resume:\n    trainer.train(resume_from_checkpoint = True)\nelse:\n    trainer.train()\n"),

@@ -342,3 +342,29 @@ def test_a_captured_cell_makes_nothing() -> None:
 )
 def test_files_that_something_may_make_are_no_need(code: str) -> None:
     assert needs(code) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ('args = SFTConfig(output_dir = "out")\ntrainer.train(resume_from_checkpoint = True)',
+         ["a checkpoint in out (cell 1)"]),
+        ("trainer.train(True)", ["a checkpoint in the output folder (cell 1)"]),
+        ('trainer.train(resume_from_checkpoint = "o/checkpoint-60")', ["o/checkpoint-60 beside the script (cell 1)"]),
+        ('trainer.train()\ntrainer.train(resume_from_checkpoint = "/PATH/TO/CHECKPOINT")',
+         ["/PATH/TO/CHECKPOINT (cell 1)"]),
+        ('trainer.train()\ntrainer.train(resume_from_checkpoint = "out/checkpoint-60")', []),
+        ("trainer.train()\ntrainer.train(resume_from_checkpoint = True)", []),
+        ("if RESUMES:\n    trainer.train(resume_from_checkpoint = True)", []),
+        ('snapshot_download("a/b", local_dir = "out")\ntrainer.train(resume_from_checkpoint = True)', []),
+        ("trainer.train(resume_from_checkpoint = RESUMES)", []),
+    ],
+)  # fmt: skip
+def test_checkpoints(code: str, expected: list[str]) -> None:
+    code = f"from trl import SFTTrainer\ntrainer = SFTTrainer(model)\n{code}"
+    assert needs(code) == expected
+
+
+def test_a_job_that_looks_for_its_checkpoints_needs_none() -> None:
+    code = "from trl import SFTTrainer\ntrainer = SFTTrainer(model)\ntrainer.train(resume_from_checkpoint = True)\n"
+    assert Program(example_notebook(code), Options(resume=True)).needs == []

@@ -25,6 +25,8 @@ WAIT_CALL = "PartialState().wait_for_everyone()"
 _TRY = "try"
 _BESIDE_TRAINING = Phase.BEFORE | Phase.BETWEEN
 _APPLIES = re.compile(r"map|(.*\.)(map|filter|apply|applymap|submit|imap|imap_unordered|starmap)", re.DOTALL)
+#: Builtins that give equal results for equal values in all processes.
+_BUILTINS = frozenset("abs all any bool float int isinstance len max min round sorted str sum".split())
 _WAITS_FOR = re.compile(r"asyncio\.run|.*\.run_until_complete")
 _WRITES_TO_FILE = re.compile(r"(json|pickle|yaml|joblib|cloudpickle|dill)\.(dump|safe_dump)")
 
@@ -465,16 +467,17 @@ class Placement:
         return after
 
     def _is_settled(self, statement: cst.CSTNode) -> bool:
-        """True for a test of constants that the notebook sets, which all processes answer alike."""
+        """True for a test of constants that the notebook sets, or of what builtins make of them: all answer alike."""
         if not isinstance(statement, cst.If):
             return False
         if "__name__" in self.tree.text(statement.test):  # `if __name__ == "__main__":`
             return True
-        parts = self.tree.made_of(statement.test)
-        names = [name for part in parts for name in self.tree.within(part, cst.Name) if self.tree.literal(name) is ...]
-        bound = map(self.tree.binding, names)
+        tree, parts = self.tree, self.tree.made_of(statement.test)
+        names = [name for part in parts for name in tree.within(part, cst.Name) if tree.literal(name) is ...]
+        builtin = {name for name in names if name.value in _BUILTINS and tree.binding(name) is None}
+        bound = [tree.binding(name) for name in names if name not in builtin]
         plain = all(each is not None and each.value is not None for each in bound)
-        return plain and not any(self.tree.within(part, cst.Call) for part in parts)
+        return plain and all(call.func in builtin for part in parts for call in tree.within(part, cst.Call))
 
     def _comes_back(self, function: cst.FunctionDef, statement: Statement, after: Statement) -> bool:
         """True where no process leaves a function above a statement without the others, or before the end of `after`

@@ -12,7 +12,6 @@ from nb2ddp.facts.effects import Does, Effects
 from nb2ddp.facts.flow import is_tried, stops
 from nb2ddp.facts.logins import HUB_TOKEN, TOKEN_VARIABLE, stands_for_token, token_of, variable_of, variable_of_command
 from nb2ddp.notebook.magics import Kind
-from nb2ddp.syntax.arguments import constant
 from nb2ddp.syntax.cells import Source
 from nb2ddp.syntax.environ import environ_key
 from nb2ddp.syntax.tree import Tree, keyword, method
@@ -181,15 +180,13 @@ def tokens_to_fill_in(source: Source, effects: Effects) -> dict[cst.SimpleString
 def _given_tokens(tree: Tree, effects: Effects) -> Iterator[tuple[cst.BaseExpression, str]]:
     """What is given as a token to a login, an upload, a client of the Hub, or a variable, and that variable."""
     for call in tree.live(cst.Call):
+        uploads, client = keyword(call, "push_to_hub"), tree.qualified(call.func).startswith("huggingface_hub.")
         if (token := token_of(tree, call)) is not None:
             yield token, variable_of(tree, call) or HUB_TOKEN
-        elif effects.of(call) & Does.SAVE or tree.qualified(call.func).startswith("huggingface_hub."):
-            given = keyword(call, "token")
-            is_hub = method(call).startswith("push_to_hub") or tree.qualified(call.func).startswith("huggingface_hub.")
-            if given is not None and is_hub:
-                yield given.value, HUB_TOKEN
-        elif constant(tree, call, "push_to_hub") is True and (given := keyword(call, "hub_token")) is not None:
-            yield given.value, HUB_TOKEN
+        elif client or (method(call).startswith("push_to_hub") and effects.of(call) & Does.SAVE):
+            yield from [(given.value, HUB_TOKEN) for given in call.args if given is keyword(call, "token")]
+        elif uploads is not None and tree.literal(uploads.value) is True:
+            yield from [(given.value, HUB_TOKEN) for given in call.args if given is keyword(call, "hub_token")]
     for assign in tree.live(cst.Assign):
         key = environ_key(tree, assign.targets[0].target)
         if isinstance(key, str) and TOKEN_VARIABLE.fullmatch(key):

@@ -281,7 +281,8 @@ trainer.train()
 import os
 from huggingface_hub import snapshot_download
 RESUME = "a/b"
-if RESUME:
+resumes = bool(RESUME) and len(str(RESUME)) > 1
+if resumes:
     snapshot_download(RESUME, local_dir = "last")
     assert os.path.exists("last/config.json")
 trainer.train()
@@ -290,7 +291,8 @@ trainer.train()
 import os
 from huggingface_hub import snapshot_download
 RESUME = "a/b"
-if RESUME:
+resumes = bool(RESUME) and len(str(RESUME)) > 1
+if resumes:
     if local_rank == 0:
         snapshot_download(RESUME, local_dir = "last")
     PartialState().wait_for_everyone()

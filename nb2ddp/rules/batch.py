@@ -59,6 +59,10 @@ _GROUPED = (
     "rows of similar length are grouped within one rank's rows of a step: with more ranks their order changes, "
     "and losses differ slightly; to compare runs, leave the grouping out"
 )
+_TOKEN_MEAN = (
+    "bnpo is a mean over the tokens of a micro-batch: where more ranks leave it fewer completions, tokens weigh"
+    ' otherwise than on one GPU; loss_type = "dapo" does not depend on it'
+)
 _AUTOMATIC = (
     "with auto_find_batch_size ranks may choose different batches, and wait for each other forever; the script "
     "sets it to False: choose a batch that fits, or --per-device-batch-size"
@@ -161,6 +165,8 @@ def _doubts(program: Program, call: cst.Call, given: list[Passed | None]) -> Ite
     grouped = [constant(tree, call, name) for name in ("group_by_length", "train_sampling_strategy")]
     if any(value in (True, "group_by_length") for value in grouped):  # in transformers 5 it is a strategy
         yield Finding(call, _GROUPED, fixed=False)
+    if constant(tree, call, "loss_type") == "bnpo" and not _takes_one_by_one(program, call, given):
+        yield Finding(call, _TOKEN_MEAN, fixed=False)
     if constant(tree, call, "auto_find_batch_size") not in (None, False):
         edit = set_argument(tree, call, "auto_find_batch_size", "False")
         yield Finding(call, _AUTOMATIC, (edit,), severity=Severity.WARNING)
@@ -383,6 +389,13 @@ def _step(program: Program, call: cst.Call, given: list[Passed | None]) -> tuple
         return 0, 0
     per_device, accumulation, group = [*numbers, 1][:3]
     return (per_device if per_device * accumulation % group == 0 else group) * accumulation, group  # as Unsloth does
+
+
+def _takes_one_by_one(program: Program, call: cst.Call, given: list[Passed | None]) -> bool:
+    """True where the notebook's GPU takes one completion at a time, as every other then does."""
+    accumulation = given[1]
+    steps = _number(program.tree, accumulation.value) if accumulation is not None else ...
+    return _step(program, call, given)[0] == steps
 
 
 def _amount(tree: Tree, call: cst.Call, number: int) -> str:

@@ -33,3 +33,21 @@ def test_a_step_that_the_processes_cannot_share(code: str, processes: int, said:
     larger = [message for message in found if "cannot share" in message]
     assert len(larger) == bool(said)
     assert all(f"{processes} processes cannot share {said}" in message for message in larger)
+
+
+@pytest.mark.parametrize(
+    ("per_device", "accumulation", "loss", "is_told"),
+    [
+        (4, 2, "bnpo", True),
+        (1, 1, "bnpo", True),  # Unsloth takes the 8 completions of a prompt at a time
+        ("size", 2, "bnpo", True),
+        (1, 8, "bnpo", False),
+        (4, 2, "dapo", False),
+    ],
+)
+def test_a_mean_over_the_tokens_of_a_micro_batch(
+    per_device: object, accumulation: int, loss: str, is_told: bool
+) -> None:
+    code = GRPO.format(per_device, accumulation, 8).replace(", num", f", loss_type = {loss!r}, num")
+    found = RULE.find(Program(example_notebook(code), Options()))
+    assert any("bnpo" in finding.message for finding in found) == is_told

@@ -1,4 +1,4 @@
-"""DDP102: GPU 0, named by its number, becomes this process's GPU.
+"""DDP102: A GPU named by its number becomes this process's GPU.
 
 A notebook has one GPU, number 0. Under DDP, GPU 0 belongs to the first process: others that use it run out of memory
 there, or compare tensors on two devices. With one process nothing changes.

@@ -15,7 +15,7 @@ from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import AddToSetup
 
-_SPREAD = "in one process would train on each GPU it sees, and add up their batches; the script sees one there"
+_SPREAD = "one process would train on all GPUs, with as many times the batch; the script lets it see one"
 
 
 def find(program: Program) -> Iterator[Finding]:

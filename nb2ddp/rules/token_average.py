@@ -6,7 +6,7 @@ one GPU, and becomes True.
 
 A classifier's loss is a mean over samples. With the field, transformers 5.17 multiplies it by the number of processes
 in every evaluation (1.49 on one GPU, 2.98 on two), so a classifier that Unsloth loads gets False; one that transformers
-loads gets a warning.
+loads gets a `TODO`.
 
 A `compute_loss` of the notebook's own is multiplied by the number of processes, as Trainer does, if it divides by
 `num_items_in_batch` or is a mean of a micro-batch: DDP averages the gradients after that. A `compute_loss_func` is
@@ -54,9 +54,8 @@ _FALSE_TO_TRUE = (
     " script sets it to True"
 )
 _CLASSIFIER = (
-    "transformers 5 treats the loss of a classifier of its own as part of a sum: evaluation losses "
-    "grow with the processes, gradients with the micro-batches of a step; set model.accepts_loss_kwargs = False "
-    "after making it"
+    "transformers 5 takes this classifier's loss for a sum: evaluation losses are multiplied by the number of"
+    " processes, gradients by that of micro-batches in a step; set model.accepts_loss_kwargs = False after making it"
 )
 _MULTIPLIES = (
     "transformers 5 multiplies the evaluation losses of an encoder-decoder model by the number of processes; its"
@@ -77,7 +76,7 @@ def find(program: Program) -> Iterator[Finding]:
     plain = "Trainer" in training.trainer_classes
     loader = _loader_of_classifier(program) if plain else ""
     means = list(_mean_functions(tree))
-    stays_false = False
+    stays_false, summed = False, False
     for call in training.arguments:
         value = _value(program, call, loader, bool(means))
         given = passed(tree, call, FIELD)
@@ -88,10 +87,12 @@ def find(program: Program) -> Iterator[Finding]:
         elif value == "False" and not is_false and (given is None or means):
             yield Finding(call, _FALSE, (set_argument(tree, call, FIELD, value),))
         elif given is None and tree.class_name(call.func) == "TrainingArguments" and loader not in ("", "unsloth"):
-            yield Finding(call, _CLASSIFIER, severity=Severity.WARNING)
+            summed = True
+    for load in [load for load in program.loads if has_new_head(tree, load)][:1] if summed else ():
+        yield Finding(load, _CLASSIFIER, todo=True)
     for made in program.execution.calls(_FROM_CONFIG) if plain and not _says_how(tree) else ():
         if has_new_head(tree, made):
-            yield Finding(made, _CLASSIFIER, severity=Severity.WARNING)
+            yield Finding(made, _CLASSIFIER, todo=True)
     for function in means:
         yield from _in_training_alone(program, function)
     yield from [] if stays_false else _own_means(program)
@@ -347,7 +348,12 @@ from transformers import AutoModelForSequenceClassification, Trainer, TrainingAr
 model = AutoModelForSequenceClassification.from_pretrained("answerdotai/ModernBERT-base", device_map = local_rank)
 trainer = Trainer(model = model, args = TrainingArguments(eval_strategy = "steps"))
 """,
-            reported=True,
+            f"""\
+from transformers import AutoModelForSequenceClassification, Trainer, TrainingArguments
+# TODO[nb2ddp] DDP203: {_CLASSIFIER}
+model = AutoModelForSequenceClassification.from_pretrained("answerdotai/ModernBERT-base", device_map = local_rank)
+trainer = Trainer(model = model, args = TrainingArguments(eval_strategy = "steps"))
+""",
         ),
         Example(
             """\
@@ -355,7 +361,12 @@ from transformers import AutoModelForSequenceClassification, Trainer, TrainingAr
 model = AutoModelForSequenceClassification.from_config(config)
 trainer = Trainer(model = model, args = TrainingArguments(average_tokens_across_devices = True))
 """,
-            reported=True,
+            f"""\
+from transformers import AutoModelForSequenceClassification, Trainer, TrainingArguments
+# TODO[nb2ddp] DDP203: {_CLASSIFIER}
+model = AutoModelForSequenceClassification.from_config(config)
+trainer = Trainer(model = model, args = TrainingArguments(average_tokens_across_devices = True))
+""",
         ),
         Example(
             """\

@@ -20,14 +20,19 @@ from nb2ddp.syntax.arguments import passed, set_argument
 FIELD = "ddp_find_unused_parameters"
 _FAILS = "is not set: transformers would take True for an adapter, which fails or slows down; the script sets False"
 
+_SOME = "False makes some {} models fail"
+_UNKNOWN = "the kind of model is unknown, and False makes some fail"
+
 
 def find(program: Program) -> Iterator[Finding]:
     tree, kind, adapters = program.tree, program.model_kind, trains_lora(program.tree, program.loads)
     for call in [call for call in program.training.arguments if passed(tree, call, FIELD) is None]:
         if kind is not ModelKind.DENSE_TEXT:
             chooses = "Unsloth (2026.10.6 or newer)" if adapters else "transformers"
-            message = f"is left to {chooses}: False makes some models of this kind fail ({kind.value})"
-            yield Finding(call, f"{FIELD} {message}")
+            yield Finding(
+                call,
+                f"{FIELD} is left to {chooses}: {_UNKNOWN if kind is ModelKind.UNKNOWN else _SOME.format(kind.value)}",
+            )
         elif adapters:
             yield Finding(call, f"{FIELD} {_FAILS}", (set_argument(tree, call, FIELD, "False"),))
 

@@ -32,9 +32,10 @@ _MADE = re.compile(
 
 
 @cache
-def _table() -> Mapping[str, Any]:
-    table: Mapping[str, Any] = json.loads(_FILE.read_text(encoding="utf-8"))
-    return table
+def table() -> Mapping[str, Any]:
+    """What each release has, by library; see the top of `tests/fields.py`."""
+    read: Mapping[str, Any] = json.loads(_FILE.read_text(encoding="utf-8"))
+    return read
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Use:
     @property
     def home(self) -> str:
         """The module of `trl.experimental` that the newest TRL has it in, or ""."""
-        return str(_table()["trl"]["experimental"].get(self.name, ""))
+        return str(table()["trl"]["experimental"].get(self.name, ""))
 
     def is_in(self, release: str) -> bool:
         """Whether a release has it."""
@@ -102,6 +103,28 @@ def lacked(tree: Tree, text: str) -> Iterator[tuple[Use, tuple[str, ...], str]]:
             yield use, releases, asked[use.library]
 
 
+def ignored(tree: Tree, text: str) -> Iterator[tuple[Use, str, str]]:
+    """The arguments of TRL's that Unsloth leaves out, as the newest TRL that a job may have lacks them.
+
+    With the last TRL that had them, and what Unsloth advises (rl_config_compat.py): it moves all others.
+
+    Args:
+        tree: the notebook.
+        text: of its cells.
+    """
+    releases = taken("trl", asked_for(tree, text, "trl"), True) if uses_unsloth(tree) else ()
+    advice = table()["unsloth"]["ignored"]
+    for call in tree.live(cst.Call) if releases else ():
+        made = _MADE.fullmatch(tree.family(call.func))
+        config = re.sub("Trainer$", "Config", made["name"]) if made and made["trl"] else ""
+        for argument in call.args if config else ():
+            name = argument.keyword.value if argument.keyword else ""
+            use = Use(argument, "trl", name, _spans("trl", config, name))
+            last = "" if use.is_in(releases[-1]) else use.last_before(releases[-1])
+            if last and name in advice:
+                yield use, last, advice[name]
+
+
 def _given(argument: cst.Arg, made: re.Match[str], is_lenient: bool) -> Iterator[Use]:
     """What an argument of a config or a trainer needs, of which those of TRL inherit transformers' arguments."""
     name = argument.keyword.value if argument.keyword else ""
@@ -114,7 +137,7 @@ def _given(argument: cst.Arg, made: re.Match[str], is_lenient: bool) -> Iterator
 
 
 def _spans(library: str, owner: str, name: str) -> tuple[tuple[str, str], ...]:
-    return tuple((first, last) for first, last in _table()[library].get(owner, {}).get(name, []))
+    return tuple((first, last) for first, last in table()[library].get(owner, {}).get(name, []))
 
 
 def _imported(tree: Tree) -> Iterator[tuple[cst.ImportAlias, str]]:
@@ -137,7 +160,7 @@ def taken(library: str, asked: str, with_unsloth: bool) -> tuple[str, ...]:
         with_unsloth: True leaves out those that Unsloth does not take.
     """
     allowed = SpecifierSet(tables()["allowed"][library] if with_unsloth else "")
-    releases = [release for release in _table()[library]["releases"] if _has_minor(allowed, release)]
+    releases = [release for release in table()[library]["releases"] if _has_minor(allowed, release)]
     bounds = SpecifierSet(asked)
     found = tuple(release for release in releases if _has_minor(bounds, release))
     named = [Version(part.version.removesuffix(".*")) for part in bounds]

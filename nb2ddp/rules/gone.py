@@ -1,9 +1,12 @@
 """DDP212: Names and arguments that the versions at hand lack become the new ones, or get a warning.
 
-The script would stop at this line, or ignore the argument: Unsloth drops arguments that TRL no longer has, with a
-warning (unsloth/models/rl_config_compat.py, 2026.10.9). Renamed ones are replaced, such as `evaluation_strategy` and
-the `tokenizer` of transformers' own Trainer. If an older version that Unsloth supports has the name, the requirements
-ask for that version.
+The script would stop at this line. Renamed ones are replaced, such as `evaluation_strategy` and the `tokenizer` of
+transformers' own Trainer. If an older version that Unsloth supports has the name, the requirements ask for that
+version.
+
+Arguments that TRL no longer has do not stop the script: Unsloth moves them where they belong, or leaves them out, as
+`max_prompt_length` of GRPO and DPO and `rpo_alpha`. The warning says what it advises
+(unsloth/models/rl_config_compat.py, 2026.10.9).
 
 The table covers the releases of TRL since 0.7 and of transformers since 4.36.
 """
@@ -15,7 +18,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.facts.program import Program
-from nb2ddp.facts.releases import SUCCESSORS, Use, lacked
+from nb2ddp.facts.releases import SUCCESSORS, Use, ignored, lacked
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Replace
@@ -31,17 +34,21 @@ _INSTEAD = {
 def find(program: Program) -> Iterator[Finding]:
     text = "\n".join(cell.source for cell in program.notebook.cells)
     for use, releases, asked in lacked(program.tree, text):
-        yield _finding(use, releases, asked)
+        yield _finding(use, releases, asked, program.options.requirements)
+    for use, last, advice in ignored(program.tree, text):
+        yield Finding(use.node, f"{use.name} is gone after TRL {last}, and Unsloth leaves it out: {advice}")
 
 
-def _finding(use: Use, releases: tuple[str, ...], asked: str) -> Finding:
+def _finding(use: Use, releases: tuple[str, ...], asked: str, is_asked_for: bool) -> Finding:
     title, new = _TITLES[use.library], SUCCESSORS.get(use.name)
     last = use.last_before(releases[-1])
     told = f"{use.name} {f'is gone after {title} {last}' if last else f'came with {title} {use.spans[0][0]}'}"
     if new and isinstance(use.node, cst.Arg) and use.node.keyword is not None:
         return Finding(use.node, f"{told}; the script calls it {new}", (Replace(use.node.keyword, new),), Severity.NOTE)
-    if any(map(use.is_in, releases)):
-        return Finding(use.node, f"{told}; the requirements ask for a version that has it", severity=Severity.NOTE)
+    if having := [release for release in releases if use.is_in(release)]:
+        install = f"install {title} {having[-1]}{' or older' if last else ''} (--requirements writes it)"
+        remedy = "the requirements ask for a version that has it" if is_asked_for else install
+        return Finding(use.node, f"{told}; {remedy}", severity=Severity.NOTE)
     lacks = f"the {title} that the notebook asks for ({asked}) lacks it" if asked else f"no {title} for Unsloth has it"
     otherwise = "take it out" if last else "ask for a newer one, or take it out"
     instead = f"import it from {use.home}" if use.home else _INSTEAD.get(use.name, otherwise)
@@ -88,6 +95,15 @@ RULE = Rule(
         Example("!pip install trl==1.15.0\n" + _IMPORT + "from trl import ORPOConfig\n", reported=True),
         Example("!pip install trl==0.22.2\n" + _CONFIG, reported=True),
         Example("!pip install trl\n" + _CONFIG),
+        Example(_IMPORT + "from trl import GRPOConfig\nargs = GRPOConfig(max_prompt_length = 256)\n", reported=True),
+        Example(
+            _IMPORT + "from trl import DPOTrainer\ntrainer = DPOTrainer(model, max_prompt_length = 9)\n", reported=True
+        ),
+        Example(
+            "!pip install trl==0.22.2\n"
+            + _IMPORT
+            + "from trl import GRPOConfig\nargs = GRPOConfig(max_prompt_length = 256, max_completion_length = 9)\n"
+        ),
         Example(
             "!pip install transformers==4.56.2\n"
             + _ARGUMENTS

@@ -1,0 +1,139 @@
+"""DDP216: A call that Unsloth's saving methods no longer take gets its new form, or a `TODO`.
+
+Unsloth refuses it only when the training is over: `save_pretrained_gguf` without a tokenizer or with
+`quantization_type`, a `push_to_hub_gguf(save_directory = ...)`, `save_method = "merged_4bit"`. What these methods take
+is read from Unsloth's wheel (2026.10.9). The models of `FastSentenceTransformer` and `FastDecisionModel` have methods
+of their own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from nb2ddp.facts.program import Program
+from nb2ddp.facts.saving import Save, has_save_method, release, saves, tokenizer_of, unknown_save_method
+from nb2ddp.results import Severity
+from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.arguments import is_closed, passed
+from nb2ddp.syntax.edits import Edit, Replace, SetKeyword
+from nb2ddp.syntax.tree import method
+
+#: Arguments that have a plain successor.
+_SUCCESSORS = {"quantization_type": "quantization_method"}
+_QUANTIZATION = re.compile(r"i?q\d", re.I)
+
+
+def find(program: Program) -> Iterator[Finding]:
+    for save in saves(program.execution):
+        called = f"{method(save.call)} of Unsloth {release()}"
+        if unknown := unknown_save_method(program.tree, save):
+            message = f'{called} takes no save_method "{unknown}": {_instead(unknown)}'
+            yield Finding(save.call, message, todo=True)
+        unfit = list(_unfit(program, save))
+        told = f"{called} {_listed([each for each, _ in unfit])}"
+        if unfit and all(edits for _, edits in unfit):
+            edits = tuple(edit for _, edits in unfit for edit in edits)
+            yield Finding(save.call, f"{told}; the script writes it so", edits, Severity.NOTE)
+        elif unfit:
+            form = ", ".join(save.takes[:3])
+            yield Finding(save.call, f"{told}; write {method(save.call)}({form}, ...)", todo=True)
+
+
+def _unfit(program: Program, save: Save) -> Iterator[tuple[str, tuple[Edit, ...]]]:
+    """What does not fit the method, in words, and its new form where that is certain."""
+    names = [name for name, _ in save.given]
+    for name, given in save.given:
+        new = _SUCCESSORS.get(name, "")
+        if name in save.takes:
+            continue
+        if given.keyword is not None and new in save.takes and new not in names:
+            yield f"has {new} for {name}", (Replace(given.keyword, new),)
+        else:
+            yield f"has no {name}" if name else "takes fewer arguments", ()
+    yield from ((f"takes {name} once", ()) for name in dict.fromkeys(names) if name and names.count(name) > 1)
+    if any(each.star == "*" for each in save.call.args) or not is_closed(program.tree, save.call):
+        return
+    for name in save.needs:
+        if name not in names and passed(program.tree, save.call, name) is None:
+            value = tokenizer_of(program.tree, program.loads, save.call) if name == "tokenizer" else ""
+            yield f"needs the {name}", (SetKeyword(save.call, name, value),) if value else ()
+
+
+def _listed(parts: list[str]) -> str:
+    """Parts of a sentence: `a, b and c`."""
+    return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
+
+
+def _instead(save_method: str) -> str:
+    """What to write in the place of an unknown `save_method`."""
+    if has_save_method(forced := f"{save_method}_forced"):
+        return f'write "{forced}" if that is what you want'
+    if _QUANTIZATION.match(save_method):
+        return f'save_pretrained_gguf(..., quantization_method = "{save_method}") writes a GGUF file of this kind'
+    return 'write "merged_16bit" or "lora"'
+
+
+_LOAD = 'from unsloth import FastModel\nmodel, tokenizer = FastModel.from_pretrained("m")\n'
+_TODO = "# TODO[nb2ddp] DDP216: {} of Unsloth 2026.10.9 {}\n"
+_UPLOAD = 'model.push_to_hub_gguf("gguf", repo_id = "me/gguf", tokenizer = tokenizer)\n'
+_OTHER = 'other.save_pretrained_gguf("gguf", quantization_method = "q8_0")\n'
+_FOUR_BITS = 'model.save_pretrained_merged("merged", tokenizer, save_method = "merged_4bit")\n'
+_QUANTIZED = 'model.save_pretrained_merged("merged", tokenizer, save_method = "q4_k_m")\n'
+
+RULE = Rule(
+    name="refused-save",
+    find=find,
+    severity=Severity.WARNING,
+    also_alone=True,
+    examples=(
+        Example(
+            _LOAD + 'model.save_pretrained_gguf("gguf", quantization_type = "Q8_0")\n',
+            _LOAD + 'model.save_pretrained_gguf("gguf", quantization_method = "Q8_0", tokenizer = tokenizer)\n',
+        ),
+        Example(
+            _LOAD + _OTHER,
+            _LOAD
+            + _TODO.format(
+                "save_pretrained_gguf",
+                "needs the tokenizer; write save_pretrained_gguf(save_directory, tokenizer, quantization_method, ...)",
+            )
+            + _OTHER,
+        ),
+        Example(
+            _LOAD + _UPLOAD,
+            _LOAD
+            + _TODO.format(
+                "push_to_hub_gguf",
+                "takes repo_id once; write push_to_hub_gguf(repo_id, tokenizer, quantization_method, ...)",
+            )
+            + _UPLOAD,
+        ),
+        Example(
+            _LOAD + _FOUR_BITS,
+            _LOAD
+            + _TODO.format(
+                "save_pretrained_merged",
+                'takes no save_method "merged_4bit": write "merged_4bit_forced" if that is what you want',
+            )
+            + _FOUR_BITS,
+        ),
+        Example(
+            _LOAD + _QUANTIZED,
+            _LOAD
+            + _TODO.format(
+                "save_pretrained_merged",
+                'takes no save_method "q4_k_m": save_pretrained_gguf(..., quantization_method = "q4_k_m") writes a'
+                " GGUF file of this kind",
+            )
+            + _QUANTIZED,
+        ),
+        Example(_LOAD + 'model.save_pretrained_gguf("gguf", tokenizer, "q8_0")\n'),
+        Example(_LOAD + "model.save_pretrained_gguf(*where, **how)\n"),
+        Example(_LOAD + 'model.save_pretrained_merged("merged", save_method = "FP8")\n'),
+        Example(
+            "from unsloth import FastSentenceTransformer\n"
+            'model = FastSentenceTransformer.from_pretrained("m")\nmodel.save_pretrained_gguf("gguf")\n'
+        ),
+    ),
+)

@@ -273,6 +273,11 @@ class Options:
                 )
             object.__setattr__(self, "launch", replace(launch, processes=1))
 
+    @property
+    def lists_packages(self) -> bool:
+        """True where requirements are written, or a launch file installs the packages itself."""
+        return self.requirements or self.launch.launcher in ("notebook", "skypilot", "uv")
+
     def applies(self, code: str) -> bool:
         """True for a rule that is selected and not ignored."""
         selected = self.select is None or code.startswith(tuple(self.select))

@@ -34,12 +34,12 @@ _INSTEAD = {
 def find(program: Program) -> Iterator[Finding]:
     text = "\n".join(cell.source for cell in program.notebook.cells)
     for use, releases, asked in lacked(program.tree, text):
-        yield _finding(use, releases, asked, program.options.requirements)
+        yield _finding(use, releases, asked, program.options.lists_packages)
     for use, last, advice in ignored(program.tree, text):
         yield Finding(use.node, f"{use.name} is gone after TRL {last}, and Unsloth leaves it out: {advice}")
 
 
-def _finding(use: Use, releases: tuple[str, ...], asked: str, is_asked_for: bool) -> Finding:
+def _finding(use: Use, releases: tuple[str, ...], asked: str, is_listed: bool) -> Finding:
     title, new = _TITLES[use.library], SUCCESSORS.get(use.name)
     last = use.last_before(releases[-1])
     told = f"{use.name} {f'is gone after {title} {last}' if last else f'came with {title} {use.spans[0][0]}'}"
@@ -47,7 +47,7 @@ def _finding(use: Use, releases: tuple[str, ...], asked: str, is_asked_for: bool
         return Finding(use.node, f"{told}; the script calls it {new}", (Replace(use.node.keyword, new),), Severity.NOTE)
     if having := [release for release in releases if use.is_in(release)]:
         install = f"install {title} {having[-1]}{' or older' if last else ''} (--requirements writes it)"
-        remedy = "the requirements ask for a version that has it" if is_asked_for else install
+        remedy = "the requirements ask for a version that has it" if is_listed else install
         return Finding(use.node, f"{told}; {remedy}", severity=Severity.NOTE)
     lacks = f"the {title} that the notebook asks for ({asked}) lacks it" if asked else f"no {title} for Unsloth has it"
     otherwise = "take it out" if last else "ask for a newer one, or take it out"

@@ -1,0 +1,44 @@
+"""What is said of an argument that only older versions have."""
+
+from __future__ import annotations
+
+import pytest
+
+from nb2ddp.facts.program import Program
+from nb2ddp.options import Launch, Options
+from nb2ddp.rules.gone import RULE
+from tests.notebooks import example_notebook
+
+CODE = (
+    "from unsloth import FastModel\nfrom transformers import TrainingArguments\n"
+    "args = TrainingArguments(warmup_ratio = 0.1)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [
+        (Options(), "install transformers 5.14.1 or older (--requirements writes it)"),
+        (Options(requirements=True), "the requirements ask for a version that has it"),
+        (Options(launch=Launch(launcher="uv")), "the requirements ask for a version that has it"),
+    ],
+)
+def test_an_older_version_is_asked_for_where_packages_are_listed(options: Options, remedy: str) -> None:
+    (finding,) = RULE.find(Program(example_notebook(CODE), options))
+    assert finding.message == f"warmup_ratio is gone after transformers 5.14.1; {remedy}"
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        ("DPOConfig(rpo_alpha = 1.0)", ["rpo_alpha"]),
+        ("DPOTrainer(max_prompt_length = 9, beta = 0.1)", ["max_prompt_length"]),
+        ("GRPOConfig(max_prompt_length = 9, max_completion_length = 9)", ["max_prompt_length"]),
+        ("GRPOTrainer(tools = [look])", []),
+        ("SFTTrainer(tokenizer = tokenizer, max_seq_length = 9)", []),  # Unsloth moves them to the config
+    ],
+)
+def test_arguments_that_unsloth_leaves_out(call: str, told: list[str]) -> None:
+    code = f"from unsloth import FastModel\nfrom trl import {call.partition('(')[0]}\nmade = {call}\n"
+    found = [finding.message for finding in RULE.find(Program(example_notebook(code), Options()))]
+    assert [message.partition(" is gone")[0] for message in found if "leaves it out" in message] == told

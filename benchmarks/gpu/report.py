@@ -20,7 +20,7 @@ from types import SimpleNamespace
 from benchmarks.gpu import pinned
 from benchmarks.gpu.kinds import KINDS, Job, Kind
 from benchmarks.gpu.results import Facts, difference, outside, read, step_time
-from nb2ddp.runtime.memory import MEASURED_MODELS, bytes_of_a_row, bytes_of_training
+from nb2ddp.runtime.memory import MEASURED_MODELS, bytes_of_a_row, bytes_of_gradients_and_optimizer
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "gpu.json"
@@ -300,7 +300,7 @@ def estimate(model: Facts, run: Facts) -> float:
     """The bytes that a script works out for a run of `memory.py`."""
     config = SimpleNamespace(**{name: size for name, size in model["config"].items() if size is not None})
     row = bytes_of_a_row(config, run["tokens"], 2)
-    return float(run["rows"] * row + bytes_of_training(model["trained"], model.get("gpus", 1)))
+    return float(run["rows"] * row + bytes_of_gradients_and_optimizer(model["trained"], model.get("gpus", 1)))
 
 
 def trials(_: Runs) -> str:

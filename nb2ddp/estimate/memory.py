@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from nb2ddp.estimate.models import Shape
-from nb2ddp.runtime.memory import bytes_of_a_row, bytes_of_training
+from nb2ddp.runtime.memory import bytes_of_a_row, bytes_of_gradients_and_optimizer
 
 if TYPE_CHECKING:
     from nb2ddp.estimate.trainings import Training
@@ -74,5 +74,7 @@ def need(training: Training, shape: Shape, *, checkpointing: bool, processes: in
         row = row / shape.num_hidden_layers * _CHECKPOINTED
     if shape.is_encoder:
         row *= _ENCODER
-    kept = bytes_of_training(trained_bytes(training, shape), processes) + (_EXPERTS if shape.num_experts else 0)
+    kept = bytes_of_gradients_and_optimizer(trained_bytes(training, shape), processes) + (
+        _EXPERTS if shape.num_experts else 0
+    )
     return Need(weight_bytes(training, shape), kept, row)

@@ -30,7 +30,7 @@ from nb2ddp.syntax.tree import Tree, argument, keyword, method
 PER_DEVICE, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
 _FIELDS = (PER_DEVICE, ACCUMULATION)
 #: How calls begin that split a batch, and the memory of a GPU that they take for the notebook's, in gigabytes.
-_SPLITS = ("split_batch(", "split_batch_as_it_is(", "split_completions(", "split_by_size(")
+_SPLITS = ("split_batch(", "split_batch_no_larger(", "split_completions(", "split_by_size(")
 _DEFAULT_MEMORY = 15
 #: What a config that names neither field trains with: transformers' defaults (training_args.py) ...
 _DEFAULTS = ("8", "1")
@@ -181,7 +181,7 @@ def _call(program: Program, config: cst.Call, values: list[str], generations: st
     if generations:
         return f"split_completions({arguments})"
     if size == "notebook" or program.gpu is None or not _may_grow(program, config):
-        return f"split_batch_as_it_is({arguments})"
+        return f"split_batch_no_larger({arguments})"
     memory = program.gpu.gigabytes
     return f"split_batch({arguments}{f', gpu_memory={memory}e9' if memory != _DEFAULT_MEMORY else ''})"
 
@@ -479,7 +479,7 @@ args = TrainingArguments("out", per_device_train_batch_size=BATCH)
 """,
             """\
 from transformers import TrainingArguments
-per_device_batch, accumulation = split_batch_as_it_is(BATCH, 1)  # the notebook's samples a step
+per_device_batch, accumulation = split_batch_no_larger(BATCH, 1)  # the notebook's samples a step
 args = TrainingArguments("out", per_device_train_batch_size=per_device_batch, gradient_accumulation_steps=accumulation)
 """,
         ),
@@ -565,7 +565,7 @@ args = config(per_device_train_batch_size = 2, gradient_accumulation_steps = 4)
             """\
 import trl
 config = trl.SFTConfig if supervised else trl.DPOConfig
-per_device_batch, accumulation = split_batch_as_it_is(2, 4)  # 8 samples a step in the notebook
+per_device_batch, accumulation = split_batch_no_larger(2, 4)  # 8 samples a step in the notebook
 args = config(per_device_train_batch_size = per_device_batch, gradient_accumulation_steps = accumulation)
 """,
         ),
@@ -608,7 +608,7 @@ second = ORPOConfig(per_device_train_batch_size = 2, gradient_accumulation_steps
 from trl import ORPOConfig, SFTConfig
 per_device_batch, accumulation = split_batch(2, 4)  # 8 samples a step in the notebook
 first = SFTConfig(per_device_train_batch_size = per_device_batch, gradient_accumulation_steps = accumulation)
-per_device_batch, accumulation = split_batch_as_it_is(2, 4)  # 8 samples a step in the notebook
+per_device_batch, accumulation = split_batch_no_larger(2, 4)  # 8 samples a step in the notebook
 second = ORPOConfig(per_device_train_batch_size = per_device_batch, gradient_accumulation_steps = accumulation)
 """,
         ),

@@ -12,20 +12,20 @@ import torch
 from nb2ddp.runtime.process import is_main_process, world_size
 
 
-def smallest_gpu(otherwise: float) -> float:
-    """Return the bytes of memory of this machine's smallest GPU, or `otherwise` if it has no GPU."""
+def smallest_gpu(default: float) -> float:
+    """Return the bytes of memory of this machine's smallest GPU, or `default` if it has no GPU."""
     gpus = [torch.cuda.get_device_properties(n).total_memory for n in range(torch.cuda.device_count())]
-    return min(gpus, default=otherwise)
+    return min(gpus, default=default)
 
 
-def split_share(batch: int, share: int, largest: int) -> tuple[int, int]:
+def split_share(notebook_batch: int, share: int, largest: int) -> tuple[int, int]:
     """Divide a rank's share of a step into equal batches of at most `largest` samples: return their size and number."""
     size = max(n for n in range(1, largest + 1) if share % n == 0)
     total = share * world_size
     split = f"{size} x {share // size} in each of {world_size} processes"
     print(f"Samples a step: {total} ({split})")
-    if total != batch and is_main_process:
-        print(f"A step has {total} samples, not the notebook's {batch}", file=sys.stderr)
+    if total != notebook_batch and is_main_process:
+        print(f"A step has {total} samples, not the notebook's {notebook_batch}", file=sys.stderr)
     return size, share // size
 
 
@@ -40,7 +40,7 @@ def split_batch(per_device: int, accumulation: int, gpu_memory: float = 15e9) ->
     return split_share(batch, share, largest)
 
 
-def split_batch_as_it_is(per_device: int, accumulation: int) -> tuple[int, int]:
+def split_batch_no_larger(per_device: int, accumulation: int) -> tuple[int, int]:
     """Split the notebook's global batch over all ranks; the per-device batch is at most the notebook's."""
     batch = per_device * accumulation
     share = math.ceil(batch / world_size)  # samples of one rank in a step

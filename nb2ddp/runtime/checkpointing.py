@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow.compute
 import torch
 
-from nb2ddp.runtime.memory import MEASURED_MODELS, bytes_of_a_row, bytes_of_training, rows_that_fit
+from nb2ddp.runtime.memory import MEASURED_MODELS, bytes_of_a_row, bytes_of_gradients_and_optimizer, rows_that_fit
 from nb2ddp.runtime.process import world_size
 
 
@@ -14,14 +14,14 @@ def skip_checkpointing_if_it_fits(trainer: Any) -> None:
     args, model = trainer.args, trainer.model
     if not torch.cuda.is_available() or model.config.model_type not in MEASURED_MODELS:
         return  # the memory of other models was not measured
-    column = trainer.train_dataset.select_columns("input_ids").with_format("arrow")[:]["input_ids"]
-    longest = pyarrow.compute.max(pyarrow.compute.list_value_length(column)).as_py()  # tokens
+    rows_of_tokens = trainer.train_dataset.select_columns("input_ids").with_format("arrow")[:]["input_ids"]
+    longest = pyarrow.compute.max(pyarrow.compute.list_value_length(rows_of_tokens)).as_py()  # tokens
     row_bytes = bytes_of_a_row(model.config, longest, 2 if args.fp16 or args.bf16 else model.dtype.itemsize)
     trained_bytes = sum(weight.nbytes for weight in model.parameters() if weight.requires_grad)
-    other_bytes = bytes_of_training(trained_bytes, world_size)
+    other_bytes = bytes_of_gradients_and_optimizer(trained_bytes, world_size)
     rows = trainer._train_batch_size
-    fitting = torch.tensor(rows_that_fit(rows, row_bytes, other_bytes, *torch.cuda.mem_get_info()), device=args.device)
-    fitting = int(trainer.accelerator.gather(fitting).min())  # the same number on all ranks
+    own = torch.tensor(rows_that_fit(rows, row_bytes, other_bytes, *torch.cuda.mem_get_info()), device=args.device)
+    fitting = int(trainer.accelerator.gather(own).min())  # the same number on all ranks
     if fitting:
         model._unsloth_gradient_checkpointing = args.gradient_checkpointing = False
         args.gradient_accumulation_steps *= rows // fitting

@@ -17,7 +17,7 @@ def compare_folders() -> None:
         print("The machines work in different folders:", ", ".join(folders), file=sys.stderr)
 
 
-def smallest_gpu(otherwise: float) -> Any:
-    """Return the bytes of memory of the smallest GPU of all machines; a machine without one counts as `otherwise`."""
+def smallest_gpu(default: float) -> Any:
+    """Return the bytes of memory of the smallest GPU of all machines; a machine without one counts as `default`."""
     gpus = [torch.cuda.get_device_properties(n).total_memory for n in range(torch.cuda.device_count())]
-    return min(gather_object([min(gpus, default=otherwise)]))
+    return min(gather_object([min(gpus, default=default)]))

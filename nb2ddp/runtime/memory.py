@@ -15,9 +15,9 @@ def bytes_of_a_row(config: Any, tokens: int, value_bytes: int) -> Any:
     return value_bytes * tokens * config.num_hidden_layers * (8.5 * width + 3 * config.intermediate_size)
 
 
-def bytes_of_training(trained_bytes: int, world_size: int) -> float:
+def bytes_of_gradients_and_optimizer(trained_bytes: int, processes: int) -> float:
     """Return the bytes of gradients and Adam's two states, and 0.3 GB. DDP keeps a second copy of the gradients."""
-    return (4 if world_size > 1 else 3) * trained_bytes + 3e8
+    return (4 if processes > 1 else 3) * trained_bytes + 3e8
 
 
 def rows_that_fit(rows: int, row_bytes: float, other_bytes: float, free: float, total: float) -> int:

@@ -19,12 +19,12 @@ def share_batches(batch: int) -> int:
     return shared
 
 
-def equal_parts(sampler: BatchSamplerShard) -> Iterator[Any]:
+def equal_parts(self: BatchSamplerShard) -> Iterator[Any]:
     """Yield this rank's part of each batch. An incomplete batch loses up to `num_processes - 1` samples."""
-    for batch in sampler.batch_sampler:
-        part = len(batch) // sampler.num_processes
+    for batch in self.batch_sampler:
+        part = len(batch) // self.num_processes
         if part:
-            yield batch[part * sampler.process_index : part * (sampler.process_index + 1)]
+            yield batch[part * self.process_index : part * (self.process_index + 1)]
 
 
 def keep_last_batches(arguments: Any) -> Any:

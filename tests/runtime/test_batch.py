@@ -41,7 +41,7 @@ def test_the_per_device_batch_grows_with_the_memory(
 ) -> None:
     start(monkeypatch, world_size, *gigabytes)
     assert batch.split_batch(2, 4) == expected
-    assert batch.split_batch_as_it_is(2, 4)[0] <= 2
+    assert batch.split_batch_no_larger(2, 4)[0] <= 2
 
 
 def test_a_notebook_for_a_larger_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +61,7 @@ def test_the_global_batch_stays_where_it_can_be_shared(
             total = per_device * accumulation
             for split, largest in (
                 (batch.split_batch, per_device * gigabytes / 15),
-                (batch.split_batch_as_it_is, per_device),
+                (batch.split_batch_no_larger, per_device),
             ):
                 size, steps = split(per_device, accumulation)
                 assert total <= size * steps * world_size < total + world_size

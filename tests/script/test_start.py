@@ -117,7 +117,7 @@ class TestSplitForTheGpu:
     @pytest.mark.parametrize("sentence", ["A T4 takes 5 minutes, an H100 less.", "To run this, press *Run all*!"])
     def test_the_batch_does_not_grow_where_no_gpu_is_named(self, metadata: dict[str, Any], sentence: str) -> None:
         notebook = text(markdown(sentence), CELLS[1], f"# for Tesla T4, V100\n{CELLS[2]}", metadata=metadata)
-        assert "= split_batch_as_it_is(2, 4)  #" in convert_source(notebook, "SQL4-GT4").files["train.py"]
+        assert "= split_batch_no_larger(2, 4)  #" in convert_source(notebook, "SQL4-GT4").files["train.py"]
 
     @pytest.mark.parametrize(
         ("lines", "split"),
@@ -125,11 +125,11 @@ class TestSplitForTheGpu:
             ("BATCH = 2", "split_batch(BATCH, 4)  # 8 samples a step in the notebook"),
             (
                 "if torch.cuda.get_device_properties(0).total_memory > 40e9:\n    BATCH = 2\nelse:\n    BATCH = 1",
-                "split_batch_as_it_is(BATCH, 4)  # the notebook's samples a step",
+                "split_batch_no_larger(BATCH, 4)  # the notebook's samples a step",
             ),
             (
                 "BATCH = max(1, int(torch.cuda.mem_get_info()[0] // 8e9))",
-                "split_batch_as_it_is(BATCH, 4)  # the notebook's samples a step",
+                "split_batch_no_larger(BATCH, 4)  # the notebook's samples a step",
             ),
         ],
     )
@@ -147,22 +147,22 @@ class TestSplitForTheGpu:
         ],
     )
     def test_left_as_it_is(self, arguments: str) -> None:
-        assert "= split_batch_as_it_is(2, 4)" in script(arguments)
+        assert "= split_batch_no_larger(2, 4)" in script(arguments)
         assert "smallest_gpu" not in script(arguments)
 
     def test_left_as_it_is_for_code_that_comes_with_a_model(self) -> None:
         load = CELLS[1].replace('1B")', '1B", trust_remote_code = True)')
-        assert "= split_batch_as_it_is(2, 4)" in convert_source(text(load, CELLS[2])).files["train.py"]
+        assert "= split_batch_no_larger(2, 4)" in convert_source(text(load, CELLS[2])).files["train.py"]
 
     def test_left_as_it_is_beside_one_that_grows(self) -> None:
         one = CELLS[2].replace("gradient_accumulation_steps = 4", "gradient_accumulation_steps = 4, {}")
         source = convert_source(text(CELLS[1], one.format(""), one.format("group_by_length = True"))).files["train.py"]
         assert "= split_batch(2, 4)" in source
-        assert "= split_batch_as_it_is(2, 4)" in source
+        assert "= split_batch_no_larger(2, 4)" in source
 
     @pytest.mark.parametrize(
         ("size", "call"),
-        [("notebook", "split_batch_as_it_is(2, 4)"), (1, "split_by_size(1, 2, 4)"), (4, "split_by_size(4, 2, 4)")],
+        [("notebook", "split_batch_no_larger(2, 4)"), (1, "split_by_size(1, 2, 4)"), (4, "split_by_size(4, 2, 4)")],
     )
     def test_the_option(self, size: Any, call: str) -> None:
         source = convert_source(text(*CELLS[1:]), options=Options(per_device_batch_size=size)).files["train.py"]

@@ -77,7 +77,7 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch, **versions: str) -> N
 def start(notebook: str, world_size: int = 2) -> None:
     """Execute the check of a notebook's script, as one of so many processes."""
     source = script(notebook)
-    check = source[(at := source.index("for package, floor")) : source.index("\n\n\n", at)]
+    check = source[(at := source.index("for package, oldest")) : source.index("\n\n\n", at)]
     imports = "import sys\nfrom importlib.metadata import version\nfrom packaging.version import Version\n"
     exec(imports + check, {"world_size": world_size})
 

@@ -38,7 +38,7 @@ def test_every_job_has_a_script_and_a_command(job: Job, tmp_path: Path) -> None:
     assert "train.py" in command
     assert ("accelerate" in command) == (job.gpus > 1)
     assert (f"--num_processes {job.gpus}" in " ".join(command)) == (job.gpus > 1)
-    assert ("Samples a" in text) == (job.variant in ("converted", "nudged"))
+    assert ("def split_share" in text or "def share_batches" in text) == (job.variant in ("converted", "nudged"))
     assert (tmp_path / "accelerate_config.yaml").exists() == (job.variant in ("converted", "nudged"))
     assert "get_ipython" not in text
     assert Job.of(job.key) == job

@@ -74,7 +74,7 @@ def need(training: Training, shape: Shape, *, checkpointing: bool, processes: in
         row = row / shape.num_hidden_layers * _CHECKPOINTED
     if shape.is_encoder:
         row *= _ENCODER
-    kept = bytes_of_gradients_and_optimizer(trained_bytes(training, shape), processes) + (
-        _EXPERTS if shape.num_experts else 0
-    )
+    kept = bytes_of_gradients_and_optimizer(trained_bytes(training, shape), processes)
+    if shape.num_experts:
+        kept += _EXPERTS
     return Need(weight_bytes(training, shape), kept, row)

@@ -11,6 +11,8 @@ import torch
 
 from nb2ddp.runtime.process import is_main_process, world_size
 
+per_device_batches: list[int] = []  # of each training, as the script splits its batch
+
 
 def smallest_gpu(default: float) -> float:
     """Return the bytes of memory of this machine's smallest GPU, or `default` if it has no GPU."""
@@ -18,21 +20,23 @@ def smallest_gpu(default: float) -> float:
     return min(gpus, default=default)
 
 
-def split_share(notebook_batch: int, share: int, largest: int) -> tuple[int, int]:
+def split_share(notebook_batch: int, share: int, largest: int, unit: str = "samples") -> tuple[int, int]:
     """Divide a rank's share of a step into equal batches of at most `largest` samples: return their size and number."""
     size = max(n for n in range(1, largest + 1) if share % n == 0)
-    total = share * world_size
-    split = f"{size} x {share // size} in each of {world_size} processes"
-    print(f"Samples a step: {total} ({split})")
+    total, accumulation = share * world_size, share // size
+    per_device_batches.append(size)
+    split = f"per-device batch {size} x accumulation {accumulation} x processes {world_size}"
+    print(f"{unit.capitalize()} a step: {total} ({split})")
     if total != notebook_batch and is_main_process:
-        print(f"A step has {total} samples, not the notebook's {notebook_batch}", file=sys.stderr)
-    return size, share // size
+        print(f"A step has {total} {unit}, not the notebook's {notebook_batch}", file=sys.stderr)
+    return size, accumulation
 
 
 def split_batch(per_device: int, accumulation: int, gpu_memory: float = 15e9) -> tuple[int, int]:
-    """Split the notebook's global batch over all ranks, in as few accumulation steps as GPU memory allows.
+    """Split the notebook's global batch over all ranks, in fewer accumulation steps on a larger GPU.
 
     The notebook's per-device batch was chosen for a GPU with `gpu_memory` bytes (15e9: a T4, Colab's free GPU).
+    A GPU with twice the memory takes up to twice as many samples at a time.
     """
     batch = per_device * accumulation
     share = math.ceil(batch / world_size)  # samples of one rank in a step
@@ -54,7 +58,7 @@ def split_completions(per_device: int, accumulation: int, num_generations: int) 
     batch = per_device * accumulation
     unit = math.lcm(num_generations, world_size)  # whole prompts, in equal shares
     share = math.ceil(batch / unit) * unit // world_size  # completions of one rank in a step
-    return split_share(batch, share, per_device)
+    return split_share(batch, share, per_device, "completions")
 
 
 def split_by_size(size: int, per_device: int, accumulation: int, num_generations: int = 1) -> tuple[int, int]:
@@ -64,4 +68,4 @@ def split_by_size(size: int, per_device: int, accumulation: int, num_generations
     batch = per_device * accumulation
     unit = math.lcm(size * world_size, num_generations)
     share = math.ceil(batch / unit) * unit // world_size  # samples of one rank in a step
-    return split_share(batch, share, size)
+    return split_share(batch, share, size, "completions" if num_generations > 1 else "samples")

@@ -22,9 +22,14 @@ def skip_checkpointing_if_it_fits(trainer: Any) -> None:
     rows = trainer._train_batch_size
     own = torch.tensor(rows_that_fit(rows, row_bytes, other_bytes, *torch.cuda.mem_get_info()), device=args.device)
     fitting = int(trainer.accelerator.gather(own).min())  # the same number on all ranks
+    needed = ((fitting or rows) * row_bytes + other_bytes) / 1e9
+    state = "off" if fitting else "on"
+    print(f"Gradient checkpointing is {state}: without it {fitting or rows} rows need {needed:.1f} GB beside the model")
     if fitting:
-        model._unsloth_gradient_checkpointing = args.gradient_checkpointing = False
+        args.gradient_checkpointing = False
+        model._unsloth_gradient_checkpointing = False  # Unsloth reads this one
+    if fitting and fitting < rows:
         args.gradient_accumulation_steps *= rows // fitting
-        trainer._train_batch_size = args.per_device_train_batch_size = rows = fitting
-    needed = (rows * row_bytes + other_bytes) / 1e9
-    print(f"Gradient checkpointing is {'off' if fitting else 'on'}: without it {rows} rows need {needed:.1f} GB")
+        args.per_device_train_batch_size = fitting
+        trainer._train_batch_size = fitting  # train() reads both
+        print(f"So the split is: per-device batch {fitting} x accumulation {args.gradient_accumulation_steps}")

@@ -5,6 +5,7 @@ from types import TracebackType
 
 import torch
 
+from nb2ddp.runtime.batch import per_device_batches
 from nb2ddp.runtime.process import local_rank
 
 
@@ -14,4 +15,8 @@ def explain_out_of_memory(kind: type[BaseException], error: BaseException, trace
     if isinstance(error, torch.cuda.OutOfMemoryError):
         memory = torch.cuda.get_device_properties(local_rank).total_memory / 1e9
         print(f"GPU {local_rank} has {memory:.0f} GB; nb2ddp estimate {sys.argv[0]} says what fits", file=sys.stderr)
-        print("Or convert again (the line is at the script's top) with --per-device-batch-size 1", file=sys.stderr)
+        if any(size > 1 for size in per_device_batches):
+            print("Or convert again (the line is at the script's top) with --per-device-batch-size 1", file=sys.stderr)
+        elif per_device_batches:
+            fewer = "max_seq_length or max_completion_length"
+            print(f"The per-device batch is 1 already: a smaller {fewer} needs less", file=sys.stderr)

@@ -9,7 +9,7 @@ import torch
 
 from nb2ddp.runtime.process import local_rank, world_size
 
-reward_calls = Counter[int]()  # of each step: with it, a resumed training has the same seeds
+reward_calls: Counter[int] = Counter()  # in each step: seeds follow from step and call, after a resume too
 
 
 def same_draws(reward: Callable[..., Any]) -> Callable[..., Any]:
@@ -28,7 +28,7 @@ def same_draws(reward: Callable[..., Any]) -> Callable[..., Any]:
         random.seed(seed)
         numpy.random.seed(seed)
         with torch.random.fork_rng([local_rank] if torch.cuda.is_available() else []):
-            torch.manual_seed(seed)  # only for the reward: each rank samples its own completions
+            torch.manual_seed(seed)  # put back afterwards: each rank samples its own completions with it
             return reward(*args, **kwargs)
 
     return seeded

@@ -11,9 +11,9 @@ from nb2ddp.runtime.process import is_main_process, world_size
 
 
 def share_batches(batch: int) -> int:
-    """Round the notebook's batch up to a multiple of the ranks, which split it; return its number of samples."""
+    """Return the notebook's batch, rounded up to a multiple of the ranks that split it."""
     shared = math.ceil(batch / world_size) * world_size
-    print(f"Samples a batch: {shared} ({shared // world_size} in each of {world_size} processes)")
+    print(f"Samples a batch: {shared} ({shared // world_size} in each process)")
     if shared != batch and is_main_process:
         print(f"A batch has {shared} samples, not the notebook's {batch}", file=sys.stderr)
     return shared
@@ -31,5 +31,5 @@ def keep_last_batches(arguments: Any) -> Any:
     """Set up training arguments so that incomplete batches are trained too, as on one GPU."""
     if world_size > 1:
         arguments.dataloader_drop_last = False  # sentence-transformers sets it on several GPUs
-        BatchSamplerShard._iter_with_split = equal_parts  # the original fills these batches up
+        BatchSamplerShard._iter_with_split = equal_parts  # accelerate's own adds rows to incomplete batches
     return arguments

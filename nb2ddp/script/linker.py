@@ -126,24 +126,33 @@ def _defined(module: str) -> dict[str, Definition]:
             if not statement.startswith("from nb2ddp."):
                 bound = [alias.asname or alias.name.split(".")[0] for alias in node.names]
                 imports |= dict.fromkeys(bound, statement)
-        elif isinstance(node, (ast.FunctionDef, ast.Assign)):
+        elif isinstance(node, (ast.FunctionDef, ast.Assign, ast.AnnAssign)):
             text = _without_annotations("\n".join(lines[node.lineno - 1 : node.end_lineno]))
             read = frozenset(name.id for name in ast.walk(ast.parse(text)) if isinstance(name, ast.Name))
-            name = node.name if isinstance(node, ast.FunctionDef) else ast.unparse(node.targets[0])
-            definitions[name] = Definition(text, read - {name}, imports)
+            definitions[_bound(node)] = Definition(text, read - {_bound(node)}, imports)
     return definitions
 
 
+def _bound(node: ast.FunctionDef | ast.Assign | ast.AnnAssign) -> str:
+    """Return the name of a function or constant."""
+    if isinstance(node, ast.FunctionDef):
+        return node.name
+    return ast.unparse(node.target if isinstance(node, ast.AnnAssign) else node.targets[0])
+
+
 def _without_annotations(text: str) -> str:
-    """Return a function's text without annotations."""
+    """Return the text of a function or constant without annotations."""
     starts = [0, *accumulate(map(len, text.splitlines(keepends=True)))]
     changes: list[tuple[int, int, str]] = []
     for node in ast.walk(ast.parse(text)):
-        annotation = node.annotation if isinstance(node, ast.arg) else getattr(node, "returns", None)
+        is_named = isinstance(node, (ast.arg, ast.AnnAssign))
+        annotation = getattr(node, "annotation" if is_named else "returns", None)
         if annotation is None:
             continue
         end = starts[(annotation.end_lineno or 0) - 1] + (annotation.end_col_offset or 0)
-        if isinstance(node, ast.arg):
+        if isinstance(node, ast.AnnAssign):
+            changes.append((starts[(node.target.end_lineno or 0) - 1] + (node.target.end_col_offset or 0), end, ""))
+        elif isinstance(node, ast.arg):
             start = starts[node.lineno - 1] + node.col_offset + len(node.arg)
             has_default = text.startswith(" = ", end)
             changes.append((start, end + 3, "=") if has_default else (start, end, ""))

@@ -32,7 +32,7 @@ def memory(rows):
 
 """
 ASKED = {
-    "default=otherwise": "default=150e9",
+    "default=default)": "default=150e9)",
     "def skip_checkpointing_if_it_fits": MEMORY.lstrip() + "def skip_checkpointing_if_it_fits",
     "not torch.cuda.is_available() or model.config": "model.config",
     "*torch.cuda.mem_get_info()": '*memory([3.5, 100][int(os.environ["RANK"])])',
@@ -62,8 +62,9 @@ def test_processes_with_unequal_memory_train_as_the_notebook_does(hub: Path, tmp
     one = run(kept, hub, tmp_path / "one", cuda_is_cpu=True)
     both = run(fewer, hub, tmp_path / "both", 2, cuda_is_cpu=True)
     assert [*one.problems(), *both.problems()] == []
-    assert "Samples a step: 12 (6 x 1 in each of 2 processes)" in both.ranks[0].stdout
-    assert "Gradient checkpointing is off: without it 3 rows need 0.3 GB" in both.ranks[0].stdout
+    assert "Samples a step: 12 (per-device batch 6 x accumulation 1 x processes 2)" in both.ranks[0].stdout
+    assert "Gradient checkpointing is off: without it 3 rows need 0.3 GB beside the model" in both.ranks[0].stdout
+    assert "So the split is: per-device batch 3 x accumulation 2" in both.ranks[0].stdout
     assert difference(one.trainings, both.trainings, 4) < 1e-3
     norms = [[step.grad_norm for step in each.trainings[0]] for each in (one, both)]
     assert norms[0] == pytest.approx(norms[1], rel=2e-3)

@@ -32,7 +32,9 @@ def test_processes_that_see_unequal_gpus_take_equal_steps(hub: Path, tmp_path: P
     script.write_text(source)
     both = run(script, hub, tmp_path / "run", 2, cuda_is_cpu=True)
     assert list(both.problems()) == []
-    assert "Samples a step: 8 (2 x 2 in each of 2 processes)" in both.ranks[0].stdout  # the H200 alone: 4 x 1
+    assert (
+        "Samples a step: 8 (per-device batch 2 x accumulation 2 x processes 2)" in both.ranks[0].stdout
+    )  # the H200 alone: 4 x 1
     first, second = ([[step.step for step in training] for training in rank.trainings] for rank in both.ranks)
     assert first == second
     assert first[0]

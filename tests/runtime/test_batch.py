@@ -106,7 +106,15 @@ def test_machines_compare_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_line_says_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     start(monkeypatch, 2, 150.1)
     batch.split_batch(2, 4)
-    assert capsys.readouterr() == ("Samples a step: 8 (4 x 1 in each of 2 processes)\n", "")
+    assert capsys.readouterr() == ("Samples a step: 8 (per-device batch 4 x accumulation 1 x processes 2)\n", "")
+    batch.split_completions(1, 4, 4)
+    assert capsys.readouterr().out.startswith("Completions a step: 4 (")
+    batch.split_by_size(2, 2, 4)
+    batch.split_by_size(2, 2, 4, 4)
+    assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == [
+        "Samples a step",
+        "Completions a step",
+    ]
 
 
 def test_a_batch_that_cannot_be_shared_is_told_once(

@@ -19,17 +19,25 @@ raise ValueError("the user's own")
 """
 
 
-def test_the_last_lines_say_what_to_type(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("sizes", "then"),
+    [
+        ([1, 2], ["Or convert again (the line is at the script's top) with --per-device-batch-size 1"]),
+        ([1], ["The per-device batch is 1 already: a smaller max_seq_length or max_completion_length needs less"]),
+        ([], []),  # before any batch: the model itself is too large
+    ],
+)
+def test_the_last_lines_say_what_to_type(
+    sizes: list[int], then: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(out_of_memory, "per_device_batches", sizes)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda gpu: SimpleNamespace(total_memory=15.8e9))
     monkeypatch.setattr(sys, "argv", ["train.py"])
     error = torch.cuda.OutOfMemoryError("CUDA out of memory.")
     out_of_memory.explain_out_of_memory(type(error), error, None)
     printed = capsys.readouterr().err.splitlines()
     assert "CUDA out of memory." in printed[0]
-    assert printed[-2:] == [
-        "GPU 0 has 16 GB; nb2ddp estimate train.py says what fits",
-        "Or convert again (the line is at the script's top) with --per-device-batch-size 1",
-    ]
+    assert printed[1:] == ["GPU 0 has 16 GB; nb2ddp estimate train.py says what fits", *then]
 
 
 def test_other_errors_are_printed_as_ever() -> None:

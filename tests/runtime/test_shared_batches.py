@@ -21,7 +21,7 @@ def test_a_batch_is_a_multiple_of_the_processes(
     monkeypatch.setattr(shared_batches, "world_size", world_size)
     assert shared_batches.share_batches(8) == batch
     said = capfd.readouterr()
-    assert f"Samples a batch: {batch} ({batch // world_size} in each of {world_size} processes)" in said.out
+    assert f"Samples a batch: {batch} ({batch // world_size} in each process)" in said.out
     assert ("not the notebook's 8" in said.err) == (batch != 8)
 
 

@@ -61,22 +61,31 @@ def test_a_copy_is_what_stands_in_the_runtime(several: bool, name: str) -> None:
     assert not [line for line in copied.splitlines() if len(line) > 120]
     assert "->" not in copied
     sources = "\n".join(path.read_text() for path in RUNTIME.glob("*.py"))
+    sources = re.sub(r"^(\w+): [\w\[\]]+ = ", r"\1 = ", sources, flags=re.MULTILINE)
     for line in copied.splitlines():
         assert line in sources or line.lstrip().startswith("def ")
     (node,) = ast.parse(copied).body
     assert not isinstance(node, ast.FunctionDef) or ast.get_docstring(node)
 
 
+def test_the_page_has_each_function_that_inserted_code_calls() -> None:
+    """But for those that only other functions call."""
+    page = (RUNTIME.parents[1] / "docs" / "setup-block.md").read_text(encoding="utf-8")
+    called = {name for each in definitions(several_machines=True).values() for name in each.reads}
+    assert [name for name in definitions(several_machines=True) if name not in called and f"`{name}" not in page] == []
+
+
 def test_annotations_go() -> None:
     text = definitions()["split_batch"].text
     assert text.startswith("def split_batch(per_device, accumulation, gpu_memory=15e9):\n")
+    assert definitions()["reward_calls"].text.startswith("reward_calls = Counter()  # ")
     assert "        def try_kernel(*args):\n" in definitions()["keep_kernel_trial_apart"].text
 
 
 def test_only_what_is_named_and_what_that_uses() -> None:
     linked = link(["a, b = split_completions(1, 2, 4)  # split_by_size\n"])
-    heads = [function.split("(")[0] for function in linked.functions]
-    assert heads == ["def split_share", "def split_completions", "def split_by_size"]
+    heads = [re.split(r"\(|  ", function)[0] for function in linked.functions]
+    assert heads == ["per_device_batches = []", "def split_share", "def split_completions", "def split_by_size"]
     linked = link(["trainer.run_once(x)", "os.split_batch"])
     assert linked.functions == ()
 

@@ -226,7 +226,7 @@ def test_more_processes_than_gpus_end_with_the_reason(tmp_path: Path, options: L
     done = subprocess.run([*launcher, "train.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     *_, said, _, line = done.stderr.rstrip().splitlines()
     assert done.returncode == 1
-    assert said == f"  RuntimeError: this machine has 1 GPU, the job 2 processes: {remedy}"
+    assert said == f"  RuntimeError: this machine has fewer GPUs (1) than processes (2): {remedy}"
     assert set(line) == {"="}
 
 

@@ -77,7 +77,7 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch, **versions: str) -> N
 def start(notebook: str, world_size: int = 2) -> None:
     """Execute the check of a notebook's script, as one of so many processes."""
     source = script(notebook)
-    check = source[(at := source.index("for package, oldest")) : source.index("\n\n\n", at)]
+    check = source[(at := source.index("if world_size > 1:  # on several")) : source.index("\n\n\n", at)]
     imports = "import sys\nfrom importlib.metadata import version\nfrom packaging.version import Version\n"
     exec(imports + check, {"world_size": world_size})
 
@@ -165,6 +165,7 @@ def test_the_fixed_part_is_taken_in_at_a_glance() -> None:
     functions = next(number for number, line in enumerate(lines) if line.startswith("def ") and number > fixed)
     assert functions <= 40
     assert [line for line in lines[functions:] if not line.startswith(("def ", " "))] == [
+        "per_device_batches = []  # of each training, as the script splits its batch",
         'MEASURED_MODELS = ("llama", "mistral", "qwen2", "qwen3")  # `model_type` in their configs',
         "sys.excepthook = explain_out_of_memory",
     ]

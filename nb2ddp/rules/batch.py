@@ -85,7 +85,7 @@ _TOO_LATE = (
 )
 _GROWS = "each process would train on a whole batch, so that more GPUs change the training; the script splits it"
 
-
+_NO_GPU, _SETS = "whose GPU is not known", "(--per-device-batch-size sets it)"
 _NOT_SPLIT = "so it is not split: each process trains on a whole batch"
 _REMEDY = f"write {PER_DEVICE} and {ACCUMULATION} into the call"
 
@@ -105,7 +105,9 @@ def _split(program: Program, call: cst.Call) -> Iterator[Finding]:
     if unknown := _unknown(program, call, given):
         yield Finding(call, unknown, todo=True)
         return
-    yield Finding(call, _GROWS, (*_edits(program, call, given), AddToSetup("sys.excepthook = explain_out_of_memory")))
+    why = _kept(program, call)
+    said = f"{_GROWS}{f', with at most the per-device batch of the notebook, {why} {_SETS}' if why else ''}"
+    yield Finding(call, said, (*_edits(program, call, given), AddToSetup("sys.excepthook = explain_out_of_memory")))
     if larger := _larger_step(program, call, given):
         yield Finding(call, larger, severity=Severity.WARNING)
     yield from _doubts(program, call, given)
@@ -180,10 +182,19 @@ def _call(program: Program, config: cst.Call, values: list[str], generations: st
         return f"split_by_size({size}, {arguments})"
     if generations:
         return f"split_completions({arguments})"
-    if size == "notebook" or program.gpu is None or not _may_grow(program, config):
+    if size == "notebook" or program.gpu is None or _kept(program, config):
         return f"split_batch_no_larger({arguments})"
     memory = program.gpu.gigabytes
     return f"split_batch({arguments}{f', gpu_memory={memory}e9' if memory != _DEFAULT_MEMORY else ''})"
+
+
+def _kept(program: Program, config: cst.Call) -> str:
+    """Why the per-device batch does not grow with the GPU's memory, if no option sets it; "" where it grows."""
+    if program.options.per_device_batch_size is not None or _generations(program.tree, config):
+        return ""
+    if program.gpu is None:
+        return _NO_GPU
+    return "" if _may_grow(program, config) else "which computes it, or trains in a way that depends on it"
 
 
 def split_of(program: Program, config: cst.Call) -> str:
@@ -408,7 +419,8 @@ def _comment(program: Program, call: cst.Call, given: list[Passed | None]) -> st
     total, _ = _step(program, call, given)
     if not total:
         return f"the notebook's {_unit(program.tree, call)}s a step"
-    return f"{_amount(program.tree, call, total)} a step in the notebook"
+    unknown = f", {_NO_GPU}" if _kept(program, call) == _NO_GPU else ""
+    return f"{_amount(program.tree, call, total)} a step in the notebook{unknown}"
 
 
 def _is_split(program: Program, value: cst.BaseExpression) -> bool:

@@ -79,7 +79,7 @@ def _share(program: Program, config: cst.Call) -> Iterator[Finding]:
     batch = f"share_batches({size})"
     if isinstance(tree.scope(config), (cst.Module, cst.FunctionDef)):
         name = program.name("shared_batch")
-        comment = f"  # {size} samples a batch in the notebook" if size.isdigit() else ""
+        comment = f"  # of all ranks together{f'; {size} samples in the notebook' if size.isdigit() else ''}"
         edits.append(InsertBefore(tree.statement(config), f"{name} = {batch}{comment}"))
         batch = name
     edits.append(set_argument(tree, config, _BATCH, batch, at_call=True))
@@ -121,7 +121,7 @@ args = SentenceTransformerTrainingArguments(
 """,
             f"""\
 {_ARGUMENTS}loss = MultipleNegativesRankingLoss(model, gather_across_devices=world_size > 1)
-shared_batch = share_batches(256)  # 256 samples a batch in the notebook
+shared_batch = share_batches(256)  # of all ranks together; 256 samples in the notebook
 args = keep_last_batches(SentenceTransformerTrainingArguments(
     per_device_train_batch_size = shared_batch,
     gradient_accumulation_steps = 2,

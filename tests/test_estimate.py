@@ -116,6 +116,8 @@ def test_in_short() -> None:
     found = training(LOAD.format("load_in_4bit = True"))
     told = in_short([answer(found, from_name(found.model), (), 1)])
     assert told == "fits 12 GB; 8 samples of up to 2,048 tokens a step keep at most 2 GPUs busy"
+    short = in_short([answer(replace(found, tokens=400), from_name(found.model), (), 1)])
+    assert short == "fits 12 GB; a second GPU gains little: 8 samples of up to 400 tokens a step"
     large = replace(found, precision="full", model="unsloth/Llama-3.3-70B-Instruct")
     assert in_short([answer(large, from_name(large.model), (), 1)]).startswith("does not fit 192 GB; ")
     assert in_short([]) == ""

@@ -183,10 +183,13 @@ def more_gpus(estimate: Answer) -> str:
     training = estimate.training
     if estimate.busy >= 4:
         return f"More GPUs: {counted(estimate)} keep {estimate.busy} busy; shorter rows keep fewer (--tokens)."
-    gain = "gain little from a second" if estimate.busy == 1 else f"keep {estimate.busy} busy"
+    if estimate.busy == 1:
+        gain = f"a second gains little, for {counted(estimate)}"
+    else:
+        gain = f"{counted(estimate)} keep {estimate.busy} busy"
     accumulation = max(1, estimate.busy_samples // training.per_device)
     more = f"gradient_accumulation_steps = {accumulation} ({accumulation * training.per_device} {training.unit})"
-    return f"More GPUs: {counted(estimate)} {gain}; {more} would keep four busy."
+    return f"More GPUs: {gain}; {more} would keep four busy."
 
 
 def as_json(answers: Sequence[Answer]) -> str:

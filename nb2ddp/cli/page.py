@@ -19,7 +19,7 @@ from pygments.lexers import PythonLexer
 
 from nb2ddp.cli import estimate
 from nb2ddp.cli.estimate import answered
-from nb2ddp.cli.report import Counts, posix, printable
+from nb2ddp.cli.report import Counts, needed, posix, printable
 from nb2ddp.estimate.answer import Answer, counted, in_short
 from nb2ddp.estimate.gpus import SHOWN, gpu_of
 from nb2ddp.notebook.ipynb import Cell
@@ -82,7 +82,7 @@ def page(jobs: Sequence[Job], results: Sequence[Result], script_of: Callable[[Jo
     used = sorted({each.code for result in results for each in result.diagnostics})
     html = environment(autoescape=True)
     html.filters |= {"posix": posix, "printable": printable, "highlighted": _highlighted}
-    html.filters |= {"in_short": in_short, "cells": estimate.cells, "counted": counted}
+    html.filters |= {"needed": needed, "in_short": in_short, "cells": estimate.cells, "counted": counted}
     script = _text(html, "page.js").strip()
     styles = {mode: HtmlFormatter(style=style).get_style_defs(".code") for mode, style in _STYLES.items()}
     return html.get_template("page.html.j2").render(

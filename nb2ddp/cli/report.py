@@ -57,11 +57,17 @@ def done_lines(result: Result, level: Severity) -> Iterator[str]:
     if result.status is Status.CONVERTED and result.written:
         yield f"wrote {_names(result.written)}"
         if result.needs:
-            yield f"its job needs {printable('; '.join(result.needs))}"
+            yield printable(needed(result))
     if result.status in (Status.CONVERTED, Status.STALE) and level is not Severity.NOTE:
         yield from (printable(finding.message) for finding in result.diagnostics if finding.code == REMEMBERED.code)
     if result.merged:
         yield f"kept what was edited by hand in {_names(result.merged)}"
+
+
+def needed(result: Result) -> str:
+    """Return what a script needs, as a sentence: `train.py needs rows.csv beside it (cell 3) and ...`."""
+    *others, last = (need.replace(" beside the script", " beside it") for need in result.needs)
+    return f"{result.script.name} needs {', '.join(others)}{' and ' if others else ''}{last}"
 
 
 def _names(paths: Iterable[Path]) -> str:

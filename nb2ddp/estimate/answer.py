@@ -119,8 +119,11 @@ def in_short(answers: Sequence[Answer]) -> str:
     gpus = [Gpu(f"{size} GB", memory) for size, memory in SIZES.items()]
     gpu = next((gpu for gpu in gpus if all(_fit(a.training, a.shape, gpu, a.processes).fits for a in answers)), None)
     least = min(answers, key=lambda estimate: estimate.busy)
-    gain = f"keep at most {least.busy} GPUs busy" if least.busy > 1 else "gain little from a second GPU"
-    return f"{f'fits {gpu.name}' if gpu else f'does not fit {max(SIZES)} GB'}; {counted(least)} {gain}"
+    if least.busy > 1:
+        gain = f"{counted(least)} keep at most {least.busy} GPUs busy"
+    else:
+        gain = f"a second GPU gains little: {counted(least)}"
+    return f"{f'fits {gpu.name}' if gpu else f'does not fit {max(SIZES)} GB'}; {gain}"
 
 
 def counted(estimate: Answer) -> str:

@@ -38,6 +38,20 @@ class TestOneNotebook:
         compile((tmp_path / "out/train.py").read_text(), "train.py", "exec")
 
     @pytest.mark.parametrize(
+        ("reads", "said"),
+        [
+            (["KEY"], "train.py needs KEY (cell 1)"),
+            (["KEY", "open"], "train.py needs KEY (cell 1) and rows.csv beside it (cell 2)"),
+            (["KEY", "open", "ID"], "train.py needs KEY (cell 1), rows.csv beside it (cell 2) and ID (cell 3)"),
+        ],
+    )
+    def test_says_what_the_script_needs(self, command: Command, tmp_path: Path, reads: list[str], said: str) -> None:
+        read = {"open": 'rows = open("rows.csv").read()'}
+        cells = [read.get(name, f'import os\nvalue = os.environ["{name}"]') for name in reads]
+        write(tmp_path / "a.ipynb", *cells, *CELLS)
+        assert said in command("a.ipynb", "train.py").stderr.splitlines()
+
+    @pytest.mark.parametrize(
         ("first", "needs"),
         [
             ("!pip install snac", True),

@@ -399,14 +399,14 @@ def measured(runs: Runs) -> str:
                 f"{span(suited(f'4-bit LoRA, {size}'), '.2f')} times",
                 f"{span((rate(a, 4) / rate(b, 4) for a, b in rivals), '.2f')} times",
                 f"{apart(pairs)} ({apart(itertools.combinations(one, 2))})",
-                ", ".join([*sorted({same_batch(a, b) for a, b in pairs}), *(f"exported {m}" for m in multiplied)]),
+                ", ".join([*sorted({same_batch(a, b) for a, b in pairs}), *(f"nbconvert's {m}" for m in multiplied)]),
             ]
         )
     subjects = [
         "speed of four GPUs against one, with the notebook's per-device batch",
         "speed of one GPU with the script's batch and checkpointing against the notebook's (450 and 2,048 tokens)",
         "speed of four GPUs against transformers, PEFT and TRL by hand",
-        "largest difference of losses in 30 steps, four GPUs against one (one against another machine's)",
+        "largest difference of losses in 30 steps, four GPUs against one (in brackets: two machines)",
         "samples a step on four GPUs",
     ]
     head = ["4-bit LoRA on H200s (one GPU: H100 too)", "3.2B", "8.0B"]

@@ -98,9 +98,11 @@ class Installs:
         tree = self._tree
         calls = [call for call in tree.of(cst.Call) if self.is_install(call)]
         cells = set(map(self._cell, calls))
-        again = [call for call in tree.of(cst.Call) if self._restarts(call) or self._reloads(call, cells)]
+        first = min((tree.start(line) for line, *_ in tree.imports("unsloth")), default=0)
+        reloads = [call for call in tree.of(cst.Call) if _RELOADS.fullmatch(tree.qualified(call.func))]
         purges = [node for node in tree.of(cst.Del) if tree.text(node.target).startswith("sys.modules[")]
-        return frozenset([*map(self._part, [*calls, *again]), *(each for each in purges if self._cell(each) in cells)])
+        again = [node for node in (*reloads, *purges) if self._cell(node) in cells or tree.start(node) < first]
+        return frozenset(map(self._part, [*calls, *filter(self._restarts, tree.of(cst.Call)), *again]))
 
     @cached_property
     def cells(self) -> frozenset[int]:
@@ -123,9 +125,6 @@ class Installs:
 
     def _cell(self, node: cst.CSTNode) -> int:
         return self._source.cell_at(self._tree.start(node)).number
-
-    def _reloads(self, call: cst.Call, cells: set[int]) -> bool:
-        return bool(_RELOADS.fullmatch(self._tree.qualified(call.func))) and self._cell(call) in cells
 
     def _restarts(self, call: cst.Call) -> bool:
         name = self._tree.qualified(call.func)

@@ -244,8 +244,10 @@ def _is_token(match: re.Match[str]) -> bool:
 
 
 def secret_variable(name: str) -> str:
-    """The variable for a secret of the hosted notebook: its own name, where that is not the Hub's token itself."""
-    return "HF_TOKEN" if re.fullmatch(r"hf_[A-Za-z0-9]{20,}", name) else name
+    """The variable for a secret of the hosted notebook: its name as shells take it, if that is not the token itself."""
+    return (
+        "HF_TOKEN" if re.fullmatch(r"hf_[A-Za-z0-9]{20,}", name) else re.sub(r"\W|^(?=\d)", "_", name, flags=re.ASCII)
+    )
 
 
 def _asked(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:

@@ -66,9 +66,10 @@ def find(program: Program) -> Iterator[Finding]:
 def _secret(tree: Tree, call: cst.Call, name: str) -> Finding:
     """Read a secret from the environment; where the notebook puts it there itself, that line goes."""
     key, owner = tree.literal(call.args[0].value), tree.parents[call]
-    shown = f'"{secret_variable(key)}"' if isinstance(key, str) else tree.text(call.args[0].value)
+    variable = secret_variable(key) if isinstance(key, str) else key
+    shown = f'"{variable}"' if isinstance(key, str) else tree.text(call.args[0].value)
     edit: Edit = Replace(call, f"os.environ[{shown}]")
-    if isinstance(owner, cst.Assign) and environ_key(tree, owner.targets[0].target) == key:
+    if isinstance(owner, cst.Assign) and environ_key(tree, owner.targets[0].target) == variable:
         edit = Remove(owner)
     said = "reads a secret of Colab or Kaggle; the script reads it from the environment: set it there"
     return Finding(call, f"{name}(...) {said}", (edit,))
@@ -211,6 +212,15 @@ token = userdata.get("HF_TOKEN")
 files.download("model.gguf")
 """,
             'token = os.environ["HF_TOKEN"]\n',
+        ),
+        Example(
+            """\
+from google.colab import userdata
+import os
+os.environ["HF_TOKEN"] = userdata.get("HF_TOKEN")
+os.environ["WANDB_API_KEY"] = userdata.get("wandb-key")
+""",
+            'import os\nos.environ["WANDB_API_KEY"] = os.environ["wandb_key"]\n',
         ),
         Example(
             """\

@@ -231,6 +231,18 @@ load(attention)
         ),
         Example(
             """\
+import sys; modules = list(sys.modules.keys())
+for x in modules: sys.modules.pop(x) if "PIL" in x or "google" in x else None
+# %%
+from unsloth import FastLanguageModel
+""",
+            """\
+# %%
+from unsloth import FastLanguageModel
+""",
+        ),
+        Example(
+            """\
 # @title Installation
 
 # transformers 5 needs these

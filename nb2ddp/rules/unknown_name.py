@@ -101,7 +101,8 @@ def _lost(program: Program, use: cst.Name) -> str:
     if program.tree.function(use) is not None:
         return "the script stops where this runs"
     if not execution.is_after_training(use):
-        return "the script stops here, before training"
+        trains = [call for call in program.training.calls if program.tree.start(call) < program.tree.start(use)]
+        return "the script stops here, before the last training" if trains else "the script stops here, before training"
     saves = execution.calls(does=Does.SAVE, phase=Phase.AFTER)
     if saves and program.tree.span(saves[0])[1] > program.tree.start(use):
         return "the script stops here, after training and before it saves the model"

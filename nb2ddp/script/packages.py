@@ -692,7 +692,7 @@ def _requirement(text: str) -> Requirement | None:
 
 
 def _name_of_url(url: str) -> str:
-    egg = re.search(r"#.*egg=([\w.-]+)", url)
+    egg = re.search(r"#.*egg=([\w.-]+)", url) or re.search(r"#.*subdirectory=.*/([\w.-]+)", url)
     last = url.split("#")[0].rstrip("/").rsplit("/", 1)[-1].split("@")[0].removesuffix(".git")
     wheel = re.match(r"([A-Za-z0-9_.]+?)-\d", last)
     return canonicalize_name(egg[1] if egg else wheel[1] if wheel else last)

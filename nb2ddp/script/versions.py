@@ -34,9 +34,10 @@ class Guard:
 
 
 def _is_grpo(program: Program) -> bool:
+    """True for GRPO, and for a trainer of another module, which may be one of GRPO's."""
     training = program.training
     calls = [*training.arguments, *training.trainers]
-    return any(program.tree.family(call.func).endswith(("GRPOConfig", "GRPOTrainer")) for call in calls)
+    return not calls or any(program.tree.family(call.func).endswith(("GRPOConfig", "GRPOTrainer")) for call in calls)
 
 
 def tries_kernels(program: Program) -> bool:

@@ -165,6 +165,10 @@ CASES = {
         "unsloth[colab-new] @ git+https://github.com/unslothai/unsloth.git|-e git+https://github.com/x/y.git#egg=y",
         "git+https://github.com/unslothai/unsloth-zoo.git@main",
     ),
+    "a package in a folder of a repository": Case(
+        ('!pip install "triton>=3.4" git+https://github.com/x/triton.git@main#subdirectory=python/triton_kernels',),
+        "triton>=3.4|git+https://github.com/x/triton.git@main#subdirectory=python/triton_kernels",
+    ),
     "another index for one package": Case(
         (
             "!pip install torch --index-url https://download.pytorch.org/whl/cu128\n!pip install unsloth\n"

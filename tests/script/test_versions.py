@@ -14,7 +14,7 @@ from nb2ddp.facts.program import Program
 from nb2ddp.notebook.ipynb import parse_notebook
 from nb2ddp.options import Options
 from nb2ddp.script.versions import GUARDS, Guard, floors
-from tests.notebooks import text
+from tests.notebooks import code, text
 
 LOAD = (
     "from unsloth import FastLanguageModel\n"
@@ -120,6 +120,11 @@ def test_an_older_package_ends_every_process(
 def test_new_enough(local: str, notebook: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path, monkeypatch, **{package: floor + local for package, floor in floors(parse(notebook))})
     start(notebook)
+
+
+def test_a_trainer_of_another_module_may_be_one_of_grpo() -> None:
+    training = "import my_training\nfrom unsloth import FastLanguageModel\nmy_training.trainer.train()"
+    assert dict(floors(parse(text(code(training)))))["unsloth"] == "2026.9.14"
 
 
 def test_versions_are_compared_as_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import libcst as cst
 from nb2ddp.facts.effects import Does
 from nb2ddp.facts.flow import taker
 from nb2ddp.facts.hosted import READERS, WRITTEN, Made, is_missed, is_only_tried, is_read, path_taker, path_uses
-from nb2ddp.syntax.tree import method
+from nb2ddp.syntax.tree import argument, method
 
 if TYPE_CHECKING:
     from nb2ddp.facts.execution import Execution
@@ -98,7 +98,8 @@ def local_paths(execution: Execution, making: list[Maker], uploaded: set[str]) -
                 is_sure = is_certain and not named and not made.unknown
                 yield LocalPath(text, node, is_sure and not text.startswith("~"))
         elif not _is_made_before(execution, others, reading, text):
-            yield LocalPath(text, node, is_certain and text.removeprefix("./") in uploaded)
+            name = text.removeprefix("./") if _FILE.fullmatch(text) else text  # `./m` is no name of the Hub's
+            yield LocalPath(name, node, is_certain and name in uploaded)
 
 
 def _is_made_before(execution: Execution, making: list[Maker], reading: list[cst.CSTNode], text: str) -> bool:
@@ -149,7 +150,9 @@ def _reads(execution: Execution, call: cst.Call, use: cst.CSTNode, path: LocalPa
     if given and (not _GIVEN.fullmatch(given) or WRITTEN.fullmatch(given)):
         return False
     if last == "load_dataset":
-        is_read = given.startswith("data_") and tree.literal(call.args[0].value) in _FORMATS
+        builder = argument(call, "path", 0)
+        is_file_format = builder is not None and tree.literal(builder.value) in _FORMATS
+        is_read = given.startswith("data_") and is_file_format
         return is_read or (not given.startswith("data_") and _is_on_disk(path))
     if last == "from_pretrained" and name.startswith(_MODEL_LIBRARIES) and _NO_OWNER.fullmatch(path.text):
         return not _OF_THE_HUB.match(path.text)

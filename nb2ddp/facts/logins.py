@@ -16,7 +16,7 @@ _LOGINS: Final = (
 )
 #: The variable of the Hub's token, and all that hold a token of the Hub or of Weights & Biases.
 HUB_TOKEN: Final = "HF_TOKEN"
-TOKEN_VARIABLE: Final = re.compile(r"HF_(\w+_)?TOKEN|HUGGING_?FACE\w*_TOKEN|WANDB_API_KEY")
+TOKEN_VARIABLE: Final = re.compile(r"HF_(HUB_)?TOKEN|HUGGING_?FACE\w*_TOKEN|WANDB_API_KEY")
 #: What stands for a token in a command: `<token>`, `YOUR_TOKEN`, `hf_xxx`, `...`.
 _NO_TOKEN: Final = r"[\"']?(?i:<|your|hf_?x+\b|x+\b|\*|\.\.\.)"
 #: A text as services write tokens: long, of many different letters, with a digit or a capital inside.

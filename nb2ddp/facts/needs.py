@@ -20,14 +20,12 @@ from nb2ddp.facts.releases import SUCCESSORS, lacked
 from nb2ddp.facts.texts import spelled
 from nb2ddp.notebook import magics
 from nb2ddp.syntax.arguments import constant
-from nb2ddp.syntax.environ import environ_key
+from nb2ddp.syntax.environ import SHELL_VARIABLES, environ_key
 from nb2ddp.syntax.tree import Tree, argument, keyword, method
 
 if TYPE_CHECKING:
     from nb2ddp.facts.program import Program
 
-#: Variables that any shell or machine sets.
-_ALWAYS = frozenset("HOME HOSTNAME LANG LD_LIBRARY_PATH LOGNAME PATH PWD PYTHONPATH SHELL TERM TMPDIR USER".split())
 _SECRET_NAME = re.compile(r"\w*(KEY|TOKEN|SECRET|PASSWORD)")
 #: What sets variables from a file.
 _FROM_FILE = re.compile(r"dotenv(\.\w+)*\.load_dotenv|(\w+\.)*load_dotenv")
@@ -65,10 +63,6 @@ class Kind(Enum):
     MODULE = "module that nothing brings"
 
 
-#: What is said of a path beside its name.
-_SAID = {Kind.WINDOWS: ", a path of Windows", Kind.FILE: " beside the script"}
-
-
 @dataclass(frozen=True)
 class Need:
     """One thing that a job needs.
@@ -89,7 +83,9 @@ class Need:
 
     def __str__(self) -> str:
         cells = f"cell{'s' if len(self.cells) > 1 else ''} {', '.join(map(str, self.cells))}"
-        return f"{self.name}{_SAID.get(self.kind, '')} ({'optional, ' if self.is_optional else ''}{cells})"
+        beside = " beside the script" if self.kind is Kind.FILE else ""
+        said = "a Windows path, " if self.kind is Kind.WINDOWS else "optional, " if self.is_optional else ""
+        return f"{self.name}{beside} ({said}{cells})"
 
 
 def needs(program: Program) -> list[Need]:
@@ -275,7 +271,7 @@ def _variables(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
     asking += [call for call in tree.live(cst.Call) if SECRET.fullmatch(hosted_name(tree, call) or "")]
     lines = {tree.statement(each) for each in asking}
     set_here = {name for node, name, _ in settings(program) if tree.statement(node) not in lines}
-    known = set_here | LAUNCHER_VARIABLES | _ALWAYS
+    known = set_here | LAUNCHER_VARIABLES | SHELL_VARIABLES
     given = tokens(tree)
     parts = [part for repository in _repositories(program) for part in tree.made_of(repository)]
     named = [call for part in parts for call in tree.within(part, cst.Call)]

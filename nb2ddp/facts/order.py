@@ -26,7 +26,7 @@ def _is_sorted_next(tree: Tree, node: cst.CSTNode) -> bool:
     uses = [] if bound is None or tree.function(bound) is not tree.function(node) else tree.bound_uses(bound)
     used = [use for use in uses if not isinstance(tree.parents[use], (cst.If, cst.UnaryOperation))]
     call = tree.call_of(tree.parents[used[0]]) if used else None
-    return call is not None and method(call) == "sort" and isinstance(tree.parents[call], cst.Expr)
+    return call is not None and method(call) == "sort" and not call.args and isinstance(tree.parents[call], cst.Expr)
 
 
 def collects(tree: Tree, loop: cst.For | cst.CompFor) -> bool:

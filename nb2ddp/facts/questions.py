@@ -13,7 +13,7 @@ from nb2ddp.facts.flow import is_tried, stops
 from nb2ddp.facts.logins import HUB_TOKEN, TOKEN_VARIABLE, stands_for_token, token_of, variable_of, variable_of_command
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.syntax.cells import Source
-from nb2ddp.syntax.environ import environ_key
+from nb2ddp.syntax.environ import SHELL_VARIABLES, environ_key
 from nb2ddp.syntax.tree import Tree, keyword, method
 
 #: What a question says of an answer that may be left out.
@@ -73,6 +73,8 @@ def _leaving(tree: Tree, call: cst.Call) -> str | None:
     loop, asked = tree.around(call, cst.While), tree.parents[tree.extended(call, cst.Attribute, cst.Call)]
     if loop is None or not isinstance(asked, (cst.Assign, cst.AnnAssign, cst.NamedExpr)):
         return None
+    if any(method(each) == "train" for each in tree.within(loop, cst.Call)):
+        return None
     uses, inside = tree.bound_uses(asked), {*tree.within(loop, cst.Name)}
     answers = [answer for use in uses if (answer := _answer_that_leaves(tree, use, loop)) is not None]
     return answers[0] if answers and inside.issuperset(uses) else None
@@ -81,14 +83,16 @@ def _leaving(tree: Tree, call: cst.Call) -> str | None:
 def _answer_that_leaves(tree: Tree, use: cst.Name, loop: cst.While) -> str | None:
     """The text that an answer is compared with in a test below which the loop is left."""
     compared = tree.parents[tree.extended(use, cst.Attribute, cst.Call)]
-    test = tree.extended(compared, cst.BooleanOperation) if isinstance(compared, cst.BaseExpression) else compared
+    test = compared
+    while isinstance(above := tree.parents[test], cst.BooleanOperation) and isinstance(above.operator, cst.Or):
+        test = above
     branch = tree.parents[test]
     ends = tree.within(branch.body, cst.Break) if isinstance(branch, cst.If) and branch.test is test else []
     is_its_own = tree.around(branch, cst.While, cst.For) is loop
     if not (is_its_own and any(tree.around(end, cst.While, cst.For, cst.If) is branch for end in ends)):
         return None
     if isinstance(compared, cst.Comparison) and isinstance(compared.comparisons[0].operator, (cst.Equal, cst.In)):
-        texts = tree.texts(compared.comparisons[0].comparator)
+        texts = tree.texts(tree.value(compared.comparisons[0].comparator))
         return texts[0] if texts else None
     return "" if isinstance(compared, cst.UnaryOperation) else None
 
@@ -150,6 +154,7 @@ def _variable(tree: Tree, call: cst.Call, asking: list[cst.Call]) -> str:
     named = [match[0] for text in (*_said(tree, call), *tests) for match in _VARIABLE.finditer(text)]
     login = next((given for above in tree.inside_statement(call) if (given := variable_of(tree, above))), None)
     own = target.value.upper() if isinstance(target, cst.Name) else f"ANSWER_{asking.index(call) + 1}"
+    own = f"{own}_ANSWER" if own in SHELL_VARIABLES else own
     return next((each for each in (*targets, *named, login) if isinstance(each, str)), own)
 
 
@@ -169,7 +174,11 @@ def _target(tree: Tree, call: cst.Call, asking: list[cst.Call]) -> cst.CSTNode |
 def tokens_to_fill_in(source: Source, effects: Effects) -> dict[cst.SimpleString, str]:
     """Texts that stand for a token where the notebook surely gives one, with the variables that hold these tokens."""
     tree, found = source.tree, dict[cst.SimpleString, str]()
+    set_here = {environ_key(tree, assign.targets[0].target) for assign in tree.live(cst.Assign)}
+    is_off = bool(set_here & {"WANDB_MODE", "WANDB_DISABLED"})  # then wandb asks for no key
     for token, variable in _given_tokens(tree, effects):
+        if is_off and variable == "WANDB_API_KEY":
+            continue
         text = tree.value(token)
         is_sure = not is_tried(tree, token) and (text is token or tree.is_certain(text))
         if is_sure and isinstance(text, cst.SimpleString) and stands_for_token(tree.literal(text)):
@@ -189,5 +198,6 @@ def _given_tokens(tree: Tree, effects: Effects) -> Iterator[tuple[cst.BaseExpres
             yield from [(given.value, HUB_TOKEN) for given in call.args if given is keyword(call, "hub_token")]
     for assign in tree.live(cst.Assign):
         key = environ_key(tree, assign.targets[0].target)
-        if isinstance(key, str) and TOKEN_VARIABLE.fullmatch(key):
+        is_open = tree.literal(assign.value) == "" and not isinstance(assign.value, cst.SimpleString)
+        if isinstance(key, str) and TOKEN_VARIABLE.fullmatch(key) and not is_open:
             yield assign.value, key

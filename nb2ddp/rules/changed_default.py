@@ -1,10 +1,11 @@
-"""DDP213: Arguments whose default changed in transformers 5 are written out, where the notebook relies on the old one.
+"""DDP213: What transformers 5 and datasets 4 changed is written out, where the notebook relies on the old way.
 
 `apply_chat_template` returns tokens in transformers 4 and a dictionary since 5 (`return_dict`): `.shape` and `[0]` fail
 there, and `len` counts the keys. `TrainingArguments` report to every installed tracker in 4, and to none since 5
-(`report_to`; 4.56.2 and 5.17.0 compared).
+(`report_to`; 4.56.2 and 5.17.0 compared). `rows["messages"]` is a list in datasets 3 and a `Column` since 4, which
+`apply_chat_template` takes for one conversation.
 
-A notebook that asks for transformers 4 or for transformers 5 keeps its calls.
+A notebook that asks for the old version, or for the new one, keeps its calls.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import libcst as cst
+from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from nb2ddp.facts.program import Program
@@ -19,8 +21,9 @@ from nb2ddp.facts.releases import asked_for, taken, uses_unsloth
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.arguments import constant, is_closed, passed
-from nb2ddp.syntax.edits import SetKeyword
-from nb2ddp.syntax.tree import Tree
+from nb2ddp.syntax.edits import SetKeyword, Wrap
+from nb2ddp.syntax.tree import Tree, argument
+from nb2ddp.versions import tables
 
 _CHANGED = Version("5")
 _TRACKERS = ("wandb", "mlflow", "comet_ml", "neptune", "clearml", "swanlab", "trackio")
@@ -33,12 +36,19 @@ _TAKES_TOKENS = frozenset({"len", "generate", "decode", "batch_decode"})
 def find(program: Program) -> Iterator[Finding]:
     tree = program.tree
     text = "\n".join(cell.source for cell in program.notebook.cells)
+    templated = [call for call in tree.live(cst.Call) if tree.text(call.func).endswith(".apply_chat_template")]
+    if SpecifierSet(asked_for(tree, text, "datasets")).contains(tables()["newest"]["datasets"]):
+        for call in templated:
+            given = argument(call, "conversation", 0)
+            if given is not None and _is_column(tree, given.value):
+                said = "a column is no list since datasets 4, and would be taken for one conversation"
+                yield Finding(call, f"{said}; the script makes a list of it", (Wrap(given.value, "list(", ")"),))
     releases = taken("transformers", asked_for(tree, text, "transformers"), uses_unsloth(tree))
     if not releases or not Version(releases[0]) < _CHANGED <= Version(releases[-1]):
         return
     trackers = sorted({tree.qualified(call.func).split(".")[0] for call in tree.live(cst.Call)} & {*_TRACKERS})
     for call in tree.live(cst.Call):
-        if tree.text(call.func).endswith(".apply_chat_template") and _is_of_tokens(tree, call):
+        if call in templated and _is_of_tokens(tree, call):
             said = "apply_chat_template returns a dictionary since transformers 5; the script asks it for the tokens"
             yield Finding(call, said, (SetKeyword(call, "return_dict", "False"),))
         if trackers and _leaves_trackers_to_the_default(tree, call):
@@ -46,6 +56,26 @@ def find(program: Program) -> Iterator[Finding]:
             names = names if len(trackers) == 1 else f"[{names}]"
             said = f"transformers 5 reports to no tracker by default; the script says report_to = {names}"
             yield Finding(call, said, (SetKeyword(call, "report_to", names),))
+
+
+def _is_column(tree: Tree, node: cst.BaseExpression) -> bool:
+    """Whether an expression is a column of a data set that is loaded, and perhaps mapped: `rows["messages"]`."""
+    key = node.slice[0].slice if isinstance(node, cst.Subscript) else None
+    if not isinstance(key, cst.Index) or not isinstance(tree.literal(key.value), str):
+        return False
+    calls = tree.followed(tree.value(cst.ensure_type(node, cst.Subscript).value), lambda made: _made_from(tree, made))
+    loads = [call for call in calls if isinstance(call, cst.Call) and tree.text(call.func).endswith("load_dataset")]
+    return any(passed(tree, load, "split") is not None for load in loads)
+
+
+def _made_from(tree: Tree, made: cst.BaseExpression) -> cst.BaseExpression | None:
+    """What a method or a function makes a data set from: its owner, or its first argument."""
+    if not isinstance(made, cst.Call):
+        return None
+    owner = made.func.value if isinstance(made.func, cst.Attribute) else None
+    first = made.args[0].value if made.args else None
+    source = owner or first
+    return tree.value(source) if source is not None else None
 
 
 def _leaves_trackers_to_the_default(tree: Tree, call: cst.Call) -> bool:
@@ -95,6 +125,12 @@ def _kind(tree: Tree, use: cst.CSTNode) -> str:
 _IMPORT = "from unsloth import FastLanguageModel\n"
 _TEMPLATE = 'ids = tokenizer.apply_chat_template(messages, return_tensors = "pt").to("cuda")\n'
 _MAP = _IMPORT + 'rows = rows.map(lambda row: {"tokens": tokenizer.apply_chat_template(row["messages"])})\n'
+_COLUMN = """\
+from datasets import load_dataset
+rows = load_dataset("a/b", split = "train")
+rows = rows.map(clean)
+texts = tokenizer.apply_chat_template(rows["messages"], tokenize = False)
+"""
 _ARGUMENTS = "import wandb\nfrom transformers import TrainingArguments\nwandb.login(key = KEY)\n"
 _UNSLOTH_ARGUMENTS = "import wandb\nfrom unsloth import UnslothTrainingArguments\nwandb.login(key = KEY)\n"
 
@@ -108,6 +144,10 @@ RULE = Rule(
             _IMPORT + _TEMPLATE + "length = ids.shape[1]\n",
             _IMPORT + _TEMPLATE.replace('"pt")', '"pt", return_dict = False)') + "length = ids.shape[1]\n",
         ),
+        Example(_COLUMN, _COLUMN.replace('rows["messages"]', 'list(rows["messages"])')),
+        Example('!pip install "datasets>=3.4.1,<4.0.0"\n' + _COLUMN),
+        Example(_COLUMN.replace('rows["messages"]', 'rows[0]["messages"]')),
+        Example(_COLUMN.replace("rows = rows", "row = rows").replace(".map(clean)", "[0]").replace("rows[", "row[")),
         Example(_MAP, _MAP.replace('"])', '"], return_dict=False)')),
         Example(_IMPORT + _TEMPLATE + "model.generate(**ids)\n"),
         Example(_IMPORT + _TEMPLATE + "model.generate(input_ids = ids)\n"),

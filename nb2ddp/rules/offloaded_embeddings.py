@@ -1,8 +1,8 @@
 """DDP106: If embeddings are trained, `get_peft_model` gets an offload folder for each process.
 
-`get_peft_model` writes trained embeddings to a file below the working directory and maps it into memory
-(unsloth/models/_utils.py, `offload_to_disk`). All processes of a job would write to one file while others read it, and
-creating its folder fails if two try at once.
+`get_peft_model` writes embeddings that are trained (in `target_modules`, in `modules_to_save`, or with new tokens) to a
+file below the working directory and maps it into memory (unsloth/models/_utils.py, `offload_to_disk`). All processes of
+a job would write to one file while others read it, and creating its folder fails if two try at once.
 """
 
 from __future__ import annotations
@@ -28,14 +28,16 @@ _MESSAGE = (
 
 def find(program: Program) -> Iterator[Finding]:
     tree = program.tree
+    adding = [call for call in tree.live(cst.Call) if tree.qualified(call.func).endswith("add_new_tokens")]
     for call in tree.live(cst.Call):
         if not tree.text(call.func).endswith("get_peft_model") or passed(tree, call, "temporary_location") is not None:
             continue
-        modules = passed(tree, call, "target_modules")
+        modules = [passed(tree, call, name) for name in ("target_modules", "modules_to_save")]
         checkpointing = passed(tree, call, "use_gradient_checkpointing")
-        trained = _may_name(tree, modules.value) if modules is not None else []
+        trained = {name for each in modules if each is not None for name in _may_name(tree, each.value)}
         unsloth = checkpointing is None or tree.literal(checkpointing.value) in ("unsloth", ...)
-        if unsloth and not _EMBEDDINGS.isdisjoint(trained):
+        has_new_tokens = any(tree.start(other) < tree.start(call) for other in adding)
+        if unsloth and (has_new_tokens or not _EMBEDDINGS.isdisjoint(trained)):
             yield Finding(call, _MESSAGE, (set_argument(tree, call, "temporary_location", OWN),))
 
 
@@ -47,6 +49,14 @@ def _may_name(tree: Tree, modules: cst.BaseExpression) -> list[str]:
     never = {each for branch in ruled_out for each in tree.within(branch, cst.SimpleString)}
     return [tree.content(each) for each in tree.within(value, cst.SimpleString) if each not in never]
 
+
+_SAVED = """\
+model = FastLanguageModel.get_peft_model(
+    model,
+    target_modules=['q_proj'],
+    modules_to_save=['lm_head']
+)
+"""
 
 RULE = Rule(
     name="offloaded-into-one-file",
@@ -72,6 +82,19 @@ model = FastLanguageModel.get_peft_model(
         Example(
             "model = FastLanguageModel.get_peft_model(model, target_modules=['q_proj'],"
             " use_gradient_checkpointing='unsloth')\n"
+        ),
+        Example(
+            _SAVED,
+            _SAVED.replace(
+                "['lm_head']", "['lm_head'],\n    temporary_location=f\"{FOLDER}/{os.environ.get('RANK', 0)}\""
+            ).replace("{FOLDER}", FOLDER),
+        ),
+        Example(_SAVED.replace("lm_head", "classifier")),
+        Example(
+            "from unsloth import add_new_tokens\nadd_new_tokens(model, tokenizer, ['<a>'])\n"
+            "model = FastLanguageModel.get_peft_model(model, r=8)\n",
+            "from unsloth import add_new_tokens\nadd_new_tokens(model, tokenizer, ['<a>'])\n"
+            f"model = FastLanguageModel.get_peft_model(model, r=8, temporary_location={OWN})\n",
         ),
         Example(
             "WHOLE = False\nmodel = FastLanguageModel.get_peft_model(model, use_gradient_checkpointing='unsloth',"

@@ -102,7 +102,7 @@ trainer.train()
         ),
         Example("env.reset()\nrows = [env.reset(seed = n) for n in range(100)]\ntrainer.train()\n"),
         Example(
-            "import os\nnames = os.listdir('data')\nif names:\n    names.sort(key = len)\n    first = names[0]\n"
+            "import os\nnames = os.listdir('data')\nif names:\n    names.sort()\n    first = names[0]\n"
             "trainer.train()\n"
         ),
         Example("names = sorted(os.listdir('data'))\ntrainer.train()\nnames = os.listdir('data')\n"),

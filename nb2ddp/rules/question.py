@@ -86,6 +86,7 @@ RULE = Rule(
     find=find,
     severity=Severity.WARNING,
     examples=(
+        Example('user = input("Name: ")\n', 'user = os.environ["USER_ANSWER"]\n'),  # every shell sets USER
         Example(
             """\
 import os

@@ -5,6 +5,7 @@ from typing import Any
 import pyarrow.compute
 import torch
 
+from nb2ddp.runtime.batch import per_device_batches
 from nb2ddp.runtime.memory import MEASURED_MODELS, bytes_of_a_row, bytes_of_gradients_and_optimizer, rows_that_fit
 from nb2ddp.runtime.process import world_size
 
@@ -32,4 +33,5 @@ def skip_checkpointing_if_it_fits(trainer: Any) -> None:
         args.gradient_accumulation_steps *= rows // fitting
         args.per_device_train_batch_size = fitting
         trainer._train_batch_size = fitting  # train() reads both
+        per_device_batches.append(fitting)
         print(f"So the split is: per-device batch {fitting} x accumulation {args.gradient_accumulation_steps}")

@@ -18,5 +18,4 @@ def explain_out_of_memory(kind: type[BaseException], error: BaseException, trace
         if any(size > 1 for size in per_device_batches):
             print("Or convert again (the line is at the script's top) with --per-device-batch-size 1", file=sys.stderr)
         elif per_device_batches:
-            fewer = "max_seq_length or max_completion_length"
-            print(f"The per-device batch is 1 already: a smaller {fewer} needs less", file=sys.stderr)
+            print("The per-device batch is 1: lower max_seq_length or max_completion_length", file=sys.stderr)

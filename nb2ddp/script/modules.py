@@ -71,7 +71,8 @@ ON_INDEX: Final = {
 
 def on_index(module: str) -> str:
     """Return the name of a module's package on the index, if it is known to differ; else the module's."""
-    return Requirement((ON_COLAB | ON_INDEX).get(module, module)).name
+    known = (ON_COLAB | ON_INDEX).get(module)
+    return module if known is None else Requirement(known).name
 
 
 def hidden(name: str, sources: Iterable[str] = ()) -> str:

@@ -442,7 +442,7 @@ class _Reading:
         beside = []
         for own, new in zip(packages, pinned, strict=True):
             if own in old and own != new:
-                why = "the script's Unsloth takes none as old, and most notebooks pin this one"
+                why = "the script's Unsloth accepts no version that old; most notebooks pin this one"
                 self.notes.append((own.cell, f"{own.line} is replaced by {new.line}: {why}"))
             elif own != new:
                 beside.append(new.line)

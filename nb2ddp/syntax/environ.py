@@ -6,6 +6,11 @@ import libcst as cst
 
 from nb2ddp.syntax.tree import Tree
 
+#: Variables that every shell sets.
+SHELL_VARIABLES = frozenset(
+    "HOME HOSTNAME LANG LD_LIBRARY_PATH LOGNAME PATH PWD PYTHONPATH SHELL TERM TMPDIR USER".split()
+)
+
 
 def environ_key(tree: Tree, target: cst.BaseExpression) -> object:
     """The variable that `os.environ[...]` names as an assignment's target."""

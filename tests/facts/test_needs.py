@@ -217,7 +217,7 @@ DRIVE = "/content/drive/MyDrive/rows.csv (cell 1)!"
         ),
         ('rows = open("/home/me/rows.json").read()', ["/home/me/rows.json (cell 1)!"]),
         ('from datasets import load_from_disk\nrows = load_from_disk(r"D:\\data\\rows")',
-         ["D:\\data\\rows, a path of Windows (cell 1)!"]),
+         ["D:\\data\\rows (a Windows path, cell 1)!"]),
         ('with open("/data/a.txt", "w") as f:\n    f.write("")\nrows = open("/data/a.txt").read()', []),
         (
             'def save(to):\n    model.save(to)\nsave("/data/out")\nrows = open("/data/out/a.txt").read()',
@@ -251,7 +251,7 @@ def test_paths(code: str, expected: list[str]) -> None:
         ('model = FastModel.from_pretrained(model_name = "/mnt/models/m", cache_dir = "/mnt/cache")',
          ["/mnt/models/m (cell 1)!"]),
         ('import os\nROOT = "/home/me/rows"\nrows = open(os.path.join(ROOT, name))', ["/home/me/rows (cell 1)"]),
-        ('import pandas as pd\nrows = pd.read_csv(r"D:\\rows.csv")', ["D:\\rows.csv, a path of Windows (cell 1)!"]),
+        ('import pandas as pd\nrows = pd.read_csv(r"D:\\rows.csv")', ["D:\\rows.csv (a Windows path, cell 1)!"]),
         ('rows = load_from_disk("~/rows")', ["~/rows (cell 1)"]),
         ('try:\n    rows = open("/home/me/a.json")\nexcept OSError:\n    rows = None', []),
         ('import os\nif os.path.exists("/home/me/a.json"):\n    rows = open("/home/me/a.json")', []),

@@ -23,7 +23,7 @@ raise ValueError("the user's own")
     ("sizes", "then"),
     [
         ([1, 2], ["Or convert again (the line is at the script's top) with --per-device-batch-size 1"]),
-        ([1], ["The per-device batch is 1 already: a smaller max_seq_length or max_completion_length needs less"]),
+        ([1], ["The per-device batch is 1: lower max_seq_length or max_completion_length"]),
         ([], []),  # before any batch: the model itself is too large
     ],
 )

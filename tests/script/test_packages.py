@@ -567,7 +567,7 @@ PINNED = {"datasets==4.3.0", "huggingface-hub==0.36.2", "transformers==4.56.2", 
 def test_a_notebook_that_asks_for_an_older_trl_or_transformers_takes_what_most_notebooks_pin(asked: str) -> None:
     found = read(f"!pip install {asked}", minimums=FLOORS)
     assert {package.line for package in found.packages} == PINNED
-    assert "the script's Unsloth takes none as old, and most notebooks pin this one" in found.notes[0][1]
+    assert "the script's Unsloth accepts no version that old; most notebooks pin this one" in found.notes[0][1]
     assert found.notes[1][1].endswith(": most notebooks pin them together")
 
 

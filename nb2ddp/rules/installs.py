@@ -142,21 +142,18 @@ def _comments(program: Program, cell: int) -> Iterator[tuple[int, int]]:
 
 
 def _is_remark(program: Program, cell: int) -> bool:
-    """True for a cell of comments above the import of Unsloth that speaks of an install, or of an emptied cell.
+    """True for a cell of comments above the import of Unsloth that speaks of an install.
 
     Code that is switched off stays, unless it installs.
     """
     start, end = program.cell_span(cell)
     text = program.tree.source[start:end]
-    numbers = [each.number for each in program.code_cells]
-    above = numbers[max(numbers.index(cell) - 1, 0)]
     listed = program.notebook.metadata.dependencies  # all that is left of the installs of a notebook of marimo's
     if not text.strip() or end > first_import(program.tree):
         return False
     if _SWITCHED_OFF.search(text) or OF_NO_CODE.search(text):
         return bool(_SWITCHED_OFF.search(text)) and not LICENCE.search(text)
-    is_left = bool(listed) or above in program.installs.emptied
-    return is_left or bool(program.installs.statements and _OF_INSTALL.search(text))
+    return bool(listed) or bool(program.installs.statements and _OF_INSTALL.search(text))
 
 
 def _version_checks(program: Program) -> Iterator[Finding]:

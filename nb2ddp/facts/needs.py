@@ -124,13 +124,19 @@ def _asks_for_login(program: Program) -> bool:
 
 
 def _uploads(program: Program) -> Iterator[tuple[cst.Call, cst.BaseExpression | None]]:
-    """Uploads of models, and the settings that make a trainer upload its own, with the tokens that they are given."""
+    """Uploads, and the settings that make a trainer upload its model, with the tokens that they are given."""
     tree = program.tree
     for call in program.execution.calls():
-        is_set = constant(tree, call, "push_to_hub") is True
-        if is_set or (method(call).startswith("push_to_hub") and program.execution.does(call) & Does.SAVE):
-            token = keyword(call, "hub_token") or keyword(call, "token")
-            yield call, None if token is None else token.value
+        client = tree.value(call.func.value) if isinstance(call.func, cst.Attribute) else call
+        is_upload = method(call).startswith("push_to_hub") and bool(program.execution.does(call) & Does.SAVE)
+        if isinstance(client, cst.Call) and tree.qualified(client.func).endswith("HfApi"):
+            is_upload = method(call).startswith("upload_")
+        elif tree.qualified(call.func).startswith("huggingface_hub.upload_"):
+            is_upload = True
+        if is_upload or constant(tree, call, "push_to_hub") is True:
+            given = [keyword(call, "hub_token"), keyword(call, "token")]
+            given += [keyword(client, "token")] if isinstance(client, cst.Call) else []
+            yield call, next((token.value for token in given if token is not None), None)
 
 
 def _read(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode, bool]]:

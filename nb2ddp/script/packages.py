@@ -24,6 +24,7 @@ from packaging.version import Version
 
 from nb2ddp.facts.environment import settings
 from nb2ddp.facts.installs import is_colab
+from nb2ddp.facts.loading import model_name
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.releases import SUCCESSORS, taken, uses, uses_unsloth
 from nb2ddp.facts.shell import is_install
@@ -93,6 +94,7 @@ _VALUE = re.compile(r"(?<!\$)\{([^{}]*)\}|\$([A-Za-z_]\w*)")
 _VARIABLE = re.compile(r"\$(?P<brace>\{)?(?P<name>[A-Za-z_]\w*)(?(brace)\})")
 _UNKNOWN = re.compile(r"[$`{]")
 _SECRET = re.compile(r"(?i)key|token|secret|password")
+_GEMMA_3N = re.compile(r"(?i)gemma-?3n")
 #: A release's tag in a repository's URL: `...unsloth.git@2025-02-v2`, `...transformers@v4.49.0-Gemma-3`.
 _TAG = re.compile(r"@(?:[a-z]\w*-)?v?(\d+[.-]\d+(?:\.\d+)?)(?![\w.])")
 #: A file or a folder.
@@ -331,6 +333,10 @@ class _Reading:
             return imported, "the code imports it"
         if module == "vllm" and any(starts_engine(self.tree, load) for load in self.program.loads):
             return self.program.loads[0], "fast_inference takes it"
+        if module == "timm":
+            seeing = [load for load in self.program.loads if _GEMMA_3N.search(model_name(self.tree, load))]
+            if seeing:
+                return seeing[0], "Gemma 3n sees with it"
         trackers = [value for value in self.tree.given("report_to") if self.tree.is_live(value)]
         return next(((value, "report_to names it") for value in trackers if module in self.tree.texts(value)), None)
 

@@ -93,6 +93,13 @@ def needs(code: str) -> list[str]:
         ('if SAVES:\n    model.push_to_hub("a/b")', ["HF_TOKEN (cell 1)"]),
         ('args = SFTConfig(push_to_hub = True, hub_model_id = "a/b")', ["HF_TOKEN (cell 1)!"]),
         ('args = SFTConfig(push_to_hub = False)', []),
+        ('from huggingface_hub import upload_folder\nupload_folder(repo_id = "a/b", folder_path = OUT)',
+         ["HF_TOKEN (cell 1)!"]),
+        ('from huggingface_hub import HfApi\napi = HfApi()\napi.upload_folder(repo_id = "a/b", folder_path = OUT)',
+         ["HF_TOKEN (cell 1)!"]),
+        ('import os\nfrom huggingface_hub import HfApi\napi = HfApi(token = os.environ["A_KEY"])\n'
+         'api.upload_file(repo_id = "a/b")', ["A_KEY (cell 1)!"]),
+        ('from huggingface_hub import HfApi\nHfApi().list_models()', []),
         ('model.push_to_hub("your_name/lora", token = read())', ['a name in place of "your_name" (cell 1)']),
         ('USER = "your-username"\nmodel.push_to_hub_merged(f"{USER}/lora", tokenizer, token = read())',
          ['a name in place of "your-username" (cell 1)']),
@@ -207,7 +214,7 @@ DRIVE = "/content/drive/MyDrive/rows.csv (cell 1)!"
         ('from google.colab import drive\ndrive.mount("/content/drive")', []),
         (
             'from huggingface_hub import HfApi\nHfApi().upload_folder(folder_path = "/content/out")',
-            ["/content/out (cell 1)"],
+            ["HF_TOKEN (cell 1)!", "/content/out (cell 1)"],
         ),
         ('import shutil\nshutil.make_archive("/content/out", "zip", "lora")', ["/content to write into (cell 1)"]),
         (

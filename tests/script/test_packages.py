@@ -690,6 +690,12 @@ def test_an_engine_takes_vllm(fast: str, added: list[str]) -> None:
     assert found.notes == tuple((2, f"{name} is added: fast_inference takes it") for name in added)
 
 
+def test_gemma_3n_takes_timm() -> None:
+    cells = '!pip install unsloth\nfrom unsloth import FastModel\nFastModel.from_pretrained("unsloth/gemma-3n-E2B-it")'
+    assert [package.line for package in read(cells).packages] == ["unsloth", "timm"]
+    assert [package.line for package in read(cells.replace("3n-E2B", "3-4b")).packages] == ["unsloth"]
+
+
 @pytest.mark.parametrize("imported", ["", "\nimport torch"])
 def test_unsloth_is_installed_with_what_it_needs_where_the_notebook_leaves_that_to_colab(imported: str) -> None:
     found = read(

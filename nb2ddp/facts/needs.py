@@ -15,7 +15,7 @@ from nb2ddp.facts.environment import LAUNCHER_VARIABLES, settings
 from nb2ddp.facts.flow import is_tried, taker
 from nb2ddp.facts.hosted import SECRET, hosted_name, hosted_paths, written_there
 from nb2ddp.facts.logins import HUB_TOKEN, token_of, tokens
-from nb2ddp.facts.questions import READS, questions, tokens_to_fill_in
+from nb2ddp.facts.questions import READS
 from nb2ddp.facts.releases import SUCCESSORS, lacked
 from nb2ddp.facts.texts import spelled
 from nb2ddp.notebook import magics
@@ -94,7 +94,7 @@ def needs(program: Program) -> list[Need]:
     from_file = bool(program.execution.calls(_FROM_FILE))  # variables then may come while the script runs
     for kind, name, node, required in sorted(_read(program), key=lambda each: program.tree.start(each[2])):
         found.setdefault((kind, name), []).append((node, required))
-    asked = [question for question in questions(program, program.effects) if not question.is_login]
+    asked = [question for question in program.questions if not question.is_login]
     optional = {question.call for question in asked if question.may_skip}
     listed = [
         Need(
@@ -255,13 +255,13 @@ def secret_variable(name: str) -> str:
 def _asked(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
     """Variables that answer what the notebook asks a person."""
     known = {name for _, name, _ in settings(program)}
-    for each in questions(program, program.effects):
+    for each in program.questions:
         is_set = each.is_login and each.variable in known
         is_answered = each.is_login or not isinstance(program.tree.parents[each.call], cst.Expr)
         if is_answered and each.leaving is None and not program.installs.covers(each.call) and not is_set:
             handled = each.may_skip or is_tried(program.tree, each.call, each.variable)
             yield each.variable, each.call, not (handled or _is_set_alike(program.tree, each.call, each.variable))
-    for text, variable in tokens_to_fill_in(program, program.effects).items():
+    for text, variable in program.tokens_to_fill_in.items():
         if not program.installs.covers(text):
             yield variable, text, not _is_set_alike(program.tree, text, variable)
 
@@ -272,8 +272,8 @@ def _variables(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
     What it asks a person for is not set in a job.
     """
     tree = program.tree
-    asking: list[cst.CSTNode] = [question.call for question in questions(program, program.effects)]
-    asking += tokens_to_fill_in(program, program.effects)
+    asking: list[cst.CSTNode] = [question.call for question in program.questions]
+    asking += program.tokens_to_fill_in
     asking += [call for call in tree.live(cst.Call) if SECRET.fullmatch(hosted_name(tree, call) or "")]
     lines = {tree.statement(each) for each in asking}
     set_here = {name for node, name, _ in settings(program) if tree.statement(node) not in lines}

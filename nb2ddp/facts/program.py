@@ -17,10 +17,11 @@ from nb2ddp.facts.hosted import UPLOAD, hosted_name
 from nb2ddp.facts.installs import Installs
 from nb2ddp.facts.loading import ModelKind, loads, model_kind, weights
 from nb2ddp.facts.local_paths import LocalPath, local_paths
-from nb2ddp.facts.makers import makers
+from nb2ddp.facts.makers import Maker, makers
 from nb2ddp.facts.names import Names
 from nb2ddp.facts.needs import Need, needs
 from nb2ddp.facts.placement import Placement
+from nb2ddp.facts.questions import Question, questions, tokens_to_fill_in
 from nb2ddp.facts.rewards import Rewards
 from nb2ddp.facts.training import Training
 from nb2ddp.facts.waiting import starts_engine
@@ -99,12 +100,27 @@ class Program(Source):
         return self.closes_group and asks_for_processes(self.execution, self.loads)
 
     @cached_property
+    def makers(self) -> list[Maker]:
+        """The calls that may make files."""
+        return makers(self.execution)
+
+    @cached_property
+    def questions(self) -> list[Question]:
+        """The calls that ask a person."""
+        return questions(self, self.effects)
+
+    @cached_property
+    def tokens_to_fill_in(self) -> dict[cst.SimpleString, str]:
+        """The texts that stand for a token, with the variables that hold these tokens."""
+        return tokens_to_fill_in(self, self.effects)
+
+    @cached_property
     def local_paths(self) -> list[LocalPath]:
         """The paths of the user's own machine that the notebook reads and does not make."""
         named = ((self.location(call).cell, hosted_name(self.tree, call)) for call in self.tree.live(cst.Call))
         uploads = [self.notebook.cell(cell).uploaded for cell, name in named if name == UPLOAD]
         uploaded = {name for names in uploads for name in names}
-        return list(local_paths(self.execution, makers(self.execution), uploaded))
+        return list(local_paths(self.execution, self.makers, uploaded))
 
     @cached_property
     def needs(self) -> list[Need]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.facts.program import Program
-from nb2ddp.facts.questions import Question, questions, tokens_to_fill_in
+from nb2ddp.facts.questions import Question
 from nb2ddp.facts.shell import quoted
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule, left_out, shown, without_names
@@ -22,10 +22,10 @@ from nb2ddp.syntax.environ import environ_key
 
 
 def find(program: Program) -> Iterator[Finding]:
-    asked = [each for each in questions(program, program.effects) if not program.installs.covers(each.call)]
+    asked = [each for each in program.questions if not program.installs.covers(each.call)]
     for question in asked:
         yield _login(program, question) if question.is_login else _asked(program, question)
-    for text, variable in tokens_to_fill_in(program, program.effects).items():
+    for text, variable in program.tokens_to_fill_in.items():
         if not program.installs.covers(text):
             said = f"{program.tree.text(text)} stands for a token"
             yield Finding(text, f"{said}: set {variable} in the environment", (_read(program, text, variable),))

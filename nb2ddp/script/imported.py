@@ -13,7 +13,6 @@ from typing import Final
 
 import libcst as cst
 
-from nb2ddp.facts.makers import makers
 from nb2ddp.facts.needs import Kind, Need
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.texts import spelled
@@ -78,7 +77,7 @@ def _is_source(package: Package) -> bool:
 def _is_made(program: Program, line: cst.CSTNode, module: str) -> bool:
     """Whether something above may write a module, or a folder in which modules are looked for."""
     tree = program.tree
-    above = [maker for maker in makers(program.execution) if tree.start(maker.call) < tree.start(line)]
+    above = [maker for maker in program.makers if tree.start(maker.call) < tree.start(line)]
     added = [call for call in program.execution.calls(_TO_PATH) if tree.start(call) < tree.start(line)]
     folders = [text for call in added for text in spelled(tree, call.args[-1].value)]
     places = [f"{module}.py", module, *(folder for folder in folders if PurePosixPath(folder).name not in ("", ".."))]

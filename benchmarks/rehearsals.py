@@ -5,7 +5,7 @@
     python -m benchmarks.rehearsals kinds            # those that ran on GPUs
     python -m benchmarks.rehearsals --page           # the tables of docs/rehearsal.md from what was kept
 
-Of a notebook that is told `--versions notebook`, `typed` is the code in the versions that most notebooks pin.
+Of a notebook that is told `--versions notebook`, `typed` is the code with it, or in the pins of most notebooks.
 What has been kept is not done again, so that the same command goes on where it was stopped. Each rehearsal is one call
 of `nb2ddp rehearse --offline`; its seconds by the wall, and those of the processors that all its processes used.
 """

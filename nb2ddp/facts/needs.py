@@ -13,7 +13,7 @@ import libcst as cst
 from nb2ddp.facts.effects import Does
 from nb2ddp.facts.environment import LAUNCHER_VARIABLES, settings
 from nb2ddp.facts.flow import is_tried, taker
-from nb2ddp.facts.hosted import SECRET, hosted_name, hosted_paths, written_there
+from nb2ddp.facts.hosted import SECRET, hosted_name
 from nb2ddp.facts.logins import HUB_TOKEN, token_of, tokens
 from nb2ddp.facts.questions import READS
 from nb2ddp.facts.releases import SUCCESSORS, lacked
@@ -143,7 +143,7 @@ def _read(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode, bool]]:
     tree = program.tree
     for name, node, required in (*_variables(program), *_asked(program)):
         yield Kind.VARIABLE, name, node, required
-    for path in hosted_paths(program.execution):
+    for path in program.hosted_paths:
         if path.is_made:
             folder = "/content" if path.text.startswith("/content") else "/kaggle/working"
             yield Kind.PATH, f"{folder} as the current folder", path.node, False
@@ -153,7 +153,7 @@ def _read(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode, bool]]:
         kind = Kind.FILE if local.is_beside else Kind.WINDOWS if local.is_of_windows else Kind.PATH
         yield kind, local.text, local.node, local.required
     yield from _checkpoints(program)
-    for folder, node in written_there(program.execution):
+    for folder, node in program.written_there:
         yield Kind.PATH, f"{folder} to write into", node, False
     calls = program.execution.calls()
     started = any(program.tree.qualified(call.func) == "subprocess.Popen" for call in calls)

@@ -13,7 +13,7 @@ from nb2ddp.facts.effects import FILE_MAGICS, Effects
 from nb2ddp.facts.environment import early_settings
 from nb2ddp.facts.execution import Execution
 from nb2ddp.facts.gpu import Gpu, gpu
-from nb2ddp.facts.hosted import UPLOAD, hosted_name
+from nb2ddp.facts.hosted import UPLOAD, HostedPath, hosted_name, hosted_paths, written_there
 from nb2ddp.facts.installs import Installs
 from nb2ddp.facts.loading import ModelKind, loads, model_kind, weights
 from nb2ddp.facts.local_paths import LocalPath, local_paths
@@ -98,6 +98,16 @@ class Program(Source):
     def asks_when_alone(self) -> bool:
         """True where the main process, once it is alone, asks for the number of processes."""
         return self.closes_group and asks_for_processes(self.execution, self.loads)
+
+    @cached_property
+    def hosted_paths(self) -> list[HostedPath]:
+        """The paths of Colab and Kaggle that the notebook reads and does not make."""
+        return hosted_paths(self.execution)
+
+    @cached_property
+    def written_there(self) -> list[tuple[str, cst.BaseExpression]]:
+        """The folders of Colab, Kaggle and Drive below which the notebook writes, each where it names one."""
+        return list(written_there(self.execution))
 
     @cached_property
     def makers(self) -> list[Maker]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.hosted import HOSTED, SECRET, UPLOAD, HostedPath, hosted_name, hosted_paths, written_there
+from nb2ddp.facts.hosted import HOSTED, SECRET, UPLOAD, HostedPath, hosted_name
 from nb2ddp.facts.installs import colab_branch
 from nb2ddp.facts.needs import secret_variable
 from nb2ddp.facts.program import Program
@@ -77,7 +77,7 @@ def _secret(tree: Tree, call: cst.Call, name: str) -> Finding:
 
 def _paths(program: Program) -> Iterator[Finding]:
     """The paths of the hosted notebook, where they are read first: one finding for those of one statement."""
-    paths = [path for path in hosted_paths(program.execution) if not path.is_made]
+    paths = [path for path in program.hosted_paths if not path.is_made]
     first = {path.text: path for path in reversed(paths)}
     required = {path.text for path in paths if path.required}
     by_statement: dict[cst.CSTNode, list[HostedPath]] = {}
@@ -91,7 +91,7 @@ def _paths(program: Program) -> Iterator[Finding]:
         cells = dict.fromkeys(f"in cell {program.location(each.node).cell}" for each in more)
         *places, last = ["here", *cells, *[_AT_TOP] * bool(texts & required)]
         yield Finding(path.node, f"{them}, {', '.join(places)} and {last}" if places else them, todo=True)
-    for folder, node in written_there(program.execution):
+    for folder, node in program.written_there:
         if "drive" in folder and program.tree.statement(node) not in by_statement:
             yield Finding(node, _UNMOUNTED, todo=True)
             break

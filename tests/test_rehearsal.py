@@ -980,6 +980,16 @@ def test_what_does_nothing_is_as_many_values_as_it_is_asked_for() -> None:
     assert [*nothing] == []
 
 
+def test_what_does_nothing_can_be_computed_with() -> None:
+    metric: Any = packages.Nothing()
+    kind: Any = packages.Nothing
+    for number in (metric, kind):
+        assert f"{round(100 * (1 - number) / 2, 3):.2f}" == "rehearsal"
+        assert (float(number), int(number), number < 1, number > 1) == (0.0, 0, True, True)
+    assert packages._numbers({"wer": metric, "loss": 1.5}) == {"wer": 0.0, "loss": 1.5}
+    assert packages._numbers(None) is None
+
+
 def test_what_does_nothing_can_be_sent_to_other_processes() -> None:
     of_package = packages.Missing(Log(), "").create_module(ModuleSpec("no_such_package_at_all", None)).Client
     assert issubclass(pickle.loads(pickle.dumps(of_package)), packages.Nothing)
@@ -1137,6 +1147,7 @@ def test_a_name_that_nothing_binds_is_a_fault_after_training_too() -> None:
         (event("line"), "ImportError", "cannot import name 'X' from 'trl'", "--versions notebook"),
         (event("line"), "TypeError", "f() got an unexpected keyword argument 'x'", "--versions notebook"),
         (event("line"), "FileNotFoundError", "No such file or directory: 'rows.zip'", "put rows.zip beside the script"),
+        (event("line"), "OSError", "liba.so.1: cannot open shared object file", "install the system library liba"),
     ],
 )
 def test_an_obstacle_says_what_to_give(before: dict[str, Any], error: str, message: str, told: str) -> None:
@@ -1190,7 +1201,7 @@ def test_a_failure_rests_on_what_its_statement_reads() -> None:
     ("about", "told"),
     [
         ({"rests": ["outetts"]}, "git clone https://x/OuteTTS OuteTTS"),
-        ({"rests": ["whisper"]}, "pip install whisper, or"),
+        ({"rests": ["whisper"]}, "pip install openai-whisper, or"),
         ({"rests": ["datasets"]}, "--data FILE"),
         ({"rests": [], "message": "no folder OuteTTS/x"}, "git clone https://x/OuteTTS OuteTTS"),
     ],
@@ -1228,6 +1239,20 @@ def test_a_database_that_a_run_begins_with_may_be_read_by_all(tmp_path: Path) ->
     for name in (str(work / "given.db"), str(work / "new.db"), ":memory:"):
         outside._opens_database(name)
     assert [json.loads(line)["path"] for line in (tmp_path / "log").read_text().splitlines()] == ["new.db"]
+
+
+def test_a_clone_is_whole_though_the_script_names_files_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("beside/repository/a.py", "beside/repository/b.py", "work/repository/a.py"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    monkeypatch.chdir(tmp_path / "work")
+    log = Log()
+    log.open(str(tmp_path / "log"), "train.py")
+    folders = str(tmp_path), str(tmp_path / "work")
+    outside = Outside(log, *folders, is_trusted=False, variables={}, beside=str(tmp_path / "beside"), may_clone=False)
+    outside._clone("git clone https://x/repository", None)
+    assert {path.name for path in Path("repository").iterdir()} == {"a.py", "b.py"}
 
 
 def test_a_hosted_folder_is_that_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

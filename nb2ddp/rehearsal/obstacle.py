@@ -108,6 +108,8 @@ def _advice(plan: Plan, rank: Rank, end: events.End) -> str:
             return f"git clone {clone.address} {clone.folder} beside the script, or --network"
     if error == "ModuleNotFoundError":
         return ""
+    if library := re.search(r"(lib[\w+-]+)\.so\S*: cannot open shared object", message):
+        return f"install the system library {library[1]}"
     is_refused = end.library in _VERSIONED and error in _REFUSALS  # by a library, whatever the rows
     unknown = re.search(r"unexpected keyword argument '(\w+)'", message) if error == "TypeError" else None
     is_of_versions = error == "ImportError" or (unknown is not None and unknown[1] in plan.text)

@@ -63,7 +63,7 @@ ON_INDEX: Final = {
             " inflection jieba jiwer jsonlines keras_ocr:keras-ocr langdetect langid"
             " Levenshtein math_verify:math-verify openpyxl optuna pypdf pytz rapidfuzz rouge_score:rouge-score"
             " mlflow sacrebleu snac swanlab tensorboard tensorflow textstat tiktoken timm trackio unidecode vllm"
-            " xgboost"
+            " whisper:openai-whisper xgboost"
         ).split()
     )
 }

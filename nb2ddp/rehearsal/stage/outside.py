@@ -203,8 +203,8 @@ class Outside:
             return
         address, folder = found[1].strip("'\""), (found[3] or found[2]).strip("'\"")
         checkout = os.path.join(self.beside, folder)
-        if os.path.isdir(checkout) and not os.path.exists(folder):
-            shutil.copytree(checkout, folder, ignore=shutil.ignore_patterns(".git"))
+        if os.path.isdir(checkout):  # of which the run's folder already has the files that the script names
+            shutil.copytree(checkout, folder, ignore=shutil.ignore_patterns(".git"), dirs_exist_ok=True)
         elif self.may_clone and not os.path.exists(folder):
             process = subprocess.Popen.__new__(subprocess.Popen)
             popen(process, ["git", "clone", "--depth", "1", "--quiet", address, folder])

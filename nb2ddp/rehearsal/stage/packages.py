@@ -66,10 +66,8 @@ class _Kind(type):
             raise AttributeError(name)
         return cls
 
-    def _itself(cls, *_: Any) -> Any:
+    def __getitem__(cls, _: Any) -> Any:
         return cls
-
-    __add__ = __radd__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = __or__ = __getitem__ = _itself
 
     def __fspath__(cls) -> str:
         return "rehearsal"
@@ -93,10 +91,8 @@ class Nothing(metaclass=_Kind):
     def __call__(self, *given: Any, **_: Any) -> Any:
         return given[0] if _decorates(given) else self
 
-    def _itself(self, *_: Any) -> Any:
+    def __getitem__(self, _: Any) -> Any:
         return self
-
-    __add__ = __radd__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = __or__ = __getitem__ = _itself
 
     def __fspath__(self) -> str:
         return "rehearsal"
@@ -119,6 +115,24 @@ class Nothing(metaclass=_Kind):
 
     def __str__(self) -> str:
         return "rehearsal"
+
+
+def _count(kind: type) -> None:
+    """Let what does nothing be computed with, compared, formatted, and taken for 0."""
+    for name in "add sub mul matmul truediv floordiv mod pow or and".split():
+        for side in ("", "r"):
+            setattr(kind, f"__{side}{name}__", lambda self, *_: self)
+    for name in "neg abs round".split():
+        setattr(kind, f"__{name}__", lambda self, *_: self)
+    for name in "lt le gt ge".split():
+        setattr(kind, f"__{name}__", lambda *_: True)
+    for name, number in (("float", 0.0), ("int", 0), ("index", 0)):
+        setattr(kind, f"__{name}__", lambda _, number=number: number)
+    setattr(kind, "__format__", lambda self, _: str(self))  # noqa: B010
+
+
+_count(_Kind)
+_count(Nothing)
 
 
 def _nothing() -> type[Nothing]:
@@ -194,7 +208,7 @@ def _note_runs(tracker: ModuleType, log: Log) -> None:
 
 
 def _refuse(trainer: ModuleType) -> None:
-    """Train nothing that comes of a package that is not there."""
+    """Train nothing that comes of a package that is not there; metrics may come of one."""
 
     @wrap(trainer, "Trainer.__init__")
     def init(original: Any, self: Any, *args: Any, **given: Any) -> None:
@@ -204,6 +218,15 @@ def _refuse(trainer: ModuleType) -> None:
                 if isinstance(package, str) and _is_nothing(each):
                     raise ModuleNotFoundError(f"No module named {package!r}, which training needs")
         original(self, *args, **given)
+        if measure := getattr(self, "compute_metrics", None):
+            self.compute_metrics = lambda *made, **named: _numbers(measure(*made, **named))
+
+
+def _numbers(metrics: Any) -> Any:
+    """Metrics as the trainer keeps them in JSON: what comes of a package that is not there is 0."""
+    if not isinstance(metrics, dict):
+        return metrics
+    return {name: float(value) if _is_nothing(value) else value for name, value in metrics.items()}
 
 
 def _is_nothing(value: Any) -> bool:

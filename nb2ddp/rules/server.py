@@ -155,6 +155,20 @@ trainer.train()
 print(Settings.llm.complete("done?"))
 """,
         ),
+        *(
+            Example(
+                f"import openai\n{made}for text in texts:\n"
+                "    rows.append(client.responses.create(input = text))\ntrainer.train()\n",
+                f"import openai\n{made}for text in texts:\n"
+                "    rows.append(run_once(lambda: client.responses.create(input = text), in_whole_job=True))\n"
+                "trainer.train()\n",
+            )
+            for made in (
+                "client = openai.OpenAI(api_key = key) if key else None\n",
+                "if key:\n    client = openai.OpenAI(api_key = key)\nelse:\n    client = None\n",
+                "try:\n    client = openai.OpenAI()\nexcept Exception:\n    client = None\n",
+            )
+        ),
         Example(
             """\
 import asyncio, httpx

@@ -565,8 +565,17 @@ class Tree:
         return None if binding is None else binding.node
 
     def bound_uses(self, node: cst.CSTNode) -> list[cst.Name]:
-        """The uses of names that stand for what a statement, or a part of a `with`, binds them to."""
-        return [use for name in self.binds(node) for use in self.loads(name) if self.definition(use) is node]
+        """The uses of names that stand, or may stand, for what a statement, or a part of a `with`, binds them to."""
+        uses = [use for name in self.binds(node) for use in self.loads(name)]
+        return [use for use in uses if (by := self.definition(use)) is node or self._is_branched(use, by, node)]
+
+    def _is_branched(self, use: cst.CSTNode, by: cst.CSTNode | None, other: cst.CSTNode) -> bool:
+        """True where what binds a name, and another, stand in two branches of one `if` or `try` before its use."""
+        if by is None:
+            return False
+        above = {*self.ancestors(by)}
+        common = next(each for each in self.ancestors(other) if each in above)
+        return isinstance(common, (cst.If, cst.Try)) and common not in {*self.ancestors(use)}
 
     def kept_uses(self, node: cst.CSTNode) -> list[cst.CSTNode]:
         """Where what a statement binds is used, by a name or as an attribute: `Settings.llm`."""

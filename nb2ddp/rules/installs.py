@@ -74,7 +74,7 @@ def _reason(program: Program, statement: cst.CSTNode) -> tuple[str, Severity | N
     if not any(statement in (each, *tree.ancestors(each)) for each in program.installs.installing):
         return _NEEDLESS, None
     forms = [form for call in tree.within(statement, cst.Call) if (form := program.form(call)) is not None]
-    texts = [tree.text(statement), *(part for form in forms for part in (form.text, form.body or ""))]
+    texts = [tree.text(statement), *(part for form in forms for part in (str(form), form.body or ""))]
     named = [word for text in texts for found in _SYSTEM.findall(text) for word in found.split() if word[0] != "-"]
     if packages := ", ".join(dict.fromkeys(named)):
         said = f"installs {packages} on the machine, which no requirements file can; the script leaves it out"

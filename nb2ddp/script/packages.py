@@ -462,21 +462,37 @@ class _Reading:
         """Where a command runs: at the calls of the function around it that hand it something, or where it stands."""
         function = self.tree.function(call)
         calls = [] if function is None else self.tree.calls_of(function)
-        handed = [(each, self._handed(function, each)) for each in calls if function is not None]
-        for place, self.given in [each for each in handed if each[1]] or [(call, {})]:
+        handed = [each for inner in calls if function is not None for each in self._handed(function, inner)]
+        for place, given in [each for each in handed if each[1]] or [(call, each) for each in self._rounds(call)]:
+            self.given = given
             yield place
         self.given = {}
 
-    def _handed(self, function: cst.FunctionDef, call: cst.Call) -> dict[str, list[str]]:
-        """The words that a call hands to a function, by the names of its parameters."""
-        words, params = dict[str, list[str]](), function.params.params
-        for at, param in enumerate(params):
-            passed = argument(call, param.name.value, at)
-            if (value := param.default if passed is None else passed.value) is not None:
-                words[param.name.value] = [self._word(value, call)]
-        if isinstance(star := function.params.star_arg, cst.Param):
-            words[star.name.value] = [self._word(each.value, call) for each in call.args[len(params) :]]
-        return words
+    def _rounds(self, call: cst.Call) -> Iterator[dict[str, list[str]]]:
+        """What the name of the loop around a call stands for, in each round; nothing where that is not known."""
+        loop = self.tree.around(call, cst.For)
+        name = loop.target.value if loop is not None and isinstance(loop.target, cst.Name) else ""
+        listed = self.tree.value(loop.iter) if loop is not None else None
+        uses = self.tree.loads(self.tree.text(loop.iter)) if loop is not None else []
+        grows = any(isinstance(self.tree.parents[use], cst.Attribute) for use in uses)  # `packages.append("peft")`
+        if not (name and isinstance(listed, (cst.List, cst.Tuple)) and listed.elements) or grows:
+            yield {}
+            return
+        for each in listed.elements:
+            yield {name: [self._word(each.value, call)]}
+
+    def _handed(self, function: cst.FunctionDef, call: cst.Call) -> Iterator[tuple[cst.Call, dict[str, list[str]]]]:
+        """The words that a call hands to a function, by the names of its parameters, in each round of a loop."""
+        params = function.params.params
+        for given in self._rounds(call):
+            self.given, words = given, dict[str, list[str]]()
+            for at, param in enumerate(params):
+                passed = argument(call, param.name.value, at)
+                if (value := param.default if passed is None else passed.value) is not None:
+                    words[param.name.value] = [self._word(value, call)]
+            if isinstance(star := function.params.star_arg, cst.Param):
+                words[star.name.value] = [self._word(each.value, call) for each in call.args[len(params) :]]
+            yield call, words
 
     def _shell_text(self, call: cst.Call) -> str:
         """Return the shell command of a call; empty for any other call."""

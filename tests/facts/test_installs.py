@@ -76,6 +76,7 @@ def test_what_serves_installs_alone_goes(cells: str, left: str) -> None:
     [
         ("!pip install -q -r clone/requirements.txt", "clone/requirements.txt"),
         ("!uv pip install --requirement=a.txt -r b.txt", "a.txt -r b.txt"),
+        ("%pip install -r b.txt", "b.txt"),
         ("subprocess.run([sys.executable, '-m', 'pip', 'install', '-r', 'c.txt'])", "c.txt"),
         ("!find /usr/lib/python3/dist-packages -name '__pycache__' | xargs -r rm -rf", ""),
         ("%%bash\n[ -r /opt/version ] && echo yes\npip install x\npip install -r \"$(python -c 'print(1)')\"", ""),

@@ -46,6 +46,25 @@ CASES = {
         "trl peft",
         notes=("trl==0.15.0 is replaced by trl of cell 2",),
     ),
+    "in a loop over a list": Case(
+        ('for p in ["einops", "timm==1.0"]:\n    !pip install -q {p}',),
+        "einops timm==1.0",
+    ),
+    "in a loop over a list with a name": Case(
+        (
+            "import subprocess, sys\npackages = ['einops', 'timm']\nfor p in packages:\n"
+            "    subprocess.run([sys.executable, '-m', 'pip', 'install', '--no-deps', f'{p}>=1'])",
+        ),
+        no_deps="einops>=1 timm>=1",
+    ),
+    "by a function, in a loop": Case(
+        ("def add(p):\n    !pip install $p\nfor each in ('einops', 'timm'):\n    add(each)",),
+        "einops timm",
+    ),
+    "in a loop over a list that grows": Case(
+        ("packages = ['einops']\npackages.append('timm')\nfor p in packages:\n    !pip install {p}",),
+        notes=("not known before the notebook runs: {p}",),
+    ),
     "by a function of the notebook": Case(
         (
             "import subprocess, sys\n"

@@ -12,14 +12,17 @@ from dataclasses import dataclass, replace
 from IPython.utils.text import DollarFormatter
 
 _PIP = r"(?:(?:\S*python[\d.]*|\{sys\.executable\})\s+-m\s+)?(?:uv\s+)?pip3?(?:\.\d+)?"
+#: Where packages and what is made of them are kept; Unsloth's compiled code belongs to the running job.
+_CACHES = r"(?:(?:site|dist)-packages|__pycache__|\.cache/(?:pip|uv)|/usr/local|unsloth_compiled_cache)"
 _INSTALL = re.compile(
     rf"(?:sudo\s+(?:-\S+\s+)*)?(?:{_PIP}\s+(?:-\S+\s+)*(?:install|uninstall|download)\b"
     r"|pip3?-autoremove\b|uv\s+(?:add|sync|venv|python|self|remove)\b"
     r"|(?:conda|mamba|micromamba)\s+(?:-\S+\s+)*(?:install|update|create|env|remove|uninstall|clean)\b"
     r"|(?:apt|apt-get|aptitude|dpkg|yum|dnf|brew|apk)\s+(?:\S+\s+)*?(?:install|add|update|upgrade|\w*remove|purge|-i)\b"
     rf"|(?:npm|pnpm|yarn)\s+(?:install|i|ci|add|remove|uninstall|rm)\b|ldconfig\b|{_PIP}\s+cache\b|kill\s+-9\s"
-    r"|(?:rm|find)\s[^|;&]*(?:(?:site|dist)-packages|__pycache__|\.cache/(?:pip|uv)|/usr/local|unsloth_compiled_cache))"
+    rf"|find\s[^|;&]*{_CACHES}|rm(?=\s.*{_CACHES})(?:\s+(?:-\S+|\d?>\S*|\S*{_CACHES}\S*))+\s*$)"
 )
+_REMOVED_CACHE = re.compile(rf"\s+\S*{_CACHES}\S*")
 #: A command up to its comment, which stands behind a blank.
 _BEFORE_COMMENT = re.compile(r"""(?:'[^']*'?|"[^"]*"?|[^'"#]|(?<=[^ \t])#)*""")
 #: What stands beside an install and is of no use without it.
@@ -193,8 +196,12 @@ def is_of_its_shell(command: str) -> bool:
 
 
 def without_installs(command: str) -> str:
-    """The rest of a command whose parts install packages among other things."""
+    """The rest of a command whose parts install packages, or remove their caches, among other things."""
     pieces = _SEPARATOR.split(without_comment(command))
+    pieces = [
+        _REMOVED_CACHE.sub("", piece) if piece.startswith("rm ") and not _INSTALL.match(piece) else piece
+        for piece in pieces
+    ]
     joined = zip(["", *pieces[1::2]], pieces[::2], strict=True)
     others = [pair for pair in joined if pair[1].strip() and not _INSTALL.match(pair[1].strip("() "))]
     kept = [part for pair in others for part in pair][1:]

@@ -127,6 +127,9 @@ def test_parts(command: str, pieces: list[str]) -> None:
         ("pip install a && wget b", "wget b"),
         ("wget a; pip install b", "wget a"),
         ("echo a && pip install b; echo c", "echo a; echo c"),
+        ("rm -rf unsloth_compiled_cache __pycache__/", ""),
+        ("rm -rf unsloth_compiled_cache rows out", "rm -rf rows out"),
+        ("rm -rf rows ./unsloth_compiled_cache && ls", "rm -rf rows && ls"),
     ],
 )
 def test_installs(command: str, rest: str) -> None:

@@ -11,7 +11,7 @@ from nb2ddp.facts.execution import Execution
 from nb2ddp.facts.loading import ModelKind
 from nb2ddp.facts.training import Training
 from nb2ddp.syntax.arguments import constant, passed
-from nb2ddp.syntax.tree import Tree, keyword
+from nb2ddp.syntax.tree import Tree, argument, keyword
 
 #: Configs of trainers whose loss compares the samples of a micro-batch with each other, or that generate (TRL).
 _COMPARING_CONFIGS = ("KTOConfig", "BCOConfig", "OnlineDPOConfig", "NashMDConfig", "XPOConfig", "PPOConfig")
@@ -40,8 +40,8 @@ def shares_batches(execution: Execution, config: cst.Call) -> bool:
     return name.startswith("sentence_transformers.") and bool(execution.calls(GATHERING_LOSSES))
 
 
-def depends_on_shape(training: Training, kind: ModelKind, loads: Sequence[cst.Call], config: cst.Call) -> bool:
-    """True for training arguments whose per-device batch means more than how many samples a GPU takes at a time.
+def why_shape_counts(training: Training, kind: ModelKind, loads: Sequence[cst.Call], config: cst.Call) -> str:
+    """Why the per-device batch means more than how many samples a GPU takes at a time, in words; "" where it does not.
 
     Sentence encoders draw their negatives from it and classifiers pad within it; KTO compares its samples; rows that
     are grouped by length are sorted in multiples of it; a mean over a micro-batch weighs its tokens by their number
@@ -50,17 +50,23 @@ def depends_on_shape(training: Training, kind: ModelKind, loads: Sequence[cst.Ca
     """
     tree = training.tree
     family = tree.family(config.func)
-    return (
-        family.endswith((*_COMPARING_CONFIGS, *_TOKEN_MEAN_CONFIGS))
+    field = next((name for name in _SHAPED_FIELDS if constant(tree, config, name) not in _UNSHAPED_VALUES), "")
+    has_code = any(constant(tree, load, "trust_remote_code") is True for load in loads)
+    reasons = {
+        "whose loss compares samples of a batch": family.endswith(_COMPARING_CONFIGS),
+        "whose loss takes a mean over a batch": family.endswith(_TOKEN_MEAN_CONFIGS)
         or _is_no_mean_over_pairs(tree, config)
-        or not family.startswith(("trl.", "unsloth.", "transformers."))
-        or any(constant(tree, config, name) not in _UNSHAPED_VALUES for name in _SHAPED_FIELDS)
-        or _has_own_loss(tree)
-        or _cannot_pad(training, config)
-        or bool(_BALANCE.search(tree.source))
-        or (kind in _MEANS and not family.endswith("SFTConfig"))
-        or any(constant(tree, load, "trust_remote_code") is True for load in loads)
-    )
+        or (kind in _MEANS and family.startswith("transformers.")),
+        "whose trainer is neither TRL's nor transformers'": not family.startswith(
+            ("trl.", "unsloth.", "transformers.")
+        ),
+        f"which sets {field}": bool(field),
+        "which computes its loss itself": _has_own_loss(tree),
+        "whose trainer has nothing to pad rows with": _cannot_pad(training, config),
+        "whose loss balances experts over a batch": _BALANCE.search(tree.source) is not None,
+        "whose model may bring a loss of its own (trust_remote_code)": has_code,
+    }
+    return next((why for why, holds in reasons.items() if holds), "")
 
 
 def _is_no_mean_over_pairs(tree: Tree, config: cst.Call) -> bool:
@@ -72,10 +78,17 @@ def _is_no_mean_over_pairs(tree: Tree, config: cst.Call) -> bool:
 
 def _cannot_pad(training: Training, config: cst.Call) -> bool:
     """True for a batch of 1 of a plain trainer that has nothing to pad with: its default collator stacks rows."""
-    alone = constant(training.tree, config, "per_device_train_batch_size") in (1, "1")
+    tree = training.tree
+    alone = constant(tree, config, "per_device_train_batch_size") in (1, "1")
     padding = ("data_collator", "processing_class", "tokenizer")
+
+    def may_take_it(trainer: cst.Call) -> bool:
+        given = argument(trainer, "args", 1)
+        made = None if given is None else tree.value(given.value)
+        return made is config or made not in training.arguments
+
     return alone and any(
-        name in ("Trainer", "Seq2SeqTrainer") and not any(keyword(call, each) for each in padding)
+        name in ("Trainer", "Seq2SeqTrainer") and may_take_it(call) and not any(keyword(call, each) for each in padding)
         for call, name in zip(training.trainers, training.trainer_classes, strict=True)
     )
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.micro_batch import depends_on_shape, shares_batches
+from nb2ddp.facts.micro_batch import shares_batches, why_shape_counts
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
@@ -194,7 +194,10 @@ def _kept(program: Program, config: cst.Call) -> str:
         return ""
     if program.gpu is None:
         return _NO_GPU
-    return "" if _may_grow(program, config) else "which computes it, or trains in a way that depends on it"
+    per_device, _ = _given(program.tree, config)
+    if per_device is not None and _number(program.tree, per_device.value) is ...:
+        return "which computes it" if program.tree.literal(per_device.value) is ... else "which sets it more than once"
+    return why_shape_counts(program.training, program.model_kind, program.loads, config)
 
 
 def split_of(program: Program, config: cst.Call) -> str:
@@ -214,13 +217,6 @@ def _size(tree: Tree, given: Passed | None, default: str) -> str:
     """A positive number that a config is given, as code; else the default."""
     number = tree.literal(given.value) if given is not None else None
     return str(number) if isinstance(number, int) and number > 0 else default
-
-
-def _may_grow(program: Program, config: cst.Call) -> bool:
-    """True where the per-device batch says no more than how many samples a GPU takes at a time."""
-    per_device, _ = _given(program.tree, config)
-    is_number = per_device is None or _number(program.tree, per_device.value) is not ...
-    return is_number and not depends_on_shape(program.training, program.model_kind, program.loads, config)
 
 
 def _number(tree: Tree, value: cst.BaseExpression) -> object:

@@ -6,7 +6,7 @@ import pytest
 
 from nb2ddp.facts.program import Program
 from nb2ddp.options import Launch, Options
-from nb2ddp.rules.batch import RULE
+from nb2ddp.rules.batch import RULE, _kept
 from tests.notebooks import example_notebook
 
 SFT = (
@@ -33,6 +33,31 @@ def test_a_step_that_the_processes_cannot_share(code: str, processes: int, said:
     larger = [message for message in found if "cannot share" in message]
     assert len(larger) == bool(said)
     assert all(f"{processes} processes cannot share {said}" in message for message in larger)
+
+
+LOADED = "from unsloth import FastModel\nmodel = FastModel.from_pretrained('m', trust_remote_code = {})\n"
+PLAIN = (
+    "from transformers import Trainer, TrainingArguments\nargs = TrainingArguments(per_device_train_batch_size = 1)\n"
+    "Trainer(model, args).train()\n"
+)
+LATER = "from trl import SFTTrainer\n" + SFT.format(1, 4) + "SFTTrainer(model, args = args).train()\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "kept"),
+    [
+        (LOADED.format(False) + SFT.format(2, 4), [""]),
+        (LOADED.format(True) + SFT.format(2, 4), ["whose model may bring a loss of its own (trust_remote_code)"]),
+        ("size = 2\nsize = 4\n" + SFT.format("size", 4), ["which sets it more than once"]),
+        (SFT.format("2 * size()", 4), ["which computes it"]),
+        (SFT.format(2, 4).replace("SFT", "ORPO"), ["whose loss takes a mean over a batch"]),
+        (PLAIN + LATER, ["whose trainer has nothing to pad rows with", ""]),
+        (LATER + PLAIN, ["", "whose trainer has nothing to pad rows with"]),
+    ],
+)
+def test_why_the_batch_does_not_grow_with_the_gpu(code: str, kept: list[str]) -> None:
+    program = Program(example_notebook(code), Options())
+    assert [_kept(program, config) for config in program.training.arguments] == kept
 
 
 @pytest.mark.parametrize(

@@ -79,8 +79,11 @@ def uses(tree: Tree) -> Iterator[Use]:
 
     Of an argument of TRL's that Unsloth hands on, it counts since when it is there.
     """
-    for alias, name in _imported(tree):
-        if spans := _spans("trl", "", name):
+    for alias, name, module in _imported(tree):
+        spans = _spans("trl", "", name)
+        if spans and module != "trl":  # it may have been there before TRL itself named it
+            spans = ((table()["trl"]["releases"][0], spans[0][1]), *spans[1:])
+        if spans:
             yield Use(alias, "trl", name, spans)
     is_lenient = uses_unsloth(tree)
     for call in tree.live(cst.Call):
@@ -140,12 +143,14 @@ def _spans(library: str, owner: str, name: str) -> tuple[tuple[str, str], ...]:
     return tuple((first, last) for first, last in table()[library].get(owner, {}).get(name, []))
 
 
-def _imported(tree: Tree) -> Iterator[tuple[cst.ImportAlias, str]]:
+def _imported(tree: Tree) -> Iterator[tuple[cst.ImportAlias, str, str]]:
+    """What is imported of TRL by its name: of TRL itself, of its models and its trainers, with the module."""
     for statement, module, _ in tree.imports("trl"):
         is_tried = any(isinstance(above, cst.Try) for above in tree.ancestors(statement))
-        if isinstance(statement, cst.ImportFrom) and module == "trl" and tree.is_live(statement) and not is_tried:
+        is_theirs = re.fullmatch(r"trl(\.(models|trainer)(\.\w+)*)?", module) is not None
+        if isinstance(statement, cst.ImportFrom) and is_theirs and tree.is_live(statement) and not is_tried:
             for alias in () if isinstance(statement.names, cst.ImportStar) else statement.names:
-                yield alias, alias.evaluated_name
+                yield alias, alias.evaluated_name, module
 
 
 @cache

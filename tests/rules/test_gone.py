@@ -29,6 +29,21 @@ def test_an_older_version_is_asked_for_where_packages_are_listed(options: Option
 
 
 @pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("from trl.models import DDPOStableDiffusionPipeline", ["DDPOStableDiffusionPipeline"]),
+        ("from trl.trainer.utils import DataCollatorForCompletionOnlyLM", ["DataCollatorForCompletionOnlyLM"]),
+        ("from trl.trainer import SFTTrainer", []),
+        ("from trl.import_utils import is_vllm_available", []),  # still there
+        ("from trl.experimental.orpo import ORPOTrainer", []),
+    ],
+)
+def test_names_of_the_modules_of_trl(line: str, told: list[str]) -> None:
+    findings = RULE.find(Program(example_notebook(f"from unsloth import FastModel\n{line}\n"), Options()))
+    assert [finding.message.split()[0] for finding in findings] == told
+
+
+@pytest.mark.parametrize(
     ("call", "told"),
     [
         ("DPOConfig(rpo_alpha = 1.0)", ["rpo_alpha"]),

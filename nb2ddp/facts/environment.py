@@ -92,11 +92,11 @@ def _other_imports(tree: Tree) -> int:
     """Where the first package is imported that may read variables, but torch and Unsloth: it sees what is set above."""
     ours = {*sys.stdlib_module_names, "torch", "unsloth", *"PIL matplotlib numpy pandas requests sklearn tqdm".split()}
     statements: list[cst.Import | cst.ImportFrom] = [*tree.of(cst.Import), *tree.of(cst.ImportFrom)]
-    starts = [tree.start(line) for line in statements if tree.is_live(line) and not _packages(line) <= ours]
+    starts = [tree.start(line) for line in statements if tree.is_live(line) and not packages_of(line) <= ours]
     return min(starts, default=len(tree.source))
 
 
-def _packages(statement: cst.Import | cst.ImportFrom) -> set[str]:
+def packages_of(statement: cst.Import | cst.ImportFrom) -> set[str]:
     """The packages that an import names."""
     names: list[cst.BaseExpression | None] = (
         [statement.module] if isinstance(statement, cst.ImportFrom) else [alias.name for alias in statement.names]

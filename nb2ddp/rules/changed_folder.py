@@ -1,7 +1,7 @@
-"""DDP321: After `%cd` and `os.chdir`, the folder is added to `sys.path` if imports follow.
+"""DDP321: After `%cd` and `os.chdir`, the folder is added to `sys.path` if imports follow that may be from it.
 
 IPython imports modules from the working directory, a script from its own folder. After `%cd clone`, an import from the
-clone would fail.
+clone would fail. Python's own modules and known packages are not from there.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from nb2ddp.facts.environment import packages_of
 from nb2ddp.facts.program import Program
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.script.modules import ON_COLAB, ON_INDEX, is_published
 from nb2ddp.syntax.edits import InsertAfter
 from nb2ddp.syntax.tree import small_statements
 
@@ -31,9 +33,11 @@ def find(program: Program) -> Iterator[Finding]:
 
 
 def _imports_below(program: Program, call: cst.CSTNode) -> bool:
-    """True where something is imported below a change of folder."""
-    tree = program.tree
-    return any(tree.start(line) > tree.start(call) for line in (*tree.live(cst.Import), *tree.live(cst.ImportFrom)))
+    """True where something is imported below a change of folder that is no known package."""
+    tree, sources = program.tree, [cell.source for cell in program.code_cells]
+    lines: list[cst.Import | cst.ImportFrom] = [*tree.live(cst.Import), *tree.live(cst.ImportFrom)]
+    names = {name for line in lines if tree.start(line) > tree.start(call) for name in packages_of(line)}
+    return not all(name in ON_COLAB | ON_INDEX or is_published(name, sources) for name in names)
 
 
 def _adds_below(program: Program, line: cst.CSTNode) -> bool:
@@ -57,6 +61,7 @@ RULE = Rule(
             "    sys.path.insert(0, os.getcwd())\nimport profiler\n",
         ),
         Example("import torch\n%cd clone\nprint(torch.__version__)\n"),
+        Example("%cd data\nimport json\nfrom datasets import load_dataset\n"),
         Example("%cd clone\nsys.path.insert(0, '.')\nimport profiler\n"),
     ),
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,7 +16,11 @@ from nb2ddp.rules.rule import Finding, Rule
 from nb2ddp.rules.suppress import Suppressions
 from nb2ddp.script.inserted import Inserted
 from nb2ddp.script.linker import renamed, taken
-from nb2ddp.syntax.edits import AddToSetup, Edit, InsertBefore, Replace, apply, resolve, written
+from nb2ddp.script.modules import IN_SETUP
+from nb2ddp.syntax.edits import OF_NO_CODE, AddToSetup, Edit, InsertBefore, Replace, apply, resolve, written
+
+#: Imports of whole modules by their own names.
+_PLAIN_IMPORT = re.compile(r"import (\w+(?:, *\w+)*);?\s*(?:#.*)?")
 
 
 @dataclass(frozen=True)
@@ -50,12 +56,27 @@ def rewrite(program: Program, rules: Iterable[Rule], suppressions: Suppressions 
     unmasked = [Replace(call, form.source) for call, form in program.forms_of(*Kind)]  # where no rule wanted them
     changes = resolve(program.tree, [*edits, *unmasked], program.cell_starts)
     spans = {cell.number: program.cell_span(cell.number) for cell in program.code_cells}
-    cells = {each: apply(program.tree.source, changes, *span).removesuffix("\n") for each, span in spans.items()}
+    texts = {each: apply(program.tree.source, changes, *span).removesuffix("\n") for each, span in spans.items()}
+    changed = [
+        each for each, span in spans.items() if texts[each] != program.tree.source[slice(*span)].removesuffix("\n")
+    ]
+    cells = texts | {each: "" for each in changed if _is_left_over(each, texts)}
     diagnostics = sorted(
         (_diagnostic(program, rule, finding) for rule, finding in found),
         key=lambda each: each.order,
     )
     return Rewrite(cells, tuple(diagnostics), inserted)
+
+
+def _is_left_over(number: int, cells: dict[int, str]) -> bool:
+    """True for a cell of which only imports are left that change nothing and that no other cell names."""
+    cell, others = cells[number], "\n".join(other for each, other in cells.items() if each != number)
+    lines = [line for line in cell.splitlines() if line.strip() and not line.startswith("#")]
+    imports = [_PLAIN_IMPORT.fullmatch(line) for line in lines]
+    names = {name for each in imports if each is not None for name in each[1].replace(" ", "").split(",")}
+    is_plain = names <= sys.stdlib_module_names | IN_SETUP and not OF_NO_CODE.search(cell)
+    is_read = any(re.search(rf"\b{name}\b", others) for name in names)
+    return bool(lines) and None not in imports and is_plain and not is_read
 
 
 def _applies(program: Program, rule: Rule, finding: Finding) -> bool:

@@ -3,7 +3,8 @@
 A notebook's kernel may still know a name from a deleted cell or an earlier run, or because a cell with `del model` was
 never run. A script starts empty and runs every line.
 
-The `TODO` stands above the first line that reads such a name, lists them all, and says what the script does not reach.
+The `TODO` stands above the first line that reads such a name, lists them all, also those of the lines right below, and
+says what the script does not reach.
 """
 
 from __future__ import annotations
@@ -19,19 +20,24 @@ from nb2ddp.facts.program import Program
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.script.modules import IN_SETUP
 from nb2ddp.syntax.tree import Tree
 
 
 def find(program: Program) -> Iterator[Finding]:
     tree = program.tree
     certain = not _defines_unseen(program)
-    together = defaultdict[tuple[cst.CSTNode, bool], list[cst.Name]](list)
+    together = defaultdict[tuple[cst.CSTNode, str], list[cst.Name]](list)
+    firsts = dict[tuple[cst.CSTNode | None, str], cst.CSTNode]()  # of neighbouring lines, of which one `TODO` speaks
     for use in _first_uses(program):
         fails = certain and not _is_caught(tree, use) and bool(program.execution.phase(use))
-        together[tree.statement(use), fails].append(use)
-    for (_, fails), uses in together.items():
-        lost = f"{_lost(program, uses[0])}; define {'it' if len(uses) == 1 else 'them'} above" if fails else _PERHAPS
-        yield Finding(uses[0], f"{_said(program, uses)}: {lost}", todo=fails)
+        line, lost = tree.statement(use), _lost(program, use) if fails else ""
+        above = _line_above(program, line) if fails else None
+        first = firsts.setdefault((line, lost), firsts.get((above, lost), line))
+        together[first, lost].append(use)
+    for (_, lost), uses in together.items():
+        told = f"{lost}; define {'it' if len(uses) == 1 else 'them'} above" if lost else _PERHAPS
+        yield Finding(uses[0], f"{_said(program, uses)}: {told}", todo=bool(lost))
 
 
 _PERHAPS = (
@@ -39,8 +45,14 @@ _PERHAPS = (
 )
 
 
-#: What the setup block of every script imports.
-_IN_SETUP = frozenset({"logging", "os", "sys", "torch"})
+def _line_above(program: Program, line: cst.CSTNode) -> cst.CSTNode | None:
+    """The statement above a statement, in the same suite of the same cell."""
+    tree = program.tree
+    suite = list(getattr(tree.parents[line], "body", ()))
+    above = suite[suite.index(line) - 1] if line in suite[1:] else None
+    return (
+        above if above is not None and program.cell_at(tree.start(above)) == program.cell_at(tree.start(line)) else None
+    )
 
 
 def _first_uses(program: Program) -> list[cst.Name]:
@@ -52,7 +64,7 @@ def _first_uses(program: Program) -> list[cst.Name]:
 
     unknown = (
         [use for use in tree.loads(name) if names.is_unknown(use) and not stops(tree.parents[use])]
-        for name in set(tree.names_read) - _IN_SETUP
+        for name in set(tree.names_read) - IN_SETUP
     )
     return sorted((uses[0] for uses in unknown if uses), key=tree.start)
 
@@ -122,11 +134,9 @@ define them above
 trainer = SFTTrainer(model)
 trainer.train()
 # %%
-# TODO[nb2ddp] DDP005: 'upload' is never defined: the script stops here, after training and before it \
-saves the model; define it above
+# TODO[nb2ddp] DDP005: 'upload' and 'folder' are never defined: the script stops here, after training and before it \
+saves the model; define them above
 upload(trainer)
-# TODO[nb2ddp] DDP005: 'folder' is never defined: the script stops here, after training and before it saves the \
-model; define it above
 trainer.save_pretrained(folder)
 """,
         ),

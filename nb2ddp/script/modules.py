@@ -10,6 +10,8 @@ from typing import Final
 
 from packaging.requirements import Requirement
 
+#: What the setup block of every script imports.
+IN_SETUP: Final = frozenset({"logging", "os", "sys", "torch"})
 #: Modules that training with Unsloth may import, whether a notebook names them or not: of what unsloth, unsloth_zoo,
 #: trl and sentence-transformers require, and of the trackers, engines and kernels that transformers looks for.
 _PACKAGES: Final = frozenset(

@@ -33,3 +33,20 @@ def test_a_heading_goes_with_all_code_of_its_section(cells: list[str], left: lis
     parts = re.findall(r"(?m)^# %% \[markdown\]\n((?:#.*\n)+)", script)
     texts = [cell[2:] for cell in cells if cell.startswith("> ")]
     assert [re.sub("^# ", "", part, flags=re.M).strip() for part in parts] == (texts if left is None else left)
+
+
+@pytest.mark.parametrize(
+    ("cell", "left"),
+    [
+        ('import json\nos.environ["CUDA_VISIBLE_DEVICES"] = "0"', ""),
+        ('# one GPU\nimport json, shutil\nos.environ["CUDA_VISIBLE_DEVICES"] = "0"', ""),
+        ("import json", "import json"),  # as in the notebook
+        ('import peft\nos.environ["CUDA_VISIBLE_DEVICES"] = "0"', "import peft"),
+        ('import ast\nos.environ["CUDA_VISIBLE_DEVICES"] = "0"\n# %%\nast.parse("1")', "import ast"),
+        ('import json\nos.environ["CUDA_VISIBLE_DEVICES"] = "0"\nseed = 1', "import json\nseed = 1"),
+    ],
+)
+def test_imports_that_nothing_reads_go_with_the_rest_of_their_cell(cell: str, left: str) -> None:
+    script = convert_source(text(*cell.split("\n# %%\n"), *CELLS[1:])).files["train.py"]
+    found = re.search(r"(?m)^# %% Cell 1\n((?:.+\n)*)", script)
+    assert (found[1].strip() if found else "") == left

@@ -47,7 +47,13 @@ _PATHS = ("pathlib.Path", "str", "os.path.expanduser")
 WRITTEN = re.compile(r"(output|save|logging|log|cache|local|export|extract)_(dir|folder|path|directory|file)")
 #: What makes the rest of a shell command's words a target.
 _TARGET = re.compile(
-    r"(?:\b(?:mkdir|clone|zip|cp|mv|quantize)\s|\s-[dOop]\b|>|--(?:local-dir|output|outfile|outdir|directory-prefix)\b)[^\n;&|>]*"
+    r"(?=((?:\b(?<!\.)(?:mkdir|clone|zip|cp|mv|quantize)\s|\s-[dOop]\b|>|--(?:local-dir|output|outfile|outdir|directory-prefix|path)\b)"
+    r"[^\n;&|>]*))"  # one may stand behind another
+)
+#: What the command line of Kaggle names after its data set or competition.
+_OF_KAGGLE = re.compile(
+    r"\bkaggle\s+(?:datasets|competitions)\s+download\b(?:\s+(?!-[cd]\b|--(?:competition|dataset)\b)-\S+)*"
+    r"(?:\s+(?:-[cd]|--competition|--dataset))?\s+(?:[\w-]+/)?([\w-]+)"
 )
 _CLONE = re.compile(r"\bgit\s+clone\b[^\n;&|]*?/([\w.-]+?)(?:\.git)?/?\s*(?:[\n;&|]|$)")
 _FETCHED = re.compile(r"\b(?:wget|curl)\b[^\n;&|]*?/([\w.%-]+)(?:\?[^\s]*)?[\"']?\s*(?:[\n;&|]|$)")
@@ -247,6 +253,7 @@ class Made:
         self.unknown = any(_UNPACKS.search(command) for command in commands)
         written = {word for command in commands for part in _TARGET.findall(command) for word in _targets(part)}
         written |= {name for command in commands for name in (*_CLONE.findall(command), *_FETCHED.findall(command))}
+        written |= {f"{name}.zip" for command in commands for name in _OF_KAGGLE.findall(command)}
         written |= {form.text.split()[-1] for _, form in forms if form.name in FILE_MAGICS and form.text.split()}
         written |= {text for call in execution.calls(does=Does.ACT) for text in self._named(call)}
         written |= {
@@ -310,7 +317,7 @@ _WORDS: Final = {"mkdir": slice(None), "quantize": slice(1, 2)} | dict.fromkeys(
 
 def _targets(part: str) -> list[str]:
     """The words that a part of a command writes to: one, or all folders that are made."""
-    does, *rest = words(part.replace(">", "> "))
+    does, *rest = words(re.sub(r"^(--[\w-]+)=", r"\1 ", part.replace(">", "> ")))
     given = [word for word in rest if not word.startswith("-")]
     chosen: list[str] = given[_WORDS.get(does, slice(1))]
     return chosen

@@ -229,9 +229,11 @@ def _tokens(program: Program) -> Iterator[tuple[str, cst.CSTNode]]:
     """Tokens that are written out, with all but their ends left out."""
     tree = program.tree
     written = [(each, each.value) for each in tree.live(cst.SimpleString)]
-    shells = [(call, form.command) for call, form in program.forms_of(magics.Kind.SHELL) if tree.is_live(call)]
-    for node, text in (*written, *shells):
-        is_wandb = "wandb" in tree.text(tree.statement(node)).lower() or "wandb" in text
+    forms = [
+        (call, f"{form}\n{form.body or ''}") for call, form in program.forms_of(*magics.Kind) if tree.is_live(call)
+    ]
+    for node, text in (*written, *forms):
+        is_wandb = "wandb" in tree.text(tree.statement(node)).lower() or "wandb" in text.lower()
         asked = taker(tree, node)
         is_name = asked is not None and SECRET.fullmatch(hosted_name(tree, asked) or "")  # of a secret
         for match in () if is_name else (*_TOKEN.finditer(text), *(_KEY.finditer(text) if is_wandb else ())):
@@ -263,7 +265,8 @@ def _asked(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
             yield each.variable, each.call, not (handled or _is_set_alike(program.tree, each.call, each.variable))
     for text, variable in program.tokens_to_fill_in.items():
         if not program.installs.covers(text):
-            yield variable, text, not _is_set_alike(program.tree, text, variable)
+            is_alike = isinstance(text, cst.Call) or _is_set_alike(program.tree, text, variable)
+            yield variable, text, not is_alike
 
 
 def _variables(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:

@@ -10,7 +10,7 @@ import libcst as cst
 from nb2ddp.facts.alone import asks_for_processes
 from nb2ddp.facts.drawn import Drawing, drawings
 from nb2ddp.facts.effects import FILE_MAGICS, Effects
-from nb2ddp.facts.environment import early_settings
+from nb2ddp.facts.environment import early_settings, settings
 from nb2ddp.facts.execution import Execution
 from nb2ddp.facts.gpu import Gpu, gpu
 from nb2ddp.facts.hosted import UPLOAD, HostedPath, hosted_name, hosted_paths, written_there
@@ -120,9 +120,9 @@ class Program(Source):
         return questions(self, self.effects)
 
     @cached_property
-    def tokens_to_fill_in(self) -> dict[cst.SimpleString, str]:
+    def tokens_to_fill_in(self) -> dict[cst.BaseExpression, str]:
         """The texts that stand for a token, with the variables that hold these tokens."""
-        return tokens_to_fill_in(self, self.effects)
+        return tokens_to_fill_in(self.tree, self.effects, settings(self))
 
     @cached_property
     def local_paths(self) -> list[LocalPath]:

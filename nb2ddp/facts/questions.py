@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import libcst as cst
@@ -171,19 +171,31 @@ def _target(tree: Tree, call: cst.Call, asking: list[cst.Call]) -> cst.CSTNode |
     return None
 
 
-def tokens_to_fill_in(source: Source, effects: Effects) -> dict[cst.SimpleString, str]:
-    """Texts that stand for a token where the notebook surely gives one, with the variables that hold these tokens."""
-    tree, found = source.tree, dict[cst.SimpleString, str]()
-    set_here = {environ_key(tree, assign.targets[0].target) for assign in tree.live(cst.Assign)}
-    is_off = bool(set_here & {"WANDB_MODE", "WANDB_DISABLED"})  # then wandb asks for no key
+def tokens_to_fill_in(
+    tree: Tree, effects: Effects, settings: Iterable[tuple[cst.CSTNode, object, object]]
+) -> dict[cst.BaseExpression, str]:
+    """Texts that stand for a token where the notebook surely gives one, with the variables that hold these tokens.
+
+    Of a `%env` it is the call that stands for it.
+
+    Args:
+        tree: the notebook's code.
+        effects: what its calls do.
+        settings: what sets a variable, the variable, and the value.
+    """
+    found = dict[cst.BaseExpression, str]()
+    set_here = [each for each in settings if tree.is_live(each[0])]
+    is_off = any(name in ("WANDB_MODE", "WANDB_DISABLED") for _, name, _ in set_here)  # then wandb asks for no key
+    for node, name, value in set_here:
+        is_open = isinstance(value, str) and stands_for_token(value.strip("'\"")) and not is_tried(tree, node)
+        if isinstance(node, cst.Call) and isinstance(name, str) and TOKEN_VARIABLE.fullmatch(name) and is_open:
+            found[node] = name
     for token, variable in _given_tokens(tree, effects):
-        if is_off and variable == "WANDB_API_KEY":
-            continue
         text = tree.value(token)
         is_sure = not is_tried(tree, token) and (text is token or tree.is_certain(text))
         if is_sure and isinstance(text, cst.SimpleString) and stands_for_token(tree.literal(text)):
             found[text] = variable
-    return found
+    return {text: variable for text, variable in found.items() if not (is_off and variable == "WANDB_API_KEY")}
 
 
 def _given_tokens(tree: Tree, effects: Effects) -> Iterator[tuple[cst.BaseExpression, str]]:

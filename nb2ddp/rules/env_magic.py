@@ -18,7 +18,7 @@ from nb2ddp.syntax.edits import Remove, Replace
 
 def find(program: Program) -> Iterator[Finding]:
     for call, form in program.forms_of(Kind.LINE_MAGIC):
-        if form.name not in ENV_MAGICS:
+        if form.name not in ENV_MAGICS or call in program.tokens_to_fill_in:  # DDP311 says so
             continue
         statement = program.alone(call)
         pair = assignment(form.text)

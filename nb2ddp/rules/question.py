@@ -27,7 +27,8 @@ def find(program: Program) -> Iterator[Finding]:
         yield _login(program, question) if question.is_login else _asked(program, question)
     for text, variable in program.tokens_to_fill_in.items():
         if not program.installs.covers(text):
-            said = f"{program.tree.text(text)} stands for a token"
+            form = program.form(text)
+            said = f"{program.tree.text(text) if form is None else form.source} stands for a token"
             yield Finding(text, f"{said}: set {variable} in the environment", (_read(program, text, variable),))
     yield from _imports(program, {question.call for question in asked})
 
@@ -76,7 +77,9 @@ def _asked(program: Program, question: Question) -> Finding:
 def _read(program: Program, asked: cst.BaseExpression, variable: str, may_skip: bool = False) -> Edit:
     """Read the variable in the place of what asks for it; a line that only sets this variable goes."""
     owner = program.tree.parents[asked]
-    if isinstance(owner, cst.Assign) and environ_key(program.tree, owner.targets[0].target) == variable:
+    if isinstance(owner, cst.Expr) or (  # `%env HF_TOKEN=hf_xxx`
+        isinstance(owner, cst.Assign) and environ_key(program.tree, owner.targets[0].target) == variable
+    ):
         return Remove(owner)
     return Replace(asked, f'os.environ.get("{variable}", "")' if may_skip else f'os.environ["{variable}"]')
 
@@ -216,6 +219,7 @@ while True:
     if not said or said in ("bye", "exit"): break
 """,
         ),
+        Example("%env HF_TOKEN=hf_xxx\n%env HF_HOME=/data\n", "%env HF_HOME=/data\n"),
         Example("import pdb; pdb.set_trace()\nif len(rows) == 0: breakpoint()\n", "if len(rows) == 0: pass\n"),
         Example("def input(x):\n    return x\ny = input(1)\n"),
     ),

@@ -1,4 +1,4 @@
-"""DDP008: A cell that failed when the notebook was saved gets a warning: the script has its code, and stops there.
+"""DDP008: A cell that failed when the notebook was saved gets a `TODO`: the script has its code, and stops there.
 
 Before training, a job ends after it has loaded the model; after training, it runs nothing that follows. What only the
 notebook's machine or order of cells explains is left out: an interrupt, a missing package, a name not yet defined, no
@@ -39,22 +39,28 @@ def find(program: Program) -> Iterator[Finding]:
         needed = [line for line in own if program.training.is_before_end(line)]
         error = textwrap.shorten(cell.failed, 90, placeholder="...")
         if needed:
-            yield Finding(needed[0], _FAILED.format(error))
+            yield Finding(needed[0], _FAILED.format(error), todo=True)
         elif cell.number != last:
-            yield Finding(own[0], _LOST.format(error))
+            yield Finding(own[0], _LOST.format(error), todo=True)
             return
 
+
+_ERRORS = "AttributeError: the model has no attribute 'vllm_engine'", "IndexError: list index out of range"
 
 RULE = Rule(
     name="failed-when-saved",
     find=find,
     severity=Severity.WARNING,
     examples=(
-        Example("trainer.train()\n#> AttributeError: the model has no attribute 'vllm_engine'\n", reported=True),
         Example(
-            "trainer.train()\n# %%\nprint(rows[0].split('x')[1])\n#> IndexError: list index out of range\n# %%\n"
+            f"trainer.train()\n#> {_ERRORS[0]}\n",
+            f"# TODO[nb2ddp] DDP008: {_FAILED.format(_ERRORS[0])}\ntrainer.train()\n#> {_ERRORS[0]}\n",
+        ),
+        Example(
+            f"trainer.train()\n# %%\nprint(rows[0].split('x')[1])\n#> {_ERRORS[1]}\n# %%\n"
             "model.save_pretrained('lora')\n",
-            reported=True,
+            f"trainer.train()\n# %%\n# TODO[nb2ddp] DDP008: {_LOST.format(_ERRORS[1])}\n"
+            f"print(rows[0].split('x')[1])\n#> {_ERRORS[1]}\n# %%\nmodel.save_pretrained('lora')\n",
         ),
         Example(
             "rows = load()\n#> NameError: name 'load' is not defined\n# %%\ntrainer.train()\n# %%\n"

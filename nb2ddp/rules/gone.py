@@ -1,4 +1,4 @@
-"""DDP212: Names and arguments that the versions at hand lack become the new ones, or get a warning.
+"""DDP212: Names and arguments that the versions at hand lack become the new ones, or get a `TODO`.
 
 The script would stop at this line. Renamed ones are replaced, such as `evaluation_strategy` and the `tokenizer` of
 transformers' own Trainer. If an older version that Unsloth supports has the name, the requirements ask for that
@@ -52,7 +52,7 @@ def _finding(use: Use, releases: tuple[str, ...], asked: str, is_listed: bool) -
     lacks = f"the {title} that the notebook asks for ({asked}) lacks it" if asked else f"no {title} for Unsloth has it"
     otherwise = "take it out" if last else "ask for a newer one, or take it out"
     instead = f"import it from {use.home}" if use.home else _INSTEAD.get(use.name, otherwise)
-    return Finding(use.node, f"{told}, and {lacks}: {instead}")
+    return Finding(use.node, f"{told}, and {lacks}: {instead}", todo=True)
 
 
 _IMPORT = "from unsloth import FastLanguageModel\n"
@@ -89,11 +89,41 @@ RULE = Rule(
             + "from transformers import Trainer\n"
             "trainer = Trainer(model, tokenizer = tokenizer)\n"
         ),
-        Example(
-            "!pip install trl==0.22.2\n" + _IMPORT + "from trl import DataCollatorForCompletionOnlyLM\n", reported=True
+        *(
+            Example(f"{before}{line}\n", f"{before}# TODO[nb2ddp] DDP212: {told}\n{line}\n")
+            for before, line, told in (
+                (
+                    f"!pip install trl==0.22.2\n{_IMPORT}",
+                    "from trl import DataCollatorForCompletionOnlyLM",
+                    "DataCollatorForCompletionOnlyLM is gone after TRL 0.19.1, and the TRL that the notebook asks for "
+                    "(==0.22.2) lacks it: unsloth.chat_templates.train_on_responses_only masks the prompts",
+                ),
+                (
+                    f"!pip install trl==1.15.0\n{_IMPORT}",
+                    "from trl import ORPOConfig",
+                    "ORPOConfig is gone after TRL 0.28.0, and the TRL that the notebook asks for (==1.15.0) lacks it: "
+                    "import it from trl.experimental.orpo",
+                ),
+                (
+                    f"!pip install trl==0.22.2\n{_IMPORT}from trl import GRPOConfig\n",
+                    'args = GRPOConfig(vllm_importance_sampling_mode = "token_truncate")',
+                    "vllm_importance_sampling_mode came with TRL 0.26.2, and the TRL that the notebook asks for "
+                    "(==0.22.2) lacks it: ask for a newer one, or take it out",
+                ),
+                (
+                    "!pip install trl==0.22.2\nfrom trl import SFTConfig\n",
+                    "args = SFTConfig(max_seq_length = 512)",
+                    "max_seq_length is gone after TRL 0.19.1, and the TRL that the notebook asks for (==0.22.2) "
+                    "lacks it: take it out",
+                ),
+                (
+                    f"!pip install transformers==4.56.2\n{_ARGUMENTS}",
+                    'args = TrainingArguments(train_sampling_strategy = "group_by_length")',
+                    "train_sampling_strategy came with transformers 5.2.0, and the transformers that the notebook asks "
+                    "for (==4.56.2) lacks it: ask for a newer one, or take it out",
+                ),
+            )
         ),
-        Example("!pip install trl==1.15.0\n" + _IMPORT + "from trl import ORPOConfig\n", reported=True),
-        Example("!pip install trl==0.22.2\n" + _CONFIG, reported=True),
         Example("!pip install trl\n" + _CONFIG),
         Example(_IMPORT + "from trl import GRPOConfig\nargs = GRPOConfig(max_prompt_length = 256)\n", reported=True),
         Example(
@@ -105,21 +135,11 @@ RULE = Rule(
             + "from trl import GRPOConfig\nargs = GRPOConfig(max_prompt_length = 256, max_completion_length = 9)\n"
         ),
         Example(
-            "!pip install transformers==4.56.2\n"
-            + _ARGUMENTS
-            + 'args = TrainingArguments(train_sampling_strategy = "group_by_length")\n',
-            reported=True,
-        ),
-        Example(
             _IMPORT + "from trl import SFTConfig, SFTTrainer\ntrainer = SFTTrainer(model, tokenizer = tokenizer)\n"
         ),
         Example(
             "from trl import SFTTrainer\ntrainer = SFTTrainer(model, tokenizer = tokenizer)\n",
             "from trl import SFTTrainer\ntrainer = SFTTrainer(model, processing_class = tokenizer)\n",
-        ),
-        Example(
-            "!pip install trl==0.22.2\nfrom trl import SFTConfig\nargs = SFTConfig(max_seq_length = 512)\n",
-            reported=True,
         ),
     ),
 )

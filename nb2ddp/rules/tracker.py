@@ -30,8 +30,7 @@ def find(program: Program) -> Iterator[Finding]:
     for call in execution.calls(_WANDB, phase=Phase.TOGETHER)[:1]:
         yield Finding(
             call,
-            f"{tree.qualified(call.func)} is called in every process, and each would begin a run of its own; in the"
-            " script only the main one reports",
+            "wandb would begin a run in every process; in the script only the main one reports",
             (AddToSetup(f"if not is_main_process:\n{_ONE_RUN}"),),
         )
     for call in execution.calls(_OTHERS, phase=Phase.TOGETHER):

@@ -240,7 +240,7 @@ def _different_losses(both: Both, number: int, a: dict[str, float], b: dict[str,
     line = trainings(both.one)[number][0].line
     state = same_rows(both)[0]
     if state in (State.FAULT, State.NOTE):
-        return State.NOTE, text + ": it had other rows", ()
+        return State.NOTE, text + ": its rows or settings were others", ()
     if _keys(both.alone.ranks) != _keys(both.job.ranks):
         return State.NOTE, text + ": its completions or rewards were others", ()
     return State.FAULT, text, (Place(line, f"training {number + 1}: {text}"),)

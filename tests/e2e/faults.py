@@ -133,7 +133,7 @@ FAULTS = {
         "trainer.train()",
     ),
     "learning_rate_times_processes": Fault(
-        "train", (('= settings["learning_rate"],', "= 0.02 * world_size,"),), (LOSSES,), "trainer.train()"
+        "train", (('= settings["learning_rate"],', "= 0.02 * world_size,"),), (ROWS,), "args = TrainingArguments("
     ),
     "loss_divided_by_processes": Fault(
         "train",

@@ -990,6 +990,13 @@ def test_what_does_nothing_can_be_computed_with() -> None:
     assert packages._numbers(None) is None
 
 
+def test_a_data_set_of_a_package_that_is_not_there_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packages.Nothing, "rows", staticmethod(lambda package: SimpleNamespace(column_names=[package])))
+    pack = packages.Missing(Log(), "").create_module(ModuleSpec("no_such.packs", None)).Pack
+    assert pickle.loads(pickle.dumps(pack().run())).column_names == ["no_such"]
+    assert packages._is_nothing(packages.Nothing().column_names)  # of no package
+
+
 def test_what_does_nothing_can_be_sent_to_other_processes() -> None:
     of_package = packages.Missing(Log(), "").create_module(ModuleSpec("no_such_package_at_all", None)).Client
     assert issubclass(pickle.loads(pickle.dumps(of_package)), packages.Nothing)

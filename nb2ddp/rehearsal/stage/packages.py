@@ -22,7 +22,7 @@ from .events import StandIn, Tracked
 from .hooks import after_import, wrap
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from .log import Log
 
@@ -35,6 +35,10 @@ _NEEDED = frozenset(
 SERVICES = frozenset(
     "wandb trackio comet_ml mlflow neptune swanlab clearml google kaggle_secrets kaggle ollama openai vllm "
     "bitsandbytes gradio streamlit dotenv torchaudio snac xcodec2".split()
+)
+#: What is asked of nothing but a data set: what such a package gives is one then, and has made rows.
+_OF_DATA_SETS = frozenset(
+    "add_column cast_column column_names remove_columns rename_column rename_columns train_test_split".split()
 )
 #: What begins a run of a tracker.
 _RUNS = frozenset(
@@ -80,12 +84,15 @@ class Nothing(metaclass=_Kind):
     """Answers every question with itself, and does nothing."""
 
     package = ""
+    rows: Callable[[str], Any] | None = None  #: gives the data set of a source that is not there
 
     def __init__(self, *_: Any, **__: Any) -> None: ...
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
+        if name in _OF_DATA_SETS and self.package and Nothing.rows is not None:
+            return getattr(Nothing.rows(self.package), name)
         return self
 
     def __call__(self, *given: Any, **_: Any) -> Any:
@@ -135,11 +142,12 @@ _count(_Kind)
 _count(Nothing)
 
 
-def _nothing() -> type[Nothing]:
-    return Nothing
+def _of(package: str, name: str = "Nothing") -> type[Nothing]:
+    """A class of a package that is not there."""
+    return type(name, (Nothing,), {"package": package})
 
 
-copyreg.pickle(_Kind, lambda _: (_nothing, ()))  # one process may send it to the others
+copyreg.pickle(_Kind, lambda kind: (_of, (kind.package,)))  # one process may send it to the others
 
 
 class Missing(MetaPathFinder, Loader):
@@ -190,7 +198,7 @@ class Empty(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return type(name, (Nothing,), {"package": self.__name__.split(".")[0]})
+        return _of(self.__name__.split(".")[0], name)
 
 
 def _note_runs(tracker: ModuleType, log: Log) -> None:
@@ -233,8 +241,14 @@ def _is_nothing(value: Any) -> bool:
     return isinstance(value, Nothing) or (isinstance(value, type) and issubclass(value, Nothing))
 
 
-def lay(log: Log, work: str) -> None:
-    """Do so from now on."""
+def lay(log: Log, work: str, rows: Callable[[str], Any]) -> None:
+    """Do so from now on; `rows` gives the data set of a package."""
+
+    def made(package: str) -> Any:
+        log.write(StandIn(f"the data set that {package} gives"))
+        return rows(package)
+
+    Nothing.rows = staticmethod(made)
     sys.meta_path.append(Missing(log, work))
     after_import("transformers.trainer", _refuse)
     for name in {each.split(".")[0] for each in _RUNS}:

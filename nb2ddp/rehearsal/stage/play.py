@@ -68,7 +68,7 @@ def main(log: Log | None = None) -> int:
     known = schema.Schema(plan["schema"], plan["columns"], source, plan["rows"], plan["splits"])
     sources = files.Sources(log, known, plan["root"], plan["data"])
     files.lay(sources)
-    packages.lay(log, os.getcwd())
+    packages.lay(log, os.getcwd(), lambda package: sources.dataset(package, "train"))
     versions.lay()
     given = {"variables": known.variables, "beside": plan["beside"], "may_clone": plan["network"]}
     watch = outside.Outside(log, plan["root"], os.getcwd(), is_trusted=plan["trust"], **given)

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from nb2ddp.facts.effects import Does
-from nb2ddp.facts.environment import LAUNCHER_VARIABLES, settings
+from nb2ddp.facts.environment import LAUNCHER_VARIABLES
 from nb2ddp.facts.flow import is_tried, taker
 from nb2ddp.facts.hosted import SECRET, hosted_name
 from nb2ddp.facts.logins import HUB_TOKEN, token_of, tokens
 from nb2ddp.facts.questions import READS
-from nb2ddp.facts.releases import SUCCESSORS, lacked
+from nb2ddp.facts.releases import SUCCESSORS
 from nb2ddp.facts.texts import spelled
 from nb2ddp.notebook import magics
 from nb2ddp.syntax.arguments import constant
@@ -140,7 +140,6 @@ def _uploads(program: Program) -> Iterator[tuple[cst.Call, cst.BaseExpression | 
 
 
 def _read(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode, bool]]:
-    tree = program.tree
     for name, node, required in (*_variables(program), *_asked(program)):
         yield Kind.VARIABLE, name, node, required
     for path in program.hosted_paths:
@@ -167,7 +166,7 @@ def _read(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode, bool]]:
         yield Kind.TOKEN, f"the token {name}, which the notebook holds", node, False
     for name, node in _owners(program):
         yield Kind.NAME, f'a name in place of "{name}"', node, False
-    for use, releases, _ in lacked(tree, "\n".join(cell.source for cell in program.notebook.cells)):
+    for use, releases, _ in program.lacked:
         has = [release for release in releases if use.is_in(release)]
         if has and use.name not in SUCCESSORS:
             yield Kind.RELEASE, f"{use.library} {has[-1]} or older", use.node, False
@@ -256,7 +255,7 @@ def secret_variable(name: str) -> str:
 
 def _asked(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
     """Variables that answer what the notebook asks a person."""
-    known = {name for _, name, _ in settings(program)}
+    known = {name for _, name, _ in program.settings}
     for each in program.questions:
         is_set = each.is_login and each.variable in known
         is_answered = each.is_login or not isinstance(program.tree.parents[each.call], cst.Expr)
@@ -279,7 +278,7 @@ def _variables(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
     asking += program.tokens_to_fill_in
     asking += [call for call in tree.live(cst.Call) if SECRET.fullmatch(hosted_name(tree, call) or "")]
     lines = {tree.statement(each) for each in asking}
-    set_here = {name for node, name, _ in settings(program) if tree.statement(node) not in lines}
+    set_here = {name for node, name, _ in program.settings if tree.statement(node) not in lines}
     known = set_here | LAUNCHER_VARIABLES | SHELL_VARIABLES
     given = tokens(tree)
     parts = [part for repository in _repositories(program) for part in tree.made_of(repository)]
@@ -309,7 +308,7 @@ def _variables(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
 
 def _trackers(program: Program) -> Iterator[cst.CSTNode]:
     """What begins a run of Weights & Biases, whose library asks for its key, where nothing logs in or turns it off."""
-    tree, known = program.tree, {name for _, name, _ in settings(program)}
+    tree, known = program.tree, {name for _, name, _ in program.settings}
     logs_in = any("wandb" in tree.qualified(call.func) and token_of(tree, call) for call in tree.live(cst.Call))
     if logs_in or known & {"WANDB_API_KEY", "WANDB_MODE", "WANDB_DISABLED"}:
         return

@@ -22,6 +22,7 @@ from nb2ddp.facts.names import Names
 from nb2ddp.facts.needs import Need, needs
 from nb2ddp.facts.placement import Placement
 from nb2ddp.facts.questions import Question, questions, tokens_to_fill_in
+from nb2ddp.facts.releases import Lacked, lacked
 from nb2ddp.facts.rewards import Rewards
 from nb2ddp.facts.training import Training
 from nb2ddp.facts.waiting import starts_engine
@@ -50,6 +51,21 @@ class Program(Source):
         self.early_settings = early_settings(self)
         self.installs = Installs(self, self.effects, self.early_settings)
         self.names = Names(self, self.installs.covers)
+
+    @cached_property
+    def settings(self) -> list[tuple[cst.CSTNode, object, object]]:
+        """What sets variables of the environment; see `settings`."""
+        return list(settings(self))
+
+    @cached_property
+    def text(self) -> str:
+        """What the cells say, with the names filled in that the code binds once."""
+        return self.tree.filled("\n".join(cell.source for cell in self.notebook.cells))
+
+    @cached_property
+    def lacked(self) -> list[Lacked]:
+        """What the newest releases that a job may have lack."""
+        return list(lacked(self.tree, self.text))
 
     @cached_property
     def model_kind(self) -> ModelKind:

@@ -92,14 +92,18 @@ def uses(tree: Tree) -> Iterator[Use]:
                 yield from _given(argument, made, is_lenient)
 
 
-def lacked(tree: Tree, text: str) -> Iterator[tuple[Use, tuple[str, ...], str]]:
+#: What a release lacks, the releases that a job may have, and the versions that are asked for.
+Lacked = tuple[Use, tuple[str, ...], str]
+
+
+def lacked(tree: Tree, text: str) -> Iterator[Lacked]:
     """What the newest release that a job may have lacks, with these releases and the versions that are asked for.
 
     Args:
         tree: the notebook.
         text: of its cells.
     """
-    asked = {library: asked_for(tree, text, library) for library in ("transformers", "trl")}
+    asked = {library: asked_for(text, library) for library in ("transformers", "trl")}
     for use in uses(tree):
         releases = taken(use.library, asked[use.library], uses_unsloth(tree))
         if releases and not use.is_in(releases[-1]):
@@ -115,7 +119,7 @@ def ignored(tree: Tree, text: str) -> Iterator[tuple[Use, str, str]]:
         tree: the notebook.
         text: of its cells.
     """
-    releases = taken("trl", asked_for(tree, text, "trl"), True) if uses_unsloth(tree) else ()
+    releases = taken("trl", asked_for(text, "trl"), True) if uses_unsloth(tree) else ()
     advice = table()["unsloth"]["ignored"]
     for call in tree.live(cst.Call) if releases else ():
         made = _MADE.fullmatch(tree.family(call.func))
@@ -174,15 +178,14 @@ def taken(library: str, asked: str, with_unsloth: bool) -> tuple[str, ...]:
     return tuple(release for release in releases if Version(release) <= Version(tables()["pinned"][library]))
 
 
-def asked_for(tree: Tree, text: str, library: str) -> str:
+def asked_for(text: str, library: str) -> str:
     """The versions of a library that a notebook's text names last; "" for any.
 
     Args:
-        tree: the notebook, which may bind a version to a name once: `pip install trl=={version}`.
-        text: of its cells.
+        text: of its cells, with the versions that it binds to names: of `pip install trl=={version}`.
         library: "trl" or "transformers".
     """
-    named = re.findall(rf"\b{library}((?:[=<>!~]=|[<>])[\w.*]+(?:,(?:[=<>!~]=|[<>])[\w.*]+)*)", tree.filled(text))
+    named = re.findall(rf"\b{library}((?:[=<>!~]=|[<>])[\w.*]+(?:,(?:[=<>!~]=|[<>])[\w.*]+)*)", text)
     try:
         return str(SpecifierSet(named[-1])) if named else ""
     except InvalidSpecifier:

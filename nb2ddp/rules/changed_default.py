@@ -35,15 +35,14 @@ _TAKES_TOKENS = frozenset({"len", "generate", "decode", "batch_decode"})
 
 def find(program: Program) -> Iterator[Finding]:
     tree = program.tree
-    text = "\n".join(cell.source for cell in program.notebook.cells)
     templated = [call for call in tree.live(cst.Call) if tree.text(call.func).endswith(".apply_chat_template")]
-    if SpecifierSet(asked_for(tree, text, "datasets")).contains(tables()["newest"]["datasets"]):
+    if SpecifierSet(asked_for(program.text, "datasets")).contains(tables()["newest"]["datasets"]):
         for call in templated:
             given = argument(call, "conversation", 0)
             if given is not None and _is_column(tree, given.value):
                 said = "a column is no list since datasets 4, and would be taken for one conversation"
                 yield Finding(call, f"{said}; the script makes a list of it", (Wrap(given.value, "list(", ")"),))
-    releases = taken("transformers", asked_for(tree, text, "transformers"), uses_unsloth(tree))
+    releases = taken("transformers", asked_for(program.text, "transformers"), uses_unsloth(tree))
     if not releases or not Version(releases[0]) < _CHANGED <= Version(releases[-1]):
         return
     trackers = sorted({tree.qualified(call.func).split(".")[0] for call in tree.live(cst.Call)} & {*_TRACKERS})

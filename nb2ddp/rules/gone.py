@@ -18,7 +18,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.facts.program import Program
-from nb2ddp.facts.releases import SUCCESSORS, Use, ignored, lacked
+from nb2ddp.facts.releases import SUCCESSORS, Use, ignored
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Replace
@@ -32,10 +32,9 @@ _INSTEAD = {
 
 
 def find(program: Program) -> Iterator[Finding]:
-    text = "\n".join(cell.source for cell in program.notebook.cells)
-    for use, releases, asked in lacked(program.tree, text):
+    for use, releases, asked in program.lacked:
         yield _finding(use, releases, asked, program.options.lists_packages)
-    for use, last, advice in ignored(program.tree, text):
+    for use, last, advice in ignored(program.tree, program.text):
         yield Finding(use.node, f"{use.name} is gone after TRL {last}, and Unsloth leaves it out: {advice}")
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nb2ddp.facts.environment import settings
 from nb2ddp.facts.loading import is_split, trained_loads, trains_whole
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
@@ -20,7 +19,7 @@ _SPREAD = "one process would train on all GPUs, with as many times the batch; th
 
 def find(program: Program) -> Iterator[Finding]:
     tree, trainers = program.tree, program.training.trainers
-    chosen = [value for node, name, value in settings(program) if name == "CUDA_VISIBLE_DEVICES" and tree.is_live(node)]
+    chosen = [value for node, name, value in program.settings if name == "CUDA_VISIBLE_DEVICES" and tree.is_live(node)]
     uses_several = any("," in str(value) for value in chosen) or any(is_split(tree, load) for load in program.loads)
     if trainers and not (uses_several or program.options.split_model) and (chosen or not _is_prevented(program)):
         yield Finding(trainers[0], _SPREAD, (AddToSetup("see_one_gpu()", before_imports=True),))

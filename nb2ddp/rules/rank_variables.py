@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.environment import LAUNCHER_VARIABLES, settings
+from nb2ddp.facts.environment import LAUNCHER_VARIABLES
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
@@ -36,7 +36,7 @@ def find(program: Program) -> Iterator[Finding]:
         edits = (Remove(taken, keep_comment=False, comments_above=True),) if is_all else ()
         remedy = "; the script leaves this out" if is_all else ": leave it in the environment"
         yield Finding(taken, f"{said}{remedy}", edits, todo=not is_all)
-    for node, name, _ in settings(program):
+    for node, name, _ in program.settings:
         statement = node if isinstance(node, cst.Assign) else program.alone(cst.ensure_type(node, cst.Call))
         if name in LAUNCHER_VARIABLES and statement is not None and tree.is_live(node):
             why = "would give every process the same GPUs" if name == "CUDA_VISIBLE_DEVICES" else _SET

@@ -22,7 +22,6 @@ from packaging.specifiers import Specifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from nb2ddp.facts.environment import settings
 from nb2ddp.facts.installs import is_colab
 from nb2ddp.facts.loading import model_name
 from nb2ddp.facts.program import Program
@@ -293,7 +292,7 @@ class _Reading:
         self.packages: dict[tuple[str, bool], Package] = {}
         #: The values that shell commands and Python give variables of the environment; "$" for one that is not known.
         self.variables: dict[str, set[str]] = {}
-        for _, name, value in settings(program):
+        for _, name, value in program.settings:
             self.variables.setdefault(str(name), set()).add(value if isinstance(value, str) else "$")
         #: What the function around a command is called with, by the names of its parameters.
         self.given: dict[str, list[str]] = {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from nb2ddp.facts.environment import settings
 from nb2ddp.facts.needs import Kind
 from nb2ddp.facts.program import Program
 
@@ -20,5 +19,5 @@ def handed_on(program: Program) -> list[str]:
 def secrets(program: Program) -> list[str]:
     """Return the variables that a job needs."""
     names = [need.name for need in program.needs if need.kind in (Kind.VARIABLE, Kind.LOGIN)]
-    own = {name for _, name, _ in settings(program)}
+    own = {name for _, name, _ in program.settings}
     return [name for name in dict.fromkeys(names) if name not in own and _NAME.fullmatch(name)]

@@ -401,6 +401,8 @@ class Tree:
         That is empty where nothing is left.
         """
         begins = tuple(f"{package}." for package in packages)
+        if self._imported_packages.isdisjoint(package.partition(".")[0] for package in packages):
+            return
 
         def is_one(name: str) -> bool:
             return f"{name}.".startswith(begins)
@@ -415,6 +417,13 @@ class Tree:
             if named:
                 kept = [self.text(alias).rstrip(", ") for alias in statement.names if alias.evaluated_name not in named]
                 yield statement, named[0], f"import {', '.join(kept)}" if kept else ""
+
+    @cached_property
+    def _imported_packages(self) -> frozenset[str]:
+        """The first names of all modules that are imported."""
+        modules = [dotted(line.module) for line in self.of(cst.ImportFrom) if line.module is not None]
+        modules += [alias.evaluated_name for line in self.of(cst.Import) for alias in line.names]
+        return frozenset(module.partition(".")[0] for module in modules)
 
     def texts(self, node: cst.CSTNode) -> list[str]:
         """What the strings inside a node say, in order; of an f-string, what stands beside its braces."""

@@ -20,6 +20,7 @@ from nb2ddp.syntax.tree import Tree, method
 
 if TYPE_CHECKING:
     from nb2ddp.facts.execution import Execution
+    from nb2ddp.facts.makers import Maker
 
 #: Their packages.
 HOSTED: Final = ("google.colab", "kaggle_secrets", "kaggle_web_client")
@@ -92,10 +93,9 @@ def hosted_name(tree: Tree, call: cst.Call) -> str | None:
     return f"{made}.{method(call)}" if _HOSTED_CLASS.match(made) else None
 
 
-def hosted_paths(execution: Execution) -> list[HostedPath]:
+def hosted_paths(execution: Execution, made: Made) -> list[HostedPath]:
     """The paths that the notebook reads, each where it stands; none that it makes, compares, or only tries."""
-    tree, made = execution.tree, Made(execution)
-    found = []
+    tree, found = execution.tree, []
     for node, text in _paths(execution):
         uses = path_uses(tree, node)
         is_made = made.has(text) and not any(_is_read_below(tree, made, use) for use in uses)
@@ -116,9 +116,8 @@ def _is_read_below(tree: Tree, made: Made, use: cst.CSTNode) -> bool:
     return call is not None and is_joined and not any(map(made.has, spelled(tree, call)))
 
 
-def written_there(execution: Execution) -> Iterator[tuple[str, cst.BaseExpression]]:
+def written_there(execution: Execution, made: Made) -> Iterator[tuple[str, cst.BaseExpression]]:
     """The folders of Colab, Kaggle and Drive below which the notebook writes, each where it names one."""
-    made = Made(execution)
     for node, text in _paths(execution):
         is_kept = execution.tree.around(node, cst.Assign) is not None  # a root of paths: `OUT = "/kaggle/working"`
         is_target = made.has(text) or (isinstance(node, cst.Call) and made.is_filled(text))
@@ -193,7 +192,7 @@ def _is_told(execution: Execution, use: cst.CSTNode) -> bool:
     if _is_given(execution, use, Does.TELL) or _is_listed(execution, use):
         return True
     call = path_taker(execution.tree, use)
-    return call is not None and bool(execution.does(call) & Does.ACT) and not _reads_first(execution.tree, call)
+    return call is not None and bool(execution.does(call) & Does.ACT) and not reads_first(execution.tree, call)
 
 
 def _is_listed(execution: Execution, use: cst.CSTNode) -> bool:
@@ -206,14 +205,14 @@ def _is_listed(execution: Execution, use: cst.CSTNode) -> bool:
     return bool(calls) and not binds and all(execution.does(call) is Does.TELL for call in calls)
 
 
-def _reads_first(tree: Tree, call: cst.Call) -> bool:
+def reads_first(tree: Tree, call: cst.Call) -> bool:
     """True for a call that reads what it is given first: it copies or uploads that, or runs a program with it."""
     name = tree.qualified(call.func)
     starts = ("shutil.", "os.system", "subprocess.", "os.rename", "os.replace")
-    return _uploads(tree, call) or (name.startswith(starts) and name != "shutil.make_archive")
+    return uploads(tree, call) or (name.startswith(starts) and name != "shutil.make_archive")
 
 
-def _uploads(tree: Tree, call: cst.Call) -> bool:
+def uploads(tree: Tree, call: cst.Call) -> bool:
     """True for a call that uploads a file or a folder to the Hub."""
     name = method(call) or tree.qualified(call.func)
     return _UPLOADS.fullmatch(name.rpartition(".")[2]) is not None
@@ -241,52 +240,22 @@ def is_read(execution: Execution, use: cst.CSTNode) -> bool:
 
 
 class Made:
-    """What the notebook makes: paths that it writes, clones and downloads, and those below them."""
+    """What the notebook surely makes: the paths that its calls and commands write, and those below them.
 
-    def __init__(self, execution: Execution) -> None:
-        self.tree = tree = execution.tree
-        forms = [*execution.source.forms_of(Kind.SHELL, Kind.CELL_MAGIC)]
-        commands = [form.body or form.command for call, form in forms if form.name not in FILE_MAGICS]
-        calls = [call for call in execution.calls(does=Does.RUN) if execution.source.form(call) is None]
-        commands += [execution.effects.command(call) for call in calls]
-        commands = list(map(tree.filled, commands))
-        self.unknown = any(_UNPACKS.search(command) for command in commands)
-        written = {word for command in commands for part in _TARGET.findall(command) for word in _targets(part)}
-        written |= {name for command in commands for name in (*_CLONE.findall(command), *_FETCHED.findall(command))}
-        written |= {f"{name}.zip" for command in commands for name in _OF_KAGGLE.findall(command)}
-        written |= {form.text.split()[-1] for _, form in forms if form.name in FILE_MAGICS and form.text.split()}
-        written |= {text for call in execution.calls(does=Does.ACT) for text in self._named(call)}
-        written |= {
-            text
-            for each in tree.live(cst.Arg)
-            if each.keyword is not None and WRITTEN.fullmatch(each.keyword.value)
-            for text in self._texts(each.value)
-        }
+    Args:
+        tree: the notebook's code.
+        making: its calls that make files.
+    """
+
+    def __init__(self, tree: Tree, making: list[Maker]) -> None:
+        self.tree = tree
+        self.unknown = any(maker.unpacks for maker in making)
+        written = {path for maker in making for path in maker.paths}
         paths = {text.strip("'\"").rstrip("/") for text in written if text.strip("'\"./ ")}
         self._filled = {path for path in paths if _THERE.fullmatch(path)}
         self._absolute = {path for path in paths if path.startswith("/")} - self._filled
         here = {str(PurePosixPath(path)) for path in paths if not path.startswith(("/", "~", "http"))}
         self._here = {f"{folder}/{path}" for folder in CURRENT for path in here}
-
-    def _named(self, call: cst.Call) -> list[str]:
-        """The paths that a call is given."""
-        if _uploads(self.tree, call):
-            return []
-        if _reads_first(self.tree, call):
-            return [text for each in call.args[1:2] for text in self._texts(each.value)]
-        owner = owner_of(call)
-        given = [each.value for each in call.args]
-        if owner is not None and self.tree.maker(owner) == "pathlib.Path":
-            given.append(owner)
-        return [text for value in given for text in self._texts(value)]
-
-    def _texts(self, node: cst.BaseExpression) -> list[str]:
-        """The paths that an expression names, as far as the code tells, and the texts in it."""
-        value = self.tree.value(node)
-        whole = [text for text in spelled(self.tree, node) if not text.startswith("*")]
-        if isinstance(value, cst.FormattedString):
-            return [*whole, self.tree.filled("".join(map(self.tree.text, value.parts)))]
-        return [*whole, *self.tree.texts(value)]
 
     def below(self, folder: str) -> list[str]:
         """The paths in a folder that the notebook makes."""
@@ -313,6 +282,18 @@ class Made:
 
 #: Which words behind the name of a program it writes to, if not the first.
 _WORDS: Final = {"mkdir": slice(None), "quantize": slice(1, 2)} | dict.fromkeys(("clone", "cp", "mv"), slice(-1, None))
+
+
+def written_by(command: str) -> list[str]:
+    """The files and folders that a command writes to, clones and downloads."""
+    targets = [word for part in _TARGET.findall(command) for word in _targets(part)]
+    zipped = [f"{name}.zip" for name in _OF_KAGGLE.findall(command)]
+    return [*targets, *_CLONE.findall(command), *_FETCHED.findall(command), *zipped]
+
+
+def unpacks(command: str) -> bool:
+    """True for a command that unpacks into a folder whose content nobody knows."""
+    return _UNPACKS.search(command) is not None
 
 
 def _targets(part: str) -> list[str]:

@@ -11,11 +11,12 @@ import libcst as cst
 
 from nb2ddp.facts.effects import Does
 from nb2ddp.facts.flow import taker
-from nb2ddp.facts.hosted import READERS, WRITTEN, Made, is_missed, is_only_tried, is_read, path_taker, path_uses
+from nb2ddp.facts.hosted import READERS, WRITTEN, is_missed, is_only_tried, is_read, path_taker, path_uses
 from nb2ddp.syntax.tree import argument, method
 
 if TYPE_CHECKING:
     from nb2ddp.facts.execution import Execution
+    from nb2ddp.facts.hosted import Made
     from nb2ddp.facts.makers import Maker
 
 #: A path of Windows.
@@ -70,15 +71,16 @@ class LocalPath:
         return _WINDOWS.fullmatch(self.text) is not None
 
 
-def local_paths(execution: Execution, making: list[Maker], uploaded: set[str]) -> Iterator[LocalPath]:
+def local_paths(execution: Execution, making: list[Maker], made: Made, uploaded: set[str]) -> Iterator[LocalPath]:
     """The paths that the notebook reads by literal names, each where it stands; none that something in it may make.
 
     Args:
         execution: the steps of the notebook.
         making: its calls that may make files.
+        made: what they surely make.
         uploaded: the files that a person uploaded, by their names.
     """
-    tree, made = execution.tree, Made(execution)
+    tree = execution.tree
     for node in tree.live(cst.SimpleString):
         text = tree.content(node)
         patterns = (_ABSOLUTE, _FOLDER, _FILE, _MODEL)
@@ -93,7 +95,7 @@ def local_paths(execution: Execution, making: list[Maker], uploaded: set[str]) -
         others = [maker for maker in making if maker.call not in takers]
         is_certain = any(is_read(execution, use) for use in uses)
         if not path.is_beside:
-            named = [maker.call for maker in others if maker.names and maker.may_make(text)]
+            named = [maker.call for maker in others if maker.is_named(text)]
             if not made.has(text) and not any(execution.does(call) & Does.ACT for call in named):
                 is_sure = is_certain and not named and not made.unknown
                 yield LocalPath(text, node, is_sure and not text.startswith("~"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
@@ -14,11 +13,11 @@ import libcst as cst
 from nb2ddp.facts.effects import FILE_MAGICS, NOTEBOOK_MAGICS, Does
 from nb2ddp.facts.environment import ENV_MAGICS
 from nb2ddp.facts.flow import owner_of
-from nb2ddp.facts.hosted import CURRENT, READERS, WRITTEN
+from nb2ddp.facts.hosted import CURRENT, READERS, WRITTEN, reads_first, unpacks, uploads, written_by
 from nb2ddp.facts.shell import only_shows, parts, unwrapped
 from nb2ddp.facts.texts import spelled
-from nb2ddp.notebook.magics import Kind
-from nb2ddp.syntax.tree import method
+from nb2ddp.notebook.magics import Kind, Syntax
+from nb2ddp.syntax.tree import Tree, method
 
 if TYPE_CHECKING:
     from nb2ddp.facts.execution import Execution
@@ -38,45 +37,77 @@ _HARMLESS = re.compile(
 
 @dataclass(frozen=True)
 class Maker:
-    """A call that may make files.
+    """A call that makes files, or may.
 
     Attributes:
         call: the call.
-        names: what it may write, as patterns; None where nothing tells.
+        paths: what it surely writes, as the notebook names it.
+        names: what else it may write, as patterns.
+        is_open: it may write what no name tells.
+        unpacks: it unpacks into a folder whose content nobody knows.
     """
 
     call: cst.Call
-    names: tuple[str, ...] | None
+    paths: tuple[str, ...]
+    names: tuple[str, ...]
+    is_open: bool
+    unpacks: bool
 
     def may_make(self, path: str) -> bool:
         """Whether it may make this file or folder, one that it lies in, or one in it."""
-        return self.names is None or any(_meets(name, path) for name in self.names)
+        return self.is_open or self.is_named(path)
+
+    def is_named(self, path: str) -> bool:
+        """Whether something that it is given is the name of this file or folder, of one that it lies in, or in it."""
+        return any(_meets(name, path) for name in self.names)
 
 
 def makers(execution: Execution) -> list[Maker]:
-    """Every call of a notebook that may make a file."""
-    return [Maker(call, names) for call, names in _named(execution) if names != ()]
+    """Every call of a notebook that makes files, or may."""
+    found = (_maker(execution, call) for call in execution.calls())
+    return [maker for maker in found if maker.paths or maker.names or maker.is_open or maker.unpacks]
 
 
-def _named(execution: Execution) -> Iterator[tuple[cst.Call, tuple[str, ...] | None]]:
-    tree = execution.tree
-    for call in execution.calls():
-        form = execution.source.form(call)
-        if form is not None and form.name == "cd":
-            yield call, () if form.text.strip("/ ") in [each.strip("/") for each in CURRENT] else None
-        elif form is not None and form.name in FILE_MAGICS:
-            yield call, tuple(form.text.split()[-1:])
-        elif form is not None and form.name in NOTEBOOK_MAGICS | ENV_MAGICS:
-            yield call, ()
-        elif form is not None:
-            runs = form.kind is Kind.SHELL or form.body is not None or form.name == "run"
-            yield call, _of_command(tree.filled(execution.effects.command(call))) if runs else ()
-        elif execution.does(call) & Does.RUN:
-            yield call, _of_program(execution, call)
-        else:
-            yield call, _of_call(execution, call)
-        folders = [each.value for each in call.args if each.keyword and WRITTEN.fullmatch(each.keyword.value)]
-        yield call, tuple(text for folder in folders for text in spelled(tree, folder))
+def _maker(execution: Execution, call: cst.Call) -> Maker:
+    tree, form = execution.tree, execution.source.form(call)
+    runs = form is None or form.kind is Kind.SHELL or form.body is not None or form.name == "run"
+    command = tree.filled(execution.effects.command(call)) if runs else ""
+    folders = [each.value for each in call.args if each.keyword and WRITTEN.fullmatch(each.keyword.value)]
+    targets = [*(_targets(tree, call) if execution.does(call) & Does.ACT else ()), *folders]
+    paths = [*written_by(command), *(text for target in targets for text in _texts(tree, target))]
+    if form is not None and form.name in FILE_MAGICS:
+        paths = form.text.split()[-1:]
+    names = _names(execution, call, form, command)
+    in_folders = (text for folder in folders for text in spelled(tree, folder))
+    return Maker(call, tuple(paths), (*(names or ()), *in_folders), names is None, unpacks(command))
+
+
+def _targets(tree: Tree, call: cst.Call) -> list[cst.BaseExpression]:
+    """What a call is given to write to."""
+    given, owner = [each.value for each in call.args], owner_of(call)
+    if reads_first(tree, call):
+        return [] if uploads(tree, call) else given[1:2]
+    return [*given, owner] if owner is not None and tree.maker(owner) == "pathlib.Path" else given
+
+
+def _texts(tree: Tree, node: cst.BaseExpression) -> list[str]:
+    """The paths that an expression names, as far as the code tells, and the texts in it."""
+    value = tree.value(node)
+    whole = [text for text in spelled(tree, node) if not text.startswith("*")]
+    if isinstance(value, cst.FormattedString):
+        return [*whole, tree.filled("".join(map(tree.text, value.parts)))]
+    return [*whole, *tree.texts(value)]
+
+
+def _names(execution: Execution, call: cst.Call, form: Syntax | None, command: str) -> tuple[str, ...] | None:
+    """What a call may write, by the names that it is given; None where nothing tells."""
+    if form is None:
+        return _of_program(execution, call) if execution.does(call) & Does.RUN else _of_call(execution, call)
+    if form.name == "cd":
+        return () if form.text.strip("/ ") in [each.strip("/") for each in CURRENT] else None
+    if form.name in FILE_MAGICS:
+        return tuple(form.text.split()[-1:])
+    return _of_command(command) if command and form.name not in NOTEBOOK_MAGICS | ENV_MAGICS else ()
 
 
 def _of_program(execution: Execution, call: cst.Call) -> tuple[str, ...] | None:

@@ -13,7 +13,7 @@ from nb2ddp.facts.effects import FILE_MAGICS, Effects
 from nb2ddp.facts.environment import early_settings, settings
 from nb2ddp.facts.execution import Execution
 from nb2ddp.facts.gpu import Gpu, gpu
-from nb2ddp.facts.hosted import UPLOAD, HostedPath, hosted_name, hosted_paths, written_there
+from nb2ddp.facts.hosted import UPLOAD, HostedPath, Made, hosted_name, hosted_paths, written_there
 from nb2ddp.facts.installs import Installs
 from nb2ddp.facts.loading import ModelKind, loads, model_kind, weights
 from nb2ddp.facts.local_paths import LocalPath, local_paths
@@ -118,17 +118,22 @@ class Program(Source):
     @cached_property
     def hosted_paths(self) -> list[HostedPath]:
         """The paths of Colab and Kaggle that the notebook reads and does not make."""
-        return hosted_paths(self.execution)
+        return hosted_paths(self.execution, self.made)
 
     @cached_property
     def written_there(self) -> list[tuple[str, cst.BaseExpression]]:
         """The folders of Colab, Kaggle and Drive below which the notebook writes, each where it names one."""
-        return list(written_there(self.execution))
+        return list(written_there(self.execution, self.made))
 
     @cached_property
     def makers(self) -> list[Maker]:
-        """The calls that may make files."""
+        """The calls that make files, or may."""
         return makers(self.execution)
+
+    @cached_property
+    def made(self) -> Made:
+        """What they surely make."""
+        return Made(self.tree, self.makers)
 
     @cached_property
     def questions(self) -> list[Question]:
@@ -146,7 +151,7 @@ class Program(Source):
         named = ((self.location(call).cell, hosted_name(self.tree, call)) for call in self.tree.live(cst.Call))
         uploads = [self.notebook.cell(cell).uploaded for cell, name in named if name == UPLOAD]
         uploaded = {name for names in uploads for name in names}
-        return list(local_paths(self.execution, self.makers, uploaded))
+        return list(local_paths(self.execution, self.makers, self.made, uploaded))
 
     @cached_property
     def needs(self) -> list[Need]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import libcst as cst
 
 from nb2ddp.facts.effects import FILE_MAGICS, Does
-from nb2ddp.facts.flow import owner_of, stops, taker
+from nb2ddp.facts.flow import is_tried, owner_of, stops, taker
 from nb2ddp.facts.shell import only_shows, words
 from nb2ddp.facts.texts import spelled
 from nb2ddp.notebook.magics import Kind
@@ -231,9 +231,9 @@ def _is_given(execution: Execution, use: cst.CSTNode, does: Does) -> bool:
 
 
 def is_read(execution: Execution, use: cst.CSTNode) -> bool:
-    """True where a path is what a call reads, and no `try` is around it."""
+    """True where a path is what a call reads, and the notebook does not go on without it."""
     tree, call = execution.tree, path_taker(execution.tree, use)
-    if call is None or is_only_tried(execution, use) or tree.function(use) is not None or tree.around(use, cst.If):
+    if call is None or is_only_tried(execution, use) or is_tried(tree, use):
         return False
     name = method(call) or tree.qualified(call.func)
     return bool(READERS.fullmatch(name.rsplit(".", 1)[-1])) and not execution.does(call) & Does.ACT

@@ -150,9 +150,9 @@ def _spans(library: str, owner: str, name: str) -> tuple[tuple[str, str], ...]:
 def _imported(tree: Tree) -> Iterator[tuple[cst.ImportAlias, str, str]]:
     """What is imported of TRL by its name: of TRL itself, of its models and its trainers, with the module."""
     for statement, module, _ in tree.imports("trl"):
-        is_tried = any(isinstance(above, cst.Try) for above in tree.ancestors(statement))
         is_theirs = re.fullmatch(r"trl(\.(models|trainer)(\.\w+)*)?", module) is not None
-        if isinstance(statement, cst.ImportFrom) and is_theirs and tree.is_live(statement) and not is_tried:
+        is_certain = tree.is_live(statement) and tree.around(statement, cst.Try) is None
+        if isinstance(statement, cst.ImportFrom) and is_theirs and is_certain:
             for alias in () if isinstance(statement.names, cst.ImportStar) else statement.names:
                 yield alias, alias.evaluated_name, module
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import libcst as cst
@@ -67,9 +67,14 @@ class Setting:
     beside: str
 
 
-def early_settings(source: Source) -> list[Setting]:
-    """What the notebook sets before its own import of Unsloth, for imports to read, in order."""
-    tree, every = source.tree, [*settings(source)]
+def early_settings(source: Source, every: Sequence[tuple[cst.CSTNode, object, object]]) -> list[Setting]:
+    """What the notebook sets before its own import of Unsloth, for imports to read, in order.
+
+    Args:
+        source: its code.
+        every: all that it sets, as `settings` gives it.
+    """
+    tree = source.tree
     first, others = first_import(tree), _other_imports(tree)
     early = [
         (node, name, value)

@@ -48,7 +48,7 @@ class Program(Source):
         self.options = options
         self.training = Training(self.tree)
         self.effects = Effects(self.tree, self.form)
-        self.early_settings = early_settings(self)
+        self.early_settings = early_settings(self, self.settings)
         self.installs = Installs(self, self.effects, self.early_settings)
         self.names = Names(self, self.installs.covers)
 

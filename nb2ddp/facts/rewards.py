@@ -89,7 +89,8 @@ class Rewards:
 
     def is_only_here(self, node: cst.CSTNode) -> bool:
         """True for code that runs during training and at no other time before its end."""
-        return all(self.tree.owner(place) in self.functions for place in reached([node], self._called_from))
+        is_here = self.tree.owner(node) in self.functions
+        return is_here and all(self.tree.owner(at) in self.functions for at in reached([node], self._called_from))
 
     def _called_from(self, place: cst.CSTNode) -> list[cst.CSTNode]:
         """Where the function around a place is used, other than to hand it on."""

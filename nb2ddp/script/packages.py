@@ -317,8 +317,8 @@ class _Reading:
         named = {name for name, _ in self.packages}
         trained_with = {"unsloth": "unsloth"} if uses_unsloth(self.tree) else _OF_TRAININGS
         for module, line in (ON_COLAB | ON_INDEX | trained_with).items():
-            name = canonicalize_name(Requirement(line).name)
-            if name not in named and (found := self._taken_by(module)) is not None:
+            found = self._taken_by(module)
+            if found is not None and (name := canonicalize_name(Requirement(line).name)) not in named:
                 where, why = found
                 has = ", and Colab has it" if module in ON_COLAB else ""
                 self._add(Package(line, name, self._cell(where)))

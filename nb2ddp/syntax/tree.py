@@ -380,7 +380,10 @@ class Tree:
 
     def around(self, node: cst.CSTNode, *kinds: type[Node]) -> Node | None:
         """The innermost node of some classes that a node stands in."""
-        return cast("Node | None", next((above for above in self.ancestors(node) if type(above) in kinds), None))
+        parents, above = self._parents, self._parents.get(id(node))
+        while above is not None and type(above) not in kinds:
+            above = parents.get(id(above))
+        return cast("Node | None", above)
 
     def extended(self, node: cst.CSTNode, *kinds: type[cst.BaseExpression]) -> cst.CSTNode:
         """The longest chain of attributes, items or calls that begins with a node: `a.b[0]` for `a`."""

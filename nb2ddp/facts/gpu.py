@@ -12,14 +12,21 @@ from nb2ddp.notebook.ipynb import Notebook
 
 #: GPUs that notebooks are made for, with their memory in GB; of two with one name the smaller.
 _GPUS = {kind.name: kind.rounded for kind in reversed(KINDS)}
+#: What is rounded of the memory that a GPU is sold with.
+_ROUNDED = {(kind.name, kind.sold): kind.rounded for kind in KINDS}
 #: AMD's cloud for developers has one kind of GPU.
 _CLOUDS = {"AMD Dev Cloud": "MI300X"}
 _GPU = re.compile(rf"(?P<gpu>{'|'.join([*_GPUS, *_CLOUDS])})(?!\d)")
 #: One of them in a name or a sentence, and its memory where that is said: `A100(80GB)`.
 _SAID_GPU = re.compile(rf"(?<![A-Za-z0-9]){_GPU.pattern}(?=x\d|[^A-Za-z]|$)(?:[\W_]{{0,3}}(?P<gigabytes>\d+) ?GB)?")
-#: What says which machine a notebook is made for: a heading, or "To run this, press Run all on your A100 instance".
+#: What says which machine a notebook is made for: a heading, "To run this, press Run all on your A100 instance", a label
+#: ("Runtime: T4", "Settings → Accelerator → GPU T4"), or what ties a configuration to a machine ("Tuned for a T4").
 _MADE_FOR = re.compile(
-    r"^#{1,6} .*|\b(?:to run this|this notebook (?:is|was|needs|requires|runs))\b.*|^\W*(?:target|gpu|hardware)\W*:.*",
+    r"^#{1,6} .*|\b(?:to run this|this notebook (?:is|was|needs|requires|runs))\b.*"
+    r"|^(?:[^\w\n]|\d+\. )*(?:\w+ )?(?:target|gpu|hardware|platform|runtime|requirements)(?: \w+){0,2}"
+    r"[^\w\n]*(?:[:→]|->).*"
+    r"|\b(?:runtime type|accelerator)[^\w\n]*(?:[:→]|->).*"
+    r"|^[^\w\n]*runs? (?:\S+ )?on\b.*|\b(?:tuned|sized|configured) for\b.*|^.*\btuned config.*",
     re.I | re.MULTILINE,
 )
 _FREE_COLAB = re.compile(r"\bfree\W+(?:\w+\W+){0,3}Colab\b", re.I)
@@ -98,4 +105,5 @@ def _said(notebook: Notebook) -> Iterator[Gpu]:
 
 def _named(match: re.Match[str]) -> Gpu:
     name = _CLOUDS.get(match["gpu"], match["gpu"])
-    return Gpu(name, int(match.groupdict().get("gigabytes") or _GPUS[name]))
+    said = int(match.groupdict().get("gigabytes") or _GPUS[name])
+    return Gpu(name, _ROUNDED.get((name, said), said))

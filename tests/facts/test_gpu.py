@@ -58,8 +58,30 @@ def test_text_comes_before_metadata() -> None:
     assert gpu_of(FOR_L4, colab={"gpuType": "A100"}) == "23 GB (L4)"
     assert gpu_of(colab={"gpuType": "A100"}) == "40 GB (A100)"
     assert gpu_of() == "None"
-    target = {"cell_type": "markdown", "metadata": {}, "source": "**Target:** H200 (141 GB HBM3e)"}
-    assert gpu_of(target, colab={"gpuType": "T4"}) == "141 GB (H200)"
+    assert gpu_of(markdown("**Target:** H200 (141 GB HBM3e)"), colab={"gpuType": "T4"}) == "140 GB (H200)"
+
+
+@pytest.mark.parametrize(
+    ("line", "gpu"),
+    [
+        ("Runtime: Colab T4 GPU", "15 GB (T4)"),
+        ("- **Runtime**: T4 ~40 min · A100 ~10 min", "15 GB (T4)"),
+        ("Platform: Kaggle, free Colab", "15 GB (T4)"),
+        ("Platform: Kaggle T4 (16 GB)", "15 GB (T4)"),
+        ("> **GPU required**: Runtime → Change runtime type → A100", "40 GB (A100)"),
+        ("1. **Settings → Accelerator** → **GPU P100** or **GPU T4 x2**", "15 GB (T4)"),
+        ("Expected runtime on T4: 5 minutes.", "15 GB (T4)"),
+        ("**T4 (Colab) tuned config**, 4 generations", "15 GB (T4)"),
+        ("The code was configured for use with an NVIDIA A100, see below.", "40 GB (A100)"),
+        ("Runs end-to-end on an L4.", "23 GB (L4)"),
+        ("An A100 would be faster.", "None"),
+        ("Change the runtime if a T4 is too small: an A100 is faster.", "None"),
+        ("16-bit needs a GPU of 80 GB (H100, B200).", "None"),
+        ("* `max_seq_length = 768` was the most that fits on a free Tesla T4 machine", "None"),
+    ],
+)
+def test_what_ties_a_gpu_to_the_notebook(line: str, gpu: str) -> None:
+    assert gpu_of(markdown(f"Hello.\n{line}\nBye.")) == gpu
 
 
 @pytest.mark.parametrize(

@@ -78,9 +78,14 @@ def names(library: str, files: Mapping[str, str]) -> Names:
     """What a release has: the arguments of each class, and under "" what can be imported from the library itself."""
     classes: dict[str, ast.ClassDef] = {}
     for path in sorted(files, key=lambda path: "experimental" not in path):  # the others win
-        for node in ast.parse(files[path]).body:
-            if isinstance(node, ast.ClassDef):
-                classes[node.name] = node
+        tree = ast.parse(files[path])
+        for node in ast.walk(
+            tree
+        ):  # `from ..experimental.orpo import ORPOConfig as _ORPOConfig`, which a class extends
+            for alias in node.names if isinstance(node, ast.ImportFrom) else ():
+                if alias.asname and alias.name in classes:
+                    classes[alias.asname] = classes[alias.name]
+        classes |= {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     wanted = re.compile(LIBRARIES[library][1])
     found: Names = {name: set(arguments(name, classes)) for name in classes if wanted.fullmatch(name)}
     if library == "trl":

@@ -19,8 +19,8 @@ _CLOUDS = {"AMD Dev Cloud": "MI300X"}
 _GPU = re.compile(rf"(?P<gpu>{'|'.join([*_GPUS, *_CLOUDS])})(?!\d)")
 #: One of them in a name or a sentence, and its memory where that is said: `A100(80GB)`.
 _SAID_GPU = re.compile(rf"(?<![A-Za-z0-9]){_GPU.pattern}(?=x\d|[^A-Za-z]|$)(?:[\W_]{{0,3}}(?P<gigabytes>\d+) ?GB)?")
-#: What says which machine a notebook is made for: a heading, "To run this, press Run all on your A100 instance", a label
-#: ("Runtime: T4", "Settings → Accelerator → GPU T4"), or what ties a configuration to a machine ("Tuned for a T4").
+#: What says which machine a notebook is made for: a heading, "To run this, press Run all on your A100 instance", a
+#: label ("Runtime: T4", "Settings → Accelerator → GPU T4"), or what ties its settings to a machine ("Tuned for a T4").
 _MADE_FOR = re.compile(
     r"^#{1,6} .*|\b(?:to run this|this notebook (?:is|was|needs|requires|runs))\b.*"
     r"|^(?:[^\w\n]|\d+\. )*(?:\w+ )?(?:target|gpu|hardware|platform|runtime|requirements)(?: \w+){0,2}"

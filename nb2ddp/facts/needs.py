@@ -16,7 +16,7 @@ from nb2ddp.facts.flow import is_tried, taker
 from nb2ddp.facts.hosted import SECRET, hosted_name
 from nb2ddp.facts.logins import HUB_TOKEN, token_of, tokens
 from nb2ddp.facts.questions import READS
-from nb2ddp.facts.releases import SUCCESSORS
+from nb2ddp.facts.releases import SUCCESSORS, fitting
 from nb2ddp.facts.texts import spelled
 from nb2ddp.notebook import magics
 from nb2ddp.syntax.arguments import constant
@@ -167,7 +167,7 @@ def _read(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode, bool]]:
     for name, node in _owners(program):
         yield Kind.NAME, f'a name in place of "{name}"', node, False
     for use, releases, _ in program.lacked:
-        has = [release for release in releases if use.is_in(release)]
+        has = [release for release in fitting(program.tree, use.library, releases) if use.is_in(release)]
         if has and use.name not in SUCCESSORS:
             yield Kind.RELEASE, f"{use.library} {has[-1]} or older", use.node, False
 

@@ -119,17 +119,45 @@ def ignored(tree: Tree, text: str) -> Iterator[tuple[Use, str, str]]:
         tree: the notebook.
         text: of its cells.
     """
-    releases = taken("trl", asked_for(text, "trl"), True) if uses_unsloth(tree) else ()
+    releases = taken("trl", asked_for(text, "trl"), True)
+    for use in _left_out(tree) if releases else ():
+        newest = fitting(tree, "trl", releases)[-1]
+        last = "" if use.is_in(newest) else use.last_before(newest)
+        if last:
+            yield use, last, table()["unsloth"]["ignored"][use.name]
+
+
+def needed(tree: Tree, library: str, releases: tuple[str, ...]) -> list[Use]:
+    """What a notebook needs of a library, that with the oldest last release first.
+
+    Where that leaves the newest of the releases that a job may have out, what Unsloth would leave out of a call counts
+    too.
+    """
+    found = [use for use in uses(tree) if use.library == library and use.name not in SUCCESSORS]
+    having = [release for release in releases if all(use.is_in(release) for use in found)]
+    if library == "trl" and having and having[-1] != releases[-1]:
+        for use in _left_out(tree):
+            if kept := list(filter(use.is_in, having)):
+                found, having = [*found, use], kept
+    return sorted(found, key=lambda use: max((n for n, each in enumerate(releases) if use.is_in(each)), default=-1))
+
+
+def fitting(tree: Tree, library: str, releases: tuple[str, ...]) -> tuple[str, ...]:
+    """The releases, of those that a job may have, that have all that a notebook needs; all if none has."""
+    found = needed(tree, library, releases)
+    return tuple(release for release in releases if all(use.is_in(release) for use in found)) or releases
+
+
+def _left_out(tree: Tree) -> Iterator[Use]:
+    """The arguments of TRL's that Unsloth leaves out where the installed one lacks them."""
     advice = table()["unsloth"]["ignored"]
-    for call in tree.live(cst.Call) if releases else ():
+    for call in tree.live(cst.Call) if uses_unsloth(tree) else ():
         made = _MADE.fullmatch(tree.family(call.func))
         config = re.sub("Trainer$", "Config", made["name"]) if made and made["trl"] else ""
         for argument in call.args if config else ():
             name = argument.keyword.value if argument.keyword else ""
-            use = Use(argument, "trl", name, _spans("trl", config, name))
-            last = "" if use.is_in(releases[-1]) else use.last_before(releases[-1])
-            if last and name in advice:
-                yield use, last, advice[name]
+            if name in advice and (spans := _spans("trl", config, name)):
+                yield Use(argument, "trl", name, spans)
 
 
 def _given(argument: cst.Arg, made: re.Match[str], is_lenient: bool) -> Iterator[Use]:

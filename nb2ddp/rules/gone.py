@@ -18,7 +18,8 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.facts.program import Program
-from nb2ddp.facts.releases import SUCCESSORS, Use, ignored
+from nb2ddp.facts.releases import SUCCESSORS, Use, fitting, ignored
+from nb2ddp.options import Options
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Replace
@@ -33,18 +34,19 @@ _INSTEAD = {
 
 def find(program: Program) -> Iterator[Finding]:
     for use, releases, asked in program.lacked:
-        yield _finding(use, releases, asked, program.options.lists_packages)
+        having = tuple(filter(use.is_in, fitting(program.tree, use.library, releases)))
+        yield _finding(use, having, releases[-1], asked, program.options.lists_packages)
     for use, last, advice in ignored(program.tree, program.text):
         yield Finding(use.node, f"{use.name} is gone after TRL {last}, and Unsloth leaves it out: {advice}")
 
 
-def _finding(use: Use, releases: tuple[str, ...], asked: str, is_listed: bool) -> Finding:
+def _finding(use: Use, having: tuple[str, ...], newest: str, asked: str, is_listed: bool) -> Finding:
     title, new = _TITLES[use.library], SUCCESSORS.get(use.name)
-    last = use.last_before(releases[-1])
+    last = use.last_before(newest)
     told = f"{use.name} {f'is gone after {title} {last}' if last else f'came with {title} {use.spans[0][0]}'}"
     if new and isinstance(use.node, cst.Arg) and use.node.keyword is not None:
         return Finding(use.node, f"{told}; the script calls it {new}", (Replace(use.node.keyword, new),), Severity.NOTE)
-    if having := [release for release in releases if use.is_in(release)]:
+    if having:
         install = f"install {title} {having[-1]}{' or older' if last else ''} (--requirements writes it)"
         remedy = "the requirements ask for a version that has it" if is_listed else install
         return Finding(use.node, f"{told}; {remedy}", severity=Severity.NOTE)
@@ -124,6 +126,11 @@ RULE = Rule(
             )
         ),
         Example("!pip install trl\n" + _CONFIG),
+        Example(
+            _IMPORT + "from trl import ORPOConfig\nargs = ORPOConfig(max_prompt_length = 256)\n",
+            reported=True,
+            options=Options(requirements=True),
+        ),
         Example(_IMPORT + "from trl import GRPOConfig\nargs = GRPOConfig(max_prompt_length = 256)\n", reported=True),
         Example(
             _IMPORT + "from trl import DPOTrainer\ntrainer = DPOTrainer(model, max_prompt_length = 9)\n", reported=True

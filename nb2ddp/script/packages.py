@@ -25,7 +25,7 @@ from packaging.version import Version
 from nb2ddp.facts.installs import is_colab
 from nb2ddp.facts.loading import model_name
 from nb2ddp.facts.program import Program
-from nb2ddp.facts.releases import SUCCESSORS, taken, uses, uses_unsloth
+from nb2ddp.facts.releases import SUCCESSORS, needed, taken, uses, uses_unsloth
 from nb2ddp.facts.shell import is_install
 from nb2ddp.facts.waiting import starts_engine
 from nb2ddp.notebook.magics import Kind
@@ -366,13 +366,12 @@ class _Reading:
 
     def _bound_what_has_gone(self, packages: list[Package]) -> None:
         """Require the last version that has what the code uses, if the newest one has not."""
-        for use in uses(self.tree):
+        for use in [use for name in _PAIR for use in needed(self.tree, name, self._taken(name, packages)[1])]:
             own, releases = self._taken(use.library, packages)
             has = [release for release in releases if use.is_in(release)]
-            if not has or use.is_in(releases[-1]) or use.name in SUCCESSORS:
-                continue
-            new = Package(use.library, use.library, self._cell(use.node))
-            self._bound(packages, own, new, f"<={has[-1]}", f"no later version has {use.name}")
+            if has and not use.is_in(releases[-1]):
+                new = Package(use.library, use.library, self._cell(use.node))
+                self._bound(packages, own, new, f"<={has[-1]}", f"no later version has {use.name}")
 
     def _bound_beside_trl(self, packages: list[Package]) -> None:
         """Require transformers 4 beside a TRL that knows no other, if the notebook takes any."""
@@ -433,8 +432,8 @@ class _Reading:
         """
         old = [own for own in packages if own.name in _PAIR and _is_older(own, allowed[own.name])]
         pins = _pins()
-        needed = (use for use in uses(self.tree) if use.name not in SUCCESSORS and not use.is_in(pins[use.library]))
-        lacking = {use.library for use in needed}
+        older = (use for use in uses(self.tree) if use.name not in SUCCESSORS and not use.is_in(pins[use.library]))
+        lacking = {use.library for use in older}
         asked = next((own.specifier for own in packages if own.name == "transformers"), "")
         releases = taken("transformers", asked, with_unsloth=False)
         if not old or "transformers" in lacking or (releases and Version(releases[0]) >= Version("5")):

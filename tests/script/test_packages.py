@@ -689,6 +689,14 @@ def test_a_notebook_that_installs_nothing_asks_for_the_version_that_has_what_it_
         assert [package.line for package in found.packages] == asked
 
 
+def test_what_unsloth_leaves_out_counts_where_an_older_version_is_needed_anyway() -> None:
+    for config, asked in (("ORPOConfig", "trl<=0.27.2"), ("GRPOConfig", "")):
+        code = (
+            f"from unsloth import FastLanguageModel\nfrom trl import {config}\nargs = {config}(max_prompt_length = 9)"
+        )
+        assert [each.line for each in read(code).packages] == ["unsloth", *filter(None, [asked])]
+
+
 def test_a_notebook_without_unsloth_asks_for_the_version_that_takes_its_arguments() -> None:
     for config, asked in (("max_seq_length = 512", ["trl<=0.19.1", OLD]), ("max_length = 512", ["trl"])):
         found = read("!pip install trl", f"from trl import SFTConfig\nargs = SFTConfig({config})")

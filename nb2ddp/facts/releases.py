@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -65,8 +65,17 @@ class Use:
 
     def is_in(self, release: str) -> bool:
         """Whether a release has it."""
-        at = Version(release)
-        return any(Version(first) <= at and (not last or at <= Version(last)) for first, last in self.spans)
+        return _is_in(release, self.spans)
+
+
+def parameters(library: str, owner: str, release: str) -> list[str]:
+    """What a class or a function of a library's release takes, in no order."""
+    return [name for name, spans in table()[library][owner].items() if _is_in(release, spans)]
+
+
+def _is_in(release: str, spans: Iterable[Sequence[str]]) -> bool:
+    at = Version(release)
+    return any(Version(first) <= at and (not last or at <= Version(last)) for first, last in spans)
 
 
 def uses_unsloth(tree: Tree) -> bool:
@@ -121,8 +130,8 @@ def ignored(tree: Tree, text: str) -> Iterator[tuple[Use, str, str]]:
     """
     releases = taken("trl", asked_for(text, "trl"), True)
     for use in _left_out(tree) if releases else ():
-        newest = fitting(tree, "trl", releases)[-1]
-        last = "" if use.is_in(newest) else use.last_before(newest)
+        having = fitting(tree, "trl", releases)
+        last = "" if use.is_in(having[-1]) else use.last_before(having[-1])
         if last:
             yield use, last, table()["unsloth"]["ignored"][use.name]
 
@@ -218,6 +227,11 @@ def asked_for(text: str, library: str) -> str:
         return str(SpecifierSet(named[-1])) if named else ""
     except InvalidSpecifier:
         return ""
+
+
+def newest(tree: Tree, text: str, library: str) -> str:
+    """The newest release of a library that a job may have; "" where none is known."""
+    return next(reversed(taken(library, asked_for(text, library), uses_unsloth(tree))), "")
 
 
 def _has_minor(bounds: SpecifierSet, release: str) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from nb2ddp.facts.execution import Execution
-from nb2ddp.facts.releases import table, uses_unsloth
+from nb2ddp.facts.releases import parameters, table, uses_unsloth
 from nb2ddp.syntax.tree import Tree, argument, method
 
 #: Classes whose models have saving methods of their own (unsloth/models/sentence_transformer.py, decision.py).
@@ -57,6 +57,19 @@ def saves(execution: Execution) -> Iterator[Save]:
             form = table()["unsloth"]["saves"].get(method(call))
             if form is not None and method(call) not in own:
                 yield Save(call, tuple(form["takes"]), tuple(form["needs"]))
+
+
+def refused_pushes(execution: Execution, loads: Sequence[cst.Call], release: str) -> Iterator[tuple[cst.Call, bool]]:
+    """The calls of a model's `push_to_hub` with more by position than a release of transformers takes there.
+
+    With whether that is the model's tokenizer, which older releases took for `use_temp_dir`.
+    """
+    tree, most = execution.tree, len(parameters("transformers", "push_to_hub", release))
+    for call in execution.calls():
+        plain = [each for each in call.args if each.keyword is None]
+        tokenizer = tokenizer_of(tree, loads, call) if method(call) == "push_to_hub" else ""
+        if tokenizer and len(plain) > most and not any(each.star for each in plain):
+            yield call, [tree.text(each.value) for each in plain[most:]] == [tokenizer]
 
 
 def unknown_save_method(tree: Tree, save: Save) -> str:

@@ -3,7 +3,8 @@
 Unsloth refuses it only when the training is over: `save_pretrained_gguf` without a tokenizer or with
 `quantization_type`, a `push_to_hub_gguf(save_directory = ...)`, `save_method = "merged_4bit"`. What these methods take
 is read from Unsloth's wheel (2026.10.9). The models of `FastSentenceTransformer` and `FastDecisionModel` have methods
-of their own.
+of their own. Of `push_to_hub`, transformers 5 takes only the repo_id by position (utils/hub.py; 4.57 took
+`use_temp_dir` second).
 """
 
 from __future__ import annotations
@@ -11,25 +12,40 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+import libcst as cst
+
 from nb2ddp.facts.program import Program
-from nb2ddp.facts.saving import Save, has_save_method, release, saves, tokenizer_of, unknown_save_method
+from nb2ddp.facts.releases import newest
+from nb2ddp.facts.saving import (
+    Save,
+    has_save_method,
+    refused_pushes,
+    release,
+    saves,
+    tokenizer_of,
+    unknown_save_method,
+)
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.arguments import is_closed, passed
-from nb2ddp.syntax.edits import Edit, Replace, SetKeyword
-from nb2ddp.syntax.tree import method
+from nb2ddp.syntax.edits import Cut, Edit, Replace, SetKeyword
+from nb2ddp.syntax.tree import argument, method
 
 #: Arguments that have a plain successor.
 _SUCCESSORS = {"quantization_type": "quantization_method"}
-_QUANTIZATION = re.compile(r"i?q\d", re.I)
+#: Kinds of GGUF files.
+_GGUF = re.compile(r"i?q\d|.*gguf", re.I)
 
 
 def find(program: Program) -> Iterator[Finding]:
     for save in saves(program.execution):
         called = f"{method(save.call)} of Unsloth {release()}"
-        if unknown := unknown_save_method(program.tree, save):
-            message = f'{called} takes no save_method "{unknown}": {_instead(unknown)}'
+        unknown = unknown_save_method(program.tree, save)
+        if unknown:
+            message = f'{called} takes no save_method "{unknown}": {_instead(program, save.call, unknown)}'
             yield Finding(save.call, message, todo=True)
+        if _GGUF.match(unknown):
+            continue
         unfit = list(_unfit(program, save))
         told = f"{called} {_listed([each for each, _ in unfit])}"
         if unfit and all(edits for _, edits in unfit):
@@ -38,6 +54,19 @@ def find(program: Program) -> Iterator[Finding]:
         elif unfit:
             form = ", ".join(save.takes[:3])
             yield Finding(save.call, f"{told}; write {method(save.call)}({form}, ...)", todo=True)
+    yield from _pushes(program)
+
+
+def _pushes(program: Program) -> Iterator[Finding]:
+    """What `push_to_hub` of transformers no longer takes by position; a tokenizer there did not go up."""
+    tree, library = program.tree, newest(program.tree, program.text, "transformers")
+    for call, is_tokenizer in refused_pushes(program.execution, program.loads, library) if library else ():
+        told = f"push_to_hub of transformers {library} takes only the repo_id by position"
+        if is_tokenizer:
+            ends = [tree.span(each.value)[1] for each in call.args[:2]]
+            yield Finding(call, f"{told}; the script leaves the tokenizer out", (Cut(*ends),), Severity.NOTE)
+        else:
+            yield Finding(call, f"{told}; name the others (token = ...)", todo=True)
 
 
 def _unfit(program: Program, save: Save) -> Iterator[tuple[str, tuple[Edit, ...]]]:
@@ -65,12 +94,16 @@ def _listed(parts: list[str]) -> str:
     return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
 
 
-def _instead(save_method: str) -> str:
+def _instead(program: Program, call: cst.Call, save_method: str) -> str:
     """What to write in the place of an unknown `save_method`."""
     if has_save_method(forced := f"{save_method}_forced"):
         return f'write "{forced}" if that is what you want'
-    if _QUANTIZATION.match(save_method):
-        return f'save_pretrained_gguf(..., quantization_method = "{save_method}") writes a GGUF file of this kind'
+    if _GGUF.match(save_method):
+        given = argument(call, "quantization_method")
+        kind = f'"{save_method}"' if given is None else program.tree.text(given.value)
+        kind = "..." if given is None and "gguf" in save_method.lower() else kind
+        writing = method(call).replace("_merged", "_gguf")
+        return f"{writing}(..., quantization_method = {kind}) writes a GGUF file of this kind"
     return 'write "merged_16bit" or "lora"'
 
 
@@ -80,6 +113,7 @@ _UPLOAD = 'model.push_to_hub_gguf("gguf", repo_id = "me/gguf", tokenizer = token
 _OTHER = 'other.save_pretrained_gguf("gguf", quantization_method = "q8_0")\n'
 _FOUR_BITS = 'model.save_pretrained_merged("merged", tokenizer, save_method = "merged_4bit")\n'
 _QUANTIZED = 'model.save_pretrained_merged("merged", tokenizer, save_method = "q4_k_m")\n'
+_GGUF_FILE = 'model.push_to_hub_merged("me/x", tokenizer, save_method = "quantized_gguf", quantization_method = KIND)\n'
 
 RULE = Rule(
     name="refused-save",
@@ -128,6 +162,28 @@ RULE = Rule(
             )
             + _QUANTIZED,
         ),
+        Example(
+            _LOAD + _GGUF_FILE,
+            _LOAD
+            + _TODO.format(
+                "push_to_hub_merged",
+                'takes no save_method "quantized_gguf": push_to_hub_gguf(..., quantization_method = KIND) writes a GGUF'
+                " file of this kind",
+            )
+            + _GGUF_FILE,
+        ),
+        Example(
+            _LOAD + 'model.push_to_hub("me/lora", tokenizer, token = t)\nmodel.push_to_hub("me/lora", tokenizer)\n',
+            _LOAD + 'model.push_to_hub("me/lora", token = t)\nmodel.push_to_hub("me/lora")\n',
+        ),
+        Example(
+            _LOAD + 'model.push_to_hub("me/lora", False, "epoch 3")\n',
+            _LOAD
+            + "# TODO[nb2ddp] DDP216: push_to_hub of transformers 5.17.0 takes only the repo_id by position; name the"
+            ' others (token = ...)\nmodel.push_to_hub("me/lora", False, "epoch 3")\n',
+        ),
+        Example("!pip install transformers==4.56.2\n" + _LOAD + 'model.push_to_hub("me/lora", tokenizer)\n'),
+        Example(_LOAD + 'data.push_to_hub("me/rows", tokenizer)\nmodel.push_to_hub_merged("me/all", tokenizer)\n'),
         Example(_LOAD + 'model.save_pretrained_gguf("gguf", tokenizer, "q8_0")\n'),
         Example(_LOAD + "model.save_pretrained_gguf(*where, **how)\n"),
         Example(_LOAD + 'model.save_pretrained_merged("merged", save_method = "FP8")\n'),

@@ -54,14 +54,15 @@ def find(program: Program) -> Iterator[Finding]:
         yield Finding(line, _NEEDLESS, (without_names(program, line, kept),))
     yield from _hollow(program)
     yield from _needless_tries(program)
-    for number, edits in cuts.items():
-        start = program.cell_span(number)[0]
-        below = next((line for line in tree.module.body if tree.start(line) >= start), tree.module.body[-1])
-        yield Finding(below, "a comment on the installation; the script leaves it out", edits)
+    for edits in cuts.values():
+        nodes = (*tree.of(cst.Comment), *tree.module.body)
+        below = (node for node in nodes if tree.start(node) >= min(cut.start for cut in edits))
+        there = min(below, key=tree.start, default=tree.module.body[-1])
+        yield Finding(there, "a comment on the installation; the script leaves it out", edits)
     yield from _version_checks(program)
 
 
-def _cuts(program: Program) -> dict[int, tuple[Edit, ...]]:
+def _cuts(program: Program) -> dict[int, tuple[Cut, ...]]:
     """The comments of each cell whose code is gone."""
     cells = (cell.number for cell in program.code_cells)
     found = {number: tuple(Cut(*span) for span in _comments(program, number)) for number in cells}

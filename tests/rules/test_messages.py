@@ -37,3 +37,8 @@ def test_a_message_says_what_happens_and_what_to_do(notebook: str) -> None:
             assert then or "script" in told, each.message
         elif each.severity is not Severity.NOTE:
             assert any(mark in each.message for mark in (": ", "; ")), each.message
+
+
+def test_a_comment_on_the_installation_is_found_where_it_stands() -> None:
+    notebook = text("x = 1\n", "\n# !pip install unsloth\n", "from unsloth import FastModel\ntrainer.train()\n")
+    assert [str(each.location) for each in found(notebook) if each.code == "DDP306"] == ["cell 2:2:1"]

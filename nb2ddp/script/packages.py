@@ -13,6 +13,7 @@ import shlex
 from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from itertools import dropwhile
 from pathlib import PurePosixPath
 
@@ -77,6 +78,9 @@ _OF_TRAININGS = {name: name for name in ("torch", "transformers", "trl", "peft")
 _SOUND = re.compile(r"datasets(\.features(\.audio)?)?\.Audio")
 #: They fit only versions of each other of about the same age.
 _PAIR = ("trl", "transformers")
+#: The packages that Unsloth bounds, and how alike one of them and a misspelt one are at least, by `difflib`.
+_BOUNDED = frozenset(map(canonicalize_name, tables()["allowed"]))
+_MISSPELT = 0.93
 #: What bounds a version from above.
 _AT_MOST = ("==", "<", "<=", "~=")
 #: Packages of which each version is made for one version of torch.
@@ -96,6 +100,9 @@ _SECRET = re.compile(r"(?i)key|token|secret|password")
 _GEMMA_3N = re.compile(r"(?i)gemma-?3n")
 #: A release's tag in a repository's URL: `...unsloth.git@2025-02-v2`, `...transformers@v4.49.0-Gemma-3`.
 _TAG = re.compile(r"@(?:[a-z]\w*-)?v?(\d+[.-]\d+(?:\.\d+)?)(?![\w.])")
+#: A library's own repository, and a commit there.
+_HUGGING_FACE = re.compile(r"github\.com/huggingface/")
+_COMMIT = re.compile(rf"{_HUGGING_FACE.pattern}.*@[0-9a-f]{{7,40}}(?!\w)")
 #: A file or a folder.
 _LOCAL = re.compile(r"[./~]|[^@]*/|.*\.(whl|zip|tar\.gz|tgz|tar\.bz2)(\[[^\]]*\])?$")
 #: A test for what a new environment lacks.
@@ -420,7 +427,9 @@ class _Reading:
             reasons |= dict.fromkeys(_OF_TORCH, "each version is made for one torch")
         for old, new in zip(pinned, mended, strict=True):
             if old != new:
-                why = reasons.get(old.name, "the script's Unsloth does not accept that version")
+                is_known = old.specifier or _TAG.search(old.line)
+                why = f"the script's Unsloth {'does' if is_known else 'may'} not accept that version"
+                why = reasons.get(old.name, why)
                 self.notes.append((old.cell, f"{old.line} is replaced by {new.line}: {why}"))
         return mended
 
@@ -673,7 +682,10 @@ class _Reading:
             name = canonicalize_name(own.name)
             if name == "marimo" or (name in _INSTALLERS and self._imported(name) is None):
                 return None
-            return Package(line, name + (f"; {own.marker}" if own.marker else ""), cell)
+            near = get_close_matches(name, _BOUNDED - {name}, 1, _MISSPELT)
+            if name in _BOUNDED or not near or self._imported(own.name) is not None:
+                return Package(line, name + (f"; {own.marker}" if own.marker else ""), cell)
+            why = f"left out, {near[0]} is meant"
         self.notes.append((cell, f"{why}: {_shown(line)}"))
         return None
 
@@ -744,9 +756,9 @@ def _fitting(package: Package, floor: str, allowed: str) -> Package:
     lowest = next(_version(part) for part in bounds if part.operator == ">=")
     if own is None or own.url:
         tag = _TAG.search(package.line)
-        if tag is None or _version_of(tag) >= lowest:
-            return package
-        return package.released(_from(lowest, floor))
+        if tag is None and "--no-deps" not in package.group and _is_refused(package.line, bounds):
+            return package.released("")
+        return package if tag is None or _version_of(tag) >= lowest else package.released(_from(lowest, floor))
     tops = [_version(part) for part in own.specifier if part.operator in _AT_MOST]
     limits = [_version(part) for part in bounds if part.operator in ("<", "<=")]
     tried = [lowest, *map(_version, own.specifier)]
@@ -754,6 +766,15 @@ def _fitting(package: Package, floor: str, allowed: str) -> Package:
     if not tops or min(tops) > min(limits, default=min(tops)) or any(both.contains(version, True) for version in tried):
         return package
     return package.with_versions(_from(max(lowest, min(tops)), floor))
+
+
+def _is_refused(source: str, bounds: SpecifierSet) -> bool:
+    """True for a library's own source without a release's tag that pip finds not to fit these bounds, or may.
+
+    A commit may have any version; the newest state has a later one than all releases.
+    """
+    has_last = any(part.operator == "<=" for part in bounds)
+    return bool((_HUGGING_FACE if has_last else _COMMIT).search(source))
 
 
 def _is_older(package: Package, allowed: str) -> bool:

@@ -538,6 +538,7 @@ def test_pip_resolves(cells: tuple[str, ...], tmp_path: Path) -> None:
         assert wanted <= resolved
 
 
+HUB = "https://github.com/huggingface"
 FLOORS = (("unsloth", "2026.7.1"), ("unsloth_zoo", "2026.9.9"))
 
 
@@ -559,6 +560,10 @@ FLOORS = (("unsloth", "2026.7.1"), ("unsloth_zoo", "2026.9.9"))
         ("transformers==4.57.0", "transformers<5,>=4.57.0", "the script's Unsloth does not accept that version"),
         ("peft==0.16.0", "peft<1,>=0.18.0", "the script's Unsloth does not accept that version"),
         ("datasets==4.0.0", "datasets<5,>=4.0.0", "the script's Unsloth does not accept that version"),
+        (f"git+{HUB}/trl.git@e95f9fb74a3c", "trl", "the script's Unsloth may not accept that version"),
+        (f"'trl[peft] @ git+{HUB}/trl@main'", "trl[peft]", "the script's Unsloth may not accept that version"),
+        (f"git+{HUB}/transformers", "transformers", "the script's Unsloth may not accept that version"),
+        (f"git+{HUB}/peft@0123456", "peft", "the script's Unsloth may not accept that version"),
     ],
 )
 def test_versions_that_the_script_does_not_take_are_raised(asked: str, given: str, why: str) -> None:
@@ -625,8 +630,10 @@ def test_what_the_notebook_bounds_or_the_code_takes_decides_before_that_set(
         "datasets==4.3.*",
         "'peft<1'",
         "git+https://github.com/unslothai/unsloth",
-        "git+https://github.com/huggingface/transformers@v4.56.2",
-        "git+https://github.com/huggingface/transformers@0123456789abcdef0123456789abcdef01234567",
+        f"git+{HUB}/transformers@v4.56.2",
+        f"git+{HUB}/peft.git@main",
+        "git+https://github.com/x/transformers@0123456789abcdef0123456789abcdef01234567",
+        f"git+{HUB}/evaluate@0123456789abcdef0123456789abcdef01234567",
         "torch==2.6.0 torchvision==0.21.0",
     ],
 )
@@ -650,6 +657,28 @@ def test_what_is_made_for_one_torch_takes_the_version_of_the_torch(asked: str, g
     lost = note or "xformers>=0.0.33"
     why = "each version is made for one torch"
     assert found.notes[-1] == (1, f"{lost} is replaced by {lost.split('=')[0].rstrip('>')}: {why}")
+
+
+def test_a_source_without_dependencies_stays() -> None:
+    source = f"git+{HUB}/trl@e95f9fb74a3c"
+    found = read(f"!pip install --no-deps {source}", minimums=FLOORS)
+    assert source in [package.line for package in found.packages]
+
+
+@pytest.mark.parametrize(
+    ("asked", "given", "meant"),
+    [
+        ("transfomers", [], "transformers"),
+        ("'acelerate>=1'", [], "accelerate"),
+        ("dataset", ["dataset"], ""),  # the code imports it
+        ("torchao tokenizers torchx pefts", ["torchao", "tokenizers", "torchx", "pefts"], ""),
+        ("huggingface_hub", ["huggingface_hub"], ""),
+    ],
+)
+def test_a_misspelt_package_is_left_out(asked: str, given: list[str], meant: str) -> None:
+    found = read(f"!pip install {asked}", "import dataset")
+    assert [package.line for package in found.packages] == given
+    assert found.notes == (((1, f"left out, {meant} is meant: {asked.strip(chr(39))}"),) if meant else ())
 
 
 def test_no_version_changes_where_the_script_has_no_floor() -> None:

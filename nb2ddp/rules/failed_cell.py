@@ -2,7 +2,7 @@
 
 Before training, a job ends after it has loaded the model; after training, it runs nothing that follows. What only the
 notebook's machine or order of cells explains is left out: an interrupt, a missing package, a name not yet defined, no
-GPU, memory or a disk that is full.
+GPU, memory or a disk that is full, a process that the machine ended.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from nb2ddp.rules.rule import Example, Finding, Rule
 
 _ELSEWHERE = re.compile(
     r"(?is)KeyboardInterrupt|NameError|(ModuleNotFound|Import)Error|.*(\bout of (memory|resource)\b|OutOfMemory|"
-    r"No space left|StorageFull|the disk is full|NVIDIA driver|\bneed a GPU|no (CUDA|GPU)s?\b)"
+    r"MemoryError|allocate memory|No space left|StorageFull|the disk is full|\babruptly\b|killed by signal|"
+    r"NVIDIA driver|\bneed a GPU|no (CUDA|GPU)s?\b)"
 )
 _FAILED = "this cell failed when the notebook was saved ({}), and the script has its code: run it again, and save it"
 _LOST = "this cell failed when the notebook was saved ({}): the script stops here, after training; correct it"
@@ -67,6 +68,10 @@ RULE = Rule(
             "model.save_pretrained('lora')\n#> OSError: the disk is full\n# %%\nprint(1)\n"
         ),
         Example("trainer.train()\n# %%\nprint(rows[0])\n#> IndexError: list index out of range\n"),
+        Example(
+            "rows = rows.map(f)\n#> RuntimeError: One of the subprocesses has abruptly died during map operation.\n"
+            "# %%\ntrainer.train()\n#> RuntimeError: DataLoader worker (pid 9) is killed by signal: Killed.\n"
+        ),
         Example("trainer.train()\n#> RuntimeError: Found no NVIDIA driver on your system.\n"),
     ),
 )

@@ -42,6 +42,12 @@ _SHELL_PATH = re.compile(
     r"(?<=')/(?:content|kaggle)/[^'\n]*(?=')|(?<=\")/(?:content|kaggle)/[^\"\n]*(?=\")"
     r"|(?<![\w.:/-])/(?:content|kaggle)(?:/(?:\\.|[^\s\\'\";|&)])*)?(?![\w-])"
 )
+#: A whole path that is not theirs, and none of the system's for what is not kept.
+_ELSEWHERE = re.compile(r"/(?!(content|kaggle|tmp|var/tmp|dev|proc)(/|$))[\w.]")
+#: The name of a file in a path, and what nothing tells of it.
+_NAME = re.compile(r"/[^/*]*\*.*|/[^/]*\.[A-Za-z]\w{0,4}$")
+#: What writes nothing into what it is given.
+_REMOVES = re.compile(r"(remove|removedirs|rmdir|rmtree|unlink)$")
 #: What gives the path that it is given.
 _PATHS = ("pathlib.Path", "str", "os.path.expanduser")
 #: Keywords for what is written.
@@ -124,6 +130,31 @@ def written_there(execution: Execution, made: Made) -> Iterator[tuple[str, cst.B
         written = [text] * is_target + made.below(text) * is_kept
         folders = dict.fromkeys(folder[1] for path in written if (folder := _WRITABLE.match(path)) is not None)
         yield from ((folder, node) for folder in folders)
+
+
+def written_elsewhere(execution: Execution) -> Iterator[tuple[str, cst.Call]]:
+    """The folders of any other machine, but /tmp, that the notebook writes into by whole paths, where it first does."""
+    found: dict[str, cst.Call] = {}
+    for call in execution.calls():
+        texts = [text for value in _targets_of(execution, call) for text in spelled(execution.tree, value)]
+        for text in [] if is_only_tried(execution, call) else filter(_ELSEWHERE.match, texts):
+            folder = _NAME.sub("", text) if _NAME.search(text) else text
+            found.setdefault(folder.rstrip("/"), call)
+    for folder, call in found.items():
+        if folder and not _lies_in(folder, {each for each in found if each not in ("", folder)}):
+            yield folder, call
+
+
+def _targets_of(execution: Execution, call: cst.Call) -> Iterator[cst.BaseExpression]:
+    """What a call is given to write to."""
+    tree, does, owner = execution.tree, execution.does(call), owner_of(call)
+    yield from (each.value for each in call.args if each.keyword and WRITTEN.fullmatch(each.keyword.value))
+    puts_nothing = uploads(tree, call) or _REMOVES.search(tree.text(call.func))
+    if puts_nothing or not does & (Does.WRITE | Does.SAVE | Does.FETCH):
+        return
+    yield from (each.value for each in (call.args[1:2] if reads_first(tree, call) else call.args))
+    if owner is not None and tree.maker(owner) == "pathlib.Path":
+        yield owner
 
 
 def _paths(execution: Execution) -> Iterator[tuple[cst.BaseExpression, str]]:

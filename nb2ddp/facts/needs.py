@@ -13,7 +13,7 @@ import libcst as cst
 from nb2ddp.facts.effects import Does
 from nb2ddp.facts.environment import LAUNCHER_VARIABLES
 from nb2ddp.facts.flow import is_tried, taker
-from nb2ddp.facts.hosted import SECRET, hosted_name
+from nb2ddp.facts.hosted import SECRET, hosted_name, written_elsewhere
 from nb2ddp.facts.logins import HUB_TOKEN, token_of, tokens
 from nb2ddp.facts.questions import READS
 from nb2ddp.facts.releases import SUCCESSORS, fitting
@@ -45,6 +45,13 @@ _NO_ACCOUNT = re.compile(
     r"(?i)[<\[]?((your|my|hf|hub|hugging[ _-]?face)[ _-]*)*(user[ _-]?(name|id)?|account|org(ani[sz]ation)?)[>\]]?"
     r"|[<\[]?your\b.*|your[_-].*|<.*>|hf"
 )
+#: Clouds whose libraries find credentials by themselves: their calls, their addresses, a variable that says them.
+_CLOUDS = {
+    "AWS": (re.compile(r"boto3\.(client|resource|Session)|s3fs\.\w+"), "s3://", "AWS_ACCESS_KEY_ID"),
+    "Google": (re.compile(r"google\.cloud\..*Client|gcsfs\.\w+"), "gs://", "GOOGLE_APPLICATION_CREDENTIALS"),
+}
+#: A keyword for credentials of a cloud, or for none.
+_CREDENTIALS = re.compile(r"\w*(access_key|profile|credentials|token|key|secret|anon|config)\w*")
 _STARTS = re.compile(r"\b(serve|server|uvicorn|gunicorn|sglang|ollama)\b|&\s*$")
 
 
@@ -95,7 +102,7 @@ def needs(program: Program) -> list[Need]:
     for kind, name, node, required in sorted(_read(program), key=lambda each: program.tree.start(each[2])):
         found.setdefault((kind, name), []).append((node, required))
     asked = [question for question in program.questions if not question.is_login]
-    optional = {question.call for question in asked if question.may_skip}
+    optional = {*program.tokens_of_loads, *(question.call for question in asked if question.may_skip)}
     listed = [
         Need(
             name,
@@ -152,7 +159,7 @@ def _read(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode, bool]]:
         kind = Kind.FILE if local.is_beside else Kind.WINDOWS if local.is_of_windows else Kind.PATH
         yield kind, local.text, local.node, local.required
     yield from _checkpoints(program)
-    for folder, node in program.written_there:
+    for folder, node in (*program.written_there, *written_elsewhere(program.execution)):
         yield Kind.PATH, f"{folder} to write into", node, False
     calls = program.execution.calls()
     started = any(program.tree.qualified(call.func) == "subprocess.Popen" for call in calls)
@@ -162,6 +169,8 @@ def _read(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode, bool]]:
                 yield Kind.SERVICE, f"a server at {match[0]}", text, False
     for name, node in _services(program):
         yield Kind.SERVICE, name, node, False
+    for name, node in _clouds(program):
+        yield Kind.SERVICE, f"credentials of {name}", node, False
     for name, node in _tokens(program):
         yield Kind.TOKEN, f"the token {name}, which the notebook holds", node, False
     for name, node in _owners(program):
@@ -224,6 +233,22 @@ def _services(program: Program) -> Iterator[tuple[str, cst.CSTNode]]:
             yield f"the service of {package[1]}", call
 
 
+def _clouds(program: Program) -> Iterator[tuple[str, cst.CSTNode]]:
+    """Clouds that the notebook asks, or names a file of, and gives no credentials."""
+    tree, known = program.tree, {name for _, name, _ in program.settings}
+    for name, (calls, scheme, variable) in _CLOUDS.items():
+        if variable in known:
+            continue
+        for call in program.execution.calls(calls):
+            if not any(each.keyword and _CREDENTIALS.fullmatch(each.keyword.value) for each in call.args):
+                yield name, call
+        for text in tree.live(cst.SimpleString):
+            user = taker(tree, text)
+            is_given = user is not None and keyword(user, "storage_options") is not None
+            if tree.content(text).startswith(scheme) and not is_given:
+                yield name, text
+
+
 def _tokens(program: Program) -> Iterator[tuple[str, cst.CSTNode]]:
     """Tokens that are written out, with all but their ends left out."""
     tree = program.tree
@@ -266,6 +291,7 @@ def _asked(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
         if not program.installs.covers(text):
             is_alike = isinstance(text, cst.Call) or _is_set_alike(program.tree, text, variable)
             yield variable, text, not is_alike
+    yield from ((HUB_TOKEN, text, False) for text in program.tokens_of_loads if not program.installs.covers(text))
 
 
 def _variables(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:

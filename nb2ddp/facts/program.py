@@ -21,7 +21,7 @@ from nb2ddp.facts.makers import Maker, makers
 from nb2ddp.facts.names import Names
 from nb2ddp.facts.needs import Need, needs
 from nb2ddp.facts.placement import Placement
-from nb2ddp.facts.questions import Question, questions, tokens_to_fill_in
+from nb2ddp.facts.questions import Question, questions, tokens_of_loads, tokens_to_fill_in
 from nb2ddp.facts.releases import Lacked, lacked
 from nb2ddp.facts.rewards import Rewards
 from nb2ddp.facts.training import Training
@@ -144,6 +144,11 @@ class Program(Source):
     def tokens_to_fill_in(self) -> dict[cst.BaseExpression, str]:
         """The texts that stand for a token, with the variables that hold these tokens."""
         return tokens_to_fill_in(self.tree, self.effects, settings(self))
+
+    @cached_property
+    def tokens_of_loads(self) -> list[cst.SimpleString]:
+        """Texts that stand for a token in a load, and in nothing that must have one."""
+        return [text for text in tokens_of_loads(self.tree) if text not in self.tokens_to_fill_in]
 
     @cached_property
     def local_paths(self) -> list[LocalPath]:

@@ -21,6 +21,8 @@ _MAY_SKIP = re.compile(r"(?i)\b(skip|optional|leave (it )?(blank|empty)|or (just
 _VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]*[A-Z0-9]\b")
 #: What reads a variable of the environment.
 READS = re.compile(r"os\.(environ\.get|getenv)")
+#: What loads from the Hub, and needs a token for what is not public alone.
+_LOADS = re.compile(r"(.*\.)?(from_pretrained|load_dataset)")
 
 
 @dataclass(frozen=True)
@@ -191,11 +193,26 @@ def tokens_to_fill_in(
         if isinstance(node, cst.Call) and isinstance(name, str) and TOKEN_VARIABLE.fullmatch(name) and is_open:
             found[node] = name
     for token, variable in _given_tokens(tree, effects):
-        text = tree.value(token)
-        is_sure = not is_tried(tree, token) and (text is token or tree.is_certain(text))
-        if is_sure and isinstance(text, cst.SimpleString) and stands_for_token(tree.literal(text)):
+        if (text := _placeholder(tree, token)) is not None:
             found[text] = variable
     return {text: variable for text, variable in found.items() if not (is_off and variable == "WANDB_API_KEY")}
+
+
+def tokens_of_loads(tree: Tree) -> list[cst.SimpleString]:
+    """Texts that stand for a token in a load, which the Hub refuses with them, of public models too; `""` is none."""
+    loads = [call for call in tree.live(cst.Call) if _LOADS.fullmatch(tree.qualified(call.func))]
+    given = [keyword(load, name) for load in loads for name in ("token", "use_auth_token")]
+    texts = [_placeholder(tree, token.value) for token in given if token is not None]
+    return list(dict.fromkeys(text for text in texts if text is not None and tree.literal(text)))
+
+
+def _placeholder(tree: Tree, token: cst.BaseExpression) -> cst.SimpleString | None:
+    """The text that surely stands for a token that is given."""
+    text = tree.value(token)
+    is_sure = not is_tried(tree, token) and (text is token or tree.is_certain(text))
+    if not (is_sure and isinstance(text, cst.SimpleString)):
+        return None
+    return text if stands_for_token(tree.literal(text)) else None
 
 
 def _given_tokens(tree: Tree, effects: Effects) -> Iterator[tuple[cst.BaseExpression, str]]:

@@ -2,7 +2,8 @@
 
 Every process would wait for an answer, and a job has nobody to give one. This covers `login()`, `notebook_login()`,
 `wandb login`, `hf auth login` and the like, and a text that stands for a token (`""`, `hf_xxx`, `YOUR_TOKEN`) in a
-login, an upload or a variable. The Hub's libraries read HF_TOKEN themselves, Weights & Biases reads WANDB_API_KEY. A
+login, an upload or a variable; in a load too, unless it is empty, as the Hub refuses a wrong token even for what is
+public. The Hub's libraries read HF_TOKEN themselves, Weights & Biases reads WANDB_API_KEY. A
 loop of questions, such as a chat, gets the answer that ends it.
 """
 
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from nb2ddp.facts.logins import HUB_TOKEN
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.questions import Question
 from nb2ddp.facts.shell import quoted
@@ -19,6 +21,8 @@ from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule, left_out, shown, without_names
 from nb2ddp.syntax.edits import Edit, Remove, Replace
 from nb2ddp.syntax.environ import environ_key
+
+_OF_A_LOAD = "stands for a token: set HF_TOKEN in the environment, or leave it out for what is public"
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -30,6 +34,10 @@ def find(program: Program) -> Iterator[Finding]:
             form = program.form(text)
             said = f"{program.tree.text(text) if form is None else form.source} stands for a token"
             yield Finding(text, f"{said}: set {variable} in the environment", (_read(program, text, variable),))
+    for text in program.tokens_of_loads:
+        if not program.installs.covers(text):
+            edit = Replace(text, f'os.environ.get("{HUB_TOKEN}")')
+            yield Finding(text, f"{program.tree.text(text)} {_OF_A_LOAD}", (edit,))
     yield from _imports(program, {question.call for question in asked})
 
 
@@ -220,6 +228,26 @@ while True:
 """,
         ),
         Example("%env HF_TOKEN=hf_xxx\n%env HF_HOME=/data\n", "%env HF_HOME=/data\n"),
+        Example(
+            """\
+from datasets import load_dataset
+from transformers import AutoTokenizer
+mine = "your_token_here"
+rows = load_dataset("me/rows", token = mine)
+model, tokenizer = FastLanguageModel.from_pretrained("x/y", token = "hf_*****")
+tokenizer = AutoTokenizer.from_pretrained("x/y", token = None)
+tokenizer = AutoTokenizer.from_pretrained("x/y", token = "")
+""",
+            """\
+from datasets import load_dataset
+from transformers import AutoTokenizer
+mine = os.environ.get("HF_TOKEN")
+rows = load_dataset("me/rows", token = mine)
+model, tokenizer = FastLanguageModel.from_pretrained("x/y", token = os.environ.get("HF_TOKEN"))
+tokenizer = AutoTokenizer.from_pretrained("x/y", token = None)
+tokenizer = AutoTokenizer.from_pretrained("x/y", token = "")
+""",
+        ),
         Example("import pdb; pdb.set_trace()\nif len(rows) == 0: breakpoint()\n", "if len(rows) == 0: pass\n"),
         Example("def input(x):\n    return x\ny = input(1)\n"),
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 
@@ -35,6 +35,7 @@ _DEVICE = r"(?P<name>[A-Z][\w /()-]*?)"
 _SHOWN = (
     re.compile(rf"{_DEVICE}\. (?:Num GPUs = \d+\. )?Max memory(?: =|:) (?P<gib>\d+(?:\.\d+)?) GB"),
     re.compile(r"(?P<name>)\b[Mm]ax memory(?: =|:) (?P<gib>\d+(?:\.\d+)?) GB"),
+    re.compile(rf"\bGPU\b[^\n(]*?(?P<name>[\w ]*{_GPU.pattern}[\w -]*) \((?P<gib>\d+(?:\.\d+)?) ?Gi?B"),
     re.compile(rf"\|\s+\d+\s+{_DEVICE}\s+(?:On|Off)\b.*\n.*/\s*(?P<mib>\d+)MiB"),
 )
 
@@ -51,33 +52,35 @@ class Gpu:
         return f"{self.gigabytes} GB ({self.name})" if self.name else f"{self.gigabytes} GB"
 
 
-def gpu(notebook: Notebook, weights: float) -> Gpu | None:
+def gpu(notebook: Notebook, weights: float, last: int) -> Gpu | None:
     """The GPU that a notebook was run on or made for; None where nothing tells.
 
-    That is the largest that its saved outputs show. Where they show none it is the largest that its name, its headings
-    and its sentences say (the smallest of one sentence, which leaves a choice), and where these say none, Colab's or
-    Kaggle's metadata, which outlive a change of machine. What cannot hold the weights of the model is not believed, and
-    nothing of a notebook that ran out of memory.
+    That is the one that its saved outputs show last up to its last training, else behind it. Where they show none it is
+    the largest that its name, its headings and its sentences say (the smallest of one sentence, which leaves a choice),
+    and where these say none, Colab's or Kaggle's metadata, which outlive a change of machine. What cannot hold the
+    weights of the model is not believed, and nothing of a notebook that ran out of memory.
 
     Args:
         notebook: the notebook.
         weights: the least memory that its model's weights take, in GB; 0 where nothing tells.
+        last: the number of the cell that trains last.
     """
     if notebook.shown is None:
         return None
     memory = attrgetter("gigabytes")
-    for source in (_shown(notebook.shown), _said(notebook), map(_named, _GPU.finditer(notebook.gpu))):
+    until = [_shown(text) for cell, text in notebook.shown if cell <= last]
+    behind = [_shown(text) for cell, text in notebook.shown if cell > last]
+    for source in (*reversed(until), *behind, _said(notebook), map(_named, _GPU.finditer(notebook.gpu))):
         if large := [each for each in source if each.gigabytes > weights]:
             return max(large, key=memory)
     return None
 
 
-def _shown(outputs: Iterable[str]) -> Iterator[Gpu]:
-    for text in outputs:
-        for pattern in _SHOWN:
-            for match in pattern.finditer(text):
-                size = float(match["gib"]) if "gib" in match.groupdict() else int(match["mib"]) / 1024
-                yield _device(match["name"], size)
+def _shown(text: str) -> Iterator[Gpu]:
+    for pattern in _SHOWN:
+        for match in pattern.finditer(text):
+            size = float(match["gib"]) if "gib" in match.groupdict() else int(match["mib"]) / 1024
+            yield _device(match["name"], size)
 
 
 def _device(name: str, gib: float) -> Gpu:

@@ -92,7 +92,8 @@ class Program(Source):
     @cached_property
     def gpu(self) -> Gpu | None:
         """The GPU that the notebook's batch is for; None where nothing tells."""
-        return gpu(self.notebook, next(filter(None, (weights(self.tree, load) for load in self.loads)), 0.0))
+        size = next(filter(None, (weights(self.tree, load) for load in self.loads)), 0.0)
+        return gpu(self.notebook, size, max((self.location(call).cell for call in self.training.calls), default=0))
 
     def written(self, command: str) -> str:
         """The file which a command speaks of and a cell writes (`%%writefile train.py`); empty for none."""

@@ -26,7 +26,7 @@ BLOCK = re.compile(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$
 #: How a value that is an image of PIL's begins, which the file may hold as lines; one that holds images does not.
 _IMAGE = re.compile(r"""(\[['"])?<PIL\.""")
 #: What an output that shows a GPU says.
-_MEMORY = re.compile(r"[Mm]ax memory|\d+MiB /")
+_MEMORY = re.compile(r"[Mm]ax memory|\d+MiB /|GPU.*\(\d+(\.\d+)? ?Gi?B")
 #: How Colab says under which name it saved an uploaded file.
 _UPLOADED = re.compile(r"^Saving .+ to (.+?)\s*$", re.MULTILINE)
 
@@ -73,14 +73,14 @@ class Notebook:
     """A notebook's name (without folder and ending), its cells in the order in which they run, and its header.
 
     `gpu` is what Colab or Kaggle ran it on, by their name; empty where neither names one. `shown` is what its saved
-    outputs say of a GPU's memory, as text; None if it ran out of memory.
+    outputs say of a GPU's memory, with the cell's number; None if it ran out of memory.
     """
 
     name: str
     cells: tuple[Cell, ...]
     metadata: Metadata = field(default_factory=Metadata)
     gpu: str = ""
-    shown: tuple[str, ...] | None = field(default=(), compare=False)
+    shown: tuple[tuple[int, str], ...] | None = field(default=(), compare=False)
 
     def cell(self, number: int) -> Cell:
         """Return the cell with this number."""
@@ -193,12 +193,12 @@ class _Saved:
         """Return the names under which Colab saved what a person uploaded in a cell."""
         return tuple(name for output in self._of(number) for name in _UPLOADED.findall(_text(output)))
 
-    def of_gpus(self) -> tuple[str, ...] | None:
-        """Return the outputs about a GPU's memory; None if the notebook ran out of memory."""
-        outputs = [output for some in self._outputs for output in some]
-        if any("out of memory" in str(output.get("evalue")) for output in outputs):
+    def of_gpus(self) -> tuple[tuple[int, str], ...] | None:
+        """Return the outputs about a GPU's memory, with their cells; None if the notebook ran out of memory."""
+        outputs = [(number, output) for number, some in enumerate(self._outputs, 1) for output in some]
+        if any("out of memory" in str(output.get("evalue")) for _, output in outputs):
             return None
-        return tuple(text for text in map(_text, outputs) if _MEMORY.search(text))
+        return tuple((number, _text(output)) for number, output in outputs if _MEMORY.search(_text(output)))
 
 
 def _text(output: dict[str, Any]) -> str:

@@ -42,10 +42,19 @@ def shown(said: str | list[str]) -> dict[str, object]:
         ("Max memory = 79.15 GB.", "79 GB"),
         ("GPU = AMD Instinct MI300X VF. Max memory = 191.688 GB.", "192 GB (MI300X)"),
         (SMI, "44 GB (A40)"),
+        ("Using GPU: NVIDIA A100-SXM4-40GB (42.47 GB VRAM)", "40 GB (A100)"),
     ],
 )
 def test_saved_outputs_come_first(said: str | list[str], gpu: str) -> None:
     assert gpu_of(FOR_L4, shown(said), **ON_T4) == gpu
+
+
+def test_the_last_gpu_before_the_training_counts() -> None:
+    large, small = (
+        f"GPU = NVIDIA {name}. Max memory = {size} GB." for name, size in (("A100", 39.557), ("L4", 22.161))
+    )
+    assert gpu_of(shown(large), shown(small)) == "23 GB (L4)"
+    assert gpu_of(shown(small), shown(large)) == "40 GB (A100)"
 
 
 def test_a_gpu_that_was_too_small_does_not_count() -> None:

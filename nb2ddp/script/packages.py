@@ -666,6 +666,7 @@ class _Reading:
 
     def _package(self, option: str, word: str, cell: int) -> Package | None:
         """Return one argument as a package; None, with a note, if it is not one."""
+        word = word.strip()  # as pip reads it
         is_url = bool(re.match(r"(git|hg|svn|bzr)\+|\w+://", word))
         line = f"{option} {word}".strip()
         if _VALUE.search(word):

@@ -240,6 +240,9 @@ CASES = {
         ("!pip install --pre vllm\n!uv pip install --prerelease=allow 'trl>=1.0' peft==0.18.0\n!pip install unsloth",),
         "vllm>=0.dev0|trl>=0.dev0,>=1.0|peft==0.18.0|unsloth",
     ),
+    "blanks inside quotes": Case(
+        ('!pip install " https://x.org/v-1.0-py3-none-any.whl " " rich "',), "https://x.org/v-1.0-py3-none-any.whl|rich"
+    ),
     "pre-releases by their version": Case(("!pip install torch==2.9.0rc1",), "torch==2.9.0rc1"),
     "markers": Case(
         (

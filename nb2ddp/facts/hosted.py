@@ -14,7 +14,7 @@ import libcst as cst
 from nb2ddp.facts.effects import FILE_MAGICS, Does
 from nb2ddp.facts.flow import is_tried, owner_of, stops, taker
 from nb2ddp.facts.shell import only_shows, words
-from nb2ddp.facts.texts import spelled
+from nb2ddp.facts.texts import filled, spelled
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.syntax.tree import Tree, method
 
@@ -30,6 +30,8 @@ UPLOAD: Final = "google.colab.files.upload"
 SECRET = re.compile(r"google\.colab\.userdata\.get|.*\.get_secret|kaggle_secrets\.UserSecretsClient\.get_secret")
 #: A class of theirs, and what is made of it.
 _HOSTED_CLASS = re.compile(rf"({'|'.join(map(re.escape, HOSTED))})\.(\w+\.)*[A-Z]")
+#: Kaggle's folders, from the one in which its notebooks run.
+_BESIDE_KAGGLE = re.compile(r"\.\./(?=(working|input)/)")
 #: What a test speaks of that asks where the notebook runs.
 _PLACES = re.compile(r"(?i)colab|kaggle")
 #: Folders of theirs; the current one is the first, or Kaggle's working folder.
@@ -102,7 +104,7 @@ def hosted_name(tree: Tree, call: cst.Call) -> str | None:
 def hosted_paths(execution: Execution, made: Made) -> list[HostedPath]:
     """The paths that the notebook reads, each where it stands; none that it makes, compares, or only tries."""
     tree, found = execution.tree, []
-    for node, text in _paths(execution):
+    for node, text, written in _paths(execution):
         uses = path_uses(tree, node)
         is_made = made.has(text) and not any(_is_read_below(tree, made, use) for use in uses)
         is_made = is_made or (isinstance(node, cst.Call) and made.is_filled(text))
@@ -111,7 +113,7 @@ def hosted_paths(execution: Execution, made: Made) -> list[HostedPath]:
             continue
         is_certain = isinstance(node, cst.SimpleString) and any(is_read(execution, use) for use in uses)
         is_sure = is_certain and not (made.unknown or made.has_alike(text))
-        found.append(HostedPath(text, node, is_sure, is_made=made.has_here(text)))
+        found.append(HostedPath(written, node, is_sure, is_made=made.has_here(text)))
     return found
 
 
@@ -124,7 +126,7 @@ def _is_read_below(tree: Tree, made: Made, use: cst.CSTNode) -> bool:
 
 def written_there(execution: Execution, made: Made) -> Iterator[tuple[str, cst.BaseExpression]]:
     """The folders of Colab, Kaggle and Drive below which the notebook writes, each where it names one."""
-    for node, text in _paths(execution):
+    for node, text, _ in _paths(execution):
         is_kept = execution.tree.around(node, cst.Assign) is not None  # a root of paths: `OUT = "/kaggle/working"`
         is_target = made.has(text) or (isinstance(node, cst.Call) and made.is_filled(text))
         written = [text] * is_target + made.below(text) * is_kept
@@ -157,22 +159,30 @@ def _targets_of(execution: Execution, call: cst.Call) -> Iterator[cst.BaseExpres
         yield owner
 
 
-def _paths(execution: Execution) -> Iterator[tuple[cst.BaseExpression, str]]:
-    """Paths of theirs, but what is only tried: strings, f-strings, words of shell commands."""
+def theirs(tree: Tree, text: str) -> str:
+    """A path from the root, if it is one of Kaggle's in a notebook of Kaggle's: `../input/a` is `/kaggle/input/a`."""
+    return _BESIDE_KAGGLE.sub("/kaggle/", text, 1) if _BESIDE_KAGGLE.match(text) and "/kaggle/" in tree.source else text
+
+
+def _paths(execution: Execution) -> Iterator[tuple[cst.BaseExpression, str, str]]:
+    """Paths of theirs, but what is only tried: strings, f-strings, words of shell commands.
+
+    Each with where it stands, and as the notebook writes it.
+    """
     tree = execution.tree
     plain = [each for each in tree.of(cst.SimpleString) if "/" in each.value]
     paths: list[tuple[cst.BaseExpression, str]] = [(each, tree.content(each)) for each in plain]
-    filled = [each for each in tree.of(cst.FormattedString) if each.parts]
-    paths += [(each, "".join(map(tree.text, each.parts))) for each in filled]
+    formatted = [each for each in tree.of(cst.FormattedString) if each.parts]
+    paths += [(each, "".join(map(tree.text, each.parts))) for each in formatted]
     for call, form in execution.source.forms_of(Kind.SHELL, Kind.LINE_MAGIC, Kind.CELL_MAGIC):
         is_shown = isinstance(tree.parents[call], cst.Expr) and only_shows(form.command)
         if form.name not in FILE_MAGICS and not is_shown:
             found = _SHELL_PATH.findall(f"{form.text}\n{form.body or ''}")
             paths += [(call, re.sub(r"\\(.)", r"\1", path)) for path in found]
-    for node, text in sorted(paths, key=lambda path: tree.start(path[0])):
-        dropped = not tree.is_live(node) or execution.is_install(node)
+    for node, written in sorted(paths, key=lambda path: tree.start(path[0])):
+        dropped, text = not tree.is_live(node) or execution.is_install(node), theirs(tree, written)
         if _PATH.match(text) and not dropped and not is_only_tried(execution, node):
-            yield node, text
+            yield node, text, written
 
 
 def path_uses(tree: Tree, node: cst.BaseExpression) -> list[cst.CSTNode]:
@@ -294,7 +304,7 @@ class Made:
 
     def has(self, text: str) -> bool:
         """True for a path that the notebook makes, for what lies below one, and for a folder of files that it makes."""
-        path = self.tree.filled(text).rstrip("/")
+        path = filled(self.tree, text).rstrip("/")
         return _lies_in(path, self._absolute) or any(each.startswith(f"{path}/") for each in self._absolute)
 
     def has_alike(self, text: str) -> bool:

@@ -11,7 +11,7 @@ import libcst as cst
 
 from nb2ddp.facts.effects import Does
 from nb2ddp.facts.flow import taker
-from nb2ddp.facts.hosted import READERS, WRITTEN, is_missed, is_only_tried, is_read, path_taker, path_uses
+from nb2ddp.facts.hosted import READERS, WRITTEN, is_missed, is_only_tried, is_read, path_taker, path_uses, theirs
 from nb2ddp.syntax.tree import argument, method
 
 if TYPE_CHECKING:
@@ -84,7 +84,8 @@ def local_paths(execution: Execution, making: list[Maker], made: Made, uploaded:
     for node in tree.live(cst.SimpleString):
         text = tree.content(node)
         patterns = (_ABSOLUTE, _FOLDER, _FILE, _MODEL)
-        if execution.is_install(node) or not any(pattern.fullmatch(text) for pattern in patterns):
+        is_path = any(pattern.fullmatch(text) for pattern in patterns) and theirs(tree, text) == text
+        if execution.is_install(node) or not is_path:
             continue
         path = LocalPath(text, node, required=False)
         uses = path_uses(tree, node)

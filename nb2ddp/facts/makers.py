@@ -15,7 +15,7 @@ from nb2ddp.facts.environment import ENV_MAGICS
 from nb2ddp.facts.flow import owner_of
 from nb2ddp.facts.hosted import CURRENT, READERS, WRITTEN, reads_first, unpacks, uploads, written_by
 from nb2ddp.facts.shell import only_shows, parts, unwrapped
-from nb2ddp.facts.texts import spelled
+from nb2ddp.facts.texts import filled, spelled
 from nb2ddp.notebook.magics import Kind, Syntax
 from nb2ddp.syntax.tree import Tree, method
 
@@ -71,15 +71,23 @@ def makers(execution: Execution) -> list[Maker]:
 def _maker(execution: Execution, call: cst.Call) -> Maker:
     tree, form = execution.tree, execution.source.form(call)
     runs = form is None or form.kind is Kind.SHELL or form.body is not None or form.name == "run"
-    command = tree.filled(execution.effects.command(call)) if runs else ""
+    command = filled(tree, execution.effects.command(call)) if runs else ""
     folders = [each.value for each in call.args if each.keyword and WRITTEN.fullmatch(each.keyword.value)]
     targets = [*(_targets(tree, call) if execution.does(call) & Does.ACT else ()), *folders]
-    paths = [*written_by(command), *(text for target in targets for text in _texts(tree, target))]
+    program = _spelled_command(tree, call) if form is None and execution.does(call) & Does.RUN else ""
+    paths = [*written_by(command), *written_by(program), *(text for target in targets for text in _texts(tree, target))]
     if form is not None and form.name in FILE_MAGICS:
         paths = form.text.split()[-1:]
     names = _names(execution, call, form, command)
     in_folders = (text for folder in folders for text in spelled(tree, folder))
     return Maker(call, tuple(paths), (*(names or ()), *in_folders), names is None, unpacks(command))
+
+
+def _spelled_command(tree: Tree, call: cst.Call) -> str:
+    """What Python starts, with what the names in it stand for: `["git", "clone", url, str(folder)]`, an f-string."""
+    command = tree.value(call.args[0].value) if call.args else call
+    given = [each.value for each in command.elements] if isinstance(command, (cst.List, cst.Tuple)) else [command]
+    return " ".join(text for each in given for text in spelled(tree, each))
 
 
 def _targets(tree: Tree, call: cst.Call) -> list[cst.BaseExpression]:
@@ -95,7 +103,7 @@ def _texts(tree: Tree, node: cst.BaseExpression) -> list[str]:
     value = tree.value(node)
     whole = [text for text in spelled(tree, node) if not text.startswith("*")]
     if isinstance(value, cst.FormattedString):
-        return [*whole, tree.filled("".join(map(tree.text, value.parts)))]
+        return [*whole, filled(tree, "".join(map(tree.text, value.parts)))]
     return [*whole, *tree.texts(value)]
 
 

@@ -24,6 +24,7 @@ from nb2ddp.facts.placement import Placement
 from nb2ddp.facts.questions import Question, questions, tokens_of_loads, tokens_to_fill_in
 from nb2ddp.facts.releases import Lacked, lacked
 from nb2ddp.facts.rewards import Rewards
+from nb2ddp.facts.texts import filled
 from nb2ddp.facts.training import Training
 from nb2ddp.facts.waiting import starts_engine
 from nb2ddp.notebook.ipynb import Notebook
@@ -60,7 +61,7 @@ class Program(Source):
     @cached_property
     def text(self) -> str:
         """What the cells say, with the names filled in that the code binds once."""
-        return self.tree.filled("\n".join(cell.source for cell in self.notebook.cells))
+        return filled(self.tree, "\n".join(cell.source for cell in self.notebook.cells))
 
     @cached_property
     def lacked(self) -> list[Lacked]:

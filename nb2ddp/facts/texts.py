@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import re
+
 import libcst as cst
 
 from nb2ddp.syntax.tree import Tree
 
 #: What an expression is made of that nothing tells.
 _ANY = "*"
+#: A name in braces or behind `$`, which IPython fills in.
+_FILLED = re.compile(r"(?<!\$)\{([^{}]*)\}|\$([A-Za-z_]\w*)")
 
 
 def spelled(tree: Tree, node: cst.BaseExpression) -> list[str]:
     """The texts that an expression may stand for, with `*` for what nothing tells."""
     values = tree.values(node)
     return list(dict.fromkeys(_spelled(tree, value) for value in values)) if values else [_ANY]
+
+
+def filled(tree: Tree, text: str) -> str:
+    """A text with `{name}` and `$name` replaced where the code binds the name once, to a text or a path."""
+
+    def fill(name: re.Match[str]) -> str:
+        bound = tree.bindings(name[1] or name[2])
+        texts = spelled(tree, bound[0].value) if len(bound) == 1 and bound[0].value is not None else [_ANY]
+        return texts[0] if len(texts) == 1 and _ANY not in texts[0] else name[0]
+
+    return _FILLED.sub(fill, text)
 
 
 def _spelled(tree: Tree, node: cst.BaseExpression, around: tuple[cst.CSTNode, ...] = ()) -> str:

@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 import libcst as cst
 
 from nb2ddp.facts.program import Program
+from nb2ddp.facts.texts import filled
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.arguments import constant, passed
@@ -51,8 +52,8 @@ def _texts(tree: Tree) -> Iterator[tuple[cst.CSTNode, str]]:
     for string in tree.live(cst.SimpleString):
         if "checkpoint-" in string.value:
             yield string, tree.content(string)
-    for filled in tree.live(cst.FormattedString):
-        yield filled, tree.filled("".join(map(tree.text, filled.parts)))
+    for each in tree.live(cst.FormattedString):
+        yield each, filled(tree, "".join(map(tree.text, each.parts)))
 
 
 def _is_certain(tree: Tree, config: cst.Call, step: int) -> bool:

@@ -8,7 +8,6 @@ into, is private to LibCST (`libcst/_nodes/internal.py`); `tests/syntax/test_wal
 from __future__ import annotations
 
 import bisect
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -35,8 +34,6 @@ _LABELS = {cst.Attribute: "attr", cst.Arg: "keyword", cst.AsName: "", cst.NameIt
 _LABELS |= dict.fromkeys((cst.Param, cst.FunctionDef, cst.ClassDef), "name")
 #: Methods that put something into a list.
 ADDING = frozenset({"append", "extend", "insert"})
-#: A name in braces or behind `$`, which IPython fills in.
-_FILLED = re.compile(r"(?<!\$)\{([^{}]*)\}|\$([A-Za-z_]\w*)")
 _IMPORTS = frozenset({cst.ImportAlias, cst.ImportFrom})
 _CONSTANTS: Final[dict[str, object]] = {"True": True, "False": False, "None": None}
 
@@ -736,16 +733,6 @@ class Tree:
             value = self._evaluated(node)
             return ... if value is None else value
         return _CONSTANTS.get(node.value, ...) if isinstance(node, cst.Name) else ...
-
-    def filled(self, text: str) -> str:
-        """A text with `{name}` and `$name` replaced where the code binds the name once, to a text."""
-
-        def fill(name: re.Match[str]) -> str:
-            bound = self.bindings(name[1] or name[2])
-            value = self.literal(bound[0].value) if len(bound) == 1 and bound[0].value is not None else ...
-            return value if isinstance(value, str) else name[0]
-
-        return _FILLED.sub(fill, text)
 
     def is_bound_for_later(self, statement: Statement) -> bool:
         """True for a statement that binds a name which is read outside it."""

@@ -225,6 +225,21 @@ DRIVE = "/content/drive/MyDrive/rows.csv (cell 1)!"
          ["/content as the current folder (cell 1)"]),
         ('!wget -q https://x.org/rows.csv\nrows = open("/content/rows.csv").read()',
          ["/content as the current folder (cell 1)"]),
+        ('import pathlib, subprocess\nroot = pathlib.Path("/content/repo")\nif not root.exists():\n'
+         '    subprocess.run(["git", "clone", url, str(root)])', ["/content to write into (cell 1)"]),
+        ('import pathlib, subprocess\nroot = pathlib.Path("/content/repo")\n'
+         'subprocess.run(["git", "clone", url, str(root)])\nrows = open(root / "a")',
+         ["/content to write into (cell 1)"]),
+        ('import pathlib, subprocess\nroot = pathlib.Path("/content/repo")\n'
+         'subprocess.run(f"git clone {url} {root}", shell=True)', ["/content to write into (cell 1)"]),
+        ('import os\nroot = os.path.join("/content", "repo")\n!git clone {url} {root}\nrows = open(f"{root}/a").read()',
+         ["/content to write into (cell 1)"]),
+        ('import subprocess\nroot = "/content/repo"\nsubprocess.run(["ls", root])', ["/content/repo (cell 1)"]),
+        ('# /kaggle/working/ is kept\nmodel.save_pretrained("lora")\nrows = load("../working/lora")',
+         ["/kaggle/working as the current folder (cell 1)"]),
+        ('model.save_pretrained("lora")\nrows = load("../working/lora")', []),
+        ('# /kaggle/working/ is kept\nrows = open("../input/a/b.csv").read()', ["../input/a/b.csv (cell 1)!"]),
+        ('rows = open("../input/a/b.csv").read()', ["../input/a/b.csv beside the script (cell 1)"]),
         ('from dotenv import load_dotenv\nload_dotenv("/content/.env")', ["/content/.env (cell 1)"]),
         ('!python convert.py --outfile /content/a.gguf\nrows = open("/content/a.gguf").read()',
          ["/content to write into (cell 1)"]),

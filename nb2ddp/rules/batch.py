@@ -5,6 +5,8 @@ ended at loss 5.588 instead of 5.904 on two H200s. The script splits the batch w
 processes.
 
 A GRPO step is counted in completions: the split follows Unsloth's own rule and keeps whole groups of `num_generations`.
+Completions are generated for as many steps at once as in the notebook: `steps_per_generation` and
+`generation_batch_size`, which TRL counts over all processes, are scaled with the batch.
 
 The per-device batch grows with the GPU's memory only if the loss of a step does not depend on it. ORPO and CPO add a
 mean over the tokens of a micro-batch: 8.411 with 2 x 4, 8.380 with 4 x 2, in one process and in two (TRL 1.15, CPU).
@@ -148,10 +150,35 @@ def _edits(program: Program, call: cst.Call, given: list[Passed | None]) -> Iter
         names = [f"{split}[0]", f"{split}[1]"]
     for field, name in zip(_FIELDS, names, strict=True):
         yield set_argument(tree, call, field, name, at_call)
-    steps = passed(tree, call, "steps_per_generation")
+    yield from _generated_at_once(program, call, given, names)
+
+
+def _generated_at_once(
+    program: Program, call: cst.Call, given: list[Passed | None], names: list[str]
+) -> Iterator[Edit]:
+    """Let a GRPO config generate completions for as many steps at once as in the notebook.
+
+    Args:
+        program: the notebook.
+        call: the config.
+        given: what it is told of its batch.
+        names: the script's per-device batch and accumulation, as code.
+    """
+    tree, fields = program.tree, _fields(program, call, given)
+    per_device, accumulation = (tree.text(field.value) if field else default for field, default in fields)
+    steps, size = (passed(tree, call, name) for name in ("steps_per_generation", "generation_batch_size"))
     if steps is not None and tree.literal(steps.value) is not None:
-        scaled = f"{tree.text(steps.value)} * {names[1]} // {values[1]}"
+        scaled = f"{tree.text(steps.value)} * {names[1]} // {accumulation}"
         yield set_argument(tree, call, "steps_per_generation", scaled)
+    if size is not None and tree.literal(size.value) is not None:
+        at_once, number, step = tree.text(size.value), _number(tree, size.value), _step(program, call, given)[0]
+        if (at_once, "1") == (per_device, accumulation) or number == step:
+            batches = names[1]
+        elif isinstance(number, int) and step and number % step == 0:
+            batches = f"{names[1]} * {number // step}"
+        else:
+            batches = f"max(1, ({at_once}) * {names[1]} // {step or f'(({per_device}) * ({accumulation}))'})"
+        yield set_argument(tree, call, "generation_batch_size", f"{names[0]} * {batches} * world_size")
 
 
 def _doubts(program: Program, call: cst.Call, given: list[Passed | None]) -> Iterator[Finding]:
@@ -489,6 +516,37 @@ args = TrainingArguments("out", per_device_train_batch_size=BATCH)
 from transformers import TrainingArguments
 per_device_batch, accumulation = split_batch_no_larger(BATCH, 1)  # the notebook's samples a step
 args = TrainingArguments("out", per_device_train_batch_size=per_device_batch, gradient_accumulation_steps=accumulation)
+""",
+        ),
+        Example(
+            """\
+from trl import GRPOConfig
+args = GRPOConfig(
+    num_generations = 4,
+    generation_batch_size = 4,
+    per_device_train_batch_size = 4,
+    gradient_accumulation_steps = 1,
+)
+more = GRPOConfig(num_generations = 4, per_device_train_batch_size = 4, generation_batch_size = 16)
+size = 2 * n
+own = GRPOConfig(per_device_train_batch_size = size, gradient_accumulation_steps = 1, generation_batch_size = size)
+""",
+            """\
+from trl import GRPOConfig
+per_device_batch, accumulation = split_completions(4, 1, 4)  # 4 completions a step in the notebook
+args = GRPOConfig(
+    num_generations = 4,
+    generation_batch_size = per_device_batch * accumulation * world_size,
+    per_device_train_batch_size = per_device_batch,
+    gradient_accumulation_steps = accumulation,
+)
+per_device_batch, accumulation = split_completions(4, 2, 4)  # 8 completions a step in the notebook
+more = GRPOConfig(num_generations = 4, per_device_train_batch_size = per_device_batch, generation_batch_size = \
+per_device_batch * accumulation * 2 * world_size, gradient_accumulation_steps = accumulation)
+size = 2 * n
+per_device_batch, accumulation = split_completions(size, 1, 8)  # the notebook's completions a step
+own = GRPOConfig(per_device_train_batch_size = per_device_batch, gradient_accumulation_steps = accumulation, \
+generation_batch_size = per_device_batch * accumulation * world_size)
 """,
         ),
         Example(

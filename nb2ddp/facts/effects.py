@@ -79,7 +79,7 @@ SEEDING: Final = {
 #: Functions by their full names. The first that matches decides.
 _FUNCTIONS: Final = {
     Does.FETCH: r"urllib\.request\.urlretrieve|wget\.download|gdown\.(download|download_folder|cached_download)"
-    r"|(\w+\.)*(snapshot_download|hf_hub_download|\w+_file_download)|kagglehub\.\w+_download",
+    r"|wandb\.restore|(\w+\.)*(snapshot_download|hf_hub_download|\w+_file_download)|kagglehub\.\w+_download",
     Does.RUN: r"subprocess\.(run|call|check_call|check_output|getoutput|getstatusoutput|Popen)|os\.(system|popen)",
     Does.SAVE: r"huggingface_hub\.(upload_\w+|create_(repo|commit|branch|tag)|delete_\w+|Repository)",
     Does.WRITE: r"os\.(mkdir|makedirs|remove|unlink|rename|replace|rmdir|removedirs|symlink|link|truncate)"
@@ -124,6 +124,9 @@ _SERVERS: Final = {"launch": r"gradio\.\w+", "run": r"flask\.Flask|(\w+\.)*(Fast
 #: Methods of a path that give another.
 _PATH_MAKERS = re.compile(r"absolute|expanduser|joinpath|parent|resolve|with_\w+")
 _LISTING_METHODS = frozenset({"glob", "iterdir", "rglob"})
+#: What downloads from Weights & Biases, of what its run or its `Api` gives; what an artifact is given by.
+_FETCHING_METHODS: Final = frozenset({"download", "restore"})
+_ARTIFACTS: Final = frozenset({"artifact", "use_artifact"})
 #: Methods that change what they are called on, or draw from it.
 _CHANGING_METHODS = re.compile(
     r"add|add_\w+|append|appendleft|clear|discard|extend|insert|pop|popitem|popleft|remove|resize_\w+|reverse|set_\w+"
@@ -209,7 +212,8 @@ def _of_function(name: str) -> Does:
 
 def gives_an_object(tree: Tree, call: cst.Call) -> bool:
     """True for a call that gives an open file, a running program or the like, which no other process can take."""
-    return bool(_OBJECTS.fullmatch(tree.qualified(call.func)))
+    is_file = of_wandb(tree, call) and not any(method(tree.value(each)) in _ARTIFACTS for each in _chain(tree, call))
+    return bool(is_file or _OBJECTS.fullmatch(tree.qualified(call.func)))
 
 
 def _opens(tree: Tree, call: cst.Call, name: str) -> Does:
@@ -249,6 +253,8 @@ def _method(tree: Tree, call: cst.Call, name: str) -> Does:
         return Does(0)  # of the notebook: what it does stands there
     if called == "extract" and _ARCHIVES.fullmatch(tree.maker(owner)):
         return Does.WRITE
+    if _fetches_of_wandb(tree, call, owner):
+        return Does.FETCH
     if called in _SAVING_METHODS:
         return Does.SAVE
     if samples(tree, call):
@@ -265,6 +271,21 @@ def _method(tree: Tree, call: cst.Call, name: str) -> Does:
     if called in _LISTING_METHODS:
         return Does.LIST
     return Does.CHANGE if _CHANGING_METHODS.fullmatch(called) else Does(0)
+
+
+def of_wandb(tree: Tree, node: cst.BaseExpression) -> str:
+    """What a chain of calls of Weights & Biases begins with: `wandb.init` of `run.use_artifact("a:v4")`; else ""."""
+    return next((maker for each in _chain(tree, node) if (maker := tree.maker(each)).startswith("wandb.")), "")
+
+
+def _chain(tree: Tree, node: cst.BaseExpression) -> list[cst.BaseExpression]:
+    return tree.followed(node, lambda each: owner_of(tree.value(each)))
+
+
+def _fetches_of_wandb(tree: Tree, call: cst.Call, owner: cst.BaseExpression) -> bool:
+    """True for what writes a file of Weights & Biases into a folder: `run.use_artifact("a/b/c:v4").download()`."""
+    is_one = method(call) == "file" and method(tree.value(owner)) in _ARTIFACTS
+    return (is_one or method(call) in _FETCHING_METHODS) and bool(of_wandb(tree, owner))
 
 
 def _is_server(tree: Tree, function: cst.CSTNode) -> bool:

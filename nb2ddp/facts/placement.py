@@ -11,7 +11,7 @@ from functools import cache, cached_property
 
 import libcst as cst
 
-from nb2ddp.facts.effects import Does, gives_an_object, opens_archive, own_class
+from nb2ddp.facts.effects import Does, gives_an_object, of_wandb, opens_archive, own_class
 from nb2ddp.facts.execution import Execution, Phase, Who
 from nb2ddp.facts.flow import owner_of, reached, returned, taker
 from nb2ddp.facts.services import answer, called_on, is_client, questions
@@ -159,12 +159,18 @@ class Placement:
 
     def _edits(self, call: cst.Call, unit: Statement) -> tuple[Edit, ...]:
         """Run a whole statement once, where it leaves no trace; else hand the value of the call to all."""
-        in_whole_job = self.execution.does(call) is Does.SAVE
+        does = self.execution.does(call)
+        has_run = does is Does.FETCH and of_wandb(self.tree, call) not in ("", "wandb.Api")  # the main process alone
+        in_whole_job = does is Does.SAVE or has_run
         if isinstance(unit, (cst.If, cst.Try, cst.With)):
             return () if self.traces.leaves(unit) else self.once(unit, in_whole_job)
-        if _is_all_there_is(self.tree, call, unit):
+        if _is_all_there_is(self.tree, call, unit) or (self._acts_alike(unit) and self.traces.only_acts(unit)):
             return self.once(unit, in_whole_job)
-        return () if gives_an_object(self.tree, call) else self.shared(call, in_whole_job)
+        if not gives_an_object(self.tree, call):
+            return self.shared(call, in_whole_job)
+        named = self.tree.parents[call]  # of a file: `run.restore("model.pt").name`
+        is_name = isinstance(named, cst.Attribute) and named.attr.value == "name"
+        return self.shared(cst.ensure_type(named, cst.Attribute), in_whole_job) if is_name else ()
 
     def alone(self, call: cst.Call) -> dict[cst.CSTNode, tuple[Edit, ...]]:
         """Let one process make an object that no other uses, and make the calls of it that are statements of their own.
@@ -570,13 +576,17 @@ class Placement:
                 others = [*tree.within(above, cst.SimpleStatementSuite), *tree.within(above, cst.FunctionDef)]
                 if others or not self.traces.only_acts(above):
                     break
-                acting = [self.execution.does(call) for call in tree.within(above, cst.Call)]
-                if len({does is Does.SAVE for does in acting if does & Does.ACT}) > 1:
-                    break  # some once a machine, some once in the whole job
+                if not self._acts_alike(above):
+                    break
                 statement = above
             elif not isinstance(above, (cst.IndentedBlock, cst.If, cst.Else, cst.ExceptHandler, cst.Finally, cst.Try)):
                 break
         return statement
+
+    def _acts_alike(self, code: cst.CSTNode) -> bool:
+        """False for code that acts partly once a machine, and partly once in the whole job."""
+        acting = [self.execution.does(call) for call in self.tree.within(code, cst.Call)]
+        return len({does is Does.SAVE for does in acting if does & Does.ACT}) < 2
 
 
 def _may_exist(tree: Tree, call: cst.Call) -> bool:

@@ -719,6 +719,55 @@ trainer.train()
         ),
         Example(
             """\
+import wandb
+run = wandb.init()
+checkpoint = run.use_artifact("someone/tuning/model:v4").download()
+with wandb.init() as other:
+    artifact = other.use_artifact("someone/tuning/rows:v1")
+    rows = artifact.file()
+start = run.restore("model.pt").name
+tokens = wandb.Api().artifact("someone/tuning/tokens:v1").download()
+model.download("nothing of wandb's")
+trainer.train(resume_from_checkpoint = checkpoint)
+""",
+            """\
+import wandb
+run = wandb.init()
+checkpoint = run_once(lambda: run.use_artifact("someone/tuning/model:v4").download(), in_whole_job=True)
+with wandb.init() as other:
+    artifact = other.use_artifact("someone/tuning/rows:v1")
+    rows = run_once(lambda: artifact.file(), in_whole_job=True)
+start = run_once(lambda: run.restore("model.pt").name, in_whole_job=True)
+tokens = run_once(lambda: wandb.Api().artifact("someone/tuning/tokens:v1").download())
+model.download("nothing of wandb's")
+trainer.train(resume_from_checkpoint = checkpoint)
+""",
+        ),
+        Example(
+            """\
+import os
+if new:
+    model.save_pretrained("a"); tokenizer.save_pretrained("a")  # both
+    model.save_pretrained("b"); os.remove("old")
+model.save_pretrained("c"); print("saved")
+trainer.train()
+""",
+            f"""\
+import os
+if new:
+    if is_main_process:
+        model.save_pretrained("a"); tokenizer.save_pretrained("a")  # both
+    # TODO[nb2ddp] DDP403: model.save_pretrained(...) saves or uploads the model {_NEEDED}
+    model.save_pretrained("b"); os.remove("old")
+PartialState().wait_for_everyone()
+if is_main_process:
+    model.save_pretrained("c"); print("saved")
+PartialState().wait_for_everyone()
+trainer.train()
+""",
+        ),
+        Example(
+            """\
 import os
 if new:
     os.makedirs("tokens")

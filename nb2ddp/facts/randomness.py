@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 
 import libcst as cst
 
 from nb2ddp.facts.effects import DRAWING, SEEDING
 from nb2ddp.facts.placement import Placement
-from nb2ddp.syntax.tree import Tree
+from nb2ddp.syntax.tree import Tree, argument
 
 #: What takes a seed from the operating system where it is given none, whatever has been seeded before.
 _GENERATORS = re.compile(r"numpy\.random\.(default_rng|RandomState|seed)|random\.(Random|seed)")
@@ -30,6 +31,35 @@ def generator(tree: Tree, call: cst.Call) -> str | None:
 def seeds_itself(tree: Tree, call: cst.Call) -> bool:
     """True for a call that seeds a generator with what the operating system gives: `random.Random()`."""
     return bool(_GENERATORS.fullmatch(tree.qualified(call.func))) and not call.args
+
+
+def may_lack_seed(tree: Tree, call: cst.Call, made: Container[cst.Call]) -> bool:
+    """True for `random.Random(seed)` of a parameter that is None by default, and that one of the calls made leaves out.
+
+    What a method keeps of such a parameter, `self.seed`, may stand in its place; no test of it is around the call.
+    """
+    if not _GENERATORS.fullmatch(tree.qualified(call.func)) or len(call.args) != 1:
+        return False
+    given, own = tree.text(call.args[0].value), tree.around(call, cst.ClassDef)
+    tests = [above.test for above in tree.ancestors(call) if isinstance(above, (cst.If, cst.IfExp))]
+    if any(re.search(rf"\b{re.escape(given)}\b", tree.text(test)) for test in tests):
+        return False
+    kept = [each for each in tree.of(cst.Assign) if own is not None and tree.around(each, cst.ClassDef) is own]
+    values = [each.value for each in kept if tree.text(each.targets[0].target) == given]
+    return any(_is_left_out(tree, value, made) for value in values or [call.args[0].value])
+
+
+def _is_left_out(tree: Tree, node: cst.BaseExpression, made: Container[cst.Call]) -> bool:
+    """True for a parameter that is None by default, where one of the calls made does not say otherwise."""
+    param, function = tree.definition(node), tree.function(node)
+    if not isinstance(param, cst.Param) or function is None or param.default is None:
+        return False
+    names = [each.name.value for each in function.params.params]
+    position = names.index(param.name.value) - names.count("self") if param.name.value in names else None
+    calls = [call for call in tree.callers(function) if call in made and not any(each.star for each in call.args)]
+    given = [argument(call, param.name.value, position) for call in calls]
+    default = tree.literal(param.default) is None
+    return default and any(each is None or tree.literal(each.value) is None for each in given)
 
 
 def makes_generator(tree: Tree, node: cst.BaseExpression) -> bool:

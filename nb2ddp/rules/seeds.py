@@ -21,10 +21,10 @@ from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.loading import has_new_head, is_load
 from nb2ddp.facts.order import collects, is_order_lost
 from nb2ddp.facts.program import Program
-from nb2ddp.facts.randomness import Seeding, generator, makes_generator, seed, seeds_itself
+from nb2ddp.facts.randomness import Seeding, generator, makes_generator, may_lack_seed, seed, seeds_itself
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
-from nb2ddp.syntax.edits import AddToSetup, Replace, SetKeyword
+from nb2ddp.syntax.edits import AddToSetup, Replace, SetKeyword, Wrap
 from nb2ddp.syntax.tree import Tree, argument, keyword, method
 
 _INTERLEAVES = re.compile(r"datasets(\.\w+)*\.interleave_datasets")
@@ -57,7 +57,7 @@ def find(program: Program) -> Iterator[Finding]:
     together = program.execution.calls(phase=Phase.TOGETHER)
     before = [call for call in together if not program.rewards.is_only_here(call)]
     drawing = {call: drawn for call in before if (drawn := _drawn(tree, call)) is not None}
-    seeding = Seeding(program.placement)
+    seeding, made = Seeding(program.placement), set(before)
     for call, (library, message) in drawing.items():
         if not seeding.covers(call, library):
             yield Finding(call, message, (AddToSetup(_SEEDED.format(seed(tree))),))
@@ -68,6 +68,8 @@ def find(program: Program) -> Iterator[Finding]:
             text = f"{tree.text(call.func)}({seed(tree)})"
             edit = SetKeyword(call, "seed", seed(tree)) if call.args or streams else Replace(call, text)
             yield Finding(call, message, (edit,))
+        elif may_lack_seed(tree, call, made):
+            yield _seeded_by_default(program, call, seeding)
     for node in _in_set_order(program):
         message = f"{tree.text(node)} has another order in each process; the script gives all the same"
         yield Finding(node, message, (_hash_seed(tree),))
@@ -75,6 +77,19 @@ def find(program: Program) -> Iterator[Finding]:
     yield from _studies(program)
     yield from _drawn_alone(program, list(drawing))
     yield from _seeded_apart(program, seeding, drawing)
+
+
+def _seeded_by_default(program: Program, call: cst.Call, seeding: Seeding) -> Finding:
+    """Draw the seed of a generator that is given none from the common one of its library, which all processes seed."""
+    tree, given = program.tree, call.args[0].value
+    library = "numpy" if tree.qualified(call.func).startswith("numpy.") else "random"
+    message = f"{tree.text(call)} draws other numbers in each process where {tree.text(given)} is None"
+    if not isinstance(call.func, cst.Attribute):
+        return Finding(call, f"{message}: pass a seed", todo=True)
+    drawn = f"{tree.text(call.func.value)}.{'randint(2**31)' if library == 'numpy' else 'getrandbits(32)'}"
+    draws = Wrap(given, f"{drawn} if {tree.text(given)} is None else ", "")
+    seeds = () if seeding.covers(call, library) else (AddToSetup(_SEEDED.format(seed(tree))),)
+    return Finding(call, f"{message}; the script seeds it", (draws, *seeds))
 
 
 def _hash_seed(tree: Tree) -> AddToSetup:
@@ -279,6 +294,59 @@ set_seed(7)
 rows = [row for row in rows.shuffle() if draw() < 0.5]
 trainer.train()
 """
+        ),
+        Example(
+            """\
+import random
+import numpy as np
+random.seed(1)
+np.random.seed(1)
+class Simulator:
+    def __init__(self, seed = None):
+        self.seed = seed
+        self.rng = random.Random(seed)
+    def reset(self, seed = None):
+        self.rng = random.Random(self.seed) if seed is None else random.Random(seed)
+class Env:
+    def __init__(self):
+        self.simulator = Simulator()
+class Board:
+    def __init__(self, size, seed = None):
+        self.rng = np.random.default_rng(seed)
+def draw(n, seed = None):
+    return np.random.default_rng(seed).normal(size = n)
+env = Env()
+boards = [Board(size, size) for size in sizes]
+rows = draw(10)
+trainer.train()
+draw(10)
+""",
+            """\
+import random
+import numpy as np
+random.seed(1)
+np.random.seed(1)
+class Simulator:
+    def __init__(self, seed = None):
+        self.seed = seed
+        self.rng = random.Random(random.getrandbits(32) if seed is None else seed)
+    def reset(self, seed = None):
+        self.rng = random.Random(random.getrandbits(32) if self.seed is None else self.seed) if seed is None else \
+random.Random(seed)
+class Env:
+    def __init__(self):
+        self.simulator = Simulator()
+class Board:
+    def __init__(self, size, seed = None):
+        self.rng = np.random.default_rng(seed)
+def draw(n, seed = None):
+    return np.random.default_rng(np.random.randint(2**31) if seed is None else seed).normal(size = n)
+env = Env()
+boards = [Board(size, size) for size in sizes]
+rows = draw(10)
+trainer.train()
+draw(10)
+""",
         ),
         Example("import random\nrandom.shuffle(rows)\nrandom.seed(7)\ntrainer.train()\n", reported=True),
         Example(

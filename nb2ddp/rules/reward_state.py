@@ -1,7 +1,8 @@
-"""DDP410: A reward that keeps state between calls gets a `TODO`: counts, values, or a server's environment.
+"""DDP410: A reward that keeps state between calls gets a `TODO`: counts, values, what it plays on, or a server's state.
 
 Each rank calls the rewards with its own completions. Its count falls behind the job's by the number of ranks, and two
-ranks that step one environment undo each other's moves. A count of calls is the same on all ranks. Unsloth's
+ranks that step one environment undo each other's moves. What the notebook keeps for each prompt, and a reward changes,
+becomes another thing on each rank. A count of calls is the same on all ranks. Unsloth's
 `launch_openenv` finds a port for each process and checks that the server on it is its own (unsloth_zoo 2026.10.9,
 rl_environments.py:1717).
 
@@ -18,6 +19,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.facts.effects import Does
+from nb2ddp.facts.flow import owner_of
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
@@ -41,6 +43,10 @@ _CORES = (
 _BUSY = "and other processes use the machine too: leave cores free, or allow more time"
 _COUNTS = "counts only the completions of this rank: to count all, start each call at rank * len(completions)"
 _KEEPS = "gets the values of this rank's completions only: trainer.state.log_history has the means of all"
+_ADVANCES = (
+    "changes with the completions of this rank only, and rewards read it later, so they differ between ranks: change it"
+    " with those of all ranks (accelerate.utils.gather_object), or between trainings"
+)
 _LOOPS = (cst.For, cst.While, cst.CompFor)
 
 
@@ -67,6 +73,8 @@ def find(program: Program) -> Iterator[Finding]:
         yield Finding(counter, f"{tree.text(counter.target)} {_COUNTS}", todo=True)
     for name, call in _collected(program).items():
         yield Finding(call, f"{name} {_KEEPS}", todo=True)
+    for name, change in _advanced(program).items():
+        yield Finding(change, f"{name} {_ADVANCES}", todo=True)
 
 
 def _limit(program: Program, entry: Function) -> cst.BaseExpression | None:
@@ -137,6 +145,66 @@ def _collected(program: Program) -> dict[str, cst.Call]:
             if any(map(program.execution.is_after_training, reads)):
                 collecting.setdefault(name, call)
     return collecting
+
+
+def _advanced(program: Program) -> dict[str, cst.CSTNode]:
+    """Collections that the notebook fills, and whose items rewards change and read again; with the first change."""
+    tree, functions, advanced = program.tree, program.rewards.functions, dict[str, cst.CSTNode]()
+    changes: list[tuple[cst.CSTNode, cst.BaseExpression]] = [
+        (each, each.target)
+        for each in tree.live(cst.AssignTarget)
+        if isinstance(each.target, (cst.Attribute, cst.Subscript)) and not _is_constant(tree, each)
+    ]
+    changes += [
+        (call, owner)
+        for call in tree.live(cst.Call)
+        if (owner := owner_of(call)) is not None
+        and (method(call) in _STEPPING or program.execution.does(call) & Does.CHANGE)
+    ]
+    for change, item in changes:
+        name = _collection(tree, item) if tree.owner(change) in functions else ""
+        if not name or not _is_filled(program, name):
+            continue
+        uses = [use for use in tree.loads(name) if tree.owner(use) in functions and change not in tree.ancestors(use)]
+        if method(change) in _STEPPING or not all(_only_tells(program, use) for use in uses):
+            advanced.setdefault(name, change)
+    return advanced
+
+
+def _is_constant(tree: Tree, target: cst.AssignTarget) -> bool:
+    assign = tree.parents[target]
+    return isinstance(assign, cst.Assign) and tree.literal(assign.value) is not ...
+
+
+def _collection(tree: Tree, item: cst.BaseExpression) -> str:
+    """The global name of what an item is of: `S` of `S[i]["env"]`, and of `state` after `state = S.get(i)`; else ""."""
+
+    def whole(node: cst.BaseExpression) -> cst.BaseExpression | None:
+        value = tree.value(node)
+        return value.value if isinstance(value, (cst.Attribute, cst.Subscript)) else _owner_of_item(value)
+
+    chain = tree.followed(item, whole)
+    values, last = list(map(tree.value, chain)), chain[-1]
+    is_item = any(isinstance(each, cst.Subscript) or _owner_of_item(each) is not None for each in values)
+    is_global = isinstance(last, cst.Name) and tree.binding(last) in tree.bindings(last.value)
+    return last.value if isinstance(last, cst.Name) and is_item and is_global else ""
+
+
+def _owner_of_item(node: cst.BaseExpression) -> cst.BaseExpression | None:
+    return owner_of(node) if method(node) == "get" else None
+
+
+def _is_filled(program: Program, name: str) -> bool:
+    """True for a collection into which the notebook puts something outside of its rewards: no cache, and no log."""
+    tree = program.tree
+    values = [bound.value for bound in tree.bindings(name)]
+    is_full = any(isinstance(each, (cst.Dict, cst.List)) and each.elements for each in values)
+    is_full = is_full or any(isinstance(each, (cst.DictComp, cst.ListComp)) for each in values)
+    items = [target for target in tree.targets(tree.module) if isinstance(target, cst.Subscript)]
+    put = [
+        each for each in items if tree.text(each.value) == name and tree.owner(each) not in program.rewards.functions
+    ]
+    return is_full or bool(put)
 
 
 def _kept(tree: Tree, base: cst.BaseExpression) -> str:
@@ -344,6 +412,87 @@ def plays(completions, **kwargs):
 trainer = GRPOTrainer(model = model, reward_funcs = [plays])
 trainer.train()
 """,
+        ),
+        Example(
+            """\
+S = {i: 0 for i in range(8)}
+E = [{"env": Game(i), "done": False} for i in range(8)]
+known = {}
+def adv(i, c):
+    E[i]["env"].step(c)
+def reward(completions, idx = None, **kwargs):
+    scores = [len(c) - S[i] for i, c in zip(idx, completions)]
+    S[int(idx[0])] = max(scores)
+    adv(int(idx[0]), completions[0])
+    return scores
+def judged(completions, **kwargs):
+    for each in completions:
+        if each not in known:
+            known[each] = judge(each)
+    return [known[each] for each in completions]
+trainer = GRPOTrainer(model = model, reward_funcs = [reward, judged])
+trainer.train()
+""",
+            f"""\
+S = {{i: 0 for i in range(8)}}
+E = [{{"env": Game(i), "done": False}} for i in range(8)]
+known = {{}}
+def adv(i, c):
+    # TODO[nb2ddp] DDP410: E {_ADVANCES}
+    E[i]["env"].step(c)
+def reward(completions, idx = None, **kwargs):
+    scores = [len(c) - S[i] for i, c in zip(idx, completions)]
+    # TODO[nb2ddp] DDP410: S {_ADVANCES}
+    S[int(idx[0])] = max(scores)
+    adv(int(idx[0]), completions[0])
+    return scores
+def judged(completions, **kwargs):
+    for each in completions:
+        if each not in known:
+            known[each] = judge(each)
+    return [known[each] for each in completions]
+trainer = GRPOTrainer(model = model, reward_funcs = [reward, judged])
+trainer.train()
+""",
+        ),
+        Example(
+            """\
+states = {}
+for i in range(8):
+    states[i] = {"text": ""}
+def reward(completions, idx = None, **kwargs):
+    state = states.get(idx[0])
+    state["text"] = state["text"] + completions[0]
+    return [len(state["text"])] * len(completions)
+trainer = GRPOTrainer(model = model, reward_funcs = [reward])
+trainer.train()
+""",
+            f"""\
+states = {{}}
+for i in range(8):
+    states[i] = {{"text": ""}}
+def reward(completions, idx = None, **kwargs):
+    state = states.get(idx[0])
+    # TODO[nb2ddp] DDP410: states {_ADVANCES}
+    state["text"] = state["text"] + completions[0]
+    return [len(state["text"])] * len(completions)
+trainer = GRPOTrainer(model = model, reward_funcs = [reward])
+trainer.train()
+""",
+        ),
+        Example(
+            """\
+told = {"last": None}
+rows = [{"text": each} for each in texts]
+def reward(completions, idx = None, **kwargs):
+    told["last"] = completions[0]
+    row = dict(rows[idx[0]])
+    row["text"] = row["text"] + completions[0]
+    print(told["last"])
+    return [len(row["text"])] * len(completions)
+trainer = GRPOTrainer(model = model, reward_funcs = [reward])
+trainer.train()
+"""
         ),
         Example(
             """\

@@ -56,8 +56,8 @@ _PATHS = ("pathlib.Path", "str", "os.path.expanduser")
 WRITTEN = re.compile(r"(output|save|logging|log|cache|local|export|extract)_(dir|folder|path|directory|file)")
 #: What makes the rest of a shell command's words a target.
 _TARGET = re.compile(
-    r"(?=((?:\b(?<!\.)(?:mkdir|clone|zip|cp|mv|quantize)\s|\s-[dOop]\b|>|--(?:local-dir|output|outfile|outdir|directory-prefix|path)\b)"
-    r"[^\n;&|>]*))"  # one may stand behind another
+    r"(?=((?:\b(?<!\.)(?:mkdir|clone|zip|cp|mv|quantize)\s|\s-d\b|(?<!\bunzip)\s-[Oop]\b|>"
+    r"|--(?:local-dir|output|outfile|outdir|directory-prefix|path)\b)[^\n;&|>]*))"  # one may stand behind another
 )
 #: What the command line of Kaggle names after its data set or competition.
 _OF_KAGGLE = re.compile(

@@ -35,6 +35,8 @@ _SERVER = re.compile(r"https?://(localhost|127\.0\.0\.1|0\.0\.0\.0):\d+")
 _ADDRESS = re.compile(r"https?://(?!localhost\b|127\.|0\.0\.0\.0)[\w.-]+\.\w+(:\d+)?")
 _GIVEN = ("api_base", "base_url", "endpoint", "env_url", "server_url")
 _CLIENT = re.compile(r"(?:\w+\.)*(openai|anthropic|cohere|litellm|generativeai|groq|mistralai|ollama)\.")
+#: What begins a run of Weights & Biases, or a client of its Weave.
+_RUNS_OF_WANDB = re.compile(r"wandb\.init|weave\.init")
 #: Tokens as services write them: the Hub's, OpenAI's and its like, GitHub's, Google's; 40 hexadecimal digits, of wandb.
 _TOKEN = re.compile(
     r"(?<![\w-])(?P<head>hf_|gsk_|r8_|gh[pousr]_|github_pat_|sk-|xai-|AIza|AKIA)[\w-]{16,}(?P<tail>[\w-]{3})(?![\w-])"
@@ -338,7 +340,7 @@ def _trackers(program: Program) -> Iterator[cst.CSTNode]:
     logs_in = any("wandb" in tree.qualified(call.func) and token_of(tree, call) for call in tree.live(cst.Call))
     if logs_in or known & {"WANDB_API_KEY", "WANDB_MODE", "WANDB_DISABLED"}:
         return
-    yield from program.execution.calls("wandb.init")
+    yield from program.execution.calls(_RUNS_OF_WANDB)
     yield from [each for each in tree.given("report_to") if "wandb" in tree.texts(each)]
 
 

@@ -29,7 +29,7 @@ from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.arguments import is_closed, passed
 from nb2ddp.syntax.edits import Cut, Edit, Replace, SetKeyword
-from nb2ddp.syntax.tree import argument, method
+from nb2ddp.syntax.tree import argument, keyword, method
 
 #: Arguments that have a plain successor.
 _SUCCESSORS = {"quantization_type": "quantization_method"}
@@ -67,6 +67,11 @@ def _pushes(program: Program) -> Iterator[Finding]:
             yield Finding(call, f"{told}; the script leaves the tokenizer out", (Cut(*ends),), Severity.NOTE)
         else:
             yield Finding(call, f"{told}; name the others (token = ...)", todo=True)
+    for call in program.execution.calls():
+        old = keyword(call, "use_auth_token") if method(call) == "push_to_hub" else None
+        if old is not None and old.keyword is not None and keyword(call, "token") is None:
+            told = "push_to_hub of transformers 5 has token for use_auth_token; the script writes it so"
+            yield Finding(call, told, (Replace(old.keyword, "token"),), Severity.NOTE)
 
 
 def _unfit(program: Program, save: Save) -> Iterator[tuple[str, tuple[Edit, ...]]]:
@@ -181,6 +186,10 @@ RULE = Rule(
             _LOAD
             + "# TODO[nb2ddp] DDP216: push_to_hub of transformers 5.17.0 takes only the repo_id by position; name the"
             ' others (token = ...)\nmodel.push_to_hub("me/lora", False, "epoch 3")\n',
+        ),
+        Example(
+            _LOAD + 'model.push_to_hub("me/lora", use_auth_token = t)\n',
+            _LOAD + 'model.push_to_hub("me/lora", token = t)\n',
         ),
         Example("!pip install transformers==4.56.2\n" + _LOAD + 'model.push_to_hub("me/lora", tokenizer)\n'),
         Example(_LOAD + 'data.push_to_hub("me/rows", tokenizer)\nmodel.push_to_hub_merged("me/all", tokenizer)\n'),

@@ -33,6 +33,10 @@ _BEST = "only the main process gets the best trial, and the others fail with Non
 _TRY = (
     "where this fails on one process, the others wait for it until the job times out: let the exception end the script"
 )
+_INTERRUPTED = (
+    "Ctrl-C reaches the ranks at different steps, and the launcher ends those that wait for others: rely on "
+    "checkpoints, not on what follows here"
+)
 _STOPS = (
     "one rank may stop while another trains on, and they wait for each other forever; decide by the step, or let "
     "the main process decide for all"
@@ -73,12 +77,14 @@ def _tried(program: Program) -> Iterator[tuple[cst.CSTNode, str]]:
     tree = program.tree
     for call in dict.fromkeys([*program.training.calls, *program.training.events]):
         for above in tree.ancestors(call):
+            caught: list[cst.BaseExpression | None] = []
             if isinstance(above, cst.Try) and call in tree.within(above.body, type(call)):
-                swallows = not all(_ends(tree, handler) for handler in above.handlers)
-            else:
-                swallows = isinstance(above, cst.With) and any(suppresses(tree, item) for item in above.items)
-            if swallows:
-                yield call, _TRY
+                caught = [handler.type for handler in above.handlers if not _ends(tree, handler)]
+            elif isinstance(above, cst.With):
+                caught = [item.item for item in above.items if suppresses(tree, item)]
+            if caught:
+                by_hand = all(each is not None and tree.qualified(each) == "KeyboardInterrupt" for each in caught)
+                yield call, _INTERRUPTED if by_hand else _TRY
                 break
 
 
@@ -148,7 +154,8 @@ RULE = Rule(
         Example("RANK = 16\nif RANK > 8:\n    trainer.train()\n"),
         Example(
             "try:\n    trainer.train()\nexcept KeyboardInterrupt:\n    pass\n",
-            f"try:\n    # TODO[nb2ddp] DDP408: {_TRY}\n    trainer.train()\nexcept KeyboardInterrupt:\n    pass\n",
+            f"try:\n    # TODO[nb2ddp] DDP408: {_INTERRUPTED}\n"
+            "    trainer.train()\nexcept KeyboardInterrupt:\n    pass\n",
         ),
         Example("try:\n    trainer.train()\nexcept Exception:\n    print('failed')\n    raise\n"),
         Example(

@@ -33,6 +33,7 @@ _IMPORTS = {
     "set_seed": "from transformers import set_seed",
 }
 _WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
+_COMMENT = re.compile(r"^\s*#.*", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def link(code: Iterable[str], several_machines: bool = False) -> Linked:
         code: pieces that name functions and constants of the runtime, and modules.
         several_machines: whether the functions for several machines take the place of those for one.
     """
-    used = frozenset[str]().union(*map(words, code))
+    used = frozenset[str]().union(*(words(_COMMENT.sub("", piece)) for piece in code))
     known = definitions(several_machines)
     linked: dict[str, Definition] = {}
     imports = set[str]()

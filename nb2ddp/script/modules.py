@@ -60,12 +60,14 @@ ON_INDEX: Final = {
     for module, _, package in (
         words.partition(":")
         for words in (
-            "anthropic bert_score:bert-score boto3 chromadb dac:descript-audio-codec decord docx:python-docx"
-            " einops evaluate faiss:faiss-cpu fitz:pymupdf flask ftfy"
-            " inflection jieba jiwer jsonlines keras_ocr:keras-ocr langdetect langid"
-            " Levenshtein math_verify:math-verify openpyxl optuna pypdf pytz rapidfuzz rouge_score:rouge-score"
-            " mlflow sacrebleu snac swanlab tensorboard tensorflow textstat tiktoken timm trackio unidecode vllm"
-            " whisper:openai-whisper xgboost"
+            "anthropic bert_score:bert-score boto3 chromadb codecarbon comet_ml:comet-ml"
+            " dac:descript-audio-codec decord deepspeed docx:python-docx einops evaluate faiss:faiss-cpu"
+            " fastapi fitz:pymupdf flask ftfy gguf inflection jieba jiwer jsonlines keras_ocr:keras-ocr"
+            " langchain langdetect langid Levenshtein llama_cpp:llama-cpp-python lm_eval:lm-eval"
+            " math_verify:math-verify mlflow neptune ollama openpyxl optimum optuna pynvml:nvidia-ml-py pypdf"
+            " pytz rapidfuzz ray rouge_score:rouge-score sacrebleu snac swanlab tensorboard tensorboardX"
+            " tensorflow textstat tiktoken timm trackio unidecode uvicorn vllm whisper:openai-whisper xgboost"
+            " zmq:pyzmq"
         ).split()
     )
 }

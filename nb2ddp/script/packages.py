@@ -335,7 +335,8 @@ class _Reading:
         """Return what takes a module, and how; None if nothing does."""
         if self.program.written(f"{module}.py") == f"{module}.py":  # a module of the notebook's own
             return None
-        if (imported := self._imported(module)) is not None:
+        imported = self._imported(module)
+        if imported is not None and not (module in ON_INDEX and self._does_without(imported)):
             return imported, "the code imports it"
         if module == "vllm" and any(starts_engine(self.tree, load) for load in self.program.loads):
             return self.program.loads[0], "fast_inference takes it"
@@ -695,6 +696,11 @@ class _Reading:
         covers = self.program.installs.covers
         imports = [node for node, *_ in self.tree.imports(name) if self.tree.is_live(node) and not covers(node)]
         return min(imports, key=self.tree.start, default=None)
+
+    def _does_without(self, statement: cst.CSTNode) -> bool:
+        """True for an import in a `try` after which the code goes on: it asks whether the package is there."""
+        tried = self.tree.around(statement, cst.Try)
+        return tried is not None and not any(self.tree.within(handler, cst.Raise) for handler in tried.handlers)
 
     def _add(self, new: Package, is_newest: bool = False) -> None:
         """Add a package. If two commands name it, the later one decides, unless it takes any version that is there."""

@@ -1,4 +1,4 @@
-"""DDP413: A reward, callback or metric from a module of the user's own gets a warning, because it is not read.
+"""DDP413: A reward, callback or metric from a module of the user's own gets a `TODO`, because it is not read.
 
 A trainer calls it in every process. In the notebook's own code the script lets one process write a file; code in
 another file stays as it is: all processes may write one file, or change one environment.
@@ -32,8 +32,10 @@ def find(program: Program) -> Iterator[Finding]:
         if is_code and not is_published(full.split(".")[0], sources):
             found.setdefault(full.split(".")[0], name)
     for name in found.values():
-        yield Finding(name, f"{tree.text(tree.extended(name, cst.Attribute))} {_EVERY}")
+        yield Finding(name, f"{tree.text(tree.extended(name, cst.Attribute))} {_EVERY}", todo=True)
 
+
+_IMPORTS = "from arena.callbacks import make_log\nfrom arena.rewards import legal, wins as won\n"
 
 RULE = Rule(
     name="unread-code-in-training",
@@ -41,13 +43,9 @@ RULE = Rule(
     severity=Severity.WARNING,
     examples=(
         Example(
-            """\
-from arena.callbacks import make_log
-from arena.rewards import legal, wins as won
-trainer = GRPOTrainer(model = model, reward_funcs = [legal, won], callbacks = [make_log("logs")])
-trainer.train()
-""",
-            reported=True,
+            f"{_IMPORTS}trainer = GRPOTrainer(model, [legal, won], callbacks = [make_log('logs')])\ntrainer.train()\n",
+            f"{_IMPORTS}# TODO[nb2ddp] DDP413: legal {_EVERY}\n"
+            "trainer = GRPOTrainer(model, [legal, won], callbacks = [make_log('logs')])\ntrainer.train()\n",
         ),
         Example(
             """\

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from collections.abc import Iterator
@@ -14,9 +15,9 @@ import libcst as cst
 from nb2ddp.facts.effects import FILE_MAGICS, Does
 from nb2ddp.facts.flow import is_tried, owner_of, stops, taker
 from nb2ddp.facts.shell import only_shows, words
-from nb2ddp.facts.texts import filled, spelled
+from nb2ddp.facts.texts import filled, held, spelled
 from nb2ddp.notebook.magics import Kind
-from nb2ddp.syntax.tree import Tree, method
+from nb2ddp.syntax.tree import Tree, keyword, method
 
 if TYPE_CHECKING:
     from nb2ddp.facts.execution import Execution
@@ -48,6 +49,10 @@ _SHELL_PATH = re.compile(
 _ELSEWHERE = re.compile(r"/(?!(content|kaggle|tmp|var/tmp|dev|proc)(/|$))[\w.]")
 #: The name of a file in a path, and what nothing tells of it.
 _NAME = re.compile(r"/[^/*]*\*.*|/[^/]*\.[A-Za-z]\w{0,4}$")
+#: A file of rows, pictures or sound, as no training saves one.
+_ROWS = re.compile(
+    r"\.(csv|tsv|jsonl|ndjson|parquet|arrow|feather|xlsx?|np[yz]|h5|xml|pdf|zip|png|jpe?g|wav|mp3|flac)$"
+)
 #: What writes nothing into what it is given.
 _REMOVES = re.compile(r"(remove|removedirs|rmdir|rmtree|unlink)$")
 #: What gives the path that it is given.
@@ -106,7 +111,7 @@ def hosted_paths(execution: Execution, made: Made) -> list[HostedPath]:
     tree, found = execution.tree, []
     for node, text, written in _paths(execution):
         uses = path_uses(tree, node)
-        is_made = made.has(text) and not any(_is_read_below(tree, made, use) for use in uses)
+        is_made = made.has(text, read_by(tree, uses)) and not any(_is_read_below(tree, made, use) for use in uses)
         is_made = is_made or (isinstance(node, cst.Call) and made.is_filled(text))
         is_idle = all(_is_told(execution, use) or is_only_tried(execution, use) for use in uses)
         if is_made or is_idle or not is_missed(execution, uses):
@@ -115,6 +120,12 @@ def hosted_paths(execution: Execution, made: Made) -> list[HostedPath]:
         is_sure = is_certain and not (made.unknown or made.has_alike(text))
         found.append(HostedPath(written, node, is_sure, is_made=made.has_here(text)))
     return found
+
+
+def read_by(tree: Tree, uses: list[cst.CSTNode]) -> int:
+    """The offset by which uses of a path are over, with the blocks around them; in a function that may be the end."""
+    ends = [len(tree.source) if tree.function(use) else tree.span(tree.top_statement(use))[1] for use in uses]
+    return max(ends, default=len(tree.source))
 
 
 def _is_read_below(tree: Tree, made: Made, use: cst.CSTNode) -> bool:
@@ -155,7 +166,7 @@ def _targets_of(execution: Execution, call: cst.Call) -> Iterator[cst.BaseExpres
     if puts_nothing or not does & (Does.WRITE | Does.SAVE | Does.FETCH):
         return
     yield from (each.value for each in (call.args[1:2] if reads_first(tree, call) else call.args))
-    if owner is not None and tree.maker(owner) == "pathlib.Path":
+    if owner is not None and tree.maker(held(tree, owner)) == "pathlib.Path":
         yield owner
 
 
@@ -293,6 +304,7 @@ class Made:
         self.unknown = any(maker.unpacks for maker in making)
         written = {path for maker in making for path in maker.paths}
         paths = {text.strip("'\"").rstrip("/") for text in written if text.strip("'\"./ ")}
+        self._making = making
         self._filled = {path for path in paths if _THERE.fullmatch(path)}
         self._absolute = {path for path in paths if path.startswith("/")} - self._filled
         here = {str(PurePosixPath(path)) for path in paths if not path.startswith(("/", "~", "http"))}
@@ -302,10 +314,21 @@ class Made:
         """The paths in a folder that the notebook makes."""
         return sorted(path for path in self._absolute if path.startswith(f"{folder.rstrip('/')}/"))
 
-    def has(self, text: str) -> bool:
-        """True for a path that the notebook makes, for what lies below one, and for a folder of files that it makes."""
+    def has(self, text: str, end: float = math.inf) -> bool:
+        """True for a path that the notebook makes, for what lies below one, and for a folder of files that it makes.
+
+        Nothing below `end` makes a file that is read above it.
+        """
         path = filled(self.tree, text).rstrip("/")
-        return _lies_in(path, self._absolute) or any(each.startswith(f"{path}/") for each in self._absolute)
+        folders = self._written_by(end, path) if _NAME.search(path) else self._absolute
+        return _lies_in(path, folders) or any(each.startswith(f"{path}/") for each in self._absolute)
+
+    def _written_by(self, end: float, path: str) -> set[str]:
+        """The paths that calls above an offset write, or write files like one into: a trainer writes no rows."""
+        makers = [maker for maker in self._making if self.tree.start(maker.call) < end]
+        writing = [maker for maker in makers if not (_ROWS.search(path) and keyword(maker.call, "output_dir"))]
+        written = {text.strip("'\"").rstrip("/") for maker in writing for text in maker.paths}
+        return self._absolute & written
 
     def has_alike(self, text: str) -> bool:
         """True for a path that the notebook makes by a name that only looks the same, as `é` and `e` with an accent."""

@@ -10,9 +10,20 @@ from typing import TYPE_CHECKING, Final
 import libcst as cst
 
 from nb2ddp.facts.effects import Does
-from nb2ddp.facts.flow import taker
-from nb2ddp.facts.hosted import READERS, WRITTEN, is_missed, is_only_tried, is_read, path_taker, path_uses, theirs
-from nb2ddp.syntax.tree import argument, method
+from nb2ddp.facts.flow import reached, taker
+from nb2ddp.facts.hosted import (
+    READERS,
+    WRITTEN,
+    is_missed,
+    is_only_tried,
+    is_read,
+    path_taker,
+    path_uses,
+    read_by,
+    theirs,
+)
+from nb2ddp.facts.texts import spelled
+from nb2ddp.syntax.tree import Tree, argument, method
 
 if TYPE_CHECKING:
     from nb2ddp.facts.execution import Execution
@@ -30,7 +41,7 @@ _FILE = re.compile(
     r"(\.{1,2}/)*[^\W_][^\n:?\"<>|]*\.(csv|tsv|jsonl?|ndjson|parquet|arrow|feather|txt|xlsx?|pkl|pickle|np[yz]|h5|xml|pdf"
     r"|docx|pptx|zip|gz|png|jpe?g|webp|bmp|wav|mp3|flac|ogg|m4a|mp4|ya?ml)"
 )
-_FOLDER = re.compile(r"(\.{1,2}/)*[^\W_][^\n:?\"<>|*]*")
+_FOLDER = re.compile(r"(\.{1,2}/)*[^\W_][^\n:?\"<>|]*")
 _MODEL = re.compile(r"\.{1,2}/[^\W_].*|[^\n:]*\bcheckpoint-\d+/?")
 #: A name without an owner, and those of this kind that the Hub has.
 _NO_OWNER = re.compile(r"[\w.-]+")
@@ -44,6 +55,9 @@ _FORMATS: Final = frozenset("arrow audiofolder csv imagefolder json pandas parqu
 _GIVEN = re.compile(r"(\w+_)?(path|files?|dir|folder|filename|buffer|model_name)|io|fp")
 #: Methods of a path that read it.
 _READING = re.compile(r"read_(text|bytes)|open|iterdir|r?glob")
+_LISTING = re.compile(r"iterdir|r?glob")
+#: Methods of a model that load an adapter.
+_ADAPTER = re.compile(r"load_(adapter|lora)")
 
 
 @dataclass(frozen=True)
@@ -64,6 +78,11 @@ class LocalPath:
     def is_beside(self) -> bool:
         """True for a path that begins at the script's folder."""
         return not _ABSOLUTE.fullmatch(self.text)
+
+    @property
+    def is_sure(self) -> bool:
+        """True for what is a path wherever it stands: an absolute one, a file's, one in a folder."""
+        return not self.is_beside or _FILE.fullmatch(self.text) is not None or self.text.endswith("/*")
 
     @property
     def is_of_windows(self) -> bool:
@@ -90,14 +109,17 @@ def local_paths(execution: Execution, making: list[Maker], made: Made, uploaded:
         path = LocalPath(text, node, required=False)
         uses = path_uses(tree, node)
         reading = [use for use in uses if _is_used(execution, use, path)]
+        reading += _longer(execution, uses) if path.is_beside else []
         if not reading or _may_do_without(execution, node, uses, reading):
             continue
         takers = {path_taker(tree, use) for use in reading}
         others = [maker for maker in making if maker.call not in takers]
         is_certain = any(is_read(execution, use) for use in uses)
         if not path.is_beside:
-            named = [maker.call for maker in others if maker.is_named(text)]
-            if not made.has(text) and not any(execution.does(call) & Does.ACT for call in named):
+            named = [maker for maker in others if maker.is_named(text)]
+            acting = [maker for maker in named if execution.does(maker.call) & Does.ACT]
+            is_made = made.has(text, read_by(tree, reading))
+            if not is_made and not any(maker.is_named(text, not text.startswith("/")) for maker in acting):
                 is_sure = is_certain and not named and not made.unknown
                 yield LocalPath(text, node, is_sure and not text.startswith("~"))
         elif not _is_made_before(execution, others, reading, text):
@@ -120,6 +142,23 @@ def _may_do_without(
     return tried or not is_missed(execution, uses) or all(execution.tree.around(use, cst.If) for use in reading)
 
 
+def _longer(execution: Execution, uses: list[cst.CSTNode]) -> list[cst.CSTNode]:
+    """Where a longer path is read that begins with a path: `folder / "rows.csv"`."""
+    tree, found = execution.tree, list[cst.CSTNode]()
+    for use in reached(uses, lambda use: _joined(execution.tree, use)):
+        if isinstance(use, cst.BaseExpression) and use not in uses:
+            path = LocalPath(spelled(tree, use)[0], use, required=False)
+            found += [use] if _is_used(execution, use, path) else []
+    return found
+
+
+def _joined(tree: Tree, use: cst.CSTNode) -> list[cst.CSTNode]:
+    """The uses of the longer path that a use of a path is the beginning of."""
+    above = tree.parents[use]
+    is_longer = isinstance(above, cst.BinaryOperation) and isinstance(above.operator, cst.Divide) and above.left is use
+    return path_uses(tree, cst.ensure_type(above, cst.BinaryOperation)) if is_longer else []
+
+
 def _is_used(execution: Execution, use: cst.CSTNode, path: LocalPath) -> bool:
     """Whether a path is read, or an absolute one is part of a longer path."""
     tree, above = execution.tree, execution.tree.parents[use]
@@ -130,7 +169,7 @@ def _is_used(execution: Execution, use: cst.CSTNode, path: LocalPath) -> bool:
         is_read_itself = (
             call is not None and _READING.fullmatch(above.attr.value) and not execution.does(call) & Does.ACT
         )
-        return bool(is_read_itself) and (not path.is_beside or _FILE.fullmatch(path.text) is not None)
+        return bool(is_read_itself) and (path.is_sure or _LISTING.fullmatch(above.attr.value) is not None)
     if not path.is_beside:
         call = taker(tree, use)
         is_joined = call is not None and tree.qualified(call.func) == "os.path.join" and call.args[0].value is use
@@ -159,11 +198,13 @@ def _reads(execution: Execution, call: cst.Call, use: cst.CSTNode, path: LocalPa
         return is_read or (not given.startswith("data_") and _is_on_disk(path))
     if last == "from_pretrained" and name.startswith(_MODEL_LIBRARIES) and _NO_OWNER.fullmatch(path.text):
         return not _OF_THE_HUB.match(path.text)
-    if last.startswith("from_"):
+    if _ADAPTER.fullmatch(last) and call.args[0] is place and _NO_OWNER.fullmatch(path.text):
+        return True
+    if last.startswith("from_") or _ADAPTER.fullmatch(last):
         return _is_on_disk(path) or _FILE.fullmatch(path.text) is not None
     if last in ("load_from_disk", "listdir", "scandir", "glob", "iglob"):
         return bool(re.search(r"\w", path.text))
-    return bool(READERS.fullmatch(last)) and (not path.is_beside or _FILE.fullmatch(path.text) is not None)
+    return bool(READERS.fullmatch(last)) and path.is_sure
 
 
 def _is_on_disk(path: LocalPath) -> bool:

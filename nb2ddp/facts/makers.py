@@ -15,7 +15,7 @@ from nb2ddp.facts.environment import ENV_MAGICS
 from nb2ddp.facts.flow import owner_of
 from nb2ddp.facts.hosted import CURRENT, READERS, WRITTEN, reads_first, unpacks, uploads, written_by
 from nb2ddp.facts.shell import only_shows, parts, unwrapped
-from nb2ddp.facts.texts import filled, spelled
+from nb2ddp.facts.texts import filled, held, spelled
 from nb2ddp.notebook.magics import Kind, Syntax
 from nb2ddp.syntax.tree import Tree, method
 
@@ -27,7 +27,9 @@ _PLAIN = re.compile(
     r"(sudo\s+)?((python3?\s+-m\s+)?pip3?|uv|conda|apt(-get)?|git\s+(clone|config|lfs\s+install)|wget|curl|mkdir|rm|cp|mv"
     r"|export|source|sleep|kill|pkill|ollama|hf|huggingface-cli|wandb|echo|touch|sh|bash|exit|true)\b(?![^|]*\*)"
 )
-_WORD = re.compile(r"[\w.*-]+(?:/[\w.*-]+)*")
+_WORD = re.compile(r"(?:~?/|\$)?[\w.*-]+(?:/[\w.*-]+)*")
+#: How a name begins that lies in the current folder.
+_HERE = re.compile(r"[\w.]")
 #: What gives, shows or removes what it is given, and writes nothing of that name.
 _HARMLESS = re.compile(
     r"os\.path\.\w+|pathlib\.\w*Path|str|len|print|os\.(remove|unlink|rmdir)|shutil\.rmtree|nltk\.download|load_dotenv"
@@ -57,9 +59,12 @@ class Maker:
         """Whether it may make this file or folder, one that it lies in, or one in it."""
         return self.is_open or self.is_named(path)
 
-    def is_named(self, path: str) -> bool:
-        """Whether something that it is given is the name of this file or folder, of one that it lies in, or in it."""
-        return any(_meets(name, path) for name in self.names)
+    def is_named(self, path: str, is_here: bool = True) -> bool:
+        """Whether something that it is given is the name of this file or folder, of one that it lies in, or in it.
+
+        Names in the current folder are none of a path that is not there.
+        """
+        return any(_meets(name, path) for name in self.names if is_here or not _HERE.match(name))
 
 
 def makers(execution: Execution) -> list[Maker]:
@@ -95,7 +100,7 @@ def _targets(tree: Tree, call: cst.Call) -> list[cst.BaseExpression]:
     given, owner = [each.value for each in call.args], owner_of(call)
     if reads_first(tree, call):
         return [] if uploads(tree, call) else given[1:2]
-    return [*given, owner] if owner is not None and tree.maker(owner) == "pathlib.Path" else given
+    return [*given, owner] if owner is not None and tree.maker(held(tree, owner)) == "pathlib.Path" else given
 
 
 def _texts(tree: Tree, node: cst.BaseExpression) -> list[str]:
@@ -149,7 +154,8 @@ def _of_call(execution: Execution, call: cst.Call) -> tuple[str, ...] | None:
     if name.startswith("shutil.") or last == "extractall":
         places = given[0 if last == "extractall" else 1 :] or [call]
         return _known([text for place in places for text in spelled(tree, place)])
-    if does & Does.ACT and (owner := owner_of(call)) is not None and tree.maker(owner).startswith("pathlib."):
+    owner = owner_of(call) if does & Does.ACT else None
+    if owner is not None and tree.maker(held(tree, owner)).startswith("pathlib."):
         given.append(owner)
     texts = [text for value in given for text in spelled(tree, value)]
     named = [text for text in texts if re.search(r"\w", text)]
@@ -168,4 +174,4 @@ def _meets(name: str, path: str) -> bool:
     last = PurePosixPath(written).name
     names = [PurePosixPath(each).name for each in above] if re.search(r"\w", last) else []
     is_around = any(fnmatchcase(each, written) for each in above) or any(fnmatchcase(name, last) for name in names)
-    return is_around or written.startswith(f"{read}/")
+    return is_around or written.startswith(f"{read}/") or ("*" in read and fnmatchcase(written, read))

@@ -31,8 +31,25 @@ def filled(tree: Tree, text: str) -> str:
     return _FILLED.sub(fill, text)
 
 
+def held(tree: Tree, node: cst.BaseExpression) -> cst.BaseExpression:
+    """What an expression stands for, through names and entries of dictionaries: `Path("out")` of `paths["out"]`."""
+
+    def inner(node: cst.BaseExpression) -> cst.BaseExpression | None:
+        value = tree.value(node)
+        key = value.slice[0].slice if isinstance(value, cst.Subscript) else None
+        if not isinstance(value, cst.Subscript) or not isinstance(key, cst.Index):
+            return None
+        whole, name = tree.value(value.value), tree.literal(key.value)
+        entries = whole.elements if isinstance(whole, cst.Dict) and name is not ... else ()
+        named = [each.value for each in entries if isinstance(each, cst.DictElement) and tree.literal(each.key) == name]
+        is_changed = bool(named) and tree.text(value) in map(tree.text, tree.targets(tree.module))
+        return named[0] if len(named) == 1 and not is_changed else None
+
+    return tree.value(tree.followed(node, inner)[-1])
+
+
 def _spelled(tree: Tree, node: cst.BaseExpression, around: tuple[cst.CSTNode, ...] = ()) -> str:
-    value = tree.value(node)
+    value = held(tree, node)
     if value in around:  # a name that is made of itself
         return _ANY
 

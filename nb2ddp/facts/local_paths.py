@@ -139,7 +139,9 @@ def _may_do_without(
 ) -> bool:
     """Whether the notebook goes on without a path: it only tries it, or reads it where some test says so."""
     tried = any(is_only_tried(execution, place) for place in (node, *reading))
-    return tried or not is_missed(execution, uses) or all(execution.tree.around(use, cst.If) for use in reading)
+    tests = [[above.test for above in execution.tree.ancestors(use) if isinstance(above, cst.If)] for use in reading]
+    tested = all(any(execution.tree.literal(test) is not True for test in each) for each in tests)
+    return tried or not is_missed(execution, uses) or tested
 
 
 def _longer(execution: Execution, uses: list[cst.CSTNode]) -> list[cst.CSTNode]:

@@ -52,7 +52,7 @@ LIMIT = 600  # seconds of one rehearsal, after which it counts as failed
 #: What each set is called on the page.
 SETS = {
     "sample": "public notebooks, 60 drawn by a seed",
-    "two-cores": "19 of these on two cores",
+    "two-cores": "19 of these on two idle cores",
     "fixtures": "`fixtures/notebooks`",
     "users": "notebooks that users made, without their data",
     "kinds": "kinds of [performance.md](performance.md)",

@@ -158,16 +158,24 @@ def written_elsewhere(execution: Execution) -> Iterator[tuple[str, cst.Call]]:
             yield folder, call
 
 
-def _targets_of(execution: Execution, call: cst.Call) -> Iterator[cst.BaseExpression]:
-    """What a call is given to write to."""
-    tree, does, owner = execution.tree, execution.does(call), owner_of(call)
-    yield from (each.value for each in call.args if each.keyword and WRITTEN.fullmatch(each.keyword.value))
-    puts_nothing = uploads(tree, call) or _REMOVES.search(tree.text(call.func))
-    if puts_nothing or not does & (Does.WRITE | Does.SAVE | Does.FETCH):
-        return
-    yield from (each.value for each in (call.args[1:2] if reads_first(tree, call) else call.args))
-    if owner is not None and tree.maker(held(tree, owner)) == "pathlib.Path":
-        yield owner
+def _targets_of(execution: Execution, call: cst.Call) -> list[cst.BaseExpression]:
+    """What a call is given to write to, or may be."""
+    writes = execution.does(call) & (Does.WRITE | Does.SAVE | Does.FETCH)
+    puts = writes and not _REMOVES.search(execution.tree.text(call.func))
+    return [*folders_of(call), *(targets(execution.tree, call) if puts else ())]
+
+
+def folders_of(call: cst.Call) -> list[cst.BaseExpression]:
+    """What a call is given under a name of what is written: `output_dir = "out"`."""
+    return [each.value for each in call.args if each.keyword and WRITTEN.fullmatch(each.keyword.value)]
+
+
+def targets(tree: Tree, call: cst.Call) -> list[cst.BaseExpression]:
+    """What a call that writes is given to write to."""
+    given, owner = [each.value for each in call.args], owner_of(call)
+    if reads_first(tree, call):
+        return [] if uploads(tree, call) else given[1:2]
+    return [*given, owner] if owner is not None and tree.maker(held(tree, owner)) == "pathlib.Path" else given
 
 
 def theirs(tree: Tree, text: str) -> str:

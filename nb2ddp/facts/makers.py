@@ -13,7 +13,7 @@ import libcst as cst
 from nb2ddp.facts.effects import FILE_MAGICS, NOTEBOOK_MAGICS, Does
 from nb2ddp.facts.environment import ENV_MAGICS
 from nb2ddp.facts.flow import owner_of
-from nb2ddp.facts.hosted import CURRENT, READERS, WRITTEN, reads_first, unpacks, uploads, written_by
+from nb2ddp.facts.hosted import CURRENT, READERS, folders_of, targets, unpacks, written_by
 from nb2ddp.facts.shell import only_shows, parts, unwrapped
 from nb2ddp.facts.texts import filled, held, spelled
 from nb2ddp.notebook.magics import Kind, Syntax
@@ -77,10 +77,10 @@ def _maker(execution: Execution, call: cst.Call) -> Maker:
     tree, form = execution.tree, execution.source.form(call)
     runs = form is None or form.kind is Kind.SHELL or form.body is not None or form.name == "run"
     command = filled(tree, execution.effects.command(call)) if runs else ""
-    folders = [each.value for each in call.args if each.keyword and WRITTEN.fullmatch(each.keyword.value)]
-    targets = [*(_targets(tree, call) if execution.does(call) & Does.ACT else ()), *folders]
+    folders = folders_of(call)
+    given = [*(targets(tree, call) if execution.does(call) & Does.ACT else ()), *folders]
     program = _spelled_command(tree, call) if form is None and execution.does(call) & Does.RUN else ""
-    paths = [*written_by(command), *written_by(program), *(text for target in targets for text in _texts(tree, target))]
+    paths = [*written_by(command), *written_by(program), *(text for target in given for text in _texts(tree, target))]
     if form is not None and form.name in FILE_MAGICS:
         paths = form.text.split()[-1:]
     names = _names(execution, call, form, command)
@@ -93,14 +93,6 @@ def _spelled_command(tree: Tree, call: cst.Call) -> str:
     command = tree.value(call.args[0].value) if call.args else call
     given = [each.value for each in command.elements] if isinstance(command, (cst.List, cst.Tuple)) else [command]
     return " ".join(text for each in given for text in spelled(tree, each))
-
-
-def _targets(tree: Tree, call: cst.Call) -> list[cst.BaseExpression]:
-    """What a call is given to write to."""
-    given, owner = [each.value for each in call.args], owner_of(call)
-    if reads_first(tree, call):
-        return [] if uploads(tree, call) else given[1:2]
-    return [*given, owner] if owner is not None and tree.maker(held(tree, owner)) == "pathlib.Path" else given
 
 
 def _texts(tree: Tree, node: cst.BaseExpression) -> list[str]:

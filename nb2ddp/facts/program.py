@@ -145,7 +145,7 @@ class Program(Source):
     @cached_property
     def tokens_to_fill_in(self) -> dict[cst.BaseExpression, str]:
         """The texts that stand for a token, with the variables that hold these tokens."""
-        return tokens_to_fill_in(self.tree, self.effects, settings(self))
+        return tokens_to_fill_in(self.tree, self.effects, self.settings)
 
     @cached_property
     def tokens_of_loads(self) -> list[cst.SimpleString]:

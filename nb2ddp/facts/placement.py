@@ -251,12 +251,15 @@ class Placement:
     def shared(self, call: cst.BaseExpression, in_whole_job: bool = False) -> tuple[Edit, ...]:
         """Evaluate an expression on each machine's first process, or on the main one, and give the others its value.
 
-        None where not every process need come to it.
+        None where not every process need come to it. What a `try` outside functions begins with
+        may fail: it fails on all alike.
         """
         statement = self.tree.statement(call)
         if self.training.is_joint(call) or _is_optional(self.tree, call):
             return ()
-        return (self._run_once(call, in_whole_job),) if self._conditional(statement) is statement else ()
+        below = self._conditional(statement)
+        begins = isinstance(below, cst.Try) and below.body.body[0] is statement and self.tree.function(call) is None
+        return (self._run_once(call, in_whole_job),) if begins or below is statement else ()
 
     def elsewhere(self, call: cst.Call) -> tuple[Edit, ...]:
         """Let all processes but one open nothing for writing, where all must run the line."""

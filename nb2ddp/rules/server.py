@@ -283,6 +283,29 @@ settings = yaml.safe_load(requests.get(f"http://{host}:11000/settings").text)
 trainer.train()
 """
         ),
+        Example(
+            """\
+import requests
+for url in urls:
+    try:
+        page = requests.get(url)
+        second = requests.get(page.text)
+    except Exception as error:
+        print(error)
+trainer.train()
+""",
+            f"""\
+import requests
+for url in urls:
+    try:
+        page = run_once(lambda: requests.get(url), in_whole_job=True)
+        # TODO[nb2ddp] DDP405: requests.get(...) {_EACH}
+        second = requests.get(page.text)
+    except Exception as error:
+        print(error)
+trainer.train()
+""",
+        ),
         Example("import requests\ntrainer.train()\nrequests.post(url, json = {})\n"),
         Example(
             """\

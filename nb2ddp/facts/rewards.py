@@ -32,11 +32,12 @@ class Rewards:
         entries: the functions that the trainer itself calls; of an object, its class's `__call__`.
         rollouts: those of them that make the completions.
         names: the names through which the notebook hands them on.
+        given: what the trainers are given for them.
     """
 
     def __init__(self, execution: Execution) -> None:
         self.execution, self.tree = execution, execution.tree
-        given: list[cst.CSTNode] = []
+        given: list[cst.BaseExpression] = []
         rollouts: list[cst.CSTNode] = []
         for trainer in execution.training.trainers:
             second = "GRPO" in self.tree.class_name(trainer.func)
@@ -44,6 +45,7 @@ class Rewards:
             positional = argument(trainer, _CALLED[0], 1) if second and fields[0] is None else None
             given += [each.value for each in (*fields, positional) if each is not None]
             rollouts += [fields[1].value] if fields[1] is not None else []
+        self.given = given
         self.rollouts = handed_on(self.tree, rollouts)[0]
         functions, self.names = handed_on(self.tree, given)
         self.entries = [each for each in functions if self._is_called(each)]

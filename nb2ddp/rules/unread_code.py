@@ -25,14 +25,30 @@ _EVERY = (
 def find(program: Program) -> Iterator[Finding]:
     tree, found = program.tree, dict[str, cst.CSTNode]()
     sources = [cell.source for cell in program.notebook.cells if cell.kind == "code"]
+    lists = _lists(program)
     for name in tree.in_order(handed_on(tree, program.execution.given[0])[1]):
         binding = tree.binding(name)
         full = tree.qualified(tree.extended(name, cst.Attribute))
-        is_code = binding is not None and binding.imported is not None and not full.rsplit(".", 1)[-1].isupper()
-        if is_code and not is_published(full.split(".")[0], sources):
+        is_constant = full.rsplit(".", 1)[-1].isupper() and name not in lists
+        if (
+            binding is not None
+            and binding.imported is not None
+            and not is_constant
+            and not is_published(full.split(".")[0], sources)
+        ):
             found.setdefault(full.split(".")[0], name)
     for name in found.values():
         yield Finding(name, f"{tree.text(tree.extended(name, cst.Attribute))} {_EVERY}", todo=True)
+
+
+def _lists(program: Program) -> set[cst.Name]:
+    """The names that rewards are given by or listed with; not those of numbers that calls make them of."""
+    tree, found = program.tree, set[cst.Name]()
+    for given in program.rewards.given:
+        value = tree.value(given)
+        call = tree.around(value, cst.Call)
+        found.update(name for name in tree.within(value, cst.Name) if tree.around(name, cst.Call) is call)
+    return found
 
 
 _IMPORTS = "from arena.callbacks import make_log\nfrom arena.rewards import legal, wins as won\n"
@@ -46,6 +62,16 @@ RULE = Rule(
             f"{_IMPORTS}trainer = GRPOTrainer(model, [legal, won], callbacks = [make_log('logs')])\ntrainer.train()\n",
             f"{_IMPORTS}# TODO[nb2ddp] DDP413: legal {_EVERY}\n"
             "trainer = GRPOTrainer(model, [legal, won], callbacks = [make_log('logs')])\ntrainer.train()\n",
+        ),
+        Example(
+            "from arena import REWARDS\nfuncs = [*REWARDS, own]\ntrainer = GRPOTrainer(model, reward_funcs = funcs)\n"
+            "trainer.train()\n",
+            f"from arena import REWARDS\n# TODO[nb2ddp] DDP413: REWARDS {_EVERY}\nfuncs = [*REWARDS, own]\n"
+            "trainer = GRPOTrainer(model, reward_funcs = funcs)\ntrainer.train()\n",
+        ),
+        Example(
+            "from arena import LEVELS\nlevels = LEVELS\n"
+            "trainer = GRPOTrainer(model, reward_funcs = Reward(levels))\ntrainer.train()\n"
         ),
         Example(
             """\

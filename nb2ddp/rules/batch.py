@@ -257,7 +257,7 @@ def _unknown(program: Program, call: cst.Call, given: list[Passed | None]) -> st
     """Why the batch of a config cannot be told from the notebook, and what to do; "" where it can."""
     remedy = _REMEDY
     if None in given and not is_closed(program.tree, call):
-        why = "the batch may come from **keywords"
+        why, remedy = "the batch may come from **keywords", f"{_REMEDY}, and take them out of the keywords"
     elif program.training.is_chosen_config(call) and any(
         name.endswith(_COMPLETION_CONFIGS) for name in program.tree.names_read
     ):
@@ -593,7 +593,7 @@ from trl import SFTConfig
 settings = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4}
 settings["per_device_train_batch_size"] = 8
 # TODO[nb2ddp] DDP201: the batch may come from **keywords, so it is not split: each process trains on a whole batch; \
-write per_device_train_batch_size and gradient_accumulation_steps into the call
+write per_device_train_batch_size and gradient_accumulation_steps into the call, and take them out of the keywords
 args = SFTConfig(**settings)
 """,
         ),
@@ -660,7 +660,8 @@ args = SFTConfig(**{**settings, "max_steps": 60})
             f"""\
 from trl import SFTConfig
 settings = {{"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4}}
-# TODO[nb2ddp] DDP201: the batch may come from **keywords, {_NOT_SPLIT}; {_REMEDY}
+# TODO[nb2ddp] DDP201: the batch may come from **keywords, {_NOT_SPLIT}; {_REMEDY}, \
+and take them out of the keywords
 args = SFTConfig(**{{**settings, "max_steps": 60}})
 """,
         ),

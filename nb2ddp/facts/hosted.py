@@ -57,6 +57,8 @@ _ROWS = re.compile(
 _REMOVES = re.compile(r"(remove|removedirs|rmdir|rmtree|unlink)$")
 #: What gives the path that it is given.
 _PATHS = ("pathlib.Path", "str", "os.path.expanduser")
+#: What copies or moves the first that it is given to the second.
+_MOVERS: Final = ("shutil.", "os.rename", "os.replace")
 #: Keywords for what is written.
 WRITTEN = re.compile(r"(output|save|logging|log|cache|local|export|extract)_(dir|folder|path|directory|file)")
 #: What makes the rest of a shell command's words a target.
@@ -174,7 +176,7 @@ def targets(tree: Tree, call: cst.Call) -> list[cst.BaseExpression]:
     """What a call that writes is given to write to."""
     given, owner = [each.value for each in call.args], owner_of(call)
     if reads_first(tree, call):
-        return [] if uploads(tree, call) else given[1:2]
+        return given[1:2] if tree.qualified(call.func).startswith(_MOVERS) else []
     return [*given, owner] if owner is not None and tree.maker(held(tree, owner)) == "pathlib.Path" else given
 
 
@@ -268,8 +270,8 @@ def _is_listed(execution: Execution, use: cst.CSTNode) -> bool:
 def reads_first(tree: Tree, call: cst.Call) -> bool:
     """True for a call that reads what it is given first: it copies or uploads that, or runs a program with it."""
     name = tree.qualified(call.func)
-    starts = ("shutil.", "os.system", "subprocess.", "os.rename", "os.replace")
-    return uploads(tree, call) or (name.startswith(starts) and name != "shutil.make_archive")
+    reads = name.startswith((*_MOVERS, "os.system", "subprocess."))
+    return uploads(tree, call) or (reads and name != "shutil.make_archive")
 
 
 def uploads(tree: Tree, call: cst.Call) -> bool:

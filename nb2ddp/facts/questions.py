@@ -11,6 +11,7 @@ import libcst as cst
 from nb2ddp.facts.effects import Does, Effects
 from nb2ddp.facts.flow import is_tried, stops
 from nb2ddp.facts.logins import HUB_TOKEN, TOKEN_VARIABLE, stands_for_token, token_of, variable_of, variable_of_command
+from nb2ddp.facts.texts import held
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.syntax.cells import Source
 from nb2ddp.syntax.environ import SHELL_VARIABLES, environ_key
@@ -208,7 +209,7 @@ def tokens_of_loads(tree: Tree) -> list[cst.SimpleString]:
 
 def _placeholder(tree: Tree, token: cst.BaseExpression) -> cst.SimpleString | None:
     """The text that surely stands for a token that is given."""
-    text = tree.value(token)
+    text = held(tree, token)
     is_sure = not is_tried(tree, token) and (text is token or tree.is_certain(text))
     if not (is_sure and isinstance(text, cst.SimpleString)):
         return None

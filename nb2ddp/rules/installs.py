@@ -25,6 +25,8 @@ _SYSTEM = re.compile(
 )
 #: What a comment says that speaks of the installation, and of nothing else.
 _OF_INSTALL = re.compile(r"(?i)install|\bpip\b|dependenc|requirement|package|--no-deps")
+#: What asks for a restart.
+_OF_RESTART = re.compile(r"(?i)\brestart\w*\b[^.\n]*\b(runtime|kernel|session)\b")
 _OF_VERSIONS = re.compile(r"\bpip install\b|[<>=]=\s*\d")
 #: An install that is switched off.
 _SWITCHED_OFF = re.compile(r"^#[# ]*[!%]?(?:pip|uv pip|conda) install\b", re.M)
@@ -125,6 +127,7 @@ def _comments(program: Program, cell: int) -> Iterator[tuple[int, int]]:
     """Comments whose code is gone: above it or, at a cell's end, below it; all of a cell of which nothing else is left.
 
     A title, which a blank line sets apart, goes with the code below it only if it speaks of the installation.
+    So does a request to restart after that.
     """
     tree, source, (start, end) = program.tree, program.tree.source, program.cell_span(cell)
     removed = program.installs.statements
@@ -138,7 +141,8 @@ def _comments(program: Program, cell: int) -> Iterator[tuple[int, int]]:
             below = next((line for line in lines if tree.start(head(line)) > block.start()), lines[-1])
             is_title = block.start() == start and source.startswith("\n", block.end())
             says = _OF_INSTALL if below in removed else _OF_VERSIONS
-            if says.search(block[0]) if is_title else below in removed:
+            of_restart = _OF_INSTALL.search(block[0]) and _OF_RESTART.search(block[0])
+            if of_restart or (says.search(block[0]) if is_title else below in removed):
                 yield block.span()
 
 
@@ -206,6 +210,10 @@ set_seed(seed)
 """,
         ),
         Example("!pip install -e ./clone\nprint(1)\n", "print(1)\n"),
+        Example(
+            "# Install, then restart the runtime\n\n# The seed\nseed = 3407\n!pip install unsloth\n",
+            "# The seed\nseed = 3407\n",
+        ),
         Example(
             """\
 !pip install unsloth

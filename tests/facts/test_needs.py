@@ -69,6 +69,11 @@ def needs(code: str) -> list[str]:
             'from transformers import AutoModel\nmodel = AutoModel.from_pretrained("x/y", token = "YOUR_HF_TOKEN")',
             ["HF_TOKEN (optional, cell 1)"],
         ),
+        (
+            'from transformers import AutoModel\nsettings = {"token": "hf_xxx"}\n'
+            'model = AutoModel.from_pretrained("x/y", token = settings["token"])',
+            ["HF_TOKEN (optional, cell 1)"],
+        ),
         ('from transformers import AutoModel\nmodel = AutoModel.from_pretrained("x/y", token = "")', []),
         ('import boto3\ns3 = boto3.client("s3")', ["credentials of AWS (cell 1)"]),
         ('import boto3\ns3 = boto3.client("s3", aws_access_key_id = k, aws_secret_access_key = s)', []),
@@ -262,6 +267,7 @@ DRIVE = "/content/drive/MyDrive/rows.csv (cell 1)!"
          ["/content/b.zip (cell 1)", "/content to write into (cell 1)"]),
         ('!unzip -o /content/b.zip -d /content/b', ["/content/b.zip (cell 1)", "/content to write into (cell 1)"]),
         ('import subprocess\nroot = "/content/repo"\nsubprocess.run(["ls", root])', ["/content/repo (cell 1)"]),
+        ('import subprocess\nsubprocess.run(["sh", "a.sh"], cwd = "/content/repo")', ["/content/repo (cell 1)"]),
         ('# /kaggle/working/ is kept\nmodel.save_pretrained("lora")\nrows = load("../working/lora")',
          ["/kaggle/working as the current folder (cell 1)"]),
         ('model.save_pretrained("lora")\nrows = load("../working/lora")', []),

@@ -12,6 +12,7 @@ from typing import Any, Literal, cast
 
 import nbformat
 
+from nb2ddp.notebook.lines import dedented
 from nb2ddp.results import Location, NotebookError
 
 if sys.version_info >= (3, 11):
@@ -99,7 +100,7 @@ class Notebook:
 def parse_notebook(text: str, name: str) -> Notebook:
     """Parse the text of an .ipynb file of any nbformat version.
 
-    Line ends become `\\n`; nothing else of a cell changes.
+    Line ends become `\\n`, and a code cell loses the indent of its first line; nothing else of a cell changes.
 
     Args:
         text: the file's content.
@@ -145,6 +146,7 @@ def from_node(node: Any, name: str, saved: _Saved | None = None) -> Notebook:
     for number, cell in enumerate(node.cells, start=1):
         source = _LINE_END.sub("\n", cell.source.removeprefix("\ufeff"))
         kind, shown = cast(CellKind, cell.cell_type), (saved.shows(number), saved.shows_image(number))
+        source = dedented(source) if kind == "code" else source
         cells.append(Cell(number, kind, source, (), 0, *shown, saved.failed(number), saved.uploaded(number)))
     return Notebook(name=name, cells=tuple(cells), gpu=_gpu(node.metadata), shown=saved.of_gpus())
 

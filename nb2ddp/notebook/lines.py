@@ -1,4 +1,4 @@
-"""Find the lines of cells in the .ipynb file itself."""
+"""A cell's lines, as IPython runs them and as the .ipynb file itself holds them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,19 @@ _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
 #: A member that may be a cell's source; within a string its quotes would be escaped.
 _SOURCE = re.compile(rf'"(?:source|input)"\s*:\s*({_STRING.pattern}|\[(?:\s*{_STRING.pattern}\s*,?)*\s*\])')
 _LINE_END = re.compile(r"\r\n?|\n")
+#: The blanks before the first code of a cell.
+_INDENT = re.compile(r"\s*?^([ \t]+)\S", re.MULTILINE)
+
+
+def dedented(source: str) -> str:
+    """Return a code cell's source without the indent of its first line, which IPython takes from all its lines.
+
+    Source: `leading_indent` of IPython 7 (Colab's). IPython 9 takes what all lines share, which is the same for cells
+    that run in both.
+    """
+    if not (indent := _INDENT.match(source)):
+        return source
+    return "\n".join(line.removeprefix(indent[1]) for line in source.split("\n"))
 
 
 def file_lines(text: str, sources: Iterable[str]) -> list[list[int]]:
@@ -27,7 +40,8 @@ def file_lines(text: str, sources: Iterable[str]) -> list[list[int]]:
     written = [_lines(text, *match.span(1)) for match in _SOURCE.finditer(text)]
     places, first, line, at = [], 0, 1, 0
     for source in sources:
-        here = next((n for n in range(first, len(written)) if written[n][0] == source), None)
+        same = (n for n in range(first, len(written)) if source in (written[n][0], dedented(written[n][0])))
+        here = next(same, None)
         lines: list[int] = []
         for offset in written[here][1] if here is not None else ():
             line, at = line + text.count("\n", at, offset), max(at, offset)

@@ -29,7 +29,9 @@ def test_cells_count_from_one() -> None:
         (["x = 1\n", "y = 2"], "x = 1\ny = 2"),
         ([], ""),
         ("x\r\ny\rz\n", "x\ny\nz\n"),
-        ("  x  \n\t\n", "  x  \n\t\n"),
+        ("x  \n\t\n", "x  \n\t\n"),
+        ("\n  !ls\n  if x:\n    y\n\n z\n", "\n!ls\nif x:\n  y\n\n z\n"),
+        ("# a\n  x", "# a\n  x"),
         ("é\u2028\x0c", "é\u2028\x0c"),
     ],
 )
@@ -80,6 +82,10 @@ def test_saved_outputs_tell_what_a_cell_showed() -> None:
     ]
     assert [each.shows for each in parse_notebook(text(*saved), "n").cells] == [True, False, None, None]
     assert parse_notebook(text(code("f()", execution_count=2)), "n").cells[0].shows is None
+
+
+def test_markdown_keeps_its_indent() -> None:
+    assert cells(text(markdown("    code"))) == [("markdown", "    code")]
 
 
 def test_raw_cells() -> None:

@@ -14,7 +14,7 @@ from nb2ddp.facts.environment import early_settings, settings
 from nb2ddp.facts.execution import Execution
 from nb2ddp.facts.gpu import Gpu, gpu
 from nb2ddp.facts.hosted import UPLOAD, HostedPath, Made, hosted_name, hosted_paths, written_there
-from nb2ddp.facts.installs import Installs
+from nb2ddp.facts.installs import Installs, colab_branch
 from nb2ddp.facts.loading import ModelKind, loads, model_kind, weights
 from nb2ddp.facts.local_paths import LocalPath, local_paths
 from nb2ddp.facts.makers import Maker, makers
@@ -60,8 +60,16 @@ class Program(Source):
 
     @cached_property
     def text(self) -> str:
-        """What the cells say, with the names filled in that the code binds once."""
-        return filled(self.tree, "\n".join(cell.source for cell in self.notebook.cells))
+        """The code with its commands, with the names filled in that it binds once.
+
+        What Colab alone runs, and comments, are left out, as they are from the requirements.
+        """
+        lines = [line for cell in self.code_cells for line in cell.source.split("\n")]
+        for branch in filter(None, (colab_branch(self.tree, each) for each in self.tree.of(cst.If))):
+            first, last = (self.tree.line_column(offset)[0] for offset in self.tree.span(branch))
+            lines[first - 1 : last] = [""] * (last - first + 1)
+        code = (line for line in lines if not line.lstrip().startswith("#"))
+        return filled(self.tree, "\n".join(code))
 
     @cached_property
     def lacked(self) -> list[Lacked]:

@@ -123,6 +123,7 @@ def _kind(tree: Tree, use: cst.CSTNode) -> str:
 
 _IMPORT = "from unsloth import FastLanguageModel\n"
 _TEMPLATE = 'ids = tokenizer.apply_chat_template(messages, return_tensors = "pt").to("cuda")\n'
+_ON_COLAB = 'import os\nif "COLAB_" in "".join(os.environ):\n    !pip install transformers==4.56.2\n'
 _MAP = _IMPORT + 'rows = rows.map(lambda row: {"tokens": tokenizer.apply_chat_template(row["messages"])})\n'
 _COLUMN = """\
 from datasets import load_dataset
@@ -152,6 +153,10 @@ RULE = Rule(
         Example(_IMPORT + _TEMPLATE + "model.generate(input_ids = ids)\n"),
         Example(_IMPORT + _TEMPLATE + 'length = ids["input_ids"].shape[1]\n'),
         Example("!pip install transformers==4.56.2\n" + _IMPORT + _TEMPLATE + "length = ids.shape[1]\n"),
+        Example(
+            _ON_COLAB + _IMPORT + _TEMPLATE + "length = ids.shape[1]\n",
+            _ON_COLAB + _IMPORT + _TEMPLATE.replace('"pt")', '"pt", return_dict = False)') + "length = ids.shape[1]\n",
+        ),
         Example("!pip install transformers==5.2.0\n" + _IMPORT + _TEMPLATE + "length = ids.shape[1]\n"),
         Example(_IMPORT + "text = tokenizer.apply_chat_template(messages, tokenize = False)\nprint(text[:9])\n"),
         Example(

@@ -1,4 +1,4 @@
-"""DDP008: A cell that failed when the notebook was saved gets a `TODO`: the script has its code, and stops there.
+"""DDP008: A cell that failed when the notebook was saved gets a `TODO`: the script has its code, and may stop there.
 
 Before training, a job ends after it has loaded the model; after training, it runs nothing that follows. What only the
 notebook's machine or order of cells explains is left out: an interrupt, a missing package, a name not yet defined, no
@@ -16,12 +16,12 @@ from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 
 _ELSEWHERE = re.compile(
-    r"(?is)KeyboardInterrupt|NameError|(ModuleNotFound|Import)Error|.*(\bout of (memory|resource)\b|OutOfMemory|"
-    r"MemoryError|allocate memory|No space left|StorageFull|the disk is full|\babruptly\b|killed by signal|"
-    r"NVIDIA driver|\bneed a GPU|no (CUDA|GPU)s?\b)"
+    r"(?is)KeyboardInterrupt|NameError|(ModuleNotFound|Import)Error|.*(\bFailed to import\b|"
+    r"\bout of (memory|resource)\b|OutOfMemory|MemoryError|allocate memory|enough GPU RAM|No space left|StorageFull|"
+    r"the disk is full|\babruptly\b|killed by signal|NVIDIA driver|\bneed a GPU|no (CUDA|GPU)s?\b)"
 )
 _FAILED = "this cell failed when the notebook was saved ({}), and the script has its code: run it again, and save it"
-_LOST = "this cell failed when the notebook was saved ({}): the script stops here, after training; correct it"
+_LOST = "this cell failed when the notebook was saved ({}): if it fails again, the script stops here, after training"
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -43,7 +43,6 @@ def find(program: Program) -> Iterator[Finding]:
             yield Finding(needed[0], _FAILED.format(error), todo=True)
         elif cell.number != last:
             yield Finding(own[0], _LOST.format(error), todo=True)
-            return
 
 
 _ERRORS = "AttributeError: the model has no attribute 'vllm_engine'", "IndexError: list index out of range"

@@ -31,7 +31,7 @@ _MESSAGE = (
 
 def find(program: Program) -> Iterator[Finding]:
     tree, training = program.tree, program.training
-    begin = min(map(tree.start, training.events), default=len(tree.source))
+    begin = min((tree.span(event)[1] for event in training.events), default=len(tree.source))
     folders = {
         PurePosixPath(folder): config
         for config in training.arguments
@@ -39,7 +39,7 @@ def find(program: Program) -> Iterator[Finding]:
     }
     for node, text in _texts(tree):
         named = _CHECKPOINT.fullmatch(text)
-        if named is None or tree.start(node) < begin or any(call in training.calls for call in tree.ancestors(node)):
+        if named is None or tree.start(node) < begin:
             continue
         config = folders.get(PurePosixPath(named["folder"] or "."))
         if config is not None and not _is_certain(tree, config, int(named["step"])):
@@ -86,6 +86,8 @@ RULE = Rule(
             + 'path = f"{folder}/checkpoint-125"\n',
             reported=True,
         ),
+        Example(_TRAINED + 'trainer.train(resume_from_checkpoint = "outputs/checkpoint-125")\n', reported=True),
+        Example(_TRAINED.replace("train()", 'train(resume_from_checkpoint = "outputs/checkpoint-125")')),
         Example(_TRAINED.replace("num_train_epochs = 1", "max_steps = 125") + _LOAD),
         Example(_TRAINED.replace("num_train_epochs = 1", "save_steps = 25") + _LOAD),
         Example(_TRAINED + _LOAD.replace("125", "500")),

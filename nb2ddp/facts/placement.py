@@ -159,6 +159,8 @@ class Placement:
 
     def _edits(self, call: cst.Call, unit: Statement) -> tuple[Edit, ...]:
         """Run a whole statement once, where it leaves no trace; else hand the value of the call to all."""
+        if isinstance(unit, cst.FunctionDef):  # of one line, `def log(text): file.write(text)`
+            return ()
         does = self.execution.does(call)
         has_run = does is Does.FETCH and of_wandb(self.tree, call) not in ("", "wandb.Api")  # the main process alone
         in_whole_job = does is Does.SAVE or has_run

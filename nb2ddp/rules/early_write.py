@@ -57,7 +57,7 @@ def find(program: Program) -> Iterator[Finding]:
         message = f"{tree.text(call.func)}(...) {action}"
         if decision.stays:
             continue
-        if decision.unit is function:
+        if function is not None and decision.unit is function and function in program.placement.writers:
             message = f"{function.name.value}() {action} ({tree.text(call.func)}){_ONCE}"
             yield Finding(program.placement.writers[function][0], message, decision.edits)
         elif (scratch := _scratch(program, call)) is not None:
@@ -1011,6 +1011,24 @@ trainer.train()
 json.dump(trainer.evaluate(), open("metrics.json" if local_rank == 0 else os.devnull, "w"))
 PartialState().wait_for_everyone()
 trainer.predict(rows)
+""",
+        ),
+        Example(
+            """\
+class Log:
+    def __init__(self, path): self.file = open(path, "w")
+    def add(self, text): self.file.write(text)
+log = Log("log.txt")
+log.add("begins")
+trainer.train()
+""",
+            """\
+class Log:
+    def __init__(self, path): self.file = open(path if local_rank == 0 else os.devnull, "w")
+    def add(self, text): self.file.write(text)
+log = Log("log.txt")
+log.add("begins")
+trainer.train()
 """,
         ),
         Example('text = open("prompt.txt").read()\ntrainer.train()\n'),

@@ -50,6 +50,13 @@ def fit(source: str, gpu: str, processes: int = 1) -> Fit:
     return answer(found, from_name(found.model), [gpu_of(gpu)], processes).fits[0]
 
 
+def test_each_training_has_its_own_adapters_and_rows() -> None:
+    first = LOAD.format("load_in_4bit = True").replace("dataset, args", "dataset, max_seq_length = 512, args")
+    second = LOAD.format("load_in_4bit = True").replace("r = 16", "r = 8").replace("dataset, args", "rows, args")
+    found = trainings(Program(parse_script(f"# %%\n{first}# %%\n{second}", "made up"), Options()))
+    assert [(each.rank, each.tokens) for each in found] == [(16, 512), (8, 2048)]
+
+
 @pytest.mark.parametrize("run", list(runs()), ids=lambda run: f"{run.kind}-{run.precision}-{run.rows}x{run.tokens}")
 def test_no_estimate_is_below_the_measured_peak(run: Run) -> None:
     assert 1.0 <= run.ratio <= 1.5

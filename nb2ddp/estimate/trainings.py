@@ -15,7 +15,6 @@ from nb2ddp.facts.program import Program
 from nb2ddp.facts.releases import uses_unsloth
 from nb2ddp.rules import batch, checkpointing
 from nb2ddp.syntax.arguments import constant, passed
-from nb2ddp.syntax.tree import method
 
 #: Rows of a trainer's data set that pass through the model at once: a preferred and a rejected answer, or two texts.
 _PAIRS = re.compile(r"(DPO|ORPO|CPO|KTO|SimPO|Reward|SentenceTransformer)\w*Trainer")
@@ -90,7 +89,7 @@ def _training(program: Program, at: int, config: cst.Call) -> Training:
     precision = _precision(program, load)
     completions = bool(_COMPLETIONS.fullmatch(trainer))
     split = _split(program, at, config)
-    adapters = _adapters(program)
+    adapters = _adapters(program, config)
     with_engine = constant(tree, load, "fast_inference") is True if load else False
     share = constant(tree, load, "gpu_memory_utilization") if load else None
     return Training(
@@ -101,7 +100,7 @@ def _training(program: Program, at: int, config: cst.Call) -> Training:
         trains_embeddings=adapters is not None and bool(re.search(r"lm_head|embed_tokens", tree.text(adapters))),
         per_device=_per_device(program, config, split),
         split=split,
-        tokens=_tokens(program, load, config, completions),
+        tokens=_tokens(program, at, load, completions),
         rows_of_one=2 if _PAIRS.fullmatch(trainer) else 1,
         can_skip="skip_checkpointing_if_it_fits(" in tree.source or any(checkpointing.find(program)),
         checkpoints=_checkpoints(program),
@@ -111,9 +110,13 @@ def _training(program: Program, at: int, config: cst.Call) -> Training:
 
 def _load(program: Program, at: int) -> cst.Call | None:
     """The load of the model that a training takes: the one before it of those that train."""
-    start = program.tree.start(program.training.arguments[at])
-    before = [load for load in program.loads if program.tree.start(load) < start]
-    return next(reversed(before or program.loads), None)
+    return _last_before(program, program.training.arguments[at], program.loads)
+
+
+def _last_before(program: Program, config: cst.Call, calls: list[cst.Call]) -> cst.Call | None:
+    """The last of some calls that stands before a training's arguments; the last of all where none does."""
+    start = program.tree.start(config)
+    return next(reversed([call for call in calls if program.tree.start(call) < start] or calls), None)
 
 
 def _precision(program: Program, load: cst.Call | None) -> str:
@@ -153,26 +156,26 @@ def _per_device(program: Program, config: cst.Call, split: str) -> int:
     return int(_number(program.tree, config, batch.PER_DEVICE) or 8)  # transformers' default
 
 
-def _tokens(program: Program, load: cst.Call | None, config: cst.Call, completions: bool) -> int:
-    tree = program.tree
+def _tokens(program: Program, at: int, load: cst.Call | None, completions: bool) -> int:
+    tree, config, trainers = program.tree, program.training.arguments[at], program.training.trainers
     if completions:
         parts = [_number(tree, config, name) for name in ("max_prompt_length", "max_completion_length")]
         if all(parts):
             return int(sum(part or 0 for part in parts))
     limits = [_number(tree, config, name) for name in ("max_length", "max_seq_length")]
     limits += [_number(tree, load, "max_seq_length")] if load is not None else []
-    limits += [_number(tree, call, "max_seq_length") for call in program.training.trainers]
+    is_paired = len(trainers) == len(program.training.arguments)
+    limits += [_number(tree, call, "max_seq_length") for call in (trainers[at : at + 1] if is_paired else trainers)]
     given = [limit for limit in limits if limit]
     return int(min(given)) if given else _TOKENS
 
 
-def _adapters(program: Program) -> cst.Call | None:
-    """The first call that makes or configures adapters."""
-    for call in program.tree.live(cst.Call):
-        name = program.tree.qualified(call.func).rsplit(".", 1)[-1]
-        if method(call) == "get_peft_model" or name in ("get_peft_model", "LoraConfig"):
-            return call
-    return None
+def _adapters(program: Program, config: cst.Call) -> cst.Call | None:
+    """The call that makes or configures the adapters of a training."""
+    tree, names = program.tree, ("get_peft_model", "LoraConfig")
+    made = [call for call in tree.live(cst.Call) if tree.qualified(call.func).rsplit(".", 1)[-1] in names]
+    ranked = [call for call in made if passed(tree, call, "r") is not None]  # not `get_peft_model(model, config)`
+    return _last_before(program, config, ranked or made)
 
 
 def _checkpoints(program: Program) -> bool:

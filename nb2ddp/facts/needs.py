@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -306,8 +307,12 @@ def _variables(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
     asking += program.tokens_to_fill_in
     asking += [call for call in tree.live(cst.Call) if SECRET.fullmatch(hosted_name(tree, call) or "")]
     lines = {tree.statement(each) for each in asking}
-    set_here = {name for node, name, _ in program.settings if tree.statement(node) not in lines}
-    known = set_here | LAUNCHER_VARIABLES | SHELL_VARIABLES
+    set_here = [(node, name) for node, name, _ in program.settings if tree.statement(node) not in lines]
+
+    def is_known(name: str, place: cst.CSTNode) -> bool:
+        own = [node for node, each in set_here if each == name]
+        return name in LAUNCHER_VARIABLES | SHELL_VARIABLES or any(_runs_before(tree, node, place) for node in own)
+
     given = tokens(tree)
     parts = [part for repository in _repositories(program) for part in tree.made_of(repository)]
     named = [call for part in parts for call in tree.within(part, cst.Call)]
@@ -318,11 +323,11 @@ def _variables(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
         name = hosted_name(tree, call)
         if name is not None and SECRET.fullmatch(name):
             yield secret_variable(key), call, not (is_tried(tree, call) or _is_set_alike(tree, call, key))
-        elif READS.fullmatch(tree.qualified(call.func)) and key not in known and len(call.args) == 1:
+        elif READS.fullmatch(tree.qualified(call.func)) and len(call.args) == 1 and not is_known(key, call):
             logs_in = any(tree.value(token) is call for token in given)
             if logs_in or _SECRET_NAME.fullmatch(key) or call in named:
                 yield key, call, logs_in and not is_tried(tree, call)
-    for call, token in () if given or HUB_TOKEN in known else _uploads(program):
+    for call, token in () if given or HUB_TOKEN in dict(set_here).values() else _uploads(program):
         if token is None:
             yield HUB_TOKEN, call, False  # or a login of the machine's own
     for node in _trackers(program):
@@ -330,8 +335,19 @@ def _variables(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
     for item in tree.live(cst.Subscript):
         key = environ_key(tree, item)
         is_read = not isinstance(tree.parents[item], (cst.AssignTarget, cst.Del))
-        if isinstance(key, str) and key not in known and is_read and not program.installs.covers(item):
+        if isinstance(key, str) and is_read and not program.installs.covers(item) and not is_known(key, item):
             yield key, item, not is_tried(tree, item)
+
+
+def _runs_before(tree: Tree, node: cst.CSTNode, place: cst.CSTNode) -> bool:
+    """True for what may run before a place, or where what stands there says so; functions run where they are used."""
+    if node in tree.ancestors(place):  # `os.environ["A"] = os.environ["A"].strip()`
+        return False
+    tests = [above.test for above in tree.ancestors(node) if isinstance(above, cst.If)]
+    if any(place in tree.within(part, type(place)) for test in tests for part in tree.made_of(test)):
+        return True
+    ends = [tree.span(tree.top_statement(run))[1] for run in tree.run_from(place, tree.uses)]
+    return any(tree.start(run) < max(ends, default=math.inf) for run in tree.run_from(node, tree.uses))
 
 
 def _trackers(program: Program) -> Iterator[cst.CSTNode]:

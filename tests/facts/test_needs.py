@@ -404,6 +404,17 @@ def test_paths_of_the_own_machine(code: str, expected: list[str]) -> None:
         ('PATH = "a.txt"\nwith open(PATH) as file:\n    text = file.read()', ["a.txt"]),
         ('def rows():\n    return open("a.txt").read()\nrows()', ["a.txt"]),
         ('rows = open("a.txt")\n!python make.py', ["a.txt"]),
+        ('def process(path):\n    with open(path) as f:\n        return f.read()\nprocess("a.txt")', ["a.txt"]),
+        ('def process(rows, *, path):\n    return open(path)\nprocess(1, path = "a.txt")', ["a.txt"]),
+        ('def process(path):\n    open("b.txt", "w").write(open(path).read())\nprocess("a.txt")', ["a.txt"]),
+        ('class Rows:\n    def __init__(self, path):\n        self.rows = open(path)\nrows = Rows("a.txt")', ["a.txt"]),
+        ('class Rows:\n    def read(self, path):\n        return open(path)\nr = Rows()\nr.read("a.txt")', ["a.txt"]),
+        ('class Log:\n    def __init__(self, log_file):\n        self.log_file = log_file\n    def write(self, x):\n'
+         '        open(self.log_file, "a").write(x)\nlog = Log(log_file = "b.txt")\nrows = open("a.txt")', ["a.txt"]),
+        ('class Log:\n    def __init__(self, log_file = "b.txt"):\n        self.log_file = log_file\n'
+         '    def write(self, x):\n        open(self.log_file, "a")\nlog = Log()\nrows = open("a.txt")', ["a.txt"]),
+        ('def write(path = "b.txt"):\n    open(path, "w")\nwrite()\nrows = open("a.txt")', ["a.txt"]),
+        ('def write(name):\n    open(name, "w")\nrows = open("a.txt")\nfor each in names:\n    write(each)', ["a.txt"]),
         ('model = FastModel.from_pretrained("./m")', ["./m"]),
         ('get(f"out/{name}")\nrows = open("a.txt")', ["a.txt"]),
         ('table = table.copy()\nclass Saver(Base, output_dir = "a"):\n    pass\nrows = open("a.txt")', ["a.txt"]),
@@ -444,6 +455,21 @@ def test_a_captured_cell_makes_nothing() -> None:
         'def write(path):\n    open(path, "w")\nwrite("a.txt")\nrows = open("a.txt")',
         'def write(path):\n    open(path, "w")\nfor name in names:\n    write(name)\nrows = open("a.txt")',
         'make("a.txt")\nrows = open("a.txt")',
+        'def process(path):\n    return path.upper()\nprocess("a.txt")',
+        'def process(path):\n    return open(path, "w")\nprocess("a.txt")',
+        'def process(path):\n    try:\n        return open(path)\n    except OSError:\n        pass\nprocess("a.txt")',
+        'import os\ndef process(path):\n    if os.path.exists(path):\n        return open(path)\nprocess("a.txt")',
+        'def process(path):\n    return open(path)\nif LOADS:\n    process("a.txt")',
+        'def process(path):\n    process(path)\nprocess("a.txt")',
+        'def process(name, path):\n    return open(path)\nprocess("a.txt", read())',
+        "class Log:\n    def __init__(self, name):\n        self.name = name\n    def write(self):\n"
+        '        open(self.name, "a")\nlog = Log("a.txt")\nlog.write()\nrows = open("a.txt")',
+        'class Log:\n    def __init__(self, name):\n        self.name = name\n        open(self.name, "a")\n'
+        'log = Log(read())\nrows = open("a.txt")',
+        'class Log:\n    def __init__(self, name):\n        self.name = name\n        open(self.name, "a")\n'
+        'class Own(Log):\n    pass\nlog = Own("a.txt")\nrows = open("a.txt")',
+        'class Log:\n    def __init__(self, name):\n        self.name = name\n        open(self.name, "a")\n'
+        'log = Log("b.txt")\nlog.name = read()\nrows = open("a.txt")',
         'def rows():\n    return open("a.txt").read()\nopen("a.txt", "w").write("")\nrows()',
         '!wget -q https://x.org/a.json\nrows = open("a.json")',
         '!unzip rows.zip\nrows = open("a.json")',

@@ -303,6 +303,22 @@ DRIVE = "/content/drive/MyDrive/rows.csv (cell 1)!"
         ('model.save_pretrained("lora")\nrows = load("/content/lora")', ["/content as the current folder (cell 1)"]),
         ('%%writefile /content/a.py\nprint(1)\n# %%\nrows = open("/content/a.py").read()',
          ["/content to write into (cell 2)"]),
+        ('%cd /content/drive/MyDrive/sub\nmodel.save_pretrained("x")\nrows = load("/content/drive/MyDrive/sub/x/a")',
+         ["/content/drive/MyDrive/sub (cell 1)"]),
+        ('import os\nDIR = "/content/drive/MyDrive/sub"\nos.chdir(DIR)\nmodel.save_pretrained("./x")\n'
+         'rows = load("/content/drive/MyDrive/sub/x")', ["/content/drive/MyDrive/sub (cell 1)"]),
+        ('def save():\n    model.save_pretrained("x")\n%cd /content/drive/MyDrive\n%cd sub\nsave()\n'
+         'rows = load("/content/drive/MyDrive/sub/x")', ["/content/drive/MyDrive (cell 1)"]),
+        ('%cd /content/drive/MyDrive/sub\nrows = load("/content/drive/MyDrive/sub/x")',
+         ["/content/drive/MyDrive/sub (cell 1)", "/content/drive/MyDrive/sub/x (cell 1)!"]),
+        ('model.save_pretrained("x")\n%cd /content/drive/MyDrive/sub\nrows = load("/content/drive/MyDrive/sub/x")',
+         ["/content/drive/MyDrive/sub (cell 1)", "/content/drive/MyDrive/sub/x (cell 1)!"]),
+        ('%cd /content/drive/MyDrive/sub\n%cd /content\nmodel.save_pretrained("x")\n'
+         'rows = load("/content/drive/MyDrive/sub/x")',
+         ["/content/drive/MyDrive/sub (cell 1)", "/content (cell 1)", "/content/drive/MyDrive/sub/x (cell 1)!"]),
+        ('%cd /content/drive/MyDrive/sub\n%cd {folder()}\nmodel.save_pretrained("x")\n'
+         'rows = load("/content/drive/MyDrive/sub/x")',
+         ["/content/drive/MyDrive/sub (cell 1)", "/content/drive/MyDrive/sub/x (cell 1)"]),
         ('from google.colab import drive\ndrive.mount("/content/drive")', []),
         (
             'from huggingface_hub import HfApi\nHfApi().upload_folder(folder_path = "/content/out")',

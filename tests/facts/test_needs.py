@@ -148,6 +148,10 @@ def needs(code: str) -> list[str]:
          ["HF_TOKEN (cell 1)!"]),
         ('import os\nt = os.environ.get("HF_TOKEN")\nmodel.push_to_hub("a/b", token = t)', ["HF_TOKEN (cell 1)!"]),
         ('model.push_to_hub("a/b", token = "")', ["HF_TOKEN (cell 1)!"]),
+        ('ARGS = {"token": ""}\nclass Own:\n    def push(self, token):\n        model.push_to_hub("a/b", token = token)'
+         '\nown = Own()\nown.push(token = ARGS["token"])', ["HF_TOKEN (cell 1)!"]),
+        ('class Own:\n    def push(self, name):\n        model.push_to_hub(name, token = read())\nown = Own()\n'
+         'own.push("your_name/lora")', ['a name in place of "your_name" (cell 1)']),
         ('if True:\n    model.push_to_hub("a/b", token = "")', ["HF_TOKEN (cell 1)!"]),
         ('if True:\n    model.push_to_hub("a/b")', ["HF_TOKEN (cell 1)!"]),
         ('if SAVES:\n    model.push_to_hub("a/b", token = "")', []),

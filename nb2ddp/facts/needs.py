@@ -16,9 +16,9 @@ from nb2ddp.facts.environment import LAUNCHER_VARIABLES
 from nb2ddp.facts.flow import is_tried, taker
 from nb2ddp.facts.hosted import SECRET, hosted_name, written_elsewhere
 from nb2ddp.facts.logins import HUB_TOKEN, token_of, tokens
-from nb2ddp.facts.questions import READS
+from nb2ddp.facts.questions import READS, given_tokens
 from nb2ddp.facts.releases import SUCCESSORS, fitting
-from nb2ddp.facts.texts import spelled
+from nb2ddp.facts.texts import held, spelled
 from nb2ddp.notebook import magics
 from nb2ddp.syntax.arguments import constant
 from nb2ddp.syntax.environ import SHELL_VARIABLES, environ_key
@@ -43,6 +43,9 @@ _TOKEN = re.compile(
     r"(?<![\w-])(?P<head>hf_|gsk_|r8_|gh[pousr]_|github_pat_|sk-|xai-|AIza|AKIA)[\w-]{16,}(?P<tail>[\w-]{3})(?![\w-])"
 )
 _KEY = re.compile(r"(?<![\w-])(?P<head>)[0-9a-f]{37}(?P<tail>[0-9a-f]{3})(?![\w-])")
+#: A name of a key, or of Weights & Biases: `api_key`, `WNB_TOKEN`, `wb`; and of what is as long, but public.
+_OF_KEY = re.compile(r"(?i)(?<![a-z])((wandb|wnb|wb|api)_?)*(key|token|wandb|wnb|wb)(?![a-z])")
+_OF_HASH = re.compile(r"(?i)commit|revision|sha|hash|digest|checksum|cache")
 #: What stands for the name of a person's account.
 _NO_ACCOUNT = re.compile(
     r"(?i)[<\[]?((your|my|hf|hub|hugging[ _-]?face)[ _-]*)*(user[ _-]?(name|id)?|account|org(ani[sz]ation)?)[>\]]?"
@@ -259,13 +262,29 @@ def _tokens(program: Program) -> Iterator[tuple[str, cst.CSTNode]]:
     forms = [
         (call, f"{form}\n{form.body or ''}") for call, form in program.forms_of(*magics.Kind) if tree.is_live(call)
     ]
+    logged_in = {held(tree, token) for token, variable in given_tokens(tree, program.effects) if "WANDB" in variable}
     for node, text in (*written, *forms):
         is_wandb = "wandb" in tree.text(tree.statement(node)).lower() or "wandb" in text.lower()
+        is_wandb = is_wandb or node in logged_in or _is_named_key(tree, node)
         asked = taker(tree, node)
         is_name = asked is not None and SECRET.fullmatch(hosted_name(tree, asked) or "")  # of a secret
         for match in () if is_name else (*_TOKEN.finditer(text), *(_KEY.finditer(text) if is_wandb else ())):
             if _is_token(match) and not program.installs.covers(node):
                 yield f"{match['head']}...{match['tail']}", node
+
+
+def _is_named_key(tree: Tree, node: cst.CSTNode) -> bool:
+    """True for a text that is bound or given under a name of a key: of a variable, a keyword, an entry, an item."""
+    above = tree.parents[node]
+    if isinstance(above, cst.Assign):
+        names = [tree.text(each.target) for each in above.targets]
+    elif isinstance(above, cst.DictElement):
+        names = [tree.text(above.key)] if above.value is node else []
+    elif isinstance(above, cst.Arg):
+        names = [above.keyword.value] if above.keyword is not None else []
+    else:
+        names = [tree.text(above.target)] if isinstance(above, (cst.AnnAssign, cst.NamedExpr)) else []
+    return any(_OF_KEY.search(name) and not _OF_HASH.search(name) for name in names)
 
 
 def _is_token(match: re.Match[str]) -> bool:

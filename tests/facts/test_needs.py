@@ -180,6 +180,14 @@ def needs(code: str) -> list[str]:
         ('!hf auth login --token hf_aBcD1234eFgH5678iJkL', ["the token hf_...JkL, which the notebook holds (cell 1)"]),
         ('import wandb\nwandb.login(key = "0123456789abcdef0123456789abcdef01234567")',
          ["the token ...567, which the notebook holds (cell 1)"]),
+        *((code.replace("KEY", '"0123456789abcdef0123456789abcdef01234567"'),
+           ["the token ...567, which the notebook holds (cell 1)"])
+          for code in ('import os\nos.environ["WNB_TOKEN"] = KEY', "api_key = KEY", "WB = KEY", "wbKey = KEY",
+                       'settings = {"key": KEY}', "use(token = KEY)", "wb_id: str = KEY",
+                       "import wandb\nmine = KEY\nwandb.login(key = mine)")),
+        *((code.replace("KEY", '"0123456789abcdef0123456789abcdef01234567"'), [])
+          for code in ("COMMIT = KEY", "model = load(revision = KEY)", "sha1 = KEY", "commit_key = KEY", "monkey = KEY",
+                       "tokenizer_version = KEY", 'sums = {"a.zip": KEY}', "sums = {KEY: 'token'}", "cache_key = KEY")),
         ('token = "hf_xxxxxxxxxxxxxxxxxxxxxxxx"', []),
         ("from transformers import TrainingArguments\nargs = TrainingArguments(warmup_ratio = 0.1)",
          ["transformers 5.14.1 or older (cell 1)"]),

@@ -331,6 +331,8 @@ DRIVE = "/content/drive/MyDrive/rows.csv (cell 1)!"
         ('%cd /content/drive/MyDrive/sub\n%cd {folder()}\nmodel.save_pretrained("x")\n'
          'rows = load("/content/drive/MyDrive/sub/x")',
          ["/content/drive/MyDrive/sub (cell 1)", "/content/drive/MyDrive/sub/x (cell 1)"]),
+        ('try:\n    model.save_pretrained("/kaggle/working/lora")\nexcept OSError:\n    pass\n'
+         'rows = load("/kaggle/working/lora/a")', ["/kaggle/working to write into (cell 1)"]),
         ('from google.colab import drive\ndrive.mount("/content/drive")', []),
         (
             'from huggingface_hub import HfApi\nHfApi().upload_folder(folder_path = "/content/out")',

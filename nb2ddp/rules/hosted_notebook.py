@@ -110,7 +110,10 @@ def _places(program: Program, node: cst.CSTNode, others: Iterable[cst.CSTNode], 
     """Where else a path stands, for the end of a message: `, here, in cell 3 and in the check at the top`."""
     statement = program.tree.statement(node)
     more = [each for each in others if program.tree.statement(each) is not statement]
-    cells = dict.fromkeys(f"in cell {program.location(each).cell}" for each in more)
+    numbers = list(dict.fromkeys(str(program.location(each).cell) for each in more))
+    cells = (
+        [f"in cells {', '.join(numbers[:-1])} and {numbers[-1]}"] if numbers[1:] else [f"in cell {n}" for n in numbers]
+    )
     *places, last = ["here", *cells, *[_AT_TOP] * is_checked]
     return f", {', '.join(places)} and {last}" if places else ""
 
@@ -411,7 +414,7 @@ model.save_pretrained("/content/drive/MyDrive/lora")
 model.save_pretrained("/kaggle/working/merged")
 """,
             f"""\
-# TODO[nb2ddp] DDP310: {_WRITES.format("/kaggle/working")}, here, in cell 3 and in cell 5
+# TODO[nb2ddp] DDP310: {_WRITES.format("/kaggle/working")}, here and in cells 3 and 5
 args = SFTConfig(output_dir = "/kaggle/working/outputs")
 log = open("/kaggle/working/log.txt", "w")
 # %%

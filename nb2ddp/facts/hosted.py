@@ -16,6 +16,7 @@ import libcst as cst
 
 from nb2ddp.facts.effects import FILE_MAGICS, Does
 from nb2ddp.facts.flow import is_tried, owner_of, stops, taker
+from nb2ddp.facts.parameters import passed
 from nb2ddp.facts.shell import only_shows, words
 from nb2ddp.facts.texts import filled, held, spelled
 from nb2ddp.notebook.magics import Kind
@@ -209,7 +210,10 @@ def _paths(execution: Execution) -> Iterator[tuple[cst.BaseExpression, str, str]
 
 
 def path_uses(tree: Tree, node: cst.BaseExpression) -> list[cst.CSTNode]:
-    """Where a path is used: in place, or by the name that it is bound to; `Path(...)` of it is the path."""
+    """Where a path is used: in place, or by the name that it is bound to; `Path(...)` of it is the path.
+
+    The default of a parameter is used by its name if some call leaves it so.
+    """
 
     def path(node: cst.CSTNode) -> cst.Call | None:
         call = taker(tree, node)
@@ -217,7 +221,13 @@ def path_uses(tree: Tree, node: cst.BaseExpression) -> list[cst.CSTNode]:
 
     whole = tree.followed(node, path)[-1]
     bound = tree.parents[whole]
-    return [*tree.bound_uses(bound)] or [whole] if isinstance(bound, cst.Assign) else [whole]
+    is_bound = isinstance(bound, cst.Assign) or (isinstance(bound, cst.Param) and _is_default_used(tree, bound))
+    return [*tree.bound_uses(bound)] or [whole] if is_bound else [whole]
+
+
+def _is_default_used(tree: Tree, param: cst.Param) -> bool:
+    """True where some call leaves a parameter to its default."""
+    return param.default is not None and param.default in passed(tree, param)
 
 
 def is_only_tried(execution: Execution, node: cst.CSTNode) -> bool:

@@ -96,14 +96,14 @@ def _paths(program: Program) -> Iterator[Finding]:
 def _written(program: Program, said: set[Statement]) -> Iterator[Finding]:
     """The folders of the hosted notebook that are written into: one finding for each, where no line says more."""
     nodes: dict[str, list[cst.BaseExpression]] = {}
-    for folder, node in program.written_there:
-        nodes.setdefault(folder, []).append(node)
-    for folder, (node, *others) in nodes.items():
-        if program.tree.statement(node) not in said:
+    for folder, written in program.written_there:
+        nodes.setdefault(folder, []).append(written)
+    for folder, every in nodes.items():
+        for node in [each for each in every if program.tree.statement(each) not in said][:1]:
             said.add(program.tree.statement(node))
             writes = _UNMOUNTED if "drive" in folder else _WRITES.format(folder)
-            elsewhere = [each for each in others if program.location(each).cell != program.location(node).cell]
-            yield Finding(node, f"{writes}{_places(program, node, elsewhere)}", todo=True)
+            others = [each for each in every if program.location(each).cell != program.location(node).cell]
+            yield Finding(node, f"{writes}{_places(program, node, others)}", todo=True)
 
 
 def _places(program: Program, node: cst.CSTNode, others: Iterable[cst.CSTNode], is_checked: bool = False) -> str:
@@ -429,6 +429,20 @@ model.save_pretrained("/kaggle/working/lora")
 model.save_pretrained("/content/drive/MyDrive/lora")
 # %%
 model.save_pretrained("/kaggle/working/merged")
+""",
+        ),
+        Example(
+            """\
+!cp /content/drive/MyDrive/a.zip /content/drive/MyDrive/b.zip
+# %%
+model.save_pretrained("/content/drive/MyDrive/lora")
+""",
+            f"""\
+# TODO[nb2ddp] DDP310: '/content/drive/MyDrive/a.zip' {_THEIRS}
+!cp /content/drive/MyDrive/a.zip /content/drive/MyDrive/b.zip
+# %%
+# TODO[nb2ddp] DDP310: {_UNMOUNTED}, here and in cell 1
+model.save_pretrained("/content/drive/MyDrive/lora")
 """,
         ),
         Example('args = SFTConfig(output_dir = "outputs")\nlog = open("/tmp/log.txt", "w")\n'),

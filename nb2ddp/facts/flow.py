@@ -53,13 +53,16 @@ def stops(tree: Tree, test: Statement) -> bool:
     return branch is not None and bool(tree.within(branch, cst.Raise) or "exit(" in tree.text(branch))
 
 
-def is_tried(tree: Tree, node: cst.CSTNode, name: str = "") -> bool:
+def is_tried(tree: Tree, node: cst.CSTNode, name: str = "", within: cst.CSTNode | None = None) -> bool:
     """True where the notebook goes on without what a node reads: in a `try`, below a test, in a function.
 
     `if True:` is no test, nor is one that asks whether the variable of this name is set: the notebook asks for it then.
+    What stands around the function `within` does not count.
     """
     inner = node
     for above in tree.ancestors(node):
+        if above is within:
+            return False
         if isinstance(above, cst.Try) and inner is above.body:
             return True
         if isinstance(above, (cst.If, cst.IfExp, cst.While)) and inner is not above.test:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import posixpath
 import re
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +16,7 @@ import libcst as cst
 
 from nb2ddp.facts.effects import FILE_MAGICS, Does
 from nb2ddp.facts.flow import is_tried, owner_of, stops, taker
+from nb2ddp.facts.parameters import passed
 from nb2ddp.facts.shell import only_shows, words
 from nb2ddp.facts.texts import filled, held, spelled
 from nb2ddp.notebook.magics import Kind
@@ -114,7 +117,7 @@ def hosted_paths(execution: Execution, made: Made) -> list[HostedPath]:
     for node, text, written in _paths(execution):
         uses = path_uses(tree, node)
         is_made = made.has(text, read_by(tree, uses)) and not any(_is_read_below(tree, made, use) for use in uses)
-        is_made = is_made or (isinstance(node, cst.Call) and made.is_filled(text))
+        is_made = is_made or (isinstance(node, cst.Call) and made.is_filled(text)) or made.is_entered(text)
         is_idle = all(_is_told(execution, use) or is_only_tried(execution, use) for use in uses)
         if is_made or is_idle or not is_missed(execution, uses):
             continue
@@ -207,7 +210,10 @@ def _paths(execution: Execution) -> Iterator[tuple[cst.BaseExpression, str, str]
 
 
 def path_uses(tree: Tree, node: cst.BaseExpression) -> list[cst.CSTNode]:
-    """Where a path is used: in place, or by the name that it is bound to; `Path(...)` of it is the path."""
+    """Where a path is used: in place, or by the name that it is bound to; `Path(...)` of it is the path.
+
+    The default of a parameter is used by its name if some call leaves it so.
+    """
 
     def path(node: cst.CSTNode) -> cst.Call | None:
         call = taker(tree, node)
@@ -215,7 +221,13 @@ def path_uses(tree: Tree, node: cst.BaseExpression) -> list[cst.CSTNode]:
 
     whole = tree.followed(node, path)[-1]
     bound = tree.parents[whole]
-    return [*tree.bound_uses(bound)] or [whole] if isinstance(bound, cst.Assign) else [whole]
+    is_bound = isinstance(bound, cst.Assign) or (isinstance(bound, cst.Param) and _is_default_used(tree, bound))
+    return [*tree.bound_uses(bound)] or [whole] if is_bound else [whole]
+
+
+def _is_default_used(tree: Tree, param: cst.Param) -> bool:
+    """True where some call leaves a parameter to its default."""
+    return param.default is not None and param.default in passed(tree, param)
 
 
 def is_only_tried(execution: Execution, node: cst.CSTNode) -> bool:
@@ -315,10 +327,28 @@ class Made:
         written = {path for maker in making for path in maker.paths}
         paths = {text.strip("'\"").rstrip("/") for text in written if text.strip("'\"./ ")}
         self._making = making
+        self._changes = [maker for maker in making if maker.enters]
         self._filled = {path for path in paths if _THERE.fullmatch(path)}
         self._absolute = {path for path in paths if path.startswith("/")} - self._filled
         here = {str(PurePosixPath(path)) for path in paths if not path.startswith(("/", "~", "http"))}
         self._here = {f"{folder}/{path}" for folder in CURRENT for path in here}
+        self._entered = {path for maker in making for path in self._in_entered(maker)}
+
+    def _in_entered(self, maker: Maker) -> list[str]:
+        """The paths that a call surely writes in folders that the notebook has entered, `*` for what nothing tells."""
+        here = [path for path in maker.paths if not path.startswith(("/", "~", "http"))]
+        runs = map(self.tree.start, self.tree.run_from(maker.call, self.tree.uses))
+        folders = set(filter(None, map(self._folder, runs)))
+        return [posixpath.normpath(f"{folder}/{path}") for folder in folders for path in here]
+
+    def _folder(self, offset: int) -> str:
+        """The folder that the notebook has entered above an offset, as far as the code tells; empty for none."""
+        folder = ""
+        for change in self._changes:
+            if self.tree.start(change.call) < offset:
+                is_known = self.tree.is_certain(change.call) and not change.enters.startswith("*")
+                folder = posixpath.join(folder, change.enters) if is_known else "*"
+        return folder
 
     def below(self, folder: str) -> list[str]:
         """The paths in a folder that the notebook makes."""
@@ -341,13 +371,23 @@ class Made:
         return self._absolute & written
 
     def has_alike(self, text: str) -> bool:
-        """True for a path that the notebook makes by a name that only looks the same, as `é` and `e` with an accent."""
+        """True for a path that the notebook may make: its name looks the same, as `é` and `e` with an accent do.
+
+        Or it has this name in a folder that nothing tells.
+        """
         alike = {unicodedata.normalize("NFC", path) for path in self._absolute}
-        return _lies_in(unicodedata.normalize("NFC", text).rstrip("/"), alike)
+        unknown = [path for path in self._entered if "*" in path]
+        above = [text, *map(str, PurePosixPath(text).parents)]
+        is_named = any(fnmatchcase(each, path) for path in unknown for each in above)
+        return is_named or _lies_in(unicodedata.normalize("NFC", text).rstrip("/"), alike)
 
     def is_filled(self, text: str) -> bool:
         """True for a folder of theirs that is there, and that the notebook writes files into."""
         return text.rstrip("/") in self._filled and _WRITABLE.match(text) is not None
+
+    def is_entered(self, text: str) -> bool:
+        """True for a path that the notebook makes, or below one, in a folder that it has made the current one."""
+        return _lies_in(filled(self.tree, text).rstrip("/"), self._entered)
 
     def has_here(self, text: str) -> bool:
         """True for a path that the notebook makes, or that lies below one, if its folder is Colab's or Kaggle's."""

@@ -22,6 +22,7 @@ from nb2ddp.facts.hosted import (
     read_by,
     theirs,
 )
+from nb2ddp.facts.parameters import received
 from nb2ddp.facts.texts import spelled
 from nb2ddp.syntax.tree import Tree, argument, method
 
@@ -131,11 +132,16 @@ def _is_made_before(execution: Execution, making: list[Maker], reading: list[cst
     """Whether some call may make a file before it is read; in a function that may be after any call."""
     tree = execution.tree
     end = max(tree.start(use) if tree.function(use) is None else len(tree.source) for use in reading)
-    return any(tree.start(maker.call) < end and maker.may_make(text) for maker in making)
+    return any(maker.may_make(text) and _begins_before(tree, maker.call, end) for maker in making)
+
+
+def _begins_before(tree: Tree, call: cst.Call, end: int) -> bool:
+    """Whether a call runs above an offset; in a function, whether what uses it does."""
+    return any(tree.start(run) < end for run in tree.run_from(call, tree.uses))
 
 
 def _may_do_without(
-    execution: Execution, node: cst.BaseExpression, uses: list[cst.CSTNode], reading: list[cst.CSTNode]
+    execution: Execution, node: cst.CSTNode, uses: list[cst.CSTNode], reading: list[cst.CSTNode]
 ) -> bool:
     """Whether the notebook goes on without a path: it only tries it, or reads it where some test says so."""
     tried = any(is_only_tried(execution, place) for place in (node, *reading))
@@ -161,8 +167,8 @@ def _joined(tree: Tree, use: cst.CSTNode) -> list[cst.CSTNode]:
     return path_uses(tree, cst.ensure_type(above, cst.BinaryOperation)) if is_longer else []
 
 
-def _is_used(execution: Execution, use: cst.CSTNode, path: LocalPath) -> bool:
-    """Whether a path is read, or an absolute one is part of a longer path."""
+def _is_used(execution: Execution, use: cst.CSTNode, path: LocalPath, is_outside: bool = True) -> bool:
+    """Whether a path is read, also by a function of the notebook's, or an absolute one is part of a longer path."""
     tree, above = execution.tree, execution.tree.parents[use]
     if isinstance(above, cst.DictElement) and above.key is use:
         return False
@@ -179,7 +185,20 @@ def _is_used(execution: Execution, use: cst.CSTNode, path: LocalPath) -> bool:
         if is_joined or is_part:
             return True
     call = path_taker(tree, use)
-    return call is not None and not execution.does(call) & Does.ACT and _reads(execution, call, use, path)
+    if call is None or execution.does(call) & Does.ACT:
+        return False
+    return _reads(execution, call, use, path) or (is_outside and _is_read_inside(execution, call, use, path))
+
+
+def _is_read_inside(execution: Execution, call: cst.Call, use: cst.CSTNode, path: LocalPath) -> bool:
+    """Whether a function of the notebook's reads a path that it is given, and does not go on without it."""
+    tree, place = execution.tree, execution.tree.parents[use]
+    param = received(tree, call, place) if isinstance(place, cst.Arg) else None
+    if param is None:
+        return False
+    uses: list[cst.CSTNode] = [each for each in tree.loads(param.name.value) if tree.definition(each) is param]
+    reading = [each for each in uses if _is_used(execution, each, path, is_outside=False)]
+    return bool(reading) and not _may_do_without(execution, param, uses, reading)
 
 
 def _reads(execution: Execution, call: cst.Call, use: cst.CSTNode, path: LocalPath) -> bool:

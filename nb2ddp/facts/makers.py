@@ -47,6 +47,7 @@ class Maker:
         names: what else it may write, as patterns.
         is_open: it may write what no name tells.
         unpacks: it unpacks into a folder whose content nobody knows.
+        enters: the folder that it makes the current one, with `*` for what nothing tells; empty for none.
     """
 
     call: cst.Call
@@ -54,6 +55,7 @@ class Maker:
     names: tuple[str, ...]
     is_open: bool
     unpacks: bool
+    enters: str
 
     def may_make(self, path: str) -> bool:
         """Whether it may make this file or folder, one that it lies in, or one in it."""
@@ -70,7 +72,7 @@ class Maker:
 def makers(execution: Execution) -> list[Maker]:
     """Every call of a notebook that makes files, or may."""
     found = (_maker(execution, call) for call in execution.calls())
-    return [maker for maker in found if maker.paths or maker.names or maker.is_open or maker.unpacks]
+    return [maker for maker in found if maker.paths or maker.names or maker.is_open or maker.unpacks or maker.enters]
 
 
 def _maker(execution: Execution, call: cst.Call) -> Maker:
@@ -85,7 +87,20 @@ def _maker(execution: Execution, call: cst.Call) -> Maker:
         paths = form.text.split()[-1:]
     names = _names(execution, call, form, command)
     in_folders = (text for folder in folders for text in spelled(tree, folder))
-    return Maker(call, tuple(paths), (*(names or ()), *in_folders), names is None, unpacks(command))
+    return Maker(
+        call, tuple(paths), (*(names or ()), *in_folders), names is None, unpacks(command), _entered(tree, call, form)
+    )
+
+
+def _entered(tree: Tree, call: cst.Call, form: Syntax | None) -> str:
+    """The folder that `%cd` or `os.chdir` makes the current one."""
+    if form is not None and form.name == "cd":
+        folder = filled(tree, form.text.strip(" '\""))
+        return folder if re.fullmatch(r"[\w./][^{$]*", folder) else "*"
+    if form is not None or tree.qualified(call.func) != "os.chdir" or not call.args:
+        return ""
+    texts = spelled(tree, call.args[0].value)
+    return texts[0] if len(texts) == 1 else "*"
 
 
 def _spelled_command(tree: Tree, call: cst.Call) -> str:

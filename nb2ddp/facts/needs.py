@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -15,9 +16,9 @@ from nb2ddp.facts.environment import LAUNCHER_VARIABLES
 from nb2ddp.facts.flow import is_tried, taker
 from nb2ddp.facts.hosted import SECRET, hosted_name, written_elsewhere
 from nb2ddp.facts.logins import HUB_TOKEN, token_of, tokens
-from nb2ddp.facts.questions import READS
+from nb2ddp.facts.questions import READS, given_tokens
 from nb2ddp.facts.releases import SUCCESSORS, fitting
-from nb2ddp.facts.texts import spelled
+from nb2ddp.facts.texts import held, spelled
 from nb2ddp.notebook import magics
 from nb2ddp.syntax.arguments import constant
 from nb2ddp.syntax.environ import SHELL_VARIABLES, environ_key
@@ -42,6 +43,9 @@ _TOKEN = re.compile(
     r"(?<![\w-])(?P<head>hf_|gsk_|r8_|gh[pousr]_|github_pat_|sk-|xai-|AIza|AKIA)[\w-]{16,}(?P<tail>[\w-]{3})(?![\w-])"
 )
 _KEY = re.compile(r"(?<![\w-])(?P<head>)[0-9a-f]{37}(?P<tail>[0-9a-f]{3})(?![\w-])")
+#: A name of a key, or of Weights & Biases: `api_key`, `WNB_TOKEN`, `wb`; and of what is as long, but public.
+_OF_KEY = re.compile(r"(?i)(?<![a-z])((wandb|wnb|wb|api)_?)*(key|token|wandb|wnb|wb)(?![a-z])")
+_OF_HASH = re.compile(r"(?i)commit|revision|sha|hash|digest|checksum|cache")
 #: What stands for the name of a person's account.
 _NO_ACCOUNT = re.compile(
     r"(?i)[<\[]?((your|my|hf|hub|hugging[ _-]?face)[ _-]*)*(user[ _-]?(name|id)?|account|org(ani[sz]ation)?)[>\]]?"
@@ -258,13 +262,29 @@ def _tokens(program: Program) -> Iterator[tuple[str, cst.CSTNode]]:
     forms = [
         (call, f"{form}\n{form.body or ''}") for call, form in program.forms_of(*magics.Kind) if tree.is_live(call)
     ]
+    logged_in = {held(tree, token) for token, variable in given_tokens(tree, program.effects) if "WANDB" in variable}
     for node, text in (*written, *forms):
         is_wandb = "wandb" in tree.text(tree.statement(node)).lower() or "wandb" in text.lower()
+        is_wandb = is_wandb or node in logged_in or _is_named_key(tree, node)
         asked = taker(tree, node)
         is_name = asked is not None and SECRET.fullmatch(hosted_name(tree, asked) or "")  # of a secret
         for match in () if is_name else (*_TOKEN.finditer(text), *(_KEY.finditer(text) if is_wandb else ())):
             if _is_token(match) and not program.installs.covers(node):
                 yield f"{match['head']}...{match['tail']}", node
+
+
+def _is_named_key(tree: Tree, node: cst.CSTNode) -> bool:
+    """True for a text that is bound or given under a name of a key: of a variable, a keyword, an entry, an item."""
+    above = tree.parents[node]
+    if isinstance(above, cst.Assign):
+        names = [tree.text(each.target) for each in above.targets]
+    elif isinstance(above, cst.DictElement):
+        names = [tree.text(above.key)] if above.value is node else []
+    elif isinstance(above, cst.Arg):
+        names = [above.keyword.value] if above.keyword is not None else []
+    else:
+        names = [tree.text(above.target)] if isinstance(above, (cst.AnnAssign, cst.NamedExpr)) else []
+    return any(_OF_KEY.search(name) and not _OF_HASH.search(name) for name in names)
 
 
 def _is_token(match: re.Match[str]) -> bool:
@@ -306,8 +326,12 @@ def _variables(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
     asking += program.tokens_to_fill_in
     asking += [call for call in tree.live(cst.Call) if SECRET.fullmatch(hosted_name(tree, call) or "")]
     lines = {tree.statement(each) for each in asking}
-    set_here = {name for node, name, _ in program.settings if tree.statement(node) not in lines}
-    known = set_here | LAUNCHER_VARIABLES | SHELL_VARIABLES
+    set_here = [(node, name) for node, name, _ in program.settings if tree.statement(node) not in lines]
+
+    def is_known(name: str, place: cst.CSTNode) -> bool:
+        own = [node for node, each in set_here if each == name]
+        return name in LAUNCHER_VARIABLES | SHELL_VARIABLES or any(_runs_before(tree, node, place) for node in own)
+
     given = tokens(tree)
     parts = [part for repository in _repositories(program) for part in tree.made_of(repository)]
     named = [call for part in parts for call in tree.within(part, cst.Call)]
@@ -318,11 +342,11 @@ def _variables(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
         name = hosted_name(tree, call)
         if name is not None and SECRET.fullmatch(name):
             yield secret_variable(key), call, not (is_tried(tree, call) or _is_set_alike(tree, call, key))
-        elif READS.fullmatch(tree.qualified(call.func)) and key not in known and len(call.args) == 1:
+        elif READS.fullmatch(tree.qualified(call.func)) and len(call.args) == 1 and not is_known(key, call):
             logs_in = any(tree.value(token) is call for token in given)
             if logs_in or _SECRET_NAME.fullmatch(key) or call in named:
                 yield key, call, logs_in and not is_tried(tree, call)
-    for call, token in () if given or HUB_TOKEN in known else _uploads(program):
+    for call, token in () if given or HUB_TOKEN in dict(set_here).values() else _uploads(program):
         if token is None:
             yield HUB_TOKEN, call, False  # or a login of the machine's own
     for node in _trackers(program):
@@ -330,8 +354,19 @@ def _variables(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
     for item in tree.live(cst.Subscript):
         key = environ_key(tree, item)
         is_read = not isinstance(tree.parents[item], (cst.AssignTarget, cst.Del))
-        if isinstance(key, str) and key not in known and is_read and not program.installs.covers(item):
+        if isinstance(key, str) and is_read and not program.installs.covers(item) and not is_known(key, item):
             yield key, item, not is_tried(tree, item)
+
+
+def _runs_before(tree: Tree, node: cst.CSTNode, place: cst.CSTNode) -> bool:
+    """True for what may run before a place, or where what stands there says so; functions run where they are used."""
+    if node in tree.ancestors(place):  # `os.environ["A"] = os.environ["A"].strip()`
+        return False
+    tests = [above.test for above in tree.ancestors(node) if isinstance(above, cst.If)]
+    if any(place in tree.within(part, type(place)) for test in tests for part in tree.made_of(test)):
+        return True
+    ends = [tree.span(tree.top_statement(run))[1] for run in tree.run_from(place, tree.uses)]
+    return any(tree.start(run) < max(ends, default=math.inf) for run in tree.run_from(node, tree.uses))
 
 
 def _trackers(program: Program) -> Iterator[cst.CSTNode]:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import libcst as cst
 
 from nb2ddp.facts.effects import Does, Effects
-from nb2ddp.facts.flow import is_tried, stops
+from nb2ddp.facts.flow import is_tried, reached, stops
 from nb2ddp.facts.logins import HUB_TOKEN, TOKEN_VARIABLE, stands_for_token, token_of, variable_of, variable_of_command
+from nb2ddp.facts.parameters import held_by, passed
 from nb2ddp.facts.texts import held
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.syntax.cells import Source
@@ -193,9 +194,10 @@ def tokens_to_fill_in(
         is_open = isinstance(value, str) and stands_for_token(value.strip("'\"")) and not is_tried(tree, node)
         if isinstance(node, cst.Call) and isinstance(name, str) and TOKEN_VARIABLE.fullmatch(name) and is_open:
             found[node] = name
-    for token, variable in _given_tokens(tree, effects):
-        if (text := _placeholder(tree, token)) is not None:
-            found[text] = variable
+    for given, variable in given_tokens(tree, effects):
+        for token in reached([given], lambda token: _handed_in(tree, token)):
+            if (text := _placeholder(tree, token)) is not None:
+                found[text] = variable
     return {text: variable for text, variable in found.items() if not (is_off and variable == "WANDB_API_KEY")}
 
 
@@ -216,7 +218,22 @@ def _placeholder(tree: Tree, token: cst.BaseExpression) -> cst.SimpleString | No
     return text if stands_for_token(tree.literal(text)) else None
 
 
-def _given_tokens(tree: Tree, effects: Effects) -> Iterator[tuple[cst.BaseExpression, str]]:
+def _handed_in(tree: Tree, token: cst.BaseExpression) -> list[cst.BaseExpression]:
+    """What calls surely give as a token where a function gives on its parameter, or what its object keeps."""
+    param, function = tree.definition(token), tree.function(token)
+    if is_tried(tree, token, within=function):
+        return []
+    if isinstance(token, cst.Attribute):
+        return [kept] if (kept := held_by(tree, token)) is not None else []
+    if not isinstance(param, cst.Param) or function is None:
+        return []
+    tests = [each.test for each in tree.within(function, cst.If)]
+    tests += [each.test for each in tree.within(function, cst.IfExp)]
+    is_tested = any(tree.definition(name) is param for test in tests for name in tree.within(test, cst.Name))
+    return [] if is_tested else passed(tree, param)
+
+
+def given_tokens(tree: Tree, effects: Effects) -> Iterator[tuple[cst.BaseExpression, str]]:
     """What is given as a token to a login, an upload, a client of the Hub, or a variable, and that variable."""
     for call in tree.live(cst.Call):
         uploads, client = keyword(call, "push_to_hub"), tree.qualified(call.func).startswith("huggingface_hub.")

@@ -6,6 +6,7 @@ import re
 
 import libcst as cst
 
+from nb2ddp.facts.parameters import held_by, passed
 from nb2ddp.syntax.tree import Tree
 
 #: What an expression is made of that nothing tells.
@@ -16,8 +17,17 @@ _FILLED = re.compile(r"(?<!\$)\{([^{}]*)\}|\$([A-Za-z_]\w*)")
 
 def spelled(tree: Tree, node: cst.BaseExpression) -> list[str]:
     """The texts that an expression may stand for, with `*` for what nothing tells."""
-    values = tree.values(node)
+    values = _values(tree, node)
     return list(dict.fromkeys(_spelled(tree, value) for value in values)) if values else [_ANY]
+
+
+def _values(tree: Tree, node: cst.BaseExpression) -> list[cst.BaseExpression]:
+    """What an expression stands for; of a parameter, what calls give it; of `self.path`, what its class gives it."""
+    value = tree.value(node)
+    kept = held_by(tree, value) if isinstance(value, cst.Attribute) else None
+    value = value if kept is None else tree.value(kept)
+    param = tree.definition(value)
+    return [tree.value(each) for each in passed(tree, param)] if isinstance(param, cst.Param) else [value]
 
 
 def filled(tree: Tree, text: str) -> str:

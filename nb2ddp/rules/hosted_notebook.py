@@ -7,7 +7,7 @@ secret such as HF_TOKEN in the job's environment, where every process sees it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import libcst as cst
 
@@ -19,7 +19,7 @@ from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Edit, Remove, Replace
 from nb2ddp.syntax.environ import environ_key
-from nb2ddp.syntax.tree import Tree
+from nb2ddp.syntax.tree import Statement, Tree
 
 #: What a handler may be for that a missing package comes to.
 _CATCHES = frozenset({"", "ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
@@ -30,6 +30,7 @@ _AT_TOP = "in the check at the top"
 _CHECKED = f", here and {_AT_TOP}"
 _UPLOADS = "uploads files into the notebook's folder; the script leaves it out: copy them into the job's folder"
 _SERVICE = "works on Colab or Kaggle only; the script leaves it out"
+_WRITES = "writes to {}, which only Colab or Kaggle has: name a folder of your machine"
 _UNMOUNTED = "writes to Colab's Drive, which no job mounts: mount it before the job, or name a folder of your machine"
 
 
@@ -80,21 +81,41 @@ def _paths(program: Program) -> Iterator[Finding]:
     paths = [path for path in program.hosted_paths if not path.is_made]
     first = {path.text: path for path in reversed(paths)}
     required = {path.text for path in paths if path.required}
-    by_statement: dict[cst.CSTNode, list[HostedPath]] = {}
+    by_statement: dict[Statement, list[HostedPath]] = {}
     for path in paths:
         if first[path.text] is path:
             by_statement.setdefault(program.tree.statement(path.node), []).append(path)
-    for statement, (path, *others) in by_statement.items():
+    for path, *others in by_statement.values():
         them = f"{path.text!r} {_THEIRS}" if not others else f"{path.text!r} and {len(others)} more {_SEVERAL}"
         texts = {each.text for each in (path, *others)}
-        more = [each for each in paths if each.text in texts and program.tree.statement(each.node) is not statement]
-        cells = dict.fromkeys(f"in cell {program.location(each.node).cell}" for each in more)
-        *places, last = ["here", *cells, *[_AT_TOP] * bool(texts & required)]
-        yield Finding(path.node, f"{them}, {', '.join(places)} and {last}" if places else them, todo=True)
-    for folder, node in program.written_there:
-        if "drive" in folder and program.tree.statement(node) not in by_statement:
-            yield Finding(node, _UNMOUNTED, todo=True)
-            break
+        more = [each.node for each in paths if each.text in texts]
+        yield Finding(path.node, f"{them}{_places(program, path.node, more, bool(texts & required))}", todo=True)
+    yield from _written(program, set(by_statement))
+
+
+def _written(program: Program, said: set[Statement]) -> Iterator[Finding]:
+    """The folders of the hosted notebook that are written into: one finding for each, where no line says more."""
+    nodes: dict[str, list[cst.BaseExpression]] = {}
+    for folder, written in program.written_there:
+        nodes.setdefault(folder, []).append(written)
+    for folder, every in nodes.items():
+        for node in [each for each in every if program.tree.statement(each) not in said][:1]:
+            said.add(program.tree.statement(node))
+            writes = _UNMOUNTED if "drive" in folder else _WRITES.format(folder)
+            others = [each for each in every if program.location(each).cell != program.location(node).cell]
+            yield Finding(node, f"{writes}{_places(program, node, others)}", todo=True)
+
+
+def _places(program: Program, node: cst.CSTNode, others: Iterable[cst.CSTNode], is_checked: bool = False) -> str:
+    """Where else a path stands, for the end of a message: `, here, in cell 3 and in the check at the top`."""
+    statement = program.tree.statement(node)
+    more = [each for each in others if program.tree.statement(each) is not statement]
+    numbers = list(dict.fromkeys(str(program.location(each).cell) for each in more))
+    cells = (
+        [f"in cells {', '.join(numbers[:-1])} and {numbers[-1]}"] if numbers[1:] else [f"in cell {n}" for n in numbers]
+    )
+    *places, last = ["here", *cells, *[_AT_TOP] * is_checked]
+    return f", {', '.join(places)} and {last}" if places else ""
 
 
 def _is_for_colab(tree: Tree, node: cst.CSTNode) -> bool:
@@ -371,8 +392,60 @@ else:
 """
         ),
         Example('import os\nroot = "/content/rows"\nif os.path.exists(root):\n    rows = load(root)\n'),
-        Example('!mkdir -p /content/rows\nrows = load("/content/rows/a.csv")\n'),
-        Example('args = SFTConfig(output_dir = "/content/outputs")\nlog = open("/content/log.txt", "w")\n'),
+        Example(
+            '!mkdir -p /content/rows\nrows = load("/content/rows/a.csv")\n',
+            f"# TODO[nb2ddp] DDP310: {_WRITES.format('/content')}\n"
+            '!mkdir -p /content/rows\nrows = load("/content/rows/a.csv")\n',
+        ),
+        Example(
+            """\
+args = SFTConfig(output_dir = "/kaggle/working/outputs")
+log = open("/kaggle/working/log.txt", "w")
+# %%
+try:
+    model.save_pretrained("/kaggle/working/tried")
+except OSError:
+    print("not saved")
+# %%
+model.save_pretrained("/kaggle/working/lora")
+# %%
+model.save_pretrained("/content/drive/MyDrive/lora")
+# %%
+model.save_pretrained("/kaggle/working/merged")
+""",
+            f"""\
+# TODO[nb2ddp] DDP310: {_WRITES.format("/kaggle/working")}, here and in cells 3 and 5
+args = SFTConfig(output_dir = "/kaggle/working/outputs")
+log = open("/kaggle/working/log.txt", "w")
+# %%
+try:
+    model.save_pretrained("/kaggle/working/tried")
+except OSError:
+    print("not saved")
+# %%
+model.save_pretrained("/kaggle/working/lora")
+# %%
+# TODO[nb2ddp] DDP310: {_UNMOUNTED}
+model.save_pretrained("/content/drive/MyDrive/lora")
+# %%
+model.save_pretrained("/kaggle/working/merged")
+""",
+        ),
+        Example(
+            """\
+!cp /content/drive/MyDrive/a.zip /content/drive/MyDrive/b.zip
+# %%
+model.save_pretrained("/content/drive/MyDrive/lora")
+""",
+            f"""\
+# TODO[nb2ddp] DDP310: '/content/drive/MyDrive/a.zip' {_THEIRS}
+!cp /content/drive/MyDrive/a.zip /content/drive/MyDrive/b.zip
+# %%
+# TODO[nb2ddp] DDP310: {_UNMOUNTED}, here and in cell 1
+model.save_pretrained("/content/drive/MyDrive/lora")
+""",
+        ),
+        Example('args = SFTConfig(output_dir = "outputs")\nlog = open("/tmp/log.txt", "w")\n'),
         Example(
             '!unzip /content/rows.zip -d rows\nname = f"/kaggle/input/{folder}"\n',
             f"# TODO[nb2ddp] DDP310: '/content/rows.zip' {_THEIRS}\n"

@@ -227,6 +227,64 @@ while True:
     if not said or said in ("bye", "exit"): break
 """,
         ),
+        Example(
+            """\
+from huggingface_hub import create_repo
+ARGS = {"token": "", "other": ""}
+class Runner:
+    def __init__(self, name, token = None):
+        self.token = token
+    def push(self, token):
+        create_repo("me/lora", token = token)
+    def push_kept(self):
+        create_repo("me/lora", token = self.token)
+def push_if(token):
+    if token:
+        create_repo("me/lora", token = token)
+def try_to_push(token):
+    try:
+        create_repo("me/lora", token = token)
+    except OSError:
+        print("no upload")
+def push_all(name, token):
+    create_repo(name, token = token)
+runner = Runner("x", "hf_xxx")
+runner.push(token = ARGS["token"])
+runner.push_kept()
+push_if("")
+try_to_push("")
+if UPLOADS:
+    push_all("me/lora", "")
+""",
+            """\
+from huggingface_hub import create_repo
+ARGS = {"token": os.environ["HF_TOKEN"], "other": ""}
+class Runner:
+    def __init__(self, name, token = None):
+        self.token = token
+    def push(self, token):
+        create_repo("me/lora", token = token)
+    def push_kept(self):
+        create_repo("me/lora", token = self.token)
+def push_if(token):
+    if token:
+        create_repo("me/lora", token = token)
+def try_to_push(token):
+    try:
+        create_repo("me/lora", token = token)
+    except OSError:
+        print("no upload")
+def push_all(name, token):
+    create_repo(name, token = token)
+runner = Runner("x", os.environ["HF_TOKEN"])
+runner.push(token = ARGS["token"])
+runner.push_kept()
+push_if("")
+try_to_push("")
+if UPLOADS:
+    push_all("me/lora", "")
+""",
+        ),
         Example("%env HF_TOKEN=hf_xxx\n%env HF_HOME=/data\n", "%env HF_HOME=/data\n"),
         Example(
             """\

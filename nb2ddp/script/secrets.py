@@ -19,5 +19,4 @@ def handed_on(program: Program) -> list[str]:
 def secrets(program: Program) -> list[str]:
     """Return the variables that a job needs."""
     names = [need.name for need in program.needs if need.kind in (Kind.VARIABLE, Kind.LOGIN)]
-    own = {name for _, name, _ in program.settings}
-    return [name for name in dict.fromkeys(names) if name not in own and _NAME.fullmatch(name)]
+    return [name for name in dict.fromkeys(names) if _NAME.fullmatch(name)]

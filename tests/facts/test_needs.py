@@ -32,6 +32,18 @@ def needs(code: str) -> list[str]:
         ('import os\nif "A_KEY" in os.environ:\n    key = os.environ["A_KEY"]', ["A_KEY (cell 1)"]),
         ('import os\nkey = os.environ.get("A_KEY", "")', []),
         ('import os\nos.environ["A_KEY"] = "a"\nkey = os.environ["A_KEY"]', []),
+        ('import os\nkey = os.environ["A_KEY"]\nos.environ["A_KEY"] = "a"', ["A_KEY (cell 1)!"]),
+        ('import os\nfrom huggingface_hub import login\nlogin(os.environ.get("MY_HUB"))\nos.environ["MY_HUB"] = "a"',
+         ["MY_HUB (cell 1)!"]),
+        ('import os\nos.environ["A_KEY"] = os.environ["A_KEY"].strip()', ["A_KEY (cell 1)!"]),
+        ('import os\ndef key():\n    return os.environ["A_KEY"]\nos.environ["A_KEY"] = "a"\nkey()', []),
+        ('import os\ndef key():\n    return os.environ["A_KEY"]\nkey()\nos.environ["A_KEY"] = "a"', ["A_KEY (cell 1)"]),
+        ('import os\ndef key():\n    os.environ["A_KEY"] = "a"\nk = os.environ["A_KEY"]\nkey()', ["A_KEY (cell 1)!"]),
+        ('import os\ndef key():\n    os.environ["A_KEY"] = "a"\nkey()\nk = os.environ["A_KEY"]', []),
+        ('import os\nkey = os.environ.get("A_KEY")\nif not key:\n    os.environ["A_KEY"] = "a"', []),
+        ('import os\nif not os.environ.get("A_KEY"):\n    os.environ["A_KEY"] = "a"', []),
+        ('import os\nfor each in names:\n    print(os.environ["A_KEY"])\n    os.environ["A_KEY"] = each', []),
+        ('args = SFTConfig(push_to_hub = True)\nimport os\nos.environ["HF_TOKEN"] = "a" * 9', []),
         ('import os\nhome, rank = os.environ["HOME"], os.environ["RANK"]', []),
         (
             'import os\nfrom google.colab import userdata\nos.environ["HF_TOKEN"] = userdata.get("HF_TOKEN")',
@@ -136,6 +148,10 @@ def needs(code: str) -> list[str]:
          ["HF_TOKEN (cell 1)!"]),
         ('import os\nt = os.environ.get("HF_TOKEN")\nmodel.push_to_hub("a/b", token = t)', ["HF_TOKEN (cell 1)!"]),
         ('model.push_to_hub("a/b", token = "")', ["HF_TOKEN (cell 1)!"]),
+        ('ARGS = {"token": ""}\nclass Own:\n    def push(self, token):\n        model.push_to_hub("a/b", token = token)'
+         '\nown = Own()\nown.push(token = ARGS["token"])', ["HF_TOKEN (cell 1)!"]),
+        ('class Own:\n    def push(self, name):\n        model.push_to_hub(name, token = read())\nown = Own()\n'
+         'own.push("your_name/lora")', ['a name in place of "your_name" (cell 1)']),
         ('if True:\n    model.push_to_hub("a/b", token = "")', ["HF_TOKEN (cell 1)!"]),
         ('if True:\n    model.push_to_hub("a/b")', ["HF_TOKEN (cell 1)!"]),
         ('if SAVES:\n    model.push_to_hub("a/b", token = "")', []),
@@ -164,6 +180,14 @@ def needs(code: str) -> list[str]:
         ('!hf auth login --token hf_aBcD1234eFgH5678iJkL', ["the token hf_...JkL, which the notebook holds (cell 1)"]),
         ('import wandb\nwandb.login(key = "0123456789abcdef0123456789abcdef01234567")',
          ["the token ...567, which the notebook holds (cell 1)"]),
+        *((code.replace("KEY", '"0123456789abcdef0123456789abcdef01234567"'),
+           ["the token ...567, which the notebook holds (cell 1)"])
+          for code in ('import os\nos.environ["WNB_TOKEN"] = KEY', "api_key = KEY", "WB = KEY", "wbKey = KEY",
+                       'settings = {"key": KEY}', "use(token = KEY)", "wb_id: str = KEY",
+                       "import wandb\nmine = KEY\nwandb.login(key = mine)")),
+        *((code.replace("KEY", '"0123456789abcdef0123456789abcdef01234567"'), [])
+          for code in ("COMMIT = KEY", "model = load(revision = KEY)", "sha1 = KEY", "commit_key = KEY", "monkey = KEY",
+                       "tokenizer_version = KEY", 'sums = {"a.zip": KEY}', "sums = {KEY: 'token'}", "cache_key = KEY")),
         ('token = "hf_xxxxxxxxxxxxxxxxxxxxxxxx"', []),
         ("from transformers import TrainingArguments\nargs = TrainingArguments(warmup_ratio = 0.1)",
          ["transformers 5.14.1 or older (cell 1)"]),
@@ -291,6 +315,24 @@ DRIVE = "/content/drive/MyDrive/rows.csv (cell 1)!"
         ('model.save_pretrained("lora")\nrows = load("/content/lora")', ["/content as the current folder (cell 1)"]),
         ('%%writefile /content/a.py\nprint(1)\n# %%\nrows = open("/content/a.py").read()',
          ["/content to write into (cell 2)"]),
+        ('%cd /content/drive/MyDrive/sub\nmodel.save_pretrained("x")\nrows = load("/content/drive/MyDrive/sub/x/a")',
+         ["/content/drive/MyDrive/sub (cell 1)"]),
+        ('import os\nDIR = "/content/drive/MyDrive/sub"\nos.chdir(DIR)\nmodel.save_pretrained("./x")\n'
+         'rows = load("/content/drive/MyDrive/sub/x")', ["/content/drive/MyDrive/sub (cell 1)"]),
+        ('def save():\n    model.save_pretrained("x")\n%cd /content/drive/MyDrive\n%cd sub\nsave()\n'
+         'rows = load("/content/drive/MyDrive/sub/x")', ["/content/drive/MyDrive (cell 1)"]),
+        ('%cd /content/drive/MyDrive/sub\nrows = load("/content/drive/MyDrive/sub/x")',
+         ["/content/drive/MyDrive/sub (cell 1)", "/content/drive/MyDrive/sub/x (cell 1)!"]),
+        ('model.save_pretrained("x")\n%cd /content/drive/MyDrive/sub\nrows = load("/content/drive/MyDrive/sub/x")',
+         ["/content/drive/MyDrive/sub (cell 1)", "/content/drive/MyDrive/sub/x (cell 1)!"]),
+        ('%cd /content/drive/MyDrive/sub\n%cd /content\nmodel.save_pretrained("x")\n'
+         'rows = load("/content/drive/MyDrive/sub/x")',
+         ["/content/drive/MyDrive/sub (cell 1)", "/content (cell 1)", "/content/drive/MyDrive/sub/x (cell 1)!"]),
+        ('%cd /content/drive/MyDrive/sub\n%cd {folder()}\nmodel.save_pretrained("x")\n'
+         'rows = load("/content/drive/MyDrive/sub/x")',
+         ["/content/drive/MyDrive/sub (cell 1)", "/content/drive/MyDrive/sub/x (cell 1)"]),
+        ('try:\n    model.save_pretrained("/kaggle/working/lora")\nexcept OSError:\n    pass\n'
+         'rows = load("/kaggle/working/lora/a")', ["/kaggle/working to write into (cell 1)"]),
         ('from google.colab import drive\ndrive.mount("/content/drive")', []),
         (
             'from huggingface_hub import HfApi\nHfApi().upload_folder(folder_path = "/content/out")',
@@ -392,6 +434,19 @@ def test_paths_of_the_own_machine(code: str, expected: list[str]) -> None:
         ('PATH = "a.txt"\nwith open(PATH) as file:\n    text = file.read()', ["a.txt"]),
         ('def rows():\n    return open("a.txt").read()\nrows()', ["a.txt"]),
         ('rows = open("a.txt")\n!python make.py', ["a.txt"]),
+        ('def process(path):\n    with open(path) as f:\n        return f.read()\nprocess("a.txt")', ["a.txt"]),
+        ('def read(path = "a.txt"):\n    return open(path)\nread()', ["a.txt"]),
+        ('class Rows:\n    def __init__(self, path = "a.txt"):\n        self.rows = open(path)\nRows()', ["a.txt"]),
+        ('def process(rows, *, path):\n    return open(path)\nprocess(1, path = "a.txt")', ["a.txt"]),
+        ('def process(path):\n    open("b.txt", "w").write(open(path).read())\nprocess("a.txt")', ["a.txt"]),
+        ('class Rows:\n    def __init__(self, path):\n        self.rows = open(path)\nrows = Rows("a.txt")', ["a.txt"]),
+        ('class Rows:\n    def read(self, path):\n        return open(path)\nr = Rows()\nr.read("a.txt")', ["a.txt"]),
+        ('class Log:\n    def __init__(self, log_file):\n        self.log_file = log_file\n    def write(self, x):\n'
+         '        open(self.log_file, "a").write(x)\nlog = Log(log_file = "b.txt")\nrows = open("a.txt")', ["a.txt"]),
+        ('class Log:\n    def __init__(self, log_file = "b.txt"):\n        self.log_file = log_file\n'
+         '    def write(self, x):\n        open(self.log_file, "a")\nlog = Log()\nrows = open("a.txt")', ["a.txt"]),
+        ('def write(path = "b.txt"):\n    open(path, "w")\nwrite()\nrows = open("a.txt")', ["a.txt"]),
+        ('def write(name):\n    open(name, "w")\nrows = open("a.txt")\nfor each in names:\n    write(each)', ["a.txt"]),
         ('model = FastModel.from_pretrained("./m")', ["./m"]),
         ('get(f"out/{name}")\nrows = open("a.txt")', ["a.txt"]),
         ('table = table.copy()\nclass Saver(Base, output_dir = "a"):\n    pass\nrows = open("a.txt")', ["a.txt"]),
@@ -432,6 +487,24 @@ def test_a_captured_cell_makes_nothing() -> None:
         'def write(path):\n    open(path, "w")\nwrite("a.txt")\nrows = open("a.txt")',
         'def write(path):\n    open(path, "w")\nfor name in names:\n    write(name)\nrows = open("a.txt")',
         'make("a.txt")\nrows = open("a.txt")',
+        'def process(path):\n    return path.upper()\nprocess("a.txt")',
+        'def read(path = "a.txt"):\n    return open(path)\nread(name())',
+        'def write(path = "a.txt"):\n    open(path, "w")\nwrite()',
+        'def read(path = "a.txt"):\n    return open(path)\nopen("a.txt", "w")\nread()',
+        'def process(path):\n    return open(path, "w")\nprocess("a.txt")',
+        'def process(path):\n    try:\n        return open(path)\n    except OSError:\n        pass\nprocess("a.txt")',
+        'import os\ndef process(path):\n    if os.path.exists(path):\n        return open(path)\nprocess("a.txt")',
+        'def process(path):\n    return open(path)\nif LOADS:\n    process("a.txt")',
+        'def process(path):\n    process(path)\nprocess("a.txt")',
+        'def process(name, path):\n    return open(path)\nprocess("a.txt", read())',
+        "class Log:\n    def __init__(self, name):\n        self.name = name\n    def write(self):\n"
+        '        open(self.name, "a")\nlog = Log("a.txt")\nlog.write()\nrows = open("a.txt")',
+        'class Log:\n    def __init__(self, name):\n        self.name = name\n        open(self.name, "a")\n'
+        'log = Log(read())\nrows = open("a.txt")',
+        'class Log:\n    def __init__(self, name):\n        self.name = name\n        open(self.name, "a")\n'
+        'class Own(Log):\n    pass\nlog = Own("a.txt")\nrows = open("a.txt")',
+        'class Log:\n    def __init__(self, name):\n        self.name = name\n        open(self.name, "a")\n'
+        'log = Log("b.txt")\nlog.name = read()\nrows = open("a.txt")',
         'def rows():\n    return open("a.txt").read()\nopen("a.txt", "w").write("")\nrows()',
         '!wget -q https://x.org/a.json\nrows = open("a.json")',
         '!unzip rows.zip\nrows = open("a.json")',

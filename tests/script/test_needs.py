@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 
 from nb2ddp.convert import convert_source
+from nb2ddp.facts.program import Program
+from nb2ddp.options import Options
 from nb2ddp.script.needs import stated, untested
-from tests.notebooks import code, text
+from nb2ddp.script.secrets import secrets
+from tests.notebooks import code, example_notebook, text
 
 BEFORE = 'rows = open("/content/rows.csv").read()'
 TRAIN = "from trl import SFTTrainer\ntrainer = SFTTrainer()\ntrainer.train()"
@@ -77,3 +80,11 @@ def test_an_upload_after_training_looks_for_its_token_at_the_start(token: str, t
     done = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, env=environ, capture_output=True, text=True)
     assert done.stderr == ("" if token else "Missing: HF_TOKEN (see the first lines of this script)\n")
     assert done.returncode == (0 if token else 1)
+
+
+@pytest.mark.parametrize(
+    "line", ['os.environ["A_KEY"] = getpass()', 'key = os.environ["A_KEY"]\nos.environ["A_KEY"] = "a"']
+)
+def test_a_launcher_hands_on_what_is_needed_though_it_is_set_too(line: str) -> None:
+    notebook = example_notebook(f"import os\nfrom getpass import getpass\n{line}\n")
+    assert secrets(Program(notebook, Options())) == ["A_KEY"]

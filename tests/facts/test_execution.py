@@ -230,6 +230,8 @@ json.dump({}, f)
 urllib.request.urlretrieve(u, "x")
 snapshot_download("a/b")
 snapshot_download("a/b", local_dir = "c")
+kagglehub.load_dataset(adapter, "a/b")
+kagglehub.dataset_upload("a/b", "c")
 requests.get(u)
 subprocess.run("make", shell = True)
 subprocess.run(["nvidia-smi"])
@@ -252,6 +254,8 @@ json.dump()              BEFORE WRITE EVERY
 urllib.request.urlretrieve() BEFORE FETCH EVERY
 snapshot_download()      BEFORE - EVERY
 snapshot_download()      BEFORE FETCH EVERY
+kagglehub.load_dataset() BEFORE FETCH EVERY
+kagglehub.dataset_upload() BEFORE SAVE EVERY
 requests.get()           BEFORE ASK EVERY
 subprocess.run()         BEFORE RUN EVERY
 subprocess.run()         BEFORE - EVERY

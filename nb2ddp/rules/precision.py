@@ -25,14 +25,11 @@ _STOPS = "{} = True stops on a GPU {} bfloat16, by which Unsloth chooses the mod
 
 
 def find(program: Program) -> Iterator[Finding]:
-    tree, training = program.tree, program.training
-    loads = [load for load in program.loads if tree.qualified(load.func).startswith("unsloth.")]
-    loads = [load for load in loads if training.is_before_end(load)]
-    if not (loads and program.trains_with_unsloth and all(_follows_gpu(tree, load) for load in loads)):
-        return
-    for call in training.arguments:
+    tree = program.tree
+    for call in program.training.arguments if program.trains_with_unsloth else ():
+        loads = [load for load in _loads(program, call) if tree.qualified(load.func).startswith("unsloth.")]
         fixed = {name for name in ("fp16", "bf16") if constant(tree, call, name) is True}
-        if fixed and is_closed(tree, call):
+        if fixed and is_closed(tree, call) and loads and all(_follows_gpu(tree, load) for load in loads):
             has_one = _supported(tree, call)
             values = {"fp16": f"not {has_one}", "bf16": has_one}
             edits = [
@@ -40,6 +37,23 @@ def find(program: Program) -> Iterator[Finding]:
             ]
             said = _STOPS.format(*(("fp16", "with") if "fp16" in fixed else ("bf16", "without")))
             yield Finding(call, said, tuple(edits))
+
+
+def _loads(program: Program, arguments: cst.Call) -> list[cst.Call]:
+    """The loads of the models that are trained with some arguments; every load before the end where not all are known.
+
+    Several may lead to one model: a base model, and what is made of it.
+    """
+    early = [load for load in program.loads if program.training.is_before_end(load)]
+    trainers = [each for each in program.training.trainers if arguments in _calls(program.tree, each)]
+    models = [argument(trainer, "model", 0) for trainer in trainers]
+    loaded = [_calls(program.tree, model.value).intersection(early) if model else () for model in models]
+    return [load for each in loaded for load in each] if loaded and all(loaded) else early
+
+
+def _calls(tree: Tree, node: cst.CSTNode) -> set[cst.Call]:
+    """The calls that a value is made of."""
+    return {call for part in tree.made_of(node) for call in tree.within(part, cst.Call)}
 
 
 def _follows_gpu(tree: Tree, load: cst.Call) -> bool:
@@ -69,6 +83,12 @@ model, tokenizer = FastLanguageModel.from_pretrained(name, dtype = None, device_
 _TRAIN = "trainer = SFTTrainer(model, args = args)\ntrainer.train()\n"
 _TO_FLOAT = _LOAD.replace("None", "torch.float16")
 _BY_GPU = _LOAD.replace("None", "torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16")
+_OTHER = """\
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+base = AutoModelForCausalLM.from_pretrained("gpt2", device_map = local_rank)
+other = Trainer(base, args = TrainingArguments(fp16 = True))
+other.train()
+"""
 _IMPORT = "from unsloth import is_bfloat16_supported\n"
 
 RULE = Rule(
@@ -96,6 +116,25 @@ RULE = Rule(
             + "args = SFTConfig(fp16 = not is_bfloat16_supported(), bf16 = is_bfloat16_supported())\n"
             + _TRAIN,
         ),
+        Example(
+            _LOAD
+            + "model = FastLanguageModel.get_peft_model(model, r = 16)\n"
+            + "trainer = SFTTrainer(model, args = SFTConfig(bf16 = True, fp16 = False))\ntrainer.train()\n"
+            + _OTHER,
+            _LOAD
+            + "model = FastLanguageModel.get_peft_model(model, r = 16)\n"
+            + "trainer = SFTTrainer(model, args = SFTConfig(bf16 = unsloth.is_bfloat16_supported(), "
+            + "fp16 = not unsloth.is_bfloat16_supported()))\ntrainer.train()\n"
+            + _OTHER,
+        ),
+        Example(  # whose model nothing tells
+            _LOAD + "trainer = make(SFTConfig(fp16 = True))\ntrainer.train()\n" + _OTHER,
+            _LOAD
+            + "trainer = make(SFTConfig(fp16 = not unsloth.is_bfloat16_supported(), "
+            + "bf16 = unsloth.is_bfloat16_supported()))\ntrainer.train()\n"
+            + _OTHER,
+        ),
+        Example(_LOAD + _OTHER),
         Example(_TO_FLOAT + "args = SFTConfig(fp16 = True)\n" + _TRAIN),
         Example(_LOAD + "args = SFTConfig(fp16 = not torch.cuda.is_bf16_supported())\n" + _TRAIN),
         Example(_LOAD + "args = SFTConfig(fp16 = False)\n" + _TRAIN),

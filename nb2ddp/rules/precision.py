@@ -16,7 +16,8 @@ import libcst as cst
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.arguments import constant, is_closed, passed, set_argument
-from nb2ddp.syntax.tree import Tree, argument
+from nb2ddp.syntax.edits import Edit, Wrap
+from nb2ddp.syntax.tree import Tree, argument, keyword
 
 _SUPPORTED = "is_bfloat16_supported"
 #: How code asks for bfloat16, by Unsloth's function or torch's.
@@ -32,9 +33,7 @@ def find(program: Program) -> Iterator[Finding]:
         if fixed and is_closed(tree, call) and loads and all(_follows_gpu(tree, load) for load in loads):
             has_one = _supported(tree, call)
             values = {"fp16": f"not {has_one}", "bf16": has_one}
-            edits = [
-                set_argument(tree, call, name, value) for name, value in values.items() if _is_set(tree, call, name)
-            ]
+            edits = [_set(tree, call, name, value) for name, value in values.items() if _is_set(tree, call, name)]
             said = _STOPS.format(*(("fp16", "with") if "fp16" in fixed else ("bf16", "without")))
             yield Finding(call, said, tuple(edits))
 
@@ -68,6 +67,16 @@ def _is_set(tree: Tree, call: cst.Call, name: str) -> bool:
     return constant(tree, call, name) is not ...
 
 
+def _set(tree: Tree, call: cst.Call, name: str, value: str) -> Edit:
+    """Pass a field; one that is missing stands above the other, or in front of it, and is written as that is."""
+    other = keyword(call, "bf16" if name == "fp16" else "fp16")
+    if other is None or passed(tree, call, name) is not None:
+        return set_argument(tree, call, name, value)
+    equal = tree.source[tree.start(other) + len(name) : tree.start(other.value)]
+    lead = tree.indentation(other)
+    return Wrap(other, f"{name}{equal}{value}," + (" " if lead.strip() else f"\n{lead}"), "")
+
+
 def _supported(tree: Tree, call: cst.Call) -> str:
     """A call of Unsloth's function, by the notebook's own name for it."""
     binding = tree.bound(_SUPPORTED, call)
@@ -98,8 +107,15 @@ RULE = Rule(
         Example(
             _LOAD + "args = SFTConfig(fp16 = True, seed = 1)\n" + _TRAIN,
             _LOAD
-            + "args = SFTConfig(fp16 = not unsloth.is_bfloat16_supported(), seed = 1, "
-            + "bf16 = unsloth.is_bfloat16_supported())\n"
+            + "args = SFTConfig(bf16 = unsloth.is_bfloat16_supported(), "
+            + "fp16 = not unsloth.is_bfloat16_supported(), seed = 1)\n"
+            + _TRAIN,
+        ),
+        Example(
+            _LOAD + "args = SFTConfig(\n    seed = 1,\n    bf16 = True, # an A100\n    tf32 = True,\n)\n" + _TRAIN,
+            _LOAD
+            + "args = SFTConfig(\n    seed = 1,\n    fp16 = not unsloth.is_bfloat16_supported(),\n"
+            + "    bf16 = unsloth.is_bfloat16_supported(), # an A100\n    tf32 = True,\n)\n"
             + _TRAIN,
         ),
         Example(
@@ -130,8 +146,8 @@ RULE = Rule(
         Example(  # whose model nothing tells
             _LOAD + "trainer = make(SFTConfig(fp16 = True))\ntrainer.train()\n" + _OTHER,
             _LOAD
-            + "trainer = make(SFTConfig(fp16 = not unsloth.is_bfloat16_supported(), "
-            + "bf16 = unsloth.is_bfloat16_supported()))\ntrainer.train()\n"
+            + "trainer = make(SFTConfig(bf16 = unsloth.is_bfloat16_supported(), "
+            + "fp16 = not unsloth.is_bfloat16_supported()))\ntrainer.train()\n"
             + _OTHER,
         ),
         Example(_LOAD + _OTHER),

@@ -79,9 +79,11 @@ SEEDING: Final = {
 #: Functions by their full names. The first that matches decides.
 _FUNCTIONS: Final = {
     Does.FETCH: r"urllib\.request\.urlretrieve|wget\.download|gdown\.(download|download_folder|cached_download)"
-    r"|wandb\.restore|(\w+\.)*(snapshot_download|hf_hub_download|\w+_file_download)|kagglehub\.\w+_download",
+    r"|wandb\.restore|(\w+\.)*(snapshot_download|hf_hub_download|\w+_file_download)"
+    r"|kagglehub\.(?!\w*upload)\w*load\w*",  # into a cache that all share, without a lock
     Does.RUN: r"subprocess\.(run|call|check_call|check_output|getoutput|getstatusoutput|Popen)|os\.(system|popen)",
-    Does.SAVE: r"huggingface_hub\.(upload_\w+|create_(repo|commit|branch|tag)|delete_\w+|Repository)",
+    Does.SAVE: r"huggingface_hub\.(upload_\w+|create_(repo|commit|branch|tag)|delete_\w+|Repository)"
+    r"|kagglehub\.\w+_upload",
     Does.WRITE: r"os\.(mkdir|makedirs|remove|unlink|rename|replace|rmdir|removedirs|symlink|link|truncate)"
     r"|shutil\.(copy|copy2|copyfile|copytree|move|rmtree|unpack_archive|make_archive)"
     r"|(json|pickle|yaml|joblib|cloudpickle|dill)\.(dump|safe_dump)|torch\.save"

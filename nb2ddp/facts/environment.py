@@ -22,6 +22,9 @@ _READ_LATER = re.compile(
     r"(WANDB|COMET|MLFLOW|NEPTUNE|CLEARML|TRACKIO|OPENAI)_\w+|\w+_(KEY|TOKEN)|HUGGING_FACE_HUB_TOKEN"
     r"|UNSLOTH_(RETURN_LOGITS|DISABLE_FAST_GENERATION|MOE_DISABLE_AUTOTUNE)"
 )
+#: What no package reads when it is imported but Unsloth and vLLM; and torch, at its first call to a GPU
+#: (c10/cuda/CUDAAllocatorConfig.h, `instance`), which the setup block makes.
+_READ_BY_OURS = re.compile(r"\w*UNSLOTH\w*|VLLM_\w+|PYTORCH_(CUDA_|HIP_)?ALLOC_CONF")
 #: What torchrun and accelerate set for each process, and what hides GPUs from them.
 LAUNCHER_VARIABLES = frozenset(
     "CUDA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT RANK "
@@ -84,7 +87,7 @@ def early_settings(source: Source, every: Sequence[tuple[cst.CSTNode, object, ob
         and tree.start(node) < first
         and name not in LAUNCHER_VARIABLES
         and not _READ_LATER.fullmatch(name)
-        and ("UNSLOTH" in name or name.startswith("VLLM_") or tree.start(node) < others)
+        and (_READ_BY_OURS.fullmatch(name) or tree.start(node) < others)
         and tree.parents[tree.statement(node)] is tree.module
     ]
     early.sort(key=lambda item: tree.start(item[0]))

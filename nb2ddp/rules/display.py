@@ -89,7 +89,7 @@ def _uses(program: Program) -> Iterator[Finding]:
         if target is not None:
             assign = cst.ensure_type(tree.parents[target], cst.Assign)
             message = f"{tree.text(target.target)} steers a notebook; the script leaves it out"
-            yield Finding(use, message, (Remove(assign),))
+            yield Finding(use, message, (Remove(assign, comments_above=True),))
         else:
             yield Finding(use, f"{tree.text(chain)} {_NONE}", (Replace(chain, "None"),), todo=True)
 
@@ -139,7 +139,7 @@ def _imports(program: Program) -> Iterator[Finding]:
     for statement, module, kept in tree.imports("IPython"):
         if not kept and tree.around(statement, cst.Try) is not None:
             kept = 'raise ImportError("not a notebook")'
-        edit = Replace(statement, kept) if kept else Remove(statement)
+        edit = Replace(statement, kept) if kept else Remove(statement, comments_above=True)
         yield Finding(statement, f"{module} {_IMPORTED}", (edit,))
     for statement, *_ in tree.imports("ipywidgets"):
         yield Finding(statement, _DRAWS, todo=True)
@@ -210,6 +210,26 @@ def say(text):
         return shutil.copy(file.name, f"say_audio_{next(say_files)}.mp3")
 trainer.train()
 print(say("one"))
+""",
+        ),
+        Example(
+            """\
+from IPython.display import clear_output
+for row in rows:
+    print(row)
+    # Only the last one stays
+    clear_output()
+for row in rows:
+    # A new line
+    clear_output()
+    keep(row)
+""",
+            """\
+for row in rows:
+    print(row)
+for row in rows:
+    # A new line
+    keep(row)
 """,
         ),
         Example("def display(x):\n    return x\ny = display(1)\n"),

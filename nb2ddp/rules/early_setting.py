@@ -4,7 +4,8 @@ Unsloth and torch read many of them when they are imported, such as UNSLOTH_VLLM
 Unsloth before the notebook does.
 
 If code above them reads or changes them, they are set in both places. What is set below the import of another package
-stays there: that package has read it already.
+stays there: that package has read it already. Settings of torch's memory move: torch reads them at its first call to a
+GPU, which the setup block makes.
 """
 
 from __future__ import annotations
@@ -108,6 +109,25 @@ from unsloth import FastModel
         Example(  # another package has read them already
             "import os\nfrom huggingface_hub import snapshot_download\nsnapshot_download(name)\n"
             'os.environ["HF_HUB_OFFLINE"] = "1"\nfrom unsloth import FastModel\n'
+        ),
+        Example(
+            """\
+import os, torch
+from datasets import load_dataset
+rows = load_dataset(name)
+os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+from unsloth import FastModel
+os.environ["PYTORCH_ALLOC_CONF"] = "backend:native"
+""",
+            """\
+import os, torch
+from datasets import load_dataset
+rows = load_dataset(name)
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+from unsloth import FastModel
+os.environ["PYTORCH_ALLOC_CONF"] = "backend:native"
+""",
         ),
         Example('from unsloth import FastLanguageModel\nimport os\nos.environ["TOKENIZERS_PARALLELISM"] = "false"\n'),
     ),

@@ -17,7 +17,17 @@ from nb2ddp.rules.suppress import Suppressions
 from nb2ddp.script.inserted import Inserted
 from nb2ddp.script.linker import renamed, taken
 from nb2ddp.script.modules import IN_SETUP
-from nb2ddp.syntax.edits import OF_NO_CODE, AddToSetup, Edit, InsertBefore, Replace, apply, resolve, written
+from nb2ddp.syntax.edits import (
+    OF_NO_CODE,
+    AddToSetup,
+    Edit,
+    InsertAbove,
+    InsertBefore,
+    Replace,
+    apply,
+    resolve,
+    written,
+)
 
 #: Imports of whole modules by their own names.
 _PLAIN_IMPORT = re.compile(r"import (\w+(?:, *\w+)*);?\s*(?:#.*)?")
@@ -121,7 +131,7 @@ def _edits(program: Program, rule: Rule, finding: Finding) -> list[Edit]:
         todo = f"# TODO[nb2ddp] {rule.code}:"
         above = program.tree.comments_above(statement)
         if todo not in program.tree.source[above : program.tree.start(statement)]:
-            edits.append(InsertBefore(statement, f"{todo} {finding.message}"))
+            edits.append(InsertAbove(statement, f"{todo} {finding.message}"))
     return edits
 
 

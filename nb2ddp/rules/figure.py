@@ -35,7 +35,8 @@ def find(program: Program) -> Iterator[Finding]:
         code, edits = drawing.code(program.execution)
         pyplot = tree.text(drawing.value) if drawing.library == "pyplot" else ""
         if not code:
-            yield Finding(statement, "a script has no notebook to draw in; it leaves this out", (Remove(statement),))
+            said = "a script has no notebook to draw in; it leaves this out"
+            yield Finding(statement, said, (Remove(statement, comments_above=True),))
         elif not alone:
             code = f"{code}; {pyplot}.close()" if pyplot else code
             yield Finding(statement, _KEPT, (Replace(statement, code), *edits))
@@ -362,5 +363,25 @@ trainer.train()
 """,
         ),
         Example("window.show()\n"),
+        Example(
+            """\
+from IPython.display import Audio, display
+if path:
+    print(path)
+    # Play it in the notebook
+    display(Audio(path))
+else:
+    # Nothing to play
+    print("none")
+""",
+            """\
+from IPython.display import Audio, display
+if path:
+    print(path)
+else:
+    # Nothing to play
+    print("none")
+""",
+        ),
     ),
 )

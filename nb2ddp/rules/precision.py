@@ -16,7 +16,8 @@ import libcst as cst
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.arguments import constant, is_closed, passed, set_argument
-from nb2ddp.syntax.tree import Tree, argument
+from nb2ddp.syntax.edits import Edit, Wrap
+from nb2ddp.syntax.tree import Tree, argument, keyword
 
 _SUPPORTED = "is_bfloat16_supported"
 #: How code asks for bfloat16, by Unsloth's function or torch's.
@@ -25,21 +26,33 @@ _STOPS = "{} = True stops on a GPU {} bfloat16, by which Unsloth chooses the mod
 
 
 def find(program: Program) -> Iterator[Finding]:
-    tree, training = program.tree, program.training
-    loads = [load for load in program.loads if tree.qualified(load.func).startswith("unsloth.")]
-    loads = [load for load in loads if training.is_before_end(load)]
-    if not (loads and program.trains_with_unsloth and all(_follows_gpu(tree, load) for load in loads)):
-        return
-    for call in training.arguments:
+    tree = program.tree
+    for call in program.training.arguments if program.trains_with_unsloth else ():
+        loads = [load for load in _loads(program, call) if tree.qualified(load.func).startswith("unsloth.")]
         fixed = {name for name in ("fp16", "bf16") if constant(tree, call, name) is True}
-        if fixed and is_closed(tree, call):
+        if fixed and is_closed(tree, call) and loads and all(_follows_gpu(tree, load) for load in loads):
             has_one = _supported(tree, call)
             values = {"fp16": f"not {has_one}", "bf16": has_one}
-            edits = [
-                set_argument(tree, call, name, value) for name, value in values.items() if _is_set(tree, call, name)
-            ]
+            edits = [_set(tree, call, name, value) for name, value in values.items() if _is_set(tree, call, name)]
             said = _STOPS.format(*(("fp16", "with") if "fp16" in fixed else ("bf16", "without")))
             yield Finding(call, said, tuple(edits))
+
+
+def _loads(program: Program, arguments: cst.Call) -> list[cst.Call]:
+    """The loads of the models that are trained with some arguments; every load before the end where not all are known.
+
+    Several may lead to one model: a base model, and what is made of it.
+    """
+    early = [load for load in program.loads if program.training.is_before_end(load)]
+    trainers = [each for each in program.training.trainers if arguments in _calls(program.tree, each)]
+    models = [argument(trainer, "model", 0) for trainer in trainers]
+    loaded = [_calls(program.tree, model.value).intersection(early) if model else () for model in models]
+    return [load for each in loaded for load in each] if loaded and all(loaded) else early
+
+
+def _calls(tree: Tree, node: cst.CSTNode) -> set[cst.Call]:
+    """The calls that a value is made of."""
+    return {call for part in tree.made_of(node) for call in tree.within(part, cst.Call)}
 
 
 def _follows_gpu(tree: Tree, load: cst.Call) -> bool:
@@ -52,6 +65,16 @@ def _follows_gpu(tree: Tree, load: cst.Call) -> bool:
 def _is_set(tree: Tree, call: cst.Call, name: str) -> bool:
     """True for a field to write: one that is missing or a constant, not one that is worked out."""
     return constant(tree, call, name) is not ...
+
+
+def _set(tree: Tree, call: cst.Call, name: str, value: str) -> Edit:
+    """Pass a field; one that is missing stands above the other, or in front of it, and is written as that is."""
+    other = keyword(call, "bf16" if name == "fp16" else "fp16")
+    if other is None or passed(tree, call, name) is not None:
+        return set_argument(tree, call, name, value)
+    equal = tree.source[tree.start(other) + len(name) : tree.start(other.value)]
+    lead = tree.indentation(other)
+    return Wrap(other, f"{name}{equal}{value}," + (" " if lead.strip() else f"\n{lead}"), "")
 
 
 def _supported(tree: Tree, call: cst.Call) -> str:
@@ -69,6 +92,12 @@ model, tokenizer = FastLanguageModel.from_pretrained(name, dtype = None, device_
 _TRAIN = "trainer = SFTTrainer(model, args = args)\ntrainer.train()\n"
 _TO_FLOAT = _LOAD.replace("None", "torch.float16")
 _BY_GPU = _LOAD.replace("None", "torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16")
+_OTHER = """\
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+base = AutoModelForCausalLM.from_pretrained("gpt2", device_map = local_rank)
+other = Trainer(base, args = TrainingArguments(fp16 = True))
+other.train()
+"""
 _IMPORT = "from unsloth import is_bfloat16_supported\n"
 
 RULE = Rule(
@@ -78,8 +107,15 @@ RULE = Rule(
         Example(
             _LOAD + "args = SFTConfig(fp16 = True, seed = 1)\n" + _TRAIN,
             _LOAD
-            + "args = SFTConfig(fp16 = not unsloth.is_bfloat16_supported(), seed = 1, "
-            + "bf16 = unsloth.is_bfloat16_supported())\n"
+            + "args = SFTConfig(bf16 = unsloth.is_bfloat16_supported(), "
+            + "fp16 = not unsloth.is_bfloat16_supported(), seed = 1)\n"
+            + _TRAIN,
+        ),
+        Example(
+            _LOAD + "args = SFTConfig(\n    seed = 1,\n    bf16 = True, # an A100\n    tf32 = True,\n)\n" + _TRAIN,
+            _LOAD
+            + "args = SFTConfig(\n    seed = 1,\n    fp16 = not unsloth.is_bfloat16_supported(),\n"
+            + "    bf16 = unsloth.is_bfloat16_supported(), # an A100\n    tf32 = True,\n)\n"
             + _TRAIN,
         ),
         Example(
@@ -96,6 +132,25 @@ RULE = Rule(
             + "args = SFTConfig(fp16 = not is_bfloat16_supported(), bf16 = is_bfloat16_supported())\n"
             + _TRAIN,
         ),
+        Example(
+            _LOAD
+            + "model = FastLanguageModel.get_peft_model(model, r = 16)\n"
+            + "trainer = SFTTrainer(model, args = SFTConfig(bf16 = True, fp16 = False))\ntrainer.train()\n"
+            + _OTHER,
+            _LOAD
+            + "model = FastLanguageModel.get_peft_model(model, r = 16)\n"
+            + "trainer = SFTTrainer(model, args = SFTConfig(bf16 = unsloth.is_bfloat16_supported(), "
+            + "fp16 = not unsloth.is_bfloat16_supported()))\ntrainer.train()\n"
+            + _OTHER,
+        ),
+        Example(  # whose model nothing tells
+            _LOAD + "trainer = make(SFTConfig(fp16 = True))\ntrainer.train()\n" + _OTHER,
+            _LOAD
+            + "trainer = make(SFTConfig(bf16 = unsloth.is_bfloat16_supported(), "
+            + "fp16 = not unsloth.is_bfloat16_supported()))\ntrainer.train()\n"
+            + _OTHER,
+        ),
+        Example(_LOAD + _OTHER),
         Example(_TO_FLOAT + "args = SFTConfig(fp16 = True)\n" + _TRAIN),
         Example(_LOAD + "args = SFTConfig(fp16 = not torch.cuda.is_bf16_supported())\n" + _TRAIN),
         Example(_LOAD + "args = SFTConfig(fp16 = False)\n" + _TRAIN),

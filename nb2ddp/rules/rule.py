@@ -47,7 +47,7 @@ def left_out(source: Source, call: cst.Call, comment: str = "") -> Edit:
         comment: one that IPython syntax holds, which stands for the statement.
     """
     statement = source.alone(call)
-    return Replace(call, "None") if statement is None else Remove(statement, comment=comment)
+    return Replace(call, "None") if statement is None else Remove(statement, comment=comment, comments_above=True)
 
 
 def without_names(source: Source, statement: cst.Import | cst.ImportFrom, kept: Sequence[cst.ImportAlias]) -> Replace:

@@ -316,6 +316,7 @@ class Board:
 def draw(n, seed = None):
     return np.random.default_rng(seed).normal(size = n)
 env = Env()
+env.simulator.reset()
 boards = [Board(size, size) for size in sizes]
 rows = draw(10)
 trainer.train()
@@ -342,6 +343,7 @@ class Board:
 def draw(n, seed = None):
     return np.random.default_rng(np.random.randint(2**31) if seed is None else seed).normal(size = n)
 env = Env()
+env.simulator.reset()
 boards = [Board(size, size) for size in sizes]
 rows = draw(10)
 trainer.train()

@@ -1,4 +1,4 @@
-"""What is said of a function stands above all of its decorators, those that rules insert included."""
+"""What is said of a line stands above its comments; of a function, above all of its decorators, inserted ones too."""
 
 from __future__ import annotations
 
@@ -25,3 +25,20 @@ def test_a_todo_stands_above_a_decorator() -> None:
     defined = lines.index("def fast(completions, **kwargs):")
     assert lines[defined - 1].startswith("@same_draws")
     assert lines[defined - 2].startswith("# TODO[nb2ddp] DDP410: its reward is a time")
+
+
+def test_a_todo_stands_above_the_comments_of_its_line() -> None:
+    reads = "import json\n# Colab's rows\n# as JSON\nrows = json.load(open('/content/rows.json'))\n"
+    trains = TRAINS.replace("[fast]", "[print]")
+    lines = convert_source(text(*CELLS[:2], reads, trains)).files["train.py"].splitlines()
+    comment = lines.index("# Colab's rows")
+    assert lines[comment - 1].startswith("# TODO[nb2ddp] DDP310: '/content/rows.json' is a path")
+    assert lines[comment + 1 : comment + 3] == ["# as JSON", "rows = json.load(open('/content/rows.json'))"]
+
+
+def test_a_todo_stands_in_the_cell_of_its_line() -> None:
+    trains = "# Fast\n" + TRAINS.replace("[fast]", "[print]")
+    cells = (*CELLS[:2], "rows = 1\n# the last words", "# Colab's\nrows = open('/content/rows.json')", trains)
+    script = convert_source(text(*cells)).files["train.py"]
+    assert "# the last words\n\n# %%" in script
+    assert "\n# TODO[nb2ddp] DDP310: '/content/rows.json' is a path" in script.partition("# the last words")[2]

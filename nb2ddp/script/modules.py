@@ -34,12 +34,21 @@ _PACKAGES: Final = frozenset(
 #: Modules that Colab has and Unsloth does not bring (github.com/googlecolab/backend-info, pip-freeze.txt): notebooks
 #: import them without installing them. `gather_across_devices`, which scripts set, is of sentence-transformers 5.1.
 ON_COLAB: Final = {
+    "albumentations": "albumentations",
+    "altair": "altair",
+    "bokeh": "bokeh",
     "bs4": "beautifulsoup4",
     "cv2": "opencv-python",
     "dotenv": "python-dotenv",
+    "folium": "folium",
+    "gdown": "gdown",
     "gradio": "gradio",
+    "imageio": "imageio",
+    "kagglehub": "kagglehub",
     "librosa": "librosa",
+    "lightgbm": "lightgbm",
     "matplotlib": "matplotlib",
+    "nbformat": "nbformat",
     "nltk": "nltk",
     "openai": "openai",
     "plotly": "plotly",
@@ -47,11 +56,19 @@ ON_COLAB: Final = {
     "scipy": "scipy",
     "seaborn": "seaborn",
     "sentence_transformers": "sentence-transformers>=5.1",
+    "shap": "shap",
+    "skimage": "scikit-image",
     "sklearn": "scikit-learn",
     "soundfile": "soundfile",
     "spacy": "spacy",
+    "statsmodels": "statsmodels",
+    "tabulate": "tabulate",
+    "textblob": "textblob",
     "torchaudio": "torchaudio",
+    "umap": "umap-learn",
     "wandb": "wandb",
+    "wordcloud": "wordcloud",
+    "yfinance": "yfinance",
 }
 #: Modules of packages that notebooks import without installing them, and that neither Colab nor Unsloth brings: where
 #: the names differ, the package behind a colon.

@@ -64,6 +64,10 @@ _IDLE_OPTIONS = (
 _OPTIONS = ArgumentParser(add_help=False, allow_abbrev=False)
 for _names in (each.split() for each in (*_SOURCES, *_NAMING, *_LOST_OPTIONS, *_IDLE_OPTIONS)):
     _OPTIONS.add_argument(*_names, dest=_names[0], action="append", nargs="?", const="", default=[])
+#: Reads the options of `git clone` that have a value.
+_CLONE = ArgumentParser(add_help=False, allow_abbrev=False)
+for _names in (["-b", "--branch"], ["--depth"], ["-j", "--jobs"], ["-c", "--config"], ["-o", "--origin"]):
+    _CLONE.add_argument(*_names, dest=_names[-1].lstrip("-"), nargs="?")
 #: Lets pre-releases in.
 _PRE_RELEASES = ">=0.dev0"
 #: What starts a script, and what its setup block imports.
@@ -103,6 +107,8 @@ _TAG = re.compile(r"@(?:[a-z]\w*-)?v?(\d+[.-]\d+(?:\.\d+)?)(?![\w.])")
 #: A library's own repository, and a commit there.
 _HUGGING_FACE = re.compile(r"github\.com/huggingface/")
 _COMMIT = re.compile(rf"{_HUGGING_FACE.pattern}.*@[0-9a-f]{{7,40}}(?!\w)")
+#: An index of PyTorch for a version of CUDA that has no torch from 2.6 on.
+_OLD_TORCH = re.compile(r"index-url \S*download\.pytorch\.org/whl/cu(?:9\d|10\d|11[0-7]|121)(?!\d)")
 #: A file or a folder.
 _LOCAL = re.compile(r"[./~]|[^@]*/|.*\.(whl|zip|tar\.gz|tgz|tar\.bz2)(\[[^\]]*\])?$")
 #: A test for what a new environment lacks.
@@ -301,6 +307,9 @@ class _Reading:
         self.variables: dict[str, set[str]] = {}
         for _, name, value in program.settings:
             self.variables.setdefault(str(name), set()).add(value if isinstance(value, str) else "$")
+        #: The sources that commands clone, by their folders, and the folder that the last `cd` entered.
+        self.clones: dict[str, str] = {}
+        self.folder = ""
         #: What the function around a command is called with, by the names of its parameters.
         self.given: dict[str, list[str]] = {}
 
@@ -313,10 +322,11 @@ class _Reading:
         self._add_imported()
         kept = self._with_dependencies(self._kept())
         packages = _raised(self._mended(kept, minimums) if minimums else kept, minimums)
-        packages = list(map(self._apart, packages))
+        packages = self._without_old_indexes(list(map(self._apart, packages)))
         self._bound_what_has_gone(packages)
         self._bound_beside_trl(packages)
         self._decode_sounds(packages)
+        self._bound_what_needs_newer(packages)
         return Requirements(tuple(packages), tuple(dict.fromkeys(self.notes)))
 
     def _add_imported(self) -> None:
@@ -372,6 +382,14 @@ class _Reading:
         self.notes.append((package.cell, f"{package.line} is installed with {option}: {why}"))
         return replace(package, group=tuple(name for name in _COMMAND_OPTIONS if name in (*package.group, option)))
 
+    def _without_old_indexes(self, packages: list[Package]) -> list[Package]:
+        """Return packages without indexes of an old torch where the notebook takes any: uv takes what is there."""
+        if any(own.name == "torch" and _is_held(own) for own in packages):
+            return packages
+        told = {line: own.cell for own in reversed(packages) for line in own.sources if _OLD_TORCH.search(line)}
+        self.notes += [(cell, f"{line} is left out: it has no torch from 2.6 on") for line, cell in told.items()]
+        return [replace(own, sources=tuple(line for line in own.sources if line not in told)) for own in packages]
+
     def _bound_what_has_gone(self, packages: list[Package]) -> None:
         """Require the last version that has what the code uses, if the newest one has not."""
         for use in [use for name in _PAIR for use in needed(self.tree, name, self._taken(name, packages)[1])]:
@@ -389,6 +407,23 @@ class _Reading:
             new = Package("transformers", "transformers", trl.cell)
             self._bound(packages, own, new, "<5", f"TRL {known[-1]} knows no later one")
 
+    def _bound_what_needs_newer(self, packages: list[Package]) -> None:
+        """Bound what would come too new for numpy or torch: its metadata does not name the version that it needs."""
+        first = tables()["numpy"]
+        with_numpy_1 = [own for own in packages if (to := first.get(own.name)) and _is_older(own, Version(to))]
+        with_numpy_1 += [own for own in packages if first.get(own.name) == ""]
+        with_old_torch = [own for own in packages if own.name == "torch" and _is_older(own, Version("2.6"))]
+        for name, bound, causes, why in (
+            ("pyarrow", "26", with_numpy_1, "needs numpy 2, and {} an older one"),
+            ("torchao", "0.15", with_old_torch, "needs torch 2.6, and {} an older one"),
+        ):
+            own = next((package for package in packages if package.name == name), None)
+            if causes and (own is None or not _is_older(own, Version(bound))):
+                package = (own or Package(name, name, causes[0].cell)).with_versions(f"<{bound}")
+                packages[:] = [package if each is own else each for each in packages] + [package] * (own is None)
+                told = why.format(f"{causes[0].line} takes")
+                self.notes.append((causes[0].cell, f"{package.line}: {name} {bound} {told}"))
+
     def _bound(self, packages: list[Package], own: Package | None, new: Package, bound: str, why: str) -> None:
         """Bound the version of the notebook's package; of a new one if it has none, or installs the newest source."""
         at = len(packages) if own is None else packages.index(own)
@@ -398,15 +433,15 @@ class _Reading:
         self.notes.append((new.cell, f"{package.line}: {why}"))
 
     def _decode_sounds(self, packages: list[Package]) -> None:
-        """Add what datasets 4 decodes sounds with, and does not bring (its documentation, "Load audio data")."""
+        """Add what datasets decodes sounds with, and does not bring (its documentation, "Load audio data")."""
         sounds = [call for call in self.tree.live(cst.Call) if _SOUND.fullmatch(self.tree.qualified(call.func))]
-        own = {package.name: package.requirement for package in packages}
-        datasets = own.get("datasets")
-        is_older = datasets is not None and any(_ends_before(part, Version("4")) for part in datasets.specifier)
-        if sounds and "torchcodec" not in own and not is_older:
+        named = {package.name for package in packages}
+        is_older = any(own.name == "datasets" and _is_older(own, Version("4")) for own in packages)
+        wanted, needs = (("librosa", "soundfile"), "") if is_older else (("torchcodec",), "; it needs ffmpeg")
+        for name in [name for name in wanted if sounds and name not in named]:
             cell = self._cell(sounds[0])
-            packages.append(Package("torchcodec", "torchcodec", cell))
-            self.notes.append((cell, "torchcodec is added: datasets 4 decodes sounds with it; it needs ffmpeg"))
+            packages.append(Package(name, name, cell))
+            self.notes.append((cell, f"{name} is added: datasets {3 if is_older else 4} decodes sounds with it{needs}"))
 
     def _taken(self, library: str, packages: list[Package]) -> tuple[Package | None, tuple[str, ...]]:
         """Return a package of a notebook, and the releases of it that a job may have."""
@@ -419,13 +454,14 @@ class _Reading:
         allowed = {str(canonicalize_name(name)): bounds for name, bounds in tables()["allowed"].items()}
         reasons = dict.fromkeys(floors, "the script stops below that")
         pinned = self._pinned(packages, allowed)
+        engine = self._engine(pinned)
+        allowed["vllm"] = f">={engine}"
+        reasons["vllm"] = (
+            f"the script's {'TRL' if engine == tables()['vllm']['trl'] else 'Unsloth'} takes none that old"
+        )
         mended = [_fitting(own, floors.get(own.name, ""), allowed.get(own.name, "")) for own in pinned]
-        torch = [(old, new) for old, new in zip(pinned, mended, strict=True) if old.name == "torch"]
-        gives_way = any(old != new for old, new in torch)
-        if gives_way or any("==" in new.line for _, new in torch):
-            loose = [own for own in mended if own.name in _OF_TORCH and (gives_way or "==" not in own.line)]
-            mended = [own.with_versions("") if own in loose else own for own in mended]
-            reasons |= dict.fromkeys(_OF_TORCH, "each version is made for one torch")
+        mended = _beside_torch(pinned, mended)
+        reasons |= dict.fromkeys(_OF_TORCH, "each version is made for one torch")
         for old, new in zip(pinned, mended, strict=True):
             if old != new:
                 is_known = old.specifier or _TAG.search(old.line)
@@ -434,13 +470,19 @@ class _Reading:
                 self.notes.append((old.cell, f"{old.line} is replaced by {new.line}: {why}"))
         return mended
 
+    def _engine(self, packages: list[Package]) -> str:
+        """The first vLLM that the TRL of the script takes, if that is the newest; else that its Unsloth takes."""
+        _, releases = self._taken("trl", packages)
+        is_newest = bool(releases) and Version(releases[-1]) >= Version(tables()["newest"]["trl"])
+        return tables()["vllm"]["trl" if is_newest else "unsloth"]
+
     def _pinned(self, packages: list[Package], allowed: dict[str, str]) -> list[Package]:
         """Return the packages in the set that most notebooks pin, if TRL or transformers must be too old for Unsloth.
 
         What else the notebook bounds to other versions stays. If that is transformers 5, or if the code takes what the
         set's transformers does not have, all stays as it is.
         """
-        old = [own for own in packages if own.name in _PAIR and _is_older(own, allowed[own.name])]
+        old = [own for own in packages if own.name in _PAIR and _is_older(own, _lowest(allowed[own.name]))]
         pins = _pins()
         older = (use for use in uses(self.tree) if use.name not in SUCCESSORS and not use.is_in(pins[use.library]))
         lacking = {use.library for use in older}
@@ -539,16 +581,39 @@ class _Reading:
         if not rest or rest[0] == "export":
             for name, is_set, value in (word.partition("=") for word in words):
                 self.variables.setdefault(name, set()).update([value] if is_set else ())
+        elif rest[0].lstrip("%") == "cd":
+            self.folder = _folder(rest[-1])
+        elif rest[:2] == ["git", "clone"]:
+            self._clone(rest[2:])
         elif subcommand or is_install(" ".join(rest)):
             is_taken, why = self._branch(call)
             if why:
                 self.notes.append((cell, why))
-            if is_taken and not subcommand:
+            if is_taken and not subcommand and rest[0] not in _INSTALLERS:
                 self.notes.append((cell, f"not a Python package: {command}"))
             elif is_taken and subcommand in ("install", "add"):
                 self._install(arguments, cell)
-            elif is_taken and subcommand in ("uninstall", "download", "wheel", "sync"):
+            elif is_taken and subcommand in ("", "uninstall", "download", "wheel", "sync"):
                 self.notes.append((cell, f"not done here: {command}"))
+
+    def _clone(self, arguments: list[str]) -> None:
+        """Note the source that `git clone` brings, and its folder; none that may hold a token."""
+        known, words = _CLONE.parse_known_args(arguments)
+        named = [word for word in words if not word.startswith("-")]
+        if named and re.fullmatch(r"https?://[^@\s]+", named[0]) and not _UNKNOWN.search("".join(named)):
+            source = f"git+{named[0].rstrip('/')}" + (f"@{known.branch}" if known.branch else "")
+            self.clones[_folder(named[-1].removesuffix(".git"))] = source
+
+    def _cloned(self, folder: str, cell: int) -> Package | None:
+        """Return the package in a folder that the notebook clones; what Unsloth bounds comes from the index."""
+        path, _, extras = folder.partition("[")
+        source = self.clones.get(_folder(path) or self.folder)
+        if source is None:
+            return None
+        name = _name_of_url(source)
+        in_index = name in _BOUNDED or name in ("unsloth", "unsloth-zoo")
+        line = f"{name}[{extras}" if extras else name
+        return Package(line if in_index else f"{line} @ {source}" if extras else source, name, cell)
 
     # -- branches -------------------------------------------------------------------------------------------
 
@@ -676,6 +741,8 @@ class _Reading:
             why = "not a requirement"
         elif is_url:
             return Package(line, _name_of_url(word), cell)
+        elif option != "-r" and _LOCAL.match(word) and (cloned := self._cloned(word, cell)):
+            return cloned
         elif option or _LOCAL.match(word):
             why = "a file or folder of the machine that ran the notebook"
         elif (own := _requirement(word)) is None:
@@ -737,6 +804,12 @@ def _name_of_url(url: str) -> str:
     return canonicalize_name(egg[1] if egg else wheel[1] if wheel else last)
 
 
+def _folder(path: str) -> str:
+    """Return the last part of a path; empty for the folder where a command runs, and for those above it."""
+    last = PurePosixPath(path).name
+    return "" if last == ".." else last
+
+
 def _joined(old: Package, new: Package) -> Package:
     """Return the line of two that decides, with the extras of both."""
     chosen, other = (old, new) if new.is_open else (new, old)
@@ -775,6 +848,33 @@ def _fitting(package: Package, floor: str, allowed: str) -> Package:
     return package.with_versions(_from(max(lowest, min(tops)), floor))
 
 
+def _beside_torch(old: list[Package], new: list[Package]) -> list[Package]:
+    """Return packages with those left open that do not fit the torch that the script gets.
+
+    Args:
+        old: as the notebook requires them.
+        new: the same, in versions that the script and Unsloth accept. Of torch, vLLM brings its own.
+    """
+    changed = {before.name for before, after in zip(old, new, strict=True) if before != after}
+    torch = next((own for own in new if own.name == "torch"), None)
+    of_torch = [own for own in new if own.name in _OF_TORCH]
+    if "vllm" in changed:
+        loose = [*of_torch, *filter(None, [torch])]
+    elif "torch" in changed:
+        loose = of_torch
+    elif torch is None or not _is_held(torch):
+        loose = list(filter(_is_held, of_torch))
+    else:
+        loose = [own for own in of_torch if "==" in torch.line and "==" not in own.line]
+    return [own.with_versions("") if own in loose else own for own in new]
+
+
+def _is_held(package: Package) -> bool:
+    """True if a package must not be newer than some version, or is of a source."""
+    own = package.requirement
+    return own is None or bool(own.url) or any(part.operator in _AT_MOST for part in own.specifier)
+
+
 def _is_refused(source: str, bounds: SpecifierSet) -> bool:
     """True for a library's own source without a release's tag that pip finds not to fit these bounds, or may.
 
@@ -784,15 +884,19 @@ def _is_refused(source: str, bounds: SpecifierSet) -> bool:
     return bool((_HUGGING_FACE if has_last else _COMMIT).search(source))
 
 
-def _is_older(package: Package, allowed: str) -> bool:
-    """True if a package must be older than all versions within the bounds of Unsloth's metadata."""
-    lowest = next(_version(part) for part in SpecifierSet(allowed) if part.operator == ">=")
+def _lowest(bounds: str) -> Version:
+    """The first version within the bounds of a package's metadata."""
+    return next(_version(part) for part in SpecifierSet(bounds) if part.operator == ">=")
+
+
+def _is_older(package: Package, version: Version) -> bool:
+    """True if a package must be older than a version."""
     own = package.requirement
     if own is None or own.url:
         tag = _TAG.search(package.line)
-        return tag is not None and _version_of(tag) < lowest
+        return tag is not None and _version_of(tag) < version
     tops = [_version(part) for part in own.specifier if part.operator in _AT_MOST]
-    return bool(tops) and min(tops) <= lowest and not own.specifier.contains(lowest, True)
+    return bool(tops) and min(tops) <= version and not own.specifier.contains(version, True)
 
 
 def _pins() -> dict[str, str]:
@@ -809,11 +913,6 @@ def _version_of(tag: re.Match[str]) -> Version:
 def _from(first: Version, floor: str) -> str:
     """The bounds from a version on; without a floor of the script's, up to the next major version."""
     return f">={first}" if floor else f"<{first.major + 1},>={first}"
-
-
-def _ends_before(part: Specifier, version: Version) -> bool:
-    last = _version(part)
-    return part.operator in _AT_MOST and (last < version or (part.operator == "<" and last == version))
 
 
 def _version(part: Specifier) -> Version:

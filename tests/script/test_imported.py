@@ -22,7 +22,7 @@ INSTALL = "!pip install unsloth\nimport sys"
         (("!pip install git+https://github.com/unslothai/unsloth", "import utils"), ("utils",)),
         (("!pip install git+https://github.com/x/environments", "import textarena_env"), ()),
         (("!pip install openai-whisper langchain descript-audio-codec", "import whisper, langchain_core, dac"), ()),
-        ((INSTALL, "import seaborn, flask, mpl_toolkits.mplot3d, unsloth_zoo"), ()),
+        ((INSTALL, "import seaborn, flask, wordcloud, skimage, mpl_toolkits.mplot3d, unsloth_zoo"), ()),
         ((INSTALL, "if find_spec('apex'):\n    import apex\nif kind == 1:\n    import rows_1"), ("rows_1",)),
         (("!pip install trl\n%load_ext autoreload\n%autoreload 2\n%matplotlib inline", "import utils"), ("utils",)),
         ((INSTALL, "try:\n    import utils\nexcept ImportError:\n    pass\nif False:\n    import other"), ()),

@@ -126,7 +126,8 @@ CASES = {
     ),
     "what datasets 3 decodes sounds with": Case(
         ("!pip install 'datasets<4.0.0'", "import datasets\nd = d.cast_column('a', datasets.Audio())"),
-        "datasets<4.0.0",
+        "datasets<4.0.0 librosa soundfile",
+        notes=tuple(f"{name} is added: datasets 3 decodes sounds with it" for name in ("librosa", "soundfile")),
     ),
     "an installer that the code imports": Case(
         (
@@ -271,13 +272,42 @@ CASES = {
             "!git clone https://github.com/x/y && cd y && pip install -e .\n"
             "!pip install ./z /tmp/w.whl https://x.org/v-1.0-py3-none-any.whl",
         ),
-        "https://x.org/v-1.0-py3-none-any.whl",
+        "git+https://github.com/x/y|https://x.org/v-1.0-py3-none-any.whl",
         notes=(
-            "a file or folder of the machine that ran the notebook: -e .",
             "a file or folder of the machine that ran the notebook: ./z",
             "a file or folder of the machine that ran the notebook: /tmp/w.whl",
         ),
     ),
+    "what the notebook clones": Case(
+        (
+            "!git clone --depth 1 https://github.com/unslothai/unsloth.git\n!pip install -e './unsloth[colab-new]'",
+            "!git clone -b v2 https://github.com/x/y z\n%cd z\n!pip install .",
+            "!git clone https://me:secret@github.com/x/own\n!pip install ./own",
+        ),
+        "unsloth[colab-new]|git+https://github.com/x/y@v2",
+        notes=("a file or folder of the machine that ran the notebook: ./own",),
+    ),
+    "an index of an old torch": Case(
+        ("!pip install torch 'unsloth>=2026.7' --extra-index-url https://download.pytorch.org/whl/cu121",),
+        "torch unsloth>=2026.7",
+        notes=("--extra-index-url https://download.pytorch.org/whl/cu121 is left out: it has no torch from 2.6 on",),
+    ),
+    "an index of an old torch that is asked for": Case(
+        ("!pip install torch==2.5.1 --extra-index-url https://download.pytorch.org/whl/cu121\n!pip install trl",),
+        "--extra-index-url https://download.pytorch.org/whl/cu121|torch==2.5.1|trl|torchao<0.15",
+        notes=("torchao<0.15: torchao 0.15 needs torch 2.6, and torch==2.5.1 takes an older one",),
+    ),
+    "an index of a newer torch": Case(
+        ("!pip install torch --extra-index-url https://download.pytorch.org/whl/cu128",),
+        "--extra-index-url https://download.pytorch.org/whl/cu128|torch",
+    ),
+    "what numpy 1 does not fit": Case(
+        ("!pip install unsloth scipy==1.11.4 unbabel-comet",),
+        "unsloth scipy==1.11.4 unbabel-comet pyarrow<26",
+        notes=("pyarrow<26: pyarrow 26 needs numpy 2, and scipy==1.11.4 takes an older one",),
+    ),
+    "numpy 1 beside an older pyarrow": Case(("!pip install numpy<2 pyarrow==19.0.0",), "numpy<2 pyarrow==19.0.0"),
+    "numpy 2": Case(("!pip install 'numpy<2.3' 'scipy>=1.10' pandas==2.3.0",), "numpy<2.3 scipy>=1.10 pandas==2.3.0"),
     "built without isolation": Case(
         (
             "!pip install unsloth\n!pip install --no-build-isolation --no-deps mamba_ssm\n"
@@ -333,6 +363,7 @@ CASES = {
     "what is no Python package": Case(
         (
             "!apt-get update && apt-get install -y ffmpeg\n!npm install -g x\n%conda install -y numpy\n"
+            "!pip-autoremove torch -y\n"
             "!pip uninstall -y torchcodec && pip install av 2>&1 | tail -n 1\n!pip list | grep torch",
         ),
         "av",
@@ -341,6 +372,7 @@ CASES = {
             "not a Python package: apt-get install -y ffmpeg",
             "not a Python package: npm install -g x",
             "not a Python package: conda install -y numpy",
+            "not done here: pip-autoremove torch -y",
             "not done here: pip uninstall -y torchcodec",
         ),
     ),
@@ -391,7 +423,7 @@ CASES = {
             "not a requirement: -r a b",
         ),
     ),
-    "no quotes": Case(("!pip install transformers>=4.50 numpy<2 > log.txt",), "transformers>=4.50 numpy<2"),
+    "no quotes": Case(("!pip install transformers>=4.50 numpy<3 > log.txt",), "transformers>=4.50 numpy<3"),
     "no requirement": Case(("!pip install un==sloth== --quiet",), notes=("not a requirement: un==sloth==",)),
 }
 
@@ -660,6 +692,31 @@ def test_what_is_made_for_one_torch_takes_the_version_of_the_torch(asked: str, g
     lost = note or "xformers>=0.0.33"
     why = "each version is made for one torch"
     assert found.notes[-1] == (1, f"{lost} is replaced by {lost.split('=')[0].rstrip('>')}: {why}")
+
+
+@pytest.mark.parametrize(
+    ("asked", "given"),
+    [
+        ("xformers==0.0.28.post3", "xformers"),
+        ("torch torchvision==0.20.1", "torch torchvision"),
+        ("torch==2.7.1 xformers==0.0.31", "torch==2.7.1 xformers==0.0.31"),
+        ("torch<2.8 xformers==0.0.31", "torch<2.8 xformers==0.0.31"),
+        ("xformers>=0.0.33 torchvision>=0.24.0", "xformers>=0.0.33 torchvision>=0.24.0"),
+        ("torch==2.5.1 torchao>=0.16.0", "torch==2.5.1 torchao<0.15"),
+        ("torch==2.5.1 torchao==0.13.0", "torch==2.5.1 torchao==0.13.0"),
+        ("torch~=2.5", "torch~=2.5"),
+        ("vllm==0.7.3", "vllm<1,>=0.21.0"),
+        ("vllm==0.7.3 torch==2.5.1 xformers==0.0.28.post3", "vllm<1,>=0.21.0 torch xformers"),
+        ("vllm==0.7.3 trl==0.22.2", "vllm<1,>=0.8.0 trl==0.22.2"),
+        ("vllm==0.10.2 trl==0.22.2", "vllm==0.10.2 trl==0.22.2"),
+        ("vllm==0.25.1", "vllm==0.25.1"),
+        ("vllm", "vllm"),
+    ],
+)
+def test_an_old_torch_gives_way_or_takes_what_is_of_its_age(asked: str, given: str) -> None:
+    found = read(f"!pip install {asked}", "import unsloth", minimums=FLOORS)
+    lines = [package.line for package in found.packages if not package.name.startswith(("unsloth", "transformers"))]
+    assert lines == given.split()
 
 
 def test_a_source_without_dependencies_stays() -> None:

@@ -3,10 +3,10 @@
 The last release of each minor version is downloaded (without its dependencies) and read, not imported. The table says
 of each name that TRL exports, and of each argument of the classes below, the first and the last release that has it; a
 pair that ends with "" lasts to the newest one. Where something was gone for a while, there are several pairs. Of
-transformers it also says which parameters the `push_to_hub` of models takes by position. Of the newest TRL it also says
-which modules of `trl.experimental` have trainers and their configs. Of the newest Unsloth it says which arguments the
-saving methods of its models take and need, which names of `save_method` it knows, and which arguments of TRL's configs
-it leaves out.
+transformers it also says which parameters the `push_to_hub` of models takes by position, and which by keyword. Of the
+newest TRL it also says which modules of `trl.experimental` have trainers and their configs. Of the newest Unsloth it
+says which arguments the saving methods of its models take and need, which names of `save_method` it knows, and which
+arguments of TRL's configs it leaves out.
 """
 
 from __future__ import annotations
@@ -93,7 +93,9 @@ def names(library: str, files: Mapping[str, str]) -> Names:
         found[""] = set(exports(ast.parse(files["trl/__init__.py"])))
     else:
         methods = [each for each in classes["PushToHubMixin"].body if isinstance(each, ast.FunctionDef)]
-        found["push_to_hub"] = {name for each in methods if each.name == "push_to_hub" for name in signature(each)[0]}
+        push = next(each for each in methods if each.name == "push_to_hub")
+        found["push_to_hub"] = set(signature(push)[0])
+        found["push_to_hub by keyword"] = {*signature(push)[0], *(each.arg for each in push.args.kwonlyargs)}
     return found
 
 

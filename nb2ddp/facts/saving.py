@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,9 @@ from nb2ddp.syntax.tree import Tree, argument, method
 
 #: Classes whose models have saving methods of their own (unsloth/models/sentence_transformer.py, decision.py).
 _WITH_OWN = frozenset({"FastSentenceTransformer", "FastDecisionModel"})
+
+#: What makes models and tokenizers with transformers' `push_to_hub`.
+_MAKERS = re.compile(r"(transformers|peft|unsloth)\.|.*\.merge_and_unload$")
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,27 @@ def refused_pushes(execution: Execution, loads: Sequence[cst.Call], release: str
         tokenizer = tokenizer_of(tree, loads, call) if method(call) == "push_to_hub" else ""
         if tokenizer and len(plain) > most and not any(each.star for each in plain):
             yield call, [tree.text(each.value) for each in plain[most:]] == [tokenizer]
+
+
+def refused_keywords(execution: Execution, release: str) -> Iterator[tuple[cst.Call, list[cst.Arg]]]:
+    """The calls of a `push_to_hub` with keywords that a release of transformers does not take, and these.
+
+    Releases that take more than the repo_id by position take any keyword. `use_temp_dir` belongs to transformers alone.
+    """
+    tree, known = execution.tree, parameters("transformers", "push_to_hub by keyword", release)
+    for call in execution.calls() if len(parameters("transformers", "push_to_hub", release)) == 1 else ():
+        if method(call) == "push_to_hub":
+            named = [(each.keyword.value, each) for each in call.args if each.keyword is not None]
+            taken = known if _is_of_transformers(tree, call) else [name for name, _ in named if name != "use_temp_dir"]
+            if refused := [each for name, each in named if name not in taken]:
+                yield call, refused
+
+
+def _is_of_transformers(tree: Tree, call: cst.Call) -> bool:
+    """True for a method of a model or a tokenizer that transformers, PEFT or Unsloth made."""
+    made = tree.definition(call.func.value) if isinstance(call.func, cst.Attribute) else None
+    name = tree.qualified(made.value.func) if isinstance(made, cst.Assign) and isinstance(made.value, cst.Call) else ""
+    return bool(_MAKERS.match(name)) and _WITH_OWN.isdisjoint(name.split("."))
 
 
 def unknown_save_method(tree: Tree, save: Save) -> str:

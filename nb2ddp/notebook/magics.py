@@ -34,7 +34,7 @@ _CELL_MAGIC = re.compile(r"%%(?P<name>\w[\w.-]*)(?P<arguments>.*)")
 #: A form as nbconvert writes it out, on a line of its own.
 _WRITTEN_OUT = re.compile(
     r"(?P<before>\s*(?:\w+\s*=\s*)?)(?P<call>get_ipython\(\)\."
-    r"(?P<method>system|getoutput|magic|run_line_magic|run_cell_magic)\((?P<arguments>.*)\))\s*"
+    r"(?P<method>system|system_raw|getoutput|magic|run_line_magic|run_cell_magic)\((?P<arguments>.*)\))\s*"
 )
 #: A string of a shell command, or an escaped character outside one.
 _QUOTED = re.compile(r"""'[^']*'?|"(?:\\[\s\S]|[^"\\])*"?|\\[^\n]""")
@@ -225,7 +225,7 @@ def _read_back(match: re.Match[str]) -> Syntax | None:
     source, method = match["call"], match["method"]
     if not all(isinstance(argument, str) for argument in arguments):
         return None
-    if method in ("system", "getoutput") and len(arguments) == 1:
+    if method in ("system", "system_raw", "getoutput") and len(arguments) == 1:
         return Syntax(Kind.SHELL, "", arguments[0], source)
     if method in ("magic", "run_line_magic") and arguments:
         name, _, rest = " ".join(arguments).partition(" ")

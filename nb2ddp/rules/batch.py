@@ -585,6 +585,41 @@ args = SFTConfig(**settings)
             """\
 from trl import SFTConfig
 settings = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4}
+first = {**settings, "max_steps": 3}
+args = SFTConfig(**first)
+others = SFTConfig(**settings | {"max_steps": 30})
+""",
+            """\
+from trl import SFTConfig
+per_device_batch, accumulation = split_batch(2, 4)  # 8 samples a step in the notebook
+settings = {"per_device_train_batch_size": per_device_batch, "gradient_accumulation_steps": accumulation}
+first = {**settings, "max_steps": 3}
+args = SFTConfig(**first)
+others = SFTConfig(**settings | {"max_steps": 30})
+""",
+        ),
+        Example(
+            """\
+from trl import SFTConfig
+settings = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4}
+args = SFTConfig(**{**settings, "per_device_train_batch_size": 4})
+others = SFTConfig(**settings)
+""",
+            """\
+from trl import SFTConfig
+settings = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4}
+per_device_batch, accumulation = split_batch(4, 4)  # 16 samples a step in the notebook
+args = SFTConfig(**{**settings, "per_device_train_batch_size": per_device_batch, \
+"gradient_accumulation_steps": accumulation})
+per_device_batch, accumulation = split_batch(2, 4)  # 8 samples a step in the notebook
+others = SFTConfig(**{**settings, "per_device_train_batch_size": per_device_batch, \
+"gradient_accumulation_steps": accumulation})
+""",
+        ),
+        Example(
+            """\
+from trl import SFTConfig
+settings = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4}
 settings["per_device_train_batch_size"] = 8
 args = SFTConfig(**settings)
 """,
@@ -649,20 +684,6 @@ steps = 16 // 2
 per_device_batch, accumulation = split_batch(2, steps)  # the notebook's samples a step
 args = SFTConfig(**{**common, "per_device_train_batch_size": per_device_batch}, gradient_accumulation_steps = \
 accumulation)
-""",
-        ),
-        Example(
-            """\
-from trl import SFTConfig
-settings = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4}
-args = SFTConfig(**{**settings, "max_steps": 60})
-""",
-            f"""\
-from trl import SFTConfig
-settings = {{"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4}}
-# TODO[nb2ddp] DDP201: the batch may come from **keywords, {_NOT_SPLIT}; {_REMEDY}, \
-and take them out of the keywords
-args = SFTConfig(**{{**settings, "max_steps": 60}})
 """,
         ),
         Example(

@@ -4,7 +4,7 @@ Unsloth refuses it only when the training is over: `save_pretrained_gguf` withou
 `quantization_type`, a `push_to_hub_gguf(save_directory = ...)`, `save_method = "merged_4bit"`. What these methods take
 is read from Unsloth's wheel (2026.10.9). The models of `FastSentenceTransformer` and `FastDecisionModel` have methods
 of their own. Of `push_to_hub`, transformers 5 takes only the repo_id by position (utils/hub.py; 4.57 took
-`use_temp_dir` second).
+`use_temp_dir` second), and neither `use_temp_dir` nor `safe_serialization`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from nb2ddp.facts.releases import newest
 from nb2ddp.facts.saving import (
     Save,
     has_save_method,
+    refused_keywords,
     refused_pushes,
     release,
     saves,
@@ -29,7 +30,7 @@ from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.arguments import is_closed, passed
 from nb2ddp.syntax.edits import Cut, Edit, Replace, SetKeyword
-from nb2ddp.syntax.tree import argument, keyword, method
+from nb2ddp.syntax.tree import Tree, argument, keyword, method
 
 #: Arguments that have a plain successor.
 _SUCCESSORS = {"quantization_type": "quantization_method"}
@@ -72,6 +73,30 @@ def _pushes(program: Program) -> Iterator[Finding]:
         if old is not None and old.keyword is not None and keyword(call, "token") is None:
             told = "push_to_hub of transformers 5 has token for use_auth_token; the script writes it so"
             yield Finding(call, told, (Replace(old.keyword, "token"),), Severity.NOTE)
+    yield from _keywords(program, library)
+
+
+def _keywords(program: Program, library: str) -> Iterator[Finding]:
+    """What `push_to_hub` of transformers no longer takes by keyword."""
+    tree = program.tree
+    for call, refused in refused_keywords(program.execution, library) if library else ():
+        for given in refused:
+            name = given.keyword.value if given.keyword is not None else ""
+            told, at = f"push_to_hub of transformers {library} has no {name}", list(call.args).index(given)
+            if name == "use_auth_token" and keyword(call, "token") is None:
+                continue  # `token` is its name now
+            if at and _says_nothing(tree, given, name):
+                cut = Cut(tree.span(call.args[at - 1].value)[1], tree.span(given.value)[1])
+                yield Finding(call, f"{told}; the script leaves it out", (cut,), Severity.NOTE)
+            else:
+                yield Finding(call, f"{told}: leave it out", todo=True)
+
+
+def _says_nothing(tree: Tree, given: cst.Arg, name: str) -> bool:
+    """True for an argument of `push_to_hub` without which the same goes up: `safe_serialization = True`."""
+    return name in ("use_temp_dir", "tokenizer") or (
+        name == "safe_serialization" and tree.literal(given.value) in (True, None)
+    )
 
 
 def _unfit(program: Program, save: Save) -> Iterator[tuple[str, tuple[Edit, ...]]]:
@@ -191,7 +216,21 @@ RULE = Rule(
             _LOAD + 'model.push_to_hub("me/lora", use_auth_token = t)\n',
             _LOAD + 'model.push_to_hub("me/lora", token = t)\n',
         ),
+        Example(
+            _LOAD
+            + 'model.push_to_hub("me/lora", use_temp_dir = False, token = t, safe_serialization = True)\n'
+            + 'tokenizer.push_to_hub("me/lora", token = t, use_temp_dir = False)\n',
+            _LOAD + 'model.push_to_hub("me/lora", token = t)\n' + 'tokenizer.push_to_hub("me/lora", token = t)\n',
+        ),
+        Example(
+            _LOAD + 'model.push_to_hub("lora", organization = "me", commit_message = "epoch 3")\n',
+            _LOAD
+            + "# TODO[nb2ddp] DDP216: push_to_hub of transformers 5.17.0 has no organization: leave it out\n"
+            + 'model.push_to_hub("lora", organization = "me", commit_message = "epoch 3")\n',
+        ),
         Example("!pip install transformers==4.56.2\n" + _LOAD + 'model.push_to_hub("me/lora", tokenizer)\n'),
+        Example("!pip install transformers==4.56.2\n" + _LOAD + 'model.push_to_hub("me/a", use_temp_dir = False)\n'),
+        Example(_LOAD + 'rows.push_to_hub("me/rows", split = "train")\nmodel.push_to_hub("me/a", private = True)\n'),
         Example(_LOAD + 'data.push_to_hub("me/rows", tokenizer)\nmodel.push_to_hub_merged("me/all", tokenizer)\n'),
         Example(_LOAD + 'model.save_pretrained_gguf("gguf", tokenizer, "q8_0")\n'),
         Example(_LOAD + "model.save_pretrained_gguf(*where, **how)\n"),

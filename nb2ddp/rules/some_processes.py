@@ -88,12 +88,23 @@ def _tried(program: Program) -> Iterator[tuple[cst.CSTNode, str]]:
                 break
 
 
-def _ends(tree: Tree, handler: cst.ExceptHandler) -> bool:
-    """True for a handler that raises, or ends the process with a code by which the launcher ends the others."""
-    if tree.within(handler, cst.Raise):
+def _ends(tree: Tree, code: cst.CSTNode) -> bool:
+    """True for code that always raises, or ends the process with a code by which the launcher ends the others."""
+    if isinstance(code, cst.Raise):
         return True
-    exits = [call for call in tree.within(handler, cst.Call) if _EXIT.fullmatch(tree.qualified(call.func))]
-    return any(call.args and tree.literal(call.args[0].value) not in (0, None) for call in exits)
+    if isinstance(code, cst.Expr):
+        call = code.value
+        if not isinstance(call, cst.Call) or not _EXIT.fullmatch(tree.qualified(call.func)):
+            return False
+        return bool(call.args) and tree.literal(call.args[0].value) not in (0, None)
+    if isinstance(code, cst.If):
+        return code.orelse is not None and _ends(tree, code.body) and _ends(tree, code.orelse)
+    if isinstance(code, cst.Try):
+        closes = code.finalbody is not None and _ends(tree, code.finalbody)
+        return closes or (_ends(tree, code.body) and all(_ends(tree, each) for each in code.handlers))
+    if isinstance(code, (cst.IndentedBlock, cst.SimpleStatementSuite, cst.SimpleStatementLine)):
+        return any(_ends(tree, each) for each in code.body)
+    return isinstance(code, (cst.Else, cst.Finally, cst.ExceptHandler, cst.With)) and _ends(tree, code.body)
 
 
 def _stopped(program: Program) -> Iterator[tuple[cst.CSTNode, str]]:
@@ -158,6 +169,44 @@ RULE = Rule(
             "    trainer.train()\nexcept KeyboardInterrupt:\n    pass\n",
         ),
         Example("try:\n    trainer.train()\nexcept Exception:\n    print('failed')\n    raise\n"),
+        Example(
+            """\
+try:
+    trainer.train()
+except RuntimeError as error:
+    if "out of memory" in str(error):
+        torch.cuda.empty_cache()
+        trainer.train()
+    else:
+        raise
+""",
+            f"""\
+try:
+    # TODO[nb2ddp] DDP408: {_TRY}
+    trainer.train()
+except RuntimeError as error:
+    if "out of memory" in str(error):
+        torch.cuda.empty_cache()
+        trainer.train()
+    else:
+        raise
+""",
+        ),
+        Example(
+            """\
+try:
+    trainer.train()
+except RuntimeError as error:
+    if "out of memory" in str(error):
+        try:
+            save(trainer)
+        finally:
+            exit("choose a smaller batch")
+    else:
+        print(error)
+        raise
+"""
+        ),
         Example(
             "import sys\ntry:\n    trainer.train()\nexcept KeyboardInterrupt:\n    sys.exit(1)\n"
             "except RuntimeError as error:\n    sys.exit(f'failed: {error}')\n"

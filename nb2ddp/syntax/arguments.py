@@ -9,6 +9,9 @@ import libcst as cst
 from nb2ddp.syntax.edits import Edit, Replace, SetKeyword, SetUnpacked
 from nb2ddp.syntax.tree import Tree, keyword
 
+#: In place of a key: all of another dictionary.
+_TAKEN_IN = object()
+
 
 @dataclass(frozen=True)
 class Passed:
@@ -38,8 +41,7 @@ def constant(tree: Tree, call: cst.Call, name: str) -> object:
 
 def entry(tree: Tree, node: cst.BaseExpression, name: str) -> Passed | None:
     """The value under a key of a dictionary that the notebook writes out, and the `{...}` or `dict(...)` around it."""
-    value = _entries(tree, node, name)[0].get(name)
-    return None if value is None else Passed(value, tree.value(_unfiltered(tree, node, name)))
+    return _entries(tree, node, name)[0].get(name)
 
 
 def is_closed(tree: Tree, call: cst.Call) -> bool:
@@ -50,7 +52,8 @@ def is_closed(tree: Tree, call: cst.Call) -> bool:
 def set_argument(tree: Tree, call: cst.Call, name: str, value: str, at_call: bool = False) -> Edit:
     """Pass `name = value`, in the place where the notebook passes it, or in the call itself."""
     argument = passed(tree, call, name)
-    if argument is not None and argument.holder is not call and not at_call:
+    is_near = not at_call or (argument is not None and argument.holder in [a.value for a in call.args])
+    if argument is not None and argument.holder is not call and is_near:
         return Replace(argument.value, value)
     stars = [(a, *_entries(tree, a.value, name)) for a in call.args if a.star == "**"]
     unpacked = next((a for a, entries, is_whole in stars if name in entries or not (is_whole or argument)), None)
@@ -60,30 +63,40 @@ def set_argument(tree: Tree, call: cst.Call, name: str, value: str, at_call: boo
 
 
 def _entries(
-    tree: Tree, node: cst.BaseExpression, name: str | None = None
-) -> tuple[dict[object, cst.BaseExpression], bool]:
+    tree: Tree, node: cst.BaseExpression, name: str | None = None, depth: int = 8
+) -> tuple[dict[object, Passed], bool]:
     """The values of the dictionary that an expression stands for, by their keys, and whether these are all.
 
-    Known is what is written out in one place, below any dictionary that is taken in (`**common`), also where it is
+    Known is what is written out, there or in a dictionary that is taken in (`{**common, "a": 1}`), also where it is
     filtered. Of a dictionary that a statement changes nothing is, but where it sets other keys than `name`.
     """
     node = _unfiltered(tree, node, name)
     source, is_whole = tree.value(node), True
     changed = [_changed(tree, use) for use in tree.loads(node.value)] if isinstance(node, cst.Name) else []
-    pairs: list[tuple[object, cst.BaseExpression]] = [(..., source)]
-    if any(key is not None and (key is ... or name in (None, key)) for key in changed):
-        pass
-    elif isinstance(source, cst.Call) and tree.qualified(source.func) == "dict":
-        pairs = [(a.keyword.value if a.keyword is not None else ..., a.value) for a in source.args]
-    elif isinstance(source, cst.Dict):
-        pairs = [(tree.literal(e.key) if isinstance(e, cst.DictElement) else ..., e.value) for e in source.elements]
-    entries: dict[object, cst.BaseExpression] = {}
-    for key, value in pairs:
-        if key is ...:  # of `dict(a=1, **others)` none of the others is a second `a`
-            entries, is_whole = entries if isinstance(source, cst.Call) else {}, False
-        else:
-            entries[key] = value
+    is_changed = any(key is not None and (key is ... or name in (None, key)) for key in changed)
+    entries: dict[object, Passed] = {}
+    for key, value in [(..., source)] if is_changed or not depth else _items(tree, source):
+        taken, all_known = {key: Passed(value, source)}, True
+        if key is _TAKEN_IN:
+            taken, all_known = _entries(tree, value, name, depth - 1)
+        elif key is ...:
+            taken, all_known = {}, False
+        entries, is_whole = (entries if all_known else {}) | taken, is_whole and all_known
     return entries, is_whole
+
+
+def _items(tree: Tree, source: cst.BaseExpression) -> list[tuple[object, cst.BaseExpression]]:
+    """The keys and values of a dictionary, of which the later hold: `...` for an unknown key."""
+    if isinstance(source, cst.Call) and tree.qualified(source.func) == "dict":
+        ordered = sorted(source.args, key=lambda a: (a.keyword is not None, a.star))
+        return [(_TAKEN_IN if a.keyword is None else a.keyword.value, a.value) for a in ordered]
+    if isinstance(source, cst.BinaryOperation) and isinstance(source.operator, cst.BitOr):
+        return [(_TAKEN_IN, source.left), (_TAKEN_IN, source.right)]
+    if isinstance(source, cst.Dict):
+        return [
+            (tree.literal(e.key) if isinstance(e, cst.DictElement) else _TAKEN_IN, e.value) for e in source.elements
+        ]
+    return [(..., source)]
 
 
 def _unfiltered(tree: Tree, node: cst.BaseExpression, name: str | None) -> cst.BaseExpression:

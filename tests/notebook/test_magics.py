@@ -50,6 +50,7 @@ MASKED = [
     ("a.b??", f"{P}(0)"),
     # written out, as nbconvert does
     ("get_ipython().system('ls')", f"{P}(0)"),
+    ("get_ipython().system_raw('ollama serve &')", f"{P}(0)"),
     ("x = get_ipython().getoutput('ls')", f"x = {P}(0)"),
     ("get_ipython().run_line_magic('cd', 'data')", f"{P}(0)"),
     ("get_ipython().run_cell_magic('bash', '', 'ls\\n')", f"{P}(0)"),

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from nb2ddp.facts.flow import owner_of
+from nb2ddp.facts.texts import spelled
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.syntax.cells import Source
 from nb2ddp.syntax.environ import environ_key
-from nb2ddp.syntax.tree import Statement, Tree, dotted
+from nb2ddp.syntax.tree import Statement, Tree, dotted, method
 
 _ASSIGNMENT = re.compile(r"(?P<name>\w+)(?:\s*=\s*|\s+)(?P<value>.*)")
 _COMMENT = re.compile(r"(?:^|\s+)(#.*)$")
@@ -32,7 +34,9 @@ LAUNCHER_VARIABLES = frozenset(
 )
 #: Magics that set or show variables.
 ENV_MAGICS = frozenset({"env", "set_env"})
-#: A statement that sets a variable, the variable, and its value.
+#: What sets a variable unless it is set.
+DEFAULT = "os.environ.setdefault"
+#: What sets a variable, the variable, and its value.
 _Plain = tuple[cst.CSTNode, str, str]
 
 
@@ -50,10 +54,11 @@ def assignment(text: str) -> tuple[str, str, str] | None:
 
 @dataclass(frozen=True)
 class Setting:
-    """A statement that sets a variable to a plain value before Unsloth is imported.
+    """What sets a variable to a plain value before Unsloth is imported.
 
     Attributes:
-        node: the statement, or the call that stands for `%env`.
+        node: the statement, or its call, or an entry of several that are set at once.
+        is_default: it sets the variable only where it is not set.
         name, value: the variable and its value.
         moves: the setup block's line does all that this one does.
         above: where the comments begin that speak of it alone; where its line does if there are none.
@@ -62,6 +67,7 @@ class Setting:
     """
 
     node: cst.CSTNode
+    is_default: bool
     name: str
     value: str
     moves: bool
@@ -91,7 +97,9 @@ def early_settings(source: Source, every: Sequence[tuple[cst.CSTNode, object, ob
         and tree.parents[tree.statement(node)] is tree.module
     ]
     early.sort(key=lambda item: tree.start(item[0]))
-    moving = [plain[0] for plain in early if _moves(source, *plain, early)]
+    able = {plain[0] for plain in early if _moves(source, *plain, early)}
+    held = {holder(source, node) for node, *_ in every if node not in able}  # by a statement that stays
+    moving = [node for node, *_ in early if node in able and holder(source, node) not in held]
     staying = [node for node, *_ in every if node not in moving]
     return [_setting(source, *plain, staying) for plain in early]
 
@@ -113,17 +121,72 @@ def packages_of(statement: cst.Import | cst.ImportFrom) -> set[str]:
 
 
 def settings(source: Source) -> Iterator[tuple[cst.CSTNode, object, object]]:
-    """What sets a variable: the statement or its call, the variable, and the value; `...` for what is no constant."""
+    """What sets a variable, the variable, and the value; `...` for what is not made of constants alone.
+
+    That is a statement or its call; of several variables that are set at once, an entry or an argument.
+    """
     tree = source.tree
     for statement in tree.of(cst.Assign):
         if (name := environ_key(tree, statement.targets[0].target)) is not None:
-            yield statement, name, tree.literal(statement.value)
+            yield statement, name, _constant(tree, statement.value)
     for call, form in source.forms_of(Kind.LINE_MAGIC):
         if form.name in ENV_MAGICS and (pair := assignment(form.text)) is not None:
             yield call, pair[0], ... if {"$", "{"} & set(pair[1]) else pair[1]
     for call in tree.of(cst.Call):
-        if tree.qualified(call.func) in ("os.environ.setdefault", "os.putenv") and call.args:
-            yield call, tree.literal(call.args[0].value), ...
+        name = tree.qualified(call.func)
+        if name in (DEFAULT, "os.putenv") and call.args:
+            is_known = name == DEFAULT and len(call.args) > 1
+            yield call, tree.literal(call.args[0].value), _constant(tree, call.args[1].value) if is_known else ...
+        elif name == "os.environ.update" and source.alone(call) is not None:
+            for arg in call.args:
+                if arg.keyword is not None:
+                    yield arg, arg.keyword.value, _constant(tree, arg.value)
+                else:
+                    yield from _entries(tree, arg.value)
+    for added in tree.of(cst.AugAssign):
+        if isinstance(added.operator, cst.BitOrAssign) and tree.qualified(added.target) == "os.environ":
+            yield from _entries(tree, added.value)
+    for loop in tree.of(cst.For):
+        if (entries := _gone_through(tree, loop)) is not None:
+            yield from _entries(tree, entries)
+
+
+def _entries(tree: Tree, node: cst.BaseExpression) -> Iterator[tuple[cst.CSTNode, object, object]]:
+    """The entries of a dictionary that is written in place, with their keys and values."""
+    for each in node.elements if isinstance(node, cst.Dict) else ():
+        known = (
+            (tree.literal(each.key), _constant(tree, each.value)) if isinstance(each, cst.DictElement) else (..., ...)
+        )
+        yield each, *known
+
+
+def _gone_through(tree: Tree, loop: cst.For) -> cst.BaseExpression | None:
+    """The dictionary that a loop puts into the environment: `for k, v in {...}.items(): os.environ[k] = v`."""
+    names, items = re.findall(r"\w+", tree.text(loop.target)), owner_of(loop.iter)
+    is_plain = len(names) == 2 and method(loop.iter) == "items" and loop.orelse is None
+    sets = is_plain and tree.text(loop.body).replace(" ", "") == f"os.environ[{names[0]}]={names[1]}"
+    return items if sets else None
+
+
+def _constant(tree: Tree, node: cst.BaseExpression) -> object:
+    """The constant, or the text made of such alone, that an expression stands for, or `...`."""
+    if (literal := tree.literal(node)) is not ...:
+        return literal
+    names = {name.value for part in tree.made_of(node) for name in tree.within(part, cst.Name)}
+    bound = [[each for each in tree.bindings(name) if each.imported is None] for name in names]
+    is_plain = all(len(each) <= 1 and all(tree.is_certain(one.node) for one in each) for each in bound)
+    (text, *others) = spelled(tree, node)
+    return ... if others or "*" in text or not is_plain else text
+
+
+def holder(source: Source, node: cst.CSTNode) -> cst.BaseSmallStatement | cst.For | None:
+    """The statement of what sets a variable, as `settings` gives it; None where it has another purpose too."""
+    if isinstance(node, cst.Call):
+        return source.alone(node)
+    above = (
+        each for each in (node, *source.tree.ancestors(node)) if isinstance(each, (cst.BaseSmallStatement, cst.For))
+    )
+    return next(above)
 
 
 def _setting(source: Source, node: cst.CSTNode, name: str, value: str, staying: list[cst.CSTNode]) -> Setting:
@@ -133,6 +196,7 @@ def _setting(source: Source, node: cst.CSTNode, name: str, value: str, staying: 
     above = start if _is_above(source, statement, staying) else tree.comments_above(statement)
     return Setting(
         node,
+        isinstance(node, cst.Call) and tree.qualified(node.func) == DEFAULT,
         name,
         value,
         moves=node not in staying,

@@ -192,8 +192,9 @@ def tokens_to_fill_in(
     is_off = any(name in ("WANDB_MODE", "WANDB_DISABLED") for _, name, _ in set_here)  # then wandb asks for no key
     for node, name, value in set_here:
         is_open = isinstance(value, str) and stands_for_token(value.strip("'\"")) and not is_tried(tree, node)
-        if isinstance(node, cst.Call) and isinstance(name, str) and TOKEN_VARIABLE.fullmatch(name) and is_open:
-            found[node] = name
+        is_named = isinstance(name, str) and TOKEN_VARIABLE.fullmatch(name)
+        if isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and is_named and is_open:
+            found[node] = str(name)
     for given, variable in given_tokens(tree, effects):
         for token in reached([given], lambda token: _handed_in(tree, token)):
             if (text := _placeholder(tree, token)) is not None:

@@ -70,7 +70,11 @@ def _spelled(tree: Tree, node: cst.BaseExpression, around: tuple[cst.CSTNode, ..
         return tree.content(value)
     if isinstance(value, cst.FormattedString):
         return "".join(
-            part(each.expression) if isinstance(each, cst.FormattedStringExpression) else tree.text(each)
+            tree.text(each)
+            if isinstance(each, cst.FormattedStringText)
+            else _ANY
+            if each.conversion or each.format_spec  # type: ignore[attr-defined]
+            else part(each.expression)  # type: ignore[attr-defined]
             for each in value.parts
         )
     if isinstance(value, cst.ConcatenatedString):

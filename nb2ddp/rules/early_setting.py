@@ -1,7 +1,7 @@
 """DDP105: Environment variables set before Unsloth is imported move to the setup block.
 
 Unsloth and torch read many of them when they are imported, such as UNSLOTH_VLLM_STANDBY, and the setup block imports
-Unsloth before the notebook does.
+Unsloth before the notebook does. So do modules that the notebook hides: `sys.modules["torchao"] = None`.
 
 If code above them reads or changes them, they are set in both places. What is set below the import of another package
 stays there: that package has read it already. Settings of torch's memory move: torch reads them at its first call to a
@@ -14,10 +14,12 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.environment import Setting
+from nb2ddp.facts.environment import Setting, first_import, holder
 from nb2ddp.facts.program import Program
+from nb2ddp.facts.shell import quoted
 from nb2ddp.rules.rule import Example, Finding, Rule, without_names
-from nb2ddp.syntax.edits import Cut, Edit, Remove
+from nb2ddp.syntax.edits import AddToSetup, Cut, Edit, Remove
+from nb2ddp.syntax.environ import environ_key
 from nb2ddp.syntax.tree import Tree
 
 _IMPORTED = "os is imported only for variables that the setup block sets; the script leaves it out"
@@ -26,20 +28,35 @@ _IMPORTED = "os is imported only for variables that the setup block sets; the sc
 def find(program: Program) -> Iterator[Finding]:
     tree, moved = program.tree, set[cst.CSTNode]()
     for setting in program.early_settings:
-        node = setting.node
-        small = node if isinstance(node, cst.Assign) else program.alone(cst.ensure_type(node, cst.Call))
+        node, small = setting.node, holder(program, setting.node)
         edits: tuple[Edit, ...] = ()
         if setting.moves and small is not None:
             moved.add(small)
             edits = (Remove(small, keep_comment=False), *_comments(tree, setting))
         said = f"{setting.name} must be set before Unsloth is imported; the script sets it above that import"
         yield Finding(node, said, edits, fixed=True)
+    yield from _hidden(program)
     for statement in tree.of(cst.Import):
         others = [alias for alias in statement.names if tree.text(alias).rstrip(", ") != "os"]
         uses = tree.readers("os", statement) if len(others) < len(statement.names) else []
         if uses and all(moved.intersection(tree.ancestors(use)) for use in uses):
             edit = without_names(program, statement, others) if others else Remove(statement)
             yield Finding(statement, _IMPORTED, (edit,))
+
+
+def _hidden(program: Program) -> Iterator[Finding]:
+    """Modules that the notebook hides from Unsloth: `sys.modules["torchao"] = None`."""
+    tree = program.tree
+    for assign in tree.of(cst.Assign):
+        name = environ_key(tree, assign.targets[0].target, "sys.modules")
+        is_early = tree.start(assign) < first_import(tree) and tree.is_certain(assign)
+        if isinstance(name, str) and is_early and tree.text(assign.value) == "None":
+            said = f"{name} must be hidden before Unsloth is imported; the script hides it above that import"
+            end = tree.span(assign)[1]
+            beside = tree.source[end : tree.line_end(end)].strip(" ;")
+            line = f"sys.modules[{quoted(name)}] = None  {beside if beside.startswith('#') else ''}".rstrip()
+            hidden = AddToSetup(line, before_imports=True)
+            yield Finding(assign, said, (Remove(assign, keep_comment=False, comments_above=True), hidden))
 
 
 def _comments(tree: Tree, setting: Setting) -> Iterator[Cut]:
@@ -91,6 +108,45 @@ import torch
 os.environ["WANDB_PROJECT"] = "rows"
 from unsloth import FastModel
 """,
+        ),
+        Example(
+            """\
+import os, sys
+ROOT = "/data"
+sys.modules["torchao"] = None  # broken here
+os.environ["HF_HOME"] = f"{ROOT}/hf"
+os.environ["HF_DATASETS_CACHE"] = os.path.join(ROOT, "rows")
+os.environ.setdefault("UNSLOTH_COMPILE_DISABLE", "1")
+os.environ.update({"TORCH_LOGS": "graph"}, TOKENIZERS_PARALLELISM="false")
+os.environ |= {"VLLM_USE_V1": "1"}
+for key, value in {"OMP_NUM_THREADS": "4", "MKL_NUM_THREADS": "4"}.items():
+    os.environ[key] = value
+os.environ.update({"TORCH_COMPILE_DISABLE": "1", "WANDB_PROJECT": "rows"})
+import torch
+from unsloth import FastModel
+""",
+            """\
+import os, sys
+ROOT = "/data"
+os.environ.update({"TORCH_COMPILE_DISABLE": "1", "WANDB_PROJECT": "rows"})
+import torch
+from unsloth import FastModel
+""",
+        ),
+        Example(  # nothing tells these values
+            """\
+import os, sys
+root = "/data"
+if os.path.exists("/scratch"):
+    root = "/scratch"
+os.environ["HF_HOME"] = f"{root}/hf"
+os.environ["HF_DATASETS_CACHE"] = f"{os.getcwd()}/rows"
+for key, value in {"OMP_NUM_THREADS": 4}.items():
+    os.environ[key] = str(value)
+sys.modules["mine"] = sys
+from unsloth import FastModel
+sys.modules["torchao"] = None
+"""
         ),
         Example(
             """\

@@ -17,9 +17,9 @@ from nb2ddp.facts.needs import secret_variable
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
-from nb2ddp.syntax.edits import Edit, Remove, Replace
+from nb2ddp.syntax.edits import Edit, Handle, Remove, Replace
 from nb2ddp.syntax.environ import environ_key
-from nb2ddp.syntax.tree import Statement, Tree
+from nb2ddp.syntax.tree import Statement, Tree, small_statements
 
 #: What a handler may be for that a missing package comes to.
 _CATCHES = frozenset({"", "ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
@@ -36,8 +36,8 @@ _UNMOUNTED = "writes to Colab's Drive, which no job mounts: mount it before the 
 
 def find(program: Program) -> Iterator[Finding]:
     tree, imports, handled = program.tree, [*_imports(program)], set[cst.CSTNode]()
-    tried: dict[cst.CSTNode, Edit] = {e.node: e for each in imports for e in each.edits if isinstance(e, Replace)}
-    tried |= {e.statement: e for each in imports for e in each.edits if isinstance(e, Remove)}
+    handles = [edit for each in imports for edit in each.edits if isinstance(edit, Handle)]
+    tried = {node: edit for edit in handles for node in _dead(tree, edit)}
     for call in tree.of(cst.Call):
         name = hosted_name(tree, call)
         if name is None or not handled.isdisjoint(tree.ancestors(call)) or program.installs.covers(call):
@@ -130,46 +130,54 @@ def _imports(program: Program) -> Iterator[Finding]:
         if program.installs.covers(statement):
             continue
         edit: Edit = Replace(statement, kept) if kept else Remove(statement, keep_comment=False, comments_above=True)
-        tried = tree.around(statement, cst.Try)
-        if tried is not None and not (_is_for_colab(tree, statement) or _gives_secrets(tree, tried)):
-            edit = _handled(tree, tried, statement) or Replace(statement, 'raise ImportError("not a hosted notebook")')
-        yield Finding(statement, f"{module} works on Colab or Kaggle only; the script does without it", (edit,))
+        edits = () if _is_for_colab(tree, statement) else tuple(_handled(tree, statement, kept))
+        said = f"{module} works on Colab or Kaggle only; the script does without it"
+        yield Finding(statement, said, edits or (edit,))
 
 
-def _gives_secrets(tree: Tree, tried: cst.Try) -> bool:
+def _handled(tree: Tree, statement: cst.Import | cst.ImportFrom, kept: str) -> Iterator[Edit]:
+    """Put what handles a failed import in the place of the `try` whose line it is; what only tells the error goes."""
+    line, tried = tree.parents[statement], tree.around(statement, cst.Try)
+    if tried is None or line not in (tried.body, *tried.body.body) or small_statements(line)[0] is not statement:
+        return
+    handler = next((each for each in tried.handlers if not _CATCHES.isdisjoint(_caught(tree, each))), None)
+    if handler is None or _gives_secrets(tree, tried, handler) or _raises(tree, handler):
+        return
+    error, lines = tree.text(handler.name.name) if handler.name is not None else "", handler.body.body
+    naming = [each for each in lines if error and error in map(tree.text, tree.within(each, cst.Name))]
+    told = [each for each in naming if re.fullmatch(r"(?s)print\(.*\)", tree.text(each))]
+    bound = [f'{error} = ImportError("not a hosted notebook")'] if told != naming else []
+    yield Handle(line, handler, "\n".join(filter(None, [kept, *bound])))
+    idle = [each for each in lines if tree.text(each) == "pass" or (each in told and not bound)]
+    yield from (Remove(each, keep_comment=False) for each in idle)  # type: ignore[arg-type]
+
+
+def _dead(tree: Tree, handle: Handle) -> Iterator[cst.CSTNode]:
+    """What never runs of a `try` in whose place one of its handlers stands."""
+    tried = cst.ensure_type(tree.parents[handle.handler], cst.Try)
+    yield from (line for line in tried.body.body if tree.start(line) >= tree.start(handle.line))
+    yield from (each for each in (*tried.handlers, tried.orelse) if each is not None and each is not handle.handler)
+
+
+def _gives_secrets(tree: Tree, tried: cst.Try, handler: cst.ExceptHandler) -> bool:
     """True for a `try` that asks the hosted notebook for secrets alone, and does without where there are none.
 
     A variable that the environment lacks then ends it as the secret did.
     """
     names = [name for call in tree.within(tried.body, cst.Call) if (name := hosted_name(tree, call)) is not None]
-    caught = {_caught(tree, handler) for handler in tried.handlers}
     all_secrets = all(SECRET.fullmatch(name) or name.endswith("UserSecretsClient") for name in names)
-    return bool(names) and all_secrets and not caught.isdisjoint(("", "Exception", "BaseException"))
+    return bool(names) and all_secrets and not _caught(tree, handler).isdisjoint(("", "Exception", "BaseException"))
 
 
-def _caught(tree: Tree, handler: cst.ExceptHandler) -> str:
-    """What a handler catches, as code; "" for everything."""
-    return "" if handler.type is None else tree.text(handler.type)
+def _caught(tree: Tree, handler: cst.ExceptHandler) -> set[str]:
+    """What a handler catches; "" for everything."""
+    return {""} if handler.type is None else {tree.text(name) for name in tree.within(handler.type, cst.Name)}
 
 
-def _handled(tree: Tree, tried: cst.Try, statement: cst.Import | cst.ImportFrom) -> Edit | None:
-    """Put what handles a failed import in its place, where the `try` begins with it, and that only binds and prints."""
-    if not tried.handlers or tried.orelse or tried.finalbody:
-        return None
-    handler = tried.handlers[0]
-    error = tree.text(handler.name.name) if handler.name is not None else ""
-    lines = handler.body.body
-    told = [line for line in lines if error and error in map(tree.text, tree.within(line, cst.Name))]
-    prints = all(tree.qualified(call.func) == "print" for call in tree.within(handler, cst.Call))
-    plain = prints and not any(isinstance(line, cst.BaseCompoundStatement) for line in lines)
-    only_tells = all(re.fullmatch(r"(?s)print\(.*\)", tree.text(line)) for line in told)
-    is_first = tree.parents[statement] is tried.body.body[0]
-    if not (plain and only_tells and is_first) or _caught(tree, handler) not in _CATCHES:
-        return None
-    kept = [tree.text(line) for line in lines if line not in told and tree.text(line) != "pass"]
-    if kept:
-        return Replace(tried, f"\n{tree.indentation(tried)}".join(kept))
-    return Remove(tried, keep_comment=False, comments_above=True)
+def _raises(tree: Tree, handler: cst.ExceptHandler) -> bool:
+    """True for a handler that ends the notebook, or hands the error on."""
+    last = small_statements(handler.body) or small_statements(handler.body.body[-1])
+    return any(each.exc is None or each in last for each in tree.within(handler, cst.Raise))
 
 
 RULE = Rule(
@@ -291,15 +299,7 @@ except ValueError:
 except ImportError:
     token = None
 """,
-            """\
-try:
-    raise ImportError("not a hosted notebook")
-    token = os.environ["HF_TOKEN"]
-except ValueError:
-    token = ""
-except ImportError:
-    token = None
-""",
+            "token = None\n",
         ),
         Example(
             """\
@@ -359,13 +359,76 @@ from google.colab import files
 uploaded = files.upload() # rows.csv
 """,
             """\
-try:
-    raise ImportError("not a hosted notebook")
-    done()
-except ImportError:
-    output = connect()
+output = connect()
 uploaded = files.upload()
 # rows.csv
+""",
+        ),
+        Example(
+            """\
+import os
+def secret(name):
+    try:
+        import json
+        # Colab keeps it
+        from google.colab import userdata
+        return userdata.get(name)
+    except (ModuleNotFoundError, KeyError) as error:
+        # a file keeps it
+        note(error, '''
+  as it is''')
+        for each in lines():
+            if each:
+                return each
+    else:
+        print("found")
+try:
+    import google.colab, sys
+    place = "Colab"
+except ImportError: place = sys.platform
+try: import google.colab; on_colab = True
+except: on_colab = False
+try:
+    from google.colab import userdata
+    key = userdata.get("key")
+except ImportError:
+    key = read("key")
+finally:
+    done()
+try:
+    from google.colab import drive
+    drive.mount("/content/drive")
+except ImportError:
+    raise RuntimeError("only on Colab")
+try:
+    from kaggle_secrets import UserSecretsClient
+    key = UserSecretsClient().get_secret("key")
+except ImportError:
+    try:
+        from google.colab import userdata
+        key = userdata.get("key")
+    except ImportError:
+        key = os.environ.get("key")
+""",
+            """\
+import os
+def secret(name):
+    import json
+    error = ImportError("not a hosted notebook")
+    # a file keeps it
+    note(error, '''
+  as it is''')
+    for each in lines():
+        if each:
+            return each
+import sys
+place = sys.platform
+on_colab = False
+try:
+    key = read("key")
+finally:
+    done()
+key = os.environ.get("key")
 """,
         ),
         Example(

@@ -8,17 +8,17 @@ launch command.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
-from nb2ddp.facts.environment import LAUNCHER_VARIABLES
+from nb2ddp.facts.environment import LAUNCHER_VARIABLES, holder
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
-from nb2ddp.syntax.edits import Remove
+from nb2ddp.syntax.edits import Cut, Edit, Remove
 from nb2ddp.syntax.environ import environ_key
-from nb2ddp.syntax.tree import Statement
+from nb2ddp.syntax.tree import Statement, Tree
 
 _POPS = re.compile(r"os\.(environ\.(pop|__delitem__)|unsetenv)")
 _SET = "is what the launcher sets for each process"
@@ -37,18 +37,42 @@ def find(program: Program) -> Iterator[Finding]:
         remedy = "; the script leaves this out" if is_all else ": leave it in the environment"
         yield Finding(taken, f"{said}{remedy}", edits, todo=not is_all)
     for node, name, _ in program.settings:
-        statement = node if isinstance(node, cst.Assign) else program.alone(cst.ensure_type(node, cst.Call))
+        statement = holder(program, node)
         if name in LAUNCHER_VARIABLES and statement is not None and tree.is_live(node):
             why = "would give every process the same GPUs" if name == "CUDA_VISIBLE_DEVICES" else _SET
             said = f"{name} {why}; the script leaves this out: say it where you start it"
-            yield Finding(statement, said, (Remove(statement, keep_comment=False, comments_above=True),))
+            yield Finding(node, said, (_without(tree, node, statement),))
     for emptied in _emptied(program):
         yield Finding(emptied, _EMPTIED, todo=True)
+    known = {node for node, *_ in program.settings}
     for call in program.tree.live(cst.Call):
         if tree.qualified(call.func) == "os.environ.update":
-            words = {*tree.texts(call), *(each.keyword.value for each in call.args if each.keyword)}
+            strings = [text for text in tree.within(call, cst.SimpleString) if known.isdisjoint(tree.ancestors(text))]
+            words = {tree.content(text) for text in strings}
             if named := sorted(words & LAUNCHER_VARIABLES):
                 yield Finding(call, f"{', '.join(named)} {_SET}, and breaks the job here: leave it out", todo=True)
+
+
+def _without(tree: Tree, node: cst.CSTNode, statement: cst.BaseSmallStatement | cst.For) -> Edit:
+    """Leave out what sets a launcher's variable: its statement, or of one that sets others too its entry."""
+    entries: Sequence[cst.CSTNode] = ()
+    if isinstance(node, (cst.DictElement, cst.Arg)):
+        owner = tree.parents[node]
+        entries = owner.elements if isinstance(owner, cst.Dict) else cst.ensure_type(owner, cst.Call).args
+    kept = [each for each in entries if not _is_launchers(tree, each)]
+    if not kept:
+        return Remove(statement, keep_comment=False, comments_above=True)
+    at = entries.index(node)
+    if tree.start(node) < tree.start(kept[-1]):
+        return Cut(tree.start(node), tree.start(entries[at + 1]))
+    return Cut(tree.span(kept[-1])[1], tree.span(node)[1])
+
+
+def _is_launchers(tree: Tree, entry: cst.CSTNode) -> bool:
+    """True for an entry or an argument that sets a variable of the launcher's."""
+    if isinstance(entry, cst.DictElement):
+        return tree.literal(entry.key) in LAUNCHER_VARIABLES
+    return isinstance(entry, cst.Arg) and entry.keyword is not None and entry.keyword.value in LAUNCHER_VARIABLES
 
 
 def _emptied(program: Program) -> Iterator[cst.CSTNode]:
@@ -140,6 +164,30 @@ for key in ["HF_HOME", "LOCAL_RANK"]:
     os.environ.pop(key, None)
 for key in ["HF_HOME"]:
     del os.environ[key]
+""",
+        ),
+        Example(
+            """\
+import os
+os.environ.update({"CUDA_VISIBLE_DEVICES": "0", "TOKENIZERS_PARALLELISM": "false", "RANK": "0", "WORLD_SIZE": "1"})
+os.environ.update(
+    HF_HOME="/data",
+    LOCAL_RANK="0",  # one GPU
+)
+os.environ |= {"LOCAL_RANK": "0"}
+for key, value in {"RANK": "0", "HF_HUB_OFFLINE": "1"}.items():
+    os.environ[key] = value
+given = {"RANK": "0"}
+""",
+            """\
+import os
+os.environ.update({"TOKENIZERS_PARALLELISM": "false"})
+os.environ.update(
+    HF_HOME="/data",  # one GPU
+)
+for key, value in {"HF_HUB_OFFLINE": "1"}.items():
+    os.environ[key] = value
+given = {"RANK": "0"}
 """,
         ),
         Example('import os\nprint(os.environ["CUDA_VISIBLE_DEVICES"])\n'),

@@ -90,5 +90,8 @@ def _settings(early: list[Setting]) -> list[str]:
         moved = [setting for setting in own if setting.moves]
         beside, *others = dict.fromkeys(setting.beside for setting in moved if setting.beside) or [""]
         lines += dict.fromkeys([comment for setting in moved for comment in setting.comments] + others)
-        lines.append(f"os.environ[{quoted(name)}] = {quoted(own[-1].value)}  {beside}".rstrip())
+        *_, last = [setting for setting in own if not setting.is_default] or own[:1]
+        key, value = quoted(name), quoted(last.value)
+        line = f"os.environ.setdefault({key}, {value})" if last.is_default else f"os.environ[{key}] = {value}"
+        lines.append(f"{line}  {beside}".rstrip())
     return lines

@@ -12,9 +12,9 @@ SHELL_VARIABLES = frozenset(
 )
 
 
-def environ_key(tree: Tree, target: cst.BaseExpression) -> object:
-    """The variable that `os.environ[...]` names as an assignment's target."""
-    if not isinstance(target, cst.Subscript) or tree.qualified(target.value) != "os.environ":
+def environ_key(tree: Tree, target: cst.BaseExpression, mapping: str = "os.environ") -> object:
+    """The variable that `os.environ[...]` names as an assignment's target, or the key of another mapping."""
+    if not isinstance(target, cst.Subscript) or tree.qualified(target.value) != mapping:
         return None
     index = target.slice[0].slice
     return tree.literal(index.value) if isinstance(index, cst.Index) else None

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import libcst as cst
 
 from nb2ddp.facts.effects import Does
-from nb2ddp.facts.environment import LAUNCHER_VARIABLES
 from nb2ddp.facts.execution import Execution, Phase
+from nb2ddp.syntax.environ import LAUNCHER_VARIABLES
 
 _IMPORTS = (cst.Import, cst.ImportFrom, cst.ImportAlias)
 #: Libraries that ask accelerate, torch or the environment.

@@ -13,7 +13,7 @@ import libcst as cst
 from nb2ddp.facts.flow import owner_of
 from nb2ddp.facts.shell import kills, only_shows, serves
 from nb2ddp.notebook.magics import Kind, Syntax
-from nb2ddp.syntax.tree import Tree, argument, keyword, method
+from nb2ddp.syntax.tree import Tree, argument, keyword, method, own_class
 
 
 class Does(Flag):
@@ -299,17 +299,6 @@ def _is_server(tree: Tree, function: cst.CSTNode) -> bool:
         return function.attr.value in _SERVING_METHODS
     owners = tree.followed(function.value, owner_of)  # of `demo.queue().launch()`
     return any(re.fullmatch(makers, tree.maker(owner)) for owner in owners)
-
-
-def own_class(tree: Tree, node: cst.CSTNode) -> cst.ClassDef | None:
-    """The class of the notebook whose object a method is called on: `self.save`, or a name for what it makes."""
-    if not isinstance(node, cst.Attribute):
-        return None
-    made, bound = tree.value(node.value), tree.definition(node.value)
-    owner: cst.CSTNode | None = tree.definition(made.func) if isinstance(made, cst.Call) else None
-    if isinstance(bound, cst.Param) and bound.name.value == "self" and (method := tree.function(bound)) is not None:
-        owner = tree.scope(method)
-    return owner if isinstance(owner, cst.ClassDef) else None
 
 
 def _is_path(tree: Tree, node: cst.BaseExpression) -> bool:

@@ -13,7 +13,7 @@ from nb2ddp.facts.flow import owner_of
 from nb2ddp.facts.texts import spelled
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.syntax.cells import Source
-from nb2ddp.syntax.environ import environ_key
+from nb2ddp.syntax.environ import LAUNCHER_VARIABLES, environ_key
 from nb2ddp.syntax.tree import Statement, Tree, dotted, method
 
 _ASSIGNMENT = re.compile(r"(?P<name>\w+)(?:\s*=\s*|\s+)(?P<value>.*)")
@@ -27,11 +27,6 @@ _READ_LATER = re.compile(
 #: What no package reads when it is imported but Unsloth and vLLM; and torch, at its first call to a GPU
 #: (c10/cuda/CUDAAllocatorConfig.h, `instance`), which the setup block makes.
 _READ_BY_OURS = re.compile(r"\w*UNSLOTH\w*|VLLM_\w+|PYTORCH_(CUDA_|HIP_)?ALLOC_CONF")
-#: What torchrun and accelerate set for each process, and what hides GPUs from them.
-LAUNCHER_VARIABLES = frozenset(
-    "CUDA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT RANK "
-    "WORLD_SIZE".split()
-)
 #: Magics that set or show variables.
 ENV_MAGICS = frozenset({"env", "set_env"})
 #: What sets a variable unless it is set.

@@ -14,12 +14,12 @@ from typing import Final
 
 import libcst as cst
 
-from nb2ddp.facts.effects import Does, Effects, own_class
+from nb2ddp.facts.effects import Does, Effects
 from nb2ddp.facts.flow import reached
 from nb2ddp.facts.handed import handed_on, kept_objects
 from nb2ddp.facts.training import Training
 from nb2ddp.syntax.cells import Source
-from nb2ddp.syntax.tree import Function, method
+from nb2ddp.syntax.tree import Function, method, own_class
 
 
 class Phase(Flag):

@@ -16,9 +16,8 @@ import libcst as cst
 
 from nb2ddp.facts.effects import FILE_MAGICS, Does
 from nb2ddp.facts.flow import is_tried, owner_of, stops, taker
-from nb2ddp.facts.parameters import passed
 from nb2ddp.facts.shell import only_shows, words
-from nb2ddp.facts.texts import filled, held, spelled
+from nb2ddp.facts.texts import filled, held, passed, spelled
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.syntax.tree import Tree, keyword, method
 

@@ -22,8 +22,7 @@ from nb2ddp.facts.hosted import (
     read_by,
     theirs,
 )
-from nb2ddp.facts.parameters import received
-from nb2ddp.facts.texts import spelled
+from nb2ddp.facts.texts import received, spelled
 from nb2ddp.syntax.tree import Tree, argument, method
 
 if TYPE_CHECKING:

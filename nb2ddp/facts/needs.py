@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from nb2ddp.facts.effects import Does
-from nb2ddp.facts.environment import LAUNCHER_VARIABLES
 from nb2ddp.facts.flow import is_tried, taker
 from nb2ddp.facts.hosted import SECRET, hosted_name, written_elsewhere
 from nb2ddp.facts.logins import HUB_TOKEN, token_of, tokens
@@ -21,7 +20,7 @@ from nb2ddp.facts.releases import SUCCESSORS, fitting
 from nb2ddp.facts.texts import held, spelled
 from nb2ddp.notebook import magics
 from nb2ddp.syntax.arguments import constant
-from nb2ddp.syntax.environ import SHELL_VARIABLES, environ_key
+from nb2ddp.syntax.environ import LAUNCHER_VARIABLES, SHELL_VARIABLES, environ_key
 from nb2ddp.syntax.tree import Tree, argument, keyword, method
 
 if TYPE_CHECKING:

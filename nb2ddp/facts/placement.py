@@ -11,14 +11,14 @@ from functools import cache, cached_property
 
 import libcst as cst
 
-from nb2ddp.facts.effects import Does, gives_an_object, of_wandb, opens_archive, own_class
+from nb2ddp.facts.effects import Does, gives_an_object, of_wandb, opens_archive
 from nb2ddp.facts.execution import Execution, Phase, Who
 from nb2ddp.facts.flow import owner_of, reached, returned, taker
 from nb2ddp.facts.services import answer, called_on, is_client, questions
 from nb2ddp.facts.shell import kills_job
 from nb2ddp.facts.traces import Traces
 from nb2ddp.syntax.edits import Edit, Guard, InsertAfter, Wrap
-from nb2ddp.syntax.tree import Statement, Tree, argument, keyword, small_statements
+from nb2ddp.syntax.tree import Statement, Tree, argument, keyword, own_class, small_statements
 
 IN_TURN = "with PartialState().local_main_process_first()"
 WAIT_CALL = "PartialState().wait_for_everyone()"

@@ -11,8 +11,7 @@ import libcst as cst
 from nb2ddp.facts.effects import Does, Effects
 from nb2ddp.facts.flow import is_tried, reached, stops
 from nb2ddp.facts.logins import HUB_TOKEN, TOKEN_VARIABLE, stands_for_token, token_of, variable_of, variable_of_command
-from nb2ddp.facts.parameters import held_by, passed
-from nb2ddp.facts.texts import held
+from nb2ddp.facts.texts import held, held_by, passed
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.syntax.cells import Source
 from nb2ddp.syntax.environ import SHELL_VARIABLES, environ_key

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.effects import Does, own_class
+from nb2ddp.facts.effects import Does
 from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.order import collects, is_order_lost
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Wrap
-from nb2ddp.syntax.tree import Tree, keyword, method
+from nb2ddp.syntax.tree import Tree, keyword, method, own_class
 
 #: What gives a list; the others give an iterator, which only a loop or another list takes as well sorted.
 _LISTS = re.compile(r"glob\.glob|os\.listdir")

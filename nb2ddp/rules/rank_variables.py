@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
-from nb2ddp.facts.environment import LAUNCHER_VARIABLES, holder
+from nb2ddp.facts.environment import holder
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Cut, Edit, Remove
-from nb2ddp.syntax.environ import environ_key
+from nb2ddp.syntax.environ import LAUNCHER_VARIABLES, environ_key
 from nb2ddp.syntax.tree import Statement, Tree
 
 _POPS = re.compile(r"os\.(environ\.(pop|__delitem__)|unsetenv)")

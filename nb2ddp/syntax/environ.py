@@ -6,6 +6,11 @@ import libcst as cst
 
 from nb2ddp.syntax.tree import Tree
 
+#: What torchrun and accelerate set for each process, and what hides GPUs from them.
+LAUNCHER_VARIABLES = frozenset(
+    "CUDA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT RANK "
+    "WORLD_SIZE".split()
+)
 #: Variables that every shell sets.
 SHELL_VARIABLES = frozenset(
     "HOME HOSTNAME LANG LD_LIBRARY_PATH LOGNAME PATH PWD PYTHONPATH SHELL TERM TMPDIR USER".split()

@@ -875,6 +875,17 @@ def method(node: cst.CSTNode) -> str:
     return node.func.attr.value if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) else ""
 
 
+def own_class(tree: Tree, node: cst.CSTNode) -> cst.ClassDef | None:
+    """The class of the notebook whose object a method is called on: `self.save`, or a name for what it makes."""
+    if not isinstance(node, cst.Attribute):
+        return None
+    made, bound = tree.value(node.value), tree.definition(node.value)
+    owner: cst.CSTNode | None = tree.definition(made.func) if isinstance(made, cst.Call) else None
+    if isinstance(bound, cst.Param) and bound.name.value == "self" and (method := tree.function(bound)) is not None:
+        owner = tree.scope(method)
+    return owner if isinstance(owner, cst.ClassDef) else None
+
+
 def small_statements(node: cst.CSTNode) -> Sequence[cst.BaseSmallStatement]:
     """The statements of a line, or of a suite that follows its colon on the same line."""
     return node.body if isinstance(node, (cst.SimpleStatementLine, cst.SimpleStatementSuite)) else ()

@@ -45,6 +45,8 @@ _ENDLESS = re.compile(
     r"nvidia-smi\s(?:.*\s)?(?:-l\b|-lms\b|--loop|dmon\b|pmon\b)|watch\s|tail\s+(?:-\S+\s+)*(?:-\w*[fF]\b|--follow)"
     r"|(?:htop|nvtop|gpustat\s.*-i|top(?!\s+-\w*[bn]))\b|ping\s(?!.*-c)"
 )
+#: Words that begin a line which belongs to others of a shell script.
+_PART_OF_BLOCK = re.compile(r"if|then|elif|else|fi|for|while|until|do|done|case|esac|function|select|trap|[{}()].*")
 #: What a shell keeps for the commands behind it.
 _OF_ITS_SHELL = re.compile(r"(?:cd|export|unset|alias|ulimit)\b[^|&>]*$")
 _SETS_VARIABLES = re.compile(r"(?:source|\.)\s+\S+$")
@@ -206,6 +208,38 @@ def without_installs(command: str) -> str:
     others = [pair for pair in joined if pair[1].strip() and not _INSTALL.match(pair[1].strip("() "))]
     kept = [part for pair in others for part in pair][1:]
     return "".join(part if part == ";" else f" {part}" for part in kept).strip().replace(" ;", ";")
+
+
+def script_without_installs(script: str) -> str:
+    """The rest of a shell script of plain commands, some of which install packages, without comments on these.
+
+    The whole script where a line means nothing by itself, or asks how an install went.
+    """
+    lines, kept = re.split(r"(?<!\\)\n", script), list[str]()
+    if not any(map(_installs, lines)) or not all(map(_is_plain, lines)):
+        return script
+    for line in lines:
+        rest = without_installs(line.replace("\\\n", " ")) if _installs(line) else line
+        while line.strip() and not rest and kept and kept[-1].startswith("#"):
+            kept.pop()
+        kept += [rest] if rest or not line.strip() else []
+    does = any(line.strip() and not line.startswith("#") and not is_of_its_shell(line) for line in kept)
+    return "\n".join(kept).strip("\n") if does else ""
+
+
+def _installs(line: str) -> bool:
+    """True for a line of which a part installs packages."""
+    return any(_INSTALL.match(part.strip("() ")) for part in parts(line))
+
+
+def _is_plain(line: str) -> bool:
+    """True for a line of a shell script that is one command, or several joined ones, whatever an install gives."""
+    try:
+        begins = shlex.split(line, comments=True)[:1]
+    except ValueError:  # a quote that another line closes
+        return False
+    is_part = _PART_OF_BLOCK.fullmatch("".join(begins)) or re.search(r"<<|\$\?|\(\)", line)
+    return not is_part and not ("||" in line and _installs(line) and not is_install(line))
 
 
 def unwrapped(command: str) -> str:

@@ -5,7 +5,16 @@ from __future__ import annotations
 import libcst as cst
 import pytest
 
-from nb2ddp.facts.shell import Command, is_install, only_shows, parse, parts, quoted, without_installs
+from nb2ddp.facts.shell import (
+    Command,
+    is_install,
+    only_shows,
+    parse,
+    parts,
+    quoted,
+    script_without_installs,
+    without_installs,
+)
 from nb2ddp.syntax.tree import Tree
 
 NOTEBOOK = """\
@@ -209,3 +218,24 @@ def test_only_shows(command: str, shows: bool) -> None:
 )
 def test_quoted_is_the_text(text: str) -> None:
     assert eval(quoted(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("script", "rest"),
+    [
+        ("pip install trl\ngit clone u", "git clone u"),
+        ("cd rows\npip install -e .", ""),
+        ("# the rows\ngit clone u\n\n# trl\npip install trl | tail -1\n./make", "# the rows\ngit clone u\n\n./make"),
+        ("pip install trl && ./make 'a b'", "./make 'a b'"),
+        ("git clone u", "git clone u"),
+        ("cd rows", "cd rows"),
+        ("pip install trl || ./other\n./make", None),
+        ("pip install trl\n./make $?", None),
+        ("if true; then\npip install trl\nfi\n./make", None),
+        ("pip install trl\ncat > a <<EOF\nb\nEOF", None),
+        ("pip install trl\necho 'a\nb'", None),
+        ("make_it() {\n./make\n}\npip install trl", None),
+    ],
+)
+def test_scripts_lose_installs(script: str, rest: str | None) -> None:
+    assert script_without_installs(script) == (script if rest is None else rest)

@@ -184,6 +184,9 @@ def test_no_long_line(notebook: str) -> None:
 COLLATED = SFT.format("").replace("model = model", "model = model, data_collator = {}")
 FULL = LOAD.format(", full_finetuning = True")
 MIXTURE = LOAD.format("").replace("Llama-3.2-1B", "Qwen3-30B-A3B")
+PHI_2 = LOAD.format("").replace("unsloth/Llama-3.2-1B", "microsoft/phi-2")
+GENERAL = LOAD.format("").replace("FastLanguageModel", "FastModel")
+GPT_OSS = LOAD.format("").replace("Llama-3.2-1B", "gpt-oss-20b")
 WHOLE = LOAD.format("").replace("model = FastLanguageModel.get_peft_model(model)", "")
 
 
@@ -193,6 +196,9 @@ WHOLE = LOAD.format("").replace("model = FastLanguageModel.get_peft_model(model)
         (FULL, SFT.format(""), True),
         (WHOLE, SFT.format(""), True),
         (MIXTURE, SFT.format(""), True),
+        (PHI_2, SFT.format(""), True),
+        (GENERAL, SFT.format(""), True),
+        (GPT_OSS, SFT.format(""), False),
         (LOAD.format(""), SFT.format(""), False),
         (LOAD.format(", full_finetuning = False"), SFT.format(""), False),
         (FULL, GRPO, False),

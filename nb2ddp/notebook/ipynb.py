@@ -30,6 +30,8 @@ _IMAGE = re.compile(r"""(\[['"])?<PIL\.""")
 _MEMORY = re.compile(r"[Mm]ax memory|\d+MiB /|GPU.*\(\d+(\.\d+)? ?Gi?B")
 #: How Colab says under which name it saved an uploaded file.
 _UPLOADED = re.compile(r"^Saving .+ to (.+?)\s*$", re.MULTILINE)
+#: How pip says that no index has a package, or no version that fits.
+_LACKING = re.compile(r"No matching distribution found for ([^\s\x1b]+)")
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class Cell:
         shows_image: whether that value is an image of PIL's.
         failed: the error among its saved outputs, in a line; empty where it has none.
         uploaded: the files that its saved outputs say a person uploaded on Colab.
+        lacking: the requirements for which its saved outputs say that pip found nothing.
     """
 
     number: int
@@ -54,6 +57,7 @@ class Cell:
     shows_image: bool = field(default=False, compare=False)
     failed: str = field(default="", compare=False)
     uploaded: tuple[str, ...] = field(default=(), compare=False)
+    lacking: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)
@@ -147,7 +151,8 @@ def from_node(node: Any, name: str, saved: _Saved | None = None) -> Notebook:
         source = _LINE_END.sub("\n", cell.source.removeprefix("\ufeff"))
         kind, shown = cast(CellKind, cell.cell_type), (saved.shows(number), saved.shows_image(number))
         source = dedented(source) if kind == "code" else source
-        cells.append(Cell(number, kind, source, (), 0, *shown, saved.failed(number), saved.uploaded(number)))
+        printed = (saved.printed(number, _UPLOADED), saved.printed(number, _LACKING))
+        cells.append(Cell(number, kind, source, (), 0, *shown, saved.failed(number), *printed))
     return Notebook(name=name, cells=tuple(cells), gpu=_gpu(node.metadata), shown=saved.of_gpus())
 
 
@@ -191,9 +196,9 @@ class _Saved:
         errors = [f"{output['ename']}: {output.get('evalue')}" for output in self._of(number) if output.get("ename")]
         return " ".join(errors[0].split()) if errors else ""
 
-    def uploaded(self, number: int) -> tuple[str, ...]:
-        """Return the names under which Colab saved what a person uploaded in a cell."""
-        return tuple(name for output in self._of(number) for name in _UPLOADED.findall(_text(output)))
+    def printed(self, number: int, pattern: re.Pattern[str]) -> tuple[str, ...]:
+        """Return what the outputs of a cell have in the place of a pattern's group."""
+        return tuple(name for output in self._of(number) for name in pattern.findall(_text(output)))
 
     def of_gpus(self) -> tuple[tuple[int, str], ...] | None:
         """Return the outputs about a GPU's memory, with their cells; None if the notebook ran out of memory."""

@@ -31,7 +31,7 @@ from nb2ddp.facts.shell import is_install
 from nb2ddp.facts.waiting import starts_engine
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.script.launch import path_word
-from nb2ddp.script.modules import ON_COLAB, ON_INDEX
+from nb2ddp.script.modules import METRICS, ON_COLAB, ON_INDEX
 from nb2ddp.script.templates import render
 from nb2ddp.syntax.tree import argument
 from nb2ddp.versions import tables
@@ -60,6 +60,8 @@ _IDLE_OPTIONS = (
     " --refresh-package --reinstall-package --upgrade-package -P --color --directory --project --config-file"
     " --allow-insecure-host --no-build-isolation-package --no-build-package --build-constraint -b".split()
 )
+#: Options without a value, as they stand with a blank in them: `-- quiet`.
+_SPLIT = re.compile(r"(?<!\S)--\s(?=(?:quiet|upgrade|no-deps|no-cache-dir|force-reinstall|user|pre)(?!\S))")
 #: Reads the options that have a value; all else is left.
 _OPTIONS = ArgumentParser(add_help=False, allow_abbrev=False)
 for _names in (each.split() for each in (*_SOURCES, *_NAMING, *_LOST_OPTIONS, *_IDLE_OPTIONS)):
@@ -89,6 +91,8 @@ _MISSPELT = 0.93
 _AT_MOST = ("==", "<", "<=", "~=")
 #: Packages of which each version is made for one version of torch.
 _OF_TORCH = ("torchvision", "torchaudio", "xformers")
+#: The modules that langchain still has from 1.0 on (the wheel of 1.5.2).
+_LANGCHAIN_1 = frozenset("agents chat_models embeddings mcp messages rate_limiters tools".split())
 #: Packages that are built, and import torch to be built.
 _BUILT_WITH_TORCH = frozenset({"causal-conv1d", "flash-attn", "mamba-ssm"})
 #: Packages that mostly serve to install others, or to uninstall them.
@@ -102,6 +106,9 @@ _VARIABLE = re.compile(r"\$(?P<brace>\{)?(?P<name>[A-Za-z_]\w*)(?(brace)\})")
 _UNKNOWN = re.compile(r"[$`{]")
 _SECRET = re.compile(r"(?i)key|token|secret|password")
 _GEMMA_3N = re.compile(r"(?i)gemma-?3n")
+#: An extra of Unsloth that takes builds for one torch, with parts of its version; without them for torch 2.1 or 2.2
+#: (`Requires-Dist` of its wheel).
+_OLD_BUILDS = re.compile(r"(?:cu\d+|colab)(?:-ampere)?(?:-torch(?P<major>\d)(?P<minor>\d+)\d)?")
 #: A release's tag in a repository's URL: `...unsloth.git@2025-02-v2`, `...transformers@v4.49.0-Gemma-3`.
 _TAG = re.compile(r"@(?:[a-z]\w*-)?v?(\d+[.-]\d+(?:\.\d+)?)(?![\w.])")
 #: A library's own repository, and a commit there.
@@ -317,7 +324,7 @@ class _Reading:
         self._install(list(self.program.notebook.metadata.dependencies), HEADER)
         for call in self.tree.live(cst.Call):
             for place in self._places(call):
-                for words in _split(self._shell_text(call)):
+                for words in _split(_SPLIT.sub("--", self._shell_text(call))):
                     self._command(place, words)
         self._add_imported()
         kept = self._with_dependencies(self._kept())
@@ -325,7 +332,9 @@ class _Reading:
         packages = self._without_old_indexes(list(map(self._apart, packages)))
         self._bound_what_has_gone(packages)
         self._bound_beside_trl(packages)
+        self._bound_what_moved(packages)
         self._decode_sounds(packages)
+        self._add_for_metrics(packages)
         self._bound_what_needs_newer(packages)
         return Requirements(tuple(packages), tuple(dict.fromkeys(self.notes)))
 
@@ -358,7 +367,7 @@ class _Reading:
         return next(((value, "report_to names it") for value in trackers if module in self.tree.texts(value)), None)
 
     def _with_dependencies(self, packages: list[Package]) -> list[Package]:
-        """Install Unsloth with what it needs, if the notebook leaves that to a machine which has it, as Colab."""
+        """Install Unsloth, and what it does not bound, with what they need, if the notebook leaves that to Colab."""
         full = {package.name for package in packages if "--no-deps" not in package.group}
         unsloth = next((package for package in packages if package.name == "unsloth"), None)
         if unsloth is None or full & {"unsloth", "transformers"}:
@@ -366,7 +375,10 @@ class _Reading:
         self.notes.append((unsloth.cell, "unsloth is installed with what it needs, which the notebook's machine had"))
         fixed = [package for package in packages if package.name in _OF_TORCH and "==" in package.line]
         self.notes += [(package.cell, f"{package.line} is left out: it is made for one torch") for package in fixed]
-        return [replace(each, group=()) if each is unsloth else each for each in packages if each not in fixed]
+        bounded = (*_BOUNDED, *_OF_TORCH, "unsloth-zoo")
+        open_ones = [each for each in packages if each.is_open and each.name not in bounded]
+        kept = [each for each in packages if each not in fixed]
+        return [replace(each, group=()) if each in (unsloth, *open_ones) else each for each in kept]
 
     def _cell(self, node: cst.CSTNode) -> int:
         return self.program.cell_at(self.tree.start(node)).number
@@ -407,6 +419,19 @@ class _Reading:
             new = Package("transformers", "transformers", trl.cell)
             self._bound(packages, own, new, "<5", f"TRL {known[-1]} knows no later one")
 
+    def _bound_what_moved(self, packages: list[Package]) -> None:
+        """Require langchain before 1, which has left most of its modules to other packages, if the code takes these."""
+        own = next((package for package in packages if package.name == "langchain"), None)
+        for statement, name, _ in self.tree.imports("langchain") if own is not None and own.is_open else ():
+            _, _, module = name.partition(".")
+            has_moved = module.partition(".")[0] not in _LANGCHAIN_1 and (
+                module or isinstance(statement, cst.ImportFrom)
+            )
+            if has_moved and self.tree.is_live(statement):
+                new = Package("langchain", "langchain", self._cell(statement))
+                self._bound(packages, own, new, "<1", f"no later version has {name}")
+                return
+
     def _bound_what_needs_newer(self, packages: list[Package]) -> None:
         """Bound what would come too new for numpy or torch: its metadata does not name the version that it needs."""
         first = tables()["numpy"]
@@ -435,6 +460,7 @@ class _Reading:
     def _decode_sounds(self, packages: list[Package]) -> None:
         """Add what datasets decodes sounds with, and does not bring (its documentation, "Load audio data")."""
         sounds = [call for call in self.tree.live(cst.Call) if _SOUND.fullmatch(self.tree.qualified(call.func))]
+        heard = [pair for pair in self.tree.live(cst.DictElement) if self._is_of_sound(pair)]
         named = {package.name for package in packages}
         is_older = any(own.name == "datasets" and _is_older(own, Version("4")) for own in packages)
         wanted, needs = (("librosa", "soundfile"), "") if is_older else (("torchcodec",), "; it needs ffmpeg")
@@ -442,6 +468,23 @@ class _Reading:
             cell = self._cell(sounds[0])
             packages.append(Package(name, name, cell))
             self.notes.append((cell, f"{name} is added: datasets {3 if is_older else 4} decodes sounds with it{needs}"))
+        if heard and not sounds and not named & {"librosa", "torchcodec"}:
+            packages.append(Package("librosa", "librosa", self._cell(heard[0])))
+            self.notes.append((self._cell(heard[0]), "librosa is added: transformers reads sounds of messages with it"))
+
+    def _add_for_metrics(self, packages: list[Package]) -> None:
+        """Add what the metrics that the code loads import."""
+        for call in self.tree.live(cst.Call):
+            named = argument(call, "path", 0) if self.tree.qualified(call.func) == "evaluate.load" else None
+            metric = str(self.tree.literal(named.value)) if named is not None else ""
+            name = METRICS.get(metric)
+            if name is not None and name not in {package.name for package in packages}:
+                packages.append(Package(name, name, self._cell(call)))
+                self.notes.append((self._cell(call), f"{name} is added: the metric {metric} imports it"))
+
+    def _is_of_sound(self, pair: cst.DictElement) -> bool:
+        """True for `"type": "audio"`, which a part of a message has."""
+        return (self.tree.literal(pair.key), self.tree.literal(pair.value)) == ("type", "audio")
 
     def _taken(self, library: str, packages: list[Package]) -> tuple[Package | None, tuple[str, ...]]:
         """Return a package of a notebook, and the releases of it that a job may have."""
@@ -468,7 +511,17 @@ class _Reading:
                 why = f"the script's Unsloth {'does' if is_known else 'may'} not accept that version"
                 why = reasons.get(old.name, why)
                 self.notes.append((old.cell, f"{old.line} is replaced by {new.line}: {why}"))
-        return mended
+        is_replaced = any(old != new and old.name == "unsloth" for old, new in zip(pinned, mended, strict=True))
+        return [self._opened(own) if is_replaced and own.name not in allowed else own for own in mended]
+
+    def _opened(self, package: Package) -> Package:
+        """Return a package in any version, if the notebook fixes one and its code does not import it."""
+        if "==" not in package.specifier or self._imported(package.name.replace("-", "_")) is not None:
+            return package
+        opened = package.with_versions("")
+        why = "it was made for a version of Unsloth that is replaced"
+        self.notes.append((package.cell, f"{package.line} is replaced by {opened.line}: {why}"))
+        return opened
 
     def _engine(self, packages: list[Package]) -> str:
         """The first vLLM that the TRL of the script takes, if that is the newest; else that its Unsloth takes."""
@@ -493,6 +546,9 @@ class _Reading:
         bound = {own.name for own in packages if own.name in pins and own not in old and not own.takes(pins[own.name])}
         bounds = {name: f"=={version}" for name, version in pins.items() if name not in lacking | bound}
         pinned = [own.released(bounds[own.name]) if own.name in bounds else own for own in packages]
+        full = {own.name for own in packages if not own.group}
+        beside_them = bounds.keys() - full  # in the first file, as what is added
+        pinned = [replace(own, group=()) if own.name in beside_them else own for own in pinned]
         named = {own.name for own in packages}
         added = [Package(f"{name}{bounds[name]}", name, old[0].cell) for name in bounds if name not in named]
         beside = []
@@ -703,6 +759,11 @@ class _Reading:
         for option in unknown:
             told = f"{option} is left out: it is not known before the notebook runs"
             self.notes.append((cell, f"{told}; give it to pip for {_shown(' '.join(word for _, word in named))}"))
+        lacking = set(self.program.notebook.cell(cell).lacking if cell != HEADER else ()) & {word for _, word in named}
+        if lacking:
+            told = f"it failed when the notebook was saved, as pip found no {', '.join(sorted(lacking))}"
+            self.notes.append((cell, f"left out: {_shown(' '.join(word for _, word in named))}: {told}"))
+            return
         for option, word in named:
             package = self._package(option, word, cell)
             if package is not None:
@@ -753,6 +814,11 @@ class _Reading:
                 return None
             near = get_close_matches(name, _BOUNDED - {name}, 1, _MISSPELT)
             if name in _BOUNDED or not near or self._imported(own.name) is not None:
+                if name == "unsloth" and (old := set(filter(_is_of_old_torch, own.extras))):
+                    own.extras -= old
+                    told = f"{line} is replaced by {own}: {', '.join(sorted(old))} takes builds for an old torch"
+                    self.notes.append((cell, told))
+                    line = str(own)
                 return Package(line, name + (f"; {own.marker}" if own.marker else ""), cell)
             why = f"left out, {near[0]} is meant"
         self.notes.append((cell, f"{why}: {_shown(line)}"))
@@ -773,12 +839,13 @@ class _Reading:
         """Add a package. If two commands name it, the later one decides, unless it takes any version that is there."""
         is_alone = "--no-deps" in new.group
         old = self.packages.get((new.name, is_alone))
+        kept = new if old is None or is_newest else _joined(old, new)
         if is_newest or not new.is_open:
             other = None if is_alone else self.packages.pop((new.name, True), None)  # it would be installed later
             for package in (old, other):
-                if package is not None and not package.is_open and package.line != new.line:
-                    self.notes.append((package.cell, f"{package.line} is replaced by {new.line} of cell {new.cell}"))
-        self.packages[new.name, is_alone] = new if old is None or is_newest else _joined(old, new)
+                if package is not None and not package.is_open and package.line != kept.line:
+                    self.notes.append((package.cell, f"{package.line} is replaced by {kept.line} of cell {new.cell}"))
+        self.packages[new.name, is_alone] = kept
 
     def _kept(self) -> list[Package]:
         """Return the packages without those that an earlier file already installs."""
@@ -867,6 +934,12 @@ def _beside_torch(old: list[Package], new: list[Package]) -> list[Package]:
     else:
         loose = [own for own in of_torch if "==" in torch.line and "==" not in own.line]
     return [own.with_versions("") if own in loose else own for own in new]
+
+
+def _is_of_old_torch(extra: str) -> bool:
+    """True for an extra of Unsloth that takes builds for a torch before 2.6, which torchao, that it brings, needs."""
+    found = _OLD_BUILDS.fullmatch(extra)
+    return found is not None and (int(found["major"] or 2), int(found["minor"] or 1)) < (2, 6)
 
 
 def _is_held(package: Package) -> bool:

@@ -17,6 +17,7 @@ from nb2ddp.facts.program import Program
 from nb2ddp.notebook.ipynb import parse_notebook
 from nb2ddp.options import Options
 from nb2ddp.script.packages import Requirements, requirements
+from nb2ddp.versions import tables
 from tests.command import Command
 from tests.notebooks import CELLS, text, write
 
@@ -733,6 +734,7 @@ def test_a_source_without_dependencies_stays() -> None:
         ("dataset", ["dataset"], ""),  # the code imports it
         ("torchao tokenizers torchx pefts", ["torchao", "tokenizers", "torchx", "pefts"], ""),
         ("huggingface_hub", ["huggingface_hub"], ""),
+        ("peft -- quiet", ["peft"], ""),
     ],
 )
 def test_a_misspelt_package_is_left_out(asked: str, given: list[str], meant: str) -> None:
@@ -860,3 +862,96 @@ def test_a_module_of_the_notebooks_own_is_no_package() -> None:
         "!pip install unsloth", "%%writefile evaluate.py\nscore = 1", "from evaluate import score\nimport flask"
     )
     assert [package.line for package in found.packages] == ["unsloth", "flask"]
+
+
+@pytest.mark.parametrize(
+    ("extra", "kept"),
+    [
+        ("colab", ""),
+        ("cu121", ""),
+        ("cu118-ampere-torch240", ""),
+        ("cu124-torch260", "[cu124-torch260]"),
+        ("cu128-torch2100", "[cu128-torch2100]"),
+        ("colab-new", "[colab-new]"),
+        ("amd", "[amd]"),
+    ],
+)
+def test_an_extra_of_unsloth_for_an_old_torch_is_left_out(extra: str, kept: str) -> None:
+    found = read(f"!pip install 'unsloth[{extra}] @ git+{HUB}/unsloth.git'")
+    assert [package.line for package in found.packages] == [f"unsloth{kept} @ git+{HUB}/unsloth.git"]
+    assert bool(found.notes) == (not kept)
+
+
+def test_what_unsloth_does_not_bound_is_installed_with_what_it_needs_beside_it() -> None:
+    found = read("!pip install --no-deps unsloth peft chromadb 'faiss-cpu==1.9'", "import unsloth")
+    assert {package.line: package.group for package in found.packages} == {
+        "unsloth": (),
+        "peft": ("--no-deps",),
+        "chromadb": (),
+        "faiss-cpu==1.9": ("--no-deps",),
+    }
+
+
+def test_the_set_that_most_notebooks_pin_is_installed_together() -> None:
+    cell = "!pip install unsloth transformers==4.44.2\n!pip install --no-deps datasets 'trl<0.9'"
+    found = read(cell, "import unsloth", minimums=FLOORS)
+    assert {package.group for package in found.packages} == {()}
+    assert {"datasets==4.3.0", "trl==0.22.2", "transformers==4.56.2"} <= {package.line for package in found.packages}
+
+
+def test_a_version_that_was_made_for_a_replaced_unsloth_is_left_open() -> None:
+    cell = "!pip install unsloth==2025.3.19\n!pip install typing_extensions==4.11.0 pydantic==2.9.2"
+    found = read(cell, "import unsloth, pydantic", minimums=FLOORS)
+    lines = [package.line for package in found.packages]
+    assert "typing_extensions" in lines
+    assert "pydantic==2.9.2" in lines
+    fitting = read(cell.replace("2025.3.19", tables()["newest"]["unsloth"]), "import unsloth", minimums=FLOORS)
+    assert "typing_extensions==4.11.0" in [package.line for package in fitting.packages]
+
+
+@pytest.mark.parametrize(
+    ("code", "line"),
+    [
+        ("from langchain.text_splitter import TokenTextSplitter", "langchain<1"),
+        ("import langchain.chains", "langchain<1"),
+        ("from langchain import PromptTemplate", "langchain<1"),
+        ("from langchain.agents import create_agent", "langchain"),
+        ("import langchain", "langchain"),
+    ],
+)
+def test_modules_that_langchain_has_left_bound_it(code: str, line: str) -> None:
+    found = read("!pip install unsloth langchain", f"import unsloth\n{code}")
+    assert [package.line for package in found.packages] == ["unsloth", line]
+
+
+@pytest.mark.parametrize(
+    ("code", "added"),
+    [
+        ("import evaluate\nf1 = evaluate.load('f1')", ["scikit-learn"]),
+        ("import evaluate\nscores = [evaluate.load(path='wer'), evaluate.load('cer')]", ["jiwer"]),
+        ("import evaluate\nbleu = evaluate.load('bleu')", []),
+        ("import evaluate\nf1 = evaluate.load(name)", []),
+    ],
+)
+def test_what_a_metric_imports_is_added(code: str, added: list[str]) -> None:
+    found = read("!pip install evaluate unsloth", f"import unsloth\n{code}")
+    assert [package.line for package in found.packages] == ["evaluate", "unsloth", *added]
+
+
+def test_sounds_of_messages_are_read_with_librosa() -> None:
+    code = "import unsloth\nparts = [{'type': 'audio', 'audio': path}, {'type': 'text', 'text': 'Listen.'}]"
+    assert "librosa" in [package.line for package in read("!pip install unsloth", code).packages]
+    assert "librosa" not in [package.line for package in read("!pip install unsloth torchcodec", code).packages]
+    assert "librosa" not in [
+        package.line for package in read("!pip install unsloth", "parts = {'type': 'text'}").packages
+    ]
+
+
+def test_a_command_that_pip_could_not_install_is_left_out() -> None:
+    content = json.loads(text("!pip install rows==1.60", "!pip install rows>=2"))
+    printed = "\x1b[31mERROR: No matching distribution found for rows==1.60\x1b[0m\x1b[31m\n\x1b[0m"
+    content["cells"][0]["outputs"] = [{"output_type": "stream", "name": "stderr", "text": [printed]}]
+    found = requirements(Program(parse_notebook(json.dumps(content), "notebook"), Options()))
+    assert [package.line for package in found.packages] == ["rows>=2"]
+    told = "left out: rows==1.60: it failed when the notebook was saved, as pip found no rows==1.60"
+    assert (1, told) in found.notes

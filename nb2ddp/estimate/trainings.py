@@ -14,6 +14,7 @@ from nb2ddp.facts.loading import model_name, trains_lora, trains_whole
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.releases import uses_unsloth
 from nb2ddp.rules import batch, checkpointing
+from nb2ddp.rules.offloaded_embeddings import trains_embeddings
 from nb2ddp.syntax.arguments import constant, passed
 
 #: Rows of a trainer's data set that pass through the model at once: a preferred and a rejected answer, or two texts.
@@ -97,7 +98,7 @@ def _training(program: Program, at: int, config: cst.Call) -> Training:
         model=next(iter(model_name(tree, load).split()), "") if load else "",
         precision=precision,
         rank=0 if precision == "full" else int(_number(tree, adapters, "r") or _RANK),
-        trains_embeddings=adapters is not None and bool(re.search(r"lm_head|embed_tokens", tree.text(adapters))),
+        trains_embeddings=adapters is not None and trains_embeddings(tree, adapters),
         per_device=_per_device(program, config, split),
         split=split,
         tokens=_tokens(program, at, load, completions),

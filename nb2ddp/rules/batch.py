@@ -171,7 +171,7 @@ def _generated_at_once(
         scaled = f"{tree.text(steps.value)} * {names[1]} // {accumulation}"
         yield set_argument(tree, call, "steps_per_generation", scaled)
     if size is not None and tree.literal(size.value) is not None:
-        at_once, number, step = tree.text(size.value), _number(tree, size.value), _step(program, call, given)[0]
+        at_once, number, step = tree.text(size.value), tree.fixed(size.value), _step(program, call, given)[0]
         if (at_once, "1") == (per_device, accumulation) or number == step:
             batches = names[1]
         elif isinstance(number, int) and step and number % step == 0:
@@ -222,7 +222,7 @@ def _kept(program: Program, config: cst.Call) -> str:
     if program.gpu is None:
         return _NO_GPU
     per_device, _ = _given(program.tree, config)
-    if per_device is not None and _number(program.tree, per_device.value) is ...:
+    if per_device is not None and program.tree.fixed(per_device.value) is ...:
         return "which computes it" if program.tree.literal(per_device.value) is ... else "which sets it more than once"
     return why_shape_counts(program.training, program.model_kind, program.loads, config)
 
@@ -244,13 +244,6 @@ def _size(tree: Tree, given: Passed | None, default: str) -> str:
     """A positive number that a config is given, as code; else the default."""
     number = tree.literal(given.value) if given is not None else None
     return str(number) if isinstance(number, int) and number > 0 else default
-
-
-def _number(tree: Tree, value: cst.BaseExpression) -> object:
-    """The constant that a value stands for, or `...`: a name that is bound twice may already follow the GPU at hand."""
-    bound = tree.definition(value)
-    is_bound_once = bound is None or len(tree.bindings(tree.text(value), bound)) == 1
-    return tree.literal(value) if is_bound_once else ...
 
 
 def _unknown(program: Program, call: cst.Call, given: list[Passed | None]) -> str:
@@ -417,7 +410,7 @@ def _step(program: Program, call: cst.Call, given: list[Passed | None]) -> tuple
     fields = _fields(program, call, given)
     if _generations(tree, call):
         fields.append((passed(tree, call, "num_generations"), _DEFAULT_GENERATIONS))
-    values = [_number(tree, field.value) if field else int(default) for field, default in fields]
+    values = [tree.fixed(field.value) if field else int(default) for field, default in fields]
     numbers = [value for value in values if isinstance(value, int)]
     if len(numbers) < len(values):
         return 0, 0
@@ -428,7 +421,7 @@ def _step(program: Program, call: cst.Call, given: list[Passed | None]) -> tuple
 def _takes_one_by_one(program: Program, call: cst.Call, given: list[Passed | None]) -> bool:
     """True where the notebook's GPU takes one completion at a time, as every other then does."""
     accumulation = given[1]
-    steps = _number(program.tree, accumulation.value) if accumulation is not None else ...
+    steps = program.tree.fixed(accumulation.value) if accumulation is not None else ...
     return _step(program, call, given)[0] == steps
 
 

@@ -87,7 +87,8 @@ _TOO_LATE = (
 )
 _GROWS = "each process would train on a whole batch, so that more GPUs change the training; the script splits it"
 
-_NO_GPU, _SETS = "whose GPU is not known", "(--per-device-batch-size sets it)"
+_NO_GPU, _TOO_SMALL = "whose GPU is not known", "whose GPU ran out of memory"
+_SETS = "(--per-device-batch-size sets it)"
 _NOT_SPLIT = "so it is not split: each process trains on a whole batch"
 _REMEDY = f"write {PER_DEVICE} and {ACCUMULATION} into the call"
 
@@ -220,7 +221,7 @@ def _kept(program: Program, config: cst.Call) -> str:
     if program.options.per_device_batch_size is not None or _generations(program.tree, config):
         return ""
     if program.gpu is None:
-        return _NO_GPU
+        return _TOO_SMALL if program.ran_out_of_memory else _NO_GPU
     per_device, _ = _given(program.tree, config)
     if per_device is not None and program.tree.fixed(per_device.value) is ...:
         return "which computes it" if program.tree.literal(per_device.value) is ... else "which sets it more than once"
@@ -435,7 +436,8 @@ def _comment(program: Program, call: cst.Call, given: list[Passed | None]) -> st
     total, _ = _step(program, call, given)
     if not total:
         return f"the notebook's {_unit(program.tree, call)}s a step"
-    unknown = f", {_NO_GPU}" if _kept(program, call) == _NO_GPU else ""
+    why = _kept(program, call)
+    unknown = f", {why}" if why in (_NO_GPU, _TOO_SMALL) else ""
     return f"{_amount(program.tree, call, total)} a step in the notebook{unknown}"
 
 

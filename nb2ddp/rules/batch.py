@@ -22,6 +22,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.facts.micro_batch import shares_batches, why_shape_counts
+from nb2ddp.facts.numbers import number
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
@@ -228,23 +229,26 @@ def _kept(program: Program, config: cst.Call) -> str:
     return why_shape_counts(program.training, program.model_kind, program.loads, config)
 
 
-def split_of(program: Program, config: cst.Call) -> str:
-    """The call that splits a config's batch, as code, with a default for each number that the notebook works out.
+def split_of(program: Program, config: cst.Call) -> str | None:
+    """The call that splits a config's batch, as code with numbers alone; None where nothing tells one of them.
 
     Empty where the batch is a pool of negatives, which stays whole.
     """
     if shares_batches(program.execution, config):
         return ""
-    fields = _fields(program, config, _given(program.tree, config))
-    values = [_size(program.tree, field, default) for field, default in fields]
-    generations = _size(program.tree, passed(program.tree, config, "num_generations"), _DEFAULT_GENERATIONS)
-    return _call(program, config, values, generations if _generations(program.tree, config) else "")
+    given = _given(program.tree, config)
+    fields = [*_fields(program, config, given), (passed(program.tree, config, "num_generations"), _DEFAULT_GENERATIONS)]
+    *values, generations = (_size(program.tree, field, default) for field, default in fields)
+    counted = generations if _generations(program.tree, config) else ""
+    if _unknown(program, config, given) or "0" in (*values, counted):
+        return None
+    return _call(program, config, values, counted)
 
 
 def _size(tree: Tree, given: Passed | None, default: str) -> str:
-    """A positive number that a config is given, as code; else the default."""
-    number = tree.literal(given.value) if given is not None else None
-    return str(number) if isinstance(number, int) and number > 0 else default
+    """A positive number that a config is given, as code, else the default; 0 where nothing tells it."""
+    found = number(tree, given.value) if given is not None and tree.literal(given.value) is not None else int(default)
+    return "0" if found is None else str(int(found)) if found > 0 else default
 
 
 def _unknown(program: Program, call: cst.Call, given: list[Passed | None]) -> str:

@@ -22,6 +22,7 @@ from nb2ddp.estimate.trainings import Training, trainings
 from nb2ddp.facts.program import Program
 from nb2ddp.notebook.scripts import parse_script
 from nb2ddp.options import Options
+from tests.notebooks import text
 
 ALPACA = Path(__file__).parent.parent / "fixtures" / "notebooks" / "alpaca.ipynb"
 LOAD = """\
@@ -73,6 +74,73 @@ def test_what_is_read_of_a_notebook() -> None:
     found = training(LOAD.format("load_in_4bit = True"))
     assert (found.trainer, found.precision, found.rank) == ("SFTTrainer", "4bit", 16)
     assert (found.samples, found.tokens, found.can_skip) == (8, 2048, True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "batch", "length"),
+    [
+        ('CONFIG = {"batch": 4, "rows": {"longest": 512}}\n', 'CONFIG["batch"]', 'CONFIG["rows"]["longest"]'),
+        ('CONFIG = {"batch": 8 // 2, "rows": 512}\n', 'CONFIG.get("batch", 1)', 'CONFIG["rows"]'),
+        ("cfg = types.SimpleNamespace(batch = 4, longest = 512)\n", "cfg.batch", "cfg.longest"),
+        (
+            "@dataclass\nclass Config:\n    batch: int = 4\n    longest: int = field(default = 2048)\n"
+            "cfg = Config(longest = 512)\n",
+            "cfg.batch",
+            "cfg.longest",
+        ),
+        ("class Config:\n    batch = 4\n    longest = 512\n", "Config.batch", "Config.longest"),
+        ("batch = 2\nbatch = 4\n", "batch", "max(512, 256)"),
+    ],
+)
+def test_numbers_of_settings(settings: str, batch: str, length: str) -> None:
+    found = training(
+        settings + LOAD.replace("2048", length).format("").replace("batch_size = 2", f"batch_size = {batch}")
+    )
+    assert (found.per_device, found.samples, found.tokens) == (4, 16, 512)
+
+
+@pytest.mark.parametrize(
+    ("settings", "batch"),
+    [
+        ("args = parser.parse_args()\n", "args.batch"),
+        ("batch = 2\nif memory > 20:\n    batch = 8\n", "batch"),
+        ('CONFIG = {"batch": 2}\nCONFIG["batch"] = choose()\n', 'CONFIG["batch"]'),
+        ("class Config:\n    batch = 2\ncfg = Config()\ncfg.batch = choose()\n", "cfg.batch"),
+    ],
+)
+def test_what_nothing_tells_is_said(settings: str, batch: str, tmp_path: Path) -> None:
+    source = settings + LOAD.format("").replace("batch_size = 2", f"batch_size = {batch}")
+    assert training(source).per_device == 0
+    notebook = tmp_path / "sft.ipynb"
+    notebook.write_text(text(source), encoding="utf-8")
+    result = CliRunner().invoke(main, [str(notebook)])
+    assert "Estimate: unknown: the notebook works out its batch; write per_device_train_batch_size" in result.output
+    code, said = told(str(notebook))
+    assert code == 2
+    assert "sft.ipynb: unknown: the notebook works out its batch" in said
+
+
+def test_a_length_that_nothing_tells_may_be_given(tmp_path: Path) -> None:
+    notebook = tmp_path / "sft.ipynb"
+    notebook.write_text(text(LOAD.replace("2048", "longest(rows)").format("")), encoding="utf-8")
+    code, said = told(str(notebook))
+    assert code == 2
+    assert "unknown: the notebook works out its longest row; --tokens says it" in said
+    code, said = told(str(notebook), "--tokens", "450")
+    assert code == 0
+    assert "8 samples of up to 450 tokens a step" in said
+
+
+def test_a_script_of_shared_batches_is_told_as_its_notebook() -> None:
+    shared = training(
+        "from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments\n"
+        "from sentence_transformers.losses import MultipleNegativesRankingLoss\n"
+        "shared_batch = share_batches(256)\n"
+        "args = SentenceTransformerTrainingArguments(per_device_train_batch_size = shared_batch)\n"
+        "trainer = SentenceTransformerTrainer(model, args = args, loss = MultipleNegativesRankingLoss(model))\n"
+        "trainer.train()\n"
+    )
+    assert shared.per_device == 256
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nb2ddp.estimate.answer import BUSY, Answer, answer, counted
+from nb2ddp.estimate.answer import BUSY, Answer, answer, counted, in_short
 from nb2ddp.estimate.gpus import SHOWN, Gpu, GpuError, gpu_of
 from nb2ddp.estimate.shapes import ShapeError, shape_of
 
@@ -31,6 +31,10 @@ Examples:
 \b
 Exit code: 0 answered; 2 no answer, or wrong usage.
 """
+
+
+class UnknownError(ShapeError):
+    """Nothing tells the batch of a training, or its longest row."""
 
 
 @click.command(
@@ -86,7 +90,7 @@ def answers_in(
 
     Raises:
         NotebookError: it cannot be read, or trains nothing.
-        ShapeError: the size of its model is unknown.
+        ShapeError: the size of its model, its batch or its longest row is unknown.
         OSError: a file cannot be read.
     """
     from nb2ddp.results import NotebookError
@@ -128,9 +132,33 @@ def answered(job: Job, result: Result, kinds: Sequence[Gpu]) -> list[Answer]:
     return []
 
 
+def in_one_line(job: Job, result: Result) -> str:
+    """Return the line on a converted notebook's trainings, or why there is none; empty if a size is unknown.
+
+    Args:
+        job: the converted notebook.
+        result: the result of its conversion.
+    """
+    from nb2ddp.estimate.trainings import Training
+
+    unknown = _unknown([Training(**fields) for fields in result.trainings])
+    return f"unknown: {unknown}" if unknown else in_short(answered(job, result, ()))
+
+
+def _unknown(trainings: Sequence[Training]) -> str:
+    """Return what nothing tells of the trainings, and what to do; empty if all is known."""
+    if not all(training.per_device for training in trainings):
+        return "the notebook works out its batch; write per_device_train_batch_size and its accumulation as numbers"
+    if not all(training.tokens for training in trainings):
+        return "the notebook works out its longest row; --tokens says it"
+    return ""
+
+
 def _answers(
     trainings: Sequence[Training], folder: Path, kinds: Sequence[Gpu], gpus: int, *, offline: bool
 ) -> list[Answer]:
+    if unknown := _unknown(trainings):
+        raise UnknownError(f"unknown: {unknown}")
     shapes = {training.model: shape_of(_model(training.model, folder), offline=offline) for training in trainings}
     return [answer(training, shapes[training.model], kinds, gpus) for training in trainings]
 

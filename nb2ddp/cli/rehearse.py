@@ -172,13 +172,16 @@ def _failed(source: str | Path, error: BaseException) -> int:
 
 def _fits(script: Path, text: str, processes: int) -> str:
     """Return which GPUs fit a script's training and how many its steps keep busy; empty if unknown."""
-    from nb2ddp.cli.estimate import answers_in
+    from nb2ddp.cli.estimate import UnknownError, answers_in
     from nb2ddp.estimate.answer import in_short
     from nb2ddp.estimate.shapes import ShapeError
 
-    with suppress(NotebookError, ShapeError, OSError):
+    try:
         return in_short(answers_in(text, script, (), processes, offline=True))
-    return ""
+    except UnknownError as error:
+        return str(error)
+    except (NotebookError, ShapeError, OSError):
+        return ""
 
 
 def _rehearsed(

@@ -6,8 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from nb2ddp.cli.estimate import answered
-from nb2ddp.estimate.answer import in_short
+from nb2ddp.cli.estimate import in_one_line
 from nb2ddp.project.files import Job
 from nb2ddp.project.plan import from_here
 from nb2ddp.results import Result, Status
@@ -37,7 +36,7 @@ def _of_one(job: Job, result: Result) -> Iterator[str]:
         yield f"Install its packages with: {' && '.join(installs)}"
     elif result.packages and launch.launcher not in ("notebook", "uv"):  # which install them
         yield "The notebook needs packages: --requirements writes them beside the script."
-    if not job.options.split_model and (fits := in_short(answered(job, result, ()))):
+    if not job.options.split_model and (fits := in_one_line(job, result)):
         yield f"Estimate: {fits} (nb2ddp estimate {_word(job.notebook)})."
     if _serves(result):
         yield "Start its vLLM server first, as its first lines say."

@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Any
 
 import libcst as cst
 
 from nb2ddp.estimate.split import divided
 from nb2ddp.facts.loading import model_name, trains_lora, trains_whole
+from nb2ddp.facts.numbers import number
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.releases import uses_unsloth
 from nb2ddp.rules import batch, checkpointing
+from nb2ddp.rules.offloaded_embeddings import trains_embeddings
 from nb2ddp.syntax.arguments import constant, passed
+from nb2ddp.syntax.tree import Tree
 
 #: Rows of a trainer's data set that pass through the model at once: a preferred and a rejected answer, or two texts.
 _PAIRS = re.compile(r"(DPO|ORPO|CPO|KTO|SimPO|Reward|SentenceTransformer)\w*Trainer")
@@ -35,10 +37,10 @@ class Training:
         precision: "4bit", "8bit", "16bit", "32bit" or "full" (16-bit weights that are all trained).
         rank: of the LoRA adapters; 0 where all weights are trained.
         trains_embeddings: adapters come with trained embeddings and a trained head.
-        per_device: rows, or completions, at a time in the notebook.
+        per_device: rows, or completions, at a time in the notebook; 0 where nothing tells the batch.
         split: the script's call that divides a step among its processes, with numbers alone; empty where all of them
             take it as one batch.
-        tokens: the longest row that the notebook lets through.
+        tokens: the longest row that the notebook lets through; 0 where nothing tells it.
         rows_of_one: how many texts pass through the model for a row.
         can_skip: gradient checkpointing is switched off where memory allows (DDP209).
         checkpoints: the notebook asks for gradient checkpointing, or leaves Unsloth's default.
@@ -97,9 +99,9 @@ def _training(program: Program, at: int, config: cst.Call) -> Training:
         model=next(iter(model_name(tree, load).split()), "") if load else "",
         precision=precision,
         rank=0 if precision == "full" else int(_number(tree, adapters, "r") or _RANK),
-        trains_embeddings=adapters is not None and bool(re.search(r"lm_head|embed_tokens", tree.text(adapters))),
+        trains_embeddings=adapters is not None and trains_embeddings(tree, adapters),
         per_device=_per_device(program, config, split),
-        split=split,
+        split=split or "",
         tokens=_tokens(program, at, load, completions),
         rows_of_one=2 if _PAIRS.fullmatch(trainer) else 1,
         can_skip="skip_checkpointing_if_it_fits(" in tree.source or any(checkpointing.find(program)),
@@ -136,24 +138,34 @@ def _precision(program: Program, load: cst.Call | None) -> str:
     return "32bit" if any("float32" in tree.text(tree.value(each.value)) for each in types) else "16bit"
 
 
-def _split(program: Program, at: int, config: cst.Call) -> str:
-    """The call that divides a step: that of a converted script, or the one that a notebook's script gets."""
+def _split(program: Program, at: int, config: cst.Call) -> str | None:
+    """The call that divides a step: that of a converted script, or the one that a notebook's script gets.
+
+    It has numbers alone; None where nothing tells one of them.
+    """
     tree = program.tree
     calls = [call for call in tree.live(cst.Call) if _SPLITS.fullmatch(tree.text(call.func))]
-    if calls:
-        call = calls[min(at, len(calls) - 1)]
-        given = [(argument.keyword, tree.literal(argument.value)) for argument in call.args]
-        if all(isinstance(value, (int, float)) and value > 0 for _, value in given):
-            words = [f"{name.value} = {value}" if name else str(value) for name, value in given]
-            return f"{tree.text(call.func)}({', '.join(words)})"
-    return batch.split_of(program, config)
+    if not calls:
+        return batch.split_of(program, config)
+    call = calls[min(at, len(calls) - 1)]
+    given = [(argument.keyword, number(tree, argument.value)) for argument in call.args]
+    words = [f"{name.value} = {value}" if name else str(value) for name, value in given]
+    return f"{tree.text(call.func)}({', '.join(words)})" if all((value or 0) > 0 for _, value in given) else None
 
 
-def _per_device(program: Program, config: cst.Call, split: str) -> int:
+def _per_device(program: Program, config: cst.Call, split: str | None) -> int:
     """The notebook's rows at a time, which stand first in a split, or second behind a size that a person chose."""
+    if split is None:
+        return 0
     if split:
         return int(re.findall(r"\d+", split)[split.startswith("split_by_size")])
-    return int(_number(program.tree, config, batch.PER_DEVICE) or 8)  # transformers' default
+    shared = next(
+        (call for call in program.tree.live(cst.Call) if program.tree.text(call.func) == "share_batches"), None
+    )
+    if shared is not None:
+        return int(number(program.tree, shared.args[0].value) or 0)
+    given = _number(program.tree, config, batch.PER_DEVICE)
+    return 8 if given is None else int(given)  # transformers' default
 
 
 def _tokens(program: Program, at: int, load: cst.Call | None, completions: bool) -> int:
@@ -166,8 +178,8 @@ def _tokens(program: Program, at: int, load: cst.Call | None, completions: bool)
     limits += [_number(tree, load, "max_seq_length")] if load is not None else []
     is_paired = len(trainers) == len(program.training.arguments)
     limits += [_number(tree, call, "max_seq_length") for call in (trainers[at : at + 1] if is_paired else trainers)]
-    given = [limit for limit in limits if limit]
-    return int(min(given)) if given else _TOKENS
+    given = [limit for limit in limits if limit is not None]
+    return int(min(filter(None, given), default=0)) if given else _TOKENS
 
 
 def _adapters(program: Program, config: cst.Call) -> cst.Call | None:
@@ -185,6 +197,10 @@ def _checkpoints(program: Program) -> bool:
     return not given or any(value is not False for value in given)
 
 
-def _number(tree: Any, call: cst.Call | None, name: str) -> float | None:
-    value = constant(tree, call, name) if call is not None else None
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0 else None
+def _number(tree: Tree, call: cst.Call | None, name: str) -> float | None:
+    """A positive number that a call is passed; 0 where nothing tells it, None where none is passed."""
+    given = passed(tree, call, name) if call is not None else None
+    if given is None or tree.literal(given.value) is None:
+        return None
+    found = number(tree, given.value)
+    return 0 if found is None else found if found > 0 else None

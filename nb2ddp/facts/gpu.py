@@ -58,15 +58,13 @@ def gpu(notebook: Notebook, weights: float, last: int) -> Gpu | None:
     That is the one that its saved outputs show last up to its last training, else behind it. Where they show none it is
     the largest that its name, its headings and its sentences say (the smallest of one sentence, which leaves a choice),
     and where these say none, Colab's or Kaggle's metadata, which outlive a change of machine. What cannot hold the
-    weights of the model is not believed, and nothing of a notebook that ran out of memory.
+    weights of the model is not believed.
 
     Args:
         notebook: the notebook.
         weights: the least memory that its model's weights take, in GB; 0 where nothing tells.
         last: the number of the cell that trains last.
     """
-    if notebook.shown is None:
-        return None
     memory = attrgetter("gigabytes")
     until = [_shown(text) for cell, text in notebook.shown if cell <= last]
     behind = [_shown(text) for cell, text in notebook.shown if cell > last]
@@ -74,6 +72,14 @@ def gpu(notebook: Notebook, weights: float, last: int) -> Gpu | None:
         if large := [each for each in source if each.gigabytes > weights]:
             return max(large, key=memory)
     return None
+
+
+def ran_out_of_memory(notebook: Notebook, last: int) -> bool:
+    """True for a notebook whose saved outputs have such an error up to its last training, in cell `last`; 0 for none.
+
+    Its batch does not fit the GPU then. Merges, exports and generations behind the training say nothing of it.
+    """
+    return any("out of memory" in cell.failed for cell in notebook.cells if cell.number <= last or not last)
 
 
 def _shown(text: str) -> Iterator[Gpu]:

@@ -33,11 +33,11 @@ def handed_on(tree: Tree, values: Iterable[cst.CSTNode]) -> tuple[list[Function]
             elif isinstance(definition, cst.FunctionDef):
                 pending += returned(tree, definition)
             elif isinstance(definition, (cst.Assign, cst.AnnAssign)) and definition.value is not None:
-                pending += [definition.value, *_added(tree, name.value)]
+                pending += [definition.value, *added(tree, name.value)]
     return list(functions), names
 
 
-def _added(tree: Tree, name: str) -> list[cst.BaseExpression]:
+def added(tree: Tree, name: str) -> list[cst.BaseExpression]:
     """What `name.append(...)` and the like put into a list."""
     calls = [tree.call_of(tree.parents[use]) for use in tree.loads(name)]
     return [given.value for call in calls if call is not None and method(call) in ADDING for given in call.args]

@@ -12,7 +12,7 @@ from nb2ddp.facts.drawn import Drawing, drawings
 from nb2ddp.facts.effects import FILE_MAGICS, Effects
 from nb2ddp.facts.environment import early_settings, settings
 from nb2ddp.facts.execution import Execution
-from nb2ddp.facts.gpu import Gpu, gpu
+from nb2ddp.facts.gpu import Gpu, gpu, ran_out_of_memory
 from nb2ddp.facts.hosted import UPLOAD, HostedPath, Made, hosted_name, hosted_paths, written_there
 from nb2ddp.facts.installs import Installs, colab_branch
 from nb2ddp.facts.loading import ModelKind, loads, model_kind, weights
@@ -100,9 +100,19 @@ class Program(Source):
 
     @cached_property
     def gpu(self) -> Gpu | None:
-        """The GPU that the notebook's batch is for; None where nothing tells."""
+        """The GPU that the notebook's batch is for; None where nothing tells, or where the batch does not fit it."""
         size = next(filter(None, (weights(self.tree, load) for load in self.loads)), 0.0)
-        return gpu(self.notebook, size, max((self.location(call).cell for call in self.training.calls), default=0))
+        return None if self.ran_out_of_memory else gpu(self.notebook, size, self._trained_in)
+
+    @cached_property
+    def ran_out_of_memory(self) -> bool:
+        """True where the notebook did, up to its last training."""
+        return ran_out_of_memory(self.notebook, self._trained_in)
+
+    @cached_property
+    def _trained_in(self) -> int:
+        """The number of the cell that trains last; 0 where nothing trains."""
+        return self.cell_at(self.training.trained - 1).number if self.training.trained > 0 else 0
 
     def written(self, command: str) -> str:
         """The file which a command speaks of and a cell writes (`%%writefile train.py`); empty for none."""

@@ -78,14 +78,14 @@ class Notebook:
     """A notebook's name (without folder and ending), its cells in the order in which they run, and its header.
 
     `gpu` is what Colab or Kaggle ran it on, by their name; empty where neither names one. `shown` is what its saved
-    outputs say of a GPU's memory, with the cell's number; None if it ran out of memory.
+    outputs say of a GPU's memory, with the cell's number.
     """
 
     name: str
     cells: tuple[Cell, ...]
     metadata: Metadata = field(default_factory=Metadata)
     gpu: str = ""
-    shown: tuple[tuple[int, str], ...] | None = field(default=(), compare=False)
+    shown: tuple[tuple[int, str], ...] = field(default=(), compare=False)
 
     def cell(self, number: int) -> Cell:
         """Return the cell with this number."""
@@ -200,11 +200,9 @@ class _Saved:
         """Return what the outputs of a cell have in the place of a pattern's group."""
         return tuple(name for output in self._of(number) for name in pattern.findall(_text(output)))
 
-    def of_gpus(self) -> tuple[tuple[int, str], ...] | None:
-        """Return the outputs about a GPU's memory, with their cells; None if the notebook ran out of memory."""
+    def of_gpus(self) -> tuple[tuple[int, str], ...]:
+        """Return the outputs about a GPU's memory, with their cells."""
         outputs = [(number, output) for number, some in enumerate(self._outputs, 1) for output in some]
-        if any("out of memory" in str(output.get("evalue")) for _, output in outputs):
-            return None
         return tuple((number, _text(output)) for number, output in outputs if _MEMORY.search(_text(output)))
 
 

@@ -22,6 +22,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.facts.micro_batch import shares_batches, why_shape_counts
+from nb2ddp.facts.numbers import number
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
@@ -87,7 +88,8 @@ _TOO_LATE = (
 )
 _GROWS = "each process would train on a whole batch, so that more GPUs change the training; the script splits it"
 
-_NO_GPU, _SETS = "whose GPU is not known", "(--per-device-batch-size sets it)"
+_NO_GPU, _TOO_SMALL = "whose GPU is not known", "whose GPU ran out of memory"
+_SETS = "(--per-device-batch-size sets it)"
 _NOT_SPLIT = "so it is not split: each process trains on a whole batch"
 _REMEDY = f"write {PER_DEVICE} and {ACCUMULATION} into the call"
 
@@ -171,7 +173,7 @@ def _generated_at_once(
         scaled = f"{tree.text(steps.value)} * {names[1]} // {accumulation}"
         yield set_argument(tree, call, "steps_per_generation", scaled)
     if size is not None and tree.literal(size.value) is not None:
-        at_once, number, step = tree.text(size.value), _number(tree, size.value), _step(program, call, given)[0]
+        at_once, number, step = tree.text(size.value), tree.fixed(size.value), _step(program, call, given)[0]
         if (at_once, "1") == (per_device, accumulation) or number == step:
             batches = names[1]
         elif isinstance(number, int) and step and number % step == 0:
@@ -220,37 +222,33 @@ def _kept(program: Program, config: cst.Call) -> str:
     if program.options.per_device_batch_size is not None or _generations(program.tree, config):
         return ""
     if program.gpu is None:
-        return _NO_GPU
+        return _TOO_SMALL if program.ran_out_of_memory else _NO_GPU
     per_device, _ = _given(program.tree, config)
-    if per_device is not None and _number(program.tree, per_device.value) is ...:
+    if per_device is not None and program.tree.fixed(per_device.value) is ...:
         return "which computes it" if program.tree.literal(per_device.value) is ... else "which sets it more than once"
     return why_shape_counts(program.training, program.model_kind, program.loads, config)
 
 
-def split_of(program: Program, config: cst.Call) -> str:
-    """The call that splits a config's batch, as code, with a default for each number that the notebook works out.
+def split_of(program: Program, config: cst.Call) -> str | None:
+    """The call that splits a config's batch, as code with numbers alone; None where nothing tells one of them.
 
     Empty where the batch is a pool of negatives, which stays whole.
     """
     if shares_batches(program.execution, config):
         return ""
-    fields = _fields(program, config, _given(program.tree, config))
-    values = [_size(program.tree, field, default) for field, default in fields]
-    generations = _size(program.tree, passed(program.tree, config, "num_generations"), _DEFAULT_GENERATIONS)
-    return _call(program, config, values, generations if _generations(program.tree, config) else "")
+    given = _given(program.tree, config)
+    fields = [*_fields(program, config, given), (passed(program.tree, config, "num_generations"), _DEFAULT_GENERATIONS)]
+    *values, generations = (_size(program.tree, field, default) for field, default in fields)
+    counted = generations if _generations(program.tree, config) else ""
+    if _unknown(program, config, given) or "0" in (*values, counted):
+        return None
+    return _call(program, config, values, counted)
 
 
 def _size(tree: Tree, given: Passed | None, default: str) -> str:
-    """A positive number that a config is given, as code; else the default."""
-    number = tree.literal(given.value) if given is not None else None
-    return str(number) if isinstance(number, int) and number > 0 else default
-
-
-def _number(tree: Tree, value: cst.BaseExpression) -> object:
-    """The constant that a value stands for, or `...`: a name that is bound twice may already follow the GPU at hand."""
-    bound = tree.definition(value)
-    is_bound_once = bound is None or len(tree.bindings(tree.text(value), bound)) == 1
-    return tree.literal(value) if is_bound_once else ...
+    """A positive number that a config is given, as code, else the default; 0 where nothing tells it."""
+    found = number(tree, given.value) if given is not None and tree.literal(given.value) is not None else int(default)
+    return "0" if found is None else str(int(found)) if found > 0 else default
 
 
 def _unknown(program: Program, call: cst.Call, given: list[Passed | None]) -> str:
@@ -417,7 +415,7 @@ def _step(program: Program, call: cst.Call, given: list[Passed | None]) -> tuple
     fields = _fields(program, call, given)
     if _generations(tree, call):
         fields.append((passed(tree, call, "num_generations"), _DEFAULT_GENERATIONS))
-    values = [_number(tree, field.value) if field else int(default) for field, default in fields]
+    values = [tree.fixed(field.value) if field else int(default) for field, default in fields]
     numbers = [value for value in values if isinstance(value, int)]
     if len(numbers) < len(values):
         return 0, 0
@@ -428,7 +426,7 @@ def _step(program: Program, call: cst.Call, given: list[Passed | None]) -> tuple
 def _takes_one_by_one(program: Program, call: cst.Call, given: list[Passed | None]) -> bool:
     """True where the notebook's GPU takes one completion at a time, as every other then does."""
     accumulation = given[1]
-    steps = _number(program.tree, accumulation.value) if accumulation is not None else ...
+    steps = program.tree.fixed(accumulation.value) if accumulation is not None else ...
     return _step(program, call, given)[0] == steps
 
 
@@ -442,7 +440,8 @@ def _comment(program: Program, call: cst.Call, given: list[Passed | None]) -> st
     total, _ = _step(program, call, given)
     if not total:
         return f"the notebook's {_unit(program.tree, call)}s a step"
-    unknown = f", {_NO_GPU}" if _kept(program, call) == _NO_GPU else ""
+    why = _kept(program, call)
+    unknown = f", {why}" if why in (_NO_GPU, _TOO_SMALL) else ""
     return f"{_amount(program.tree, call, total)} a step in the notebook{unknown}"
 
 

@@ -82,7 +82,7 @@ def _is_unlike_the_measured(program: Program) -> bool:
         bool(_OTHER_NAMES.search(tree.source))
         or any(_OTHER_FAMILIES.search(model_name(tree, each)) for each in program.loads)
         or any(value not in (None, False, 0) for value in given)
-        or not _OTHERWISE.isdisjoint(map(tree.literal, tree.live(cst.SimpleString)))
+        or any(tree.content(each) in _OTHERWISE and not tree.is_ruled_out(each) for each in tree.live(cst.SimpleString))
     )
 
 
@@ -93,6 +93,7 @@ model, tokenizer = FastLanguageModel.from_pretrained("unsloth/Llama-3.2-1B")
 model = FastLanguageModel.get_peft_model(model, use_gradient_checkpointing = {})
 trainer = SFTTrainer(model = model, train_dataset = dataset)
 """
+_NO_HEAD = "TRAIN_HEAD = False\nif TRAIN_HEAD:\n    modules += ['lm_head']\n"
 _UNSLOTH, _OFF = _LOAD.format('"unsloth"'), _LOAD.format("False")
 
 RULE = Rule(
@@ -112,6 +113,10 @@ RULE = Rule(
         Example(_UNSLOTH + "trainer.train()\ntrainer.train(resume_from_checkpoint = True)\n"),
         Example(_UNSLOTH.replace('"unsloth")', '"unsloth", lora_dropout = 0.1)') + "trainer.train()\n"),
         Example(_UNSLOTH.replace("dataset)", 'load_dataset("c4", streaming = True))') + "trainer.train()\n"),
+        Example(
+            f"{_NO_HEAD}{_UNSLOTH}trainer.train()\n", f"{_NO_HEAD}{_UNSLOTH}{_FUNCTION}(trainer)\ntrainer.train()\n"
+        ),
+        Example(f"{_NO_HEAD}{_UNSLOTH}trainer.train()\n".replace("False", "True")),
         Example(_UNSLOTH.replace("dataset)", "dataset.to_iterable_dataset())") + "trainer.train()\n"),
         Example(_UNSLOTH.replace("Llama-3.2-1B", "gemma-3-1b-it") + "trainer.train()\n"),
         Example(_UNSLOTH.replace("Llama-3.2-1B", "Qwen3-30B-A3B") + "trainer.train()\n"),

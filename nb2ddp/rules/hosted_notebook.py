@@ -30,6 +30,7 @@ _AT_TOP = "in the check at the top"
 _CHECKED = f", here and {_AT_TOP}"
 _UPLOADS = "uploads files into the notebook's folder; the script leaves it out: copy them into the job's folder"
 _SERVICE = "works on Colab or Kaggle only; the script leaves it out"
+_FOR_SHELL = "only serves `!` on Colab; the script leaves it out"
 _WRITES = "writes to {}, which only Colab or Kaggle has: name a folder of your machine"
 _UNMOUNTED = "writes to Colab's Drive, which no job mounts: mount it before the job, or name a folder of your machine"
 
@@ -61,7 +62,38 @@ def find(program: Program) -> Iterator[Finding]:
             message = _VALUE.format(name, ", such as {name: open(name, 'rb').read()}" if name == UPLOAD else "")
             yield Finding(call, message, (Replace(call, "None"),), todo=True)
     yield from imports
+    yield from _encoding(program)
     yield from _paths(program)
+
+
+def _encoding(program: Program) -> Iterator[Finding]:
+    """What has `!` work on Colab after a library set the locale: `locale.getpreferredencoding = lambda: "UTF-8"`."""
+    tree = program.tree
+    setting = [line for line in tree.setting("getpreferredencoding") if _says_utf8(tree, line.value)]
+    lines = [line for line in setting if tree.qualified(line.targets[0].target) == "locale.getpreferredencoding"]
+    gone = [*lines, *(made for line in lines if (made := tree.definition(line.value)) is not None)]
+    if not lines or any(not _is_within(tree, use, gone) for use in tree.attributes("getpreferredencoding")):
+        return
+    for node in gone:
+        edit = Remove(node, keep_comment=False, comments_above=True)  # type: ignore[arg-type]
+        yield Finding(node, f"locale.getpreferredencoding {_FOR_SHELL}", (edit,))
+    if all(_is_within(tree, use, gone) for use in tree.loads("locale")):
+        for statement, _, kept in tree.imports("locale"):
+            yield Finding(
+                statement, f"the import {_FOR_SHELL}", (Replace(statement, kept) if kept else Remove(statement),)
+            )
+
+
+def _says_utf8(tree: Tree, value: cst.BaseExpression) -> bool:
+    """True for a function, used here alone, that gives a text."""
+    made = tree.definition(value)
+    if isinstance(value, cst.Lambda):
+        return isinstance(tree.literal(value.body), str)
+    return isinstance(made, cst.FunctionDef) and tree.named(made) == [value]
+
+
+def _is_within(tree: Tree, node: cst.CSTNode, others: Iterable[cst.CSTNode]) -> bool:
+    return any(other in others for other in tree.ancestors(node))
 
 
 def _secret(tree: Tree, call: cst.Call, name: str) -> Finding:
@@ -555,6 +587,29 @@ os.makedirs(OUT, exist_ok = True)
 model.save_pretrained(f"{{OUT}}/lora")
 """,
         ),
+        Example(
+            """\
+import locale
+import os
+locale.getpreferredencoding = lambda: "UTF-8"
+rate = 24000
+""",
+            """\
+import os
+rate = 24000
+""",
+        ),
+        Example(
+            """\
+import locale, os
+def utf8(do_setlocale = True):
+    return "UTF-8"
+locale.getpreferredencoding = utf8
+print(os.name)
+""",
+            "import os\nprint(os.name)\n",
+        ),
+        Example('import locale\nlocale.getpreferredencoding = lambda: "UTF-8"\nprint(locale.getpreferredencoding())\n'),
         Example("!head '/content/drive/MyDrive/a b/rows.jsonl'\n"),
         Example('import google.auth\nname = settings.get("name")\n'),
     ),

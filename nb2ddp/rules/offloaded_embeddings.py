@@ -11,6 +11,8 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from nb2ddp.facts.flow import reached
+from nb2ddp.facts.handed import added
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.arguments import passed, set_argument
@@ -32,22 +34,33 @@ def find(program: Program) -> Iterator[Finding]:
     for call in tree.live(cst.Call):
         if not tree.text(call.func).endswith("get_peft_model") or passed(tree, call, "temporary_location") is not None:
             continue
-        modules = [passed(tree, call, name) for name in ("target_modules", "modules_to_save")]
         checkpointing = passed(tree, call, "use_gradient_checkpointing")
-        trained = {name for each in modules if each is not None for name in _may_name(tree, each.value)}
         unsloth = checkpointing is None or tree.literal(checkpointing.value) in ("unsloth", ...)
         has_new_tokens = any(tree.start(other) < tree.start(call) for other in adding)
-        if unsloth and (has_new_tokens or not _EMBEDDINGS.isdisjoint(trained)):
+        if unsloth and (has_new_tokens or trains_embeddings(tree, call)):
             yield Finding(call, _MESSAGE, (set_argument(tree, call, "temporary_location", OWN),))
 
 
-def _may_name(tree: Tree, modules: cst.BaseExpression) -> list[str]:
-    """The strings in an expression, without those of a choice that a constant rules out: `[...] if WHOLE else []`."""
-    value = tree.value(modules)
-    choices = [(each, tree.literal(each.test)) for each in tree.within(value, cst.IfExp)]
-    ruled_out = [each.orelse if test else each.body for each, test in choices if test is not ...]
-    never = {each for branch in ruled_out for each in tree.within(branch, cst.SimpleString)}
-    return [tree.content(each) for each in tree.within(value, cst.SimpleString) if each not in never]
+def trains_embeddings(tree: Tree, call: cst.Call) -> bool:
+    """True for adapters that may come with trained embeddings or a trained head.
+
+    The names of their modules are looked for in all that the notebook binds the names to, or adds to their lists, but
+    for the branches that a constant rules out: `[...] if WHOLE else []`.
+    """
+    given = [passed(tree, call, name) for name in ("target_modules", "modules_to_save")]
+    parts = reached([each.value for each in given if each is not None], lambda node: _sources(tree, node))
+    strings = [each for part in parts for each in tree.within(part, cst.SimpleString) if tree.is_live(each)]
+    return any(tree.content(each) in _EMBEDDINGS and not tree.is_ruled_out(each) for each in strings)
+
+
+def _sources(tree: Tree, node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+    """What the names in an expression are bound to, and what is added to their lists."""
+    for name in tree.within(node, cst.Name):
+        bound = tree.definition(name)
+        for binding in tree.bindings(name.value, bound) if bound is not None else ():
+            if isinstance(binding.node, (cst.Assign, cst.AnnAssign, cst.AugAssign)) and binding.node.value is not None:
+                yield binding.node.value
+        yield from added(tree, name.value)
 
 
 _SAVED = """\
@@ -55,6 +68,18 @@ model = FastLanguageModel.get_peft_model(
     model,
     target_modules=['q_proj'],
     modules_to_save=['lm_head']
+)
+"""
+
+_ADDED = """\
+TRAIN_HEAD = {}
+modules = ["q_proj", "v_proj"]
+if TRAIN_HEAD:
+    modules += ["lm_head"]
+model = FastLanguageModel.get_peft_model(
+    model,
+    target_modules = modules,
+    use_gradient_checkpointing = "unsloth"{}
 )
 """
 
@@ -100,6 +125,8 @@ model = FastLanguageModel.get_peft_model(
             "WHOLE = False\nmodel = FastLanguageModel.get_peft_model(model, use_gradient_checkpointing='unsloth',"
             " target_modules=['q_proj'] + (['lm_head'] if WHOLE else []))\n"
         ),
+        Example(_ADDED.format("False", "")),
+        Example(_ADDED.format("True", ""), _ADDED.format("True", f",\n    temporary_location = {OWN}")),
         Example(
             "model = FastLanguageModel.get_peft_model(model, target_modules=['lm_head'],"
             " use_gradient_checkpointing=True)\n"

@@ -467,6 +467,20 @@ class Tree:
         never = (node.body for node in nodes if getattr(node.test, "value", None) in ("False", "0"))
         return Regions(map(self.span, never))
 
+    def is_ruled_out(self, node: cst.CSTNode) -> bool:
+        """True in a branch that a constant rules out: below `if WHOLE:`, in `a if WHOLE else b`; `WHOLE = False`.
+
+        It is to be converted all the same, as a person may set the constant otherwise, in the script too.
+        """
+        part = node
+        for above in self.ancestors(node):
+            if isinstance(above, (cst.If, cst.IfExp)) and part is not above.test:
+                test = self.fixed(above.test)
+                if test is not ... and part is (above.orelse if test else above.body):
+                    return True
+            part = above
+        return False
+
     # -- functions ------------------------------------------------------------------------------------------
 
     def named(self, function: cst.FunctionDef) -> list[cst.CSTNode]:
@@ -733,6 +747,12 @@ class Tree:
             value = self._evaluated(node)
             return ... if value is None else value
         return _CONSTANTS.get(node.value, ...) if isinstance(node, cst.Name) else ...
+
+    def fixed(self, node: cst.BaseExpression) -> object:
+        """The constant that a value stands for, or `...`: a name that is bound twice may follow the GPU at hand."""
+        bound = self.definition(node)
+        is_bound_once = bound is None or len(self.bindings(self.text(node), bound)) == 1
+        return self.literal(node) if is_bound_once else ...
 
     def is_bound_for_later(self, statement: Statement) -> bool:
         """True for a statement that binds a name which is read outside it."""

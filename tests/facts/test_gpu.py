@@ -9,6 +9,7 @@ import pytest
 from nb2ddp.facts.program import Program
 from nb2ddp.notebook.reader import read_notebook
 from nb2ddp.options import Options
+from nb2ddp.rules import batch
 from tests.notebooks import CELLS, code, markdown, text
 
 ON_T4: dict[str, Any] = {"colab": {"gpuType": "T4"}}
@@ -61,6 +62,19 @@ def test_a_gpu_that_was_too_small_does_not_count() -> None:
     error = {"output_type": "error", "ename": "OutOfMemoryError", "evalue": "CUDA out of memory.", "traceback": []}
     cells = shown("Max memory = 4.0 GB."), code("trainer.train()", outputs=[error])
     assert gpu_of(*cells) == gpu_of(*cells, colab={"gpuType": "V100"}) == gpu_of(FOR_L4, *cells) == "None"
+
+
+def test_an_error_behind_the_training_says_nothing_of_its_gpu() -> None:
+    error = {"output_type": "error", "ename": "OutOfMemoryError", "evalue": "CUDA out of memory.", "traceback": []}
+    merged = code('model.save_pretrained_merged("merged", tokenizer)', outputs=[error])
+    train = "def go():\n    trainer.train()", "go()"
+    notebook = text(*CELLS[:-1], *train, merged, metadata=ON_T4)
+    assert str(Program(read_notebook(notebook, "sft"), Options()).gpu) == "15 GB (T4)"
+    stopped = text(*CELLS[:-1], train[0], code(train[1], outputs=[error]), metadata=ON_T4)
+    program = Program(read_notebook(stopped, "sft"), Options())
+    assert program.gpu is None
+    comments = [edit.text for finding in batch.RULE.find(program) for edit in finding.edits if hasattr(edit, "text")]
+    assert any(text.endswith("# 8 samples a step in the notebook, whose GPU ran out of memory") for text in comments)
 
 
 def test_text_comes_before_metadata() -> None:

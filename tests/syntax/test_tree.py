@@ -221,3 +221,23 @@ def test_goes_to(source: str, places: list[str]) -> None:
     tree = Tree(source)
     call = next(c for c in tree.of(cst.Call) if tree.text(c.func) == "ask")
     assert [tree.text(tree.statement(place)) for place in tree.goes_to(call)] == places
+
+
+@pytest.mark.parametrize(
+    ("code", "ruled_out"),
+    [
+        ("if WHOLE:\n    f('x')\n", True),
+        ("if WHOLE:\n    f()\nelse:\n    f('x')\n", False),
+        ("if not_known():\n    f()\nelif WHOLE:\n    f('x')\n", True),
+        ("f(['x'] if WHOLE else [])\n", True),
+        ("f([] if WHOLE else ['x'])\n", False),
+        ("if PART:\n    f()\nelse:\n    f('x')\n", True),
+        ("if sys.argv:\n    WHOLE = True\nif WHOLE:\n    f('x')\n", False),
+        ("if f('x') if WHOLE is None else 0:\n    pass\n", False),
+    ],
+)
+def test_what_a_constant_rules_out_is_live(code: str, ruled_out: bool) -> None:
+    tree = Tree(f"WHOLE = False\nPART = True\n{code}")
+    text = next(each for each in tree.of(cst.SimpleString) if tree.content(each) == "x")
+    assert tree.is_ruled_out(text) is ruled_out
+    assert tree.is_live(text)

@@ -20,7 +20,7 @@ _ELSEWHERE = re.compile(
     r"\bout of (memory|resource)\b|OutOfMemory|MemoryError|allocate memory|enough GPU RAM|No space left|StorageFull|"
     r"the disk is full|\babruptly\b|killed by signal|NVIDIA driver|\bneed a GPU|no (CUDA|GPU)s?\b)"
 )
-_FAILED = "this cell failed when the notebook was saved ({}), and the script has its code: run it again, and save it"
+_FAILED = "this cell failed when the notebook was saved ({}), and the script has it: run the notebook again and save it"
 _LOST = "this cell failed when the notebook was saved ({}): if it fails again, the script stops here, after training"
 
 

@@ -24,15 +24,15 @@ from nb2ddp.syntax.tree import Statement, Tree, small_statements
 #: What a handler may be for that a missing package comes to.
 _CATCHES = frozenset({"", "ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
 _VALUE = "{}(...) works on Colab or Kaggle only, so its value is None in the script: write the value{}"
-_THEIRS = "is a path that only Colab or Kaggle has: name one of your machine"
-_SEVERAL = "are paths that only Colab or Kaggle has: name those of your machine"
+_THEIRS = "is a path that only Colab or Kaggle has: name one on your machine"
+_SEVERAL = "are paths that only Colab or Kaggle has: name those on your machine"
 _AT_TOP = "in the check at the top"
 _CHECKED = f", here and {_AT_TOP}"
 _UPLOADS = "uploads files into the notebook's folder; the script leaves it out: copy them into the job's folder"
 _SERVICE = "works on Colab or Kaggle only; the script leaves it out"
 _FOR_SHELL = "only serves `!` on Colab; the script leaves it out"
-_WRITES = "writes to {}, which only Colab or Kaggle has: name a folder of your machine"
-_UNMOUNTED = "writes to Colab's Drive, which no job mounts: mount it before the job, or name a folder of your machine"
+_WRITES = "writes to {}, which only Colab or Kaggle has: name a folder on your machine"
+_UNMOUNTED = "writes to Colab's Drive, which no job mounts: mount it before the job, or name a folder on your machine"
 
 
 def find(program: Program) -> Iterator[Finding]:

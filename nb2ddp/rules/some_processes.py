@@ -30,9 +30,7 @@ _ENGINE = (
     "move it out of the condition"
 )
 _BEST = "only the main process gets the best trial, and the others fail with None: train with it in a separate job"
-_TRY = (
-    "where this fails on one process, the others wait for it until the job times out: let the exception end the script"
-)
+_TRY = "if this fails in one process, the others wait for it until the job times out: let the exception end the script"
 _INTERRUPTED = (
     "Ctrl-C reaches the ranks at different steps, and the launcher ends those that wait for others: rely on "
     "checkpoints, not on what follows here"

@@ -22,7 +22,7 @@ _OTHERS = re.compile(
 )
 _WANDB = re.compile(r"wandb\.(init|login|log|Table)")
 _ALONE = "is for one process (each would begin a run of its own)"
-_ONE_RUN = '    os.environ["WANDB_MODE"] = "disabled"  # one run, not one a process'
+_ONE_RUN = '    os.environ["WANDB_MODE"] = "disabled"  # one run, not one for each process'
 
 
 def find(program: Program) -> Iterator[Finding]:

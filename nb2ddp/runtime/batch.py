@@ -11,7 +11,7 @@ import torch
 
 from nb2ddp.runtime.process import is_main_process, world_size
 
-per_device_batches: list[int] = []  # of each training, as the script splits its batch
+per_device_batches: list[int] = []  # one for each training
 
 
 def smallest_gpu(default: float) -> float:

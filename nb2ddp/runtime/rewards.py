@@ -9,7 +9,7 @@ import torch
 
 from nb2ddp.runtime.process import local_rank, world_size
 
-reward_calls: Counter[int] = Counter()  # in each step: seeds follow from step and call, after a resume too
+reward_calls: Counter[int] = Counter()  # in each step; step and call make the seed, also after a resume
 
 
 def same_draws(reward: Callable[..., Any]) -> Callable[..., Any]:

@@ -118,7 +118,8 @@ _COMMIT = re.compile(rf"{_HUGGING_FACE.pattern}.*@[0-9a-f]{{7,40}}(?!\w)")
 _OLD_TORCH = re.compile(r"index-url \S*download\.pytorch\.org/whl/cu(?:9\d|10\d|11[0-7]|121)(?!\d)")
 #: A file or a folder.
 _LOCAL = re.compile(r"[./~]|[^@]*/|.*\.(whl|zip|tar\.gz|tgz|tar\.bz2)(\[[^\]]*\])?$")
-#: A test for what a new environment lacks.
+#: Tests for what a new environment lacks.
+_LACKED = re.compile(r"""find_spec\(["']([\w.]+)["']\) is None""")
 _MISSING = re.compile(r"importlib\.util\.find_spec\(.*\) is None|(shutil\.)?which\(.*\) is None")
 #: What may stand before a command.
 _ENVIRONMENT = re.compile(r"sudo|time|exec|[A-Za-z_]\w*=.*", re.DOTALL)
@@ -643,8 +644,10 @@ class _Reading:
             self._clone(rest[2:])
         elif subcommand or is_install(" ".join(rest)):
             is_taken, why = self._branch(call)
-            if why:
-                self.notes.append((cell, why))
+            if subcommand in ("install", "add"):
+                self._tell(cell, why, _named(list(map(self._without_variables, arguments))))
+            elif not is_taken and subcommand in ("", "uninstall", "download", "wheel", "sync"):
+                self._tell(cell, why, [command])
             if is_taken and not subcommand and rest[0] not in _INSTALLERS:
                 self.notes.append((cell, f"not a Python package: {command}"))
             elif is_taken and subcommand in ("install", "add"):
@@ -673,8 +676,19 @@ class _Reading:
 
     # -- branches -------------------------------------------------------------------------------------------
 
+    def _tell(self, cell: int, why: str, what: list[str]) -> None:
+        """Note what a branch installs: for each reason in one note of a cell."""
+        named = ", ".join(map(_shown, what))
+        at = next(
+            (at for at, (own, note) in enumerate(self.notes) if own == cell and note.startswith(f"{why}: ")), None
+        )
+        if why and named and at is not None:
+            self.notes[at] = (cell, f"{self.notes[at][1]}, {named}")
+        elif why and named:
+            self.notes.append((cell, f"{why}: {named}"))
+
     def _branch(self, call: cst.Call) -> tuple[bool, str]:
-        """Return whether a command runs outside Colab, and a note about it."""
+        """Return whether a command runs outside Colab, and how to begin a note about it; empty for none."""
         why = ""
         below: cst.CSTNode = call
         for above in self.tree.ancestors(call):
@@ -682,15 +696,16 @@ class _Reading:
                 holds, in_body = self._holds(above.test), above.body is below
                 test = " ".join(self.tree.text(above.test).split())
                 if holds is None and (in_body or not self._installs_below(above.body)):
-                    why = f"the notebook asks first: {test}"
+                    why = f"listed, though the notebook tests {test} first"
                 elif holds is not in_body and is_colab(test) is not None:
-                    return False, "left out: installed on Colab only"
+                    missing = _LACKED.search(test)
+                    return False, "left out, on Colab " + (f"or where {missing[1]} is missing" if missing else "only")
                 elif holds is not in_body:
-                    return False, f"left out: installed only if {test}" + ("" if in_body else " fails")
+                    return False, f"left out, installed {'if' if in_body else 'unless'} {test}"
             elif isinstance(above, cst.ExceptHandler):
                 whole = cst.ensure_type(self.tree.parents[above], cst.Try)
                 if self._installs_below(whole.body):
-                    return False, "left out: a fallback if another install fails"
+                    return False, "left out, a fallback if another install fails"
             below = above
         return True, why
 
@@ -1020,6 +1035,13 @@ def _split(text: str) -> list[list[str]]:
         elif token["word"]:
             commands[-1].append(_QUOTED.sub(lambda quoted: quoted[quoted.lastindex or 0], token["word"]))
     return [words for words in commands if words]
+
+
+def _named(arguments: list[str]) -> list[str]:
+    """Return what the arguments of `pip install` name, but pip itself and the like."""
+    known, words = _OPTIONS.parse_known_args(arguments)
+    named = [word for word in words if not word.startswith("-") and word not in _INSTALLERS]
+    return [*named, *(f"{option} {word}" for option in ("-e", "-r") for word in vars(known)[option])]
 
 
 def _shown(text: str) -> str:

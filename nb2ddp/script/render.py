@@ -10,19 +10,19 @@ from typing import Any
 
 from nb2ddp.facts.loading import model_name
 from nb2ddp.facts.program import Program
-from nb2ddp.notebook.ipynb import Cell
 from nb2ddp.script.inserted import SEND_WEIGHTS
 from nb2ddp.script.launch import jobs_command, launch_lines, single_command
 from nb2ddp.script.needs import named
 from nb2ddp.script.packages import Requirements
 from nb2ddp.script.secrets import handed_on
+from nb2ddp.script.sections import kept_cells
 from nb2ddp.script.templates import FOLDERS
 from nb2ddp.syntax.arguments import constant
 
 #: A picture pasted into text; a comment of a megabyte helps nobody.
 _PASTED = re.compile(r"(data:\w+/[\w.+-]+;base64,)[\w+/=]{40,}")
-#: The heading of a section.
-_HEADING = re.compile(r"(#{1,6})[ \t].*")
+#: Blank lines around a text.
+_AROUND = re.compile(r"\A(?:[ \t]*\n)+|\s+\Z")
 
 
 def script(
@@ -46,8 +46,9 @@ def script(
     from nbformat import from_dict
 
     nodes = []
-    for cell in _kept(program, cells):
-        source = cells[cell.number].strip("\n") if cell.kind == "code" else _PASTED.sub(r"\1...", cell.source)
+    for cell in kept_cells(program, cells):
+        words = _PASTED.sub(r"\1...", _AROUND.sub("", cell.source))
+        source = cells[cell.number].strip("\n") if cell.kind == "code" else words
         nodes.append({"cell_type": cell.kind, "source": source, "number": cell.number})
     resources = {
         "title": " ".join(program.notebook.name.split()),
@@ -62,30 +63,6 @@ def script(
         resources["metadata_header"] = packages.header(program.notebook.metadata.requires_python)
     text, _ = _exporter().from_notebook_node(from_dict({"cells": nodes, "metadata": {}}), resources=resources)
     return str(text).rstrip("\n") + "\n"
-
-
-def _kept(program: Program, cells: dict[int, str]) -> list[Cell]:
-    """The cells that stand in the script: none whose code is gone, and no heading of a section of such cells alone.
-
-    The first cell stays, as the title of all.
-    """
-    title, *_ = program.notebook.cells
-    kept: list[Cell] = []
-    is_gone = False  # the code right below
-    for cell in reversed(program.notebook.cells):
-        heading = _HEADING.fullmatch(cell.source.strip()) if is_gone and cell is not title else None
-        if cell.kind == "code" and not cells[cell.number].strip("\n"):
-            is_gone = is_gone or bool(cell.source.strip())
-        elif cell.kind != "markdown" or heading is None or not _ends(heading[1], kept):
-            kept.append(cell)
-            is_gone = False
-    return kept[::-1]
-
-
-def _ends(marks: str, below: list[Cell]) -> bool:
-    """True where a section, whose heading has that many `#`, has no cell of those below it, which are in reverse."""
-    heading = _HEADING.match(below[-1].source.strip()) if below and below[-1].kind == "markdown" else None
-    return not below or (heading is not None and len(heading[1]) <= len(marks))
 
 
 def _lines(program: Program, script_name: str, *, serves: bool) -> list[tuple[str, str]]:

@@ -19,7 +19,9 @@ from nb2ddp.script.versions import floors, tries_kernels
 #: What the fixed part of the block imports of Python's own library, and what it compares versions with.
 _FIXED = frozenset({"import logging", "import os", "import sys"})
 _VERSION = "from importlib.metadata import version"
-_GROUP = "PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta({}))  # opens the group, for long waits"
+_GROUP = (
+    "PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta({}))  # opens the process group, for long waits"
+)
 #: What makes processes wait for each other, where cells have it before the end of training.
 _WAITS = ("PartialState", "run_once")
 

@@ -499,15 +499,14 @@ def _emptied(tree: Tree, gone: Container[cst.CSTNode], added: list[int], cells: 
 def _with_comments(tree: Tree, statement: cst.CSTNode, start: int, bare: set[cst.CSTNode], cells: Sequence[int]) -> int:
     """Where the comments begin that speak of a line which goes, and of nothing below: else where the line begins.
 
-    Lines right below that go too, and leave nothing, are none that they speak of.
+    Lines right below that go too, with comments of their own, and leave nothing, are none that they speak of.
     """
     lines: Sequence[cst.CSTNode] = getattr(tree.parents.get(statement), "body", ())
     last, end = statement, _lines(tree, statement)[1]
     for line in lines[lines.index(statement) + 1 :] if statement in lines else ():
-        first, below, _ = _lines(tree, line)
-        if line not in bare or first != end or end in cells:
+        if line not in bare or _comments_above(tree, line, cells) != end or end in cells:
             break
-        last, end = line, below
+        last, end = line, _lines(tree, line)[1]
     is_last = last in lines[-1:] or isinstance(last, cst.Try)  # which a comment right above speaks of
     if not (is_last or end in cells or tree.source[end : tree.line_end(end)].strip() == ""):
         return start

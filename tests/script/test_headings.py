@@ -1,4 +1,4 @@
-"""Headings of sections whose code is gone."""
+"""Headings and texts whose code is gone."""
 
 from __future__ import annotations
 
@@ -17,12 +17,35 @@ SECTIONS = [
     (["> # Title", "> ## Setup", "> ### Installation", INSTALL, LOOK, "> ## Load"], ["# Title", "## Load"]),
     (["> # Title", "> ## Setup", "> ### Look", LOOK, "> ### Load"], ["# Title", "## Setup", "### Load"]),
     (["> # Title", INSTALL, "> # Load"], ["# Title", "# Load"]),
-    (["> # Title", "> ### Installation", INSTALL], ["# Title", "### Installation"]),
-    (["> # Title", "> ### Installation", INSTALL, "> It takes a while."], None),
-    (["> # Title", "> ### Installation\nIt takes a while.", INSTALL, "> ### Load"], None),
-    (["> # Title", "> ### Installation", INSTALL, "> #### Load"], None),
-    (["> # Title", "> ### Installation", INSTALL, "seed = 1", "> ### Load"], None),
+    (["> # Title", "> ### Installation", INSTALL], ["# Title"]),
+    (["> # Title", "> ### Installation", INSTALL, "> It takes a while."], ["# Title", "It takes a while."]),
+    (["> # Title", "> ### Installation\nIt takes a while.", INSTALL, "> ### Load"], ["# Title", "### Load"]),
+    (["> # Title", "> ### Installation", INSTALL, "> #### Load"], ["# Title", "#### Load"]),
+    (["> # Title", "> ### Installation", INSTALL, "seed = 1", "> ### Load"], ["# Title", "### Load"]),
+    (["> # Title", "> ### Setup & installation", INSTALL, "seed = 1", "> ### Load"], None),
+    (["> # Title", "> ### Look", LOOK, "seed = 1", "> ### Load"], None),
+    (["> # Title", "> ### Installation", "seed = 1", INSTALL, "> ### Load"], None),
+    (
+        ["> # Title", "> ---\n## 2. Setup\n\nFirst install what is needed.", INSTALL, "> ## Load"],
+        ["# Title", "## Load"],
+    ),
+    (["> # Title", "> ## 2. Setup\n\nFirst install what is needed.", INSTALL, "seed = 1"], None),
+    (["> # Title", "> ## Colab is slow: wait for it to install.\n\nMine is faster.", INSTALL], ["# Title"]),
+    (["> # Title", "> ## Start", "> Install `trl`. It has trainers.", INSTALL, "> # Load"], ["# Title", "# Load"]),
+    (["> # Title", "> Install `trl` for training.", INSTALL], ["# Title"]),
+    (["> # Title", "> Now restart the runtime:", "import os\nos._exit(0)"], ["# Title"]),
+    (["> # Title", "> Install `trl` and load the model.", INSTALL], None),
+    (["> # Title", "> Install `trl`. Then put your token into the secrets.", INSTALL], None),
+    (["> # Title", "> Install `trl`. The rows: https://huggingface.co/datasets/a/b", INSTALL], None),
+    (["> # Title", "> ## Installation\nNone.\n## The rows\nThey are short.", INSTALL], None),
+    (["> # Title", "> A small model that answers. Install it.", INSTALL], None),
+    (["> # Title", f"> Install `trl`. {'It does a lot. ' * 30}", INSTALL], None),
     (["> # Title", "> ### Installation", "", "> ### Load"], None),
+    (["> ### Installation", INSTALL, "> # Load"], ["# Load"]),
+    (["> # Requirements", INSTALL, "> # Load"], ["# Load"]),
+    (["> # Requirements", INSTALL, "seed = 1"], None),
+    (["> # Install Unsloth and fine-tune a model", INSTALL, "> # Load"], None),
+    (["> # Installation\nOf all.", INSTALL, "> # Load"], None),
 ]
 
 
@@ -32,7 +55,16 @@ def test_a_heading_goes_with_all_code_of_its_section(cells: list[str], left: lis
     script = convert_source(text(*own, *CELLS[1:])).files["train.py"]
     parts = re.findall(r"(?m)^# %% \[markdown\]\n((?:#.*\n)+)", script)
     texts = [cell[2:] for cell in cells if cell.startswith("> ")]
-    assert [re.sub("^# ", "", part, flags=re.M).strip() for part in parts] == (texts if left is None else left)
+    assert [re.sub("^# ?", "", part, flags=re.M).strip() for part in parts] == (
+        [each.strip() for each in texts] if left is None else left
+    )
+
+
+def test_blank_lines_around_a_text_and_texts_without_words_leave_nothing() -> None:
+    texts = [markdown(each) for each in ("", "\n \n  # Title\n\nOf all.  \n\n", " \n ")]
+    script = convert_source(text(*texts, *CELLS[1:])).files["train.py"]
+    assert script.count("# %% [markdown]\n") == 1
+    assert "\n\n# %% [markdown]\n#   # Title\n#\n# Of all.\n\n# %% Cell 4\n" in script
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ class Case:
     notes: tuple[str, ...] = ()
 
 
-COLAB = "left out: installed on Colab only"
+COLAB = "left out, on Colab only: "
 
 CASES = {
     "nothing": Case(("import json",)),
@@ -88,11 +88,20 @@ CASES = {
         ),
         "unsloth transformers==4.56.2",
         "trl==0.22.2",
-        notes=(COLAB,),
+        notes=(COLAB + "bitsandbytes, accelerate, xformers==0.0.29, sentencepiece",),
     ),
     "nothing of Colab's": Case(
         ("if 'COLAB_' in ''.join(os.environ):\n    !ls\nelse:\n    !nvidia-smi\n!pip list\n!pip install unsloth",),
         "unsloth",
+    ),
+    "no packages of Colab's": Case(
+        (
+            "import sys\nif 'google.colab' in sys.modules:\n    !pip install -U pip\n    !pip list\n"
+            "    !apt-get install -y ffmpeg\n    !pip uninstall -y torchao\n    !pip install -r own.txt 'trl[vllm]'\n"
+            "!pip install unsloth",
+        ),
+        "unsloth",
+        notes=(COLAB + "apt-get install -y ffmpeg, pip uninstall -y torchao, trl[vllm], -r own.txt",),
     ),
     "torch is missing or this is Colab": Case(
         (
@@ -104,7 +113,10 @@ CASES = {
         ),
         "unsloth",
         "tokenizers>=0.22,<=0.23",
-        notes=(COLAB,),
+        notes=(
+            "left out, on Colab or where torch is missing: "
+            "torch==2.8.0, unsloth[base] @ git+https://github.com/unslothai/unsloth",
+        ),
     ),
     "what Colab has": Case(
         (
@@ -144,7 +156,7 @@ CASES = {
             "if not IN_COLAB:\n    !pip install b\n",
         ),
         "b",
-        notes=(COLAB,),
+        notes=(COLAB + "a",),
     ),
     "a value of the notebook": Case(
         (
@@ -395,14 +407,14 @@ CASES = {
             "import importlib.util\nif importlib.util.find_spec('timm') is None:\n    !pip install timm",
         ),
         "einops tabulate timm",
-        notes=("left out: a fallback if another install fails",),
+        notes=("left out, a fallback if another install fails: xformers",),
     ),
     "where a GPU can": Case(
         ("import torch\nif torch.cuda.is_available():\n    !pip install tilelang\nelse:\n    !pip install other",),
         "tilelang",
         notes=(
-            "the notebook asks first: torch.cuda.is_available()",
-            "left out: installed only if torch.cuda.is_available() fails",
+            "listed, though the notebook tests torch.cuda.is_available() first: tilelang",
+            "left out, installed unless torch.cuda.is_available(): other",
         ),
     ),
     "never": Case(("if False:\n    !pip install never\n# !pip install never\nprint('pip install never')",)),

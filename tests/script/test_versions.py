@@ -170,7 +170,7 @@ def test_the_fixed_part_is_taken_in_at_a_glance() -> None:
     functions = next(number for number, line in enumerate(lines) if line.startswith("def ") and number > fixed)
     assert functions <= 40
     assert [line for line in lines[functions:] if not line.startswith(("def ", " "))] == [
-        "per_device_batches = []  # of each training, as the script splits its batch",
+        "per_device_batches = []  # one for each training",
         'MEASURED_MODELS = ("llama", "mistral", "qwen2", "qwen3")  # `model_type` in their configs',
         "sys.excepthook = explain_out_of_memory",
     ]

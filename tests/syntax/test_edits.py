@@ -361,6 +361,8 @@ CELLS_THAT_LOSE_CODE = [
     ("y()\n\n# of x\n\nx()\n", "y()\n\n"),
     ("y()\n# of y\n\nx()\n", "y()\n# of y\n\n"),
     ("# of both\n\nx()\ny()\n", "# of both\n\ny()\n"),
+    ("# of x\nx()\n# of the next\nx()\n\ny()\n", "y()\n"),
+    ("# of all\nx()\n# of the next\nx()\ny()\n", "# of all\n# of the next\ny()\n"),
 ]
 
 

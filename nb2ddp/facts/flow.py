@@ -53,11 +53,16 @@ def stops(tree: Tree, test: Statement) -> bool:
     return branch is not None and bool(tree.within(branch, cst.Raise) or "exit(" in tree.text(branch))
 
 
+def suppresses(tree: Tree, item: cst.WithItem) -> bool:
+    """True for `with contextlib.suppress(...)`, which an exception leaves."""
+    return isinstance(item.item, cst.Call) and tree.qualified(item.item.func) == "contextlib.suppress"
+
+
 def is_tried(tree: Tree, node: cst.CSTNode, name: str = "", within: cst.CSTNode | None = None) -> bool:
     """True where the notebook goes on without what a node reads: in a `try`, below a test, in a function.
 
-    `if True:` is no test, nor is one that asks whether the variable of this name is set: the notebook asks for it then.
-    What stands around the function `within` does not count.
+    A branch that must run is below no test, nor is what asks whether the variable of this name is set: the notebook
+    asks for it then. What stands around the function `within` does not count.
     """
     inner = node
     for above in tree.ancestors(node):
@@ -65,11 +70,32 @@ def is_tried(tree: Tree, node: cst.CSTNode, name: str = "", within: cst.CSTNode 
             return False
         if isinstance(above, cst.Try) and inner is above.body:
             return True
-        if isinstance(above, (cst.If, cst.IfExp, cst.While)) and inner is not above.test:
-            is_certain = getattr(above.test, "value", None) in ("True", "1")
-            if not (is_certain or (name and name in tree.texts(above.test))):
-                return True
+        if isinstance(above, cst.With) and any(suppresses(tree, item) for item in above.items):
+            return True
+        test = above.test if isinstance(above, (cst.If, cst.IfExp, cst.While)) else inner
+        if inner is not test and not (must_run(tree, above, inner) or (name and name in tree.texts(test))):
+            return True
         if isinstance(above, (cst.FunctionDef, cst.Lambda)):
             return True
         inner = above
     return False
+
+
+def must_run(tree: Tree, above: cst.CSTNode, branch: cst.CSTNode) -> bool:
+    """True for a branch of a test without which the notebook does not come to its end.
+
+    Its test is `True`, or a name that is bound once, to `True`; or it binds a name that nothing else binds, and that
+    later code surely reads.
+    """
+    if not isinstance(above, (cst.If, cst.IfExp, cst.While)):
+        return False
+    is_bound_once = isinstance(above.test, cst.Name) and len(tree.bindings(above.test.value)) == 1
+    is_constant = getattr(above.test, "value", None) in ("True", "1") or is_bound_once
+    if is_constant and tree.literal(above.test) in (True, 1):
+        return branch is above.body
+    if not isinstance(above, cst.If) or tree.parents[above] is not tree.module:
+        return False
+    start, end = tree.span(branch)
+    own = [name for name in tree.binds(above) if all(start <= by.offset <= end for by in tree.bindings(name))]
+    later = [use for name in own for use in tree.loads(name) if tree.start(use) > tree.span(above)[1]]
+    return any(tree.is_live(use) and not is_tried(tree, use) for use in later)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import libcst as cst
 
 from nb2ddp.facts.effects import FILE_MAGICS, Does
-from nb2ddp.facts.flow import is_tried, owner_of, stops, taker
+from nb2ddp.facts.flow import is_tried, must_run, owner_of, stops, taker
 from nb2ddp.facts.shell import only_shows, words
 from nb2ddp.facts.texts import filled, held, passed, spelled
 from nb2ddp.notebook.magics import Kind
@@ -24,6 +24,7 @@ from nb2ddp.syntax.tree import Tree, keyword, method
 if TYPE_CHECKING:
     from nb2ddp.facts.execution import Execution
     from nb2ddp.facts.makers import Maker
+    from nb2ddp.syntax.tree import Statement
 
 #: Their packages.
 HOSTED: Final = ("google.colab", "kaggle_secrets", "kaggle_web_client")
@@ -59,6 +60,8 @@ _ROWS = re.compile(
 _REMOVES = re.compile(r"(remove|removedirs|rmdir|rmtree|unlink)$")
 #: What gives the path that it is given.
 _PATHS = ("pathlib.Path", "str", "os.path.expanduser")
+#: What a name has that stands for several files.
+GLOB: Final = re.compile(r"[*?\[]")
 #: What copies or moves the first that it is given to the second.
 _MOVERS: Final = ("shutil.", "os.rename", "os.replace")
 #: Keywords for what is written.
@@ -121,7 +124,7 @@ def hosted_paths(execution: Execution, made: Made) -> list[HostedPath]:
         if is_made or is_idle or not is_missed(execution, uses):
             continue
         is_certain = isinstance(node, cst.SimpleString) and any(is_read(execution, use) for use in uses)
-        is_sure = is_certain and not (made.unknown or made.has_alike(text))
+        is_sure = is_certain and not (made.unknown or made.has_alike(text) or GLOB.search(text))
         found.append(HostedPath(written, node, is_sure, is_made=made.has_here(text)))
     return found
 
@@ -294,7 +297,17 @@ def uploads(tree: Tree, call: cst.Call) -> bool:
 def is_missed(execution: Execution, uses: list[cst.CSTNode]) -> bool:
     """False where the notebook asks whether a path is there and goes on without it; true where it raises then."""
     tests = [execution.tree.statement(use) for use in uses if _is_given(execution, use, Does.TEST)]
-    return not tests or any(stops(execution.tree, test) for test in tests)
+    return not tests or any(stops(execution.tree, test) or _is_bound_below(execution.tree, test) for test in tests)
+
+
+def _is_bound_below(tree: Tree, test: Statement) -> bool:
+    """True for a test below which the notebook binds what it surely reads later, where its answer is yes."""
+    if not isinstance(test, cst.If):
+        return False
+    is_yes = not isinstance(test.test, (cst.UnaryOperation, cst.BooleanOperation, cst.Comparison))
+    is_no = isinstance(test.test, cst.UnaryOperation)
+    branch = test.body if is_yes else test.orelse if is_no else None
+    return branch is not None and must_run(tree, test, branch)
 
 
 def _is_given(execution: Execution, use: cst.CSTNode, does: Does) -> bool:

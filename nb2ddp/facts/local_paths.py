@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import libcst as cst
 
+from nb2ddp.facts.beside import must_be_there
 from nb2ddp.facts.effects import Does
-from nb2ddp.facts.flow import reached, taker
+from nb2ddp.facts.flow import must_run, reached, taker
 from nb2ddp.facts.hosted import (
+    GLOB,
     READERS,
     WRITTEN,
     is_missed,
@@ -67,7 +70,7 @@ class LocalPath:
     Attributes:
         text: the path as the notebook writes it.
         node: where it stands.
-        required: the notebook stops where it is missing; of files beside the script it is said of uploaded ones.
+        required: the notebook stops where it is missing.
     """
 
     text: str
@@ -120,11 +123,12 @@ def local_paths(execution: Execution, making: list[Maker], made: Made, uploaded:
             acting = [maker for maker in named if execution.does(maker.call) & Does.ACT]
             is_made = made.has(text, read_by(tree, reading))
             if not is_made and not any(maker.is_named(text, not text.startswith("/")) for maker in acting):
-                is_sure = is_certain and not named and not made.unknown
+                is_sure = is_certain and not (named or made.unknown or GLOB.search(text))
                 yield LocalPath(text, node, is_sure and not text.startswith("~"))
         elif not _is_made_before(execution, others, reading, text):
             name = text.removeprefix("./") if _FILE.fullmatch(text) else text  # `./m` is no name of the Hub's
-            yield LocalPath(name, node, is_certain and name in uploaded)
+            is_uploaded = is_certain and name in uploaded
+            yield LocalPath(name, node, is_uploaded or must_be_there(execution, others, uses, text, node))
 
 
 def _is_made_before(execution: Execution, making: list[Maker], reading: list[cst.CSTNode], text: str) -> bool:
@@ -144,9 +148,15 @@ def _may_do_without(
 ) -> bool:
     """Whether the notebook goes on without a path: it only tries it, or reads it where some test says so."""
     tried = any(is_only_tried(execution, place) for place in (node, *reading))
-    tests = [[above.test for above in execution.tree.ancestors(use) if isinstance(above, cst.If)] for use in reading]
-    tested = all(any(execution.tree.literal(test) is not True for test in each) for each in tests)
+    tested = all(_is_below_test(execution.tree, use) for use in reading)
     return tried or not is_missed(execution, uses) or tested
+
+
+def _is_below_test(tree: Tree, use: cst.CSTNode) -> bool:
+    """Whether a test says if a use comes to pass."""
+    above = [use, *tree.ancestors(use)]
+    steps = [(each, inner) for inner, each in pairwise(above) if isinstance(each, cst.If)]
+    return any(tree.literal(each.test) is not True and not must_run(tree, each, inner) for each, inner in steps)
 
 
 def _longer(execution: Execution, uses: list[cst.CSTNode]) -> list[cst.CSTNode]:

@@ -95,9 +95,10 @@ class Need:
 
     def __str__(self) -> str:
         cells = f"cell{'s' if len(self.cells) > 1 else ''} {', '.join(map(str, self.cells))}"
-        beside = " beside the script" if self.kind is Kind.FILE else ""
+        is_above = self.kind is Kind.FILE and self.name.startswith("../")
+        where = " from the current folder" if is_above else " beside the script" if self.kind is Kind.FILE else ""
         said = "a Windows path, " if self.kind is Kind.WINDOWS else "optional, " if self.is_optional else ""
-        return f"{self.name}{beside} ({said}{cells})"
+        return f"{self.name}{where} ({said}{cells})"
 
 
 def needs(program: Program) -> list[Need]:

@@ -13,7 +13,7 @@ import libcst as cst
 
 from nb2ddp.facts.effects import Does, gives_an_object, of_wandb, opens_archive
 from nb2ddp.facts.execution import Execution, Phase, Who
-from nb2ddp.facts.flow import owner_of, reached, returned, taker
+from nb2ddp.facts.flow import owner_of, reached, returned, suppresses, taker
 from nb2ddp.facts.services import answer, called_on, is_client, questions
 from nb2ddp.facts.shell import kills_job
 from nb2ddp.facts.traces import Traces
@@ -607,11 +607,6 @@ def _is_all_there_is(tree: Tree, call: cst.Call, statement: Statement) -> bool:
     whole = small[0].value if len(small) == 1 and isinstance(small[0], cst.Expr) else None
     prints = isinstance(whole, cst.Call) and tree.qualified(whole.func) == "print"
     return prints or call in (whole, owner_of(whole))
-
-
-def suppresses(tree: Tree, item: cst.WithItem) -> bool:
-    """True for `with contextlib.suppress(...)`, which an exception leaves."""
-    return isinstance(item.item, cst.Call) and tree.qualified(item.item.func) == "contextlib.suppress"
 
 
 def _is_optional(tree: Tree, call: cst.BaseExpression) -> bool:

@@ -15,7 +15,7 @@ import libcst as cst
 
 from nb2ddp.facts.effects import Does
 from nb2ddp.facts.execution import Who
-from nb2ddp.facts.placement import suppresses
+from nb2ddp.facts.flow import suppresses
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.waiting import starts_engine
 from nb2ddp.rules.rule import Example, Finding, Rule

@@ -296,7 +296,7 @@ DRIVE = "/content/drive/MyDrive/rows.csv (cell 1)!"
          ["/kaggle/working as the current folder (cell 1)"]),
         ('model.save_pretrained("lora")\nrows = load("../working/lora")', []),
         ('# /kaggle/working/ is kept\nrows = open("../input/a/b.csv").read()', ["../input/a/b.csv (cell 1)!"]),
-        ('rows = open("../input/a/b.csv").read()', ["../input/a/b.csv beside the script (cell 1)"]),
+        ('rows = open("../input/a/b.csv").read()', ["../input/a/b.csv from the current folder (cell 1)!"]),
         ('from dotenv import load_dotenv\nload_dotenv("/content/.env")', ["/content/.env (cell 1)"]),
         ('!python convert.py --outfile /content/a.gguf\nrows = open("/content/a.gguf").read()',
          ["/content to write into (cell 1)"]),
@@ -392,7 +392,7 @@ def test_paths(code: str, expected: list[str]) -> None:
          ["/home/joe/o/lora (cell 1)"]),
         ('model.save_pretrained("o/lora")\nif True:\n    model = FastModel.from_pretrained("/home/joe/o/lora")',
          ["/home/joe/o/lora (cell 1)"]),
-        ('if LOADS:\n    model = FastModel.from_pretrained("/home/joe/o/lora")', []),
+        ('if LOADS:\n    other = FastModel.from_pretrained("/home/joe/o/lora")', []),
         ('model.save_pretrained(f"{HOME}/o/lora")\nmodel = FastModel.from_pretrained("/home/joe/o/lora")', []),
         ('!cp -r o/lora ~/o/lora\nmodel = FastModel.from_pretrained("/home/joe/o/lora")', []),
         ('args = SFTConfig(output_dir = "/mnt/x")\nrows = open("/mnt/x/a.jsonl")',
@@ -465,12 +465,96 @@ def test_paths_of_the_own_machine(code: str, expected: list[str]) -> None:
     ],
 )  # fmt: skip
 def test_files_beside_the_script(code: str, expected: list[str]) -> None:
-    assert needs(code) == [f"{name} beside the script (cell 1)" for name in expected]
+    assert [need.rstrip("!") for need in needs(code)] == [f"{name} beside the script (cell 1)" for name in expected]
+
+
+READS = 'import pandas as pd\nrows = pd.read_csv("a.csv")'
+LOADS = 'from transformers import AutoModel\nlora = AutoModel.from_pretrained("my_lora")'
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (READS, "a.csv"),
+        (LOADS, "my_lora"),
+        (f'model.save_pretrained("other")\n{LOADS}', "my_lora"),
+        (f"from trl import SFTTrainer\nSFTTrainer(model).train()\n{LOADS}", "my_lora"),
+        ('from datasets import load_dataset\nrows = load_dataset("json", data_files = {"train": "a.json"})', "a.json"),
+        ('def rows(path):\n    with open(path) as file:\n        return file.read()\na = rows("a.txt")', "a.txt"),
+        ("import os\nFOLDER = 'rows'\nfor name in os.listdir(FOLDER):\n    print(name)", "rows"),
+        ('FLAG = True\nif FLAG:\n    rows = open("a.txt")', "a.txt"),
+        (f"!pip install a\n!git clone https://x.org/someone/other\n{READS}", "a.csv"),
+        (f'print("reading a.csv")\n{READS}', "a.csv"),
+        (f"{READS}\n%cd rows", "a.csv"),
+        (f'{READS}\nrows.to_csv("a.csv")', "a.csv"),
+        (f'from google.colab import files\nfiles.upload()\n{READS}', "a.csv"),
+        ('import os\nPATH = "a.txt"\nif os.path.exists(PATH):\n    rows = open(PATH)\nprint(rows)', "a.txt"),
+        ('import os\nPATH = "a.txt"\nif not os.path.exists(PATH):\n    print("none")\nelse:\n    rows = open(PATH)\n'
+         "print(rows)", "a.txt"),
+    ],
+)  # fmt: skip
+def test_files_beside_the_script_are_tested_at_its_start(code: str, expected: str) -> None:
+    assert needs(code) == [f"{expected} beside the script (cell 1)!"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        f"import utils\nutils.prepare()\n{READS}",
+        f"!wget -q {{URL}}\n{READS}",
+        f"!bash setup.sh\n{READS}",
+        f"!curl -s https://x.org/a.sh | sh\n{READS}",
+        f"%pushd rows\n{READS}",
+        f"exec(open(name).read())\n{READS}",
+        f'import os\nif not os.path.exists("a.csv"):\n    make()\n{READS}',
+        f"import huggingface_hub\nhuggingface_hub.snapshot_download(**SETTINGS)\n{READS}",
+        f'import huggingface_hub\nhuggingface_hub.hf_hub_download("a/b", name, local_dir = ".")\n{READS}',
+        f"model.save_pretrained(OUT)\n{LOADS}",
+        f'model.save_pretrained_gguf("my", tokenizer)\n{LOADS}',
+        f'args.output_dir = "my_lora"\ntrainer.train()\n{LOADS}',
+        f"from trl import SFTConfig\nargs = SFTConfig(**SETTINGS)\n{LOADS}",
+        'from trl import SFTConfig\nargs = SFTConfig(output_dir = "./")\nstate = open("trainer_state.json")',
+        "from transformers import TrainerCallback\nclass Own(TrainerCallback):\n    def on_save(self, *rest):\n"
+        f'        open(f"{{NAME}}.csv", "w")\n{READS}',
+        f"from trl import SFTConfig\nargs = SFTConfig(OUT)\n{LOADS}",
+        f"!uv run make.py\n{READS}",
+        LOADS.replace("my_lora", "outputs"),
+        'rows = open("a.txt", MODE)',
+        'import zipfile\nrows = zipfile.ZipFile(FILE).open("a.txt")',
+        'import nltk\nrows = nltk.data.load("punkt/english.pickle")',
+        'import contextlib\nwith contextlib.suppress(OSError):\n    rows = open("a.txt")',
+        'from datasets import load_dataset\nrows = load_dataset("json", data_files = "rows/*.json")',
+        'from datasets import load_dataset\nrows = load_dataset("json", data_dir = ROWS, data_files = "a.json")',
+        'def rows(path):\n    if READY:\n        return []\n    return open(path)\na = rows("a.txt")',
+        'FLAG = True\nif FLAG:\n    rows = []\nelse:\n    rows = open("a.txt")',
+    ],
+)
+def test_a_file_that_may_come_while_the_job_runs_is_only_named(code: str) -> None:
+    assert [need for need in needs(code) if "beside" in need and need.endswith("!")] == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "rows = None\nif os.path.exists(PATH):\n    rows = open(PATH)\nprint(rows)",
+        "if os.path.exists(PATH):\n    rows = open(PATH)\nelse:\n    rows = []\nprint(rows)",
+        "if os.path.exists(PATH):\n    rows = open(PATH)\n    print(rows)",
+        "if os.path.exists(PATH):\n    rows = open(PATH)\nif SHOWS:\n    print(rows)",
+        "if os.path.exists(PATH):\n    rows = open(PATH)\ntry:\n    print(rows)\nexcept NameError:\n    pass",
+    ],
+)
+def test_a_file_that_the_notebook_does_without_is_no_need(code: str) -> None:
+    assert needs(f'import os\nPATH = "/data/a.txt"\n{code}') == []
+
+
+@pytest.mark.parametrize("name", ["/data/*.json", "/content/*.json"])
+def test_a_pattern_is_not_tested_as_a_path(name: str) -> None:
+    assert needs(f'rows = load_dataset("json", data_files = "{name}")') == [f"{name} (cell 1)"]
 
 
 def test_a_captured_cell_makes_nothing() -> None:
     assert needs('%%capture caught\n!pip install unsloth\n# %%\nrows = open("a.txt")') == [
-        "a.txt beside the script (cell 2)"
+        "a.txt beside the script (cell 2)!"
     ]
 
 

@@ -61,7 +61,18 @@ def test_an_uploaded_file_is_looked_for_at_the_start() -> None:
     read = 'import pandas as pd\nrows = pd.read_csv("rows (1).csv")\nmore = pd.read_csv("more.csv")'
     done = convert_source(text(upload, read, TRAIN))
     assert done.needs == ("rows (1).csv beside the script (cell 2)", "more.csv beside the script (cell 2)")
-    assert 'missing = [path for path in ("rows (1).csv",) if' in done.files["train.py"]
+    assert 'missing = [path for path in ("rows (1).csv", "more.csv") if' in done.files["train.py"]
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_job_ends_at_once_without_a_file_that_it_reads_after_training(is_there: bool, tmp_path: Path) -> None:
+    source = convert_source(text(TRAIN, 'rows = open("rows.txt").read()')).files["train.py"]
+    (tmp_path / "train.py").write_text(source[: source.index("import torch")])
+    if is_there:
+        (tmp_path / "rows.txt").write_text("")
+    done = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == (0 if is_there else 1)
+    assert ("Missing: rows.txt (" in done.stderr) is not is_there
 
 
 def test_a_rehearsal_leaves_the_lines_blank() -> None:

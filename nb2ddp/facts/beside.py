@@ -55,8 +55,8 @@ _HIDES = re.compile(
 )
 #: Commands that write what they name literally, or nothing beside the script.
 _PLAIN = re.compile(
-    r"(sudo\s+)?((python3?\s+-m\s+)?pip3?|(uv|conda)\s+(pip|install|add|sync)|apt(-get)?|git\s+(clone|config|lfs\s+install)|mkdir|rm|cp|mv|export|sleep"
-    r"|kill|pkill|hf|huggingface-cli|wandb|echo|touch|true|wget(?!.*\s(-i|--input-file|--content-disposition)\b)"
+    r"(sudo\s+)?((python3?\s+-m\s+)?pip3?|(uv|conda)\s+(pip|install|add|sync)|apt(-get)?"
+    r"|git\s+(clone|config|lfs\s+install)|mkdir|rm|cp|mv|export|sleep|kill|pkill|hf|huggingface-cli|wandb|echo|touch|true|wget(?!.*\s(-i|--input-file|--content-disposition)\b)"
     r"|curl(?!.*\s(-\w*J|--remote-header-name)))\b[^|$`{*]*"
 )
 _HARMLESS_MAGICS: Final = (

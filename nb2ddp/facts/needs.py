@@ -34,7 +34,7 @@ _SERVER = re.compile(r"https?://(localhost|127\.0\.0\.1|0\.0\.0\.0):\d+")
 #: Any service, as an address names it; keywords for an address.
 _ADDRESS = re.compile(r"https?://(?!localhost\b|127\.|0\.0\.0\.0)[\w.-]+\.\w+(:\d+)?")
 _GIVEN = ("api_base", "base_url", "endpoint", "env_url", "server_url")
-_CLIENT = re.compile(r"(?:\w+\.)*(openai|anthropic|cohere|litellm|generativeai|groq|mistralai|ollama)\.")
+_CLIENT = re.compile(r"(?:\w+\.)*(openai|anthropic|cohere|litellm|generativeai|genai|groq|mistralai|ollama)\.")
 #: What begins a run of Weights & Biases, or a client of its Weave.
 _RUNS_OF_WANDB = re.compile(r"wandb\.init|weave\.init")
 #: Tokens as services write them: the Hub's, OpenAI's and its like, GitHub's, Google's; 40 hexadecimal digits, of wandb.

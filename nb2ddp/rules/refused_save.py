@@ -3,8 +3,9 @@
 Unsloth refuses it only when the training is over: `save_pretrained_gguf` without a tokenizer or with
 `quantization_type`, a `push_to_hub_gguf(save_directory = ...)`, `save_method = "merged_4bit"`. What these methods take
 is read from Unsloth's wheel (2026.10.9). The models of `FastSentenceTransformer` and `FastDecisionModel` have methods
-of their own. Of `push_to_hub`, transformers 5 takes only the repo_id by position (utils/hub.py; 4.57 took
-`use_temp_dir` second), and neither `use_temp_dir` nor `safe_serialization`.
+of their own. GGUF files and their Modelfile come into `X_gguf`, beside the folder X that is given (unsloth/save.py, in
+the wheel 2026.7.1 too): code that looks for them in X gets a `TODO`. Of `push_to_hub`, transformers 5 takes only the
+repo_id by position (utils/hub.py; 4.57 took `use_temp_dir` second), neither `use_temp_dir` nor `safe_serialization`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from nb2ddp.facts.saving import (
     tokenizer_of,
     unknown_save_method,
 )
+from nb2ddp.notebook.magics import Kind
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.arguments import is_closed, passed
@@ -34,6 +36,8 @@ from nb2ddp.syntax.tree import Tree, argument, keyword, method
 
 #: Arguments that have a plain successor.
 _SUCCESSORS = {"quantization_type": "quantization_method"}
+#: What lists the files of a folder.
+_LISTS = re.compile(r"\b(listdir|scandir|i?glob|iterdir)\(")
 #: Kinds of GGUF files.
 _GGUF = re.compile(r"i?q\d|.*gguf", re.I)
 
@@ -56,6 +60,30 @@ def find(program: Program) -> Iterator[Finding]:
             form = ", ".join(save.takes[:3])
             yield Finding(save.call, f"{told}; write {method(save.call)}({form}, ...)", todo=True)
     yield from _pushes(program)
+    yield from _looks_for_gguf(program)
+
+
+def _looks_for_gguf(program: Program) -> Iterator[Finding]:
+    """Where the notebook looks for GGUF files or their Modelfile in the folder that it names for them."""
+    tree = program.tree
+    made = [save.call for save in saves(program.execution) if method(save.call) == "save_pretrained_gguf"]
+    named = [(call, argument(call, "save_directory", 0)) for call in made]
+    folders = [(call, tree.literal(given.value)) for call, given in named if given is not None]
+    texts: list[tuple[cst.BaseExpression, str]] = [(text, tree.content(text)) for text in tree.live(cst.SimpleString)]
+    texts += [(call, str(form)) for call, form in program.forms_of(Kind.SHELL) if tree.is_live(call)]
+    told = set[cst.CSTNode]()
+    for call, folder in folders:
+        if not isinstance(folder, str):
+            continue
+        file = re.compile(rf"(?:^|[\s='\"]|\./|/content/|/working/){re.escape(folder)}/(Modelfile\b|[^/\s]*\.gguf\b)")
+        for node, text in texts:
+            line = tree.statement(node)
+            lists = text == folder and ".gguf" in tree.text(line) and _LISTS.search(tree.text(line))
+            is_later = tree.start(node) > tree.span(call)[1]
+            if is_later and line not in told and (file.search(text) or lists):
+                told.add(line)
+                writes = f"Unsloth {release()} writes GGUF files and their Modelfile to {folder}_gguf"
+                yield Finding(node, f"{writes}, not to {folder}: look there", todo=True)
 
 
 def _pushes(program: Program) -> Iterator[Finding]:
@@ -146,12 +174,30 @@ _FOUR_BITS = 'model.save_pretrained_merged("merged", tokenizer, save_method = "m
 _QUANTIZED = 'model.save_pretrained_merged("merged", tokenizer, save_method = "q4_k_m")\n'
 _GGUF_FILE = 'model.push_to_hub_merged("me/x", tokenizer, save_method = "quantized_gguf", quantization_method = KIND)\n'
 
+_EXPORT = 'model.save_pretrained_gguf("gguf", tokenizer)\n'
+_LOOKS = "Unsloth 2026.10.9 writes GGUF files and their Modelfile to gguf_gguf, not to gguf: look there"
+_LIST = 'files = [file for file in os.listdir("gguf") if file.endswith(".gguf")]\n'
+
 RULE = Rule(
     name="refused-save",
     find=find,
     severity=Severity.WARNING,
     also_alone=True,
     examples=(
+        Example(
+            _LOAD + "import os\n" + _EXPORT + _LIST + 'tokenizer.save_pretrained("gguf")\n',
+            _LOAD
+            + "import os\n"
+            + _EXPORT
+            + f"# TODO[nb2ddp] DDP216: {_LOOKS}\n"
+            + _LIST
+            + 'tokenizer.save_pretrained("gguf")\n',
+        ),
+        Example(
+            _LOAD + _EXPORT + "!ollama create mine -f ./gguf/Modelfile\n",
+            _LOAD + _EXPORT + f"# TODO[nb2ddp] DDP216: {_LOOKS}\n" + "!ollama create mine -f ./gguf/Modelfile\n",
+        ),
+        Example(_LOAD + _EXPORT + 'print("See other/gguf/Modelfile")\n'),
         Example(
             _LOAD + 'model.save_pretrained_gguf("gguf", quantization_type = "Q8_0")\n',
             _LOAD + 'model.save_pretrained_gguf("gguf", quantization_method = "Q8_0", tokenizer = tokenizer)\n',

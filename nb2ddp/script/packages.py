@@ -82,6 +82,8 @@ _KNOWS_TRANSFORMERS_5 = "0.27"
 _OF_TRAININGS = {name: name for name in ("torch", "transformers", "trl", "peft")} | {"datasets": "datasets>=3.4.1"}
 #: The type of a column of sounds.
 _SOUND = re.compile(r"datasets(\.features(\.audio)?)?\.Audio")
+#: They need some versions of each other, and of other packages: one that comes without what it needs may not start.
+_BOUNDING = frozenset({"datasets", "huggingface-hub", "tokenizers", "transformers"})
 #: They fit only versions of each other of about the same age.
 _PAIR = ("trl", "transformers")
 #: The packages that Unsloth bounds, and how alike one of them and a misspelt one are at least, by `difflib`.
@@ -328,7 +330,7 @@ class _Reading:
                 for words in _split(_SPLIT.sub("--", self._shell_text(call))):
                     self._command(place, words)
         self._add_imported()
-        kept = self._with_dependencies(self._kept())
+        kept = self._together(self._with_dependencies(self._kept()))
         packages = _raised(self._mended(kept, minimums) if minimums else kept, minimums)
         packages = self._without_old_indexes(list(map(self._apart, packages)))
         self._bound_what_has_gone(packages)
@@ -380,6 +382,15 @@ class _Reading:
         open_ones = [each for each in packages if each.is_open and each.name not in bounded]
         kept = [each for each in packages if each not in fixed]
         return [replace(each, group=()) if each in (unsloth, *open_ones) else each for each in kept]
+
+    def _together(self, packages: list[Package]) -> list[Package]:
+        """Install fixed versions of what bounds the versions of each other, and of other packages, with the others."""
+        full = {package.name for package in packages if not package.group}
+        alone = [
+            each for each in packages if each.group == ("--no-deps",) and each.name in _BOUNDING and each.specifier
+        ]
+        moved = [each for each in alone if each.name not in full]
+        return [replace(each, group=()) if each in moved else each for each in packages]
 
     def _cell(self, node: cst.CSTNode) -> int:
         return self.program.cell_at(self.tree.start(node)).number

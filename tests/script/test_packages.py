@@ -111,8 +111,7 @@ CASES = {
             'elif importlib.util.find_spec("unsloth") is None:\n    !uv pip install -qqq unsloth\n'
             '!uv pip install --upgrade --no-deps "tokenizers>=0.22,<=0.23" unsloth',
         ),
-        "unsloth",
-        "tokenizers>=0.22,<=0.23",
+        "unsloth tokenizers>=0.22,<=0.23",
         notes=(
             "left out, on Colab or where torch is missing: "
             "torch==2.8.0, unsloth[base] @ git+https://github.com/unslothai/unsloth",
@@ -909,6 +908,28 @@ def test_the_set_that_most_notebooks_pin_is_installed_together() -> None:
     found = read(cell, "import unsloth", minimums=FLOORS)
     assert {package.group for package in found.packages} == {()}
     assert {"datasets==4.3.0", "trl==0.22.2", "transformers==4.56.2"} <= {package.line for package in found.packages}
+
+
+def test_what_bounds_the_versions_of_others_is_installed_with_them() -> None:
+    found = read(
+        "!pip install unsloth\n!pip install --no-deps transformers==4.56.2 trl==0.22.2 peft==0.18", "import unsloth"
+    )
+    assert {package.line: package.group for package in found.packages} == {
+        "unsloth": (),
+        "transformers==4.56.2": (),
+        "trl==0.22.2": ("--no-deps",),
+        "peft==0.18": ("--no-deps",),
+    }
+
+
+def test_packages_of_google_are_added_and_not_colabs_own() -> None:
+    code = "import unsloth\nfrom google import genai\nfrom google.colab import drive"
+    assert "google-genai" in [package.line for package in read("!pip install unsloth", code).packages]
+    lines = [
+        package.line
+        for package in read("!pip install unsloth", "import unsloth\nfrom google.colab import drive").packages
+    ]
+    assert lines == ["unsloth"]
 
 
 def test_a_version_that_was_made_for_a_replaced_unsloth_is_left_open() -> None:

@@ -10,7 +10,8 @@ Completions are generated for as many steps at once as in the notebook: `steps_p
 
 The per-device batch grows with the GPU's memory only if the loss of a step does not depend on it. ORPO and CPO add a
 mean over the tokens of a micro-batch: 8.411 with 2 x 4, 8.380 with 4 x 2, in one process and in two (TRL 1.15, CPU).
-They keep the notebook's per-device batch; so do KTO, and DPO with such a mean (`rpo_alpha`, `sft`).
+They keep the notebook's per-device batch; so do KTO, DPO with such a mean (`rpo_alpha`, `sft`), and with transformers 4
+a first training that goes on from a checkpoint, which sets its own per-device batch again.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ import re
 from collections.abc import Iterator
 
 import libcst as cst
+from packaging.version import Version
 
 from nb2ddp.facts.micro_batch import shares_batches, why_shape_counts
 from nb2ddp.facts.numbers import number
 from nb2ddp.facts.program import Program
+from nb2ddp.facts.releases import newest
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.arguments import Passed, constant, is_closed, passed, set_argument
@@ -226,7 +229,20 @@ def _kept(program: Program, config: cst.Call) -> str:
     per_device, _ = _given(program.tree, config)
     if per_device is not None and program.tree.fixed(per_device.value) is ...:
         return "which computes it" if program.tree.literal(per_device.value) is ... else "which sets it more than once"
-    return why_shape_counts(program.training, program.model_kind, program.loads, config)
+    resumes = "whose checkpoint sets it again" if _keeps_batch_of_checkpoint(program) else ""
+    return why_shape_counts(program.training, program.model_kind, program.loads, config) or resumes
+
+
+def _keeps_batch_of_checkpoint(program: Program) -> bool:
+    """Whether the first training goes on from a checkpoint of another run, with a transformers that takes its batch.
+
+    `train` of transformers 4 sets `_train_batch_size` to the checkpoint's, and no accumulation (trainer.py, 4.56.2).
+    """
+    first = next((call for call in program.training.calls if method(call) == "train"), None)
+    given = None if first is None else argument(first, "resume_from_checkpoint", 0)
+    named = None if given is None else program.tree.literal(given.value)
+    release = newest(program.tree, program.text, "transformers")
+    return (named is True or isinstance(named, str)) and bool(release) and Version(release) < Version("5")
 
 
 def split_of(program: Program, config: cst.Call) -> str | None:
@@ -697,6 +713,23 @@ per_device_batch, accumulation = split_batch(2, 4)  # 8 samples a step in the no
 first = SFTConfig(per_device_train_batch_size = per_device_batch, gradient_accumulation_steps = accumulation)
 per_device_batch, accumulation = split_batch_no_larger(2, 4)  # 8 samples a step in the notebook
 second = ORPOConfig(per_device_train_batch_size = per_device_batch, gradient_accumulation_steps = accumulation)
+""",
+        ),
+        Example(
+            """\
+!pip install transformers==4.56.2
+from trl import SFTConfig, SFTTrainer
+args = SFTConfig(per_device_train_batch_size = 2, gradient_accumulation_steps = 4)
+trainer = SFTTrainer(model, args)
+trainer.train(resume_from_checkpoint = True)
+""",
+            """\
+!pip install transformers==4.56.2
+from trl import SFTConfig, SFTTrainer
+per_device_batch, accumulation = split_batch_no_larger(2, 4)  # 8 samples a step in the notebook
+args = SFTConfig(per_device_train_batch_size = per_device_batch, gradient_accumulation_steps = accumulation)
+trainer = SFTTrainer(model, args)
+trainer.train(resume_from_checkpoint = True)
 """,
         ),
         Example(

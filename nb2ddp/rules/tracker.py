@@ -1,7 +1,8 @@
 """DDP406: Only the main process reports to Weights & Biases and other trackers.
 
 `wandb.init` in every process makes one run for each of them. The setup block sets WANDB_MODE=disabled in the others:
-its calls then do nothing, and the notebook's code stays as it is. Calls of other trackers run only in the main process.
+its calls then do nothing, and the notebook's code stays as it is, but for a `mode` that `wandb.init` is given, which is
+stronger than the variable. Calls of other trackers run only in the main process.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import AddToSetup, Edit, Wrap
-from nb2ddp.syntax.tree import small_statements
+from nb2ddp.syntax.tree import keyword, small_statements
 
 _OTHERS = re.compile(
     r"(mlflow|comet_ml|neptune|trackio|clearml|swanlab|aim)\.(?!(last_)?active_run$|get_tracking_uri$).*|weave\.init"
 )
+_BEGINS = re.compile(r"wandb\.init")
 _WANDB = re.compile(r"wandb\.(init|login|log|Table)")
 _ALONE = "is for one process (each would begin a run of its own)"
 _ONE_RUN = '    os.environ["WANDB_MODE"] = "disabled"  # one run, not one for each process'
@@ -33,6 +35,14 @@ def find(program: Program) -> Iterator[Finding]:
             "wandb would begin a run in every process; in the script only the main one reports",
             (AddToSetup(f"if not is_main_process:\n{_ONE_RUN}"),),
         )
+    for call in execution.calls(_BEGINS, phase=Phase.TOGETHER):
+        mode = keyword(call, "mode")
+        is_told = mode is None or tree.literal(mode.value) == "disabled" or "is_main_process" in tree.text(mode.value)
+        if mode is not None and not is_told and not program.placement.runs_alone(call):
+            told = "the mode that wandb.init is given is stronger than WANDB_MODE; the script gives it to the main one"
+            open_, close = ("(", ")") if isinstance(mode.value, (cst.IfExp, cst.BooleanOperation)) else ("", "")
+            alone = (Wrap(mode.value, open_, f'{close} if is_main_process else "disabled"'),)
+            yield Finding(call, told, alone)
     for call in execution.calls(_OTHERS, phase=Phase.TOGETHER):
         if not program.placement.runs_alone(call) and not isinstance(tree.parents[call], cst.IfExp):
             yield _other(program, call)
@@ -54,6 +64,12 @@ RULE = Rule(
     find=find,
     examples=(
         Example('import wandb\nwandb.init(project = "tuning")\ntrainer.train()\n', reported=True),
+        Example(
+            'import wandb\nwandb.init(mode = "online" if KEY else "offline")\ntrainer.train()\n',
+            'import wandb\nwandb.init(mode = ("online" if KEY else "offline") if is_main_process else "disabled")\n'
+            "trainer.train()\n",
+        ),
+        Example('import wandb\nwandb.init(mode = "disabled")\ntrainer.train()\n', reported=True),
         Example(
             'import mlflow, weave\nmlflow.start_run()\nweave.init("tuning")\ntrainer.train()\n',
             "import mlflow, weave\nif is_main_process:\n    mlflow.start_run()\n"

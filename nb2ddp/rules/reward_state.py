@@ -101,7 +101,9 @@ def _server(program: Program, call: cst.Call) -> str | None:
         return next((text for text in named if "://" in text), asked[0])
     if method(call) not in _STEPPING:
         return None
-    makers = tree.values(cst.ensure_type(call.func, cst.Attribute).value)
+    owner = cst.ensure_type(call.func, cst.Attribute).value
+    _, *entered = tree.made_of(owner)[:2]  # what a `with` enters
+    makers = [*tree.values(owner), *(each for each in entered if isinstance(each, cst.BaseExpression))]
     return next((address for maker in makers if (address := _address(tree, maker)) is not None), None)
 
 
@@ -387,6 +389,26 @@ def play(game, completion):
 process, on a port of its own, unless it keeps the clients apart
 def plays(completions, **kwargs):
     return [play(env, completion) for completion in completions]
+trainer = GRPOTrainer(model = model, reward_funcs = [plays])
+trainer.train()
+""",
+        ),
+        Example(
+            """\
+def plays(completions, **kwargs):
+    with TextArenaEnv("http://localhost:8000").sync() as env:
+        env.reset()
+        return [env.step(completion).reward for completion in completions]
+trainer = GRPOTrainer(model = model, reward_funcs = [plays])
+trainer.train()
+""",
+            """\
+# TODO[nb2ddp] DDP410: env.reset changes the state of a server that all processes would share: start one for each \
+process, on a port of its own, unless it keeps the clients apart
+def plays(completions, **kwargs):
+    with TextArenaEnv("http://localhost:8000").sync() as env:
+        env.reset()
+        return [env.step(completion).reward for completion in completions]
 trainer = GRPOTrainer(model = model, reward_funcs = [plays])
 trainer.train()
 """,

@@ -24,6 +24,16 @@ _VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]*[A-Z0-9]\b")
 READS = re.compile(r"os\.(environ\.get|getenv)")
 #: What loads from the Hub, and needs a token for what is not public alone.
 _LOADS = re.compile(r"(.*\.)?(from_pretrained|load_dataset)")
+#: The libraries of services, and the variables in which they look for a key.
+_KEYS = {
+    "anthropic": "ANTHROPIC_API_KEY",
+    "cohere": "CO_API_KEY",
+    "google.genai": "GOOGLE_API_KEY",
+    "google.generativeai": "GOOGLE_API_KEY",
+    "groq": "GROQ_API_KEY",
+    "mistralai": "MISTRAL_API_KEY",
+    "openai": "OPENAI_API_KEY",
+}
 
 
 @dataclass(frozen=True)
@@ -234,8 +244,11 @@ def _handed_in(tree: Tree, token: cst.BaseExpression) -> list[cst.BaseExpression
 
 
 def given_tokens(tree: Tree, effects: Effects) -> Iterator[tuple[cst.BaseExpression, str]]:
-    """What is given as a token to a login, an upload, a client of the Hub, or a variable, and that variable."""
+    """What is given as a token to a login, an upload, a client of a service, or a variable, and that variable."""
     for call in tree.live(cst.Call):
+        service = next((name for name in _KEYS if tree.qualified(call.func).startswith(f"{name}.")), "")
+        if service and (filled := keyword(call, "api_key")) is not None and keyword(call, "base_url") is None:
+            yield filled.value, _KEYS[service]
         uploads, client = keyword(call, "push_to_hub"), tree.qualified(call.func).startswith("huggingface_hub.")
         if (token := token_of(tree, call)) is not None:
             yield token, variable_of(tree, call) or HUB_TOKEN

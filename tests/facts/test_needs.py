@@ -123,6 +123,7 @@ def needs(code: str) -> list[str]:
         ('model.push_to_hub("a/b", token = "hf_aBcDeFgHiJkLmNoPqRsTuVwXyZaBcDeFgH")',
          ["the token hf_...FgH, which the notebook holds (cell 1)"]),
         ('model.push_to_hub("a/b", token = "hf_your_token_goes_in_here")', ["HF_TOKEN (cell 1)!"]),
+        ('from google import genai\nclient = genai.Client(api_key = "API-KEY")', ["GOOGLE_API_KEY (cell 1)!"]),
         ('model.push_to_hub("a/b")', ["HF_TOKEN (cell 1)!"]),
         ('if SAVES:\n    model.push_to_hub("a/b")', ["HF_TOKEN (cell 1)"]),
         ('args = SFTConfig(push_to_hub = True, hub_model_id = "a/b")', ["HF_TOKEN (cell 1)!"]),

@@ -31,6 +31,9 @@ _STARTED = (
     "== 0:`, or start it before the job"
 )
 _ONCE = ", which all processes would do at once; in the script one does it, and the others wait"
+_LOGS = "(...) opens a log file, which all processes would write at once"
+_LOGS_ALONE = "; in the script one does, and each process keeps its other handlers"
+_LOG_ONCE = ", and rename or remove: call it under `if local_rank == 0:`"
 _OF_ITS_OWN = (
     ", but each rank has its own completions; in the script only the first rank of each machine writes: to keep "
     "all, put local_rank into the file's name and let every rank write"
@@ -77,6 +80,7 @@ def find(program: Program) -> Iterator[Finding]:
     yield from _tested_early(program)
     yield from _own_values(program)
     yield from _cached(program)
+    yield from _logged(program)
 
 
 def _apart(program: Program, call: cst.Call, scratch: str) -> Iterator[Finding]:
@@ -105,6 +109,15 @@ def _cached(program: Program) -> Iterator[Finding]:
         is_own = guard.first is program.tree.statement(call)
         message = f"{program.tree.text(call.func)}(...) downloads{_IN_TURN}"
         yield Finding(call if is_own else guard.first, message, (guard,))
+
+
+def _logged(program: Program) -> Iterator[Finding]:
+    """Log files, which every process would open, and some empty, while one logs into them."""
+    for call in program.execution.calls(does=Does.LOG, phase=Phase.TOGETHER):
+        if not program.placement.runs_alone_as_placed(call):
+            edits = program.placement.logs_elsewhere(call)
+            said = f"{program.tree.text(call.func)}{_LOGS}{_LOGS_ALONE if edits else _LOG_ONCE}"
+            yield Finding(call, said, edits, todo=not edits)
 
 
 def _own_values(program: Program) -> Iterator[Finding]:
@@ -1029,6 +1042,49 @@ class Log:
 log = Log("log.txt")
 log.add("begins")
 trainer.train()
+""",
+        ),
+        Example(
+            """\
+import logging, os
+from logging.handlers import RotatingFileHandler
+from loguru import logger as log
+def set_up(folder):
+    handlers = [logging.StreamHandler(), logging.FileHandler(os.path.join(folder, "a.log"), mode="w")]
+    logging.basicConfig(level=logging.INFO, handlers=handlers)
+    return logging.getLogger("run")
+run = set_up("logs")
+run.addHandler(RotatingFileHandler(filename="b.log", maxBytes=1000))
+logging.basicConfig(filename="c.log", filemode="w")
+own = logging.FileHandler(f"{local_rank}.log")
+log.add(print)
+log.add("d.log")
+log.add("e.log", rotation="1 MB")
+sink = log.add("f.log", retention=3)
+trainer.train()
+log.add("g.log")
+""",
+            f"""\
+import logging, os
+from logging.handlers import RotatingFileHandler
+from loguru import logger as log
+def set_up(folder):
+    handlers = [logging.StreamHandler(), logging.FileHandler(os.path.join(folder, "a.log") if local_rank == 0 else \
+os.devnull, mode="w")]
+    logging.basicConfig(level=logging.INFO, handlers=handlers)
+    return logging.getLogger("run")
+run = set_up("logs")
+run.addHandler(RotatingFileHandler(filename="b.log" if local_rank == 0 else os.devnull, maxBytes=1000))
+logging.basicConfig(filename="c.log" if local_rank == 0 else os.devnull, filemode="w")
+own = logging.FileHandler(f"{{local_rank}}.log")
+log.add(print)
+log.add("d.log" if local_rank == 0 else os.devnull)
+if local_rank == 0:
+    log.add("e.log", rotation="1 MB")
+# TODO[nb2ddp] DDP403: log.add{_LOGS}{_LOG_ONCE}
+sink = log.add("f.log", retention=3)
+trainer.train()
+log.add("g.log")
 """,
         ),
         Example('text = open("prompt.txt").read()\ntrainer.train()\n'),

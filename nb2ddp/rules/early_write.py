@@ -13,7 +13,10 @@ import libcst as cst
 
 from nb2ddp.facts.effects import SAID, Does
 from nb2ddp.facts.execution import Phase
+from nb2ddp.facts.flow import owner_of
+from nb2ddp.facts.makers import Maker
 from nb2ddp.facts.program import Program
+from nb2ddp.facts.texts import spelled
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule, made_alone
 from nb2ddp.syntax.arguments import passed
@@ -41,6 +44,8 @@ _OF_ITS_OWN = (
 _IN_TURN = " into a cache that has no lock; in the script one process of each machine does, then the others read it"
 _SCRATCH = "{}(...): all processes use one scratch file, and overwrite each other's"
 _LATE = "a process that arrives later finds the file of another, and takes another branch"
+_SAME = "processes wait for each other in a branch of this test, so all have to take the same one"
+_READ = "a branch of this test reads what it writes, before the ranks wait for that"
 _ANSWERED = "; in the script one process decides for all"
 _EARLY = (
     "all but one rank look before the file above is written, and may go on differently: move the write out of the"
@@ -139,8 +144,38 @@ def _tested_twice(program: Program) -> Iterator[Finding]:
     """Tests of the file system whose answer changes while some processes are still to ask."""
     for test in program.tree.of(cst.If):
         if program.placement.is_asked_once(test) and not program.tree.text(test.test).startswith("run_once("):
-            edits = program.placement.ask_once(test)
-            yield Finding(test, f"{_LATE}{_ANSWERED if edits else _ASK_BEFORE}", edits, todo=not edits)
+            edits, is_late = program.placement.ask_once(test), _may_find_other(program, test)
+            if edits or is_late or _reads_written(program, test):
+                said = f"{_LATE if is_late else _SAME if edits else _READ}{_ANSWERED if edits else _ASK_BEFORE}"
+                yield Finding(test, said, edits, todo=not edits)
+
+
+def _may_find_other(program: Program, test: cst.If) -> bool:
+    """True for a test whose files another process may make; False where all that is written has other names."""
+    tree, execution = program.tree, program.execution
+    asked = [call for call in tree.within(test.test, cst.Call) if execution.does(call) & (Does.TEST | Does.LIST)]
+    given = [call.args[0].value if call.args else owner_of(call) for call in asked]
+    paths = [path for each in given for path in (spelled(tree, each) if each is not None else ["*"])] or ["*"]
+    acting = [each for each in _writing(program) if execution.runs(each.call)]
+    return any(maker.may_make(path) for maker in acting for path in paths)
+
+
+def _reads_written(program: Program, test: cst.If) -> bool:
+    """True where something in a test is given what is written above it there."""
+    tree, calls, told = program.tree, program.tree.within(test, cst.Call), Does.ACT | Does.TELL
+    for maker in _writing(program):
+        if maker.call in calls:
+            end = tree.span(tree.statement(maker.call))[1]
+            later = [each for each in calls if tree.start(each) > end and not program.execution.does(each) & told]
+            texts = [text for each in later for given in each.args for text in spelled(tree, given.value)]
+            if any(maker.may_make(text) for text in texts if re.search(r"\w", text)):
+                return True
+    return False
+
+
+def _writing(program: Program) -> list[Maker]:
+    """What makes files, and is for one process to do."""
+    return [each for each in program.makers if program.placement.acts(each.call)]
 
 
 def _tested_early(program: Program) -> Iterator[Finding]:
@@ -899,6 +934,60 @@ else:
     PartialState().wait_for_everyone()
 if os.path.isdir("out"):
     print("resuming", get_last_checkpoint("out"))
+trainer.train()
+""",
+        ),
+        Example(
+            """\
+import os, zipfile
+if where == "kaggle":
+    if os.path.exists("/kaggle/input/rows"):
+        folder = "/kaggle/input/rows"
+    else:
+        with zipfile.ZipFile("all.zip") as archive:
+            archive.extractall("unpacked")
+        folder = "unpacked"
+    if os.path.exists("/kaggle/input/last"):
+        last = load_from_disk("/kaggle/input/last")
+    else:
+        with zipfile.ZipFile("last.zip") as archive:
+            archive.extractall("last_rows")
+        last = load_from_disk("last_rows")
+if os.path.exists("/kaggle/input/more"):
+    more = "/kaggle/input/more"
+else:
+    with zipfile.ZipFile("more.zip") as archive:
+        archive.extractall("more_rows")
+    more = "more_rows"
+trainer.train()
+""",
+            f"""\
+import os, zipfile
+if where == "kaggle":
+    if os.path.exists("/kaggle/input/rows"):
+        folder = "/kaggle/input/rows"
+    else:
+        if local_rank == 0:
+            with zipfile.ZipFile("all.zip") as archive:
+                archive.extractall("unpacked")
+        folder = "unpacked"
+    # TODO[nb2ddp] DDP403: {_READ}{_ASK_BEFORE}
+    if os.path.exists("/kaggle/input/last"):
+        last = load_from_disk("/kaggle/input/last")
+    else:
+        if local_rank == 0:
+            with zipfile.ZipFile("last.zip") as archive:
+                archive.extractall("last_rows")
+        last = load_from_disk("last_rows")
+PartialState().wait_for_everyone()
+if run_once(lambda: os.path.exists("/kaggle/input/more"), in_whole_job=True):
+    more = "/kaggle/input/more"
+else:
+    if local_rank == 0:
+        with zipfile.ZipFile("more.zip") as archive:
+            archive.extractall("more_rows")
+    PartialState().wait_for_everyone()
+    more = "more_rows"
 trainer.train()
 """,
         ),

@@ -11,7 +11,7 @@ from functools import cache, cached_property
 
 import libcst as cst
 
-from nb2ddp.facts.effects import Does, gives_an_object, of_wandb, opens_archive
+from nb2ddp.facts.effects import Does, gives_an_object, log_file, of_wandb, opens_archive
 from nb2ddp.facts.execution import Execution, Phase, Who
 from nb2ddp.facts.flow import owner_of, reached, returned, suppresses, taker
 from nb2ddp.facts.services import answer, called_on, is_client, questions
@@ -28,6 +28,8 @@ _APPLIES = re.compile(r"map|(.*\.)(map|filter|apply|applymap|submit|imap|imap_un
 #: Builtins that give equal results for equal values in all processes.
 _BUILTINS = frozenset("abs all any bool float int isinstance len max min round sorted str sum".split())
 _WAITS_FOR = re.compile(r"asyncio\.run|.*\.run_until_complete")
+#: Keywords by which Loguru renames or removes log files.
+_LOGURU_MOVES = ("compression", "retention", "rotation")
 _WRITES_TO_FILE = re.compile(r"(json|pickle|yaml|joblib|cloudpickle|dill)\.(dump|safe_dump)")
 
 
@@ -269,7 +271,20 @@ class Placement:
         only_writes = mode is not None and re.fullmatch("[wa][bt]?", str(self.tree.literal(mode.value)))
         if self.tree.qualified(call.func) != "open" or not only_writes or not call.args or call.args[0].star:
             return ()
-        path = call.args[0].value
+        return self._else_nowhere(call.args[0].value)
+
+    def logs_elsewhere(self, call: cst.Call) -> tuple[Edit, ...]:
+        """Let all processes but one log into no file; none where a person has to.
+
+        Loguru would rename or remove `os.devnull` to rotate or clean up: that call is left to one process.
+        """
+        path, line = log_file(self.tree, call), self.tree.statement(call)
+        if path is None or not any(keyword(call, each) for each in _LOGURU_MOVES):
+            return self._else_nowhere(path) if path is not None else ()
+        is_alone = isinstance(self.tree.parents[call], cst.Expr) and len(small_statements(line)) == 1
+        return (Guard(line, line, "if local_rank == 0", waits=False),) if is_alone else ()
+
+    def _else_nowhere(self, path: cst.BaseExpression) -> tuple[Edit, ...]:
         bracket = ("(", ")") if isinstance(path, (cst.IfExp, cst.Lambda, cst.NamedExpr)) and not path.lpar else ("", "")
         return (Wrap(path, bracket[0], f"{bracket[1]} if local_rank == 0 else os.devnull"),)
 

@@ -13,7 +13,10 @@ import libcst as cst
 
 from nb2ddp.facts.effects import SAID, Does
 from nb2ddp.facts.execution import Phase
+from nb2ddp.facts.flow import owner_of
+from nb2ddp.facts.makers import Maker
 from nb2ddp.facts.program import Program
+from nb2ddp.facts.texts import spelled
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule, made_alone
 from nb2ddp.syntax.arguments import passed
@@ -31,6 +34,9 @@ _STARTED = (
     "== 0:`, or start it before the job"
 )
 _ONCE = ", which all processes would do at once; in the script one does it, and the others wait"
+_LOGS = "(...) opens a log file, which all processes would write at once"
+_LOGS_ALONE = "; in the script one does, and each process keeps its other handlers"
+_LOG_ONCE = ", and rename or remove: call it under `if local_rank == 0:`"
 _OF_ITS_OWN = (
     ", but each rank has its own completions; in the script only the first rank of each machine writes: to keep "
     "all, put local_rank into the file's name and let every rank write"
@@ -38,6 +44,8 @@ _OF_ITS_OWN = (
 _IN_TURN = " into a cache that has no lock; in the script one process of each machine does, then the others read it"
 _SCRATCH = "{}(...): all processes use one scratch file, and overwrite each other's"
 _LATE = "a process that arrives later finds the file of another, and takes another branch"
+_SAME = "processes wait for each other in a branch of this test, so all have to take the same one"
+_READ = "a branch of this test reads what it writes, before the ranks wait for that"
 _ANSWERED = "; in the script one process decides for all"
 _EARLY = (
     "all but one rank look before the file above is written, and may go on differently: move the write out of the"
@@ -77,6 +85,7 @@ def find(program: Program) -> Iterator[Finding]:
     yield from _tested_early(program)
     yield from _own_values(program)
     yield from _cached(program)
+    yield from _logged(program)
 
 
 def _apart(program: Program, call: cst.Call, scratch: str) -> Iterator[Finding]:
@@ -107,6 +116,15 @@ def _cached(program: Program) -> Iterator[Finding]:
         yield Finding(call if is_own else guard.first, message, (guard,))
 
 
+def _logged(program: Program) -> Iterator[Finding]:
+    """Log files, which every process would open, and some empty, while one logs into them."""
+    for call in program.execution.calls(does=Does.LOG, phase=Phase.TOGETHER):
+        if not program.placement.runs_alone_as_placed(call):
+            edits = program.placement.logs_elsewhere(call)
+            said = f"{program.tree.text(call.func)}{_LOGS}{_LOGS_ALONE if edits else _LOG_ONCE}"
+            yield Finding(call, said, edits, todo=not edits)
+
+
 def _own_values(program: Program) -> Iterator[Finding]:
     """Folders and seeds of trainings that are made of what differs between processes: the time, a random name."""
     tree = program.tree
@@ -126,8 +144,38 @@ def _tested_twice(program: Program) -> Iterator[Finding]:
     """Tests of the file system whose answer changes while some processes are still to ask."""
     for test in program.tree.of(cst.If):
         if program.placement.is_asked_once(test) and not program.tree.text(test.test).startswith("run_once("):
-            edits = program.placement.ask_once(test)
-            yield Finding(test, f"{_LATE}{_ANSWERED if edits else _ASK_BEFORE}", edits, todo=not edits)
+            edits, is_late = program.placement.ask_once(test), _may_find_other(program, test)
+            if edits or is_late or _reads_written(program, test):
+                said = f"{_LATE if is_late else _SAME if edits else _READ}{_ANSWERED if edits else _ASK_BEFORE}"
+                yield Finding(test, said, edits, todo=not edits)
+
+
+def _may_find_other(program: Program, test: cst.If) -> bool:
+    """True for a test whose files another process may make; False where all that is written has other names."""
+    tree, execution = program.tree, program.execution
+    asked = [call for call in tree.within(test.test, cst.Call) if execution.does(call) & (Does.TEST | Does.LIST)]
+    given = [call.args[0].value if call.args else owner_of(call) for call in asked]
+    paths = [path for each in given for path in (spelled(tree, each) if each is not None else ["*"])] or ["*"]
+    acting = [each for each in _writing(program) if execution.runs(each.call)]
+    return any(maker.may_make(path) for maker in acting for path in paths)
+
+
+def _reads_written(program: Program, test: cst.If) -> bool:
+    """True where something in a test is given what is written above it there."""
+    tree, calls, told = program.tree, program.tree.within(test, cst.Call), Does.ACT | Does.TELL
+    for maker in _writing(program):
+        if maker.call in calls:
+            end = tree.span(tree.statement(maker.call))[1]
+            later = [each for each in calls if tree.start(each) > end and not program.execution.does(each) & told]
+            texts = [text for each in later for given in each.args for text in spelled(tree, given.value)]
+            if any(maker.may_make(text) for text in texts if re.search(r"\w", text)):
+                return True
+    return False
+
+
+def _writing(program: Program) -> list[Maker]:
+    """What makes files, and is for one process to do."""
+    return [each for each in program.makers if program.placement.acts(each.call)]
 
 
 def _tested_early(program: Program) -> Iterator[Finding]:
@@ -891,6 +939,60 @@ trainer.train()
         ),
         Example(
             """\
+import os, zipfile
+if where == "kaggle":
+    if os.path.exists("/kaggle/input/rows"):
+        folder = "/kaggle/input/rows"
+    else:
+        with zipfile.ZipFile("all.zip") as archive:
+            archive.extractall("unpacked")
+        folder = "unpacked"
+    if os.path.exists("/kaggle/input/last"):
+        last = load_from_disk("/kaggle/input/last")
+    else:
+        with zipfile.ZipFile("last.zip") as archive:
+            archive.extractall("last_rows")
+        last = load_from_disk("last_rows")
+if os.path.exists("/kaggle/input/more"):
+    more = "/kaggle/input/more"
+else:
+    with zipfile.ZipFile("more.zip") as archive:
+        archive.extractall("more_rows")
+    more = "more_rows"
+trainer.train()
+""",
+            f"""\
+import os, zipfile
+if where == "kaggle":
+    if os.path.exists("/kaggle/input/rows"):
+        folder = "/kaggle/input/rows"
+    else:
+        if local_rank == 0:
+            with zipfile.ZipFile("all.zip") as archive:
+                archive.extractall("unpacked")
+        folder = "unpacked"
+    # TODO[nb2ddp] DDP403: {_READ}{_ASK_BEFORE}
+    if os.path.exists("/kaggle/input/last"):
+        last = load_from_disk("/kaggle/input/last")
+    else:
+        if local_rank == 0:
+            with zipfile.ZipFile("last.zip") as archive:
+                archive.extractall("last_rows")
+        last = load_from_disk("last_rows")
+PartialState().wait_for_everyone()
+if run_once(lambda: os.path.exists("/kaggle/input/more"), in_whole_job=True):
+    more = "/kaggle/input/more"
+else:
+    if local_rank == 0:
+        with zipfile.ZipFile("more.zip") as archive:
+            archive.extractall("more_rows")
+    PartialState().wait_for_everyone()
+    more = "more_rows"
+trainer.train()
+""",
+        ),
+        Example(
+            """\
 import os
 class Log(TrainerCallback):
     def __init__(self):
@@ -1029,6 +1131,49 @@ class Log:
 log = Log("log.txt")
 log.add("begins")
 trainer.train()
+""",
+        ),
+        Example(
+            """\
+import logging, os
+from logging.handlers import RotatingFileHandler
+from loguru import logger as log
+def set_up(folder):
+    handlers = [logging.StreamHandler(), logging.FileHandler(os.path.join(folder, "a.log"), mode="w")]
+    logging.basicConfig(level=logging.INFO, handlers=handlers)
+    return logging.getLogger("run")
+run = set_up("logs")
+run.addHandler(RotatingFileHandler(filename="b.log", maxBytes=1000))
+logging.basicConfig(filename="c.log", filemode="w")
+own = logging.FileHandler(f"{local_rank}.log")
+log.add(print)
+log.add("d.log")
+log.add("e.log", rotation="1 MB")
+sink = log.add("f.log", retention=3)
+trainer.train()
+log.add("g.log")
+""",
+            f"""\
+import logging, os
+from logging.handlers import RotatingFileHandler
+from loguru import logger as log
+def set_up(folder):
+    handlers = [logging.StreamHandler(), logging.FileHandler(os.path.join(folder, "a.log") if local_rank == 0 else \
+os.devnull, mode="w")]
+    logging.basicConfig(level=logging.INFO, handlers=handlers)
+    return logging.getLogger("run")
+run = set_up("logs")
+run.addHandler(RotatingFileHandler(filename="b.log" if local_rank == 0 else os.devnull, maxBytes=1000))
+logging.basicConfig(filename="c.log" if local_rank == 0 else os.devnull, filemode="w")
+own = logging.FileHandler(f"{{local_rank}}.log")
+log.add(print)
+log.add("d.log" if local_rank == 0 else os.devnull)
+if local_rank == 0:
+    log.add("e.log", rotation="1 MB")
+# TODO[nb2ddp] DDP403: log.add{_LOGS}{_LOG_ONCE}
+sink = log.add("f.log", retention=3)
+trainer.train()
+log.add("g.log")
 """,
         ),
         Example('text = open("prompt.txt").read()\ntrainer.train()\n'),

@@ -6,7 +6,9 @@ The main process saves each of them once.
 
 from __future__ import annotations
 
+import builtins
 import re
+import sys
 from collections.abc import Iterator
 from itertools import groupby
 
@@ -24,6 +26,8 @@ _DRAWS = frozenset("bar barh boxplot contour errorbar fill_between hist imshow p
 _SEABORN = re.compile(r"seaborn\.(\w*plot|heatmap|clustermap)")
 #: What `table.plot.bar()` and the like draw.
 _KINDS = _DRAWS | {"area", "box", "density", "hexbin", "kde", "line"}
+#: Packages that draw on no figure.
+_DRAW_NOTHING = sys.stdlib_module_names | {"IPython", "google"}
 _KEPT = "a script has no notebook to draw in; it saves this to a file"
 
 
@@ -115,11 +119,25 @@ def _last_of_figure(program: Program, cell: int, calls: list[cst.Call]) -> State
 
 
 def _is_saved(program: Program, line: Statement, pyplot: str) -> bool:
-    """True where the statement above saves the figure."""
+    """True where a statement above saves the figure, and nothing in between may draw on it."""
     tree = program.tree
     suite = list(getattr(tree.parents[line], "body", ()))
-    above = suite[suite.index(line) - 1] if line in suite and suite.index(line) else None
-    return above is not None and tree.text(above).startswith((f"{pyplot}.savefig(", "fig.savefig("))
+    for above in reversed(suite[: suite.index(line)] if line in suite else []):
+        if tree.text(above).startswith((f"{pyplot}.savefig(", "fig.savefig(")):
+            return True
+        if any(_may_draw(program, call) for call in tree.within(above, cst.Call)):
+            return False
+    return False
+
+
+def _may_draw(program: Program, call: cst.Call) -> bool:
+    """False for builtins, Python's modules, hosts and shells: `print`, `shutil.copy`, `open(path).read()`, `!cp`."""
+    tree = program.tree
+    if isinstance(call.func, cst.Attribute) and isinstance(call.func.value, cst.Call):
+        return _may_draw(program, call.func.value)
+    package = tree.qualified(call.func).split(".")[0]
+    is_builtin = hasattr(builtins, package) and tree.binding(call.func) is None
+    return not (is_builtin or package in _DRAW_NOTHING or program.effects.is_shell(call))
 
 
 RULE = Rule(
@@ -285,6 +303,35 @@ for n, text in enumerate(texts):
         Example(
             "import matplotlib.pyplot as plt\nplt.savefig(path)\nplt.show()\n",
             "import matplotlib.pyplot as plt\nplt.savefig(path)\nplt.close()\n",
+        ),
+        Example(
+            """\
+import matplotlib.pyplot as plt
+import shutil
+fig, ax = plt.subplots()
+fig.savefig("a.png")
+shutil.copy("a.png", "/drive")
+!cp a.png b.png
+print("saved", len(losses))
+plt.show()
+plt.savefig("b.png")
+ax.set_title("b")
+plt.show()
+""",
+            """\
+import matplotlib.pyplot as plt
+import shutil
+fig, ax = plt.subplots()
+fig.savefig("a.png")
+shutil.copy("a.png", "/drive")
+!cp a.png b.png
+print("saved", len(losses))
+plt.close()
+plt.savefig("b.png")
+ax.set_title("b")
+plt.savefig("figure_2.png")
+plt.close()
+""",
         ),
         Example(
             "import matplotlib.pyplot as plt\ntrainer.train()\n# %%\nplt.plot(losses)\nplt.title('Loss')\n",

@@ -14,11 +14,12 @@ import libcst as cst
 
 from nb2ddp.facts.effects import Does
 from nb2ddp.facts.execution import Phase
+from nb2ddp.facts.flow import owner_of
 from nb2ddp.facts.order import collects, is_order_lost
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Wrap
-from nb2ddp.syntax.tree import Tree, keyword, method, own_class
+from nb2ddp.syntax.tree import ADDING, Tree, keyword, method, own_class
 
 #: What gives a list; the others give an iterator, which only a loop or another list takes as well sorted.
 _LISTS = re.compile(r"glob\.glob|os\.listdir")
@@ -38,10 +39,37 @@ def find(program: Program) -> Iterator[Finding]:
             message = "may list files in another order on each machine; the script sorts them"
             yield Finding(call, f"{tree.text(call.func)}(...) {message}", (Wrap(call, "sorted(", ")"),))
     for call in execution.calls(re.compile(r".*\.reset"), phase=Phase.BEFORE | Phase.BETWEEN):
-        collected = any(isinstance(above, _COLLECTING) for above in tree.ancestors(call))
+        around = [above for above in tree.ancestors(call) if isinstance(above, _COLLECTING)]
+        collected = bool(around) and _is_kept(program, around[-1])
         alone = isinstance(tree.parents[call], cst.Expr) or program.placement.is_done_once(call)
         if collected and not alone and keyword(call, "seed") is None and not _is_read(tree, call):
             yield Finding(call, _MESSAGE, todo=True)
+
+
+def _is_kept(program: Program, loop: cst.CSTNode) -> bool:
+    """True where what a loop collects is given on, and not only printed or counted; for a comprehension too."""
+    tree = program.tree
+    if not isinstance(loop, (cst.For, cst.While)):
+        ends = tree.goes_to(loop)
+    elif tree.within(loop, cst.Yield):
+        return True
+    else:
+        filled = [owner_of(call) for call in tree.within(loop, cst.Call) if method(call) in ADDING]
+        filled += [target.value for target in tree.targets(loop) if isinstance(target, cst.Subscript)]
+        filled += [grown.target for grown in tree.within(loop, cst.AugAssign)]
+        names = {name.value for each in filled if each is not None for name in tree.within(each, cst.Name)}
+        function, inside = tree.function(loop), set(tree.within(loop, cst.Name))
+        uses = (use for name in names for use in tree.loads(name) if function in (None, tree.function(use)))
+        ends = [end for use in uses if use not in inside for end in tree.goes_to(use)]
+    return any(not _is_told(program, end) for end in ends)
+
+
+def _is_told(program: Program, node: cst.CSTNode) -> bool:
+    """True for what only a person is told, or what is counted or averaged, also one by one in a loop."""
+    tree, above = program.tree, program.tree.parents[node]
+    told = (isinstance(each, cst.Call) and program.execution.does(each) & Does.TELL for each in tree.ancestors(node))
+    listed = isinstance(above, cst.For) and above.iter is node and not collects(tree, above)
+    return listed or is_order_lost(tree, node) or any(told)
 
 
 def _is_read(tree: Tree, call: cst.Call) -> bool:
@@ -62,6 +90,8 @@ def _is_gone_through(tree: Tree, call: cst.Call) -> bool:
         return isinstance(outer, cst.Call) and tree.qualified(outer.func) in _TAKES_ALL
     return isinstance(taken, (cst.For, cst.CompFor)) and taken.iter is call and collects(tree, taken)
 
+
+_GIVEN = "trainer = GRPOTrainer(model, train_dataset = rows)\ntrainer.train()"
 
 RULE = Rule(
     name="rows-of-its-own",
@@ -92,13 +122,23 @@ trainer.train()
 """,
         ),
         Example(
-            "rows = [{'prompt': env.reset().text} for _ in range(100)]\ntrainer.train()\n",
+            f"rows = [{{'prompt': env.reset().text}} for _ in range(100)]\n{_GIVEN}\n",
             f"# TODO[nb2ddp] DDP411: {_MESSAGE}\n"
-            "rows = [{'prompt': env.reset().text} for _ in range(100)]\ntrainer.train()\n",
+            f"rows = [{{'prompt': env.reset().text}} for _ in range(100)]\n{_GIVEN}\n",
+        ),
+        Example(
+            "rows = []\nfor level in levels:\n    obs = env.reset()\n    rows.append(obs)\n    print(obs)\n"
+            f"rows = Dataset.from_list(rows)\n{_GIVEN}\n",
+            f"rows = []\nfor level in levels:\n    # TODO[nb2ddp] DDP411: {_MESSAGE}\n    obs = env.reset()\n"
+            f"    rows.append(obs)\n    print(obs)\nrows = Dataset.from_list(rows)\n{_GIVEN}\n",
         ),
         Example(
             "import random\nclass Env:\n    def reset(self):\n        return random.random()\nenv = Env()\n"
             "rows = [env.reset() for _ in range(9)]\ntrainer.train()\n"
+        ),
+        Example(
+            "scores = []\nfor level in levels:\n    obs = env.reset()\n    print(obs)\n    scores.append(env.step(0))\n"
+            "mean = sum(scores) / len(scores)\nfor score in scores:\n    print(score, mean)\ntrainer.train()\n"
         ),
         Example("env.reset()\nrows = [env.reset(seed = n) for n in range(100)]\ntrainer.train()\n"),
         Example(

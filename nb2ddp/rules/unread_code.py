@@ -6,6 +6,7 @@ another file stays as it is: all processes may write one file, or change one env
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 import libcst as cst
@@ -20,10 +21,15 @@ _EVERY = (
     "comes from a module that is not read here, and runs in every process: make sure that only one of them writes its"
     " files, and that a service it asks keeps them apart"
 )
+_ALL = (
+    "come from modules that are not read here, and run in every process: make sure that only one process writes their"
+    " files, and that a service they ask keeps the processes apart"
+)
+_REWARD = "; a reward gets this rank's completions only"
 
 
 def find(program: Program) -> Iterator[Finding]:
-    tree, found = program.tree, dict[str, cst.CSTNode]()
+    tree, found = program.tree, defaultdict[str, list[cst.CSTNode]](list)
     sources = [cell.source for cell in program.notebook.cells if cell.kind == "code"]
     lists = _lists(program)
     for name in tree.in_order(handed_on(tree, program.execution.given[0])[1]):
@@ -36,9 +42,12 @@ def find(program: Program) -> Iterator[Finding]:
             and not is_constant
             and not is_published(full.split(".")[0], sources)
         ):
-            found.setdefault(full.split(".")[0], name)
-    for name in found.values():
-        yield Finding(name, f"{tree.text(tree.extended(name, cst.Attribute))} {_EVERY}", todo=True)
+            found[full.split(".")[0]].append(name)
+    for names in found.values():
+        *others, last = dict.fromkeys(tree.text(tree.extended(name, cst.Attribute)) for name in names)
+        said = f"{', '.join(others)} and {last} {_ALL}" if others else f"{last} {_EVERY}"
+        is_reward = not program.rewards.names.isdisjoint(names)
+        yield Finding(names[0], f"{said}{_REWARD if is_reward else ''}", todo=True)
 
 
 def _lists(program: Program) -> set[cst.Name]:
@@ -60,14 +69,19 @@ RULE = Rule(
     examples=(
         Example(
             f"{_IMPORTS}trainer = GRPOTrainer(model, [legal, won], callbacks = [make_log('logs')])\ntrainer.train()\n",
-            f"{_IMPORTS}# TODO[nb2ddp] DDP413: legal {_EVERY}\n"
+            f"{_IMPORTS}# TODO[nb2ddp] DDP413: legal, won and make_log {_ALL}{_REWARD}\n"
             "trainer = GRPOTrainer(model, [legal, won], callbacks = [make_log('logs')])\ntrainer.train()\n",
         ),
         Example(
             "from arena import REWARDS\nfuncs = [*REWARDS, own]\ntrainer = GRPOTrainer(model, reward_funcs = funcs)\n"
             "trainer.train()\n",
-            f"from arena import REWARDS\n# TODO[nb2ddp] DDP413: REWARDS {_EVERY}\nfuncs = [*REWARDS, own]\n"
+            f"from arena import REWARDS\n# TODO[nb2ddp] DDP413: REWARDS {_EVERY}{_REWARD}\nfuncs = [*REWARDS, own]\n"
             "trainer = GRPOTrainer(model, reward_funcs = funcs)\ntrainer.train()\n",
+        ),
+        Example(
+            "from arena import Log\ntrainer = SFTTrainer(model, callbacks = [Log()])\ntrainer.train()\n",
+            f"from arena import Log\n# TODO[nb2ddp] DDP413: Log {_EVERY}\n"
+            "trainer = SFTTrainer(model, callbacks = [Log()])\ntrainer.train()\n",
         ),
         Example(
             "from arena import LEVELS\nlevels = LEVELS\n"

@@ -11,10 +11,12 @@ from collections.abc import Iterable, Iterator
 
 import libcst as cst
 
+from nb2ddp.facts.effects import FILE_MAGICS
 from nb2ddp.facts.hosted import HOSTED, SECRET, UPLOAD, HostedPath, hosted_name
 from nb2ddp.facts.installs import colab_branch
 from nb2ddp.facts.needs import secret_variable
 from nb2ddp.facts.program import Program
+from nb2ddp.notebook.magics import Kind
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Edit, Handle, Remove, Replace
@@ -134,8 +136,16 @@ def _written(program: Program, said: set[Statement]) -> Iterator[Finding]:
         for node in [each for each in every if program.tree.statement(each) not in said][:1]:
             said.add(program.tree.statement(node))
             writes = _UNMOUNTED if "drive" in folder else _WRITES.format(folder)
-            others = [each for each in every if program.location(each).cell != program.location(node).cell]
+            places = [*every, *_files_naming(program, folder)]
+            others = [each for each in places if program.location(each).cell != program.location(node).cell]
             yield Finding(node, f"{writes}{_places(program, node, others)}", todo=True)
+
+
+def _files_naming(program: Program, folder: str) -> list[cst.Call]:
+    """The cells that write a file, such as a Modelfile, whose text names something in a folder."""
+    named = re.compile(rf"(?<![\w/]){re.escape(folder)}/")
+    files = [each for each in program.forms_of(Kind.CELL_MAGIC) if each[1].name in FILE_MAGICS]
+    return [call for call, form in files if named.search(form.body or "")]
 
 
 def _places(program: Program, node: cst.CSTNode, others: Iterable[cst.CSTNode], is_checked: bool = False) -> str:
@@ -491,6 +501,11 @@ else:
             '!mkdir -p /content/rows\nrows = load("/content/rows/a.csv")\n',
             f"# TODO[nb2ddp] DDP310: {_WRITES.format('/content')}\n"
             '!mkdir -p /content/rows\nrows = load("/content/rows/a.csv")\n',
+        ),
+        Example(
+            "!mkdir -p /content/gguf\n# %%\n%%writefile Modelfile\nFROM /content/gguf/m.gguf\n",
+            f"# TODO[nb2ddp] DDP310: {_WRITES.format('/content')}, here and in cell 2\n"
+            "!mkdir -p /content/gguf\n# %%\n%%writefile Modelfile\nFROM /content/gguf/m.gguf\n",
         ),
         Example(
             """\

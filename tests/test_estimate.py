@@ -251,6 +251,8 @@ def test_the_hub_cache_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         ("unsloth/Qwen3-14B-unsloth-bnb-4bit", 14.8),
         ("unsloth/Qwen3-4B-Instruct-2507", 4.0),
         ("unsloth/gpt-oss-20b", 20.9),
+        ("unsloth/Phi-4-mini-instruct", 3.84),
+        ("unsloth/phi-4-unsloth-bnb-4bit", 14.7),
         ("someone/new-model-9b", 9.0),
         ("someone/tiny-350m", 0.35),
     ],

@@ -198,6 +198,19 @@ def test_in_short() -> None:
     assert in_short([]) == ""
 
 
+def test_in_short_tells_of_several_trainings() -> None:
+    found = training(LOAD.format("load_in_4bit = True"))
+    long, short = (answer(replace(found, tokens=n), from_name(found.model), (), 1) for n in (2048, 400))
+    told = (
+        "fits 12 GB; training 1: 8 samples of up to 2,048 tokens a step keep at most 2 GPUs busy; "
+        "training 2: a second GPU gains little: 8 samples of up to 400 tokens a step"
+    )
+    assert in_short([long, short]) == told
+    assert in_short([long, long]) == told.partition("; training 2")[0].replace("training 1: ", "")
+    least = "fits 12 GB; a second GPU gains little: 8 samples of up to 400 tokens a step, the least of 4 trainings"
+    assert in_short([long, short, long, long]) == least
+
+
 def test_the_report_has_a_table(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     CliRunner().invoke(main, [str(ALPACA), str(tmp_path / "train.py"), "--report", str(page)])

@@ -6,7 +6,7 @@ pair that ends with "" lasts to the newest one. Where something was gone for a w
 transformers it also says which parameters the `push_to_hub` of models takes by position, and which by keyword. Of the
 newest TRL it also says which modules of `trl.experimental` have trainers and their configs. Of the newest Unsloth it
 says which arguments the saving methods of its models take and need, which names of `save_method` it knows, and which
-arguments of TRL's configs it leaves out.
+arguments of TRL's configs it leaves out, by the library that they were of.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def unsloth(version: str, files: Mapping[str, str]) -> dict[str, Any]:
             | compared(functions["unsloth_save_model"], "save_method")
             | compared(functions["unsloth_generic_save"], "save_method")
         ),
-        "ignored": settings["TRL_REMOVED_FIELD_ADVICE"],
+        "ignored": {each: settings[f"{each.upper()}_REMOVED_FIELD_ADVICE"] for each in LIBRARIES},
     }
 
 

@@ -198,6 +198,19 @@ def test_in_short() -> None:
     assert in_short([]) == ""
 
 
+def test_in_short_tells_of_several_trainings() -> None:
+    found = training(LOAD.format("load_in_4bit = True"))
+    long, short = (answer(replace(found, tokens=n), from_name(found.model), (), 1) for n in (2048, 400))
+    told = (
+        "fits 12 GB; training 1: 8 samples of up to 2,048 tokens a step keep at most 2 GPUs busy; "
+        "training 2: a second GPU gains little: 8 samples of up to 400 tokens a step"
+    )
+    assert in_short([long, short]) == told
+    assert in_short([long, long]) == told.partition("; training 2")[0].replace("training 1: ", "")
+    least = "fits 12 GB; a second GPU gains little: 8 samples of up to 400 tokens a step, the least of 4 trainings"
+    assert in_short([long, short, long, long]) == least
+
+
 def test_the_report_has_a_table(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     CliRunner().invoke(main, [str(ALPACA), str(tmp_path / "train.py"), "--report", str(page)])
@@ -251,6 +264,8 @@ def test_the_hub_cache_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         ("unsloth/Qwen3-14B-unsloth-bnb-4bit", 14.8),
         ("unsloth/Qwen3-4B-Instruct-2507", 4.0),
         ("unsloth/gpt-oss-20b", 20.9),
+        ("unsloth/Phi-4-mini-instruct", 3.84),
+        ("unsloth/phi-4-unsloth-bnb-4bit", 14.7),
         ("someone/new-model-9b", 9.0),
         ("someone/tiny-350m", 0.35),
     ],

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 BUSY = 6000
 #: Families of which other kinds of training were measured.
 _OTHERS = ("qwen2_vl", "bert")
+#: Trainings that one line tells of.
+_TOLD = 3
 #: GPUs of a machine, at most, and the share of each that a model fills that is spread over them: layers stay whole.
 _MACHINE, _SPREAD = 8, 0.85
 #: The share of a GPU that a vLLM engine needs at least for keys and values, beside the weights that Unsloth shares.
@@ -112,18 +114,25 @@ def _fit(training: Training, shape: Shape, gpu: Gpu, processes: int) -> Fit:
 def in_short(answers: Sequence[Answer]) -> str:
     """Return one line on all trainings: `fits 24 GB; 8 samples of up to 2,048 tokens a step keep at most 2 GPUs busy`.
 
-    Empty if nothing is known.
+    Empty if nothing is known; of many trainings, only that with the smallest step is told.
     """
     if not answers:
         return ""
     gpus = [Gpu(f"{size} GB", memory) for size, memory in SIZES.items()]
     gpu = next((gpu for gpu in gpus if all(_fit(a.training, a.shape, gpu, a.processes).fits for a in answers)), None)
-    least = min(answers, key=lambda estimate: estimate.busy)
-    if least.busy > 1:
-        gain = f"{counted(least)} keep at most {least.busy} GPUs busy"
-    else:
-        gain = f"a second GPU gains little: {counted(least)}"
-    return f"{f'fits {gpu.name}' if gpu else f'does not fit {max(SIZES)} GB'}; {gain}"
+    gains = list(dict.fromkeys(map(_gain, answers)))
+    if len(gains) > 1:
+        gains = [f"training {number}: {gain}" for number, gain in enumerate(map(_gain, answers), 1)]
+    if len(gains) > _TOLD:
+        gains = [_gain(min(answers, key=lambda estimate: estimate.busy)) + f", the least of {len(answers)} trainings"]
+    return "; ".join([f"fits {gpu.name}" if gpu else f"does not fit {max(SIZES)} GB", *gains])
+
+
+def _gain(estimate: Answer) -> str:
+    """Return how many GPUs a step keeps busy, in words."""
+    if estimate.busy > 1:
+        return f"{counted(estimate)} keep at most {estimate.busy} GPUs busy"
+    return f"a second GPU gains little: {counted(estimate)}"
 
 
 def counted(estimate: Answer) -> str:

@@ -139,6 +139,8 @@ _SIZES: tuple[tuple[str, Shape], ...] = (
     (r"gemma-4-e4b", _dense("gemma4", 2560, 10240, 42, 8, 2, 256, _GEMMA3, tied=True, towers=4e9)),
     (r"phi-?3\.?5?.*(mini|3\.8b)", _dense("llama", 3072, 8192, 32, 32, 32, 96, 32064)),
     (r"phi-?3.*medium", _dense("llama", 5120, 17920, 40, 40, 10, 128, 32064)),
+    (r"phi-?4-mini", _dense("phi3", 3072, 8192, 32, 24, 8, 128, 200064, tied=True)),
+    (r"phi-?4-multimodal", _dense("phi4_multimodal", 3072, 8192, 32, 24, 8, 128, 200064, tied=True, towers=1.8e9)),
     (r"phi-?4", _dense("llama", 5120, 17920, 40, 40, 10, 128, 100352)),
     (r"gpt-?oss-120b", _experts("gpt_oss", 2880, 36, 64, 8, 64, 201088, 128, 4, 2880)),
     (r"gpt-?oss-20b", _experts("gpt_oss", 2880, 24, 64, 8, 64, 201088, 32, 4, 2880)),

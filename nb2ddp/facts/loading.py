@@ -37,6 +37,18 @@ _PARAMETERS = re.compile(r"(?<![A-Za-z\d.])(?:(?P<experts>\d+)x)?(?P<billions>\d
 _QUANTIZED = re.compile(r"4-?bit|gptq|awq|mxfp4|gpt-?oss", re.I)
 
 
+#: Names of dense text models for which Unsloth has classes of its own: llama, mistral, gemma 1 and 2, qwen2 and qwen3,
+#: and what its uploads make one of these: Phi-3, Phi-3.5 and Phi-4 (mapper.py of 2026.10.9 puts them in Microsoft's
+#: place), but not Phi-4-mini, Phi-4-reasoning and what has no upload, such as Phi-3-mini-128k.
+_OWN_CLASS = re.compile(
+    r"(?i)llama|mistral|ministral|zephyr|(?<![a-z])(code|shield)?gemma(-1\.1|-?2)?-\d+b|"
+    r"qwen-?(1\.5|2|2\.5|3)(?![.\d])|deepseek-r1-distill|"
+    r"phi-3(\.5)?-(mini|medium)-(4k|instruct)|phi-?4(?![-_](mini|reasoning|multimodal))|smollm2|yi-\d"
+)
+#: What makes `FastLanguageModel` hand any model to the general class.
+_GENERAL = ("full_finetuning", "load_in_8bit", "qat_scheme")
+
+
 class ModelKind(Enum):
     """What DDP must know of a model: whether every trainable weight gets a gradient in every step."""
 
@@ -208,6 +220,22 @@ def _guessed_by_name(tree: Tree, keys: Sequence[str]) -> list[cst.BaseExpression
     values = [value for target, value in bound if tree.text(target).rsplit(".", 1)[-1] in keys]
     values += [entry.value for entry in tree.of(cst.DictElement) if tree.literal(entry.key) in keys]
     return [*values, *(value for key in keys for value in tree.given(key))]
+
+
+def has_own_class(tree: Tree, load: cst.Call) -> bool:
+    """True for a dense text model that Unsloth loads with a class of its own: `FastLlamaModel` and the like.
+
+    `FastLanguageModel.from_pretrained` in unsloth/models/loader.py, 2026.10.9, hands all others to `FastModel`.
+    """
+    told = [constant(tree, load, name) for name in _GENERAL]
+    is_known = _OWN_CLASS.search(model_name(tree, load)) and _kind(tree, load) is ModelKind.DENSE_TEXT
+    is_theirs = tree.qualified(load.func).startswith("unsloth.FastLanguageModel.")
+    return is_theirs and bool(is_known) and all(value in (None, False) for value in told)
+
+
+def is_general(tree: Tree, load: cst.Call) -> bool:
+    """True for a model that Unsloth loads with its general class, which compiles blocks as a whole."""
+    return tree.qualified(load.func).startswith("unsloth.") and not has_own_class(tree, load)
 
 
 def weights(tree: Tree, load: cst.Call) -> float:

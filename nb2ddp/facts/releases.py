@@ -120,20 +120,21 @@ def lacked(tree: Tree, text: str) -> Iterator[Lacked]:
 
 
 def ignored(tree: Tree, text: str) -> Iterator[tuple[Use, str, str]]:
-    """The arguments of TRL's that Unsloth leaves out, as the newest TRL that a job may have lacks them.
+    """The arguments of TRL's configs that Unsloth leaves out, as the newest library that a job may have lacks them.
 
-    With the last TRL that had them, and what Unsloth advises (rl_config_compat.py): it moves all others.
+    With the last release that had them, and what Unsloth advises (rl_config_compat.py): it moves all others.
 
     Args:
         tree: the notebook.
         text: of its cells.
     """
-    releases = taken("trl", asked_for(text, "trl"), True)
-    for use in _left_out(tree) if releases else ():
-        having = fitting(tree, "trl", releases)
-        last = "" if use.is_in(having[-1]) else use.last_before(having[-1])
-        if last:
-            yield use, last, table()["unsloth"]["ignored"][use.name]
+    for library, advice in table()["unsloth"]["ignored"].items():
+        releases = taken(library, asked_for(text, library), True)
+        for use in _left_out(tree, library) if releases else ():
+            having = fitting(tree, library, releases)
+            last = "" if use.is_in(having[-1]) else use.last_before(having[-1])
+            if last:
+                yield use, last, advice[use.name]
 
 
 def needed(tree: Tree, library: str, releases: tuple[str, ...]) -> list[Use]:
@@ -145,7 +146,7 @@ def needed(tree: Tree, library: str, releases: tuple[str, ...]) -> list[Use]:
     found = [use for use in uses(tree) if use.library == library and use.name not in SUCCESSORS]
     having = [release for release in releases if all(use.is_in(release) for use in found)]
     if library == "trl" and having and having[-1] != releases[-1]:
-        for use in _left_out(tree):
+        for use in _left_out(tree, library):
             if kept := list(filter(use.is_in, having)):
                 found, having = [*found, use], kept
     return sorted(found, key=lambda use: max((n for n, each in enumerate(releases) if use.is_in(each)), default=-1))
@@ -157,16 +158,18 @@ def fitting(tree: Tree, library: str, releases: tuple[str, ...]) -> tuple[str, .
     return tuple(release for release in releases if all(use.is_in(release) for use in found)) or releases
 
 
-def _left_out(tree: Tree) -> Iterator[Use]:
-    """The arguments of TRL's that Unsloth leaves out where the installed one lacks them."""
-    advice = table()["unsloth"]["ignored"]
+def _left_out(tree: Tree, library: str) -> Iterator[Use]:
+    """The arguments of TRL's that Unsloth leaves out where the installed one lacks them, or those of transformers'."""
+    advice = table()["unsloth"]["ignored"][library]
     for call in tree.live(cst.Call) if uses_unsloth(tree) else ():
         made = _MADE.fullmatch(tree.family(call.func))
         config = re.sub("Trainer$", "Config", made["name"]) if made and made["trl"] else ""
+        if library == "transformers":
+            config = "TrainingArguments" if made and config and not made["trainer"] else ""
         for argument in call.args if config else ():
             name = argument.keyword.value if argument.keyword else ""
-            if name in advice and (spans := _spans("trl", config, name)):
-                yield Use(argument, "trl", name, spans)
+            if name in advice and (spans := _spans(library, config, name)):
+                yield Use(argument, library, name, spans)
 
 
 def _given(argument: cst.Arg, made: re.Match[str], is_lenient: bool) -> Iterator[Use]:

@@ -1,7 +1,8 @@
 """DDP213: What transformers 5 and datasets 4 changed is written out, where the notebook relies on the old way.
 
 `apply_chat_template` returns tokens in transformers 4 and a dictionary since 5 (`return_dict`): `.shape` and `[0]` fail
-there, and `len` counts the keys. `TrainingArguments` report to every installed tracker in 4, and to none since 5
+there, and `len` counts the keys. `generate(input_ids = ...)` takes the dictionary only where Unsloth has a class of its
+own for the model, such as Llama's. `TrainingArguments` report to every installed tracker in 4, and to none since 5
 (`report_to`; 4.56.2 and 5.17.0 compared). `rows["messages"]` is a list in datasets 3 and a `Column` since 4, which
 `apply_chat_template` takes for one conversation.
 
@@ -16,6 +17,7 @@ import libcst as cst
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
+from nb2ddp.facts.loading import has_own_class, trained_loads
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.releases import asked_for, taken, uses_unsloth
 from nb2ddp.results import Severity
@@ -35,6 +37,8 @@ _TAKES_TOKENS = frozenset({"len", "generate", "decode", "batch_decode"})
 
 def find(program: Program) -> Iterator[Finding]:
     tree = program.tree
+    loads = trained_loads(tree, program.training.trainers, program.loads) or program.loads
+    takes_both = bool(loads) and all(has_own_class(tree, load) for load in loads)
     templated = [call for call in tree.live(cst.Call) if tree.text(call.func).endswith(".apply_chat_template")]
     if SpecifierSet(asked_for(program.text, "datasets")).contains(tables()["newest"]["datasets"]):
         for call in templated:
@@ -47,7 +51,7 @@ def find(program: Program) -> Iterator[Finding]:
         return
     trackers = sorted({tree.qualified(call.func).split(".")[0] for call in tree.live(cst.Call)} & {*_TRACKERS})
     for call in tree.live(cst.Call):
-        if call in templated and _is_of_tokens(tree, call):
+        if call in templated and _is_of_tokens(tree, call, takes_both):
             said = "apply_chat_template returns a dictionary since transformers 5; the script asks it for the tokens"
             yield Finding(call, said, (SetKeyword(call, "return_dict", "False"),))
         if trackers and _leaves_trackers_to_the_default(tree, call):
@@ -82,11 +86,18 @@ def _leaves_trackers_to_the_default(tree: Tree, call: cst.Call) -> bool:
     return is_one and is_closed(tree, call) and passed(tree, call, "report_to") is None
 
 
-def _is_of_tokens(tree: Tree, call: cst.Call) -> bool:
-    """Whether what a template gives is used as tokens, and nowhere as a dictionary of them."""
+def _is_of_tokens(tree: Tree, call: cst.Call, takes_both: bool) -> bool:
+    """Whether what a template gives is used as tokens, and nowhere as a dictionary of them.
+
+    Args:
+        tree: the notebook.
+        call: of the template.
+        takes_both: `generate` takes either as its `input_ids`: `unsloth_fast_generate` (models/llama.py, 2026.10.9) of
+            models that have a class of their own does; `unsloth_base_fast_generate` (models/vision.py) takes tokens.
+    """
     if constant(tree, call, "tokenize") is False or passed(tree, call, "return_dict") is not None:
         return False
-    kinds = {_kind(tree, use) for use in _uses(tree, call)}
+    kinds = {_kind(tree, use, takes_both) for use in _uses(tree, call)}
     return "tokens" in kinds and "dictionary" not in kinds
 
 
@@ -104,7 +115,7 @@ def _moved(tree: Tree, node: cst.CSTNode) -> cst.CSTNode:
     return node
 
 
-def _kind(tree: Tree, use: cst.CSTNode) -> str:
+def _kind(tree: Tree, use: cst.CSTNode, takes_both: bool) -> str:
     above = tree.parents[use]
     if isinstance(above, cst.Attribute):
         return "dictionary" if above.attr.value in _OF_DICTIONARY else "tokens"
@@ -116,12 +127,18 @@ def _kind(tree: Tree, use: cst.CSTNode) -> str:
         return ""
     called = tree.parents[above]
     name = tree.text(called.func).rsplit(".", 1)[-1] if isinstance(called, cst.Call) else ""
-    if above.star == "**" or (above.keyword is not None and above.keyword.value == "input_ids"):
-        return "dictionary" if above.star else ""  # Unsloth takes both (unsloth_fast_generate, 2026.10.9)
+    if above.star == "**":
+        return "dictionary"
+    if takes_both and above.keyword is not None and above.keyword.value == "input_ids":
+        return ""
     return "tokens" if name in _TAKES_TOKENS else ""
 
 
 _IMPORT = "from unsloth import FastLanguageModel\n"
+_LLAMA, _PHI_MINI = (
+    f'{_IMPORT}model, tokenizer = FastLanguageModel.from_pretrained("unsloth/{name}")\n'
+    for name in ("Llama-3.2-1B", "Phi-4-mini-instruct")
+)
 _TEMPLATE = 'ids = tokenizer.apply_chat_template(messages, return_tensors = "pt").to("cuda")\n'
 _ON_COLAB = 'import os\nif "COLAB_" in "".join(os.environ):\n    !pip install transformers==4.56.2\n'
 _MAP = _IMPORT + 'rows = rows.map(lambda row: {"tokens": tokenizer.apply_chat_template(row["messages"])})\n'
@@ -150,7 +167,11 @@ RULE = Rule(
         Example(_COLUMN.replace("rows = rows", "row = rows").replace(".map(clean)", "[0]").replace("rows[", "row[")),
         Example(_MAP, _MAP.replace('"])', '"], return_dict=False)')),
         Example(_IMPORT + _TEMPLATE + "model.generate(**ids)\n"),
-        Example(_IMPORT + _TEMPLATE + "model.generate(input_ids = ids)\n"),
+        Example(_LLAMA + _TEMPLATE + "model.generate(input_ids = ids)\n"),
+        Example(
+            _PHI_MINI + _TEMPLATE + "model.generate(input_ids = ids)\n",
+            _PHI_MINI + _TEMPLATE.replace('"pt")', '"pt", return_dict = False)') + "model.generate(input_ids = ids)\n",
+        ),
         Example(_IMPORT + _TEMPLATE + 'length = ids["input_ids"].shape[1]\n'),
         Example("!pip install transformers==4.56.2\n" + _IMPORT + _TEMPLATE + "length = ids.shape[1]\n"),
         Example(

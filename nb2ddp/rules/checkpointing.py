@@ -30,7 +30,9 @@ from nb2ddp.syntax.tree import Tree
 _FUNCTION = "skip_checkpointing_if_it_fits"
 #: Families of models that keep more than the estimate, or of which nothing was measured; a script asks the others.
 _OTHER_FAMILIES = re.compile(
-    r"gemma|lfm|granite|falcon|ernie|glm|microsoft/phi|gpt-oss|olmo|smollm3|starcoder|stablelm", re.IGNORECASE
+    r"gemma|lfm|granite|falcon|ernie|glm|microsoft/phi|phi-?4[-_](mini|reasoning|multimodal)|gpt-oss|olmo|smollm3"
+    r"|starcoder|stablelm",
+    re.IGNORECASE,
 )
 #: Arguments with which a step keeps more than was measured, that bring rows as a stream, or that drop an epoch's last
 #: rows, which are others where a step takes fewer at a time.
@@ -121,5 +123,6 @@ RULE = Rule(
         Example(_UNSLOTH.replace("Llama-3.2-1B", "gemma-3-1b-it") + "trainer.train()\n"),
         Example(_UNSLOTH.replace("Llama-3.2-1B", "Qwen3-30B-A3B") + "trainer.train()\n"),
         Example(_UNSLOTH.replace("unsloth/Llama-3.2-1B", "microsoft/phi-4") + "trainer.train()\n"),
+        Example(_UNSLOTH.replace("Llama-3.2-1B", "Phi-4-mini-instruct") + "trainer.train()\n"),
     ),
 )

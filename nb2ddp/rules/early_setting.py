@@ -3,6 +3,8 @@
 Unsloth and torch read many of them when they are imported, such as UNSLOTH_VLLM_STANDBY, and the setup block imports
 Unsloth before the notebook does. So do modules that the notebook hides: `sys.modules["torchao"] = None`.
 
+A value may be made of constants and of the user's folder, as `os.path.expanduser("~/hf")`.
+
 If code above them reads or changes them, they are set in both places. What is set below the import of another package
 stays there: that package has read it already. Settings of torch's memory move: torch reads them at its first call to a
 GPU, which the setup block makes.
@@ -133,6 +135,24 @@ import torch
 from unsloth import FastModel
 """,
         ),
+        Example(  # the user's folder is the same above that import
+            """\
+import os
+from pathlib import Path
+ROOT = Path.home() / "runs"
+os.environ["CUDA_HOME"] = os.path.expanduser("~/venvs/gpu")
+os.environ["HF_HOME"] = str(ROOT / "hf")
+os.environ["TRITON_CACHE_DIR"] = f"{ROOT}/triton"
+os.environ["TORCH_LOGS"] = ",".join(["graph", "recompiles"])
+os.environ["OMP_NUM_THREADS"] = str(4)
+from unsloth import FastModel
+""",
+            """\
+from pathlib import Path
+ROOT = Path.home() / "runs"
+from unsloth import FastModel
+""",
+        ),
         Example(  # nothing tells these values
             """\
 import os, sys
@@ -141,6 +161,7 @@ if os.path.exists("/scratch"):
     root = "/scratch"
 os.environ["HF_HOME"] = f"{root}/hf"
 os.environ["HF_DATASETS_CACHE"] = f"{os.getcwd()}/rows"
+os.environ["TORCH_LOGS"] = ",".join(sys.argv)
 for key, value in {"OMP_NUM_THREADS": 4}.items():
     os.environ[key] = str(value)
 sys.modules["mine"] = sys

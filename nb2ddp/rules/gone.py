@@ -4,8 +4,8 @@ The script would stop at this line. Renamed ones are replaced, such as `evaluati
 transformers' own Trainer. If an older version that Unsloth supports has the name, the requirements ask for that
 version.
 
-Arguments that TRL no longer has do not stop the script: Unsloth moves them where they belong, or leaves them out, as
-`max_prompt_length` of GRPO and DPO and `rpo_alpha`. The warning says what it advises
+Arguments of TRL's configs that are gone do not stop the script: Unsloth moves them where they belong, or leaves them
+out, as `max_prompt_length` of GRPO and DPO and transformers' `group_by_length`. The warning says what it advises
 (unsloth/models/rl_config_compat.py, 2026.10.9).
 
 The table covers the releases of TRL since 0.7 and of transformers since 4.36.
@@ -37,7 +37,8 @@ def find(program: Program) -> Iterator[Finding]:
         having = tuple(filter(use.is_in, fitting(program.tree, use.library, releases)))
         yield _finding(use, having, releases[-1], asked, program.options.lists_packages)
     for use, last, advice in ignored(program.tree, program.text):
-        yield Finding(use.node, f"{use.name} is gone after TRL {last}, and Unsloth leaves it out: {advice}")
+        gone = f"{use.name} is gone after {_TITLES[use.library]} {last}"
+        yield Finding(use.node, f"{gone}, and Unsloth leaves it out: {advice}")
 
 
 def _finding(use: Use, having: tuple[str, ...], newest: str, asked: str, is_listed: bool) -> Finding:
@@ -58,6 +59,8 @@ def _finding(use: Use, having: tuple[str, ...], newest: str, asked: str, is_list
 
 _IMPORT = "from unsloth import FastLanguageModel\n"
 _CONFIG = _IMPORT + 'from trl import GRPOConfig\nargs = GRPOConfig(vllm_importance_sampling_mode = "token_truncate")\n'
+_GROUPED = _IMPORT + "from trl import SFTConfig\nargs = SFTConfig(group_by_length = True)\n"
+_OWN = "from unsloth import UnslothTrainingArguments\n"
 _ARGUMENTS = _IMPORT + "from transformers import TrainingArguments\n"
 
 RULE = Rule(
@@ -125,6 +128,11 @@ RULE = Rule(
                 ),
             )
         ),
+        Example(_OWN + "args = UnslothTrainingArguments(group_by_length = True)\n", reported=True),
+        Example(
+            _OWN + 'args = UnslothTrainingArguments(evaluation_strategy = "no")\n',
+            _OWN + 'args = UnslothTrainingArguments(eval_strategy = "no")\n',
+        ),
         Example("!pip install trl\n" + _CONFIG),
         Example(
             _IMPORT + "from trl import ORPOConfig\nargs = ORPOConfig(max_prompt_length = 256)\n",
@@ -132,6 +140,8 @@ RULE = Rule(
             options=Options(requirements=True),
         ),
         Example(_IMPORT + "from trl import GRPOConfig\nargs = GRPOConfig(max_prompt_length = 256)\n", reported=True),
+        Example(_GROUPED, reported=True),
+        Example("!pip install transformers==4.56.2\n" + _GROUPED),
         Example(
             _IMPORT + "from trl import DPOTrainer\ntrainer = DPOTrainer(model, max_prompt_length = 9)\n", reported=True
         ),

@@ -6,24 +6,16 @@ Only what can go wrong in a converted script is here. Releases that load 16-bit 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import libcst as cst
 from packaging.version import Version
 
-from nb2ddp.facts.loading import ModelKind, has_lora, model_name, trained_loads, trains_lora, trains_whole
+from nb2ddp.facts.loading import ModelKind, has_lora, is_general, model_name, trained_loads, trains_lora, trains_whole
 from nb2ddp.facts.program import Program
 from nb2ddp.syntax.arguments import passed
-from nb2ddp.syntax.tree import Tree, argument
-
-#: Names of dense text models for which Unsloth has classes of its own: llama, mistral, gemma, qwen2 and qwen3, and what
-#: it loads as one of these.
-_OWN_CLASS = re.compile(
-    r"(?i)llama|mistral|ministral|zephyr|gemma-?2?-\d+b|qwen-?(1\.5|2|2\.5|3)(?![.\d])|deepseek-r1-distill|"
-    r"phi-?[34]|smollm2|yi-\d"
-)
+from nb2ddp.syntax.tree import argument
 
 
 @dataclass(frozen=True)
@@ -61,20 +53,10 @@ def tries_kernels(program: Program) -> bool:
     tree, training = program.tree, program.training
     trains_all = not has_lora(tree) or trains_whole(tree, program.loads)
     loads = trained_loads(tree, training.trainers, program.loads) or program.loads
-    is_other = program.model_kind is not ModelKind.DENSE_TEXT or any(_is_compiled(tree, load) for load in loads)
+    is_other = program.model_kind is not ModelKind.DENSE_TEXT or any(is_general(tree, load) for load in loads)
     never_packs = any("gpt-oss" in model_name(tree, load) for load in loads)  # PADDING_FREE_BLOCKLIST of trainer.py
     packs = any(map(_may_pack, training.trainers, training.trainer_classes)) and not never_packs
     return packs and (trains_all or is_other)
-
-
-def _is_compiled(tree: Tree, load: cst.Call) -> bool:
-    """True for a dense text model that Unsloth loads with its general class, which compiles blocks as a whole.
-
-    `FastLanguageModel.from_pretrained` in unsloth/models/loader.py, 2026.10.9, hands these models to `FastModel`.
-    """
-    loader = tree.qualified(load.func)
-    own = loader.startswith("unsloth.FastLanguageModel.") and _OWN_CLASS.search(model_name(tree, load))
-    return loader.startswith("unsloth.") and not own
 
 
 def _may_pack(trainer: cst.Call, name: str) -> bool:

@@ -185,6 +185,9 @@ COLLATED = SFT.format("").replace("model = model", "model = model, data_collator
 FULL = LOAD.format(", full_finetuning = True")
 MIXTURE = LOAD.format("").replace("Llama-3.2-1B", "Qwen3-30B-A3B")
 PHI_2 = LOAD.format("").replace("unsloth/Llama-3.2-1B", "microsoft/phi-2")
+PHI_MINI = LOAD.format("").replace("Llama-3.2-1B", "Phi-4-mini-instruct")
+MEDGEMMA = LOAD.format("").replace("Llama-3.2-1B", "medgemma-27b-text-it")
+EIGHT_BIT = LOAD.format(", load_in_8bit = True")
 GENERAL = LOAD.format("").replace("FastLanguageModel", "FastModel")
 GPT_OSS = LOAD.format("").replace("Llama-3.2-1B", "gpt-oss-20b")
 WHOLE = LOAD.format("").replace("model = FastLanguageModel.get_peft_model(model)", "")
@@ -197,6 +200,10 @@ WHOLE = LOAD.format("").replace("model = FastLanguageModel.get_peft_model(model)
         (WHOLE, SFT.format(""), True),
         (MIXTURE, SFT.format(""), True),
         (PHI_2, SFT.format(""), True),
+        (PHI_MINI, SFT.format(""), True),
+        (PHI_MINI.replace("Phi-4-mini-instruct", "phi-4"), SFT.format(""), False),
+        (MEDGEMMA, SFT.format(""), True),
+        (EIGHT_BIT, SFT.format(""), True),
         (GENERAL, SFT.format(""), True),
         (GPT_OSS, SFT.format(""), False),
         (LOAD.format(""), SFT.format(""), False),

@@ -16,6 +16,7 @@ from nb2ddp.facts.effects import FILE_MAGICS, NOTEBOOK_MAGICS, Does
 from nb2ddp.facts.environment import ENV_MAGICS, packages_of
 from nb2ddp.facts.flow import is_tried
 from nb2ddp.facts.hosted import GLOB, folders_of, is_only_tried, path_taker
+from nb2ddp.facts.makers import TABLE
 from nb2ddp.facts.shell import only_shows, parts, unwrapped
 from nb2ddp.facts.texts import called, filled, received, spelled
 from nb2ddp.notebook.magics import Kind
@@ -82,7 +83,7 @@ def must_be_there(
         node: where that stands.
     """
     tree = execution.tree
-    if GLOB.search(text) or _BY_DEFAULT.match(text.removeprefix("./")):
+    if GLOB.search(text) or (_BY_DEFAULT.match(text.removeprefix("./")) and not TABLE.search(text)):
         return False
     sure = [tree.start(use) for use in reading if _fails(execution, use) and not is_tried(tree, use)]
     return any(not (_is_spoken_of(execution, text, node, at) or _may_come(execution, making, text, at)) for at in sure)

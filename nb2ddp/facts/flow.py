@@ -61,14 +61,14 @@ def suppresses(tree: Tree, item: cst.WithItem) -> bool:
 def is_tried(tree: Tree, node: cst.CSTNode, name: str = "", within: cst.CSTNode | None = None) -> bool:
     """True where the notebook goes on without what a node reads: in a `try`, below a test, in a function.
 
-    A branch that must run is below no test, nor is what asks whether the variable of this name is set: the notebook
-    asks for it then. What stands around the function `within` does not count.
+    A `try` that must succeed is none. A branch that must run is below no test, nor is what asks whether the variable of
+    this name is set: the notebook asks for it then. What stands around the function `within` does not count.
     """
     inner = node
     for above in tree.ancestors(node):
         if above is within:
             return False
-        if isinstance(above, cst.Try) and inner is above.body:
+        if isinstance(above, cst.Try) and inner is above.body and not must_succeed(tree, above, node):
             return True
         if isinstance(above, cst.With) and any(suppresses(tree, item) for item in above.items):
             return True
@@ -84,8 +84,8 @@ def is_tried(tree: Tree, node: cst.CSTNode, name: str = "", within: cst.CSTNode 
 def must_run(tree: Tree, above: cst.CSTNode, branch: cst.CSTNode) -> bool:
     """True for a branch of a test without which the notebook does not come to its end.
 
-    Its test is `True`, or a name that is bound once, to `True`; or it binds a name that nothing else binds, and that
-    later code surely reads.
+    Its test is `True`, or a name that is bound once, to `True`; or it binds a name that nothing else has bound where
+    later code surely reads it.
     """
     if not isinstance(above, (cst.If, cst.IfExp, cst.While)):
         return False
@@ -95,7 +95,24 @@ def must_run(tree: Tree, above: cst.CSTNode, branch: cst.CSTNode) -> bool:
         return branch is above.body
     if not isinstance(above, cst.If) or tree.parents[above] is not tree.module:
         return False
-    start, end = tree.span(branch)
-    own = [name for name in tree.binds(above) if all(start <= by.offset <= end for by in tree.bindings(name))]
-    later = [use for name in own for use in tree.loads(name) if tree.start(use) > tree.span(above)[1]]
-    return any(tree.is_live(use) and not is_tried(tree, use) for use in later)
+    return any(not is_tried(tree, use) for use in _read_later(tree, above, tree.span(branch)))
+
+
+def must_succeed(tree: Tree, tried: cst.Try, node: cst.CSTNode) -> bool:
+    """True for what a `try` does before it binds a name that nothing else binds before later code surely reads it."""
+    if tree.parents[tried] is not tree.module:
+        return False
+    later = _read_later(tree, tried, (tree.start(node) + 1, tree.span(tried.body)[1]))
+    return any(tree.around(use, cst.Try) is None and not is_tried(tree, use) for use in later)
+
+
+def _read_later(tree: Tree, above: cst.CSTNode, part: tuple[int, int]) -> list[cst.Name]:
+    """Where names are read below a statement that this part of it alone has bound until then."""
+    (start, end), after = part, tree.span(above)[1]
+
+    def is_own(use: cst.Name) -> bool:
+        before = [by.offset for by in tree.bindings(use.value) if by.offset < tree.start(use)]
+        return bool(before) and all(start <= offset <= end for offset in before) and tree.is_live(use)
+
+    later = [use for name in tree.binds(above) for use in tree.loads(name) if tree.start(use) > after]
+    return [use for use in later if is_own(use)]

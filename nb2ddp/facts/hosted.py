@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import libcst as cst
 
 from nb2ddp.facts.effects import FILE_MAGICS, Does
-from nb2ddp.facts.flow import is_tried, must_run, owner_of, stops, taker
+from nb2ddp.facts.flow import is_tried, must_run, must_succeed, owner_of, stops, taker
 from nb2ddp.facts.shell import only_shows, words
 from nb2ddp.facts.texts import filled, held, passed, spelled
 from nb2ddp.notebook.magics import Kind
@@ -38,6 +38,15 @@ _HOSTED_CLASS = re.compile(rf"({'|'.join(map(re.escape, HOSTED))})\.(\w+\.)*[A-Z
 _BESIDE_KAGGLE = re.compile(r"\.\./(?=(working|input)/)")
 #: What a test speaks of that asks where the notebook runs.
 _PLACES = re.compile(r"(?i)colab|kaggle")
+#: What only they have: modules, variables, names of these; and a name for the answer, or for what gives it.
+_OF_THEM = re.compile(r"(google\.)?colab|kaggle_\w+|(COLAB|KAGGLE)_(?!API|KEY|USERNAME)\w*")
+_SAYS_THEM = re.compile(
+    r"(?i)((is|in|on|running|use|using)_?)*(google_?)?(colab|kaggle)(_?(env|runtime|kernel|notebook))?"
+)
+#: What gives something only where what it is given is there.
+_ASKS = re.compile(
+    r"os\.path\.(exists|isdir)|os\.(environ\.get|getenv)|importlib\.util\.find_spec|any|bool|pathlib\.Path"
+)
 #: Folders of theirs; the current one is the first, or Kaggle's working folder.
 _PATH = re.compile(r"/(content|kaggle)(?![^/])")
 _WRITABLE = re.compile(r"(/content/g?drive|/content|/kaggle/working)/.")
@@ -145,7 +154,8 @@ def _is_read_below(tree: Tree, made: Made, use: cst.CSTNode) -> bool:
 def written_there(execution: Execution, made: Made) -> Iterator[tuple[str, cst.BaseExpression]]:
     """The folders of Colab, Kaggle and Drive below which the notebook writes, each where it names one."""
     for node, text, _ in _paths(execution):
-        is_kept = execution.tree.around(node, cst.Assign) is not None  # a root of paths: `OUT = "/kaggle/working"`
+        is_bound = execution.tree.around(node, cst.Assign) is not None  # a root of paths: `OUT = "/kaggle/working"`
+        is_kept = is_bound and not _is_given(execution, node, Does.TEST)
         is_target = made.has(text) or (isinstance(node, cst.Call) and made.is_filled(text))
         written = [text] * is_target + made.below(text) * is_kept
         folders = dict.fromkeys(folder[1] for path in written if (folder := _WRITABLE.match(path)) is not None)
@@ -233,26 +243,70 @@ def _is_default_used(tree: Tree, param: cst.Param) -> bool:
 
 
 def is_only_tried(execution: Execution, node: cst.CSTNode) -> bool:
-    """True for what the notebook only compares or tries: one of several, in a `try`, a branch for Colab or Kaggle."""
+    """True for what the notebook only compares or tries: one of several, in a `try`, a branch for Colab or Kaggle.
+
+    A `try` that must succeed is none, and the branch for Colab or Kaggle is the one that no other machine takes.
+    """
     tree, inner = execution.tree, node
     for above in tree.ancestors(node):
         if isinstance(above, cst.Call) and hosted_name(tree, above) is not None:
             return True  # `drive.mount("/content/drive")`, which goes
         if isinstance(above, (cst.Comparison, cst.BooleanOperation)):
             return True
-        if isinstance(above, cst.Try) and inner is above.body:
+        if isinstance(above, cst.Try) and inner is above.body and not must_succeed(tree, above, node):
             return True
         if isinstance(above, (cst.List, cst.Tuple, cst.Set)) and len(above.elements) > 1:
-            others = [text for text in tree.texts(above) if "/" in text and not _PATH.match(text)]
+            texts = [text for text in tree.texts(above) if "/" in text]
+            others = any(map(_PATH.match, texts)) and not all(map(_PATH.match, texts))
             users = [tree.statement(above), *map(tree.statement, path_uses(tree, above))]
             if others or any(execution.has(user, Does.TEST | Does.LIST) for user in users):
                 return True
         if isinstance(above, (cst.If, cst.IfExp)) and inner is not above.test:
-            tests = tree.text(above.test), tree.text(tree.value(above.test))
-            if isinstance(above, cst.IfExp) or any(map(_PLACES.search, tests)):
+            tests, answer = (tree.text(above.test), tree.text(tree.value(above.test))), elsewhere(tree, above.test)
+            is_open = answer is None and (isinstance(above, cst.IfExp) or any(map(_PLACES.search, tests)))
+            if is_open or answer is (inner is above.orelse):
                 return True
         inner = above
     return False
+
+
+def elsewhere(tree: Tree, test: cst.BaseExpression, depth: int = 8) -> bool | None:
+    """What a test for Colab or Kaggle gives on a machine that is neither; None for any other test."""
+    if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+        answer = elsewhere(tree, test.expression, depth)
+        return None if answer is None else not answer
+    if isinstance(test, cst.BooleanOperation):
+        answers = elsewhere(tree, test.left, depth), elsewhere(tree, test.right, depth)
+        settles = isinstance(test.operator, cst.Or)
+        return settles if settles in answers else None if None in answers else not settles
+    if isinstance(test, cst.Comparison) and len(test.comparisons) == 1:
+        operator, other = test.comparisons[0].operator, test.comparisons[0].comparator
+        is_of_them = isinstance(operator, (cst.In, cst.NotIn)) and _OF_THEM.fullmatch(str(tree.literal(test.left)))
+        is_none = isinstance(operator, (cst.Is, cst.IsNot)) and tree.literal(other) is None
+        if is_of_them or (is_none and elsewhere(tree, test.left, depth) is False):
+            return isinstance(operator, (cst.NotIn, cst.Is))
+    if isinstance(test, cst.Call):
+        return False if _asks_for_them(tree, test) else None
+    if isinstance(test, cst.Name) and depth:
+        bound = [each.value for each in tree.bindings(test.value)]
+        if len(bound) == 1 and bound[0] is not None:
+            fixed = tree.literal(test) if _SAYS_THEM.fullmatch(test.value) else ...
+            return fixed if isinstance(fixed, bool) else elsewhere(tree, bound[0], depth - 1)
+        is_switch = bool(bound) and all(each is not None and tree.text(each) in ("True", "False") for each in bound)
+        return False if is_switch and _SAYS_THEM.fullmatch(test.value) else None
+    return None
+
+
+def _asks_for_them(tree: Tree, call: cst.Call) -> bool:
+    """Whether a call gives something true on Colab or Kaggle alone: `os.path.exists("/kaggle")`, `is_colab()`."""
+    owner, name = owner_of(call), tree.qualified(call.func)
+    asked = owner if isinstance(owner, cst.Call) and method(call) in ("exists", "is_dir") else call
+    if _SAYS_THEM.fullmatch(name.rpartition(".")[2]):
+        return True
+    texts = [text for each in asked.args for text in spelled(tree, each.value)] + tree.texts(asked)
+    is_there = any(map(_THERE.fullmatch, texts))
+    is_asked = _ASKS.fullmatch(tree.qualified(asked.func)) is not None
+    return is_asked and (is_there or any(map(_OF_THEM.fullmatch, texts)))
 
 
 def path_taker(tree: Tree, use: cst.CSTNode) -> cst.Call | None:

@@ -59,6 +59,8 @@ _GIVEN = re.compile(r"(\w+_)?(path|files?|dir|folder|filename|buffer|model_name)
 #: Methods of a path that read it.
 _READING = re.compile(r"read_(text|bytes)|open|iterdir|r?glob")
 _LISTING = re.compile(r"iterdir|r?glob")
+#: What gives each of the paths that it is given, or that it is a method of.
+_EACH = re.compile(r"enumerate|sorted|list|reversed|(tqdm\.)*tqdm|items|values")
 #: Methods of a model that load an adapter.
 _ADAPTER = re.compile(r"load_(adapter|lora)")
 
@@ -110,7 +112,7 @@ def local_paths(execution: Execution, making: list[Maker], made: Made, uploaded:
         if execution.is_install(node) or not is_path:
             continue
         path = LocalPath(text, node, required=False)
-        uses = path_uses(tree, node)
+        uses = [*path_uses(tree, node), *_listed(tree, node)]
         reading = [use for use in uses if _is_used(execution, use, path)]
         reading += _longer(execution, uses) if path.is_beside else []
         if not reading or _may_do_without(execution, node, uses, reading):
@@ -157,6 +159,37 @@ def _is_below_test(tree: Tree, use: cst.CSTNode) -> bool:
     above = [use, *tree.ancestors(use)]
     steps = [(each, inner) for inner, each in pairwise(above) if isinstance(each, cst.If)]
     return any(tree.literal(each.test) is not True and not must_run(tree, each, inner) for each, inner in steps)
+
+
+def _listed(tree: Tree, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """Where a path in a list or dictionary is used: where a loop goes through them to its end, and in `data_files`."""
+    item = tree.parents[node]
+    whole, bound = tree.parents[item], tree.parents[tree.parents[item]]
+    is_plain = not isinstance(bound, cst.Assign) or isinstance(bound.targets[0].target, cst.Name)
+    is_in = isinstance(item, (cst.Element, cst.DictElement)) and item.value is node
+    if not (isinstance(whole, (cst.List, cst.Tuple, cst.Dict)) and is_in and is_plain):
+        return
+    for use in path_uses(tree, whole):
+        calls = tree.followed(use, lambda each: _gone_through(tree, each))
+        loop, place = tree.parents[calls[-1]], tree.parents[use]
+        if isinstance(place, cst.Arg) and place.keyword is not None and place.keyword.value == "data_files":
+            yield use
+        elif isinstance(loop, (cst.For, cst.CompFor)) and loop.iter is calls[-1] and not _leaves_out(tree, loop):
+            target = loop.target.elements[-1].value if isinstance(loop.target, cst.Tuple) else loop.target
+            is_path = target is loop.target or method(calls[-1]) == "items" or tree.text(calls[-1]).startswith("enum")
+            name = target.value if isinstance(target, cst.Name) and is_path else ""
+            yield from (each for each in tree.loads(name) if tree.definition(each) is loop)
+
+
+def _leaves_out(tree: Tree, loop: cst.For | cst.CompFor) -> bool:
+    """Whether a loop may not come to all that it goes through."""
+    return bool(loop.ifs) if isinstance(loop, cst.CompFor) else bool(tree.within(loop, cst.Break))
+
+
+def _gone_through(tree: Tree, node: cst.CSTNode) -> cst.Call | None:
+    """The call that gives each of what it is given: `enumerate(files)`, `files.items()`."""
+    call = tree.call_of(tree.parents[node]) if isinstance(tree.parents[node], cst.Attribute) else taker(tree, node)
+    return call if call is not None and _EACH.fullmatch(method(call) or tree.qualified(call.func)) else None
 
 
 def _longer(execution: Execution, uses: list[cst.CSTNode]) -> list[cst.CSTNode]:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import libcst as cst
 
@@ -17,7 +17,7 @@ from nb2ddp.facts.hosted import CURRENT, READERS, folders_of, targets, unpacks, 
 from nb2ddp.facts.shell import only_shows, parts, unwrapped
 from nb2ddp.facts.texts import filled, held, spelled
 from nb2ddp.notebook.magics import Kind, Syntax
-from nb2ddp.syntax.tree import Tree, method
+from nb2ddp.syntax.tree import Tree, keyword, method
 
 if TYPE_CHECKING:
     from nb2ddp.facts.execution import Execution
@@ -27,6 +27,10 @@ _PLAIN = re.compile(
     r"(sudo\s+)?((python3?\s+-m\s+)?pip3?|uv|conda|apt(-get)?|git\s+(clone|config|lfs\s+install)|wget|curl|mkdir|rm|cp|mv"
     r"|export|source|sleep|kill|pkill|ollama|hf|huggingface-cli|wandb|echo|touch|sh|bash|exit|true)\b(?![^|]*\*)"
 )
+#: A file of rows, of a kind that no training saves beside its model.
+TABLE: Final = re.compile(r"\.(csv|tsv|jsonl|ndjson|xlsx?)$")
+#: What is told where a training writes.
+_TRAINS = re.compile(r"(\w+\.)+\w*(Config|Arguments|Trainer)")
 _WORD = re.compile(r"(?:~?/|\$)?[\w.*-]+(?:/[\w.*-]+)*")
 #: How a name begins that lies in the current folder.
 _HERE = re.compile(r"[\w.]")
@@ -48,6 +52,7 @@ class Maker:
         is_open: it may write what no name tells.
         unpacks: it unpacks into a folder whose content nobody knows.
         enters: the folder that it makes the current one, with `*` for what nothing tells; empty for none.
+        trained: the folder of these names that a trainer writes into: models and logs, and no tables.
     """
 
     call: cst.Call
@@ -56,6 +61,7 @@ class Maker:
     is_open: bool
     unpacks: bool
     enters: str
+    trained: tuple[str, ...] = ()
 
     def may_make(self, path: str) -> bool:
         """Whether it may make this file or folder, one that it lies in, or one in it."""
@@ -66,7 +72,8 @@ class Maker:
 
         Names in the current folder are none of a path that is not there.
         """
-        return any(_meets(name, path) for name in self.names if is_here or not _HERE.match(name))
+        names = [name for name in self.names if name not in self.trained] if TABLE.search(path) else self.names
+        return any(_meets(name, path) for name in names if is_here or not _HERE.match(name))
 
 
 def makers(execution: Execution) -> list[Maker]:
@@ -86,9 +93,16 @@ def _maker(execution: Execution, call: cst.Call) -> Maker:
     if form is not None and form.name in FILE_MAGICS:
         paths = form.text.split()[-1:]
     names = _names(execution, call, form, command)
-    in_folders = (text for folder in folders for text in spelled(tree, folder))
+    in_folders = [text for folder in folders for text in spelled(tree, folder)]
+    trained = keyword(call, "output_dir") if _TRAINS.fullmatch(tree.qualified(call.func)) else None
     return Maker(
-        call, tuple(paths), (*(names or ()), *in_folders), names is None, unpacks(command), _entered(tree, call, form)
+        call,
+        tuple(paths),
+        (*(names or ()), *in_folders),
+        names is None,
+        unpacks(command),
+        _entered(tree, call, form),
+        () if trained is None else tuple(spelled(tree, trained.value)),
     )
 
 

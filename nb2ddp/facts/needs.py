@@ -7,15 +7,16 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING
 
 import libcst as cst
 
 from nb2ddp.facts.effects import Does
 from nb2ddp.facts.flow import is_tried, taker
-from nb2ddp.facts.hosted import SECRET, hosted_name, written_elsewhere
-from nb2ddp.facts.logins import HUB_TOKEN, token_of, tokens
-from nb2ddp.facts.questions import READS, given_tokens
+from nb2ddp.facts.hosted import SECRET, UPLOAD, hosted_name, is_only_tried, written_elsewhere
+from nb2ddp.facts.logins import HUB_TOKEN, TOKEN_VARIABLE, token_of, tokens
+from nb2ddp.facts.questions import READS, given_tokens, goes_on_without
 from nb2ddp.facts.releases import SUCCESSORS, fitting
 from nb2ddp.facts.texts import held, spelled
 from nb2ddp.notebook import magics
@@ -109,6 +110,7 @@ def needs(program: Program) -> list[Need]:
         found.setdefault((kind, name), []).append((node, required))
     asked = [question for question in program.questions if not question.is_login]
     optional = {*program.tokens_of_loads, *(question.call for question in asked if question.may_skip)}
+    optional |= {*filter(partial(_may_lack, program), program.tree.live(cst.Call))}
     listed = [
         Need(
             name,
@@ -165,6 +167,8 @@ def _read(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode, bool]]:
         kind = Kind.FILE if local.is_beside else Kind.WINDOWS if local.is_of_windows else Kind.PATH
         yield kind, local.text, local.node, local.required
     yield from _checkpoints(program)
+    for name, node in _chosen(program):
+        yield Kind.NAME, f"{name} in place of files.upload()", node, False
     for folder, node in (*program.written_there, *written_elsewhere(program.execution)):
         yield Kind.PATH, f"{folder} to write into", node, False
     calls = program.execution.calls()
@@ -202,6 +206,18 @@ def _checkpoints(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode, boo
             folders = {tree.literal(each) for each in tree.given("output_dir")}
             folder = folders.pop() if len(folders) == 1 else ...
             yield Kind.PATH, f"a checkpoint in {'the output folder' if folder is ... else folder}", call, False
+
+
+def _chosen(program: Program) -> Iterator[tuple[str, cst.Call]]:
+    """The files that a person chose on Colab, by name where the saved outputs say it, whose content the code uses."""
+    tree = program.tree
+    for call in tree.live(cst.Call):
+        if hosted_name(tree, call) != UPLOAD or program.installs.covers(call) or program.alone(call) is not None:
+            continue
+        line = tree.around(call, cst.Assign)
+        if (line is None or tree.bound_uses(line)) and not is_only_tried(program.execution, call):
+            names = program.notebook.cell(program.location(call).cell).uploaded
+            yield from ((name, call) for name in names or ("a file",))
 
 
 def _repositories(program: Program) -> Iterator[cst.BaseExpression]:
@@ -345,7 +361,7 @@ def _variables(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
         elif READS.fullmatch(tree.qualified(call.func)) and len(call.args) == 1 and not is_known(key, call):
             logs_in = any(tree.value(token) is call for token in given)
             if logs_in or _SECRET_NAME.fullmatch(key) or call in named:
-                yield key, call, logs_in and not is_tried(tree, call)
+                yield key, call, logs_in and not (is_tried(tree, call) or _may_lack(program, call))
     for call, token in () if given or HUB_TOKEN in dict(set_here).values() else _uploads(program):
         if token is None:
             yield HUB_TOKEN, call, False  # or a login of the machine's own
@@ -356,6 +372,23 @@ def _variables(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
         is_read = not isinstance(tree.parents[item], (cst.AssignTarget, cst.Del))
         if isinstance(key, str) and is_read and not program.installs.covers(item) and not is_known(key, item):
             yield key, item, not is_tried(tree, item)
+
+
+def _may_lack(program: Program, call: cst.Call) -> bool:
+    """Whether the notebook reads a variable, and goes on where it is not set.
+
+    An upload then has no token, nor has a run of Weights & Biases, if the notebook does not see to that.
+    """
+    tree = program.tree
+    key = tree.literal(call.args[0].value) if READS.fullmatch(tree.qualified(call.func)) and call.args else None
+    if not isinstance(key, str) or not goes_on_without(tree, call):
+        return False
+    if key == "WANDB_API_KEY":
+        bound = tree.around(call, cst.Assign)
+        uses = [call, *(() if bound is None else tree.bound_uses(bound))]
+        tests = [test for use in uses if isinstance(test := tree.statement(use), cst.If)]
+        return any(test.orelse is not None or "not " in tree.text(test.test) for test in tests)
+    return TOKEN_VARIABLE.fullmatch(key) is None or not any(_uploads(program))
 
 
 def _runs_before(tree: Tree, node: cst.CSTNode, place: cst.CSTNode) -> bool:

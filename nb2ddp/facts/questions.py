@@ -77,7 +77,7 @@ def questions(source: Source, effects: Effects) -> list[Question]:
 def _question(tree: Tree, call: cst.Call, asking: list[cst.Call]) -> Question:
     variable = _variable(tree, call, asking)
     said = [*_said(tree, call), *_printed_above(tree, call)]
-    may_skip = any(_MAY_SKIP.search(text) for text in said) or _is_tested(tree, call)
+    may_skip = any(_MAY_SKIP.search(text) for text in said) or goes_on_without(tree, call)
     return Question(call, variable, is_login=False, may_skip=may_skip, leaving=_leaving(tree, call))
 
 
@@ -110,7 +110,7 @@ def _answer_that_leaves(tree: Tree, use: cst.Name, loop: cst.While) -> str | Non
     return "" if isinstance(compared, cst.UnaryOperation) else None
 
 
-def _is_tested(tree: Tree, call: cst.Call) -> bool:
+def goes_on_without(tree: Tree, call: cst.Call) -> bool:
     """Whether the notebook asks if there is an answer, and goes on without one: `if not key: key = None`."""
     answer = tree.extended(call, cst.Attribute, cst.Call)  # `getpass().strip()`
     bound = tree.parents[answer]

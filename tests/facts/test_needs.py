@@ -548,6 +548,153 @@ def test_a_file_that_the_notebook_does_without_is_no_need(code: str) -> None:
     assert needs(f'import os\nPATH = "/data/a.txt"\n{code}') == []
 
 
+DRIVEN = "/content/drive/MyDrive/rows.zip"
+
+
+@pytest.mark.parametrize(
+    ("test", "is_kaggle"),
+    [
+        ('os.path.exists("/kaggle")', True),
+        ('not Path("/kaggle/input").exists()', False),
+        ('"KAGGLE_KERNEL_RUN_TYPE" in os.environ', True),
+        ('os.environ.get("KAGGLE_URL_BASE") is None', False),
+        ('"google.colab" not in sys.modules', False),
+        ('"google.colab" in str(get_ipython()) or "kaggle_secrets" in sys.modules', True),
+        ("not is_kaggle()", False),
+        ('importlib.util.find_spec("google.colab") is not None and FLAG', True),
+    ],
+)
+def test_what_an_ordinary_machine_runs_is_needed_and_what_colab_or_kaggle_runs_is_not(
+    test: str, is_kaggle: bool
+) -> None:
+    paths = ["/kaggle/input/rows.zip", DRIVEN][:: 1 if is_kaggle else -1]
+    switch = (
+        f"import importlib, os, sys\nfrom pathlib import Path\nTHERE = {test}\nif THERE:\n    path = {paths[0]!r}\n"
+    )
+    assert needs(f"{switch}else:\n    path = {paths[1]!r}\nrows = open(path)") == [f"{DRIVEN} (cell 1)!"]
+    assert needs(f"{switch}    rows = open(path)") == ([] if is_kaggle else [f"{DRIVEN} (cell 1)"])
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ('KAGGLE = os.path.exists("/kaggle")\nout = "/kaggle/working/m" if KAGGLE else "/content/drive/MyDrive/m"\n'
+         "model.save_pretrained(out)", ["/content/drive to write into (cell 1)"]),
+        ("try:\n    import google.colab\n    IN_COLAB = True\nexcept ImportError:\n    IN_COLAB = False\n"
+         'if not IN_COLAB:\n    rows = open("/content/a.json")\nelse:\n    rows = open("/content/b.json")\nprint(rows)',
+         ["/content/a.json (cell 1)"]),
+        ('IN_COLAB = True\nroot = "/content/a" if IN_COLAB else "/kaggle/input/a"\nrows = load_from_disk(root)',
+         ["/content/a (cell 1)"]),
+        ('if "KAGGLE_USERNAME" in os.environ:\n    rows = open("/content/a.json")\nelse:\n'
+         '    rows = open("/content/b.json")', []),
+        ('there = not there\nif there:\n    rows = open("/content/a.json")', ["/content/a.json (cell 1)"]),
+    ],
+)  # fmt: skip
+def test_the_branch_that_an_ordinary_machine_takes(code: str, expected: list[str]) -> None:
+    assert needs(f"import os\n{code}") == expected
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("print(error)\nrows = rows.map(f)", "a.jsonl beside the script (cell 1)!"),
+        ("raise\nrows.map(f)", "a.jsonl beside the script (cell 1)!"),
+        ("rows = None\nprint(rows)", ""),
+        ("print(error)\nif READY:\n    rows.map(f)", ""),
+        ("print(error)\ntry:\n    rows.map(f)\nexcept NameError:\n    pass", ""),
+        ("print(error)\nprint(path)", ""),
+        ("print(error)\nrows = []\nprint(rows)", ""),
+    ],
+)
+def test_a_file_that_is_tried_is_needed_where_nothing_else_binds_what_is_read_later(code: str, expected: str) -> None:
+    handler, _, later = code.partition("\n")
+    tried = 'import datasets\ntry:\n    path = "a.jsonl"\n    rows = datasets.load_dataset("json", data_files = path)'
+    assert needs(f"{tried}\nexcept Exception as error:\n    {handler}\n{later}") == [expected] * bool(expected)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'files = ["a.csv", "d/b.csv"]\nfor file in files:\n    rows = pd.read_csv(file)',
+        'rows = pd.concat(pd.read_csv(file) for file in ("a.csv", "d/b.csv"))',
+        'for number, file in enumerate(["a.csv", "d/b.csv"]):\n    with open(file) as rows:\n        print(rows)',
+        'files = {"x": "a.csv", "y": "d/b.csv"}\nfor name, file in files.items():\n    rows = pd.read_csv(file)',
+        'files = {"train": "a.csv", "test": "d/b.csv"}\nrows = datasets.load_dataset("csv", data_files = files)',
+        'def read(path):\n    return pd.read_csv(path)\nrows = [read(file) for file in ["a.csv", "d/b.csv"]]',
+    ],
+)
+def test_files_that_a_loop_reads_are_tested(code: str) -> None:
+    found = needs(f"import datasets\nimport pandas as pd\n{code}")
+    assert found == ["a.csv beside the script (cell 1)!", "d/b.csv beside the script (cell 1)!"]
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "if os.path.exists(file):\n        pd.read_csv(file)",
+        "try:\n        pd.read_csv(file)\n    except OSError:\n        pass",
+        "pd.read_csv(file)\n    break",
+        "file = os.path.join(ROOT, file)\n    pd.read_csv(file)",
+        "print(file)",
+        "rows.to_csv(file)\nfor file in files:\n    pd.read_csv(file)",
+    ],
+)
+def test_files_that_a_loop_tries_or_writes_are_no_need(loop: str) -> None:
+    assert needs(f'import os\nimport pandas as pd\nfiles = ["a.csv", "d/b.csv"]\nfor file in files:\n    {loop}') == []
+
+
+@pytest.mark.parametrize(
+    ("folder", "file", "expected"),
+    [
+        ("out", "out/rows.csv", ["out/rows.csv beside the script (cell 1)!"]),
+        ("outputs", "outputs/a/rows.jsonl", ["outputs/a/rows.jsonl beside the script (cell 1)!"]),
+        ("/mnt/x", "/mnt/x/rows.csv", ["/mnt/x to write into (cell 1)", "/mnt/x/rows.csv (cell 1)!"]),
+        ("out", "out/trainer_state.json", []),
+        ("out", "out/vocab.txt", []),
+    ],
+)
+def test_a_table_in_the_output_folder_is_none_that_a_trainer_writes(
+    folder: str, file: str, expected: list[str]
+) -> None:
+    assert (
+        needs(f"from trl import SFTConfig\nargs = SFTConfig(output_dir = {folder!r})\nrows = open({file!r})")
+        == expected
+    )
+    made = f"args = make(output_dir = {folder!r})\nrows = open({file!r})"
+    assert not any(need.endswith("script (cell 1)!") for need in needs(made))
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("uploaded = files.upload()\nname = list(uploaded)[0]", ["a file in place of files.upload() (cell 1)"]),
+        ("for name in files.upload():\n    print(name)", ["a file in place of files.upload() (cell 1)"]),
+        ("uploaded = files.upload()", []),
+        ("files.upload()", []),
+        ("if IN_COLAB:\n    uploaded = files.upload()\n    name = list(uploaded)[0]", []),
+        ("try:\n    uploaded = files.upload()\n    name = list(uploaded)[0]\nexcept OSError:\n    name = None", []),
+    ],
+)
+def test_a_file_that_a_person_chooses(code: str, expected: list[str]) -> None:
+    assert needs(f"from google.colab import files\n{code}") == expected
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ('if key:\n    wandb.login(key = key)\nelse:\n    os.environ["WANDB_DISABLED"] = "true"',
+         ["(optional, cell 1)"]),
+        ('if not key:\n    os.environ["WANDB_MODE"] = "disabled"\nelse:\n    wandb.login(key = key)',
+         ["(optional, cell 1)"]),
+        ("if key:\n    wandb.login(key = key)\nwandb.init()", ["(cell 1)!"]),
+        ('if not key:\n    raise ValueError("set it")\nwandb.login(key = key)', ["(cell 1)!"]),
+    ],
+)  # fmt: skip
+def test_a_key_that_the_notebook_goes_on_without(code: str, expected: list[str]) -> None:
+    read = 'import os, wandb\nkey = os.environ.get("WANDB_API_KEY")\n'
+    assert needs(read + code) == [f"WANDB_API_KEY {each}" for each in expected]
+
+
 @pytest.mark.parametrize("name", ["/data/*.json", "/content/*.json"])
 def test_a_pattern_is_not_tested_as_a_path(name: str) -> None:
     assert needs(f'rows = load_dataset("json", data_files = "{name}")') == [f"{name} (cell 1)"]

@@ -64,6 +64,12 @@ def test_an_uploaded_file_is_looked_for_at_the_start() -> None:
     assert 'missing = [path for path in ("rows (1).csv", "more.csv") if' in done.files["train.py"]
 
 
+def test_an_uploaded_file_whose_content_is_used_is_named() -> None:
+    said = {"output_type": "stream", "name": "stdout", "text": ["Saving a.pdf to a.pdf\n"]}
+    upload = code("from google.colab import files\ndone = files.upload()\ntext = done.popitem()", outputs=[said])
+    assert convert_source(text(upload, TRAIN)).needs == ("a.pdf in place of files.upload() (cell 1)",)
+
+
 @pytest.mark.parametrize("is_there", [False, True])
 def test_a_job_ends_at_once_without_a_file_that_it_reads_after_training(is_there: bool, tmp_path: Path) -> None:
     source = convert_source(text(TRAIN, 'rows = open("rows.txt").read()')).files["train.py"]

@@ -95,7 +95,9 @@ def must_run(tree: Tree, above: cst.CSTNode, branch: cst.CSTNode) -> bool:
         return branch is above.body
     if not isinstance(above, cst.If) or tree.parents[above] is not tree.module:
         return False
-    return any(not is_tried(tree, use) for use in _read_later(tree, above, tree.span(branch)))
+    if (above, branch) not in tree.known:  # the uses may stand in branches of which the same is asked
+        tree.known[above, branch] = any(not is_tried(tree, use) for use in _read_later(tree, above, tree.span(branch)))
+    return tree.known[above, branch]
 
 
 def must_succeed(tree: Tree, tried: cst.Try, node: cst.CSTNode) -> bool:

@@ -94,6 +94,8 @@ _UPLOADS = re.compile(r"upload_(large_)?(file|folder)")
 READERS = re.compile(
     r"open|imread|read_\w+|load(?!_dotenv)\w*|from_\w+|listdir|scandir|copy\w*|ZipFile|Image|Document|[A-Z]\w*(Reader|Loader)"
 )
+#: A file of rows, of a kind that no training saves beside its model.
+TABLE: Final = re.compile(r"\.(csv|tsv|jsonl|ndjson|xlsx?)$")
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import libcst as cst
 
-from nb2ddp.facts.beside import must_be_there
 from nb2ddp.facts.effects import Does
 from nb2ddp.facts.flow import must_run, reached, taker
 from nb2ddp.facts.hosted import (
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from nb2ddp.facts.hosted import Made
     from nb2ddp.facts.makers import Maker
 
+MustBeThere = Callable[["Execution", "list[Maker]", "list[cst.CSTNode]", str, cst.BaseExpression], bool]
 #: A path of Windows.
 _WINDOWS = re.compile(r"[A-Za-z]:[\\/].*")
 #: An absolute path that is neither Colab's, Kaggle's nor the system's.
@@ -95,7 +95,9 @@ class LocalPath:
         return _WINDOWS.fullmatch(self.text) is not None
 
 
-def local_paths(execution: Execution, making: list[Maker], made: Made, uploaded: set[str]) -> Iterator[LocalPath]:
+def local_paths(
+    execution: Execution, making: list[Maker], made: Made, uploaded: set[str], must_be_there: MustBeThere
+) -> Iterator[LocalPath]:
     """The paths that the notebook reads by literal names, each where it stands; none that something in it may make.
 
     Args:
@@ -103,6 +105,7 @@ def local_paths(execution: Execution, making: list[Maker], made: Made, uploaded:
         making: its calls that may make files.
         made: what they surely make.
         uploaded: the files that a person uploaded, by their names.
+        must_be_there: whether the notebook stops without a file beside it (`facts/beside.py`).
     """
     tree = execution.tree
     for node in tree.live(cst.SimpleString):

@@ -6,14 +6,14 @@ import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import libcst as cst
 
 from nb2ddp.facts.effects import FILE_MAGICS, NOTEBOOK_MAGICS, Does
 from nb2ddp.facts.environment import ENV_MAGICS
 from nb2ddp.facts.flow import owner_of
-from nb2ddp.facts.hosted import CURRENT, READERS, folders_of, targets, unpacks, written_by
+from nb2ddp.facts.hosted import CURRENT, READERS, TABLE, folders_of, targets, unpacks, written_by
 from nb2ddp.facts.shell import only_shows, parts, unwrapped
 from nb2ddp.facts.texts import filled, held, spelled
 from nb2ddp.notebook.magics import Kind, Syntax
@@ -27,8 +27,6 @@ _PLAIN = re.compile(
     r"(sudo\s+)?((python3?\s+-m\s+)?pip3?|uv|conda|apt(-get)?|git\s+(clone|config|lfs\s+install)|wget|curl|mkdir|rm|cp|mv"
     r"|export|source|sleep|kill|pkill|ollama|hf|huggingface-cli|wandb|echo|touch|sh|bash|exit|true)\b(?![^|]*\*)"
 )
-#: A file of rows, of a kind that no training saves beside its model.
-TABLE: Final = re.compile(r"\.(csv|tsv|jsonl|ndjson|xlsx?)$")
 #: What is told where a training writes.
 _TRAINS = re.compile(r"(\w+\.)+\w*(Config|Arguments|Trainer)")
 _WORD = re.compile(r"(?:~?/|\$)?[\w.*-]+(?:/[\w.*-]+)*")

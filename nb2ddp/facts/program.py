@@ -8,6 +8,7 @@ from pathlib import PurePath
 import libcst as cst
 
 from nb2ddp.facts.alone import asks_for_processes
+from nb2ddp.facts.beside import must_be_there
 from nb2ddp.facts.drawn import Drawing, drawings
 from nb2ddp.facts.effects import FILE_MAGICS, Effects
 from nb2ddp.facts.environment import early_settings, settings
@@ -176,7 +177,7 @@ class Program(Source):
         named = ((self.location(call).cell, hosted_name(self.tree, call)) for call in self.tree.live(cst.Call))
         uploads = [self.notebook.cell(cell).uploaded for cell, name in named if name == UPLOAD]
         uploaded = {name for names in uploads for name in names}
-        return list(local_paths(self.execution, self.makers, self.made, uploaded))
+        return list(local_paths(self.execution, self.makers, self.made, uploaded, must_be_there))
 
     @cached_property
     def needs(self) -> list[Need]:

@@ -263,6 +263,8 @@ class Tree:
         self._spans[id(self.module)] = 0, len(source)
         self._by_type = walk.by_type
         self._live: dict[type[cst.CSTNode], Sequence[cst.CSTNode]] = {}
+        #: Answers to questions about two nodes that lead to the same questions about others.
+        self.known: dict[tuple[cst.CSTNode, cst.CSTNode], bool] = {}
         self._sorted_by_type: dict[type[cst.CSTNode], tuple[list[int], list[cst.CSTNode]]] = {}
         bindings = Bindings(walk)
         self._bindings = bindings.by_scope

@@ -20,6 +20,8 @@ _ELSEWHERE = re.compile(
     r"\bout of (memory|resource)\b|OutOfMemory|MemoryError|allocate memory|enough GPU RAM|No space left|StorageFull|"
     r"the disk is full|\babruptly\b|killed by signal|NVIDIA driver|\bneed a GPU|no (CUDA|GPU)s?\b)"
 )
+#: What an error of the Hub begins with: `(Request ID: Root=...)`.
+_REQUEST = re.compile(r"\(Request ID: [^()]*\)\s*")
 _FAILED = "this cell failed when the notebook was saved ({}), and the script has it: run the notebook again and save it"
 _LOST = "this cell failed when the notebook was saved ({}): if it fails again, the script stops here, after training"
 
@@ -38,13 +40,14 @@ def find(program: Program) -> Iterator[Finding]:
         if not own or not cell.failed or _ELSEWHERE.match(cell.failed):
             continue
         needed = [line for line in own if program.training.is_before_end(line)]
-        error = textwrap.shorten(cell.failed, 90, placeholder="...")
+        error = textwrap.shorten(_REQUEST.sub("", cell.failed), 90, placeholder="...")
         if needed:
             yield Finding(needed[0], _FAILED.format(error), todo=True)
         elif cell.number != last:
             yield Finding(own[0], _LOST.format(error), todo=True)
 
 
+_REFUSED = "HfHubHTTPError: (Request ID: Root=1-2;3) 403 Forbidden: no rights to create a model"
 _ERRORS = "AttributeError: the model has no attribute 'vllm_engine'", "IndexError: list index out of range"
 
 RULE = Rule(
@@ -67,6 +70,12 @@ RULE = Rule(
             "model.save_pretrained('lora')\n#> OSError: the disk is full\n# %%\nprint(1)\n"
         ),
         Example("trainer.train()\n# %%\nprint(rows[0])\n#> IndexError: list index out of range\n"),
+        Example(
+            f"trainer.train()\n# %%\nmodel.push_to_hub('a/b')\n#> {_REFUSED}\n# %%\nprint(1)\n",
+            "trainer.train()\n# %%\n# TODO[nb2ddp] DDP008: "
+            + _LOST.format("HfHubHTTPError: 403 Forbidden: no rights to create a model")
+            + f"\nmodel.push_to_hub('a/b')\n#> {_REFUSED}\n# %%\nprint(1)\n",
+        ),
         Example(
             "rows = rows.map(f)\n#> RuntimeError: One of the subprocesses has abruptly died during map operation.\n"
             "# %%\ntrainer.train()\n#> RuntimeError: DataLoader worker (pid 9) is killed by signal: Killed.\n"

@@ -274,7 +274,7 @@ def _clouds(program: Program) -> Iterator[tuple[str, cst.CSTNode]]:
 def _tokens(program: Program) -> Iterator[tuple[str, cst.CSTNode]]:
     """Tokens that are written out, with all but their ends left out."""
     tree = program.tree
-    written = [(each, each.value) for each in tree.live(cst.SimpleString)]
+    written = [(each, each.value) for each in tree.of(cst.SimpleString)]  # in code that never runs too
     forms = [
         (call, f"{form}\n{form.body or ''}") for call, form in program.forms_of(*magics.Kind) if tree.is_live(call)
     ]

@@ -18,7 +18,7 @@ from nb2ddp.rules.rule import Example, Finding, Rule
 _ELSEWHERE = re.compile(
     r"(?is)KeyboardInterrupt|NameError|(ModuleNotFound|Import)Error|.*(\bFailed to import\b|"
     r"\bout of (memory|resource)\b|OutOfMemory|MemoryError|allocate memory|enough GPU RAM|No space left|StorageFull|"
-    r"the disk is full|\babruptly\b|killed by signal|NVIDIA driver|\bneed a GPU|no (CUDA|GPU)s?\b)"
+    r"the disk is full|\babruptly\b|killed by signal|NVIDIA driver|\bneed a GPU|update Unsloth|no (CUDA|GPU)s?\b)"
 )
 #: What an error of the Hub begins with: `(Request ID: Root=...)`.
 _REQUEST = re.compile(r"\(Request ID: [^()]*\)\s*")

@@ -36,8 +36,11 @@ from nb2ddp.syntax.tree import Tree, argument, keyword, method
 
 #: Arguments that have a plain successor.
 _SUCCESSORS = {"quantization_type": "quantization_method"}
+#: How Unsloth is told to save in 4 bits, which merges the adapter in place (unsloth/save.py and unsloth_zoo's
+#: saving_utils.py, 2026.10.9: `merge_and_unload`).
+_MERGING = ("merged_4bit_forced", "forced_merged_4bit")
 #: What lists the files of a folder.
-_LISTS = re.compile(r"\b(listdir|scandir|i?glob|iterdir)\(")
+_LISTS = re.compile(r"\b(listdir|scandir|walk|i?glob|iterdir)\(")
 #: Kinds of GGUF files.
 _GGUF = re.compile(r"i?q\d|.*gguf", re.I)
 
@@ -61,6 +64,20 @@ def find(program: Program) -> Iterator[Finding]:
             yield Finding(save.call, f"{told}; write {method(save.call)}({form}, ...)", todo=True)
     yield from _pushes(program)
     yield from _looks_for_gguf(program)
+    yield from _without_adapter(program)
+
+
+def _without_adapter(program: Program) -> Iterator[Finding]:
+    """The first save behind one in 4 bits, which merges the adapter into the model: it would save the base model."""
+    tree, every = program.tree, [*saves(program.execution)]
+    given = {save.call: argument(save.call, "save_method", 2) for save in every}
+    methods = {call: tree.literal(each.value) for call, each in given.items() if each is not None}
+    ends = [tree.span(call)[1] for call, name in methods.items() if name in _MERGING]
+    for save in every:
+        if any(end < tree.start(save.call) for end in ends) and methods.get(save.call) not in (*_MERGING, "lora"):
+            told = "the save in 4 bits above has merged the adapter into its model, so this one saves the base model"
+            yield Finding(save.call, f"{told}: move it above that save", todo=True)
+            return
 
 
 def _looks_for_gguf(program: Program) -> Iterator[Finding]:
@@ -176,6 +193,8 @@ _GGUF_FILE = 'model.push_to_hub_merged("me/x", tokenizer, save_method = "quantiz
 
 _EXPORT = 'model.save_pretrained_gguf("gguf", tokenizer)\n'
 _LOOKS = "Unsloth 2026.10.9 writes GGUF files and their Modelfile to gguf_gguf, not to gguf: look there"
+_FORCED = 'model.save_pretrained_merged("four", tokenizer, save_method = "merged_4bit_forced")\n'
+_BASE = "the save in 4 bits above has merged the adapter into its model, so this one saves the base model"
 _LIST = 'files = [file for file in os.listdir("gguf") if file.endswith(".gguf")]\n'
 
 RULE = Rule(
@@ -197,6 +216,11 @@ RULE = Rule(
             _LOAD + _EXPORT + "!ollama create mine -f ./gguf/Modelfile\n",
             _LOAD + _EXPORT + f"# TODO[nb2ddp] DDP216: {_LOOKS}\n" + "!ollama create mine -f ./gguf/Modelfile\n",
         ),
+        Example(
+            _LOAD + _FORCED + _EXPORT,
+            _LOAD + _FORCED + f"# TODO[nb2ddp] DDP216: {_BASE}: move it above that save\n" + _EXPORT,
+        ),
+        Example(_LOAD + _EXPORT + _FORCED),
         Example(_LOAD + _EXPORT + 'print("See other/gguf/Modelfile")\n'),
         Example(
             _LOAD + 'model.save_pretrained_gguf("gguf", quantization_type = "Q8_0")\n',

@@ -1,16 +1,19 @@
 """DDP413: A reward, callback or metric from a module of the user's own gets a `TODO`, because it is not read.
 
 A trainer calls it in every process. In the notebook's own code the script lets one process write a file; code in
-another file stays as it is: all processes may write one file, or change one environment.
+another file stays as it is: all processes may write one file, or change one environment. So does a function of such a
+module that trains by its name behind the last training that is seen: there one process is left.
 """
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 
 import libcst as cst
 
+from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.handed import handed_on
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
@@ -25,6 +28,12 @@ _ALL = (
     "come from modules that are not read here, and run in every process: make sure that only one process writes their"
     " files, and that a service they ask keeps the processes apart"
 )
+_TRAINS = (
+    "comes from a module that is not read here: if it trains, it does so on one GPU, as the other processes have ended;"
+    " to use all GPUs, train in the notebook"
+)
+#: A function of a module that trains by its name.
+_TRAINING_CALL = re.compile(r"(?i)(\w+\.)+(\w+_)?(train|finetune|fine_tune)(_\w+)?")
 _REWARD = "; a reward gets this rank's completions only"
 
 
@@ -48,6 +57,10 @@ def find(program: Program) -> Iterator[Finding]:
         said = f"{', '.join(others)} and {last} {_ALL}" if others else f"{last} {_EVERY}"
         is_reward = not program.rewards.names.isdisjoint(names)
         yield Finding(names[0], f"{said}{_REWARD if is_reward else ''}", todo=True)
+    for call in program.execution.calls(_TRAINING_CALL, phase=Phase.AFTER):
+        binding, module = tree.binding(call.func), tree.qualified(call.func).partition(".")[0]
+        if binding is not None and binding.imported is not None and not is_published(module, sources):
+            yield Finding(call, f"{tree.text(call.func)} {_TRAINS}", todo=True)
 
 
 def _lists(program: Program) -> set[cst.Name]:
@@ -66,6 +79,7 @@ RULE = Rule(
     name="unread-code-in-training",
     find=find,
     severity=Severity.WARNING,
+    also_alone=True,
     examples=(
         Example(
             f"{_IMPORTS}trainer = GRPOTrainer(model, [legal, won], callbacks = [make_log('logs')])\ntrainer.train()\n",
@@ -82,6 +96,11 @@ RULE = Rule(
             "from arena import Log\ntrainer = SFTTrainer(model, callbacks = [Log()])\ntrainer.train()\n",
             f"from arena import Log\n# TODO[nb2ddp] DDP413: Log {_EVERY}\n"
             "trainer = SFTTrainer(model, callbacks = [Log()])\ntrainer.train()\n",
+        ),
+        Example(
+            "from arena import train_again, train_rows\nrows = train_rows()\ntrainer.train()\ntrain_again(model)\n",
+            "from arena import train_again, train_rows\nrows = train_rows()\ntrainer.train()\n"
+            f"# TODO[nb2ddp] DDP413: train_again {_TRAINS}\ntrain_again(model)\n",
         ),
         Example(
             "from arena import LEVELS\nlevels = LEVELS\n"

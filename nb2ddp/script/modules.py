@@ -87,9 +87,9 @@ ON_INDEX: Final = {
             " fastapi fitz:pymupdf flask ftfy gguf inflection jieba jiwer jsonlines keras_ocr:keras-ocr"
             " langchain langdetect langid Levenshtein llama_cpp:llama-cpp-python lm_eval:lm-eval"
             " math_verify:math-verify mlflow neptune ollama openpyxl optimum optuna pynvml:nvidia-ml-py pypdf"
-            " pytz rapidfuzz ray rouge_score:rouge-score sacrebleu snac swanlab tensorboard tensorboardX"
-            " tensorflow textstat tiktoken timm trackio unidecode uvicorn vllm whisper:openai-whisper xgboost"
-            " zmq:pyzmq"
+            " pytz qwen_vl_utils:qwen-vl-utils rapidfuzz ray rouge_score:rouge-score sacrebleu snac swanlab tensorboard"
+            " tensorboardX tensorflow textstat tiktoken timm trackio unidecode uvicorn vllm whisper:openai-whisper"
+            " xgboost zmq:pyzmq"
         ).split()
     )
 }

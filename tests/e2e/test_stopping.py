@@ -129,6 +129,7 @@ def test_wrong_version(tmp_path: Path, hub: Path) -> None:
     job = prepare(hub, tmp_path / "job", Launch(processes=2))
     fixture = Path(__file__).resolve().parents[2] / "fixtures" / "constructs" / "grpo.ipynb"
     convert_file(fixture, job.work / "train.py", force=True)  # in the place of another notebook's
+    (job.work / "rows.jsonl").touch()  # which the script looks for first
     about = tmp_path / "older" / "unsloth-2026.9.13.dist-info"
     about.mkdir(parents=True)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: unsloth\nVersion: 2026.9.13\n")

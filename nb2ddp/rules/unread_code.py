@@ -1,8 +1,8 @@
 """DDP413: A reward, callback or metric from a module of the user's own gets a `TODO`, because it is not read.
 
 A trainer calls it in every process. In the notebook's own code the script lets one process write a file; code in
-another file stays as it is: all processes may write one file, or change one environment. So does a function of such a
-module that trains by its name behind the last training that is seen: there one process is left.
+another file stays as it is: all processes may write one file, or change one environment. A function of such a module
+that trains by its name, behind the last training that is seen, gets a warning: there one process is left.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def find(program: Program) -> Iterator[Finding]:
     for call in program.execution.calls(_TRAINING_CALL, phase=Phase.AFTER):
         binding, module = tree.binding(call.func), tree.qualified(call.func).partition(".")[0]
         if binding is not None and binding.imported is not None and not is_published(module, sources):
-            yield Finding(call, f"{tree.text(call.func)} {_TRAINS}", todo=True)
+            yield Finding(call, f"{tree.text(call.func)} {_TRAINS}")
 
 
 def _lists(program: Program) -> set[cst.Name]:
@@ -99,8 +99,7 @@ RULE = Rule(
         ),
         Example(
             "from arena import train_again, train_rows\nrows = train_rows()\ntrainer.train()\ntrain_again(model)\n",
-            "from arena import train_again, train_rows\nrows = train_rows()\ntrainer.train()\n"
-            f"# TODO[nb2ddp] DDP413: train_again {_TRAINS}\ntrain_again(model)\n",
+            reported=True,
         ),
         Example(
             "from arena import LEVELS\nlevels = LEVELS\n"

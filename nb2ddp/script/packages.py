@@ -11,7 +11,7 @@ import json
 import re
 import shlex
 from argparse import ArgumentParser
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import dropwhile
@@ -387,12 +387,8 @@ class _Reading:
 
     def _together(self, packages: list[Package]) -> list[Package]:
         """Install fixed versions of what bounds the versions of each other, and of other packages, with the others."""
-        full = {package.name for package in packages if not package.group}
-        alone = [
-            each for each in packages if each.group == ("--no-deps",) and each.name in _BOUNDING and each.specifier
-        ]
-        moved = [each for each in alone if each.name not in full]
-        return [replace(each, group=()) if each in moved else each for each in packages]
+        fixed = [each for each in packages if each.group == ("--no-deps",) and each.specifier]
+        return _with_others(packages, _BOUNDING & {each.name for each in fixed})
 
     def _cell(self, node: cst.CSTNode) -> int:
         return self.program.cell_at(self.tree.start(node)).number
@@ -479,12 +475,15 @@ class _Reading:
         is_older = any(own.name == "datasets" and _is_older(own, Version("4")) for own in packages)
         wanted, needs = (("librosa", "soundfile"), "") if is_older else (("torchcodec",), "; it needs ffmpeg")
         for name in [name for name in wanted if sounds and name not in named]:
-            cell = self._cell(sounds[0])
-            packages.append(Package(name, name, cell))
-            self.notes.append((cell, f"{name} is added: datasets {3 if is_older else 4} decodes sounds with it{needs}"))
+            why = f"datasets {3 if is_older else 4} decodes sounds with it{needs}"
+            self._add_for(packages, name, sounds[0], why)
         if heard and not sounds and not named & {"librosa", "torchcodec"}:
-            packages.append(Package("librosa", "librosa", self._cell(heard[0])))
-            self.notes.append((self._cell(heard[0]), "librosa is added: transformers reads sounds of messages with it"))
+            self._add_for(packages, "librosa", heard[0], "transformers reads sounds of messages with it")
+
+    def _add_for(self, packages: list[Package], name: str, node: cst.CSTNode, why: str) -> None:
+        """Add a package that some code needs, and say why."""
+        packages.append(Package(name, name, self._cell(node)))
+        self.notes.append((self._cell(node), f"{name} is added: {why}"))
 
     def _add_for_metrics(self, packages: list[Package]) -> None:
         """Add what the metrics that the code loads import."""
@@ -493,8 +492,7 @@ class _Reading:
             metric = str(self.tree.literal(named.value)) if named is not None else ""
             name = METRICS.get(metric)
             if name is not None and name not in {package.name for package in packages}:
-                packages.append(Package(name, name, self._cell(call)))
-                self.notes.append((self._cell(call), f"{name} is added: the metric {metric} imports it"))
+                self._add_for(packages, name, call, f"the metric {metric} imports it")
 
     def _is_of_sound(self, pair: cst.DictElement) -> bool:
         """True for `"type": "audio"`, which a part of a message has."""
@@ -560,9 +558,7 @@ class _Reading:
         bound = {own.name for own in packages if own.name in pins and own not in old and not own.takes(pins[own.name])}
         bounds = {name: f"=={version}" for name, version in pins.items() if name not in lacking | bound}
         pinned = [own.released(bounds[own.name]) if own.name in bounds else own for own in packages]
-        full = {own.name for own in packages if not own.group}
-        beside_them = bounds.keys() - full  # in the first file, as what is added
-        pinned = [replace(own, group=()) if own.name in beside_them else own for own in pinned]
+        pinned = _with_others(pinned, bounds.keys())  # as what is added
         named = {own.name for own in packages}
         added = [Package(f"{name}{bounds[name]}", name, old[0].cell) for name in bounds if name not in named]
         beside = []
@@ -883,6 +879,12 @@ class _Reading:
             for (name, is_alone), package in self.packages.items()
             if not (is_alone and name in full and (package.is_open or package.line == full[name]))
         ]
+
+
+def _with_others(packages: list[Package], names: Set[str]) -> list[Package]:
+    """Return packages with some of them in the first file, with what they need, if it does not name them already."""
+    moved = names - {package.name for package in packages if not package.group}
+    return [replace(each, group=()) if each.name in moved else each for each in packages]
 
 
 def _requirement(text: str) -> Requirement | None:

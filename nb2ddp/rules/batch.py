@@ -30,7 +30,7 @@ from nb2ddp.facts.releases import newest
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.arguments import Passed, constant, is_closed, passed, set_argument
-from nb2ddp.syntax.edits import AddToSetup, Edit, InsertAbove, Wrap
+from nb2ddp.syntax.edits import AddToSetup, Edit, InsertAbove, InsertAfter, Wrap
 from nb2ddp.syntax.tree import Tree, argument, keyword, method
 
 PER_DEVICE, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
@@ -44,6 +44,7 @@ _DEFAULTS = ("8", "1")
 _UNSLOTH_DEFAULTS = ("4", "2")
 #: Configs whose step is counted in completions, several of one prompt (trl/trainer/grpo_config.py).
 _COMPLETION_CONFIGS = ("GRPOConfig", "RLOOConfig")
+_COMPLETION_TRAINERS = ("GRPOTrainer", "RLOOTrainer")
 _DEFAULT_GENERATIONS = "8"
 #: Methods of TrainingArguments that set the batch, and the keyword that they take it under.
 _SETTERS = {"set_training": "batch_size", "set_dataloader": "train_batch_size"}
@@ -81,6 +82,10 @@ _NOT_SEEN = (
     "nothing shows where this trainer's arguments are built, so its batch is not split: each process trains on a whole"
     " batch; build them in the notebook, in a call such as SFTConfig(...)"
 )
+_HELD = (
+    "nothing shows where this trainer's arguments are built: the script splits the batch that they hold, with at most"
+    " their per-device batch; make sure that nothing divides it by the number of processes before"
+)
 _ELSEWHERE = (
     "this trainer is made outside of the notebook, so its batch is not split: each process trains on a whole batch;"
     " divide it there by the number of processes, or build the trainer in the notebook"
@@ -91,6 +96,7 @@ _TOO_LATE = (
 )
 _GROWS = "each process would train on a whole batch, so that more GPUs change the training; the script splits it"
 
+_EXPLAIN = "sys.excepthook = explain_out_of_memory"
 _NO_GPU, _TOO_SMALL = "whose GPU is not known", "whose GPU ran out of memory"
 _SETS = "(--per-device-batch-size sets it)"
 _NOT_SPLIT = "so it is not split: each process trains on a whole batch"
@@ -114,7 +120,7 @@ def _split(program: Program, call: cst.Call) -> Iterator[Finding]:
         return
     why = _kept(program, call)
     said = f"{_GROWS}{f', with at most the per-device batch of the notebook, {why} {_SETS}' if why else ''}"
-    yield Finding(call, said, (*_edits(program, call, given), AddToSetup("sys.excepthook = explain_out_of_memory")))
+    yield Finding(call, said, (*_edits(program, call, given), AddToSetup(_EXPLAIN)))
     if larger := _larger_step(program, call, given):
         yield Finding(call, larger, severity=Severity.WARNING)
     yield from _doubts(program, call, given)
@@ -336,13 +342,20 @@ def _stands_alone(program: Program, call: cst.Call) -> bool:
 
 def _unseen(program: Program) -> Iterator[Finding]:
     """Trainers whose batch no rule has seen, and batches that are set after the config is built."""
-    tree = program.tree
+    tree, split = program.tree, set[cst.CSTNode]()
     for call in program.training.trainers:
         arguments = argument(call, "args", 1)
         if arguments is None and not any(a.star for a in call.args):
             yield Finding(call, _NO_ARGUMENTS, todo=True)
         elif arguments is not None and not _is_seen(program, arguments.value):
-            yield Finding(call, _NOT_SEEN, todo=True)
+            bound = _held_by(program, call, arguments.value)
+            if bound is None:
+                yield Finding(call, _NOT_SEEN, todo=True)
+            elif bound not in split:
+                split.add(bound)
+                line = _split_held(program, tree.text(arguments.value))
+                edits = (InsertAfter(tree.statement(bound), line), AddToSetup(_EXPLAIN))
+                yield Finding(call, _HELD, edits, severity=Severity.WARNING)
     train = next((call for call in program.training.calls if method(call) == "train"), None)
     if train is not None and not program.training.trainers:
         yield Finding(train, _ELSEWHERE, todo=True)
@@ -354,6 +367,21 @@ def _unseen(program: Program) -> Iterator[Finding]:
     for node, owner, name in _set_later(tree):
         if name in _FIELDS and not _is_settings(program, owner):
             yield Finding(node, f"{name} {_TOO_LATE}", todo=True)
+
+
+def _held_by(program: Program, trainer: cst.Call, arguments: cst.BaseExpression) -> cst.CSTNode | None:
+    """The assignment that names a trainer's arguments, which hold a batch of samples; None where nothing tells that."""
+    bound, family = program.tree.definition(arguments), program.tree.family(trainer.func)
+    counts_samples = family.startswith(("trl.", "transformers.")) and not family.endswith(_COMPLETION_TRAINERS)
+    return bound if counts_samples and isinstance(bound, (cst.Assign, cst.AnnAssign)) else None
+
+
+def _split_held(program: Program, arguments: str) -> str:
+    """The line that splits the batch which training arguments hold, as code."""
+    held = ", ".join(f"{arguments}.{field}" for field in _FIELDS)
+    size = program.options.per_device_batch_size
+    split, given = ("split_by_size", f"{size}, {held}") if isinstance(size, int) else ("split_batch_no_larger", held)
+    return f"{held} = {split}(\n    {given}\n)  # the notebook's samples a step"
 
 
 def _share(program: Program, product: cst.BinaryOperation) -> cst.Attribute | None:
@@ -743,6 +771,23 @@ from trl import GRPOConfig, SFTConfig
 Config = GRPOConfig if REWARDED else SFTConfig
 # TODO[nb2ddp] DDP201: the batch may count completions or samples, {_NOT_SPLIT}; call the class by its name
 args = Config(per_device_train_batch_size = 2, gradient_accumulation_steps = 4)
+""",
+        ),
+        Example(
+            """\
+from parts import arguments_of, model
+from trl import SFTTrainer
+args = arguments_of("small")
+trainer = SFTTrainer(model, args = args)
+""",
+            """\
+from parts import arguments_of, model
+from trl import SFTTrainer
+args = arguments_of("small")
+args.per_device_train_batch_size, args.gradient_accumulation_steps = split_batch_no_larger(
+    args.per_device_train_batch_size, args.gradient_accumulation_steps
+)  # the notebook's samples a step
+trainer = SFTTrainer(model, args = args)
 """,
         ),
         Example(

@@ -14,12 +14,10 @@ from collections.abc import Iterable, Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.effects import Does
-from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.program import Program
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.results import Severity
-from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.rules.rule import Example, Finding, Rule, stops
 from nb2ddp.script.modules import IN_SETUP
 from nb2ddp.syntax.tree import Tree
 
@@ -31,7 +29,7 @@ def find(program: Program) -> Iterator[Finding]:
     firsts = dict[tuple[cst.CSTNode | None, str], cst.CSTNode]()  # of neighbouring lines, of which one `TODO` speaks
     for use in _first_uses(program):
         fails = certain and not _is_caught(tree, use) and bool(program.execution.phase(use))
-        line, lost = tree.statement(use), _lost(program, use) if fails else ""
+        line, lost = tree.statement(use), stops(program, use) if fails else ""
         above = _line_above(program, line) if fails else None
         first = firsts.setdefault((line, lost), firsts.get((above, lost), line))
         together[first, lost].append(use)
@@ -59,11 +57,11 @@ def _first_uses(program: Program) -> list[cst.Name]:
     """Where each name that stands for nothing is read for the first time, in order."""
     tree, names = program.tree, program.names
 
-    def stops(line: cst.CSTNode) -> bool:
+    def is_stop(line: cst.CSTNode) -> bool:
         return isinstance(line, cst.Expr) and names.is_stop(line)
 
     unknown = (
-        [use for use in tree.loads(name) if names.is_unknown(use) and not stops(tree.parents[use])]
+        [use for use in tree.loads(name) if names.is_unknown(use) and not is_stop(tree.parents[use])]
         for name in set(tree.names_read) - IN_SETUP
     )
     return sorted((uses[0] for uses in unknown if uses), key=tree.start)
@@ -105,20 +103,6 @@ def _defines_unseen(program: Program) -> bool:
 def _is_caught(tree: Tree, use: cst.Name) -> bool:
     """True below a `try` that goes on without the name."""
     return any(isinstance(above, cst.Try) and above.handlers for above in tree.ancestors(use))
-
-
-def _lost(program: Program, use: cst.Name) -> str:
-    """What the script would not come to, once it stops at a name."""
-    execution = program.execution
-    if program.tree.function(use) is not None:
-        return "the script stops where this runs"
-    if not execution.is_after_training(use):
-        trains = [call for call in program.training.calls if program.tree.start(call) < program.tree.start(use)]
-        return "the script stops here, before the last training" if trains else "the script stops here, before training"
-    saves = execution.calls(does=Does.SAVE, phase=Phase.AFTER)
-    if saves and program.tree.span(saves[0])[1] > program.tree.start(use):
-        return "the script stops here, after training and before it saves the model"
-    return "the script stops here, after training"
 
 
 RULE = Rule(

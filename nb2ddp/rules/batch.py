@@ -342,7 +342,8 @@ def _stands_alone(program: Program, call: cst.Call) -> bool:
 
 def _unseen(program: Program) -> Iterator[Finding]:
     """Trainers whose batch no rule has seen, and batches that are set after the config is built."""
-    tree, split = program.tree, set[cst.CSTNode]()
+    tree, later = program.tree, list(_set_later(program.tree))
+    split = {tree.definition(owner) for node, owner, _ in later if _is_set_to_split(program, node)}
     for call in program.training.trainers:
         arguments = argument(call, "args", 1)
         if arguments is None and not any(a.star for a in call.args):
@@ -364,9 +365,15 @@ def _unseen(program: Program) -> Iterator[Finding]:
         if share is not None:
             message = f"{tree.text(product)} would count the rows of one process; the script counts those of all"
             yield Finding(product, message, (Wrap(share, "", " * world_size"),))
-    for node, owner, name in _set_later(tree):
-        if name in _FIELDS and not _is_settings(program, owner):
+    for node, owner, name in later:
+        if name in _FIELDS and not _is_settings(program, owner) and not _is_set_to_split(program, node):
             yield Finding(node, f"{name} {_TOO_LATE}", todo=True)
+
+
+def _is_set_to_split(program: Program, node: cst.CSTNode) -> bool:
+    """True for an attribute in an assignment of what such a call gives."""
+    line = program.tree.around(node, cst.Assign)
+    return line is not None and program.tree.text(line.value).startswith(_SPLITS)
 
 
 def _held_by(program: Program, trainer: cst.Call, arguments: cst.BaseExpression) -> cst.CSTNode | None:

@@ -76,8 +76,8 @@ RULE = Rule(
             + "\nprint('{} {} {1}'.format(1))\n",
         ),
         Example(
-            f"{_PROMPT}prompt.format('a', question = 'b')\n'{{0.name}} {{0[1]}}'.format(row)\n'{{}} {{}}'.format(*row)\n"
-            "'{} {{}}'.format(1, 2)\ntry:\n    '{}'.format()\nexcept IndexError:\n    pass\n"
+            f"{_PROMPT}prompt.format('a', question = 'b')\n'{{0.name}} {{0[1]}}'.format(row)\n"
+            "'{} {}'.format(*row)\n'{} {{}}'.format(1, 2)\ntry:\n    '{}'.format()\nexcept IndexError:\n    pass\n"
         ),
         Example(
             "prompt = '{}'\ndef filled(row):\n    return prompt.format(row)\nprint(filled(1))\nprompt = '{} {}'\n"

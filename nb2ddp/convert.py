@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import gc
 import re
@@ -248,12 +249,15 @@ def _check_cells(cells: dict[int, str], *, all_rules: bool) -> None:
     faults = []
     for number, text in cells.items():
         try:
-            cst.parse_module(text)
-        except cst.ParserSyntaxError as error:
-            reason = error.message.splitlines()[-1]
+            _parse(text)
+        except (cst.ParserSyntaxError, SyntaxError) as error:
+            if isinstance(error, SyntaxError):
+                reason, line = error.msg, error.lineno
+            else:
+                reason, line = error.message.splitlines()[-1], error.raw_line
             message = (
-                f"{why}the cell does not become Python ({reason} in line {error.raw_line} of what it becomes): write it"
-                " in plain Python"
+                f"{why}the cell does not become Python ({reason} in line {line} of what it becomes): write it in plain"
+                " Python"
             )
             faults.append(NotebookError(message, Location(number, 1, 1)).diagnostic)
     refuse(faults)
@@ -282,13 +286,25 @@ def _parse(text: str) -> None:
 
     Raises:
         libcst.ParserSyntaxError: it is not Python, nor that of a newer version than this one.
+        SyntaxError: Python can read it, and refuses it: `return` outside of a function.
     """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of escapes in the notebook's strings
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of escapes in the notebook's strings
+        try:
             compile(text, "script", "exec", dont_inherit=True)
-    except (SyntaxError, ValueError, MemoryError):
-        cst.parse_module(text)
+        except (SyntaxError, ValueError, MemoryError) as error:
+            cst.parse_module(text)
+            if isinstance(error, SyntaxError) and _is_read(text):
+                raise
+
+
+def _is_read(text: str) -> bool:
+    """Whether this Python can read a text, which is then of no newer one."""
+    try:
+        ast.parse(text)
+    except SyntaxError:
+        return False
+    return True
 
 
 def _diff(before: str, after: str, name: str, script_name: str) -> str:

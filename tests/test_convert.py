@@ -61,6 +61,21 @@ def test_cell_that_is_python_only_with_the_next_one_is_refused(alone: str) -> No
         convert_source(text(alone, "def f(): pass", *CELLS))
 
 
+@pytest.mark.parametrize("refused", ["if True:\n    return", "for x in []:\n    pass\nbreak", "def f(x, x): pass"])
+def test_cell_that_the_compiler_refuses_is_an_error(refused: str) -> None:
+    with pytest.raises(NotebookError, match=r"^cell 2:1:1: the cell does not become Python") as caught:
+        convert_source(text("x = 1", refused, *CELLS))
+    assert caught.value.code == "DDP001"
+
+
+def test_what_only_a_cell_may_hold_stands_where_a_script_may_have_it() -> None:
+    late = "from __future__ import annotations\nglobal model\nmodel.name: str = 'a'"
+    script = convert_source(text(*CELLS[:3], late, CELLS[3])).script
+    compile(script, "script.py", "exec", dont_inherit=True)
+    assert script.index("from __future__ import annotations") < script.index("import os")
+    assert "global model" not in script
+
+
 def test_place_of_what_a_magic_runs() -> None:
     conversion = convert_source(text(*CELLS[:1], "%time " + CELLS[1].split("\n")[1], *CELLS[2:]))
     load = next(each for each in conversion.diagnostics if each.code == "DDP101")

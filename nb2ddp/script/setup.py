@@ -41,11 +41,13 @@ def setup(program: Program, inserted: Inserted) -> str:
     if several or any(_makes_wait(text) for text in inserted.cells):
         last.insert(0, _GROUP.format(_duration(wait_seconds(program.training))))
     older = floors(program) if with_unsloth else []
+    futures = {line for line in inserted.first if line.startswith("from __future__ ")}
     first, rest = link(inserted.first), link([*inserted.cells, *last], several)
     text = render(
         "setup.py.j2",
+        futures=sorted(futures),
         standard=_lines(first.standard | rest.standard | _FIXED | ({_VERSION} if older else set())),
-        first=_joined(first.functions, inserted.first),
+        first=_joined(first.functions, [line for line in inserted.first if line not in futures]),
         uses_unsloth=with_unsloth,
         settings=_settings(program.early_settings),
         process=process(),

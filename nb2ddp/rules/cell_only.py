@@ -1,0 +1,43 @@
+"""DDP010: What Python takes at the top of a cell, but not within a script, is moved or left out.
+
+`from __future__ import annotations` may stand in any cell, in a script on its first lines alone: it moves there. A
+`global` outside of functions changes nothing, and Python refuses it below another use of the name: it goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from nb2ddp.facts.program import Program
+from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.syntax.edits import AddToSetup, Remove
+from nb2ddp.syntax.tree import dotted
+
+_FUTURE = "Python takes it on the first lines of a script alone, where the script has it"
+_GLOBAL = "a global outside of functions changes nothing, and Python may refuse it in a script: it is left out"
+
+
+def find(program: Program) -> Iterator[Finding]:
+    tree = program.tree
+    for future, module, _ in tree.imports("__future__"):
+        yield Finding(future, _FUTURE, (AddToSetup(tree.text(future), before_imports=True), Remove(future)))
+    for line in tree.of(cst.Global):
+        if tree.scope(line) is tree.module:
+            yield Finding(line, _GLOBAL, (Remove(line),))
+
+
+RULE = Rule(
+    name="only-in-a-cell",
+    find=find,
+    also_alone=True,
+    examples=(
+        Example("rows = 1\n# %%\nfrom __future__ import annotations\nprint(rows)\n", "rows = 1\n# %%\nprint(rows)\n"),
+        Example(
+            "rows = load()\n# %%\nif not rows:\n    global rows\n    rows = more()\n",
+            "rows = load()\n# %%\nif not rows:\n    rows = more()\n",
+        ),
+        Example("steps = 0\ndef count():\n    global steps\n    steps += 1\n"),
+    ),
+)

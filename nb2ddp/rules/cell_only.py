@@ -13,7 +13,6 @@ import libcst as cst
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import AddToSetup, Remove
-from nb2ddp.syntax.tree import dotted
 
 _FUTURE = "Python takes it on the first lines of a script alone, where the script has it"
 _GLOBAL = "a global outside of functions changes nothing, and Python may refuse it in a script: it is left out"
@@ -21,7 +20,7 @@ _GLOBAL = "a global outside of functions changes nothing, and Python may refuse 
 
 def find(program: Program) -> Iterator[Finding]:
     tree = program.tree
-    for future, module, _ in tree.imports("__future__"):
+    for future, *_ in tree.imports("__future__"):
         yield Finding(future, _FUTURE, (AddToSetup(tree.text(future), before_imports=True), Remove(future)))
     for line in tree.of(cst.Global):
         if tree.scope(line) is tree.module:

@@ -90,7 +90,7 @@ _FUNCTIONS: Final = {
     r"|(json|pickle|yaml|joblib|cloudpickle|dill)\.(dump|safe_dump)|torch\.save"
     r"|numpy\.(save|savez|savez_compressed|savetxt)"
     r"|safetensors(\.\w+)*\.save_file|torchaudio\.save|soundfile\.write|cv2\.imwrite"
-    r"|imageio(\.\w+)*\.(imwrite|imsave)|scipy\.io\.wavfile\.write|torchvision(\.\w+)*\.save_image"
+    r"|imageio(\.\w+)*\.(\w+(save|write)|get_writer)|scipy\.io\.wavfile\.write|torchvision(\.\w+)*\.save_image"
     r"|pandas\.ExcelWriter|pyarrow(\.\w+)*\.\w+Writer|cv2\.VideoWriter|datasets\.arrow_writer\.ArrowWriter"
     rf"|{_LOGIN}|nltk\.download|spacy\.cli\.download",
     Does.ASK: r"(\w+\.)*(openai|anthropic|cohere|litellm|generativeai|groq|mistralai|ollama)(\.\w+)+"
@@ -122,6 +122,12 @@ _WRITING_METHODS = frozenset(
     " symlink_to to_csv to_excel to_feather to_html to_json to_parquet to_pickle to_sql touch unlink"
     " write_bytes write_image write_text".split()
 )
+#: How what writes a file is called where no table knows it, given a file's name: `mimsave`, `export`, `tts_to_file`.
+_WRITING_NAMES = re.compile(
+    r"(?!write$)(\w+_)?[mv]?(im|vol)?(save|write|export|dump|render)(r|_\w+)?|\w*to_\w*file|to_[a-z]+"
+)
+_FILE_NAME = re.compile(r"[^\s{}]*\.[A-Za-z]\w{1,4}")
+_DRAWINGS = re.compile(r"(graphviz|torchviz)\..*")
 #: What serves for ever: methods by their own names, and others by what their objects are made by.
 _SERVING_METHODS = frozenset({"infinity_polling", "run_polling", "serve_forever"})
 _SERVERS: Final = {"launch": r"gradio\.\w+", "run": r"flask\.Flask|(\w+\.)*(FastMCP|Dash)", "run_server": r"dash\.Dash"}
@@ -202,7 +208,7 @@ def _of_call(tree: Tree, call: cst.Call) -> Does:
     if found is Does.LOG:
         return (found if log_file(tree, call) is not None else Does(0)) | _method(tree, call, name)
     if not found or found is Does.TELL:
-        found = _opens(tree, call, name) or _method(tree, call, name) or found
+        found = _opens(tree, call, name) or _method(tree, call, name) or found or _as_named(tree, call)
     return Does(0) if found & Does.ACT and _is_own(tree, call, name) else found
 
 
@@ -275,6 +281,15 @@ def opens_archive(tree: Tree, node: cst.CSTNode) -> bool:
     return isinstance(node, cst.Call) and bool(_ARCHIVES.fullmatch(tree.qualified(node.func)))
 
 
+def _as_named(tree: Tree, call: cst.Call) -> Does:
+    """WRITE for a function or method of a library that is called like what writes, and given a file's name."""
+    is_own = isinstance(tree.definition(call.func), (cst.FunctionDef, cst.ClassDef)) or own_class(tree, call.func)
+    if is_own or not _WRITING_NAMES.fullmatch(tree.text(call.func).rpartition(".")[2]):
+        return Does(0)
+    texts = [text for each in call.args for text in tree.texts(tree.value(each.value))]
+    return Does.WRITE if any(map(_FILE_NAME.fullmatch, texts)) else Does(0)
+
+
 def _method(tree: Tree, call: cst.Call, name: str) -> Does:
     owner, called = owner_of(call), method(call)
     if owner is None:
@@ -297,6 +312,8 @@ def _method(tree: Tree, call: cst.Call, name: str) -> Does:
         return Does.SERVE
     if called == "save" and call.args and call.args[0].keyword is None:
         return Does.WRITE  # a picture, an archive, a figure: whatever it is
+    if called == "render" and _DRAWINGS.fullmatch(tree.maker(owner)):
+        return Does.WRITE
     if called in ("rename", "replace") and _is_path(tree, owner):  # texts and tables have them too
         return Does.WRITE
     if called in _LISTING_METHODS:

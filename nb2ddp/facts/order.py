@@ -21,10 +21,12 @@ def is_order_lost(tree: Tree, node: cst.CSTNode) -> bool:
 
 
 def _is_sorted_next(tree: Tree, node: cst.CSTNode) -> bool:
-    """True for what is bound to a name whose first use, beside a test of it alone, is its `sort()`."""
+    """True for what is bound to a name whose order no use keeps, beside tests of it alone, or the first one sorts."""
     bound = tree.around(node, cst.Assign)
     uses = [] if bound is None or tree.function(bound) is not tree.function(node) else tree.bound_uses(bound)
     used = [use for use in uses if not isinstance(tree.parents[use], (cst.If, cst.UnaryOperation))]
+    if used and all(is_order_lost(tree, use) for use in used):
+        return True
     call = tree.call_of(tree.parents[used[0]]) if used else None
     return call is not None and method(call) == "sort" and not call.args and isinstance(tree.parents[call], cst.Expr)
 

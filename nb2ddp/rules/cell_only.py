@@ -1,7 +1,7 @@
 """DDP010: What Python takes at the top of a cell, but not within a script, is moved or left out.
 
 `from __future__ import annotations` may stand in any cell, in a script on its first lines alone: it moves there. A
-`global` outside of functions changes nothing, and Python refuses it below another use of the name: it goes.
+`global` outside of functions changes nothing, but Python refuses it below another use of the name: there it goes.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import libcst as cst
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import AddToSetup, Remove
+from nb2ddp.syntax.tree import Tree
 
 _FUTURE = "Python takes it on the first lines of a script alone, where the script has it"
-_GLOBAL = "a global outside of functions changes nothing, and Python may refuse it in a script: it is left out"
+_GLOBAL = "Python refuses a global below another use of the name; outside of functions it changes nothing, so it goes"
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -23,8 +24,15 @@ def find(program: Program) -> Iterator[Finding]:
     for future, *_ in tree.imports("__future__"):
         yield Finding(future, _FUTURE, (AddToSetup(tree.text(future), before_imports=True), Remove(future)))
     for line in tree.of(cst.Global):
-        if tree.scope(line) is tree.module:
-            yield Finding(line, _GLOBAL, (Remove(line),))
+        named = [item.name.value for item in line.names]
+        if tree.scope(line) is tree.module and any(_is_used_above(tree, name, line) for name in named):
+            yield Finding(line, _GLOBAL, (Remove(line, keep_comment=False),))
+
+
+def _is_used_above(tree: Tree, name: str, line: cst.CSTNode) -> bool:
+    """Whether the module itself binds or reads a name above a statement."""
+    used = [*(each.node for each in tree.bindings(name)), *tree.loads(name)]
+    return any(tree.start(use) < tree.start(line) and tree.function(use) is None for use in used)
 
 
 RULE = Rule(
@@ -37,6 +45,7 @@ RULE = Rule(
             "rows = load()\n# %%\nif not rows:\n    global rows\n    rows = more()\n",
             "rows = load()\n# %%\nif not rows:\n    rows = more()\n",
         ),
+        Example("global rows\nrows = load()\n"),
         Example("steps = 0\ndef count():\n    global steps\n    steps += 1\n"),
     ),
 )

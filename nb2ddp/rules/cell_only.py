@@ -15,8 +15,8 @@ from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import AddToSetup, Remove
 from nb2ddp.syntax.tree import Tree
 
-_FUTURE = "Python takes it on the first lines of a script alone, where the script has it"
-_GLOBAL = "Python refuses a global below another use of the name; outside of functions it changes nothing, so it goes"
+_FUTURE = "Python takes it on the first lines of a script alone; the script has it there"
+_GLOBAL = "outside of functions it does nothing, and Python refuses it below a use of the name; the script leaves it out"
 
 
 def find(program: Program) -> Iterator[Finding]:

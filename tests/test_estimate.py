@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -196,6 +197,12 @@ def test_in_short() -> None:
     large = replace(found, precision="full", model="unsloth/Llama-3.3-70B-Instruct")
     assert in_short([answer(large, from_name(large.model), (), 1)]).startswith("does not fit 192 GB; ")
     assert in_short([]) == ""
+
+
+def test_in_short_says_where_only_a_smaller_batch_fits() -> None:
+    found = replace(training(LOAD.format("load_in_4bit = True")), tokens=8192, checkpoints=False, can_skip=False)
+    told = in_short([answer(found, from_name(found.model), (), 1)]).partition(";")[0]
+    assert re.fullmatch(r"fits \d+ GB with --per-device-batch-size 1, \d+ GB without", told)
 
 
 def test_in_short_tells_of_several_trainings() -> None:

@@ -119,13 +119,20 @@ def in_short(answers: Sequence[Answer]) -> str:
     if not answers:
         return ""
     gpus = [Gpu(f"{size} GB", memory) for size, memory in SIZES.items()]
-    gpu = next((gpu for gpu in gpus if all(_fit(a.training, a.shape, gpu, a.processes).fits for a in answers)), None)
+    found = [(gpu.name, [_fit(a.training, a.shape, gpu, a.processes) for a in answers]) for gpu in gpus]
+    fitting = [(name, any(fit.needs_option for fit in fits)) for name, fits in found if all(fit.fits for fit in fits)]
+    smallest = fitting[0][0] if fitting else ""
+    as_it_is = next((name for name, needs_option in fitting if not needs_option), "")
     gains = list(dict.fromkeys(map(_gain, answers)))
     if len(gains) > 1:
         gains = [f"training {number}: {gain}" for number, gain in enumerate(map(_gain, answers), 1)]
     if len(gains) > _TOLD:
         gains = [_gain(min(answers, key=lambda estimate: estimate.busy)) + f", the least of {len(answers)} trainings"]
-    return "; ".join([f"fits {gpu.name}" if gpu else f"does not fit {max(SIZES)} GB", *gains])
+    if smallest != as_it_is:
+        fits = f"fits {smallest} with --per-device-batch-size 1{f', {as_it_is} without' if as_it_is else ''}"
+    else:
+        fits = f"fits {smallest}" if smallest else f"does not fit {max(SIZES)} GB"
+    return "; ".join([fits, *gains])
 
 
 def _gain(estimate: Answer) -> str:

@@ -46,7 +46,8 @@ def why_shape_counts(training: Training, kind: ModelKind, loads: Sequence[cst.Ca
     Sentence encoders draw their negatives from it and classifiers pad within it; KTO compares its samples; rows that
     are grouped by length are sorted in multiples of it; a mean over a micro-batch weighs its tokens by their number
     (ORPO and CPO take one; code that comes with a model may: often its forward does not take `num_items_in_batch`); a
-    trainer with nothing to pad with takes rows of unequal length one by one alone.
+    trainer with nothing to pad with takes rows of unequal length one by one alone; packed rows are longer than those
+    that the notebook's GPU took, if its Unsloth did not pack them.
     """
     tree = training.tree
     family = tree.family(config.func)
@@ -63,6 +64,7 @@ def why_shape_counts(training: Training, kind: ModelKind, loads: Sequence[cst.Ca
         f"which sets {field}": bool(field),
         "which computes its loss itself": _has_own_loss(tree),
         "whose trainer has nothing to pad rows with": _cannot_pad(training, config),
+        "whose trainer is told to pack rows (some releases of Unsloth did not)": _packs(training),
         "whose loss balances experts over a batch": _BALANCE.search(tree.source) is not None,
         "whose model may bring a loss of its own (trust_remote_code)": has_code,
     }
@@ -74,6 +76,15 @@ def _is_no_mean_over_pairs(tree: Tree, config: cst.Call) -> bool:
     losses = passed(tree, config, "loss_type")
     named = losses is not None and _UNLIKE_PAIRS.search(tree.text(tree.value(losses.value)))
     return bool(named) or constant(tree, config, "rpo_alpha") is not None
+
+
+def _packs(training: Training) -> bool:
+    """True where a trainer itself is told to pack rows: Unsloth hands that on to the config, since when is not known.
+
+    2026.5.8 left it out, 2026.10.9 packs (`_backwards_compatible_trainer` in trainer.py): rows are longer than those
+    that the notebook's GPU took.
+    """
+    return any(constant(training.tree, call, "packing") is True for call in training.trainers)
 
 
 def _cannot_pad(training: Training, config: cst.Call) -> bool:

@@ -769,6 +769,19 @@ trainer.train(resume_from_checkpoint = True)
         ),
         Example(
             """\
+from trl import SFTConfig, SFTTrainer
+args = SFTConfig(per_device_train_batch_size = 2, gradient_accumulation_steps = 4)
+trainer = SFTTrainer(model, args, packing = True)
+""",
+            """\
+from trl import SFTConfig, SFTTrainer
+per_device_batch, accumulation = split_batch_no_larger(2, 4)  # 8 samples a step in the notebook
+args = SFTConfig(per_device_train_batch_size = per_device_batch, gradient_accumulation_steps = accumulation)
+trainer = SFTTrainer(model, args, packing = True)
+""",
+        ),
+        Example(
+            """\
 from trl import GRPOConfig, SFTConfig
 Config = GRPOConfig if REWARDED else SFTConfig
 args = Config(per_device_train_batch_size = 2, gradient_accumulation_steps = 4)

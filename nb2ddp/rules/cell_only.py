@@ -16,7 +16,7 @@ from nb2ddp.syntax.edits import AddToSetup, Remove
 from nb2ddp.syntax.tree import Tree
 
 _FUTURE = "Python takes it on the first lines of a script alone; the script has it there"
-_GLOBAL = "outside of functions it does nothing, and Python refuses it below a use of the name; the script leaves it out"
+_GLOBAL = "outside of functions it does nothing, and Python refuses it below a use of it; the script leaves it out"
 
 
 def find(program: Program) -> Iterator[Finding]:

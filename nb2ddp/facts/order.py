@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from nb2ddp.syntax.tree import ADDING, Tree, method
+from nb2ddp.syntax.tree import ADDING, Tree, keyword, method
 
 _LOSES_ORDER = frozenset(
     "all any bool collections.Counter frozenset len math.fsum max min numpy.max numpy.mean numpy.min numpy.sum print"
@@ -25,10 +25,15 @@ def _is_sorted_next(tree: Tree, node: cst.CSTNode) -> bool:
     bound = tree.around(node, cst.Assign)
     uses = [] if bound is None or tree.function(bound) is not tree.function(node) else tree.bound_uses(bound)
     used = [use for use in uses if not isinstance(tree.parents[use], (cst.If, cst.UnaryOperation))]
-    if used and all(is_order_lost(tree, use) for use in used):
+    if used and all(is_order_lost(tree, use) and not _is_keyed(tree, use) for use in used):
         return True
     call = tree.call_of(tree.parents[used[0]]) if used else None
     return call is not None and method(call) == "sort" and not call.args and isinstance(tree.parents[call], cst.Expr)
+
+
+def _is_keyed(tree: Tree, node: cst.CSTNode) -> bool:
+    """True in a call with a `key`: what it finds alike keeps its order."""
+    return any(isinstance(above, cst.Call) and keyword(above, "key") for above in tree.inside_statement(node))
 
 
 def collects(tree: Tree, loop: cst.For | cst.CompFor) -> bool:

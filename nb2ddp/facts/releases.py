@@ -225,6 +225,7 @@ def asked_for(text: str, library: str) -> str:
         text: of its cells, with the versions that it binds to names: of `pip install trl=={version}`.
         library: "trl" or "transformers".
     """
+    text = re.sub(rf"\b{library}(\.git)?@v(\d[\d.]*\d)", rf"{library}==\2", text)  # a tag of its repository
     named = re.findall(rf"\b{library}((?:[=<>!~]=|[<>])[\w.*]+(?:,(?:[=<>!~]=|[<>])[\w.*]+)*)", text)
     try:
         return str(SpecifierSet(named[-1])) if named else ""

@@ -17,7 +17,7 @@ import libcst as cst
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from nb2ddp.facts.loading import has_own_class, trained_loads
+from nb2ddp.facts.loading import ModelKind, has_own_class, trained_loads
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.releases import asked_for, taken, uses_unsloth
 from nb2ddp.results import Severity
@@ -51,7 +51,7 @@ def find(program: Program) -> Iterator[Finding]:
         return
     trackers = sorted({tree.qualified(call.func).split(".")[0] for call in tree.live(cst.Call)} & {*_TRACKERS})
     for call in tree.live(cst.Call):
-        if call in templated and _is_of_tokens(tree, call, takes_both):
+        if call in templated and _is_of_tokens(tree, call, takes_both, program.model_kind is ModelKind.VISION):
             said = "apply_chat_template returns a dictionary since transformers 5; the script asks it for the tokens"
             yield Finding(call, said, (SetKeyword(call, "return_dict", "False"),))
         if trackers and _leaves_trackers_to_the_default(tree, call):
@@ -86,7 +86,7 @@ def _leaves_trackers_to_the_default(tree: Tree, call: cst.Call) -> bool:
     return is_one and is_closed(tree, call) and passed(tree, call, "report_to") is None
 
 
-def _is_of_tokens(tree: Tree, call: cst.Call, takes_both: bool) -> bool:
+def _is_of_tokens(tree: Tree, call: cst.Call, takes_both: bool, is_processor: bool) -> bool:
     """Whether what a template gives is used as tokens, and nowhere as a dictionary of them.
 
     Args:
@@ -94,10 +94,11 @@ def _is_of_tokens(tree: Tree, call: cst.Call, takes_both: bool) -> bool:
         call: of the template.
         takes_both: `generate` takes either as its `input_ids`: `unsloth_fast_generate` (models/llama.py, 2026.10.9) of
             models that have a class of their own does; `unsloth_base_fast_generate` (models/vision.py) takes tokens.
+        is_processor: the template is a processor's, which gives text by default (`ProcessorMixin`, 4.56.2 and 5.17.0).
     """
     if constant(tree, call, "tokenize") is False or passed(tree, call, "return_dict") is not None:
         return False
-    kinds = {_kind(tree, use, takes_both) for use in _uses(tree, call)}
+    kinds = {_kind(tree, use, takes_both, is_processor) for use in _uses(tree, call)}
     return "tokens" in kinds and "dictionary" not in kinds
 
 
@@ -115,14 +116,14 @@ def _moved(tree: Tree, node: cst.CSTNode) -> cst.CSTNode:
     return node
 
 
-def _kind(tree: Tree, use: cst.CSTNode, takes_both: bool) -> str:
+def _kind(tree: Tree, use: cst.CSTNode, takes_both: bool, is_processor: bool) -> str:
     above = tree.parents[use]
     if isinstance(above, cst.Attribute):
         return "dictionary" if above.attr.value in _OF_DICTIONARY else "tokens"
     if isinstance(above, cst.Subscript):
         return "dictionary" if any(tree.within(part, cst.SimpleString) for part in above.slice) else "tokens"
     if isinstance(above, cst.DictElement):
-        return "tokens"
+        return "" if is_processor else "tokens"
     if not isinstance(above, cst.Arg):
         return ""
     called = tree.parents[above]
@@ -142,6 +143,7 @@ _LLAMA, _PHI_MINI = (
 _TEMPLATE = 'ids = tokenizer.apply_chat_template(messages, return_tensors = "pt").to("cuda")\n'
 _ON_COLAB = 'import os\nif "COLAB_" in "".join(os.environ):\n    !pip install transformers==4.56.2\n'
 _MAP = _IMPORT + 'rows = rows.map(lambda row: {"tokens": tokenizer.apply_chat_template(row["messages"])})\n'
+_VISION = 'model, tokenizer = FastVisionModel.from_pretrained("unsloth/gemma-3-4b-it")\n'
 _COLUMN = """\
 from datasets import load_dataset
 rows = load_dataset("a/b", split = "train")
@@ -166,6 +168,7 @@ RULE = Rule(
         Example(_COLUMN.replace('rows["messages"]', 'rows[0]["messages"]')),
         Example(_COLUMN.replace("rows = rows", "row = rows").replace(".map(clean)", "[0]").replace("rows[", "row[")),
         Example(_MAP, _MAP.replace('"])', '"], return_dict=False)')),
+        Example(_IMPORT.replace("Language", "Vision") + _VISION + _MAP.removeprefix(_IMPORT)),
         Example(_IMPORT + _TEMPLATE + "model.generate(**ids)\n"),
         Example(_LLAMA + _TEMPLATE + "model.generate(input_ids = ids)\n"),
         Example(

@@ -34,8 +34,14 @@ def find(program: Program) -> Iterator[Finding]:
         first = firsts.setdefault((line, lost), firsts.get((above, lost), line))
         together[first, lost].append(use)
     for (_, lost), uses in together.items():
-        told = f"{lost}; define {'it' if len(uses) == 1 else 'them'} above" if lost else _PERHAPS
+        told = f"{lost}; {_remedy(tree, uses)}" if lost else _PERHAPS
         yield Finding(uses[0], f"{_said(program, uses)}: {told}", todo=bool(lost))
+
+
+def _remedy(tree: Tree, uses: list[cst.Name]) -> str:
+    if all(tree.around(use, cst.Del) is not None for use in uses):
+        return "leave this line out"
+    return f"define {'it' if len(uses) == 1 else 'them'} above"
 
 
 _PERHAPS = (
@@ -80,7 +86,7 @@ def _said(program: Program, uses: Iterable[cst.Name]) -> str:
 
 def _reason(program: Program, use: cst.Name) -> str:
     tree = program.tree
-    bindings = tree.bindings(use.value)
+    bindings = [each for each in tree.bindings(use.value) if tree.is_live(each.node)]
     if program.names.is_deleted(use):
         return "deleted above"
     here = any(tree.span(each.node)[0] <= tree.start(use) < tree.span(each.node)[1] for each in bindings)
@@ -153,6 +159,15 @@ def load():
             "# TODO[nb2ddp] DDP005: 'last' is defined only further down: the script stops here, before training;"
             " define it above\n"
             "print(last)\nlast = 1\n",
+        ),
+        Example(
+            "del rows\n# %%\nmodel = FastModel()\nif False:\n    from unsloth import FastModel\n",
+            "# TODO[nb2ddp] DDP005: 'rows' is never defined: the script stops here, before training;"
+            " leave this line out\n"
+            "del rows\n# %%\n"
+            "# TODO[nb2ddp] DDP005: 'FastModel' is never defined: the script stops here, before training;"
+            " define it above\n"
+            "model = FastModel()\nif False:\n    from unsloth import FastModel\n",
         ),
         Example("model = 1\ndel model\nmodel = 2\nprint(model)\nfor row in [1]:\n    del model\nprint([model])\n"),
         Example("import os\nrows = [row for row in os.listdir()]\nprint(len(rows))\n"),

@@ -90,6 +90,13 @@ _PAIR = ("trl", "transformers")
 #: The packages that Unsloth bounds, and how alike one of them and a misspelt one are at least, by `difflib`.
 _BOUNDED = frozenset(map(canonicalize_name, tables()["allowed"]))
 _MISSPELT = 0.93
+#: What Unsloth brings without bounds that count here (Requires-Dist of the wheels of unsloth and unsloth_zoo 2026.10.9),
+#: and the packages of its own, whose newest source has the version of the newest release.
+_UNBOUNDED = frozenset(
+    "cut-cross-entropy diffusers einops hf-transfer msgspec nest-asyncio numpy packaging pillow protobuf psutil pydantic"
+    " pyyaml regex requests rich torchvision tqdm typer tyro unsloth-zoo wheel".split()
+)
+_OWN = frozenset({"unsloth", "unsloth-zoo"})
 #: What bounds a version from above.
 _AT_MOST = ("==", "<", "<=", "~=")
 #: Packages of which each version is made for one version of torch.
@@ -332,8 +339,9 @@ class _Reading:
                 for words in _split(_SPLIT.sub("--", self._shell_text(call))):
                     self._command(place, words)
         self._add_imported()
-        kept = self._together(self._with_dependencies(self._kept()))
-        packages = _raised(self._mended(kept, minimums) if minimums else kept, minimums)
+        kept = self._together(self._with_sources(self._with_dependencies(self._kept())))
+        mended = self._mended(kept, minimums) if minimums else kept
+        packages = _raised(_without_brought(mended), minimums)
         packages = self._without_old_indexes(list(map(self._apart, packages)))
         self._bound_what_has_gone(packages)
         self._bound_beside_trl(packages)
@@ -384,6 +392,20 @@ class _Reading:
         open_ones = [each for each in packages if each.is_open and each.name not in bounded]
         kept = [each for each in packages if each not in fixed]
         return [replace(each, group=()) if each in (unsloth, *open_ones) else each for each in kept]
+
+    def _with_sources(self, packages: list[Package]) -> list[Package]:
+        """Install sources of Unsloth's with what they need, in place of its releases.
+
+        pip, which comes to them later, would leave a release that has the same version.
+        """
+        full = {each.name: each for each in packages if each.name in _OWN and "--no-deps" not in each.group}
+        alone = [each for each in packages if each.name in _OWN and each.group == ("--no-deps",)]
+        sources = [each for each in alone if "unsloth" in full and not each.specifier and not each.is_open]
+        replaced = {each.name: full[each.name] for each in sources if each.name in full}
+        told = [(old, new) for new in sources if (old := replaced.get(new.name)) and old.specifier]
+        self.notes += [(old.cell, f"{old.line} is replaced by {new.line} of cell {new.cell}") for old, new in told]
+        kept = [each for each in packages if each not in replaced.values()]
+        return [_with_extras(replace(e, group=()), replaced.get(e.name)) if e in sources else e for e in kept]
 
     def _together(self, packages: list[Package]) -> list[Package]:
         """Install fixed versions of what bounds the versions of each other, and of other packages, with the others."""
@@ -879,6 +901,28 @@ class _Reading:
             for (name, is_alone), package in self.packages.items()
             if not (is_alone and name in full and (package.is_open or package.line == full[name]))
         ]
+
+
+def _without_brought(packages: list[Package]) -> list[Package]:
+    """Return packages without those, in any version and from any source, that Unsloth brings in an earlier file."""
+    if all(each.name != "unsloth" or "--no-deps" in each.group for each in packages):
+        return packages
+    return [
+        each
+        for each in packages
+        if not ("--no-deps" in each.group and each.is_open and each.name in _BOUNDED | _UNBOUNDED and not each.sources)
+    ]
+
+
+def _with_extras(source: Package, release: Package | None) -> Package:
+    """Return a source's package with the extras that its release is asked for with."""
+    asked = release.requirement if release is not None else None
+    own = source.requirement
+    if asked is None or not asked.extras or (own is None and source.line.startswith("-")):
+        return source
+    named = own or Requirement(f"{source.name} @ {source.line}")
+    named.extras |= asked.extras
+    return replace(source, line=str(named))
 
 
 def _with_others(packages: list[Package], names: Set[str]) -> list[Package]:

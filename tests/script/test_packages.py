@@ -194,8 +194,32 @@ CASES = {
             "!pip install --upgrade --no-cache-dir --no-deps git+https://github.com/unslothai/unsloth-zoo.git@main\n"
             "!pip install -e git+https://github.com/x/y.git#egg=y",
         ),
-        "unsloth[colab-new] @ git+https://github.com/unslothai/unsloth.git|-e git+https://github.com/x/y.git#egg=y",
-        "git+https://github.com/unslothai/unsloth-zoo.git@main",
+        "unsloth[colab-new] @ git+https://github.com/unslothai/unsloth.git"
+        "|git+https://github.com/unslothai/unsloth-zoo.git@main|-e git+https://github.com/x/y.git#egg=y",
+    ),
+    "Unsloth's newest source behind a release, which may have its version": Case(
+        (
+            "!pip install 'unsloth[cu128-torch2100]==2026.9.1'\n"
+            "!pip uninstall unsloth -y && pip install --no-deps git+https://github.com/unslothai/unsloth.git",
+            "!pip install rich\n!pip install --no-deps git+https://github.com/x/rich",
+        ),
+        "unsloth[cu128-torch2100] @ git+https://github.com/unslothai/unsloth.git|rich",
+        "git+https://github.com/x/rich",
+        notes=(
+            "not done here: pip uninstall unsloth -y",
+            "unsloth[cu128-torch2100]==2026.9.1 is replaced by git+https://github.com/unslothai/unsloth.git of cell 1",
+        ),
+    ),
+    "what Unsloth brings": Case(
+        (
+            "!pip install --no-deps bitsandbytes accelerate xformers peft trl==1.1.0 triton unsloth_zoo timm\n"
+            "!pip install --no-deps torchao --extra-index-url https://x.org\n!pip install unsloth",
+        ),
+        "unsloth",
+        "--extra-index-url https://x.org|trl==1.1.0|timm|torchao",
+    ),
+    "what no Unsloth brings": Case(
+        ("!pip install --no-deps bitsandbytes accelerate\n!pip install trl",), "trl", "bitsandbytes accelerate"
     ),
     "a package in a folder of a repository": Case(
         ('!pip install "triton>=3.4" git+https://github.com/x/triton.git@main#subdirectory=python/triton_kernels',),
@@ -832,9 +856,6 @@ def test_unsloth_is_installed_with_what_it_needs_where_the_notebook_leaves_that_
         f"!pip install sentencepiece\n!pip install --no-deps unsloth{imported}"
     )
     assert [(package.line, package.group) for package in found.packages] == [
-        ("bitsandbytes", ("--no-deps",)),
-        ("trl", ("--no-deps",)),
-        ("unsloth_zoo", ("--no-deps",)),
         ("sentencepiece", ()),
         ("unsloth", ()),
         *([("torch", ())] if imported else []),
@@ -894,10 +915,10 @@ def test_an_extra_of_unsloth_for_an_old_torch_is_left_out(extra: str, kept: str)
 
 
 def test_what_unsloth_does_not_bound_is_installed_with_what_it_needs_beside_it() -> None:
-    found = read("!pip install --no-deps unsloth peft chromadb 'faiss-cpu==1.9'", "import unsloth")
+    found = read("!pip install --no-deps unsloth peft==0.19 chromadb 'faiss-cpu==1.9'", "import unsloth")
     assert {package.line: package.group for package in found.packages} == {
         "unsloth": (),
-        "peft": ("--no-deps",),
+        "peft==0.19": ("--no-deps",),
         "chromadb": (),
         "faiss-cpu==1.9": ("--no-deps",),
     }

@@ -108,8 +108,10 @@ def parts(command: str) -> list[str]:
 
 
 def is_install(command: str) -> bool:
-    """True for a command that installs packages and does nothing else."""
-    pieces = [piece.strip("() ") for piece in parts(command.strip("() "))]
+    """True for a command, or several lines of them, that installs packages and does nothing else."""
+    if "\n" in command.replace("\\\n", " ").strip():
+        return is_install_script(command)
+    pieces = [piece.strip("() ") for piece in parts(command.strip("() \n"))]
     others = [piece for piece in pieces if not _INSTALL.match(piece)]
     return len(others) < len(pieces) and all(_IDLE.match(piece) for piece in others)
 

@@ -69,7 +69,7 @@ def _spelled(tree: Tree, node: cst.BaseExpression, around: tuple[cst.CSTNode, ..
         return tree.content(value)
     if isinstance(value, cst.FormattedString):
         return "".join(
-            tree.text(each)
+            tree.content(each)
             if isinstance(each, cst.FormattedStringText)
             else _ANY
             if each.conversion or each.format_spec  # type: ignore[attr-defined]

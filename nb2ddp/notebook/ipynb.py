@@ -77,14 +77,16 @@ class Metadata:
 class Notebook:
     """A notebook's name (without folder and ending), its cells in the order in which they run, and its header.
 
-    `gpu` is what Colab or Kaggle ran it on, by their name; empty where neither names one. `shown` is what its saved
-    outputs say of a GPU's memory, with the cell's number.
+    `gpu` is what Colab or Kaggle ran it on, by their name; empty where neither names one. `python` is the version of
+    its kernel's Python, as `3.12`; empty where the file does not say it. `shown` is what its saved outputs say of a
+    GPU's memory, with the cell's number.
     """
 
     name: str
     cells: tuple[Cell, ...]
     metadata: Metadata = field(default_factory=Metadata)
     gpu: str = ""
+    python: str = ""
     shown: tuple[tuple[int, str], ...] = field(default=(), compare=False)
 
     def cell(self, number: int) -> Cell:
@@ -153,7 +155,8 @@ def from_node(node: Any, name: str, saved: _Saved | None = None) -> Notebook:
         source = dedented(source) if kind == "code" else source
         printed = (saved.printed(number, _UPLOADED), saved.printed(number, _LACKING))
         cells.append(Cell(number, kind, source, (), 0, *shown, saved.failed(number), *printed))
-    return Notebook(name=name, cells=tuple(cells), gpu=_gpu(node.metadata), shown=saved.of_gpus())
+    python = ".".join(next(_said(node.metadata, ("language_info", "version")), "").split(".")[:2])
+    return Notebook(name=name, cells=tuple(cells), gpu=_gpu(node.metadata), python=python, shown=saved.of_gpus())
 
 
 def _gpu(metadata: Any) -> str:

@@ -14,6 +14,7 @@ from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import cached_property
 from itertools import dropwhile
 from pathlib import PurePosixPath
 
@@ -29,6 +30,7 @@ from nb2ddp.facts.loading import model_name
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.releases import SUCCESSORS, needed, taken, uses, uses_unsloth
 from nb2ddp.facts.shell import is_install
+from nb2ddp.facts.texts import spelled
 from nb2ddp.facts.waiting import starts_engine
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.script.launch import path_word
@@ -90,6 +92,13 @@ _PAIR = ("trl", "transformers")
 #: The packages that Unsloth bounds, and how alike one of them and a misspelt one are at least, by `difflib`.
 _BOUNDED = frozenset(map(canonicalize_name, tables()["allowed"]))
 _MISSPELT = 0.93
+#: What Unsloth brings without bounds that count here (Requires-Dist of the wheels of unsloth and unsloth_zoo
+#: 2026.10.9), and the packages of its own, whose newest source has the version of the newest release.
+_UNBOUNDED = frozenset(
+    "cut-cross-entropy diffusers einops hf-transfer msgspec nest-asyncio numpy packaging pillow protobuf psutil"
+    " pydantic pyyaml regex requests rich torchvision tqdm typer tyro unsloth-zoo wheel".split()
+)
+_OWN = frozenset({"unsloth", "unsloth-zoo"})
 #: What bounds a version from above.
 _AT_MOST = ("==", "<", "<=", "~=")
 #: Packages of which each version is made for one version of torch.
@@ -138,6 +147,8 @@ _QUOTED = re.compile(rf"""({_BRACES})|'([^']*)'|"([^"]*)"|\\(.)""")
 _PIP = re.compile(
     r"(?:(?:(?:\S*/)?python[\d.]*|\{sys\.executable\}) (?:-[uIq] )*-m )?(?:(?:uv )?(?:\S*/)?pip[\d.]*|uv(?= add)) "
 )
+#: A Python of one version.
+_VERSIONED = re.compile(r"(?:\S*/)?(python3\.\d+)")
 
 
 @dataclass(frozen=True)
@@ -176,8 +187,11 @@ class Package:
         return own is not None and not own.url and self.specifier in ("", _PRE_RELEASES)
 
     def bounded(self, bound: str) -> Package:
-        """Return the package with another bound on its version; URLs and files stay as they are."""
-        return self.with_versions(f"{self.specifier},{bound}")
+        """Return the package with another bound on its version, in place of looser ones; URLs and files stay."""
+        has_top = bound.startswith("<")
+        tops = (part for part in SpecifierSet(self.specifier) if has_top and part.operator in ("<", "<="))
+        looser = {str(part) for part in tops if not SpecifierSet(bound).contains(part.version, True)}
+        return self.with_versions(",".join(part for part in [*self.specifier.split(","), bound] if part not in looser))
 
     def takes(self, version: str) -> bool:
         """True if the notebook leaves this version open; of a source, if it is the newest."""
@@ -332,8 +346,9 @@ class _Reading:
                 for words in _split(_SPLIT.sub("--", self._shell_text(call))):
                     self._command(place, words)
         self._add_imported()
-        kept = self._together(self._with_dependencies(self._kept()))
-        packages = _raised(self._mended(kept, minimums) if minimums else kept, minimums)
+        kept = self._together(self._with_sources(self._with_dependencies(self._kept())))
+        mended = self._mended(kept, minimums) if minimums else kept
+        packages = _raised(_without_brought(mended), minimums)
         packages = self._without_old_indexes(list(map(self._apart, packages)))
         self._bound_what_has_gone(packages)
         self._bound_beside_trl(packages)
@@ -384,6 +399,20 @@ class _Reading:
         open_ones = [each for each in packages if each.is_open and each.name not in bounded]
         kept = [each for each in packages if each not in fixed]
         return [replace(each, group=()) if each in (unsloth, *open_ones) else each for each in kept]
+
+    def _with_sources(self, packages: list[Package]) -> list[Package]:
+        """Install sources of Unsloth's with what they need, in place of its releases.
+
+        pip, which comes to them later, would leave a release that has the same version.
+        """
+        full = {each.name: each for each in packages if each.name in _OWN and "--no-deps" not in each.group}
+        alone = [each for each in packages if each.name in _OWN and each.group == ("--no-deps",)]
+        sources = [each for each in alone if "unsloth" in full and not each.specifier and not each.is_open]
+        replaced = {each.name: full[each.name] for each in sources if each.name in full}
+        told = [(old, new) for new in sources if (old := replaced.get(new.name)) and old.specifier]
+        self.notes += [(old.cell, f"{old.line} is replaced by {new.line} of cell {new.cell}") for old, new in told]
+        kept = [each for each in packages if each not in replaced.values()]
+        return [_with_extras(replace(e, group=()), replaced.get(e.name)) if e in sources else e for e in kept]
 
     def _together(self, packages: list[Package]) -> list[Package]:
         """Install fixed versions of what bounds the versions of each other, and of other packages, with the others."""
@@ -620,7 +649,9 @@ class _Reading:
         return self._filled(str(form), self.tree.start(call)) if form.kind in (Kind.SHELL, Kind.LINE_MAGIC) else ""
 
     def _python_command(self, call: cst.Call) -> str:
-        """Return the command line of `subprocess.run` and similar calls; empty for any other call."""
+        """Return the command line of `subprocess.run` and similar calls, `os.chdir` too; empty for any other call."""
+        if call.args and self.tree.qualified(call.func) == "os.chdir":
+            return shlex.join(["cd", spelled(self.tree, call.args[0].value)[0]])
         if not call.args or not _STARTS.fullmatch(self.tree.qualified(call.func)):
             return ""
         value = call.args[0].value
@@ -651,6 +682,9 @@ class _Reading:
             self.folder = _folder(rest[-1])
         elif rest[:2] == ["git", "clone"]:
             self._clone(rest[2:])
+        elif subcommand and (python := _python(rest)) and python in self._other_pythons:
+            if subcommand == "install":
+                self._tell(cell, f"left out, installed for {python} beside the notebook's own", _named(arguments))
         elif subcommand or is_install(" ".join(rest)):
             is_taken, why = self._branch(call)
             if subcommand in ("install", "add"):
@@ -663,6 +697,23 @@ class _Reading:
                 self._install(arguments, cell)
             elif is_taken and subcommand in ("", "uninstall", "download", "wheel", "sync"):
                 self.notes.append((cell, f"not done here: {command}"))
+
+    @cached_property
+    def _other_pythons(self) -> frozenset[str]:
+        """The Pythons of another version than the kernel's or, where that is not known, that the notebook runs.
+
+        What installs Unsloth is the job's.
+        """
+        commands = [words for call in self.tree.live(cst.Call) for words in _split(self._shell_text(call))]
+        plain = [list(dropwhile(_ENVIRONMENT.fullmatch, words)) for words in commands]
+        pythons = [(_python(words), words, _pip(words)[0]) for words in plain]
+        kernel = self.program.notebook.python
+        if kernel:
+            others = {python for python, *_ in pythons if python != f"python{kernel}"}
+        else:
+            others = {python for python, words, pip in pythons if not (pip or {"--version", "-V"} & {*words})}
+        of_job = {python for python, words, pip in pythons if pip and "unsloth" in " ".join(words)}
+        return frozenset(others - of_job - {""})
 
     def _clone(self, arguments: list[str]) -> None:
         """Note the source that `git clone` brings, and its folder; none that may hold a token."""
@@ -683,17 +734,24 @@ class _Reading:
         line = f"{name}[{extras}" if extras else name
         return Package(line if in_index else f"{line} @ {source}" if extras else source, name, cell)
 
+    def _source_of_file(self, path: str) -> str:
+        """Return the source that the notebook clones with a file; empty where it clones none."""
+        above = PurePosixPath(path).parts[:-1]
+        folders = above if path.startswith("/") else (*above, self.folder)
+        return next((self.clones[folder] for folder in folders if folder in self.clones), "")
+
     # -- branches -------------------------------------------------------------------------------------------
 
     def _tell(self, cell: int, why: str, what: list[str]) -> None:
-        """Note what a branch installs: for each reason in one note of a cell."""
-        named = ", ".join(map(_shown, what))
+        """Note what a branch installs: for each reason in one note of a cell, which names what is known, if any."""
+        known = ", ".join(_shown(word) for word in what if not _VALUE.fullmatch(word))
+        named = known or ", ".join(map(_shown, what))
         at = next(
             (at for at, (own, note) in enumerate(self.notes) if own == cell and note.startswith(f"{why}: ")), None
         )
-        if why and named and at is not None:
-            self.notes[at] = (cell, f"{self.notes[at][1]}, {named}")
-        elif why and named:
+        if why and known and at is not None:
+            self.notes[at] = (cell, f"{self.notes[at][1]}, {known}")
+        elif why and named and at is None:
             self.notes.append((cell, f"{why}: {named}"))
 
     def _branch(self, call: cst.Call) -> tuple[bool, str]:
@@ -752,7 +810,11 @@ class _Reading:
     def _text(self, node: cst.BaseExpression, before: int) -> str | None:
         """Return the text of an expression, from bindings before an offset; None if unknown."""
         if isinstance(node, cst.FormattedString):
-            return self._filled("".join(self.tree.text(part) for part in node.parts), before)
+            texts = (
+                self.tree.content(part) if isinstance(part, cst.FormattedStringText) else self.tree.text(part)
+                for part in node.parts
+            )
+            return self._filled("".join(texts), before)
         if given := self.given.get(self.tree.text(node)):
             return " ".join(given)
         value = self.tree.literal(node)
@@ -828,6 +890,8 @@ class _Reading:
             return Package(line, _name_of_url(word), cell)
         elif option != "-r" and _LOCAL.match(word) and (cloned := self._cloned(word, cell)):
             return cloned
+        elif option == "-r" and (source := self._source_of_file(word)):
+            why = f"a file of {source.removeprefix('git+')}, which the notebook clones"
         elif option or _LOCAL.match(word):
             why = "a file or folder of the machine that ran the notebook"
         elif (own := _requirement(word)) is None:
@@ -881,6 +945,28 @@ class _Reading:
         ]
 
 
+def _without_brought(packages: list[Package]) -> list[Package]:
+    """Return packages without those, in any version and from any source, that Unsloth brings in an earlier file."""
+    if all(each.name != "unsloth" or "--no-deps" in each.group for each in packages):
+        return packages
+    return [
+        each
+        for each in packages
+        if not ("--no-deps" in each.group and each.is_open and each.name in _BOUNDED | _UNBOUNDED and not each.sources)
+    ]
+
+
+def _with_extras(source: Package, release: Package | None) -> Package:
+    """Return a source's package with the extras that its release is asked for with."""
+    asked = release.requirement if release is not None else None
+    own = source.requirement
+    if asked is None or not asked.extras or (own is None and source.line.startswith("-")):
+        return source
+    named = own or Requirement(f"{source.name} @ {source.line}")
+    named.extras |= asked.extras
+    return replace(source, line=str(named))
+
+
 def _with_others(packages: list[Package], names: Set[str]) -> list[Package]:
     """Return packages with some of them in the first file, with what they need, if it does not name them already."""
     moved = names - {package.name for package in packages if not package.group}
@@ -908,13 +994,13 @@ def _folder(path: str) -> str:
 
 
 def _joined(old: Package, new: Package) -> Package:
-    """Return the line of two that decides, with the extras of both."""
+    """Return the line of two that decides, with the extras of both, and then the indexes too."""
     chosen, other = (old, new) if new.is_open else (new, old)
     own, more = chosen.requirement, other.requirement
     if own is None or more is None or more.extras <= own.extras:
         return chosen
     own.extras |= more.extras
-    return replace(chosen, line=str(own))
+    return replace(chosen, line=str(own), sources=tuple(dict.fromkeys((*old.sources, *new.sources))))
 
 
 def _fitting(package: Package, floor: str, allowed: str) -> Package:
@@ -1041,14 +1127,20 @@ def _pip(words: list[str]) -> tuple[str, list[str]]:
     return ("", []) if at is None else (rest[at], [*rest[:at], *rest[at + 1 :]])
 
 
+def _python(words: list[str]) -> str:
+    """Return the Python that a command runs, as `python3.10`; empty for none, and where it names no minor version."""
+    found = _VERSIONED.fullmatch(words[0] if words else "")
+    return found[1] if found else ""
+
+
 def _split(text: str) -> list[list[str]]:
     """Return the commands of a shell text as words, without redirections and comments."""
     commands: list[list[str]] = [[]]
     for token in _TOKEN.finditer(text.replace("\\\n", " ")):
         if token["end"]:
             commands.append([])
-        elif token["word"]:
-            commands[-1].append(_QUOTED.sub(lambda quoted: quoted[quoted.lastindex or 0], token["word"]))
+        elif (word := _QUOTED.sub(lambda quoted: quoted[quoted.lastindex or 0], token["word"] or "")).strip():
+            commands[-1].append(word)
     return [words for words in commands if words]
 
 

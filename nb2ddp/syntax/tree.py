@@ -8,6 +8,7 @@ into, is private to LibCST (`libcst/_nodes/internal.py`); `tests/syntax/test_wal
 from __future__ import annotations
 
 import bisect
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -36,6 +37,9 @@ _LABELS |= dict.fromkeys((cst.Param, cst.FunctionDef, cst.ClassDef), "name")
 ADDING = frozenset({"append", "extend", "insert"})
 _IMPORTS = frozenset({cst.ImportAlias, cst.ImportFrom})
 _CONSTANTS: Final[dict[str, object]] = {"True": True, "False": False, "None": None}
+#: What letters behind a backslash stand for.
+_ESCAPE = re.compile(r"\\([\nnt\\'\"])")
+_ESCAPED: Final = {"\n": "", "n": "\n", "t": "\t", "\\": "\\", "'": "'", '"': '"'}
 
 
 _COMPREHENSIONS = (cst.ListComp, cst.SetComp, cst.GeneratorExp, cst.DictComp)
@@ -431,11 +435,15 @@ class Tree:
         """What the strings inside a node say, in order; of an f-string, what stands beside its braces."""
         kinds = (cst.SimpleString, cst.FormattedStringText)
         strings = self.in_order(part for kind in kinds for part in self.within(node, kind))
-        return [self.content(part) if isinstance(part, cst.SimpleString) else self.text(part) for part in strings]
+        return [self.content(part) for part in strings]  # type: ignore[arg-type]
 
-    def content(self, string: cst.SimpleString) -> str:
-        """What a plain string says."""
-        return str(self._evaluated(string))
+    def content(self, string: cst.SimpleString | cst.FormattedStringText) -> str:
+        """What a plain string says, or a part of an f-string beside its braces."""
+        if isinstance(string, cst.SimpleString):
+            return str(self._evaluated(string))
+        whole = cst.ensure_type(self.around(string, cst.FormattedString), cst.FormattedString)
+        is_raw = "r" in whole.start.lower()
+        return self.text(string) if is_raw else _ESCAPE.sub(lambda found: _ESCAPED[found[1]], self.text(string))
 
     def _evaluated(self, node: _Constant) -> object:
         """The value of a constant, which LibCST has Python compile each time that it is asked."""

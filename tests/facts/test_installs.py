@@ -64,6 +64,12 @@ def _printed(code: str) -> str:
         ("with open('log', 'w') as log:\n    subprocess.run(['pip', 'install', 'x'], stdout=log)\n", ""),
         ("try:\n    !pip install x\nexcept Exception:\n    print('failed')\n", ""),
         ("!npm install -g x\n!apt-get -y autoremove torch\n!conda remove -y x\n!pip-autoremove torch -y\n", ""),
+        (
+            'import os\nx = f"a=={v}"\n'
+            'os.system(f"""\n    uv pip install -q \\\\\n        {x} "b>=1" # newer\n    """)\n'
+            "os.system('\\npip install c\\nllama-server &')\nprint(1)\n",
+            "import os\nos.system('\\npip install c\\nllama-server &')\nprint(1)\n",
+        ),
         ("import os\nos.system('pip install x')\n!{sys.executable} -m pip install y\n", ""),
     ],
 )

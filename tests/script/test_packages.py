@@ -194,8 +194,32 @@ CASES = {
             "!pip install --upgrade --no-cache-dir --no-deps git+https://github.com/unslothai/unsloth-zoo.git@main\n"
             "!pip install -e git+https://github.com/x/y.git#egg=y",
         ),
-        "unsloth[colab-new] @ git+https://github.com/unslothai/unsloth.git|-e git+https://github.com/x/y.git#egg=y",
-        "git+https://github.com/unslothai/unsloth-zoo.git@main",
+        "unsloth[colab-new] @ git+https://github.com/unslothai/unsloth.git"
+        "|git+https://github.com/unslothai/unsloth-zoo.git@main|-e git+https://github.com/x/y.git#egg=y",
+    ),
+    "Unsloth's newest source behind a release, which may have its version": Case(
+        (
+            "!pip install 'unsloth[cu128-torch2100]==2026.9.1'\n"
+            "!pip uninstall unsloth -y && pip install --no-deps git+https://github.com/unslothai/unsloth.git",
+            "!pip install rich\n!pip install --no-deps git+https://github.com/x/rich",
+        ),
+        "unsloth[cu128-torch2100] @ git+https://github.com/unslothai/unsloth.git|rich",
+        "git+https://github.com/x/rich",
+        notes=(
+            "not done here: pip uninstall unsloth -y",
+            "unsloth[cu128-torch2100]==2026.9.1 is replaced by git+https://github.com/unslothai/unsloth.git of cell 1",
+        ),
+    ),
+    "what Unsloth brings": Case(
+        (
+            "!pip install --no-deps bitsandbytes accelerate xformers peft trl==1.1.0 triton unsloth_zoo timm\n"
+            "!pip install --no-deps torchao --extra-index-url https://x.org\n!pip install unsloth",
+        ),
+        "unsloth",
+        "--extra-index-url https://x.org|trl==1.1.0|timm|torchao",
+    ),
+    "what no Unsloth brings": Case(
+        ("!pip install --no-deps bitsandbytes accelerate\n!pip install trl",), "trl", "bitsandbytes accelerate"
     ),
     "a package in a folder of a repository": Case(
         ('!pip install "triton>=3.4" git+https://github.com/x/triton.git@main#subdirectory=python/triton_kernels',),
@@ -275,9 +299,58 @@ CASES = {
         ),
         "unsloth",
         notes=(
-            "a file or folder of the machine that ran the notebook: -r llama.cpp/requirements.txt",
+            "a file of https://github.com/x/llama.cpp, which the notebook clones: -r llama.cpp/requirements.txt",
             "a file or folder of the machine that ran the notebook: -r requirements.txt",
         ),
+    ),
+    "a file of a clone, in whose folder the notebook works": Case(
+        (
+            "import os\nfrom pathlib import Path\n!git clone https://github.com/x/z.git z2\n"
+            "root = Path('/content/z2')\n"
+            "if os.getcwd() != str(root):\n    os.chdir(root)\n!pip install -r requirements.txt\n"
+            "!pip install -r /etc/requirements.txt",
+        ),
+        notes=(
+            "a file of https://github.com/x/z.git, which the notebook clones: -r requirements.txt",
+            "a file or folder of the machine that ran the notebook: -r /etc/requirements.txt",
+        ),
+    ),
+    "another Python that the notebook runs": Case(
+        (
+            "!pip install unsloth transformers==4.56.2\n!sudo apt-get install python3.10",
+            "!python3.10 -m pip install -U transformers gguf\n!/usr/bin/python3.10 llama.cpp/convert.py --outtype f16\n"
+            "!python3.12 -m pip install rich\n!python3.12 --version\n!python3 -m pip install trl\n!python3 run.py",
+            "!python3.11 -m pip install --no-deps unsloth\n!python3.11 run.py",
+        ),
+        "unsloth transformers==4.56.2 rich trl",
+        notes=(
+            "not a Python package: sudo apt-get install python3.10",
+            "left out, installed for python3.10 beside the notebook's own: transformers, gguf",
+        ),
+    ),
+    "lines of a text": Case(
+        (
+            "import os\nx = 'xformers==' + version()\nif not IN_COLAB:\n    pass\nelse:\n"
+            '    os.system(f"""\n'
+            '    uv pip install -q \\\\\n        torch {x} \\\\\n        "trl>=0.22" # newer\n    """)\n'
+            'os.system("""\nuv pip install unsloth \\\n    rich\n""")',
+        ),
+        "unsloth rich",
+        notes=(f"{COLAB}torch, trl>=0.22",),
+    ),
+    "what a branch installs, known or not": Case(
+        (
+            "x = 'trl==' + version()\nif IN_COLAB:\n    !pip install {x} peft\n    !pip install {x}\n"
+            "    !pip install rich",
+            "if IN_COLAB:\n    !pip install $x",
+        ),
+        notes=(f"{COLAB}peft, rich", f"{COLAB}$x"),
+    ),
+    "indexes of a package's extras": Case(
+        (
+            "!pip install modelscope rich -f https://x.org\n!pip install 'modelscope[nlp]' --extra-index-url https://y.org",
+        ),
+        "--find-links https://x.org|--extra-index-url https://y.org|modelscope[nlp]|rich",
     ),
     "folders and wheels": Case(
         (
@@ -649,7 +722,7 @@ def test_a_notebook_that_asks_for_an_older_trl_or_transformers_takes_what_most_n
         (
             "'trl<0.9'",
             "from trl import DataCollatorForCompletionOnlyLM",
-            (PINNED - {"trl==0.22.2"}) | {"trl<1,<=0.19.1,>=0.18.2"},
+            (PINNED - {"trl==0.22.2"}) | {"trl<=0.19.1,>=0.18.2"},
         ),
         ("trl==0.15.2 transformers==4.56.1", "", (PINNED - {"transformers==4.56.2"}) | {"transformers==4.56.1"}),
         ("'trl<0.9' transformers==5.5.0", "", {"trl<1,>=0.18.2", "transformers==5.5.0"}),
@@ -767,6 +840,7 @@ OLD = "transformers<5"
     [
         ("unsloth", ["unsloth>=2026.7.1", "unsloth-zoo>=2026.9.9", "trl<=0.19.1", OLD]),
         ("unsloth 'trl>=0.18.2'", ["unsloth>=2026.7.1", "unsloth-zoo>=2026.9.9", "trl<=0.19.1,>=0.18.2", OLD]),
+        ("unsloth 'trl<1,>=0.18.2'", ["unsloth>=2026.7.1", "unsloth-zoo>=2026.9.9", "trl<=0.19.1,>=0.18.2", OLD]),
         ("unsloth trl==0.22.2", ["unsloth>=2026.7.1", "unsloth-zoo>=2026.9.9", "trl==0.22.2", OLD]),
         ("unsloth trl==1.0.0", ["unsloth>=2026.7.1", "unsloth-zoo>=2026.9.9", "trl==1.0.0"]),
         (
@@ -832,9 +906,6 @@ def test_unsloth_is_installed_with_what_it_needs_where_the_notebook_leaves_that_
         f"!pip install sentencepiece\n!pip install --no-deps unsloth{imported}"
     )
     assert [(package.line, package.group) for package in found.packages] == [
-        ("bitsandbytes", ("--no-deps",)),
-        ("trl", ("--no-deps",)),
-        ("unsloth_zoo", ("--no-deps",)),
         ("sentencepiece", ()),
         ("unsloth", ()),
         *([("torch", ())] if imported else []),
@@ -894,10 +965,10 @@ def test_an_extra_of_unsloth_for_an_old_torch_is_left_out(extra: str, kept: str)
 
 
 def test_what_unsloth_does_not_bound_is_installed_with_what_it_needs_beside_it() -> None:
-    found = read("!pip install --no-deps unsloth peft chromadb 'faiss-cpu==1.9'", "import unsloth")
+    found = read("!pip install --no-deps unsloth peft==0.19 chromadb 'faiss-cpu==1.9'", "import unsloth")
     assert {package.line: package.group for package in found.packages} == {
         "unsloth": (),
-        "peft": ("--no-deps",),
+        "peft==0.19": ("--no-deps",),
         "chromadb": (),
         "faiss-cpu==1.9": ("--no-deps",),
     }
@@ -988,3 +1059,11 @@ def test_a_command_that_pip_could_not_install_is_left_out() -> None:
     assert [package.line for package in found.packages] == ["rows>=2"]
     told = "left out: rows==1.60: it failed when the notebook was saved, as pip found no rows==1.60"
     assert (1, told) in found.notes
+
+
+def test_another_python_than_the_kernels_is_not_the_jobs() -> None:
+    cells = "!pip install trl==0.22.2 rich==14\n!sudo python3.10 -m pip install trl\n!python3.12 -m pip install -U rich"
+    kernel = {"language_info": {"name": "python", "version": "3.12.3"}}
+    found = requirements(Program(parse_notebook(text(cells, metadata=kernel), "notebook"), Options()))
+    assert [package.line for package in found.packages] == ["trl==0.22.2", "rich", "transformers<5"]
+    assert (1, "left out, installed for python3.10 beside the notebook's own: trl") in found.notes

@@ -103,11 +103,15 @@ class Need:
 
 
 def needs(program: Program) -> list[Need]:
-    """What the notebook reads and does not make itself, in the order of the first reading."""
+    """What the notebook reads and does not make itself, in the order of the first reading.
+
+    What stands in code that a constant switches off is no need, but a token that is written there is one.
+    """
     found: dict[tuple[Kind, str], list[tuple[cst.CSTNode, bool]]] = {}
     from_file = bool(program.execution.calls(_FROM_FILE))  # variables then may come while the script runs
     for kind, name, node, required in sorted(_read(program), key=lambda each: program.tree.start(each[2])):
-        found.setdefault((kind, name), []).append((node, required))
+        if kind is Kind.TOKEN or not _is_off(program.tree, node):
+            found.setdefault((kind, name), []).append((node, required))
     asked = [question for question in program.questions if not question.is_login]
     optional = {*program.tokens_of_loads, *(question.call for question in asked if question.may_skip)}
     optional |= {*filter(partial(_may_lack, program), program.tree.live(cst.Call))}
@@ -128,6 +132,12 @@ def needs(program: Program) -> list[Need]:
         else need
         for need in listed
     ]
+
+
+def _is_off(tree: Tree, node: cst.CSTNode) -> bool:
+    """Whether a constant switches off a node, or all that runs it: `push = False`, and `if push:` around it."""
+    runs = tree.run_from(node, tree.uses)
+    return tree.is_ruled_out(node) or (bool(runs) and all(map(tree.is_ruled_out, runs)))
 
 
 def _asks_for_login(program: Program) -> bool:

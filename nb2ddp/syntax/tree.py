@@ -470,15 +470,16 @@ class Tree:
         return Regions(map(self.span, never))
 
     def is_ruled_out(self, node: cst.CSTNode) -> bool:
-        """True in a branch that a constant rules out: below `if WHOLE:`, in `a if WHOLE else b`; `WHOLE = False`.
+        """True in a branch that a constant rules out: below `if WHOLE:`, in `a if not WHOLE else b`; `WHOLE = False`.
 
         It is to be converted all the same, as a person may set the constant otherwise, in the script too.
         """
         part = node
         for above in self.ancestors(node):
             if isinstance(above, (cst.If, cst.IfExp)) and part is not above.test:
-                test = self.fixed(above.test)
-                if test is not ... and part is (above.orelse if test else above.body):
+                is_not = isinstance(above.test, cst.UnaryOperation) and isinstance(above.test.operator, cst.Not)
+                test = self.fixed(above.test.expression if is_not else above.test)
+                if test is not ... and part is (above.orelse if bool(test) is not is_not else above.body):
                     return True
             part = above
         return False

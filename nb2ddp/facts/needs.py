@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from nb2ddp.facts.effects import Does
-from nb2ddp.facts.flow import is_tried, taker
+from nb2ddp.facts.flow import is_tried, owner_of, taker
 from nb2ddp.facts.hosted import SECRET, UPLOAD, hosted_name, is_only_tried, written_elsewhere
 from nb2ddp.facts.logins import HUB_TOKEN, TOKEN_VARIABLE, token_of, tokens
-from nb2ddp.facts.questions import READS, given_tokens, goes_on_without
+from nb2ddp.facts.questions import LOADS, READS, given_tokens, goes_on_without
 from nb2ddp.facts.releases import SUCCESSORS, fitting
 from nb2ddp.facts.texts import held, spelled
 from nb2ddp.notebook import magics
@@ -51,6 +51,10 @@ _NO_ACCOUNT = re.compile(
     r"(?i)[<\[]?((your|my|hf|hub|hugging[ _-]?face)[ _-]*)*(user[ _-]?(name|id)?|account|org(ani[sz]ation)?)[>\]]?"
     r"|[<\[]?your\b.*|your[_-].*|<.*>|hf"
 )
+#: What stands for the name of a repository without an account: `your_model`, `<model>`, `NAME OF THE MODEL`.
+_NO_REPOSITORY = re.compile(r"(?i)[<\[]?your\b.*|your_.*|<.*>|(?=.*\s)(.*\W)?(your|name|here)(\W.*)?")
+#: The keywords for the name of what is loaded.
+_LOADED = ("model_name", "pretrained_model_name_or_path", "model_id", "path")
 #: Clouds whose libraries find credentials by themselves: their calls, their addresses, a variable that says them.
 _CLOUDS = {
     "AWS": (re.compile(r"boto3\.(client|resource|Session)|s3fs\.\w+"), "s3://", "AWS_ACCESS_KEY_ID"),
@@ -193,7 +197,7 @@ def _read(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode, bool]]:
         yield Kind.SERVICE, f"credentials of {name}", node, False
     for name, node in _tokens(program):
         yield Kind.TOKEN, f"the token {name}, which the notebook holds", node, False
-    for name, node in _owners(program):
+    for name, node in _open_names(program):
         yield Kind.NAME, f'a name in place of "{name}"', node, False
     for use, releases, _ in program.lacked:
         has = [release for release in fitting(program.tree, use.library, releases) if use.is_in(release)]
@@ -233,19 +237,28 @@ def _chosen(program: Program) -> Iterator[tuple[str, cst.Call]]:
 def _repositories(program: Program) -> Iterator[cst.BaseExpression]:
     """The names of the repositories that the notebook uploads to."""
     for call in program.execution.calls(does=Does.SAVE):
-        repository = argument(call, "repo_id", 0)
-        if repository is not None and not method(call).startswith("save_"):
+        repository, owner = argument(call, "repo_id", 0), owner_of(call)
+        says = owner is not None and program.training.is_trainer(owner)  # a trainer is given what its commit says
+        if repository is not None and not (says or method(call).startswith("save_")):
             yield repository.value
     yield from program.tree.given("hub_model_id")
 
 
-def _owners(program: Program) -> Iterator[tuple[str, cst.CSTNode]]:
-    """Owners of repositories that stand for a name of the reader's own."""
-    for repository in _repositories(program):
-        for text in spelled(program.tree, repository):
-            owner, _, name = text.partition("/")
-            if name and _NO_ACCOUNT.fullmatch(owner.strip()):
-                yield owner, repository
+def _open_names(program: Program) -> Iterator[tuple[str, cst.CSTNode]]:
+    """Names of repositories, or their owners, that stand for a name of the reader's own."""
+    tree = program.tree
+    named = [(repository, text) for repository in _repositories(program) for text in spelled(tree, repository)]
+    paths = {path.text for path in program.local_paths}
+    for call in program.execution.calls(LOADS):
+        for each in call.args[:2]:
+            if each.keyword is None or each.keyword.value in _LOADED:
+                texts = [text for text in spelled(tree, each.value) if text not in paths]
+                own = [text for text in texts if not any(maker.is_named(text) for maker in program.makers)]
+                named += [(each.value, text) for text in own]
+    for node, text in named:
+        owner, _, name = text.partition("/")
+        if (_NO_ACCOUNT if name else _NO_REPOSITORY).fullmatch(owner.strip()):
+            yield owner, node
 
 
 def _services(program: Program) -> Iterator[tuple[str, cst.CSTNode]]:

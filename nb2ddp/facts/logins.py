@@ -20,7 +20,7 @@ TOKEN_VARIABLE: Final = re.compile(r"HF_(HUB_)?TOKEN|HUGGING_?FACE\w*_TOKEN|WAND
 #: What stands for a token in a command: `<token>`, `YOUR_TOKEN`, `hf_xxx`, `...`.
 _NO_TOKEN: Final = r"[\"']?(?i:<|your|hf_?x+\b|x+\b|\*|\.\.\.)"
 #: A text as services write tokens: long, of many different letters, with a digit or a capital inside.
-_LIKE_A_TOKEN: Final = re.compile(r"(?=.*(\d|[a-z][A-Z]))(?!(?i:.*(token|your)))[\w.+/=:-]{16,}")
+_LIKE_A_TOKEN: Final = re.compile(r"(?=.*(\d|[a-z][A-Z]))(?!(?i:.*(token|your)))[\w.+=:-]{16,}")
 #: Commands that ask for a token, or leave it to be filled in.
 _COMMANDS: Final = (
     (re.compile(rf"(huggingface-cli|hf\s+auth|hf)\s+login\b(?!.*\s--token[\s=](?!{_NO_TOKEN}))"), "HF_TOKEN"),

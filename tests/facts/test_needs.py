@@ -82,6 +82,11 @@ def needs(code: str) -> list[str]:
             ["HF_TOKEN (optional, cell 1)"],
         ),
         (
+            'from transformers import AutoModel\n'
+            'model = AutoModel.from_pretrained("x/y", token = "x/Qwen2.5-0.5B-Instruct")',
+            ["HF_TOKEN (optional, cell 1)"],
+        ),
+        (
             'from transformers import AutoModel\nsettings = {"token": "hf_xxx"}\n'
             'model = AutoModel.from_pretrained("x/y", token = settings["token"])',
             ["HF_TOKEN (optional, cell 1)"],

@@ -518,6 +518,8 @@ LOADS = 'from transformers import AutoModel\nlora = AutoModel.from_pretrained("m
         (f"{READS}\n%cd rows", "a.csv"),
         (f'{READS}\nrows.to_csv("a.csv")', "a.csv"),
         (f'from google.colab import files\nfiles.upload()\n{READS}', "a.csv"),
+        ('def rows(path = "a.txt"):\n    with open(path) as file:\n        return file.read()\na = rows()', "a.txt"),
+        ('def rows(of, path = "a.txt"):\n    return open(path)\nrows(1, "b.txt".lower())\na = rows(2)', "a.txt"),
         ('import os\nPATH = "a.txt"\nif os.path.exists(PATH):\n    rows = open(PATH)\nprint(rows)', "a.txt"),
         ('import os\nPATH = "a.txt"\nif not os.path.exists(PATH):\n    print("none")\nelse:\n    rows = open(PATH)\n'
          "print(rows)", "a.txt"),
@@ -557,6 +559,8 @@ def test_files_beside_the_script_are_tested_at_its_start(code: str, expected: st
         'from datasets import load_dataset\nrows = load_dataset("json", data_dir = ROWS, data_files = "a.json")',
         'def rows(path):\n    if READY:\n        return []\n    return open(path)\na = rows("a.txt")',
         'FLAG = True\nif FLAG:\n    rows = []\nelse:\n    rows = open("a.txt")',
+        'def rows(path = "a.txt"):\n    return open(path)\nif READS:\n    a = rows()\nb = rows(OTHER)\nc = rows(*OTHERS)',
+        'def rows(path = "a.txt"):\n    if path in OTHERS:\n        return []\n    return open(path)\na = rows()',
     ],
 )
 def test_a_file_that_may_come_while_the_job_runs_is_only_named(code: str) -> None:
@@ -807,7 +811,12 @@ def test_files_that_something_may_make_are_no_need(code: str) -> None:
         ('args = SFTConfig(output_dir = "out")\ntrainer.train(resume_from_checkpoint = True)',
          ["a checkpoint in out (cell 1)"]),
         ("trainer.train(True)", ["a checkpoint in the output folder (cell 1)"]),
-        ('trainer.train(resume_from_checkpoint = "o/checkpoint-60")', ["o/checkpoint-60 beside the script (cell 1)"]),
+        ('trainer.train(resume_from_checkpoint = "o/checkpoint-60")', ["o/checkpoint-60 beside the script (cell 1)!"]),
+        ('from trl import SFTConfig\nargs = SFTConfig(output_dir = "out")\ntrainer.train("out/checkpoint-60")',
+         ["out/checkpoint-60 beside the script (cell 1)!"]),
+        ('trainer.train(resume_from_checkpoint = "/data/checkpoint-60")', ["/data/checkpoint-60 (cell 1)!"]),
+        ('snapshot_download("a/b", local_dir = "out")\ntrainer.train("out/checkpoint-60")',
+         ["out/checkpoint-60 beside the script (cell 1)"]),
         ('trainer.train()\ntrainer.train(resume_from_checkpoint = "/PATH/TO/CHECKPOINT")',
          ["/PATH/TO/CHECKPOINT (cell 1)"]),
         ('trainer.train()\ntrainer.train(resume_from_checkpoint = "out/checkpoint-60")', []),

@@ -19,6 +19,7 @@ from nb2ddp.facts.hosted import SECRET, UPLOAD, hosted_name, is_only_tried, writ
 from nb2ddp.facts.logins import HUB_TOKEN, TOKEN_VARIABLE, token_of, tokens
 from nb2ddp.facts.questions import LOADS, READS, given_tokens, goes_on_without
 from nb2ddp.facts.releases import SUCCESSORS, fitting
+from nb2ddp.facts.shell import only_shows
 from nb2ddp.facts.texts import held, spelled
 from nb2ddp.notebook import magics
 from nb2ddp.syntax.arguments import constant
@@ -63,6 +64,9 @@ _CLOUDS = {
 }
 #: A keyword for credentials of a cloud, or for none.
 _CREDENTIALS = re.compile(r"\w*(access_key|profile|credentials|token|key|secret|anon|config)\w*")
+#: What fetches llama.cpp, and a program of it.
+_LLAMA_CPP = re.compile(r"github\.com[/:][\w-]+/llama\.cpp|install_llama_cpp")
+_OF_LLAMA_CPP = re.compile(r"(?<![\w./~$}-])(?:\./)?(llama\.cpp/(?:[\w-]+/)*[\w-]+(?:\.py)?)(?![\w./-])")
 _STARTS = re.compile(r"\b(serve|server|uvicorn|gunicorn|sglang|ollama)\b|&\s*$")
 
 
@@ -182,6 +186,8 @@ def _read(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode, bool]]:
         kind = Kind.FILE if local.is_beside else Kind.WINDOWS if local.is_of_windows else Kind.PATH
         yield kind, local.text, local.node, local.required
     yield from _checkpoints(program)
+    for path, node in _of_llama_cpp(program):
+        yield Kind.FILE, path, node, False
     for name, node in _chosen(program):
         yield Kind.NAME, f"{name} in place of files.upload()", node, False
     for folder, node in (*program.written_there, *written_elsewhere(program.execution)):
@@ -221,6 +227,14 @@ def _checkpoints(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode, boo
             folders = {tree.literal(each) for each in tree.given("output_dir")}
             folder = folders.pop() if len(folders) == 1 else ...
             yield Kind.PATH, f"a checkpoint in {'the output folder' if folder is ... else folder}", call, False
+
+
+def _of_llama_cpp(program: Program) -> Iterator[tuple[str, cst.CSTNode]]:
+    """The programs of a llama.cpp beside the script that run, where nothing fetches one: Unsloth's is elsewhere."""
+    for call in [] if _LLAMA_CPP.search(program.text) else program.execution.calls():
+        command = program.effects.command(call)
+        if not only_shows(command):
+            yield from ((path, call) for path in _OF_LLAMA_CPP.findall(command))
 
 
 def _chosen(program: Program) -> Iterator[tuple[str, cst.Call]]:

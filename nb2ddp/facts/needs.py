@@ -64,6 +64,8 @@ _CLOUDS = {
 }
 #: A keyword for credentials of a cloud, or for none.
 _CREDENTIALS = re.compile(r"\w*(access_key|profile|credentials|token|key|secret|anon|config)\w*")
+#: What goes on with a folder that is there, into which it may not write.
+_MAKES = re.compile(r"(mkdir|makedirs)$")
 #: What fetches llama.cpp, and a program of it.
 _LLAMA_CPP = re.compile(r"github\.com[/:][\w-]+/llama\.cpp|install_llama_cpp")
 _OF_LLAMA_CPP = re.compile(r"(?<![\w./~$}-])(?:\./)?(llama\.cpp/(?:[\w-]+/)*[\w-]+(?:\.py)?)(?![\w./-])")
@@ -78,6 +80,7 @@ class Kind(Enum):
     PATH = "path"
     WINDOWS = "path of Windows"
     FILE = "file or folder beside the script"
+    FOLDER = "folder to write into"
     SERVICE = "service"
     TOKEN = "token that the notebook holds"
     NAME = "name that the notebook leaves open"
@@ -107,6 +110,7 @@ class Need:
         cells = f"cell{'s' if len(self.cells) > 1 else ''} {', '.join(map(str, self.cells))}"
         is_above = self.kind is Kind.FILE and self.name.startswith("../")
         where = " from the current folder" if is_above else " beside the script" if self.kind is Kind.FILE else ""
+        where = " to write into" if self.kind is Kind.FOLDER else where
         said = "a Windows path, " if self.kind is Kind.WINDOWS else "optional, " if self.is_optional else ""
         return f"{self.name}{where} ({said}{cells})"
 
@@ -190,8 +194,10 @@ def _read(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode, bool]]:
         yield Kind.FILE, path, node, False
     for name, node in _chosen(program):
         yield Kind.NAME, f"{name} in place of files.upload()", node, False
-    for folder, node in (*program.written_there, *written_elsewhere(program.execution)):
-        yield Kind.PATH, f"{folder} to write into", node, False
+    for folder, node in program.written_there:
+        yield Kind.FOLDER, folder, node, False
+    for folder, call in written_elsewhere(program.execution):
+        yield Kind.FOLDER, folder, call, _must_be_made(program, folder, call)
     calls = program.execution.calls()
     started = any(program.tree.qualified(call.func) == "subprocess.Popen" for call in calls)
     if not started and not any(_STARTS.search(program.effects.command(call)) for call in calls):
@@ -210,6 +216,16 @@ def _read(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode, bool]]:
         has = [release for release in fitting(program.tree, use.library, releases) if use.is_in(release)]
         if has and use.name not in SUCCESSORS:
             yield Kind.RELEASE, f"{use.library} {has[-1]} or older", use.node, False
+
+
+def _must_be_made(program: Program, folder: str, call: cst.Call) -> bool:
+    """Whether a call surely writes into a folder, or a trainer that it is for, and no command sees to that folder."""
+    execution, tree = program.execution, program.tree
+    given = keyword(call, "output_dir")
+    is_output = given is not None and folder in (text.rstrip("/") for text in spelled(tree, given.value))
+    is_written = execution.does(call) & (Does.SAVE | Does.WRITE) and not _MAKES.search(tree.text(call.func))
+    is_seen_to = any(folder in program.effects.command(each) for each in execution.calls())
+    return bool(is_output or is_written) and "*" not in folder and not (is_seen_to or is_tried(tree, call))
 
 
 def _checkpoints(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode, bool]]:

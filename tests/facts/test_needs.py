@@ -384,7 +384,7 @@ DRIVE = "/content/drive/MyDrive/rows.csv (cell 1)!"
         ('from datasets import load_from_disk\nrows = load_from_disk(r"D:\\data\\rows")',
          ["D:\\data\\rows (a Windows path, cell 1)!"]),
         ('with open("/data/a.txt", "w") as f:\n    f.write("")\nrows = open("/data/a.txt").read()',
-         ["/data to write into (cell 1)"]),
+         ["/data to write into (cell 1)!"]),
         (
             'def save(to):\n    model.save(to)\nsave("/data/out")\nrows = open("/data/out/a.txt").read()',
             ["/data/out to write into (cell 1)"],
@@ -422,7 +422,7 @@ def test_paths(code: str, expected: list[str]) -> None:
         ('try:\n    rows = open("/home/me/a.json")\nexcept OSError:\n    rows = None', []),
         ('import os\nif os.path.exists("/home/me/a.json"):\n    rows = open("/home/me/a.json")', []),
         ('model.save_pretrained("/mnt/m")\nmodel = FastModel.from_pretrained("/mnt/m")',
-         ["/mnt/m to write into (cell 1)"]),
+         ["/mnt/m to write into (cell 1)!"]),
         ('write(rows, "/mnt/rows.json")\nrows = open("/mnt/rows.json")', ["/mnt/rows.json (cell 1)"]),
         ('model.save_pretrained("o/lora")\nmodel = FastModel.from_pretrained("/home/joe/o/lora")',
          ["/home/joe/o/lora (cell 1)"]),
@@ -432,12 +432,12 @@ def test_paths(code: str, expected: list[str]) -> None:
         ('model.save_pretrained(f"{HOME}/o/lora")\nmodel = FastModel.from_pretrained("/home/joe/o/lora")', []),
         ('!cp -r o/lora ~/o/lora\nmodel = FastModel.from_pretrained("/home/joe/o/lora")', []),
         ('args = SFTConfig(output_dir = "/mnt/x")\nrows = open("/mnt/x/a.jsonl")',
-         ["/mnt/x to write into (cell 1)", "/mnt/x/a.jsonl (cell 1)"]),
+         ["/mnt/x to write into (cell 1)!", "/mnt/x/a.jsonl (cell 1)"]),
         ('!git clone https://x.org/a/rows /data/rows\nrows = open("/data/rows/a.json")', []),
         ('mode = talk("/reset")\nhost = open("/proc/cpuinfo")', []),
         ('from pypdf import PdfReader\npages = PdfReader("/data/a.pdf")', ["/data/a.pdf (cell 1)!"]),
         ('model.save_pretrained("/my-lora-v0.3")\nopen("/mnt/disk1/a.txt", "w")\nimport os\nos.remove("/srv/b")',
-         ["/my-lora-v0.3 to write into (cell 1)", "/mnt/disk1 to write into (cell 1)"]),
+         ["/my-lora-v0.3 to write into (cell 1)!", "/mnt/disk1 to write into (cell 1)!"]),
         ('from trl import SFTConfig\nOUT = "/workspace/run"\nargs = SFTConfig(output_dir = f"{OUT}/{now()}")\n'
          'model.save_pretrained(OUT + "/lora")', ["/workspace/run to write into (cell 1)"]),
         ('from pathlib import Path\nPath("/home/me/x").mkdir(parents = True)\nopen("/tmp/a", "w")',
@@ -687,7 +687,7 @@ def test_files_that_a_loop_tries_or_writes_are_no_need(loop: str) -> None:
     [
         ("out", "out/rows.csv", ["out/rows.csv beside the script (cell 1)!"]),
         ("outputs", "outputs/a/rows.jsonl", ["outputs/a/rows.jsonl beside the script (cell 1)!"]),
-        ("/mnt/x", "/mnt/x/rows.csv", ["/mnt/x to write into (cell 1)", "/mnt/x/rows.csv (cell 1)!"]),
+        ("/mnt/x", "/mnt/x/rows.csv", ["/mnt/x to write into (cell 1)!", "/mnt/x/rows.csv (cell 1)!"]),
         ("out", "out/trainer_state.json", []),
         ("out", "out/vocab.txt", []),
     ],
@@ -809,6 +809,25 @@ def test_a_captured_cell_makes_nothing() -> None:
 )
 def test_files_that_something_may_make_are_no_need(code: str) -> None:
     assert needs(code) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ('from trl import SFTConfig\nargs = SFTConfig(output_dir = "/out/")', ["/out to write into (cell 1)!"]),
+        ('OUT = "/data/lora"\nmodel.save_pretrained(OUT)', ["/data/lora to write into (cell 1)!"]),
+        ('open("/data/log.txt", "w")', ["/data to write into (cell 1)!"]),
+        ('if SAVES:\n    model.save_pretrained("/data/lora")', ["/data/lora to write into (cell 1)"]),
+        ('import os\nos.makedirs("/data/lora", exist_ok = True)', ["/data/lora to write into (cell 1)"]),
+        ('!sudo mkdir -p /data/lora\nmodel.save_pretrained("/data/lora")', ["/data/lora to write into (cell 1)"]),
+        ('from transformers import AutoModel\nmodel = AutoModel.from_pretrained("a/b", cache_dir = "/models")',
+         ["/models to write into (cell 1)"]),
+        ('from huggingface_hub import snapshot_download\nsnapshot_download("a/b", local_dir = "/data/b")',
+         ["/data/b to write into (cell 1)"]),
+    ],
+)  # fmt: skip
+def test_folders_to_write_into(code: str, expected: list[str]) -> None:
+    assert needs(code) == expected
 
 
 @pytest.mark.parametrize(

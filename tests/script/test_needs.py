@@ -105,3 +105,15 @@ def test_an_upload_after_training_looks_for_its_token_at_the_start(token: str, t
 def test_a_launcher_hands_on_what_is_needed_though_it_is_set_too(line: str) -> None:
     notebook = example_notebook(f"import os\nfrom getpass import getpass\n{line}\n")
     assert secrets(Program(notebook, Options())) == ["A_KEY"]
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_a_job_ends_at_once_without_a_folder_that_it_may_write_into(is_open: bool, tmp_path: Path) -> None:
+    source = convert_source(text(TRAIN, 'model.save_pretrained("/data/lora")')).files["train.py"]
+    asked = f"import os\nos.access = lambda path, mode: {is_open}\n"  # root may write anywhere
+    (tmp_path / "train.py").write_text(asked + source[: source.index("import torch")])
+    done = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == (0 if is_open else 1)
+    assert done.stderr.startswith("" if is_open else "Missing: /data/lora (see")
+    environ = {**os.environ, "RANK": "1", "WORLD_SIZE": "2"}  # which writes nothing, and goes on
+    assert subprocess.run([sys.executable, "train.py"], cwd=tmp_path, env=environ).returncode == 0

@@ -16,7 +16,7 @@ from nb2ddp.facts.beside import may_come
 from nb2ddp.facts.effects import Does
 from nb2ddp.facts.flow import is_tried, owner_of, taker
 from nb2ddp.facts.hosted import SECRET, UPLOAD, hosted_name, is_only_tried, written_elsewhere
-from nb2ddp.facts.logins import HUB_TOKEN, TOKEN_VARIABLE, token_of, tokens
+from nb2ddp.facts.logins import HUB_TOKEN, TOKEN_VARIABLE, TRACKER_KEY, token_of, tokens
 from nb2ddp.facts.questions import LOADS, READS, given_tokens, goes_on_without
 from nb2ddp.facts.releases import SUCCESSORS, fitting
 from nb2ddp.facts.shell import only_shows
@@ -77,6 +77,7 @@ class Kind(Enum):
 
     VARIABLE = "variable of the environment"
     LOGIN = "token of the Hub, as a variable or a login of the machine"
+    TRACKER = "key of Weights & Biases, likewise"
     PATH = "path"
     WINDOWS = "path of Windows"
     FILE = "file or folder beside the script"
@@ -138,11 +139,10 @@ def needs(program: Program) -> list[Need]:
         )
         for (kind, name), places in found.items()
     ]
-    is_asked = not from_file and _asks_for_login(program)
+    logins = {HUB_TOKEN: Kind.LOGIN} if not from_file and _asks_for_login(program) else {}
+    logins |= {TRACKER_KEY: Kind.TRACKER} if not from_file and _asks_for_key(program) else {}
     return [
-        replace(need, kind=Kind.LOGIN, required=True)
-        if is_asked and need.name == HUB_TOKEN and not need.required
-        else need
+        replace(need, kind=logins[need.name], required=True) if need.name in logins and not need.required else need
         for need in listed
     ]
 
@@ -159,6 +159,19 @@ def _asks_for_login(program: Program) -> bool:
     sure = [token for call, token in _uploads(program) if not is_tried(tree, call)]
     by_name = (token is None or HUB_TOKEN in tree.texts(tree.value(token)) for token in sure)
     return not tokens(tree) and any(by_name)
+
+
+def _asks_for_key(program: Program) -> bool:
+    """Whether a run of Weights & Biases surely begins with the key of the environment or of the machine's login."""
+    tree, runs = program.tree, program.execution.calls(_RUNS_OF_WANDB)
+    if any(keyword(run, name) for run in runs for name in ("mode", "anonymous", "settings")):
+        return False
+    if any("wandb" in program.effects.command(call) for call in program.execution.calls()):
+        return False  # a command that logs in, or turns it off
+    named = [
+        node for node in _trackers(program) if node in runs or tree.text(tree.value(node)).strip("[]'\"") == "wandb"
+    ]
+    return any(not (is_tried(tree, node) or _is_off(tree, node)) for node in named)
 
 
 def _uploads(program: Program) -> Iterator[tuple[cst.Call, cst.BaseExpression | None]]:
@@ -420,7 +433,7 @@ def _variables(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
         if token is None:
             yield HUB_TOKEN, call, False  # or a login of the machine's own
     for node in _trackers(program):
-        yield "WANDB_API_KEY", node, False
+        yield TRACKER_KEY, node, False
     for item in tree.live(cst.Subscript):
         key = environ_key(tree, item)
         is_read = not isinstance(tree.parents[item], (cst.AssignTarget, cst.Del))
@@ -437,7 +450,7 @@ def _may_lack(program: Program, call: cst.Call) -> bool:
     key = tree.literal(call.args[0].value) if READS.fullmatch(tree.qualified(call.func)) and call.args else None
     if not isinstance(key, str) or not goes_on_without(tree, call):
         return False
-    if key == "WANDB_API_KEY":
+    if key == TRACKER_KEY:
         bound = tree.around(call, cst.Assign)
         uses = [call, *(() if bound is None else tree.bound_uses(bound))]
         tests = [test for use in uses if isinstance(test := tree.statement(use), cst.If)]
@@ -460,10 +473,10 @@ def _trackers(program: Program) -> Iterator[cst.CSTNode]:
     """What begins a run of Weights & Biases, whose library asks for its key, where nothing logs in or turns it off."""
     tree, known = program.tree, {name for _, name, _ in program.settings}
     logs_in = any("wandb" in tree.qualified(call.func) and token_of(tree, call) for call in tree.live(cst.Call))
-    if logs_in or known & {"WANDB_API_KEY", "WANDB_MODE", "WANDB_DISABLED"}:
+    if logs_in or known & {TRACKER_KEY, "WANDB_MODE", "WANDB_DISABLED"}:
         return
     yield from program.execution.calls(_RUNS_OF_WANDB)
-    yield from [each for each in tree.given("report_to") if "wandb" in tree.texts(each)]
+    yield from [each for each in tree.given("report_to") if "wandb" in tree.texts(tree.value(each))]
 
 
 def _is_set_alike(tree: Tree, node: cst.CSTNode, name: str) -> bool:

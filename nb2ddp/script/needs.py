@@ -13,6 +13,11 @@ from nb2ddp.facts.shell import quoted
 _WIDTH: Final = 100
 #: The lines that `named` gives, as the first lines of a script hold them.
 _STATED = re.compile(r"^#   needs: +(.*(?:\n# {10,}.*)*)", re.MULTILINE)
+#: What tells Weights & Biases its key, or that it needs none.
+_WANDB_LOGINS: Final = """\
+wandb_logins = [*filter(os.environ.get, ("WANDB_API_KEY", "WANDB_MODE", "WANDB_DISABLED", "WANDB_BASE_URL", "NETRC"))]
+wandb_files = "~/.netrc", "~/_netrc", "~/.config/wandb/settings", "wandb/settings"
+wandb_logins += filter(os.path.exists, map(os.path.expanduser, wandb_files))"""
 #: The lines that `tests` puts into a script.
 _TESTS = re.compile(r"^(missing_*) = \[.*\n(?:\1 \+= \[.*\n)*if \1:\n(?:    .*\n)+", re.MULTILINE)
 
@@ -49,7 +54,10 @@ def tests(needs: Sequence[Need], missing: str) -> str:
         lists.append(f"[path for path in {folders} if is_main_process and not os.access({there}, os.W_OK)]")
     if tested[Kind.LOGIN]:
         lists.append(f"[] if huggingface_hub.get_token() else {tested[Kind.LOGIN]}".replace("'", '"'))
+    if tested[Kind.TRACKER]:
+        lists.append(f"[] if wandb_logins or not is_main_process else {tested[Kind.TRACKER]}".replace("'", '"'))
     lines = ["from pathlib import Path\n"] * bool(folders) + ["import huggingface_hub\n"] * bool(tested[Kind.LOGIN])
+    lines += [_WANDB_LOGINS] * bool(tested[Kind.TRACKER])
     lines += [f"{missing} {'+=' if number else '='} {test}" for number, test in enumerate(lists)]
     if not lines:
         return ""

@@ -168,10 +168,9 @@ def _asks_for_key(program: Program) -> bool:
         return False
     if any("wandb" in program.effects.command(call) for call in program.execution.calls()):
         return False  # a command that logs in, or turns it off
-    named = [
-        node for node in _trackers(program) if node in runs or tree.text(tree.value(node)).strip("[]'\"") == "wandb"
-    ]
-    return any(not (is_tried(tree, node) or _is_off(tree, node)) for node in named)
+    given = [each for each in tree.given("report_to") if tree.text(tree.value(each)).strip("[]'\"") == "wandb"]
+    sure = {*runs, *given}.intersection(_trackers(program))
+    return any(not (is_tried(tree, node) or _is_off(tree, node)) for node in sure)
 
 
 def _uploads(program: Program) -> Iterator[tuple[cst.Call, cst.BaseExpression | None]]:
@@ -203,8 +202,8 @@ def _read(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode, bool]]:
         kind = Kind.FILE if local.is_beside else Kind.WINDOWS if local.is_of_windows else Kind.PATH
         yield kind, local.text, local.node, local.required
     yield from _checkpoints(program)
-    for path, node in _of_llama_cpp(program):
-        yield Kind.FILE, path, node, False
+    for tool, node in _of_llama_cpp(program):
+        yield Kind.FILE, tool, node, False
     for name, node in _chosen(program):
         yield Kind.NAME, f"{name} in place of files.upload()", node, False
     for folder, node in program.written_there:

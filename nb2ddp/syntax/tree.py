@@ -477,9 +477,12 @@ class Tree:
         part = node
         for above in self.ancestors(node):
             if isinstance(above, (cst.If, cst.IfExp)) and part is not above.test:
-                is_not = isinstance(above.test, cst.UnaryOperation) and isinstance(above.test.operator, cst.Not)
-                test = self.fixed(above.test.expression if is_not else above.test)
-                if test is not ... and part is (above.orelse if bool(test) is not is_not else above.body):
+                asked = above.test
+                if isinstance(asked, cst.UnaryOperation) and isinstance(asked.operator, cst.Not):
+                    asked = asked.expression
+                test = self.fixed(asked)
+                holds = bool(test) is (asked is above.test)
+                if test is not ... and part is (above.orelse if holds else above.body):
                     return True
             part = above
         return False

@@ -17,7 +17,7 @@ from nb2ddp.facts.environment import ENV_MAGICS, packages_of
 from nb2ddp.facts.flow import is_tried
 from nb2ddp.facts.hosted import GLOB, TABLE, folders_of, is_only_tried, path_taker
 from nb2ddp.facts.shell import only_shows, parts, unwrapped
-from nb2ddp.facts.texts import called, filled, received, spelled
+from nb2ddp.facts.texts import filled, leaving, received, spelled
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.syntax.tree import argument, keyword, method
 
@@ -85,7 +85,10 @@ def must_be_there(
     if GLOB.search(text) or (_BY_DEFAULT.match(text.removeprefix("./")) and not TABLE.search(text)):
         return False
     sure = [tree.start(use) for use in reading if _fails(execution, use) and not is_tried(tree, use)]
-    return any(not (_is_spoken_of(execution, text, node, at) or _may_come(execution, making, text, at)) for at in sure)
+    default = tree.parents[node]
+    if isinstance(default, cst.Param) and default.default is node and _fails_inside(execution, default):
+        sure += [tree.start(call) for call in leaving(tree, default) if not is_tried(tree, call)]
+    return any(not (_is_spoken_of(execution, text, node, at) or may_come(execution, making, text, at)) for at in sure)
 
 
 def _fails(execution: Execution, use: cst.CSTNode, depth: int = 2) -> bool:
@@ -93,18 +96,26 @@ def _fails(execution: Execution, use: cst.CSTNode, depth: int = 2) -> bool:
     tree, call = execution.tree, path_taker(execution.tree, use)
     if call is None or is_only_tried(execution, use) or execution.does(call) & Does.ACT:
         return False
-    own, place = called(tree, call), tree.parents[use]
-    if own is not None and depth and isinstance(place, cst.Arg) and (param := received(tree, call, place)) is not None:
-        uses = [each for each in tree.loads(param.name.value) if tree.definition(each) is param]
-        left = [tree.span(each)[1] for each in tree.within(own, cst.Return)]
-        inside = [each for each in uses if not is_tried(tree, each, within=own)]
-        sure = [each for each in inside if not any(end < tree.start(each) for end in left)]
-        return any(_fails(execution, each, depth - 1) for each in sure)
+    place = tree.parents[use]
+    if depth and isinstance(place, cst.Arg) and (param := received(tree, call, place)) is not None:
+        return _fails_inside(execution, param, depth - 1)
     name = tree.qualified(call.func)
     is_told = keyword(call, "data_dir") in (None, tree.around(use, cst.Arg))  # `data_files` lie in it
     mode = argument(call, "mode", 1) if re.search(r"(open|ZipFile)$", name) else None
     is_reading = mode is None or isinstance(tree.literal(mode.value), str)
     return bool(_FAILS.fullmatch(name)) and is_told and is_reading
+
+
+def _fails_inside(execution: Execution, param: cst.Param, depth: int = 1) -> bool:
+    """Whether the function of a parameter surely fails without the file or folder that this names."""
+    tree, own = execution.tree, execution.tree.function(param)
+    if own is None:
+        return False
+    uses = [each for each in tree.loads(param.name.value) if tree.definition(each) is param]
+    left = [tree.span(each)[1] for each in tree.within(own, cst.Return)]
+    inside = [each for each in uses if not is_tried(tree, each, within=own)]
+    sure = [each for each in inside if not any(end < tree.start(each) for end in left)]
+    return any(_fails(execution, each, depth) for each in sure)
 
 
 def _is_spoken_of(execution: Execution, text: str, node: cst.CSTNode, end: int) -> bool:
@@ -123,8 +134,8 @@ def _is_printed(execution: Execution, node: cst.CSTNode) -> bool:
     return any(isinstance(call, cst.Call) and execution.does(call) is Does.TELL for call in above)
 
 
-def _may_come(execution: Execution, making: list[Maker], text: str, end: int) -> bool:
-    """Whether something above an offset may make a file, or change the folder."""
+def may_come(execution: Execution, making: list[Maker], text: str, end: int) -> bool:
+    """Whether something above an offset may make a file or folder, or change the current one."""
     tree = execution.tree
     imports: list[cst.Import | cst.ImportFrom] = [*tree.live(cst.Import), *tree.live(cst.ImportFrom)]
     above = [line for line in imports if tree.start(line) < end and not execution.is_install(line)]

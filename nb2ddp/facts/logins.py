@@ -9,22 +9,24 @@ import libcst as cst
 
 from nb2ddp.syntax.tree import Tree, keyword
 
+#: The variables of the Hub's token and of the key of Weights & Biases.
+HUB_TOKEN: Final = "HF_TOKEN"
+TRACKER_KEY: Final = "WANDB_API_KEY"
 #: The functions of a service, the keyword for its token, and the variable in which its library looks for one.
 _LOGINS: Final = (
-    (re.compile(r"(huggingface_hub(\.\w+)*\.)?(login|notebook_login|interpreter_login)"), "token", "HF_TOKEN"),
-    (re.compile(r"wandb(\.\w+)*\.login"), "key", "WANDB_API_KEY"),
+    (re.compile(r"(huggingface_hub(\.\w+)*\.)?(login|notebook_login|interpreter_login)"), "token", HUB_TOKEN),
+    (re.compile(r"wandb(\.\w+)*\.login"), "key", TRACKER_KEY),
 )
-#: The variable of the Hub's token, and all that hold a token of the Hub or of Weights & Biases.
-HUB_TOKEN: Final = "HF_TOKEN"
+#: The variables that hold a token of the Hub or of Weights & Biases.
 TOKEN_VARIABLE: Final = re.compile(r"HF_(HUB_)?TOKEN|HUGGING_?FACE\w*_TOKEN|WANDB_API_KEY")
 #: What stands for a token in a command: `<token>`, `YOUR_TOKEN`, `hf_xxx`, `...`.
 _NO_TOKEN: Final = r"[\"']?(?i:<|your|hf_?x+\b|x+\b|\*|\.\.\.)"
 #: A text as services write tokens: long, of many different letters, with a digit or a capital inside.
-_LIKE_A_TOKEN: Final = re.compile(r"(?=.*(\d|[a-z][A-Z]))(?!(?i:.*(token|your)))[\w.+/=:-]{16,}")
+_LIKE_A_TOKEN: Final = re.compile(r"(?=.*(\d|[a-z][A-Z]))(?!(?i:.*(token|your)))[\w.+=:-]{16,}")
 #: Commands that ask for a token, or leave it to be filled in.
 _COMMANDS: Final = (
-    (re.compile(rf"(huggingface-cli|hf\s+auth|hf)\s+login\b(?!.*\s--token[\s=](?!{_NO_TOKEN}))"), "HF_TOKEN"),
-    (re.compile(rf"wandb\s+login\b(?!\s*(--\w+\s+)*(?!{_NO_TOKEN})[^\s-])"), "WANDB_API_KEY"),
+    (re.compile(rf"(huggingface-cli|hf\s+auth|hf)\s+login\b(?!.*\s--token[\s=](?!{_NO_TOKEN}))"), HUB_TOKEN),
+    (re.compile(rf"wandb\s+login\b(?!\s*(--\w+\s+)*(?!{_NO_TOKEN})[^\s-])"), TRACKER_KEY),
 )
 
 

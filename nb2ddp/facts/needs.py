@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from nb2ddp.facts.beside import may_come
 from nb2ddp.facts.effects import Does
-from nb2ddp.facts.flow import is_tried, taker
+from nb2ddp.facts.flow import is_tried, owner_of, taker
 from nb2ddp.facts.hosted import SECRET, UPLOAD, hosted_name, is_only_tried, written_elsewhere
-from nb2ddp.facts.logins import HUB_TOKEN, TOKEN_VARIABLE, token_of, tokens
-from nb2ddp.facts.questions import READS, given_tokens, goes_on_without
+from nb2ddp.facts.logins import HUB_TOKEN, TOKEN_VARIABLE, TRACKER_KEY, token_of, tokens
+from nb2ddp.facts.questions import LOADS, READS, given_tokens, goes_on_without
 from nb2ddp.facts.releases import SUCCESSORS, fitting
+from nb2ddp.facts.shell import only_shows
 from nb2ddp.facts.texts import held, spelled
 from nb2ddp.notebook import magics
 from nb2ddp.syntax.arguments import constant
@@ -51,6 +53,10 @@ _NO_ACCOUNT = re.compile(
     r"(?i)[<\[]?((your|my|hf|hub|hugging[ _-]?face)[ _-]*)*(user[ _-]?(name|id)?|account|org(ani[sz]ation)?)[>\]]?"
     r"|[<\[]?your\b.*|your[_-].*|<.*>|hf"
 )
+#: What stands for the name of a repository without an account: `your_model`, `<model>`, `NAME OF THE MODEL`.
+_NO_REPOSITORY = re.compile(r"(?i)[<\[]?your\b.*|your_.*|<.*>|(?=.*\s)(.*\W)?(your|name|here)(\W.*)?")
+#: The keywords for the name of what is loaded.
+_LOADED = ("model_name", "pretrained_model_name_or_path", "model_id", "path")
 #: Clouds whose libraries find credentials by themselves: their calls, their addresses, a variable that says them.
 _CLOUDS = {
     "AWS": (re.compile(r"boto3\.(client|resource|Session)|s3fs\.\w+"), "s3://", "AWS_ACCESS_KEY_ID"),
@@ -58,6 +64,11 @@ _CLOUDS = {
 }
 #: A keyword for credentials of a cloud, or for none.
 _CREDENTIALS = re.compile(r"\w*(access_key|profile|credentials|token|key|secret|anon|config)\w*")
+#: What goes on with a folder that is there, into which it may not write.
+_MAKES = re.compile(r"(mkdir|makedirs)$")
+#: What fetches llama.cpp, and a program of it.
+_LLAMA_CPP = re.compile(r"github\.com[/:][\w-]+/llama\.cpp|install_llama_cpp")
+_OF_LLAMA_CPP = re.compile(r"(?<![\w./~$}-])(?:\./)?(llama\.cpp/(?:[\w-]+/)*[\w-]+(?:\.py)?)(?![\w./-])")
 _STARTS = re.compile(r"\b(serve|server|uvicorn|gunicorn|sglang|ollama)\b|&\s*$")
 
 
@@ -66,9 +77,11 @@ class Kind(Enum):
 
     VARIABLE = "variable of the environment"
     LOGIN = "token of the Hub, as a variable or a login of the machine"
+    TRACKER = "key of Weights & Biases, likewise"
     PATH = "path"
     WINDOWS = "path of Windows"
     FILE = "file or folder beside the script"
+    FOLDER = "folder to write into"
     SERVICE = "service"
     TOKEN = "token that the notebook holds"
     NAME = "name that the notebook leaves open"
@@ -98,16 +111,21 @@ class Need:
         cells = f"cell{'s' if len(self.cells) > 1 else ''} {', '.join(map(str, self.cells))}"
         is_above = self.kind is Kind.FILE and self.name.startswith("../")
         where = " from the current folder" if is_above else " beside the script" if self.kind is Kind.FILE else ""
+        where = " to write into" if self.kind is Kind.FOLDER else where
         said = "a Windows path, " if self.kind is Kind.WINDOWS else "optional, " if self.is_optional else ""
         return f"{self.name}{where} ({said}{cells})"
 
 
 def needs(program: Program) -> list[Need]:
-    """What the notebook reads and does not make itself, in the order of the first reading."""
+    """What the notebook reads and does not make itself, in the order of the first reading.
+
+    What stands in code that a constant switches off is no need, but a token that is written there is one.
+    """
     found: dict[tuple[Kind, str], list[tuple[cst.CSTNode, bool]]] = {}
     from_file = bool(program.execution.calls(_FROM_FILE))  # variables then may come while the script runs
     for kind, name, node, required in sorted(_read(program), key=lambda each: program.tree.start(each[2])):
-        found.setdefault((kind, name), []).append((node, required))
+        if kind is Kind.TOKEN or not _is_off(program.tree, node):
+            found.setdefault((kind, name), []).append((node, required))
     asked = [question for question in program.questions if not question.is_login]
     optional = {*program.tokens_of_loads, *(question.call for question in asked if question.may_skip)}
     optional |= {*filter(partial(_may_lack, program), program.tree.live(cst.Call))}
@@ -121,13 +139,18 @@ def needs(program: Program) -> list[Need]:
         )
         for (kind, name), places in found.items()
     ]
-    is_asked = not from_file and _asks_for_login(program)
+    logins = {HUB_TOKEN: Kind.LOGIN} if not from_file and _asks_for_login(program) else {}
+    logins |= {TRACKER_KEY: Kind.TRACKER} if not from_file and _asks_for_key(program) else {}
     return [
-        replace(need, kind=Kind.LOGIN, required=True)
-        if is_asked and need.name == HUB_TOKEN and not need.required
-        else need
+        replace(need, kind=logins[need.name], required=True) if need.name in logins and not need.required else need
         for need in listed
     ]
+
+
+def _is_off(tree: Tree, node: cst.CSTNode) -> bool:
+    """Whether a constant switches off a node, or all that runs it: `push = False`, and `if push:` around it."""
+    runs = tree.run_from(node, tree.uses)
+    return tree.is_ruled_out(node) or (bool(runs) and all(map(tree.is_ruled_out, runs)))
 
 
 def _asks_for_login(program: Program) -> bool:
@@ -136,6 +159,18 @@ def _asks_for_login(program: Program) -> bool:
     sure = [token for call, token in _uploads(program) if not is_tried(tree, call)]
     by_name = (token is None or HUB_TOKEN in tree.texts(tree.value(token)) for token in sure)
     return not tokens(tree) and any(by_name)
+
+
+def _asks_for_key(program: Program) -> bool:
+    """Whether a run of Weights & Biases surely begins with the key of the environment or of the machine's login."""
+    tree, runs = program.tree, program.execution.calls(_RUNS_OF_WANDB)
+    if any(keyword(run, name) for run in runs for name in ("mode", "anonymous", "settings")):
+        return False
+    if any("wandb" in program.effects.command(call) for call in program.execution.calls()):
+        return False  # a command that logs in, or turns it off
+    given = [each for each in tree.given("report_to") if tree.text(tree.value(each)).strip("[]'\"") == "wandb"]
+    sure = {*runs, *given}.intersection(_trackers(program))
+    return any(not (is_tried(tree, node) or _is_off(tree, node)) for node in sure)
 
 
 def _uploads(program: Program) -> Iterator[tuple[cst.Call, cst.BaseExpression | None]]:
@@ -167,10 +202,14 @@ def _read(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode, bool]]:
         kind = Kind.FILE if local.is_beside else Kind.WINDOWS if local.is_of_windows else Kind.PATH
         yield kind, local.text, local.node, local.required
     yield from _checkpoints(program)
+    for tool, node in _of_llama_cpp(program):
+        yield Kind.FILE, tool, node, False
     for name, node in _chosen(program):
         yield Kind.NAME, f"{name} in place of files.upload()", node, False
-    for folder, node in (*program.written_there, *written_elsewhere(program.execution)):
-        yield Kind.PATH, f"{folder} to write into", node, False
+    for folder, node in program.written_there:
+        yield Kind.FOLDER, folder, node, False
+    for folder, call in written_elsewhere(program.execution):
+        yield Kind.FOLDER, folder, call, _must_be_made(program, folder, call)
     calls = program.execution.calls()
     started = any(program.tree.qualified(call.func) == "subprocess.Popen" for call in calls)
     if not started and not any(_STARTS.search(program.effects.command(call)) for call in calls):
@@ -183,12 +222,22 @@ def _read(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode, bool]]:
         yield Kind.SERVICE, f"credentials of {name}", node, False
     for name, node in _tokens(program):
         yield Kind.TOKEN, f"the token {name}, which the notebook holds", node, False
-    for name, node in _owners(program):
+    for name, node in _open_names(program):
         yield Kind.NAME, f'a name in place of "{name}"', node, False
     for use, releases, _ in program.lacked:
         has = [release for release in fitting(program.tree, use.library, releases) if use.is_in(release)]
         if has and use.name not in SUCCESSORS:
             yield Kind.RELEASE, f"{use.library} {has[-1]} or older", use.node, False
+
+
+def _must_be_made(program: Program, folder: str, call: cst.Call) -> bool:
+    """Whether a call surely writes into a folder, or a trainer that it is for, and no command sees to that folder."""
+    execution, tree = program.execution, program.tree
+    given = keyword(call, "output_dir")
+    is_output = given is not None and folder in (text.rstrip("/") for text in spelled(tree, given.value))
+    is_written = execution.does(call) & (Does.SAVE | Does.WRITE) and not _MAKES.search(tree.text(call.func))
+    is_seen_to = any(folder in program.effects.command(each) for each in execution.calls())
+    return bool(is_output or is_written) and "*" not in folder and not (is_seen_to or is_tried(tree, call))
 
 
 def _checkpoints(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode, bool]]:
@@ -198,14 +247,22 @@ def _checkpoints(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode, boo
     for call in [] if program.options.resume else trainings:
         given = argument(call, "resume_from_checkpoint", 0)
         named = None if given is None or is_tried(tree, call) else tree.literal(given.value)
-        if isinstance(named, str) and named.startswith("/"):
-            yield Kind.PATH, named, call, False
-        elif isinstance(named, str) and call is trainings[0]:
-            yield Kind.FILE, named, call, False
+        if isinstance(named, str) and (named.startswith("/") or call is trainings[0]):
+            making = [maker for maker in program.makers if not maker.trained]  # no training before the first
+            is_open = call is not trainings[0] or may_come(program.execution, making, named, tree.start(call))
+            yield Kind.PATH if named.startswith("/") else Kind.FILE, named, call, not is_open
         elif named is True and call is trainings[0] and not tree.given("local_dir"):
             folders = {tree.literal(each) for each in tree.given("output_dir")}
             folder = folders.pop() if len(folders) == 1 else ...
             yield Kind.PATH, f"a checkpoint in {'the output folder' if folder is ... else folder}", call, False
+
+
+def _of_llama_cpp(program: Program) -> Iterator[tuple[str, cst.CSTNode]]:
+    """The programs of a llama.cpp beside the script that run, where nothing fetches one: Unsloth's is elsewhere."""
+    for call in [] if _LLAMA_CPP.search(program.text) else program.execution.calls():
+        command = program.effects.command(call)
+        if not only_shows(command):
+            yield from ((path, call) for path in _OF_LLAMA_CPP.findall(command))
 
 
 def _chosen(program: Program) -> Iterator[tuple[str, cst.Call]]:
@@ -223,19 +280,28 @@ def _chosen(program: Program) -> Iterator[tuple[str, cst.Call]]:
 def _repositories(program: Program) -> Iterator[cst.BaseExpression]:
     """The names of the repositories that the notebook uploads to."""
     for call in program.execution.calls(does=Does.SAVE):
-        repository = argument(call, "repo_id", 0)
-        if repository is not None and not method(call).startswith("save_"):
+        repository, owner = argument(call, "repo_id", 0), owner_of(call)
+        says = owner is not None and program.training.is_trainer(owner)  # a trainer is given what its commit says
+        if repository is not None and not (says or method(call).startswith("save_")):
             yield repository.value
     yield from program.tree.given("hub_model_id")
 
 
-def _owners(program: Program) -> Iterator[tuple[str, cst.CSTNode]]:
-    """Owners of repositories that stand for a name of the reader's own."""
-    for repository in _repositories(program):
-        for text in spelled(program.tree, repository):
-            owner, _, name = text.partition("/")
-            if name and _NO_ACCOUNT.fullmatch(owner.strip()):
-                yield owner, repository
+def _open_names(program: Program) -> Iterator[tuple[str, cst.CSTNode]]:
+    """Names of repositories, or their owners, that stand for a name of the reader's own."""
+    tree = program.tree
+    named = [(repository, text) for repository in _repositories(program) for text in spelled(tree, repository)]
+    paths = {path.text for path in program.local_paths}
+    for call in program.execution.calls(LOADS):
+        for each in call.args[:2]:
+            if each.keyword is None or each.keyword.value in _LOADED:
+                texts = [text for text in spelled(tree, each.value) if text not in paths]
+                own = [text for text in texts if not any(maker.is_named(text) for maker in program.makers)]
+                named += [(each.value, text) for text in own]
+    for node, text in named:
+        owner, _, name = text.partition("/")
+        if (_NO_ACCOUNT if name else _NO_REPOSITORY).fullmatch(owner.strip()):
+            yield owner, node
 
 
 def _services(program: Program) -> Iterator[tuple[str, cst.CSTNode]]:
@@ -366,7 +432,7 @@ def _variables(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
         if token is None:
             yield HUB_TOKEN, call, False  # or a login of the machine's own
     for node in _trackers(program):
-        yield "WANDB_API_KEY", node, False
+        yield TRACKER_KEY, node, False
     for item in tree.live(cst.Subscript):
         key = environ_key(tree, item)
         is_read = not isinstance(tree.parents[item], (cst.AssignTarget, cst.Del))
@@ -383,7 +449,7 @@ def _may_lack(program: Program, call: cst.Call) -> bool:
     key = tree.literal(call.args[0].value) if READS.fullmatch(tree.qualified(call.func)) and call.args else None
     if not isinstance(key, str) or not goes_on_without(tree, call):
         return False
-    if key == "WANDB_API_KEY":
+    if key == TRACKER_KEY:
         bound = tree.around(call, cst.Assign)
         uses = [call, *(() if bound is None else tree.bound_uses(bound))]
         tests = [test for use in uses if isinstance(test := tree.statement(use), cst.If)]
@@ -406,10 +472,10 @@ def _trackers(program: Program) -> Iterator[cst.CSTNode]:
     """What begins a run of Weights & Biases, whose library asks for its key, where nothing logs in or turns it off."""
     tree, known = program.tree, {name for _, name, _ in program.settings}
     logs_in = any("wandb" in tree.qualified(call.func) and token_of(tree, call) for call in tree.live(cst.Call))
-    if logs_in or known & {"WANDB_API_KEY", "WANDB_MODE", "WANDB_DISABLED"}:
+    if logs_in or known & {TRACKER_KEY, "WANDB_MODE", "WANDB_DISABLED"}:
         return
     yield from program.execution.calls(_RUNS_OF_WANDB)
-    yield from [each for each in tree.given("report_to") if "wandb" in tree.texts(each)]
+    yield from [each for each in tree.given("report_to") if "wandb" in tree.texts(tree.value(each))]
 
 
 def _is_set_alike(tree: Tree, node: cst.CSTNode, name: str) -> bool:

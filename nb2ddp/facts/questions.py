@@ -23,7 +23,7 @@ _VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]*[A-Z0-9]\b")
 #: What reads a variable of the environment.
 READS = re.compile(r"os\.(environ\.get|getenv)")
 #: What loads from the Hub, and needs a token for what is not public alone.
-_LOADS = re.compile(r"(.*\.)?(from_pretrained|load_dataset)")
+LOADS = re.compile(r"(.*\.)?(from_pretrained|load_dataset)")
 #: The libraries of services, and the variables in which they look for a key.
 _KEYS = {
     "anthropic": "ANTHROPIC_API_KEY",
@@ -213,7 +213,7 @@ def tokens_to_fill_in(
 
 def tokens_of_loads(tree: Tree) -> list[cst.SimpleString]:
     """Texts that stand for a token in a load, which the Hub refuses with them, of public models too; `""` is none."""
-    loads = [call for call in tree.live(cst.Call) if _LOADS.fullmatch(tree.qualified(call.func))]
+    loads = [call for call in tree.live(cst.Call) if LOADS.fullmatch(tree.qualified(call.func))]
     given = [keyword(load, name) for load in loads for name in ("token", "use_auth_token")]
     texts = [_placeholder(tree, token.value) for token in given if token is not None]
     return list(dict.fromkeys(text for text in texts if text is not None and tree.literal(text)))

@@ -108,6 +108,17 @@ def received(tree: Tree, call: cst.Call, given: cst.Arg) -> cst.Param | None:
 
 def passed(tree: Tree, param: cst.Param) -> list[cst.BaseExpression]:
     """What calls give a parameter, or its default; nothing for a method where not all of its calls are known."""
+    given = [param.default if each is None else each.value for _, each in _arguments(tree, param)]
+    return [each for each in given if each is not None]
+
+
+def leaving(tree: Tree, param: cst.Param) -> list[cst.Call]:
+    """The calls that leave a parameter to its default, for all that the code tells."""
+    return [call for call, each in _arguments(tree, param) if each is None and not any(arg.star for arg in call.args)]
+
+
+def _arguments(tree: Tree, param: cst.Param) -> list[tuple[cst.Call, cst.Arg | None]]:
+    """The calls of a parameter's function, and what each gives it; none of a method where not all are known."""
     function = tree.function(param)
     if function is None:
         return []
@@ -116,9 +127,7 @@ def passed(tree: Tree, param: cst.Param) -> list[cst.BaseExpression]:
     is_known = all(call is not None and called(tree, call) is not None for call in calls)
     if isinstance(tree.scope(function), cst.ClassDef) and not is_known:
         return []
-    arguments = [argument(call, param.name.value, _position(tree, param)) for call in own]
-    given = [param.default if each is None else each.value for each in arguments]
-    return [each for each in given if each is not None]
+    return [(call, argument(call, param.name.value, _position(tree, param))) for call in own]
 
 
 def held_by(tree: Tree, node: cst.Attribute) -> cst.BaseExpression | None:

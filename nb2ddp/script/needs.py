@@ -13,6 +13,11 @@ from nb2ddp.facts.shell import quoted
 _WIDTH: Final = 100
 #: The lines that `named` gives, as the first lines of a script hold them.
 _STATED = re.compile(r"^#   needs: +(.*(?:\n# {10,}.*)*)", re.MULTILINE)
+#: What tells Weights & Biases its key, or that it needs none.
+_WANDB_LOGINS: Final = """\
+wandb_logins = [*filter(os.environ.get, ("WANDB_API_KEY", "WANDB_MODE", "WANDB_DISABLED", "WANDB_BASE_URL", "NETRC"))]
+wandb_files = "~/.netrc", "~/_netrc", "~/.config/wandb/settings", "wandb/settings"
+wandb_logins += filter(os.path.exists, map(os.path.expanduser, wandb_files))"""
 #: The lines that `tests` puts into a script.
 _TESTS = re.compile(r"^(missing_*) = \[.*\n(?:\1 \+= \[.*\n)*if \1:\n(?:    .*\n)+", re.MULTILINE)
 
@@ -40,18 +45,25 @@ def tests(needs: Sequence[Need], missing: str) -> str:
     tested = {kind: [need.name for need in needs if need.kind is kind and need.required] for kind in Kind}
     variables = _tuple(tested[Kind.VARIABLE])
     paths = _tuple([name for kind in (Kind.PATH, Kind.WINDOWS, Kind.FILE) for name in tested[kind]])
+    folders = _tuple(tested[Kind.FOLDER])
     lists = [f"[name for name in {variables} if name not in os.environ]"] if variables else []
     if paths:
         lists.append(f"[path for path in {paths} if not os.path.exists(path)]")
+    if folders:
+        there = "next(filter(os.path.exists, (path, *Path(path).parents)))"
+        lists.append(f"[path for path in {folders} if is_main_process and not os.access({there}, os.W_OK)]")
     if tested[Kind.LOGIN]:
         lists.append(f"[] if huggingface_hub.get_token() else {tested[Kind.LOGIN]}".replace("'", '"'))
-    lines = ["import huggingface_hub\n"] * bool(tested[Kind.LOGIN])
+    if tested[Kind.TRACKER]:
+        lists.append(f"[] if wandb_logins or not is_main_process else {tested[Kind.TRACKER]}".replace("'", '"'))
+    lines = ["from pathlib import Path\n"] * bool(folders) + ["import huggingface_hub\n"] * bool(tested[Kind.LOGIN])
+    lines += [_WANDB_LOGINS] * bool(tested[Kind.TRACKER])
     lines += [f"{missing} {'+=' if number else '='} {test}" for number, test in enumerate(lists)]
     if not lines:
         return ""
     where = "see the first lines of this script"
     lines.append(f"if {missing}:")
-    if paths:
+    if paths or folders:
         lines.append(f'    where = "{where}; change a path in its cell and in the check at the top"')
         where = "{where}"
     return "\n".join(

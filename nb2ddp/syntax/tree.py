@@ -478,15 +478,19 @@ class Tree:
         return Regions(map(self.span, never))
 
     def is_ruled_out(self, node: cst.CSTNode) -> bool:
-        """True in a branch that a constant rules out: below `if WHOLE:`, in `a if WHOLE else b`; `WHOLE = False`.
+        """True in a branch that a constant rules out: below `if WHOLE:`, in `a if not WHOLE else b`; `WHOLE = False`.
 
         It is to be converted all the same, as a person may set the constant otherwise, in the script too.
         """
         part = node
         for above in self.ancestors(node):
             if isinstance(above, (cst.If, cst.IfExp)) and part is not above.test:
-                test = self.fixed(above.test)
-                if test is not ... and part is (above.orelse if test else above.body):
+                asked = above.test
+                if isinstance(asked, cst.UnaryOperation) and isinstance(asked.operator, cst.Not):
+                    asked = asked.expression
+                test = self.fixed(asked)
+                holds = bool(test) is (asked is above.test)
+                if test is not ... and part is (above.orelse if holds else above.body):
                     return True
             part = above
         return False

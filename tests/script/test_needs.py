@@ -105,3 +105,39 @@ def test_an_upload_after_training_looks_for_its_token_at_the_start(token: str, t
 def test_a_launcher_hands_on_what_is_needed_though_it_is_set_too(line: str) -> None:
     notebook = example_notebook(f"import os\nfrom getpass import getpass\n{line}\n")
     assert secrets(Program(notebook, Options())) == ["A_KEY"]
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_a_job_ends_at_once_without_a_folder_that_it_may_write_into(is_open: bool, tmp_path: Path) -> None:
+    source = convert_source(text(TRAIN, 'model.save_pretrained("/data/lora")')).files["train.py"]
+    asked = f"import os\nos.access = lambda path, mode: {is_open}\n"  # root may write anywhere
+    (tmp_path / "train.py").write_text(asked + source[: source.index("import torch")])
+    done = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == (0 if is_open else 1)
+    assert done.stderr.startswith("" if is_open else "Missing: /data/lora (see")
+    environ = {**os.environ, "RANK": "1", "WORLD_SIZE": "2"}  # which writes nothing, and goes on
+    assert subprocess.run([sys.executable, "train.py"], cwd=tmp_path, env=environ).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("variable", "file", "ends"),
+    [
+        ("WANDB_PROJECT", "", True),
+        ("WANDB_API_KEY", "", False),
+        ("WANDB_MODE", "", False),
+        ("WANDB_PROJECT", ".netrc", False),
+        ("WANDB_PROJECT", "wandb/settings", False),
+    ],
+)
+def test_a_job_ends_at_once_without_a_key_for_its_log(variable: str, file: str, ends: bool, tmp_path: Path) -> None:
+    source = convert_source(text('import wandb\nwandb.init(project = "rows")', TRAIN)).files["train.py"]
+    (tmp_path / "train.py").write_text(source[: source.index("import torch")])
+    if file:
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text("")
+    for rank in ("0", "1"):
+        environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "USERPROFILE": str(tmp_path), variable: "x"}
+        environ |= {"RANK": rank, "WORLD_SIZE": "2"}
+        done = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, env=environ, capture_output=True, text=True)
+        assert done.returncode == (1 if ends and rank == "0" else 0)  # the main process alone writes the log
+        assert done.stderr.startswith("Missing: WANDB_API_KEY (see" if done.returncode else "")

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from nb2ddp.facts.beside import may_come
 from nb2ddp.facts.effects import Does
 from nb2ddp.facts.flow import is_tried, owner_of, taker
 from nb2ddp.facts.hosted import SECRET, UPLOAD, hosted_name, is_only_tried, written_elsewhere
@@ -248,8 +247,7 @@ def _checkpoints(program: Program) -> Iterator[tuple[Kind, str, cst.CSTNode, boo
         given = argument(call, "resume_from_checkpoint", 0)
         named = None if given is None or is_tried(tree, call) else tree.literal(given.value)
         if isinstance(named, str) and (named.startswith("/") or call is trainings[0]):
-            making = [maker for maker in program.makers if not maker.trained]  # no training before the first
-            is_open = call is not trainings[0] or may_come(program.execution, making, named, tree.start(call))
+            is_open = call is not trainings[0] or program.may_make(named, call)
             yield Kind.PATH if named.startswith("/") else Kind.FILE, named, call, not is_open
         elif named is True and call is trainings[0] and not tree.given("local_dir"):
             folders = {tree.literal(each) for each in tree.given("output_dir")}

@@ -8,7 +8,7 @@ from pathlib import PurePath
 import libcst as cst
 
 from nb2ddp.facts.alone import asks_for_processes
-from nb2ddp.facts.beside import must_be_there
+from nb2ddp.facts.beside import may_come, must_be_there
 from nb2ddp.facts.drawn import Drawing, drawings
 from nb2ddp.facts.effects import FILE_MAGICS, Effects
 from nb2ddp.facts.environment import early_settings, settings
@@ -178,6 +178,11 @@ class Program(Source):
         uploads = [self.notebook.cell(cell).uploaded for cell, name in named if name == UPLOAD]
         uploaded = {name for names in uploads for name in names}
         return list(local_paths(self.execution, self.makers, self.made, uploaded, must_be_there))
+
+    def may_make(self, path: str, node: cst.CSTNode) -> bool:
+        """Whether something above a node, other than a training, may make a file or folder, or change the current one."""
+        making = [maker for maker in self.makers if not maker.trained]
+        return may_come(self.execution, making, path, self.tree.start(node))
 
     @cached_property
     def needs(self) -> list[Need]:

@@ -15,9 +15,8 @@ _WIDTH: Final = 100
 _STATED = re.compile(r"^#   needs: +(.*(?:\n# {10,}.*)*)", re.MULTILINE)
 #: What tells Weights & Biases its key, or that it needs none.
 _WANDB_LOGINS: Final = """\
-wandb_logins = [*filter(os.environ.get, ("WANDB_API_KEY", "WANDB_MODE", "WANDB_DISABLED", "WANDB_BASE_URL", "NETRC"))]
-wandb_files = "~/.netrc", "~/_netrc", "~/.config/wandb/settings", "wandb/settings"
-wandb_logins += filter(os.path.exists, map(os.path.expanduser, wandb_files))"""
+wandb_logins = [*filter(os.environ.get, ("WANDB_API_KEY", "WANDB_MODE", "WANDB_DISABLED"))]
+wandb_logins += filter(os.path.exists, (os.path.expanduser("~/.netrc"), "wandb/settings"))"""
 #: The lines that `tests` puts into a script.
 _TESTS = re.compile(r"^(missing_*) = \[.*\n(?:\1 \+= \[.*\n)*if \1:\n(?:    .*\n)+", re.MULTILINE)
 
@@ -50,7 +49,7 @@ def tests(needs: Sequence[Need], missing: str) -> str:
     if paths:
         lists.append(f"[path for path in {paths} if not os.path.exists(path)]")
     if folders:
-        there = "next(filter(os.path.exists, (path, *Path(path).parents)))"
+        there = 'next(filter(os.path.exists, Path(path, "_").parents))'
         lists.append(f"[path for path in {folders} if is_main_process and not os.access({there}, os.W_OK)]")
     if tested[Kind.LOGIN]:
         lists.append(f"[] if huggingface_hub.get_token() else {tested[Kind.LOGIN]}".replace("'", '"'))

@@ -180,7 +180,7 @@ class Program(Source):
         return list(local_paths(self.execution, self.makers, self.made, uploaded, must_be_there))
 
     def may_make(self, path: str, node: cst.CSTNode) -> bool:
-        """Whether something above a node, other than a training, may make a file or folder, or change the current one."""
+        """Whether something above a node, but no training, may make a file or folder, or change the current one."""
         making = [maker for maker in self.makers if not maker.trained]
         return may_come(self.execution, making, path, self.tree.start(node))
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from nb2ddp.facts.effects import Does
-from nb2ddp.facts.flow import is_tried, owner_of, taker
-from nb2ddp.facts.hosted import SECRET, UPLOAD, hosted_name, is_only_tried, written_elsewhere
+from nb2ddp.facts.flow import is_tried, owner_of, returned, stops, taker
+from nb2ddp.facts.hosted import SECRET, UPLOAD, elsewhere, hosted_name, is_only_tried, written_elsewhere
 from nb2ddp.facts.logins import HUB_TOKEN, TOKEN_VARIABLE, TRACKER_KEY, token_of, tokens
 from nb2ddp.facts.questions import LOADS, READS, given_tokens, goes_on_without
 from nb2ddp.facts.releases import SUCCESSORS, fitting
 from nb2ddp.facts.shell import only_shows
-from nb2ddp.facts.texts import held, spelled
+from nb2ddp.facts.texts import held, passed, spelled
 from nb2ddp.notebook import magics
 from nb2ddp.syntax.arguments import constant
 from nb2ddp.syntax.environ import LAUNCHER_VARIABLES, SHELL_VARIABLES, environ_key
@@ -405,6 +405,8 @@ def _variables(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
     asking: list[cst.CSTNode] = [question.call for question in program.questions]
     asking += program.tokens_to_fill_in
     asking += [call for call in tree.live(cst.Call) if SECRET.fullmatch(hosted_name(tree, call) or "")]
+    handed = list(_handed(program))
+    asking += [node for _, node, *_ in handed]
     lines = {tree.statement(each) for each in asking}
     set_here = [(node, name) for node, name, _ in program.settings if tree.statement(node) not in lines]
 
@@ -421,11 +423,11 @@ def _variables(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
             continue
         name = hosted_name(tree, call)
         if name is not None and SECRET.fullmatch(name):
-            yield secret_variable(key), call, not (is_tried(tree, call) or _is_set_alike(tree, call, key))
+            yield secret_variable(key), call, not (_is_tried(tree, call) or _is_set_alike(tree, call, key))
         elif READS.fullmatch(tree.qualified(call.func)) and len(call.args) == 1 and not is_known(key, call):
             logs_in = any(tree.value(token) is call for token in given)
             if logs_in or _SECRET_NAME.fullmatch(key) or call in named:
-                yield key, call, logs_in and not (is_tried(tree, call) or _may_lack(program, call))
+                yield key, call, logs_in and not (_is_tried(tree, call) or _may_lack(program, call))
     for call, token in () if given or HUB_TOKEN in dict(set_here).values() else _uploads(program):
         if token is None:
             yield HUB_TOKEN, call, False  # or a login of the machine's own
@@ -435,7 +437,95 @@ def _variables(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
         key = environ_key(tree, item)
         is_read = not isinstance(tree.parents[item], (cst.AssignTarget, cst.Del))
         if isinstance(key, str) and is_read and not program.installs.covers(item) and not is_known(key, item):
-            yield key, item, not is_tried(tree, item)
+            yield key, item, not _is_tried(tree, item)
+    for key, node, is_secret, required in handed:
+        if is_secret or ((required or _SECRET_NAME.fullmatch(key)) and not is_known(key, node)):
+            yield key, node, required
+
+
+def _handed(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool, bool]]:
+    """The variables that functions of the notebook's read by a name that they are given: `load_secret("A_KEY")`.
+
+    Each with what names it, whether it is a secret of Colab or Kaggle, and whether the notebook stops without it.
+    """
+    tree, reads = program.tree, dict[cst.Param, list[cst.BaseExpression]]()
+    for node, asked in _by_name(tree):
+        if isinstance(param := tree.definition(asked), cst.Param):
+            reads.setdefault(param, []).append(node)
+    setting = [line for line in tree.live(cst.Assign) if any(environ_key(tree, each.target) for each in line.targets)]
+    used = [*tokens(tree), *(line.value for line in setting)]
+    for param, nodes in reads.items():
+        names = [hosted_name(tree, node) for node in nodes if isinstance(node, cst.Call)]
+        raises, gives = _raises_without(tree, param, nodes), _gives_only(tree, param, nodes)
+        for given in passed(tree, param):
+            key, call = tree.literal(given), taker(tree, given)
+            if not isinstance(key, str) or program.installs.covers(given) or not tree.is_live(given):
+                continue
+            uses = [use for use in used if call is not None and tree.value(use) is call and not _is_tried(tree, use)]
+            stops_there = gives and bool(uses) and call is not None and not goes_on_without(tree, call)
+            required = call is not None and not _is_tried(tree, call) and (raises or stops_there)
+            yield secret_variable(key), call or given, any(names), required
+
+
+def _by_name(tree: Tree) -> Iterator[tuple[cst.BaseExpression, cst.BaseExpression]]:
+    """What reads a variable or a secret and has no other answer, and the expression that names it."""
+    for call in tree.live(cst.Call):
+        is_secret = SECRET.fullmatch(hosted_name(tree, call) or "")
+        if len(call.args) == 1 and (is_secret or READS.fullmatch(tree.qualified(call.func))):
+            yield call, call.args[0].value
+    for item in tree.live(cst.Subscript):
+        index = item.slice[0].slice
+        is_read = not isinstance(tree.parents[item], (cst.AssignTarget, cst.Del))
+        if is_read and isinstance(index, cst.Index) and tree.qualified(item.value) == "os.environ":
+            yield item, index.value
+
+
+def _is_of(tree: Tree, node: cst.BaseExpression, reads: list[cst.BaseExpression]) -> bool:
+    """Whether an expression stands for nothing but what some reads give, or None."""
+    values = [node]
+    if isinstance(node, cst.Name) and node.value != "None":
+        bound = tree.definition(node)
+        values = [each.value for each in tree.bindings(node.value, bound)] if bound is not None else [None]
+    return all(each in reads or (each is not None and tree.text(each) == "None") for each in values)
+
+
+def _gives_only(tree: Tree, param: cst.Param, reads: list[cst.BaseExpression]) -> bool:
+    """Whether the function of a parameter returns nothing but what its reads give, or None."""
+    given = returned(tree, tree.function(param))
+    return bool(given) and all(_is_of(tree, each, reads) for each in given)
+
+
+def _raises_without(tree: Tree, param: cst.Param, reads: list[cst.BaseExpression]) -> bool:
+    """Whether the function of a parameter raises where the variable of this name is not set."""
+    function = tree.function(param)
+    if function is None:
+        return False
+    sure: list[cst.CSTNode] = [
+        each for each in reads if not READS.fullmatch(tree.qualified(getattr(each, "func", each)))
+    ]
+    for test in tree.within(function, cst.If):
+        names = tree.within(test.test, cst.Name)
+        if (
+            stops(tree, test)
+            and not tree.within(test.body, cst.If)
+            and all(_is_of(tree, name, reads) for name in names)
+        ):
+            sure.append(test)
+    left = [each for each in tree.within(function, cst.Return) if each.value is None or each.value not in reads]
+    ends = [tree.span(each)[1] for each in left]
+    inside = [each for each in sure if not is_tried(tree, each, within=function)]
+    return any(not any(end < tree.start(each) for end in ends) for each in inside)
+
+
+def _is_tried(tree: Tree, node: cst.CSTNode) -> bool:
+    """The same as `is_tried`, but for a branch that every machine takes which is neither Colab nor Kaggle."""
+    inner = node
+    for above in tree.ancestors(node):
+        answer = elsewhere(tree, above.test) if isinstance(above, cst.If) and inner is not above.test else None
+        if isinstance(above, cst.If) and answer is (inner is above.body):
+            return is_tried(tree, node, within=above) or _is_tried(tree, above)
+        inner = above
+    return is_tried(tree, node)
 
 
 def _may_lack(program: Program, call: cst.Call) -> bool:

@@ -743,6 +743,51 @@ def test_a_key_that_the_notebook_goes_on_without(code: str, expected: list[str])
     assert needs(read + code) == [f"WANDB_API_KEY {each}" for each in expected]
 
 
+FROM_COLAB = "from google.colab import userdata\ndef get(name):\n    value = None\n    try:\n"
+FROM_COLAB += (
+    "        value = userdata.get(name)\n    except Exception:\n        value = os.getenv(name)\n    return value\n"
+)
+ON_MACHINES = 'if "COLAB_GPU" in os.environ:\n    place = "colab"\nelse:\n    place = "local"\n'
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (FROM_COLAB + 'os.environ["A_KEY"] = get("A_KEY")', "A_KEY (cell 1)!"),  # None raises a TypeError there
+        (FROM_COLAB + 'os.environ["A_KEY"] = key = get("A_KEY")', "A_KEY (cell 1)!"),
+        (FROM_COLAB + 'key = get("A_KEY")\nos.environ["A_KEY"] = key', "A_KEY (cell 1)!"),
+        (FROM_COLAB + 'key = get("A_KEY")\nif key:\n    os.environ["A_KEY"] = key', "A_KEY (cell 1)"),
+        (FROM_COLAB + 'os.environ["A_KEY"] = get("A_KEY") or ""', "A_KEY (cell 1)"),
+        (FROM_COLAB + 'key = get("A_KEY")', "A_KEY (cell 1)"),
+        (FROM_COLAB.replace("os.getenv(name)", '""') + 'os.environ["A_KEY"] = get("A_KEY")', "A_KEY (cell 1)"),
+        (FROM_COLAB + ON_MACHINES + 'if place != "colab":\n    os.environ["A_KEY"] = get("A_KEY")', "A_KEY (cell 1)!"),
+        (FROM_COLAB + ON_MACHINES + 'if place == "colab":\n    os.environ["A_KEY"] = get("A_KEY")', "A_KEY (cell 1)"),
+        ('def get(name):\n    return os.environ[name]\nrun = get("RUN_NAME")', "RUN_NAME (cell 1)!"),
+        ('def get(name="A_KEY"):\n    return os.environ[name]\nkey = get()', "A_KEY (cell 1)"),
+        (
+            "def get(name):\n    value = os.getenv(name)\n    if not value:\n        raise ValueError(name)\n"
+            '    return value\nkey = get("A_KEY")',
+            "A_KEY (cell 1)!",
+        ),
+        (
+            'def get(name):\n    if name == "B_KEY":\n        return "b"\n    return os.environ[name]\n'
+            'key = get("A_KEY")',
+            "A_KEY (cell 1)",
+        ),
+        (
+            "def get(name, must = False):\n    value = os.getenv(name)\n    if must and not value:\n"
+            '        raise ValueError(name)\n    return value\nkey = get("A_KEY")',
+            "A_KEY (cell 1)",
+        ),
+        ('def get(name):\n    return os.getenv(name)\nrun = get("RUN_NAME")', ""),
+        ('def get(name, other = ""):\n    return os.getenv(name, other)\nos.environ["A_KEY"] = get("A_KEY")', ""),
+        ('os.environ["A_KEY"] = "a" * 9\ndef get(name):\n    return os.getenv(name)\nkey = get("A_KEY")', ""),
+    ],
+)
+def test_a_key_that_a_function_of_the_notebook_reads(code: str, expected: str) -> None:
+    assert needs(f"import os\n{code}") == [expected] * bool(expected)
+
+
 @pytest.mark.parametrize("name", ["/data/*.json", "/content/*.json"])
 def test_a_pattern_is_not_tested_as_a_path(name: str) -> None:
     assert needs(f'rows = load_dataset("json", data_files = "{name}")') == [f"{name} (cell 1)"]

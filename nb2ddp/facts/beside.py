@@ -16,6 +16,7 @@ from nb2ddp.facts.effects import FILE_MAGICS, NOTEBOOK_MAGICS, Does
 from nb2ddp.facts.environment import ENV_MAGICS, packages_of
 from nb2ddp.facts.flow import is_tried
 from nb2ddp.facts.hosted import GLOB, TABLE, folders_of, is_only_tried, path_taker
+from nb2ddp.facts.makers import PLACE
 from nb2ddp.facts.shell import only_shows, parts, unwrapped
 from nb2ddp.facts.texts import filled, leaving, received, spelled
 from nb2ddp.notebook.magics import Kind
@@ -62,8 +63,6 @@ _PLAIN = re.compile(
 _HARMLESS_MAGICS: Final = (
     NOTEBOOK_MAGICS | ENV_MAGICS | FILE_MAGICS | {"capture", "time", "timeit", "pip", "conda", "uv"}
 )
-#: The keywords for where something is written.
-_PLACE = re.compile(r"\w*(dir|directory|folder|path|file|filename|output|repo_id)")
 #: What is told where to write, under a name that `**settings` may hold.
 _TOLD = re.compile(r".*(Config|Arguments|Trainer|download\w*)")
 _ARGUMENTS = re.compile(r".*(Config|Arguments)")
@@ -170,7 +169,7 @@ def _hides(execution: Execution, call: cst.Call) -> bool:
     is_filled_in = any(each.star for each in call.args)
     if is_filled_in and (does & Does.ACT or _TOLD.fullmatch(name)):
         return True
-    places = [each.value for each in call.args if each.keyword is None or _PLACE.fullmatch(each.keyword.value)]
+    places = [each.value for each in call.args if each.keyword is None or PLACE.fullmatch(each.keyword.value)]
     if does & Does.FETCH:
         return not _is_told(execution, places)
     is_saved = does & Does.SAVE and not method(call).startswith(("upload_", "create_", "delete_"))

@@ -32,6 +32,9 @@ _TRAINS = re.compile(r"(\w+\.)+\w*(Config|Arguments|Trainer)")
 _WORD = re.compile(r"(?:~?/|\$)?[\w.*-]+(?:/[\w.*-]+)*")
 #: How a name begins that lies in the current folder.
 _HERE = re.compile(r"[\w.]")
+#: The keywords for where something is written, and the libraries whose other keywords are settings.
+PLACE = re.compile(r"\w*(dir|directory|folder|path|file|filename|output|repo_id)")
+_TOLD = re.compile(r"(unsloth|transformers|peft|trl)\..*")
 #: What gives, shows or removes what it is given, and writes nothing of that name.
 _HARMLESS = re.compile(
     r"os\.path\.\w+|pathlib\.\w*Path|str|len|print|os\.(remove|unlink|rmdir)|shutil\.rmtree|nltk\.download|load_dotenv"
@@ -169,7 +172,9 @@ def _of_call(execution: Execution, call: cst.Call) -> tuple[str, ...] | None:
         return ()
     if READERS.fullmatch(last) and not does & Does.ACT and not isinstance(tree.definition(call.func), cst.FunctionDef):
         return ()
-    given = [each.value for each in call.args[: 1 if name == "open" else None]]
+    sets = _TOLD.fullmatch(name) is not None and not does & Does.ACT
+    told = [each for each in call.args if not sets or each.keyword is None or PLACE.fullmatch(each.keyword.value)]
+    given = [each.value for each in told[: 1 if name == "open" else None]]
     if name.startswith("shutil.") or last == "extractall":
         places = given[0 if last == "extractall" else 1 :] or [call]
         return _known([text for place in places for text in spelled(tree, place)])

@@ -93,7 +93,8 @@ def early_settings(source: Source, every: Sequence[tuple[cst.CSTNode, object, ob
         and tree.parents[tree.statement(node)] is tree.module
     ]
     early.sort(key=lambda item: tree.start(item[0]))
-    able = {plain[0] for plain in early if _moves(source, *plain, early)}
+    moves = [plain for plain in early if _moves(source, *plain, early)]
+    able = {plain[0] for plain in moves} - {plain[0] for plain in every if plain not in moves}  # all that one line sets
     held = {holder(source, node) for node, *_ in every if node not in able}  # by a statement that stays
     moving = [node for node, *_ in early if node in able and holder(source, node) not in held]
     staying = [node for node, *_ in every if node not in moving]
@@ -123,8 +124,9 @@ def settings(source: Source) -> Iterator[tuple[cst.CSTNode, object, object]]:
     """
     tree = source.tree
     for statement in tree.of(cst.Assign):
-        if (name := environ_key(tree, statement.targets[0].target)) is not None:
-            yield statement, name, _constant(tree, statement.value)
+        for name in (environ_key(tree, each.target) for each in statement.targets):
+            if name is not None:
+                yield statement, name, _constant(tree, statement.value)
     for call, form in source.forms_of(Kind.LINE_MAGIC):
         if form.name in ENV_MAGICS and (pair := assignment(form.text)) is not None:
             yield call, pair[0], ... if {"$", "{"} & set(pair[1]) else pair[1]
@@ -217,10 +219,11 @@ def _is_above(source: Source, statement: Statement, staying: list[cst.CSTNode]) 
 
 
 def _is_touched(source: Source, node: cst.CSTNode, name: str, early: list[_Plain]) -> bool:
-    """True where code above a statement names its variable, other than such statements; or it sets several."""
+    """True where code above a statement names its variable, other than such statements; or it binds a name too."""
     tree, own = source.tree, [setting for setting, *_ in early]
     named: list[cst.CSTNode] = [place for place in tree.of(cst.SimpleString) if name in place.value]
     named += [call for call, form in source.forms_of(*Kind) if name in form.source]
-    return (isinstance(node, cst.Assign) and len(node.targets) > 1) or any(
+    targets = [each.target for each in node.targets] if isinstance(node, cst.Assign) else []
+    return any(environ_key(tree, each) is None for each in targets) or any(
         tree.start(place) < tree.start(node) and not {place, *tree.ancestors(place)} & set(own) for place in named
     )

@@ -118,12 +118,14 @@ ROOT = "/data"
 sys.modules["torchao"] = None  # broken here
 os.environ["HF_HOME"] = f"{ROOT}/hf"
 os.environ["HF_DATASETS_CACHE"] = os.path.join(ROOT, "rows")
+os.environ["TMPDIR"] = os.environ["TEMP"] = "/data/tmp"
 os.environ.setdefault("UNSLOTH_COMPILE_DISABLE", "1")
 os.environ.update({"TORCH_LOGS": "graph"}, TOKENIZERS_PARALLELISM="false")
 os.environ |= {"VLLM_USE_V1": "1"}
 for key, value in {"OMP_NUM_THREADS": "4", "MKL_NUM_THREADS": "4"}.items():
     os.environ[key] = value
 os.environ.update({"TORCH_COMPILE_DISABLE": "1", "WANDB_PROJECT": "rows"})
+os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder = "/data/c"
 import torch
 from unsloth import FastModel
 """,
@@ -131,6 +133,7 @@ from unsloth import FastModel
 import os, sys
 ROOT = "/data"
 os.environ.update({"TORCH_COMPILE_DISABLE": "1", "WANDB_PROJECT": "rows"})
+os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder = "/data/c"
 import torch
 from unsloth import FastModel
 """,

@@ -36,6 +36,9 @@ SECRET = re.compile(r"google\.colab\.userdata\.get|.*\.get_secret|kaggle_secrets
 _HOSTED_CLASS = re.compile(rf"({'|'.join(map(re.escape, HOSTED))})\.(\w+\.)*[A-Z]")
 #: Kaggle's folders, from the one in which its notebooks run.
 _BESIDE_KAGGLE = re.compile(r"\.\./(?=(working|input)/)")
+#: Drive in the folder in which Colab's notebooks run, and what puts it there.
+_BESIDE_COLAB = re.compile(r"(\./)?(?=drive/My ?Drive(/|$))")
+_MOUNTS = re.compile(r"\.mount\(\s*['\"]/content/drive/?['\"]")
 #: What a test speaks of that asks where the notebook runs.
 _PLACES = re.compile(r"(?i)colab|kaggle")
 #: What only they have: modules, variables, names of these; and a name for the answer, or for what gives it.
@@ -54,8 +57,10 @@ CURRENT: Final = ("/content", "/kaggle/working")
 #: Folders that are there on Colab or Kaggle before anything is put into them.
 _THERE = re.compile(r"/(content(/g?drive(/My ?Drive)?)?|kaggle(/(input|working))?)/?")
 _SHELL_PATH = re.compile(
-    r"(?<=')/(?:content|kaggle)/[^'\n]*(?=')|(?<=\")/(?:content|kaggle)/[^\"\n]*(?=\")"
-    r"|(?<![\w.:/-])/(?:content|kaggle)(?:/(?:\\.|[^\s\\'\";|&)])*)?(?![\w-])"
+    r"(?<=')(?:{0})/[^'\n]*(?=')|(?<=\")(?:{0})/[^\"\n]*(?=\")"
+    r"|(?<![\w.:/-])(?:{0})(?:/(?:\\.|[^\s\\'\";|&)])*)?(?![\w-])".format(
+        r"/(?:content|kaggle)|(?:\./)?drive/My(?:\\? )?Drive"
+    )
 )
 #: A whole path that is not theirs, and none of the system's for what is not kept.
 _ELSEWHERE = re.compile(r"/(?!(content|kaggle|tmp|var/tmp|dev|proc)(/|$))[\w.]")
@@ -131,6 +136,7 @@ def hosted_paths(execution: Execution, made: Made) -> list[HostedPath]:
         uses = path_uses(tree, node)
         is_made = made.has(text, read_by(tree, uses)) and not any(_is_read_below(tree, made, use) for use in uses)
         is_made = is_made or (isinstance(node, cst.Call) and made.is_filled(text)) or made.is_entered(text)
+        is_made = is_made or (_BESIDE_COLAB.match(written) is not None and made.has_here(text))
         is_idle = all(_is_told(execution, use) or is_only_tried(execution, use) for use in uses)
         if is_made or is_idle or not is_missed(execution, uses):
             continue
@@ -198,7 +204,9 @@ def targets(tree: Tree, call: cst.Call) -> list[cst.BaseExpression]:
 
 
 def theirs(tree: Tree, text: str) -> str:
-    """A path from the root, if it is one of Kaggle's in a notebook of Kaggle's: `../input/a` is `/kaggle/input/a`."""
+    """A path from the root: `../input/a` is `/kaggle/input/a` in a notebook of Kaggle's, `drive/MyDrive/a` in Drive."""
+    if _BESIDE_COLAB.match(text) and _MOUNTS.search(tree.source):
+        return _BESIDE_COLAB.sub("/content/", text, 1)
     return _BESIDE_KAGGLE.sub("/kaggle/", text, 1) if _BESIDE_KAGGLE.match(text) and "/kaggle/" in tree.source else text
 
 
@@ -426,7 +434,7 @@ class Made:
         for change in self._changes:
             if self.tree.start(change.call) < offset:
                 is_known = self.tree.is_certain(change.call) and not change.enters.startswith("*")
-                folder = posixpath.join(folder, change.enters) if is_known else "*"
+                folder = posixpath.join(folder, theirs(self.tree, change.enters)) if is_known else "*"
         return folder
 
     def below(self, folder: str) -> list[str]:

@@ -569,4 +569,4 @@ def _trackers(program: Program) -> Iterator[cst.CSTNode]:
 def _is_set_alike(tree: Tree, node: cst.CSTNode, name: str) -> bool:
     """True for what only sets the variable by its own name, for a library that may find its token elsewhere too."""
     owner = tree.parents[node]
-    return isinstance(owner, cst.Assign) and environ_key(tree, owner.targets[0].target) == name
+    return isinstance(owner, cst.Assign) and {environ_key(tree, each.target) for each in owner.targets} == {name}

@@ -104,7 +104,7 @@ def _secret(tree: Tree, call: cst.Call, name: str) -> Finding:
     variable = secret_variable(key) if isinstance(key, str) else key
     shown = f'"{variable}"' if isinstance(key, str) else tree.text(call.args[0].value)
     edit: Edit = Replace(call, f"os.environ[{shown}]")
-    if isinstance(owner, cst.Assign) and environ_key(tree, owner.targets[0].target) == variable:
+    if isinstance(owner, cst.Assign) and {environ_key(tree, each.target) for each in owner.targets} == {variable}:
         edit = Remove(owner)
     said = "reads a secret of Colab or Kaggle; the script reads it from the environment: set it there"
     return Finding(call, f"{name}(...) {said}", (edit,))
@@ -290,8 +290,13 @@ from google.colab import userdata
 import os
 os.environ["HF_TOKEN"] = userdata.get("HF_TOKEN")
 os.environ["WANDB_API_KEY"] = userdata.get("wandb-key")
+os.environ["HF_TOKEN"] = token = userdata.get("HF_TOKEN")
 """,
-            'import os\nos.environ["WANDB_API_KEY"] = os.environ["wandb_key"]\n',
+            """\
+import os
+os.environ["WANDB_API_KEY"] = os.environ["wandb_key"]
+os.environ["HF_TOKEN"] = token = os.environ["HF_TOKEN"]
+""",
         ),
         Example(
             """\
@@ -625,6 +630,10 @@ print(os.name)
             "import os\nprint(os.name)\n",
         ),
         Example('import locale\nlocale.getpreferredencoding = lambda: "UTF-8"\nprint(locale.getpreferredencoding())\n'),
+        Example(
+            'from google.colab import drive\ndrive.mount("/content/drive")\n%cd drive/MyDrive/rows\n',
+            f"# TODO[nb2ddp] DDP310: 'drive/MyDrive/rows' {_THEIRS}\n%cd drive/MyDrive/rows\n",
+        ),
         Example("!head '/content/drive/MyDrive/a b/rows.jsonl'\n"),
         Example('import google.auth\nname = settings.get("name")\n'),
     ),

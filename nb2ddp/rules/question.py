@@ -85,9 +85,9 @@ def _asked(program: Program, question: Question) -> Finding:
 def _read(program: Program, asked: cst.BaseExpression, variable: str, may_skip: bool = False) -> Edit:
     """Read the variable in the place of what asks for it; a line that only sets this variable goes."""
     owner = program.tree.parents[asked]
-    if isinstance(owner, cst.Expr) or (  # `%env HF_TOKEN=hf_xxx`
-        isinstance(owner, cst.Assign) and environ_key(program.tree, owner.targets[0].target) == variable
-    ):
+    targets = [each.target for each in owner.targets] if isinstance(owner, cst.Assign) else []
+    is_set = {environ_key(program.tree, each) for each in targets} == {variable}
+    if isinstance(owner, cst.Expr) or (isinstance(owner, cst.Assign) and is_set):  # `%env HF_TOKEN=hf_xxx`
         return Remove(owner)
     return Replace(asked, f'os.environ.get("{variable}", "")' if may_skip else f'os.environ["{variable}"]')
 

@@ -8,6 +8,7 @@ from nb2ddp.facts.program import Program
 from nb2ddp.options import Options
 from tests.notebooks import CELL_BREAK, example_notebook
 
+MOUNTED = 'from google.colab import drive\ndrive.mount("/content/drive")\n'
 TRAIN = f"{CELL_BREAK}from trl import SFTTrainer\ntrainer = SFTTrainer(model)\ntrainer.train()\n"
 
 
@@ -412,6 +413,14 @@ DRIVE = "/content/drive/MyDrive/rows.csv (cell 1)!"
         ('model.save_pretrained("/content/drive/MyDrive/Po\u0301s")\n'
          'rows = load_from_disk("/content/drive/MyDrive/P\u00f3s")',
          ["/content/drive to write into (cell 1)", "/content/drive/MyDrive/P\u00f3s (cell 1)"]),
+        (MOUNTED + 'rows = open("drive/MyDrive/rows.csv")', ["drive/MyDrive/rows.csv (cell 1)!"]),
+        (MOUNTED + 'import os\nos.chdir("./drive/My Drive/a")', ["./drive/My Drive/a (cell 1)"]),
+        (MOUNTED + "%cd drive/MyDrive/a", ["drive/MyDrive/a (cell 1)"]),
+        (MOUNTED + '!unzip "drive/My Drive/a b.zip"', ["drive/My Drive/a b.zip (cell 1)"]),
+        (MOUNTED + '!ls drive/MyDrive\n!cat "a/drive/MyDrive/b"', []),
+        (MOUNTED + 'model.save_pretrained("drive/MyDrive/m")\nm = AutoModel.from_pretrained("drive/MyDrive/m")', []),
+        (MOUNTED + '!mkdir -p drive/MyDrive/a\n%cd drive/MyDrive/a\nx = open("drive/MyDrive/a/x.csv")', []),
+        ('rows = open("drive/MyDrive/rows.csv")', ["drive/MyDrive/rows.csv beside the script (cell 1)!"]),
     ],
 )  # fmt: skip
 def test_paths(code: str, expected: list[str]) -> None:
@@ -452,6 +461,11 @@ def test_paths(code: str, expected: list[str]) -> None:
         ('from pathlib import Path\nPath("/home/me/x").mkdir(parents = True)\nopen("/tmp/a", "w")',
          ["/home/me/x to write into (cell 1)"]),
         ('try:\n    model.save_pretrained("/data/x")\nexcept OSError:\n    pass', []),
+        ("from unsloth import FastModel\nmodel, tokenizer = FastModel.from_pretrained(model_name = '/data/unsloth/m')\n"
+         'model = FastModel.get_peft_model(model, bias = "none", use_gradient_checkpointing = "unsloth")',
+         ["/data/unsloth/m (cell 1)!"]),
+        ("from trl import SFTConfig\nmodel = AutoModel.from_pretrained('/data/run/m')\n"
+         'args = SFTConfig(run_name = "run", output_dir = "out")', ["/data/run/m (cell 1)!"]),
     ],
 )  # fmt: skip
 def test_paths_of_the_own_machine(code: str, expected: list[str]) -> None:

@@ -149,14 +149,16 @@ def _files_naming(program: Program, folder: str) -> list[cst.Call]:
 
 
 def _places(program: Program, node: cst.CSTNode, others: Iterable[cst.CSTNode], is_checked: bool = False) -> str:
-    """Where else a path stands, for the end of a message: `, here, in cell 3 and in the check at the top`."""
+    """Where else a path stands, for the end of a message: `, here, further down, in cell 3 and in the check ...`."""
     statement = program.tree.statement(node)
     more = [each for each in others if program.tree.statement(each) is not statement]
-    numbers = list(dict.fromkeys(str(program.location(each).cell) for each in more))
+    cells_of_more = list(dict.fromkeys(program.location(each).cell for each in more))
+    own = program.location(node).cell
+    numbers = [str(each) for each in cells_of_more if each != own]
     cells = (
         [f"in cells {', '.join(numbers[:-1])} and {numbers[-1]}"] if numbers[1:] else [f"in cell {n}" for n in numbers]
     )
-    *places, last = ["here", *cells, *[_AT_TOP] * is_checked]
+    *places, last = ["here", *["further down"] * (own in cells_of_more), *cells, *[_AT_TOP] * is_checked]
     return f", {', '.join(places)} and {last}" if places else ""
 
 
@@ -582,12 +584,19 @@ model.save_pretrained("/content/drive/MyDrive/lora")
 first = show("/content/a.png")
 # %%
 second = open("/content/a.png")
+# %%
+third = show("/content/b.png")
+fourth = show("/content/b.png")
 """,
             f"""\
 # TODO[nb2ddp] DDP310: '/content/a.png' {_THEIRS}, here, in cell 2 {_CHECKED.removeprefix(", here ")}
 first = show("/content/a.png")
 # %%
 second = open("/content/a.png")
+# %%
+# TODO[nb2ddp] DDP310: '/content/b.png' {_THEIRS}, here and further down
+third = show("/content/b.png")
+fourth = show("/content/b.png")
 """,
         ),
         Example(

@@ -124,16 +124,39 @@ def local_paths(
         others = [maker for maker in making if maker.call not in takers]
         is_certain = any(is_read(execution, use) for use in uses)
         if not path.is_beside:
-            named = [maker for maker in others if maker.is_named(text)]
-            acting = [maker for maker in named if execution.does(maker.call) & Does.ACT]
-            is_made = made.has(text, read_by(tree, reading))
-            if not is_made and not any(maker.is_named(text, not text.startswith("/")) for maker in acting):
-                is_sure = is_certain and not (named or made.unknown or GLOB.search(text))
-                yield LocalPath(text, node, is_sure and not text.startswith("~"))
+            if not _is_made(execution, others, made, text, reading):
+                yield LocalPath(text, node, is_certain and _is_sure(others, made, text))
+            wholes = [whole for use in reading if (whole := _whole(tree, use)) is not None]
+            for whole, name in [(each, names[0]) for each in wholes if len(names := spelled(tree, each)) == 1]:
+                own = path_uses(tree, whole)
+                is_there = _is_made(execution, others, made, name, own) or "*" in name
+                if not is_there and any(is_read(execution, use) for use in own) and _is_sure(others, made, name):
+                    yield LocalPath(name, whole, required=True)
         elif not _is_made_before(execution, others, reading, text):
             name = text.removeprefix("./") if _FILE.fullmatch(text) else text  # `./m` is no name of the Hub's
             is_uploaded = is_certain and name in uploaded
             yield LocalPath(name, node, is_uploaded or must_be_there(execution, others, uses, text, node))
+
+
+def _is_made(execution: Execution, making: list[Maker], made: Made, text: str, reading: list[cst.CSTNode]) -> bool:
+    """Whether the notebook makes what has a whole path, or acts on what it is given this name of."""
+    acting = [maker for maker in making if execution.does(maker.call) & Does.ACT]
+    is_named = any(maker.is_named(text, not text.startswith("/")) for maker in acting)
+    return is_named or made.has(text, read_by(execution.tree, reading))
+
+
+def _is_sure(making: list[Maker], made: Made, text: str) -> bool:
+    """Whether nothing in the notebook may make what has a whole path that it is sure to read."""
+    is_open = made.unknown or GLOB.search(text) or text.startswith("~")
+    return not (is_open or any(maker.is_named(text) for maker in making))
+
+
+def _whole(tree: Tree, use: cst.CSTNode) -> cst.BinaryOperation | None:
+    """The longer path that a folder is the beginning of: `folder + "rows.csv"`."""
+    whole = use
+    while isinstance(above := tree.parents[whole], cst.BinaryOperation) and above.left is whole:
+        whole = above
+    return whole if isinstance(whole, cst.BinaryOperation) and whole is not use else None
 
 
 def _is_made_before(execution: Execution, making: list[Maker], reading: list[cst.CSTNode], text: str) -> bool:

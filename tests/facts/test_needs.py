@@ -466,6 +466,14 @@ def test_paths(code: str, expected: list[str]) -> None:
          ["/data/unsloth/m (cell 1)!"]),
         ("from trl import SFTConfig\nmodel = AutoModel.from_pretrained('/data/run/m')\n"
          'args = SFTConfig(run_name = "run", output_dir = "out")', ["/data/run/m (cell 1)!"]),
+        ('data = "/home/me/rows/"\nrows = open(data + "a.json")\nmore = open(data + rows[0])',
+         ["/home/me/rows/ (cell 1)", "/home/me/rows/a.json (cell 1)!"]),
+        ('data = "C:/rows/"\nname = data + "a.json"\nrows = open(name)',
+         ["C:/rows/ (a Windows path, cell 1)", "C:/rows/a.json (a Windows path, cell 1)!"]),
+        ('data = "/home/me/rows/"\nopen(data + "a.json", "w")\nrows = open(data + "a.json")',
+         ["/home/me/rows to write into (cell 1)!"]),
+        ('data = "/home/me/rows/"\ntry:\n    rows = open(data + "a.json")\nexcept OSError:\n    rows = []', []),
+        ('data = "/home/me/rows/"\nif use_them:\n    rows = open(data + "a.json")', []),
     ],
 )  # fmt: skip
 def test_paths_of_the_own_machine(code: str, expected: list[str]) -> None:

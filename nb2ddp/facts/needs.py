@@ -464,7 +464,8 @@ def _handed(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool, bool]]:
             uses = [use for use in used if call is not None and tree.value(use) is call and not _is_tried(tree, use)]
             stops_there = gives and bool(uses) and call is not None and not goes_on_without(tree, call)
             required = call is not None and not _is_tried(tree, call) and (raises or stops_there)
-            yield secret_variable(key), call or given, any(names), required
+            name = HUB_TOKEN if secret_variable(key) == HUB_TOKEN else key  # the function reads it as it is given
+            yield name, call or given, any(names), required
 
 
 def _by_name(tree: Tree) -> Iterator[tuple[cst.BaseExpression, cst.BaseExpression]]:
@@ -482,7 +483,7 @@ def _by_name(tree: Tree) -> Iterator[tuple[cst.BaseExpression, cst.BaseExpressio
 
 def _is_of(tree: Tree, node: cst.BaseExpression, reads: list[cst.BaseExpression]) -> bool:
     """Whether an expression stands for nothing but what some reads give, or None."""
-    values = [node]
+    values: list[cst.BaseExpression | None] = [node]
     if isinstance(node, cst.Name) and node.value != "None":
         bound = tree.definition(node)
         values = [each.value for each in tree.bindings(node.value, bound)] if bound is not None else [None]
@@ -504,12 +505,8 @@ def _raises_without(tree: Tree, param: cst.Param, reads: list[cst.BaseExpression
         each for each in reads if not READS.fullmatch(tree.qualified(getattr(each, "func", each)))
     ]
     for test in tree.within(function, cst.If):
-        names = tree.within(test.test, cst.Name)
-        if (
-            stops(tree, test)
-            and not tree.within(test.body, cst.If)
-            and all(_is_of(tree, name, reads) for name in names)
-        ):
+        names, nested = tree.within(test.test, cst.Name), tree.within(test.body, cst.If)
+        if stops(tree, test) and names and not nested and all(_is_of(tree, name, reads) for name in names):
             sure.append(test)
     left = [each for each in tree.within(function, cst.Return) if each.value is None or each.value not in reads]
     ends = [tree.span(each)[1] for each in left]

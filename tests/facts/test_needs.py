@@ -785,6 +785,7 @@ ON_MACHINES = 'if "COLAB_GPU" in os.environ:\n    place = "colab"\nelse:\n    pl
         (FROM_COLAB + ON_MACHINES + 'if place != "colab":\n    os.environ["A_KEY"] = get("A_KEY")', "A_KEY (cell 1)!"),
         (FROM_COLAB + ON_MACHINES + 'if place == "colab":\n    os.environ["A_KEY"] = get("A_KEY")', "A_KEY (cell 1)"),
         ('def get(name):\n    return os.environ[name]\nrun = get("RUN_NAME")', "RUN_NAME (cell 1)!"),
+        (FROM_COLAB + 'os.environ["A_KEY"] = get("a-key")', "a-key (cell 1)!"),  # the function reads it by this name
         ('def get(name="A_KEY"):\n    return os.environ[name]\nkey = get()', "A_KEY (cell 1)"),
         (
             "def get(name):\n    value = os.getenv(name)\n    if not value:\n        raise ValueError(name)\n"

@@ -30,6 +30,7 @@ from nb2ddp.facts.loading import model_name
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.releases import SUCCESSORS, needed, taken, uses, uses_unsloth
 from nb2ddp.facts.shell import is_install
+from nb2ddp.facts.sounds import asked_as_dictionary, sounds
 from nb2ddp.facts.texts import spelled
 from nb2ddp.facts.waiting import starts_engine
 from nb2ddp.notebook.magics import Kind
@@ -83,8 +84,8 @@ _PYTHON = ">=3.10,<3.14"
 _KNOWS_TRANSFORMERS_5 = "0.27"
 #: What Unsloth brings, where a script trains without it. Older versions of datasets do not know today's pyarrow.
 _OF_TRAININGS = {name: name for name in ("torch", "transformers", "trl", "peft")} | {"datasets": "datasets>=3.4.1"}
-#: The type of a column of sounds.
-_SOUND = re.compile(r"datasets(\.features(\.audio)?)?\.Audio")
+#: The last datasets that gives sounds as dictionaries.
+_DATASETS_3 = "3.6.0"
 #: They need some versions of each other, and of other packages: one that comes without what it needs may not start.
 _BOUNDING = frozenset({"datasets", "huggingface-hub", "tokenizers", "transformers"})
 #: They fit only versions of each other of about the same age.
@@ -497,16 +498,26 @@ class _Reading:
         self.notes.append((new.cell, f"{package.line}: {why}"))
 
     def _decode_sounds(self, packages: list[Package]) -> None:
-        """Add what datasets decodes sounds with, and does not bring (its documentation, "Load audio data")."""
-        sounds = [call for call in self.tree.live(cst.Call) if _SOUND.fullmatch(self.tree.qualified(call.func))]
+        """Add what datasets decodes sounds with, and does not bring (its documentation, "Load audio data").
+
+        Where the code needs dictionaries, as datasets 3 gives them, require that, if the notebook takes it.
+        """
+        decoded = sounds(self.tree)
+        own = next((package for package in packages if package.name == "datasets"), None)
+        asked = asked_as_dictionary(self.program)
+        if asked is not None and (own is None or (own.takes(_DATASETS_3) and not _is_older(own, Version("4")))):
+            new = Package(_OF_TRAININGS["datasets"], "datasets", self._cell(asked))
+            self._bound(
+                packages, own, new, "<4", "no later version gives sounds as dictionaries, as the code needs them"
+            )
         heard = [pair for pair in self.tree.live(cst.DictElement) if self._is_of_sound(pair)]
         named = {package.name for package in packages}
         is_older = any(own.name == "datasets" and _is_older(own, Version("4")) for own in packages)
         wanted, needs = (("librosa", "soundfile"), "") if is_older else (("torchcodec",), "; it needs ffmpeg")
-        for name in [name for name in wanted if sounds and name not in named]:
+        for name in [name for name in wanted if decoded and name not in named]:
             why = f"datasets {3 if is_older else 4} decodes sounds with it{needs}"
-            self._add_for(packages, name, sounds[0], why)
-        if heard and not sounds and not named & {"librosa", "torchcodec"}:
+            self._add_for(packages, name, decoded[0], why)
+        if heard and not decoded and not named & {"librosa", "torchcodec"}:
             self._add_for(packages, "librosa", heard[0], "transformers reads sounds of messages with it")
 
     def _add_for(self, packages: list[Package], name: str, node: cst.CSTNode, why: str) -> None:

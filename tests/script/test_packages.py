@@ -33,6 +33,7 @@ class Case:
     notes: tuple[str, ...] = ()
 
 
+ROWS = "from datasets import load_dataset\nd = load_dataset('a/b', split = 'train')"
 COLAB = "left out, on Colab only: "
 
 CASES = {
@@ -141,6 +142,46 @@ CASES = {
         "datasets<4.0.0 librosa soundfile",
         notes=tuple(f"{name} is added: datasets 3 decodes sounds with it" for name in ("librosa", "soundfile")),
     ),
+    "what decodes sounds of rows that are loaded": Case(
+        ("!pip install trl", f"{ROWS}\nrate = d[0]['audio']['sampling_rate']"),
+        "trl datasets>=3.4.1 torchcodec",
+        notes=(
+            "datasets is added: the code imports it",
+            "torchcodec is added: datasets 4 decodes sounds with it; it needs ffmpeg",
+        ),
+    ),
+    "no sounds: what the code itself makes a dictionary of": Case(
+        ("!pip install datasets", f"{ROWS}\nsound = {{'array': 1}}\nif 'array' in sound:\n    print(sound['array'])"),
+        "datasets",
+    ),
+    **{
+        f"sounds as dictionaries: {code}": Case(
+            ("!pip install datasets", f"{ROWS}\ndef f(row):\n    a = row['audio']\n    x = a['array']\n    {code}"),
+            "datasets<4 librosa soundfile",
+            notes=(
+                "datasets<4: no later version gives sounds as dictionaries, as the code needs them",
+                *(f"{name} is added: datasets 3 decodes sounds with it" for name in ("librosa", "soundfile")),
+            ),
+        )
+        for code in (
+            "return 'array' in a",
+            "return x if isinstance(row['audio'], dict) and row['audio']['sampling_rate'] else 0",
+            "return a.get('sampling_rate')",
+            "return a.keys()",
+            "return a['path']",
+        )
+    },
+    **{
+        f"sounds as dictionaries or decoders: {installed}": Case(
+            (f"!pip install '{installed}'", f"{ROWS}\ndef f(row):\n    {code}"),
+            f"{installed} torchcodec",
+            notes=("torchcodec is added: datasets 4 decodes sounds with it; it needs ffmpeg",),
+        )
+        for installed, code in (
+            ("datasets==4.3.0", "return 'array' in row['audio']"),
+            ("datasets", "a = row['audio']\n    return a['array'] if isinstance(a, dict) else a.get_all_samples()"),
+        )
+    },
     "an installer that the code imports": Case(
         (
             'import subprocess, sys\nsubprocess.run([sys.executable, "-m", "pip", "install", "-q", "-U", "uv"])\n'

@@ -561,19 +561,24 @@ class _Reading:
             if old != new:
                 is_known = old.specifier or _TAG.search(old.line)
                 why = f"the script's Unsloth {'does' if is_known else 'may'} not accept that version"
-                why = reasons.get(old.name, why)
-                self.notes.append((old.cell, f"{old.line} is replaced by {new.line}: {why}"))
+                self._replaced(old, new, reasons.get(old.name, why), mended)
         is_replaced = any(old != new and old.name == "unsloth" for old, new in zip(pinned, mended, strict=True))
-        return [self._opened(own) if is_replaced and own.name not in allowed else own for own in mended]
+        return [self._opened(own, mended) if is_replaced and own.name not in allowed else own for own in mended]
 
-    def _opened(self, package: Package) -> Package:
+    def _opened(self, package: Package, others: list[Package]) -> Package:
         """Return a package in any version, if the notebook fixes one and its code does not import it."""
         if "==" not in package.specifier or self._imported(package.name.replace("-", "_")) is not None:
             return package
         opened = package.with_versions("")
         why = "it was made for a version of Unsloth that is replaced"
-        self.notes.append((package.cell, f"{package.line} is replaced by {opened.line}: {why}"))
+        self._replaced(package, opened, why, others)
         return opened
+
+    def _replaced(self, old: Package, new: Package, why: str, others: list[Package]) -> None:
+        """Note what stands for a package; no other package where it comes with Unsloth, which is among the others."""
+        is_brought = new not in _without_brought([*others, new])
+        told = "left out: Unsloth brings the version that fits" if is_brought else f"replaced by {new.line}: {why}"
+        self.notes.append((old.cell, f"{old.line} is {told}"))
 
     def _engine(self, packages: list[Package]) -> str:
         """The first vLLM that the TRL of the script takes, if that is the newest; else that its Unsloth takes."""

@@ -820,6 +820,13 @@ def test_what_is_made_for_one_torch_takes_the_version_of_the_torch(asked: str, g
     assert found.notes[-1] == (1, f"{lost} is replaced by {lost.split('=')[0].rstrip('>')}: {why}")
 
 
+@pytest.mark.parametrize("asked", ["xformers<0.0.27", "cut-cross-entropy==24.11.4"])
+def test_what_comes_with_unsloth_in_place_of_a_version_is_not_said_to_be_listed(asked: str) -> None:
+    found = read("!pip install unsloth==2024.12.4", f"!pip install --no-deps '{asked}'", minimums=FLOORS)
+    assert {package.name for package in found.packages} == {"unsloth", "unsloth-zoo"}
+    assert found.notes[-1] == (2, f"{asked} is left out: Unsloth brings the version that fits")
+
+
 @pytest.mark.parametrize(
     ("asked", "given"),
     [

@@ -287,6 +287,13 @@ def elsewhere(tree: Tree, test: cst.BaseExpression, depth: int = 8) -> bool | No
         is_none = isinstance(operator, (cst.Is, cst.IsNot)) and tree.literal(other) is None
         if is_of_them or (is_none and elsewhere(tree, test.left, depth) is False):
             return isinstance(operator, (cst.NotIn, cst.Is))
+        is_open = tree.fixed(test.left) is ... and not isinstance(tree.definition(test.left), cst.Param)
+        if (
+            is_open
+            and isinstance(operator, (cst.Equal, cst.NotEqual))
+            and _SAYS_THEM.fullmatch(str(tree.literal(other)))
+        ):
+            return isinstance(operator, cst.NotEqual)  # `place == "colab"`, of a place that the code finds out
     if isinstance(test, cst.Call):
         return False if _asks_for_them(tree, test) else None
     if isinstance(test, cst.Name) and depth:

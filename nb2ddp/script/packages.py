@@ -87,6 +87,8 @@ _KNOWS_TRANSFORMERS_5 = "0.27"
 _OF_TRAININGS = {name: name for name in ("torch", "transformers", "trl", "peft")} | {"datasets": "datasets>=3.4.1"}
 #: The last datasets that gives sounds as dictionaries.
 _DATASETS_3 = "3.6.0"
+#: The first TRL that asks for a later one (`Requires-Dist` of its wheel).
+_NEEDS_DATASETS_4 = "1.0.0"
 #: They need some versions of each other, and of other packages: one that comes without what it needs may not start.
 _BOUNDING = frozenset({"datasets", "huggingface-hub", "tokenizers", "transformers"})
 #: They fit only versions of each other of about the same age.
@@ -506,11 +508,10 @@ class _Reading:
         decoded = sounds(self.tree)
         own = next((package for package in packages if package.name == "datasets"), None)
         asked = asked_as_dictionary(self.program)
-        if asked is not None and (own is None or (own.takes(_DATASETS_3) and not _is_older(own, Version("4")))):
+        if asked is not None and self._may_take_datasets_3(packages):
             new = Package(_OF_TRAININGS["datasets"], "datasets", self._cell(asked))
-            self._bound(
-                packages, own, new, "<4", "no later version gives sounds as dictionaries, as the code needs them"
-            )
+            why = "no later version gives sounds as dictionaries, as the code needs them"
+            self._bound(packages, own, new, "<4", why)
         heard = [pair for pair in self.tree.live(cst.DictElement) if self._is_of_sound(pair)]
         named = {package.name for package in packages}
         is_older = any(own.name == "datasets" and _is_older(own, Version("4")) for own in packages)
@@ -520,6 +521,14 @@ class _Reading:
             self._add_for(packages, name, decoded[0], why)
         if heard and not decoded and not named & {"librosa", "torchcodec"}:
             self._add_for(packages, "librosa", heard[0], "transformers reads sounds of messages with it")
+
+    def _may_take_datasets_3(self, packages: list[Package]) -> bool:
+        """True where the notebook leaves the major version of datasets open, and takes a TRL that takes the third."""
+        own = next((package for package in packages if package.name == "datasets"), None)
+        trl, releases = self._taken("trl", packages)
+        is_source = trl is not None and not (trl.specifier or trl.is_open)
+        takes = bool(releases) and Version(releases[0]) < Version(_NEEDS_DATASETS_4) and not is_source
+        return takes and (own is None or (own.takes(_DATASETS_3) and not _is_older(own, Version("4"))))
 
     def _add_for(self, packages: list[Package], name: str, node: cst.CSTNode, why: str) -> None:
         """Add a package that some code needs, and say why."""

@@ -173,12 +173,14 @@ CASES = {
     },
     **{
         f"sounds as dictionaries or decoders: {installed}": Case(
-            (f"!pip install '{installed}'", f"{ROWS}\ndef f(row):\n    {code}"),
+            (f"!pip install {installed}".replace(">", "\\>"), f"{ROWS}\ndef f(row):\n    {code}"),
             f"{installed} torchcodec",
             notes=("torchcodec is added: datasets 4 decodes sounds with it; it needs ffmpeg",),
         )
         for installed, code in (
             ("datasets==4.3.0", "return 'array' in row['audio']"),
+            ("trl>=1.0.0 datasets", "return 'array' in row['audio']"),
+            ("git+https://github.com/huggingface/trl.git datasets", "return 'array' in row['audio']"),
             ("datasets", "a = row['audio']\n    return a['array'] if isinstance(a, dict) else a.get_all_samples()"),
         )
     },

@@ -295,8 +295,9 @@ def elsewhere(tree: Tree, test: cst.BaseExpression, depth: int = 8) -> bool | No
         is_none = isinstance(operator, (cst.Is, cst.IsNot)) and tree.literal(other) is None
         if is_of_them or (is_none and elsewhere(tree, test.left, depth) is False):
             return isinstance(operator, (cst.NotIn, cst.Is))
-        if isinstance(operator, (cst.Equal, cst.NotEqual)) and _is_name_of_them(tree, test.left, other):
-            return isinstance(operator, cst.NotEqual)
+        is_found_out = tree.fixed(test.left) is ... and not isinstance(tree.definition(test.left), cst.Param)
+        if is_found_out and _SAYS_THEM.fullmatch(str(tree.literal(other))):  # `place == "colab"`
+            return isinstance(operator, cst.NotEqual) if isinstance(operator, (cst.Equal, cst.NotEqual)) else None
     if isinstance(test, cst.Call):
         return False if _asks_for_them(tree, test) else None
     if isinstance(test, cst.Name) and depth:
@@ -307,15 +308,6 @@ def elsewhere(tree: Tree, test: cst.BaseExpression, depth: int = 8) -> bool | No
         is_switch = bool(bound) and all(each is not None and tree.text(each) in ("True", "False") for each in bound)
         return False if is_switch and _SAYS_THEM.fullmatch(test.value) else None
     return None
-
-
-def _is_name_of_them(tree: Tree, name: cst.BaseExpression, text: cst.BaseExpression) -> bool:
-    """Whether a text says Colab or Kaggle, which a name is bound to for the machine, as to other texts elsewhere."""
-    bound = [each.value for each in tree.bindings(name.value)] if isinstance(name, cst.Name) else []
-    texts = [tree.literal(each) for each in bound if each is not None]
-    is_known = len(texts) == len(bound) and all(each is None or isinstance(each, str) for each in texts)
-    others = [each for each in texts if not _SAYS_THEM.fullmatch(str(each))]
-    return is_known and bool(others) and tree.literal(text) in texts and tree.literal(text) not in others
 
 
 def _asks_for_them(tree: Tree, call: cst.Call) -> bool:

@@ -11,12 +11,14 @@ A notebook that asks for the old version, or for the new one, keeps its calls.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import libcst as cst
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
+from nb2ddp.facts.flow import returned
 from nb2ddp.facts.loading import ModelKind, has_own_class, trained_loads
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.releases import asked_for, taken, uses_unsloth
@@ -32,6 +34,8 @@ _TRACKERS = ("wandb", "mlflow", "comet_ml", "neptune", "clearml", "swanlab", "tr
 #: What tokens and a dictionary of them both have.
 _OF_BOTH = frozenset({"to", "cuda"})
 _OF_DICTIONARY = frozenset({"input_ids", "attention_mask", "items", "keys", "values", "get", "data", "pop"})
+#: What makes a data set of the notebook's own rows, or of others.
+_MAKERS = re.compile(r"datasets\.(Dataset\.from_\w+|concatenate_datasets|interleave_datasets)")
 _TAKES_TOKENS = frozenset({"len", "generate", "decode", "batch_decode"})
 
 
@@ -62,23 +66,29 @@ def find(program: Program) -> Iterator[Finding]:
 
 
 def _is_column(tree: Tree, node: cst.BaseExpression) -> bool:
-    """Whether an expression is a column of a data set that is loaded, and perhaps mapped: `rows["messages"]`."""
+    """Whether an expression is a column of a data set, loaded or made, and perhaps mapped: `rows["messages"]`."""
     key = node.slice[0].slice if isinstance(node, cst.Subscript) else None
     if not isinstance(key, cst.Index) or not isinstance(tree.literal(key.value), str):
         return False
-    calls = tree.followed(tree.value(cst.ensure_type(node, cst.Subscript).value), lambda made: _made_from(tree, made))
-    loads = [call for call in calls if isinstance(call, cst.Call) and tree.text(call.func).endswith("load_dataset")]
-    return any(passed(tree, load, "split") is not None for load in loads)
+    sources = [tree.value(cst.ensure_type(node, cst.Subscript).value)]
+    for source in sources:  # which grow on the way
+        sources += [other for other in _made_from(tree, source) if other not in sources]
+    return any(isinstance(source, cst.Call) and _makes_rows(tree, source) for source in sources)
 
 
-def _made_from(tree: Tree, made: cst.BaseExpression) -> cst.BaseExpression | None:
-    """What a method or a function makes a data set from: its owner, or its first argument."""
+def _makes_rows(tree: Tree, call: cst.Call) -> bool:
+    """Whether a call gives one data set, not a dictionary of them."""
+    is_split = tree.text(call.func).endswith("load_dataset") and passed(tree, call, "split") is not None
+    return is_split or _MAKERS.fullmatch(tree.qualified(call.func)) is not None
+
+
+def _made_from(tree: Tree, made: cst.BaseExpression) -> list[cst.BaseExpression]:
+    """What a method or a function makes a data set from: its owner, or its first argument, and what it returns."""
     if not isinstance(made, cst.Call):
-        return None
-    owner = made.func.value if isinstance(made.func, cst.Attribute) else None
-    first = made.args[0].value if made.args else None
-    source = owner or first
-    return tree.value(source) if source is not None else None
+        return []
+    owner = [made.func.value] if isinstance(made.func, cst.Attribute) else []
+    first = [each.value for each in made.args[:1]]
+    return list(map(tree.value, [*(owner or first), *returned(tree, tree.definition(made.func))]))
 
 
 def _leaves_trackers_to_the_default(tree: Tree, call: cst.Call) -> bool:
@@ -150,6 +160,13 @@ rows = load_dataset("a/b", split = "train")
 rows = rows.map(clean)
 texts = tokenizer.apply_chat_template(rows["messages"], tokenize = False)
 """
+_MADE = """\
+from datasets import Dataset
+def build(texts):
+    return Dataset.from_dict({"text": texts})
+rows = build(texts)
+texts = tokenizer.apply_chat_template(rows.map(clean)["messages"], tokenize = False)
+"""
 _ARGUMENTS = "import wandb\nfrom transformers import TrainingArguments\nwandb.login(key = KEY)\n"
 _UNSLOTH_ARGUMENTS = "import wandb\nfrom unsloth import UnslothTrainingArguments\nwandb.login(key = KEY)\n"
 
@@ -164,6 +181,7 @@ RULE = Rule(
             _IMPORT + _TEMPLATE.replace('"pt")', '"pt", return_dict = False)') + "length = ids.shape[1]\n",
         ),
         Example(_COLUMN, _COLUMN.replace('rows["messages"]', 'list(rows["messages"])')),
+        Example(_MADE, _MADE.replace('rows.map(clean)["messages"]', 'list(rows.map(clean)["messages"])')),
         Example('!pip install "datasets>=3.4.1,<4.0.0"\n' + _COLUMN),
         Example(_COLUMN.replace('rows["messages"]', 'rows[0]["messages"]')),
         Example(_COLUMN.replace("rows = rows", "row = rows").replace(".map(clean)", "[0]").replace("rows[", "row[")),

@@ -25,11 +25,13 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from nb2ddp.facts.computed import Code
+from nb2ddp.facts.hosted import elsewhere
 from nb2ddp.facts.installs import is_colab
 from nb2ddp.facts.loading import model_name
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.releases import SUCCESSORS, needed, taken, uses, uses_unsloth
 from nb2ddp.facts.shell import is_install
+from nb2ddp.facts.sounds import asked_as_dictionary, sounds
 from nb2ddp.facts.texts import spelled
 from nb2ddp.facts.waiting import starts_engine
 from nb2ddp.notebook.magics import Kind
@@ -83,8 +85,10 @@ _PYTHON = ">=3.10,<3.14"
 _KNOWS_TRANSFORMERS_5 = "0.27"
 #: What Unsloth brings, where a script trains without it. Older versions of datasets do not know today's pyarrow.
 _OF_TRAININGS = {name: name for name in ("torch", "transformers", "trl", "peft")} | {"datasets": "datasets>=3.4.1"}
-#: The type of a column of sounds.
-_SOUND = re.compile(r"datasets(\.features(\.audio)?)?\.Audio")
+#: The last datasets that gives sounds as dictionaries.
+_DATASETS_3 = "3.6.0"
+#: The first TRL that asks for a later one (`Requires-Dist` of its wheel).
+_NEEDS_DATASETS_4 = "1.0.0"
 #: They need some versions of each other, and of other packages: one that comes without what it needs may not start.
 _BOUNDING = frozenset({"datasets", "huggingface-hub", "tokenizers", "transformers"})
 #: They fit only versions of each other of about the same age.
@@ -497,17 +501,34 @@ class _Reading:
         self.notes.append((new.cell, f"{package.line}: {why}"))
 
     def _decode_sounds(self, packages: list[Package]) -> None:
-        """Add what datasets decodes sounds with, and does not bring (its documentation, "Load audio data")."""
-        sounds = [call for call in self.tree.live(cst.Call) if _SOUND.fullmatch(self.tree.qualified(call.func))]
+        """Add what datasets decodes sounds with, and does not bring (its documentation, "Load audio data").
+
+        Where the code needs dictionaries, as datasets 3 gives them, require that, if the notebook takes it.
+        """
+        decoded = sounds(self.tree)
+        own = next((package for package in packages if package.name == "datasets"), None)
+        asked = asked_as_dictionary(self.program)
+        if asked is not None and self._may_take_datasets_3(packages):
+            new = Package(_OF_TRAININGS["datasets"], "datasets", self._cell(asked))
+            why = "no later version gives sounds as dictionaries, as the code needs them"
+            self._bound(packages, own, new, "<4", why)
         heard = [pair for pair in self.tree.live(cst.DictElement) if self._is_of_sound(pair)]
         named = {package.name for package in packages}
         is_older = any(own.name == "datasets" and _is_older(own, Version("4")) for own in packages)
         wanted, needs = (("librosa", "soundfile"), "") if is_older else (("torchcodec",), "; it needs ffmpeg")
-        for name in [name for name in wanted if sounds and name not in named]:
+        for name in [name for name in wanted if decoded and name not in named]:
             why = f"datasets {3 if is_older else 4} decodes sounds with it{needs}"
-            self._add_for(packages, name, sounds[0], why)
-        if heard and not sounds and not named & {"librosa", "torchcodec"}:
+            self._add_for(packages, name, decoded[0], why)
+        if heard and not decoded and not named & {"librosa", "torchcodec"}:
             self._add_for(packages, "librosa", heard[0], "transformers reads sounds of messages with it")
+
+    def _may_take_datasets_3(self, packages: list[Package]) -> bool:
+        """True where the notebook leaves the major version of datasets open, and takes a TRL that takes the third."""
+        own = next((package for package in packages if package.name == "datasets"), None)
+        trl, releases = self._taken("trl", packages)
+        is_source = trl is not None and not (trl.specifier or trl.is_open)
+        takes = bool(releases) and Version(releases[0]) < Version(_NEEDS_DATASETS_4) and not is_source
+        return takes and (own is None or (own.takes(_DATASETS_3) and not _is_older(own, Version("4"))))
 
     def _add_for(self, packages: list[Package], name: str, node: cst.CSTNode, why: str) -> None:
         """Add a package that some code needs, and say why."""
@@ -550,19 +571,24 @@ class _Reading:
             if old != new:
                 is_known = old.specifier or _TAG.search(old.line)
                 why = f"the script's Unsloth {'does' if is_known else 'may'} not accept that version"
-                why = reasons.get(old.name, why)
-                self.notes.append((old.cell, f"{old.line} is replaced by {new.line}: {why}"))
+                self._replaced(old, new, reasons.get(old.name, why), mended)
         is_replaced = any(old != new and old.name == "unsloth" for old, new in zip(pinned, mended, strict=True))
-        return [self._opened(own) if is_replaced and own.name not in allowed else own for own in mended]
+        return [self._opened(own, mended) if is_replaced and own.name not in allowed else own for own in mended]
 
-    def _opened(self, package: Package) -> Package:
+    def _opened(self, package: Package, others: list[Package]) -> Package:
         """Return a package in any version, if the notebook fixes one and its code does not import it."""
         if "==" not in package.specifier or self._imported(package.name.replace("-", "_")) is not None:
             return package
         opened = package.with_versions("")
         why = "it was made for a version of Unsloth that is replaced"
-        self.notes.append((package.cell, f"{package.line} is replaced by {opened.line}: {why}"))
+        self._replaced(package, opened, why, others)
         return opened
+
+    def _replaced(self, old: Package, new: Package, why: str, others: list[Package]) -> None:
+        """Note what stands for a package; no other package where it comes with Unsloth, which is among the others."""
+        is_brought = new not in _without_brought([*others, new])
+        told = "left out: Unsloth brings the version that fits" if is_brought else f"replaced by {new.line}: {why}"
+        self.notes.append((old.cell, f"{old.line} is {told}"))
 
     def _engine(self, packages: list[Package]) -> str:
         """The first vLLM that the TRL of the script takes, if that is the newest; else that its Unsloth takes."""
@@ -761,6 +787,8 @@ class _Reading:
         for above in self.tree.ancestors(call):
             if isinstance(above, cst.If):
                 holds, in_body = self._holds(above.test), above.body is below
+                if holds is None and self._installs_else(above):
+                    holds = elsewhere(self.tree, above.test)
                 test = " ".join(self.tree.text(above.test).split())
                 if holds is None and (in_body or not self._installs_below(above.body)):
                     why = f"listed, though the notebook tests {test} first"
@@ -778,6 +806,13 @@ class _Reading:
 
     def _installs_below(self, body: cst.CSTNode) -> bool:
         return any(self.program.installs.is_install(call) for call in self.tree.within(body, cst.Call))
+
+    def _installs_else(self, branched: cst.If) -> bool:
+        """True for a test whose last `else` installs something."""
+        last: cst.If | cst.Else | None = branched
+        while isinstance(last, cst.If):
+            last = last.orelse
+        return last is not None and self._installs_below(last.body)
 
     def _holds(self, test: cst.BaseExpression) -> bool | None:
         """Return whether a test is true in a new environment outside Colab; None if unknown."""

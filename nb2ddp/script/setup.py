@@ -16,6 +16,7 @@ from nb2ddp.script.linker import link, process, renamed, taken, words
 from nb2ddp.script.needs import tests
 from nb2ddp.script.templates import render
 from nb2ddp.script.versions import floors, tries_kernels
+from nb2ddp.syntax.arguments import constant
 
 #: What the fixed part of the block imports of Python's own library, and what it compares versions with.
 _FIXED = frozenset({"import logging", "import os", "import sys"})
@@ -52,13 +53,19 @@ def setup(program: Program, inserted: Inserted) -> str:
         settings=_settings(program.early_settings),
         process=process(),
         tests_of_needs=tests(program.needs, program.name("missing")),
-        warns_of_unused=program.model_kind is not ModelKind.DENSE_TEXT,
+        warns_of_unused=_may_look_for_unused(program),
         floors=older,
         fewer_processes=_fewer_processes(program.options.launch),
         packages=_lines(rest.packages - {"import torch"}),
         rest=_joined(rest.functions, last),
     )
     return renamed(text, taken(program)).strip("\n")
+
+
+def _may_look_for_unused(program: Program) -> bool:
+    """True unless DDP is told everywhere, by the notebook or by rule DDP202, not to look for unused parameters."""
+    told = [constant(program.tree, call, "ddp_find_unused_parameters") for call in program.training.arguments]
+    return program.model_kind is not ModelKind.DENSE_TEXT and not (told and all(value is False for value in told))
 
 
 def _fewer_processes(launch: Launch) -> str:

@@ -33,6 +33,7 @@ class Case:
     notes: tuple[str, ...] = ()
 
 
+ROWS = "from datasets import load_dataset\nd = load_dataset('a/b', split = 'train')"
 COLAB = "left out, on Colab only: "
 
 CASES = {
@@ -140,6 +141,74 @@ CASES = {
         ("!pip install 'datasets<4.0.0'", "import datasets\nd = d.cast_column('a', datasets.Audio())"),
         "datasets<4.0.0 librosa soundfile",
         notes=tuple(f"{name} is added: datasets 3 decodes sounds with it" for name in ("librosa", "soundfile")),
+    ),
+    "what decodes sounds of rows that are loaded": Case(
+        ("!pip install trl", f"{ROWS}\nrate = d[0]['audio']['sampling_rate']"),
+        "trl datasets>=3.4.1 torchcodec",
+        notes=(
+            "datasets is added: the code imports it",
+            "torchcodec is added: datasets 4 decodes sounds with it; it needs ffmpeg",
+        ),
+    ),
+    "no sounds: what the code itself makes a dictionary of": Case(
+        ("!pip install datasets", f"{ROWS}\nsound = {{'array': 1}}\nif 'array' in sound:\n    print(sound['array'])"),
+        "datasets",
+    ),
+    **{
+        f"sounds as dictionaries: {code}": Case(
+            ("!pip install datasets", f"{ROWS}\ndef f(row):\n    a = row['audio']\n    x = a['array']\n    {code}"),
+            "datasets<4 librosa soundfile",
+            notes=(
+                "datasets<4: no later version gives sounds as dictionaries, as the code needs them",
+                *(f"{name} is added: datasets 3 decodes sounds with it" for name in ("librosa", "soundfile")),
+            ),
+        )
+        for code in (
+            "return 'array' in a",
+            "return x if isinstance(row['audio'], dict) and row['audio']['sampling_rate'] else 0",
+            "return a.get('sampling_rate')",
+            "return a.keys()",
+            "return a['path']",
+        )
+    },
+    **{
+        f"sounds as dictionaries or decoders: {installed}": Case(
+            (f"!pip install {installed}".replace(">", "\\>"), f"{ROWS}\ndef f(row):\n    {code}"),
+            f"{installed} torchcodec",
+            notes=("torchcodec is added: datasets 4 decodes sounds with it; it needs ffmpeg",),
+        )
+        for installed, code in (
+            ("datasets==4.3.0", "return 'array' in row['audio']"),
+            ("trl>=1.0.0 datasets", "return 'array' in row['audio']"),
+            ("git+https://github.com/huggingface/trl.git datasets", "return 'array' in row['audio']"),
+            ("datasets", "a = row['audio']\n    return a['array'] if isinstance(a, dict) else a.get_all_samples()"),
+        )
+    },
+    **{
+        f"what neither Colab nor Kaggle installs: {kaggle}": Case(
+            (
+                f"import os\nplace = 'local'\nif 'KAGGLE_URL_BASE' in os.environ:\n    place = 'kaggle'\nif {colab}:\n"
+                f"    !pip install timm\nelif {kaggle}:\n    !pip install einops\nelse:\n    !pip install rich",
+            ),
+            "rich",
+            notes=(f"left out, {when}: timm", f"left out, installed if {kaggle}: einops"),
+        )
+        for colab, kaggle, when in (
+            ("place == 'colab'", "place == 'kaggle'", "installed if place == 'colab'"),
+            ("IN_COLAB", "'KAGGLE_URL_BASE' in os.environ", "on Colab only"),
+        )
+    },
+    "a place that the notebook fixes, and one without an else": Case(
+        (
+            "place = 'kaggle'\nif place == 'kaggle':\n    !pip install einops\nelse:\n    !pip install timm",
+            "where = find()\nif where == 'kaggle':\n    !pip install trl",
+        ),
+        "einops trl",
+        notes=(
+            "listed, though the notebook tests place == 'kaggle' first: einops",
+            "left out, installed unless place == 'kaggle': timm",
+            "listed, though the notebook tests where == 'kaggle' first: trl",
+        ),
     ),
     "an installer that the code imports": Case(
         (
@@ -777,6 +846,13 @@ def test_what_is_made_for_one_torch_takes_the_version_of_the_torch(asked: str, g
     lost = note or "xformers>=0.0.33"
     why = "each version is made for one torch"
     assert found.notes[-1] == (1, f"{lost} is replaced by {lost.split('=')[0].rstrip('>')}: {why}")
+
+
+@pytest.mark.parametrize("asked", ["xformers<0.0.27", "cut-cross-entropy==24.11.4"])
+def test_what_comes_with_unsloth_in_place_of_a_version_is_not_said_to_be_listed(asked: str) -> None:
+    found = read("!pip install unsloth==2024.12.4", f"!pip install --no-deps '{asked}'", minimums=FLOORS)
+    assert {package.name for package in found.packages} == {"unsloth", "unsloth-zoo"}
+    assert found.notes[-1] == (2, f"{asked} is left out: Unsloth brings the version that fits")
 
 
 @pytest.mark.parametrize(

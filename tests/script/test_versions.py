@@ -242,3 +242,11 @@ def test_a_trial_apart_does_not_run_its_block_again(apart: bool) -> None:
     with nullcontext() if apart else suppress(RuntimeError):  # the second run saves other tensors, as torch then says
         checkpoint(block, torch.ones(2, requires_grad=True), use_reentrant=False)
     assert runs == (1 if apart else 2)
+
+
+def test_the_warning_about_unused_parameters_is_hidden_only_where_ddp_may_look_for_them() -> None:
+    hides = "TORCH_CPP_LOG_LEVEL"
+    assert hides in script(UNKNOWN)
+    assert hides in script(text(code(SET), SFT.format("")))
+    assert hides not in script(SET)
+    assert hides not in script(TEXT)

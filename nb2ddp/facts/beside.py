@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 import libcst as cst
 
-from nb2ddp.facts.effects import FILE_MAGICS, NOTEBOOK_MAGICS, Does
+from nb2ddp.facts.effects import FILE_MAGICS, NOTEBOOK_MAGICS, PLACE, Does
 from nb2ddp.facts.environment import ENV_MAGICS, packages_of
 from nb2ddp.facts.flow import is_tried
 from nb2ddp.facts.hosted import GLOB, TABLE, folders_of, is_only_tried, path_taker
-from nb2ddp.facts.makers import PLACE
 from nb2ddp.facts.shell import only_shows, parts, unwrapped
 from nb2ddp.facts.texts import filled, leaving, received, spelled
 from nb2ddp.notebook.magics import Kind

@@ -49,6 +49,8 @@ SAID: Final = {
     Does.RUN: "runs a program",
 }
 
+#: The keywords for where something is written.
+PLACE: Final = re.compile(r"\w*(dir|directory|folder|path|file|filename|output|repo_id)")
 #: Cell magics that write their body into a file.
 FILE_MAGICS: Final = frozenset({"writefile", "file"})
 #: Magics that change or show the notebook only.

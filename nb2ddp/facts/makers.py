@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from nb2ddp.facts.effects import FILE_MAGICS, NOTEBOOK_MAGICS, Does
+from nb2ddp.facts.effects import FILE_MAGICS, NOTEBOOK_MAGICS, PLACE, Does
 from nb2ddp.facts.environment import ENV_MAGICS
 from nb2ddp.facts.flow import owner_of
 from nb2ddp.facts.hosted import CURRENT, READERS, TABLE, folders_of, targets, unpacks, written_by
@@ -32,8 +32,7 @@ _TRAINS = re.compile(r"(\w+\.)+\w*(Config|Arguments|Trainer)")
 _WORD = re.compile(r"(?:~?/|\$)?[\w.*-]+(?:/[\w.*-]+)*")
 #: How a name begins that lies in the current folder.
 _HERE = re.compile(r"[\w.]")
-#: The keywords for where something is written, and the libraries whose other keywords are settings.
-PLACE = re.compile(r"\w*(dir|directory|folder|path|file|filename|output|repo_id)")
+#: The libraries whose keywords are settings, but for those of a place.
 _TOLD = re.compile(r"(unsloth|transformers|peft|trl)\..*")
 #: What gives, shows or removes what it is given, and writes nothing of that name.
 _HARMLESS = re.compile(

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from nb2ddp.facts.program import Program
 from nb2ddp.syntax.tree import Tree, method
+
+if TYPE_CHECKING:
+    from nb2ddp.facts.program import Program
 
 #: The type of a column of sounds.
 _SOUND = re.compile(r"datasets(\.features(\.audio)?)?\.Audio")

@@ -63,6 +63,24 @@ def saves(execution: Execution) -> Iterator[Save]:
                 yield Save(call, tuple(form["takes"]), tuple(form["needs"]))
 
 
+def gguf_folders(execution: Execution) -> Iterator[tuple[cst.Call, str]]:
+    """The saves as GGUF into a folder that the notebook writes out: their files come into `X_gguf`, beside it."""
+    made = (save.call for save in saves(execution) if method(save.call) == "save_pretrained_gguf")
+    for call in made:
+        given = argument(call, "save_directory", 0)
+        folder = None if given is None else execution.tree.literal(given.value)
+        if isinstance(folder, str):
+            yield call, folder
+
+
+def with_modelfiles(execution: Execution, node: cst.CSTNode, text: str) -> str:
+    """A text in which the paths of Modelfiles that saves above a node write have the folder in which they are."""
+    for call, folder in gguf_folders(execution):
+        if execution.tree.span(call)[1] < execution.tree.start(node):
+            text = re.sub(rf"(?<![\w.-]){re.escape(folder)}/Modelfile\b", f"{folder}_gguf/Modelfile", text)
+    return text
+
+
 def refused_pushes(execution: Execution, loads: Sequence[cst.Call], release: str) -> Iterator[tuple[cst.Call, bool]]:
     """The calls of a model's `push_to_hub` with more by position than a release of transformers takes there.
 

@@ -4,8 +4,9 @@ Unsloth refuses it only when the training is over: `save_pretrained_gguf` withou
 `quantization_type`, a `push_to_hub_gguf(save_directory = ...)`, `save_method = "merged_4bit"`. What these methods take
 is read from Unsloth's wheel (2026.10.9). The models of `FastSentenceTransformer` and `FastDecisionModel` have methods
 of their own. GGUF files and their Modelfile come into `X_gguf`, beside the folder X that is given (unsloth/save.py, in
-the wheel 2026.7.1 too): code that looks for them in X gets a `TODO`. Of `push_to_hub`, transformers 5 takes only the
-repo_id by position (utils/hub.py; 4.57 took `use_temp_dir` second), neither `use_temp_dir` nor `safe_serialization`.
+the wheel 2026.7.1 too): paths of a Modelfile in X become its own, other code that looks there gets a `TODO`. Of
+`push_to_hub`, transformers 5 takes only the repo_id by position (utils/hub.py; 4.57 took `use_temp_dir` second),
+neither `use_temp_dir` nor `safe_serialization`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from nb2ddp.facts.program import Program
 from nb2ddp.facts.releases import newest
 from nb2ddp.facts.saving import (
     Save,
+    gguf_folders,
     has_save_method,
     refused_keywords,
     refused_pushes,
@@ -26,6 +28,7 @@ from nb2ddp.facts.saving import (
     saves,
     tokenizer_of,
     unknown_save_method,
+    with_modelfiles,
 )
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.results import Severity
@@ -83,15 +86,10 @@ def _without_adapter(program: Program) -> Iterator[Finding]:
 def _looks_for_gguf(program: Program) -> Iterator[Finding]:
     """Where the notebook looks for GGUF files or their Modelfile in the folder that it names for them."""
     tree = program.tree
-    made = [save.call for save in saves(program.execution) if method(save.call) == "save_pretrained_gguf"]
-    named = [(call, argument(call, "save_directory", 0)) for call in made]
-    folders = [(call, tree.literal(given.value)) for call, given in named if given is not None]
     texts: list[tuple[cst.BaseExpression, str]] = [(text, tree.content(text)) for text in tree.live(cst.SimpleString)]
     texts += [(call, str(form)) for call, form in program.forms_of(Kind.SHELL) if tree.is_live(call)]
     told = set[cst.CSTNode]()
-    for call, folder in folders:
-        if not isinstance(folder, str):
-            continue
+    for call, folder in gguf_folders(program.execution):
         file = re.compile(rf"(?:^|[\s='\"]|\./|/content/|/working/){re.escape(folder)}/(Modelfile\b|[^/\s]*\.gguf\b)")
         for node, text in texts:
             line = tree.statement(node)
@@ -99,8 +97,13 @@ def _looks_for_gguf(program: Program) -> Iterator[Finding]:
             is_later = tree.start(node) > tree.span(call)[1]
             if is_later and line not in told and (file.search(text) or lists):
                 told.add(line)
-                writes = f"Unsloth {release()} writes GGUF files and their Modelfile to {folder}_gguf"
-                yield Finding(node, f"{writes}, not to {folder}: look there", todo=True)
+                writes = f"Unsloth {release()} writes GGUF files and their Modelfile to {folder}_gguf, not to {folder}"
+                moved = with_modelfiles(program.execution, node, tree.text(node))
+                if lists or ".gguf" in text or not (moved != tree.text(node) or program.form(node)):
+                    yield Finding(node, f"{writes}: look there", todo=True)
+                else:  # a shell command gets it as it is written (DDP305)
+                    edits = (Replace(node, moved),) if moved != tree.text(node) else ()
+                    yield Finding(node, f"{writes}; the script looks there", edits, Severity.NOTE, fixed=True)
 
 
 def _pushes(program: Program) -> Iterator[Finding]:
@@ -212,9 +215,14 @@ RULE = Rule(
             + _LIST
             + 'tokenizer.save_pretrained("gguf")\n',
         ),
+        Example(_LOAD + _EXPORT + "!ollama create mine -f ./gguf/Modelfile\n", reported=True),
         Example(
-            _LOAD + _EXPORT + "!ollama create mine -f ./gguf/Modelfile\n",
-            _LOAD + _EXPORT + f"# TODO[nb2ddp] DDP216: {_LOOKS}\n" + "!ollama create mine -f ./gguf/Modelfile\n",
+            _LOAD + _EXPORT + 'print(open("gguf/Modelfile").read())\nmodel = Llama("gguf/unsloth.Q8_0.gguf")\n',
+            _LOAD
+            + _EXPORT
+            + 'print(open("gguf_gguf/Modelfile").read())\n'
+            + f"# TODO[nb2ddp] DDP216: {_LOOKS}\n"
+            + 'model = Llama("gguf/unsloth.Q8_0.gguf")\n',
         ),
         Example(
             _LOAD + _FORCED + _EXPORT,

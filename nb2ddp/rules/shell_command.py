@@ -18,6 +18,7 @@ from nb2ddp.facts.effects import Does
 from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.logins import variable_of_command
 from nb2ddp.facts.program import Program
+from nb2ddp.facts.saving import with_modelfiles
 from nb2ddp.facts.shell import (
     is_of_its_shell,
     kills_job,
@@ -44,6 +45,8 @@ def find(program: Program) -> Iterator[Finding]:
 def _found(program: Program, call: cst.Call, command: str) -> Iterator[Finding]:
     """What becomes of a shell command."""
     text = rerun(without_installs(command))
+    if program.options.applies("DDP216"):
+        text = with_modelfiles(program.execution, call, text)
     for name in undefined(text, program.tree.bound_at(call)):
         said = f"{name!r} is never defined, so the shell gets {{{name}}} as it stands: define it above"
         yield Finding(call, said, todo=True)

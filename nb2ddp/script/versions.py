@@ -92,7 +92,7 @@ def _trains(program: Program) -> bool:
 GUARDS: tuple[Guard, ...] = (
     # The vLLM engines of the processes wait for each other for ever (Unsloth issues 4559, 1880 and 2435;
     # unsloth_zoo/vllm_utils.py in the wheels 2026.10.7 and 2026.10.9).
-    Guard(lambda program: _is_grpo(program) and bool(program.engines), "unsloth_zoo", "2026.10.9"),
+    Guard(lambda program: bool(program.engines), "unsloth_zoo", "2026.10.9"),
     # Gradients of GRPO are not averaged, so each process trains another model (_wrap_grpo_ddp_gradient_sync in
     # unsloth/models/rl.py, in the wheel 2026.9.14, not in 2026.9.12).
     Guard(_is_grpo, "unsloth", "2026.9.14"),

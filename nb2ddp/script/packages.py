@@ -29,7 +29,7 @@ from nb2ddp.facts.hosted import elsewhere
 from nb2ddp.facts.installs import is_colab
 from nb2ddp.facts.loading import model_name
 from nb2ddp.facts.program import Program
-from nb2ddp.facts.releases import SUCCESSORS, needed, taken, uses, uses_unsloth
+from nb2ddp.facts.releases import SUCCESSORS, needed, taken, trl_beside, uses, uses_unsloth
 from nb2ddp.facts.shell import is_install
 from nb2ddp.facts.sounds import asked_as_dictionary, sounds
 from nb2ddp.facts.texts import spelled
@@ -578,8 +578,11 @@ class _Reading:
 
     def _taken(self, library: str, packages: list[Package]) -> tuple[Package | None, tuple[str, ...]]:
         """Return a package of a notebook, and the releases of it that a job may have."""
-        own = next((package for package in packages if package.name == library), None)
-        return own, taken(library, own.specifier if own else "", uses_unsloth(self.tree))
+        own, transformers = (next((e for e in packages if e.name == name), None) for name in (library, "transformers"))
+        asked, with_unsloth = own.specifier if own else "", uses_unsloth(self.tree)
+        if library == "trl" and transformers and (own is None or (not own.group and (asked or own.is_open))):
+            asked = trl_beside(asked, transformers.specifier, with_unsloth)
+        return own, taken(library, asked, with_unsloth)
 
     def _mended(self, packages: list[Package], minimums: dict[str, str]) -> list[Package]:
         """Return the packages in versions that the script and Unsloth accept."""

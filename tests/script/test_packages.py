@@ -312,8 +312,8 @@ CASES = {
     },
     "Colab's packages that the files have too": Case(
         (
-            "import sys\nif 'google.colab' in sys.modules:\n    !pip install --no-deps unsloth vllm trl==0.22.2 peft[x]\n"
-            "    !pip install timm Rich==14\nelse:\n    !pip install unsloth vllm>=0.9 trl peft\n!pip install Rich==14",
+            "import sys\nif 'google.colab' in sys.modules:\n    !pip install --no-deps unsloth vllm trl==0.22.2\n"
+            "    !pip install peft[x] timm Rich==14\nelse:\n    !pip install unsloth vllm>=0.9 trl peft\n!pip install Rich==14",
             "if 'google.colab' in sys.modules:\n    !pip install unsloth",
         ),
         "unsloth vllm>=0.9 trl peft Rich==14",
@@ -972,6 +972,16 @@ def test_the_last_version_that_has_what_the_code_takes_is_asked_for(asked: str, 
     noted = [f"{given[2]}: no later version has DataCollatorForCompletionOnlyLM"] if "<=" in given[2] else []
     noted += [f"{OLD}: TRL {given[2][5:11]} knows no later one"] if OLD in given else []
     assert [note for _, note in found.notes] == noted
+
+
+@pytest.mark.parametrize(
+    ("asked", "bounds"),
+    [("transformers==4.52.4", []), ("transformers==4.53.2", ["trl<=0.19.1"]), ("transformers==4.52.4 trl", ["trl"])],
+)
+def test_an_old_transformers_takes_no_trl_that_lacks_what_the_code_takes(asked: str, bounds: list[str]) -> None:
+    code = "from unsloth import FastLanguageModel\nfrom trl import DataCollatorForCompletionOnlyLM"
+    found = read(f"!pip install unsloth {asked}", code, minimums=FLOORS)
+    assert [package.line for package in found.packages if package.name == "trl"] == bounds
 
 
 def test_a_notebook_that_installs_nothing_asks_for_the_version_that_has_what_it_takes() -> None:

@@ -312,8 +312,9 @@ CASES = {
     },
     "Colab's packages that the files have too": Case(
         (
-            "import sys\nif 'google.colab' in sys.modules:\n    !pip install --no-deps unsloth vllm trl==0.22.2\n"
-            "    !pip install peft[x] timm Rich==14\nelse:\n    !pip install unsloth vllm>=0.9 trl peft\n!pip install Rich==14",
+            "import sys\nif 'google.colab' in sys.modules:\n    !pip install --no-deps unsloth vllm trl==0.22.2\n    "
+            "!pip install peft[x] timm Rich==14\nelse:\n    !pip install unsloth vllm>=0.9 trl peft\n"
+            "!pip install Rich==14",
             "if 'google.colab' in sys.modules:\n    !pip install unsloth",
         ),
         "unsloth vllm>=0.9 trl peft Rich==14",

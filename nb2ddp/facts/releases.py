@@ -25,6 +25,8 @@ from nb2ddp.versions import tables
 _FILE = Path(__file__).parent.parent / "fields.json"
 #: Names that have a plain successor, which every version has that Unsloth takes.
 SUCCESSORS = {"evaluation_strategy": "eval_strategy", "tokenizer": "processing_class"}
+#: The transformers that TRL needs from a release on (`Requires-Dist` of its wheels).
+_NEEDS = {"0.20": "4.53", "0.21": "4.55", "0.23": "4.56"}
 _MADE = re.compile(
     r"(?:(?P<trl>trl|unsloth)|transformers|sentence_transformers)(?:\.\w+)*"
     r"\.(?P<name>\w+Config|\w*TrainingArguments|\w*(?P<trainer>Trainer))"
@@ -112,11 +114,11 @@ def lacked(tree: Tree, text: str) -> Iterator[Lacked]:
         tree: the notebook.
         text: of its cells.
     """
-    asked = {library: asked_for(text, library) for library in ("transformers", "trl")}
+    of_library = {library: _releases(tree, text, library) for library in ("transformers", "trl")}
     for use in uses(tree):
-        releases = taken(use.library, asked[use.library], uses_unsloth(tree))
+        releases = of_library[use.library]
         if releases and not use.is_in(releases[-1]):
-            yield use, releases, asked[use.library]
+            yield use, releases, asked_for(text, use.library)
 
 
 def ignored(tree: Tree, text: str) -> Iterator[tuple[Use, str, str]]:
@@ -129,7 +131,7 @@ def ignored(tree: Tree, text: str) -> Iterator[tuple[Use, str, str]]:
         text: of its cells.
     """
     for library, advice in table()["unsloth"]["ignored"].items():
-        releases = taken(library, asked_for(text, library), True)
+        releases = _releases(tree, text, library)
         for use in _left_out(tree, library) if releases else ():
             having = fitting(tree, library, releases)
             last = "" if use.is_in(having[-1]) else use.last_before(having[-1])
@@ -233,9 +235,30 @@ def asked_for(text: str, library: str) -> str:
         return ""
 
 
+def trl_beside(trl: str, transformers: str, with_unsloth: bool) -> str:
+    """The versions of TRL that need no later transformers; those that are asked for where that leaves none.
+
+    Args:
+        trl: the versions of TRL that the notebook asks for; "" for any.
+        transformers: those of transformers.
+        with_unsloth: True leaves out those that Unsloth does not take.
+    """
+    last = next(reversed(taken("transformers", transformers, with_unsloth)), "")
+    first = next((first for first, needed in _NEEDS.items() if last and Version(last) < Version(needed)), "")
+    bounds = f"{trl},<{first}".strip(",")
+    return bounds if first and taken("trl", bounds, with_unsloth) else trl
+
+
 def newest(tree: Tree, text: str, library: str) -> str:
     """The newest release of a library that a job may have; "" where none is known."""
-    return next(reversed(taken(library, asked_for(text, library), uses_unsloth(tree))), "")
+    return next(reversed(_releases(tree, text, library)), "")
+
+
+def _releases(tree: Tree, text: str, library: str) -> tuple[str, ...]:
+    """The releases of a library that a job may have, the oldest first."""
+    asked, with_unsloth = asked_for(text, library), uses_unsloth(tree)
+    bounds = trl_beside(asked, asked_for(text, "transformers"), with_unsloth) if library == "trl" else asked
+    return taken(library, bounds, with_unsloth)
 
 
 def _has_minor(bounds: SpecifierSet, release: str) -> bool:

@@ -29,7 +29,7 @@ from nb2ddp.facts.hosted import elsewhere
 from nb2ddp.facts.installs import is_colab
 from nb2ddp.facts.loading import model_name
 from nb2ddp.facts.program import Program
-from nb2ddp.facts.releases import SUCCESSORS, needed, taken, uses, uses_unsloth
+from nb2ddp.facts.releases import SUCCESSORS, needed, taken, trl_beside, uses, uses_unsloth
 from nb2ddp.facts.shell import is_install
 from nb2ddp.facts.sounds import asked_as_dictionary, sounds
 from nb2ddp.facts.texts import spelled
@@ -113,6 +113,11 @@ _LANGCHAIN_1 = frozenset("agents chat_models embeddings mcp messages rate_limite
 _BUILT_WITH_TORCH = frozenset({"causal-conv1d", "flash-attn", "mamba-ssm"})
 #: Packages that mostly serve to install others, or to uninstall them.
 _INSTALLERS = frozenset({"pip", "pip-autoremove", "pip3-autoremove", "uv"})
+#: Packages that show and run notebooks, and the modules that need them; `tqdm.notebook` draws with ipywidgets.
+_OF_NOTEBOOKS = frozenset(
+    "ipykernel ipython ipywidgets jupyter jupyterlab jupyterlab-widgets notebook widgetsnbextension".split()
+)
+_USES_NOTEBOOKS = ("IPython", "ipykernel", "ipywidgets", "jupyterlab", "notebook", "tqdm.notebook", "traitlets")
 #: Stands for the number of a cell where a notebook's own header names a package.
 HEADER = 0
 #: What stands for a value: of Python's, `{name}` or `$name`, as IPython fills it in.
@@ -134,6 +139,8 @@ _COMMIT = re.compile(rf"{_HUGGING_FACE.pattern}.*@[0-9a-f]{{7,40}}(?!\w)")
 _OLD_TORCH = re.compile(r"index-url \S*download\.pytorch\.org/whl/cu(?:9\d|10\d|11[0-7]|121)(?!\d)")
 #: A file or a folder.
 _LOCAL = re.compile(r"[./~]|[^@]*/|.*\.(whl|zip|tar\.gz|tgz|tar\.bz2)(\[[^\]]*\])?$")
+#: Begins a note of what another branch installs for the same Python.
+_OTHERWISE = re.compile(r"left out, (?!installed for python)")
 #: Tests for what a new environment lacks.
 _LACKED = re.compile(r"""find_spec\(["']([\w.]+)["']\) is None""")
 _MISSING = re.compile(r"importlib\.util\.find_spec\(.*\) is None|(shutil\.)?which\(.*\) is None")
@@ -330,6 +337,10 @@ class _Reading:
         self.program = program
         self.tree = program.tree
         self.notes: list[tuple[int, str]] = []
+        #: What a note names, by the note without that.
+        self.told: dict[tuple[int, str], list[str]] = {}
+        #: The packages that a command uninstalls and no later one installs, by its note.
+        self.uninstalled: dict[tuple[int, str], set[str]] = {}
         #: By their names, and by whether pip leaves their dependencies out.
         self.packages: dict[tuple[str, bool], Package] = {}
         #: The values that shell commands and Python give variables of the environment; "$" for one that is not known.
@@ -360,7 +371,24 @@ class _Reading:
         self._decode_sounds(packages)
         self._add_for_metrics(packages)
         self._bound_what_needs_newer(packages)
-        return Requirements(tuple(packages), tuple(dict.fromkeys(self.notes)))
+        return Requirements(tuple(packages), tuple(self._noted(packages)))
+
+    def _noted(self, packages: list[Package]) -> Iterator[tuple[int, str]]:
+        """Return the notes in full: of what a branch leaves out, with what the files lack; of values, if that is all.
+
+        No note tells that a package is not uninstalled which a later command installs.
+        """
+        lines = {package.line for package in packages}
+        names = {package.name for package in packages}
+        for cell, note in dict.fromkeys(self.notes):
+            named = self.told.get((cell, note))
+            if named is None and self.uninstalled.get((cell, note)) != set():
+                yield cell, note
+            elif named:
+                known = [word for word in named if word and not _VALUE.fullmatch(word)] or named
+                has = _OTHERWISE.match(note)
+                if shown := [word for word in known if not (has and (word in lines or _canonical(word) in names))]:
+                    yield cell, f"{note}: {', '.join(shown)}"
 
     def _add_imported(self) -> None:
         """Add what the code imports, or starts an engine with, and the notebook does not install."""
@@ -550,8 +578,11 @@ class _Reading:
 
     def _taken(self, library: str, packages: list[Package]) -> tuple[Package | None, tuple[str, ...]]:
         """Return a package of a notebook, and the releases of it that a job may have."""
-        own = next((package for package in packages if package.name == library), None)
-        return own, taken(library, own.specifier if own else "", uses_unsloth(self.tree))
+        own, transformers = (next((e for e in packages if e.name == name), None) for name in (library, "transformers"))
+        asked, with_unsloth = own.specifier if own else "", uses_unsloth(self.tree)
+        if library == "trl" and transformers and (own is None or (not own.group and (asked or own.is_open))):
+            asked = trl_beside(asked, transformers.specifier, with_unsloth)
+        return own, taken(library, asked, with_unsloth)
 
     def _mended(self, packages: list[Package], minimums: dict[str, str]) -> list[Package]:
         """Return the packages in versions that the script and Unsloth accept."""
@@ -723,6 +754,8 @@ class _Reading:
                 self._install(arguments, cell)
             elif is_taken and subcommand in ("", "uninstall", "download", "wheel", "sync"):
                 self.notes.append((cell, f"not done here: {command}"))
+                if subcommand == "uninstall":
+                    self.uninstalled[self.notes[-1]] = set(map(_canonical, _named(arguments)))
 
     @cached_property
     def _other_pythons(self) -> frozenset[str]:
@@ -769,16 +802,10 @@ class _Reading:
     # -- branches -------------------------------------------------------------------------------------------
 
     def _tell(self, cell: int, why: str, what: list[str]) -> None:
-        """Note what a branch installs: for each reason in one note of a cell, which names what is known, if any."""
-        known = ", ".join(_shown(word) for word in what if not _VALUE.fullmatch(word))
-        named = known or ", ".join(map(_shown, what))
-        at = next(
-            (at for at, (own, note) in enumerate(self.notes) if own == cell and note.startswith(f"{why}: ")), None
-        )
-        if why and known and at is not None:
-            self.notes[at] = (cell, f"{self.notes[at][1]}, {known}")
-        elif why and named and at is None:
-            self.notes.append((cell, f"{why}: {named}"))
+        """Note what is installed elsewhere, or not at all: for each reason in one note of a cell."""
+        if why and what:
+            self.notes.append((cell, why))
+            self.told.setdefault((cell, why), []).extend(map(_shown, what))
 
     def _branch(self, call: cst.Call) -> tuple[bool, str]:
         """Return whether a command runs outside Colab, and how to begin a note about it; empty for none."""
@@ -935,6 +962,9 @@ class _Reading:
             name = canonicalize_name(own.name)
             if name == "marimo" or (name in _INSTALLERS and self._imported(name) is None):
                 return None
+            if name in _OF_NOTEBOOKS and not any(self._imported(module) for module in _USES_NOTEBOOKS):
+                self._tell(cell, "only for the notebook", [line])
+                return None
             near = get_close_matches(name, _BOUNDED - {name}, 1, _MISSPELT)
             if name in _BOUNDED or not near or self._imported(own.name) is not None:
                 if name == "unsloth" and (old := set(filter(_is_of_old_torch, own.extras))):
@@ -960,6 +990,8 @@ class _Reading:
 
     def _add(self, new: Package, is_newest: bool = False) -> None:
         """Add a package. If two commands name it, the later one decides, unless it takes any version that is there."""
+        for names in self.uninstalled.values():
+            names.discard(new.name)
         is_alone = "--no-deps" in new.group
         old = self.packages.get((new.name, is_alone))
         kept = new if old is None or is_newest else _joined(old, new)
@@ -1013,6 +1045,12 @@ def _requirement(text: str) -> Requirement | None:
         return Requirement(text)
     except InvalidRequirement:
         return None
+
+
+def _canonical(word: str) -> str:
+    """Return the canonical name of a package that a word asks for in any version; the word itself for all else."""
+    own = _requirement(word)
+    return word if own is None or own.extras or own.specifier or own.url else canonicalize_name(own.name)
 
 
 def _name_of_url(url: str) -> str:

@@ -57,3 +57,22 @@ def test_arguments_that_unsloth_leaves_out(call: str, told: list[str]) -> None:
     code = f"from unsloth import FastModel\nfrom trl import {call.partition('(')[0]}\nmade = {call}\n"
     found = [finding.message for finding in RULE.find(Program(example_notebook(code), Options()))]
     assert [message.partition(" is gone")[0] for message in found if "leaves it out" in message] == told
+
+
+@pytest.mark.parametrize(
+    ("installed", "told"),
+    [
+        ("transformers==4.55.4", False),
+        ("transformers==4.55.4 trl", False),
+        ("'transformers<4.56' 'trl>=0.20'", False),
+        ("transformers==4.55.4 trl==1.1.0", True),  # pip may be told to take both
+        ("transformers==4.56.2", True),
+        ("'transformers<5'", True),
+    ],
+)
+def test_a_transformers_that_the_notebook_asks_for_decides_which_trl_it_has(installed: str, told: bool) -> None:
+    code = f"!pip install unsloth {installed}\nfrom unsloth import FastModel\nfrom trl import GRPOConfig\n"
+    notebook = example_notebook(f"{code}made = GRPOConfig(max_prompt_length = 9)\n")
+    assert [finding.message.split()[0] for finding in RULE.find(Program(notebook, Options()))] == (
+        ["max_prompt_length"] if told else []
+    )

@@ -275,9 +275,50 @@ CASES = {
         "unsloth[cu128-torch2100] @ git+https://github.com/unslothai/unsloth.git|rich",
         "git+https://github.com/x/rich",
         notes=(
-            "not done here: pip uninstall unsloth -y",
             "unsloth[cu128-torch2100]==2026.9.1 is replaced by git+https://github.com/unslothai/unsloth.git of cell 1",
         ),
+    ),
+    "what is uninstalled, and installed again or not": Case(
+        (
+            "!pip install rich\n!pip uninstall -y rich einops\n!pip install einops",
+            "!pip uninstall Einops -y && pip install --no-deps git+https://github.com/x/einops.git",
+            "!pip uninstall -y rich -q\n!pip install -U rich",
+        ),
+        "rich einops",
+        "git+https://github.com/x/einops.git",
+    ),
+    "what is uninstalled for good": Case(
+        ("!pip install rich einops\n!pip uninstall -y rich\n!pip uninstall -y einops timm\n!pip install einops",),
+        "rich einops",
+        notes=("not done here: pip uninstall -y rich", "not done here: pip uninstall -y einops timm"),
+    ),
+    "what only a notebook needs": Case(
+        ("!pip install rich ipywidgets jupyterlab\n!pip install -U 'ipykernel>=6'", "!pip install notebook einops"),
+        "rich einops",
+        notes=(
+            "only for the notebook: ipywidgets, jupyterlab, ipykernel>=6",
+            "only for the notebook: notebook",
+        ),
+    ),
+    **{
+        f"what only notebooks need as a rule: {code}": Case(
+            ("!pip install ipywidgets jupyter", code), "ipywidgets jupyter"
+        )
+        for code in (
+            "import ipywidgets as widgets\nbox = widgets.Text()",
+            "from IPython.display import clear_output\nclear_output()",
+            "from tqdm.notebook import tqdm\nbar = tqdm(rows)",
+        )
+    },
+    "Colab's packages that the files have too": Case(
+        (
+            "import sys\nif 'google.colab' in sys.modules:\n    !pip install --no-deps unsloth vllm trl==0.22.2\n    "
+            "!pip install peft[x] timm Rich==14\nelse:\n    !pip install unsloth vllm>=0.9 trl peft\n"
+            "!pip install Rich==14",
+            "if 'google.colab' in sys.modules:\n    !pip install unsloth",
+        ),
+        "unsloth vllm>=0.9 trl peft Rich==14",
+        notes=(COLAB + "trl==0.22.2, peft[x], timm",),
     ),
     "what Unsloth brings": Case(
         (
@@ -932,6 +973,16 @@ def test_the_last_version_that_has_what_the_code_takes_is_asked_for(asked: str, 
     noted = [f"{given[2]}: no later version has DataCollatorForCompletionOnlyLM"] if "<=" in given[2] else []
     noted += [f"{OLD}: TRL {given[2][5:11]} knows no later one"] if OLD in given else []
     assert [note for _, note in found.notes] == noted
+
+
+@pytest.mark.parametrize(
+    ("asked", "bounds"),
+    [("transformers==4.52.4", []), ("transformers==4.53.2", ["trl<=0.19.1"]), ("transformers==4.52.4 trl", ["trl"])],
+)
+def test_an_old_transformers_takes_no_trl_that_lacks_what_the_code_takes(asked: str, bounds: list[str]) -> None:
+    code = "from unsloth import FastLanguageModel\nfrom trl import DataCollatorForCompletionOnlyLM"
+    found = read(f"!pip install unsloth {asked}", code, minimums=FLOORS)
+    assert [package.line for package in found.packages if package.name == "trl"] == bounds
 
 
 def test_a_notebook_that_installs_nothing_asks_for_the_version_that_has_what_it_takes() -> None:

@@ -246,6 +246,8 @@ def weights(tree: Tree, load: cst.Call) -> float:
         return 0.0
     told = {field for field in ("full_finetuning", "load_in_16bit", "load_in_8bit") if constant(tree, load, field)}
     in_4_bits = constant(tree, load, "load_in_4bit")
+    if "full_finetuning" in told:  # which switches the others off, in Unsloth 2026.10.9
+        told, in_4_bits = {"full_finetuning"}, False
     if in_4_bits is None:  # Unsloth's default
         in_4_bits = tree.qualified(load.func).startswith("unsloth.") and not told
     is_small = in_4_bits is not False or bool(_QUANTIZED.search(name))

@@ -108,14 +108,16 @@ def local_paths(
         must_be_there: whether the notebook stops without a file beside it (`facts/beside.py`).
     """
     tree = execution.tree
-    for node in tree.live(cst.SimpleString):
-        text = tree.content(node)
-        patterns = (_ABSOLUTE, _FOLDER, _FILE, _MODEL)
-        is_path = any(pattern.fullmatch(text) for pattern in patterns) and theirs(tree, text) == text
-        if execution.is_install(node) or not is_path:
+    patterns = (_ABSOLUTE, _FOLDER, _FILE, _MODEL)
+    strings = [
+        each
+        for each in tree.live(cst.SimpleString)
+        if any(pattern.fullmatch(tree.content(each)) for pattern in patterns) and not execution.is_install(each)
+    ]
+    for node, text, uses in ((each, *named) for each in strings for named in _named(tree, each)):
+        if theirs(tree, text) != text:
             continue
         path = LocalPath(text, node, required=False)
-        uses = [*path_uses(tree, node), *_listed(tree, node)]
         reading = [use for use in uses if _is_used(execution, use, path)]
         reading += _longer(execution, uses) if path.is_beside else []
         if not reading or _may_do_without(execution, node, uses, reading):
@@ -136,6 +138,20 @@ def local_paths(
             name = text.removeprefix("./") if _FILE.fullmatch(text) else text  # `./m` is no name of the Hub's
             is_uploaded = is_certain and name in uploaded
             yield LocalPath(name, node, is_uploaded or must_be_there(execution, others, uses, text, node))
+
+
+def _named(tree: Tree, node: cst.SimpleString) -> Iterator[tuple[str, list[cst.CSTNode]]]:
+    """The path that a string names, with its uses; those that `.format("train")` of it names, where it is a pattern."""
+    text, uses = tree.content(node), [*path_uses(tree, node), *_listed(tree, node)]
+    parts = text.split("{}")
+    members = [tree.parents[use] for use in uses] if parts[1:] and not re.search("[{}]", "".join(parts)) else []
+    made = dict[str, list[cst.CSTNode]]()
+    for member in members:
+        call = tree.call_of(member) if isinstance(member, cst.Attribute) and member.attr.value == "format" else None
+        given = [... if each.keyword or each.star else tree.literal(each.value) for each in call.args] if call else []
+        if call is not None and ... not in given and len(given) == len(parts) - 1:
+            made.setdefault(text.format(*given), []).extend(path_uses(tree, call))
+    yield from made.items() if made else [(text, uses)]
 
 
 def _is_made(execution: Execution, making: list[Maker], made: Made, text: str, reading: list[cst.CSTNode]) -> bool:

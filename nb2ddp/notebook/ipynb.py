@@ -32,6 +32,12 @@ _MEMORY = re.compile(r"[Mm]ax memory|\d+MiB /|GPU.*\(\d+(\.\d+)? ?Gi?B")
 _UPLOADED = re.compile(r"^Saving .+ to (.+?)\s*$", re.MULTILINE)
 #: How pip says that no index has a package, or no version that fits.
 _LACKING = re.compile(r"No matching distribution found for ([^\s\x1b]+)")
+#: In a traceback: colors; what parts errors that led to one another; the first line with an arrow, and what is
+#: above it; how a frame of a cell begins.
+_COLOR = re.compile(r"\x1b\[[\d;]*m")
+_LED_TO = re.compile(r"(?m)^(?:During handling of|The above exception was) .*$")
+_MARKED = re.compile(r"(?ms)\A(.*?)^-+> *\d+ ([^\n]*)")
+_OF_CELL = re.compile(r"(?m)^(?:File )?(?:(?:Cell|Input) In ?\[|\S*(?:ipython-input-|ipykernel_\d))")
 
 
 @dataclass(frozen=True)
@@ -179,6 +185,7 @@ class _Saved:
     def __init__(self, cells: Any) -> None:
         self._counts = [cell.get("execution_count") for cell in _objects(cells)]
         self._outputs = [_objects(cell.get("outputs")) for cell in _objects(cells)]
+        self._sources = [_text(cell, "source") for cell in _objects(cells)]
 
     def _of(self, number: int) -> list[dict[str, Any]]:
         return self._outputs[number - 1] if self._outputs else []
@@ -195,9 +202,11 @@ class _Saved:
         return any(_IMAGE.match(str(data.get("text/plain"))) for data in _objects(shown))
 
     def failed(self, number: int) -> str:
-        """Return the error that ended a cell, in a line."""
-        errors = [f"{output['ename']}: {output.get('evalue')}" for output in self._of(number) if output.get("ename")]
-        return " ".join(errors[0].split()) if errors else ""
+        """Return the error that ended a cell, in a line; none where the line that failed is no longer in the cell."""
+        errors = [output for output in self._of(number) if output.get("ename")]
+        if not errors or _failing(errors[0]) not in ("", *map(str.strip, self._sources[number - 1].splitlines())):
+            return ""
+        return " ".join(f"{errors[0]['ename']}: {errors[0].get('evalue')}".split())
 
     def printed(self, number: int, pattern: re.Pattern[str]) -> tuple[str, ...]:
         """Return what the outputs of a cell have in the place of a pattern's group."""
@@ -209,10 +218,19 @@ class _Saved:
         return tuple((number, _text(output)) for number, output in outputs if _MEMORY.search(_text(output)))
 
 
-def _text(output: dict[str, Any]) -> str:
-    """Return what an output printed."""
-    text = output.get("text")
+def _text(holder: dict[str, Any], key: str = "text") -> str:
+    """Return what an output printed, or the source of a cell."""
+    text = holder.get(key)
     return "".join(map(str, text)) if isinstance(text, list) else str(text)
+
+
+def _failing(error: dict[str, Any]) -> str:
+    """Return the line of its cell at which an error arose; empty if unknown, or if IPython made it of a magic."""
+    frames = error.get("traceback")
+    traceback = _COLOR.sub("", "\n".join(map(str, frames))) if isinstance(frames, list) else ""
+    marked = _MARKED.match(_LED_TO.split(traceback)[-1])
+    is_own = marked is not None and _OF_CELL.search(marked[1]) and "get_ipython()" not in marked[2]
+    return marked[2].strip() if marked and is_own else ""
 
 
 def _objects(value: Any) -> list[dict[str, Any]]:

@@ -2,7 +2,8 @@
 
 Before training, a job ends after it has loaded the model; after training, it runs nothing that follows. What only the
 notebook's machine or order of cells explains is left out: an interrupt, a missing package, a name not yet defined, no
-GPU, memory or a disk that is full, a process that the machine ended.
+GPU, memory or a disk that is full, a process that the machine ended, a library that does not load, adapters added
+twice.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from nb2ddp.rules.rule import Example, Finding, Rule
 _ELSEWHERE = re.compile(
     r"(?is)KeyboardInterrupt|NameError|(ModuleNotFound|Import)Error|.*(\bFailed to import\b|"
     r"\bout of (memory|resource)\b|OutOfMemory|MemoryError|allocate memory|enough GPU RAM|No space left|StorageFull|"
-    r"the disk is full|\babruptly\b|killed by signal|NVIDIA driver|\bneed a GPU|update Unsloth|no (CUDA|GPU)s?\b)"
+    r"the disk is full|\babruptly\b|killed by signal|NVIDIA driver|\bneed a GPU|update Unsloth|no (CUDA|GPU)s?\b|"
+    r"\berror loading\b.*\bdll\b|cannot open shared object|already added LoRA)"
 )
 #: What an error of the Hub begins with: `(Request ID: Root=...)`.
 _REQUEST = re.compile(r"\(Request ID: [^()]*\)\s*")
@@ -81,5 +83,10 @@ RULE = Rule(
             "# %%\ntrainer.train()\n#> RuntimeError: DataLoader worker (pid 9) is killed by signal: Killed.\n"
         ),
         Example("trainer.train()\n#> RuntimeError: Found no NVIDIA driver on your system.\n"),
+        Example(
+            "import torch\n#> OSError: [WinError 127] Not found. Error loading 'torch/lib/shm.dll' or what it needs.\n"
+            "# %%\ntrainer = make()\n#> RuntimeError: Unsloth: You already added LoRA adapters to your model!\n"
+            "# %%\ntrainer.train()\n"
+        ),
     ),
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import libcst as cst
+
 from nb2ddp.facts.program import Program
 from nb2ddp.notebook.ipynb import Cell
 
@@ -29,18 +31,22 @@ _FEW = 80
 def kept_cells(program: Program, cells: dict[int, str]) -> list[Cell]:
     """The cells that stand in the script: none whose code is gone, none without text, and no text on such cells alone.
 
-    That is the heading of a section of which no code is left, and what speaks of the installation right below. The
-    first cell stays as the title of all, unless it is a line about an installation.
+    That is the heading of a section of which no code is left, and what speaks of the installation right below: in a
+    line, also where imports are left of it. The first cell stays as the title of all, unless it is a line about an
+    installation.
     """
     filled = [cell for cell in program.notebook.cells if cell.source.strip()]
     kept: list[Cell] = []
-    is_gone = False  # the code right below
+    is_gone = is_import = False  # the code right below; all of it but imports
     for cell in reversed(filled):
         if cell.kind == "code" and not cells[cell.number].strip("\n"):
             is_gone = True
-        elif not (is_gone and cell.kind == "markdown" and _is_idle(cell, kept, is_title=cell is filled[0])):
+        elif not (
+            cell.kind == "markdown"
+            and ((is_gone and _is_idle(cell, kept, is_title=cell is filled[0])) or (is_import and _is_line(cell, kept)))
+        ):
             kept.append(cell)
-            is_gone = False
+            is_gone, is_import = False, cell.kind == "code" and _is_import(program, cell, cells[cell.number])
     return kept[::-1]
 
 
@@ -56,8 +62,7 @@ def _is_idle(cell: Cell, below: list[Cell], *, is_title: bool) -> bool:
     heading = _HEADING.match(text)
     ends = heading is not None and _ends(heading[1], below)
     if is_title:
-        says = _PACKAGES if ends else _INSTALL
-        return "\n" not in text and bool(says.search(text)) and not _MORE.search(text)
+        return _is_about(_PACKAGES if ends else _INSTALL, text)
     title = heading[0] if heading else _first_sentence(text)
     rest = text[len(title) :].strip()
     if heading and ends and not rest:
@@ -68,6 +73,27 @@ def _is_idle(cell: Cell, below: list[Cell], *, is_title: bool) -> bool:
     if heading and ends:
         return bool(install or (_PACKAGES.search(title) and _INSTALL.search(_first_sentence(rest))))
     return install is not None and not _MORE.search(title[: install.end()] + _PURPOSE.sub("", title[install.end() :]))
+
+
+def _is_line(cell: Cell, below: list[Cell]) -> bool:
+    """True for a line about an installation, where it is the heading of no more than the cell right below."""
+    text = _plain(cell)
+    heading = _HEADING.match(text)
+    return _is_about(_INSTALL, text) and (heading is None or _ends(heading[1], below[:-1]))
+
+
+def _is_about(says: re.Pattern[str], text: str) -> bool:
+    """True for one line that says such a thing, and speaks of nothing else."""
+    return "\n" not in text and says.search(text) is not None and not _MORE.search(text)
+
+
+def _is_import(program: Program, cell: Cell, left: str) -> bool:
+    """True for a cell that installs, of which only imports are left."""
+    if not any(map(program.installs.covers, program.lines_of(cell.number))):
+        return False
+    lines = cst.parse_module(left).body
+    parts = [part for line in lines for part in (line.body if isinstance(line, cst.SimpleStatementLine) else [line])]
+    return bool(parts) and all(isinstance(part, (cst.Import, cst.ImportFrom)) for part in parts)
 
 
 def _plain(cell: Cell) -> str:

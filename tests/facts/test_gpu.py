@@ -122,3 +122,11 @@ def test_a_gpu_that_cannot_hold_the_weights_is_not_believed(model: str, gpu: str
 def test_sixteen_bits_take_two_bytes_a_weight() -> None:
     whole = 'unsloth/Qwen3-14B", load_in_4bit = False, max_seq_length = "2048'
     assert gpu_of(FOR_L4, model=whole, colab={"gpuType": "A100"}) == "40 GB (A100)"
+
+
+@pytest.mark.parametrize("bits", ["load_in_4bit = True", "load_in_8bit = True", "load_in_4bit = False"])
+def test_full_finetuning_is_in_sixteen_bits_whatever_else_is_asked_for(bits: str) -> None:
+    model = f'unsloth/Qwen3-8B", {bits}, full_finetuning = {{}}, max_seq_length = "2048'
+    assert gpu_of(model=model.format(True), **ON_T4) == "None"
+    small = "unsloth/Qwen3-4B" if bits.endswith("False") else "unsloth/Qwen3-8B"
+    assert gpu_of(model=model.format(False).replace("unsloth/Qwen3-8B", small), **ON_T4) == "15 GB (T4)"

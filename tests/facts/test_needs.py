@@ -936,3 +936,22 @@ def test_checkpoints(code: str, expected: list[str]) -> None:
 def test_a_job_that_looks_for_its_checkpoints_needs_none() -> None:
     code = "from trl import SFTTrainer\ntrainer = SFTTrainer(model)\ntrainer.train(resume_from_checkpoint = True)\n"
     assert Program(example_notebook(code), Options(resume=True)).needs == []
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (
+            'for each in ["a/{}-1.txt", "a/{}-2.txt"]:\n    print(open(each.format("q")), open(each.format("r")))',
+            [f"a/{name}.txt beside the script (cell 1)!" for name in ("q-1", "r-1", "q-2", "r-2")],
+        ),
+        ('name = "a/{}-{}.csv"\nfile = open(name.format("b", 1))', ["a/b-1.csv beside the script (cell 1)!"]),
+        ('def read(name):\n    return open("a/{}.csv".format(name))\nread("b")', []),
+        ('open("{}.csv".format("a"), "w").write("1")\nfile = open("{}.csv".format("a"))', []),
+        ('file = open("a/{x}{}.csv".format("a", x=1))', []),
+        ('file = open("a/{}{}.csv".format("a"))', []),
+        ('file = open("a/{}.csv".format(*names))', []),
+    ],
+)
+def test_the_files_that_a_pattern_names(code: str, expected: list[str]) -> None:
+    assert needs(code) == expected

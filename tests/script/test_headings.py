@@ -11,6 +11,7 @@ from tests.notebooks import CELLS, markdown, text
 
 INSTALL = CELLS[0]
 LOOK = "!nvidia-smi"
+PARTLY = "!pip install trl\nimport json\nfrom datasets import (\n    load_dataset,\n)\n"
 #: The cells above the training, those of text with a `>` in front; and the text that is left, None for all.
 SECTIONS = [
     (["> # Title", "> ### Installation", INSTALL, "> ### Load"], ["# Title", "### Load"]),
@@ -46,6 +47,14 @@ SECTIONS = [
     (["> # Requirements", INSTALL, "seed = 1"], None),
     (["> # Install Unsloth and fine-tune a model", INSTALL, "> # Load"], None),
     (["> # Installation\nOf all.", INSTALL, "> # Load"], None),
+    (["> # Title", "> Install dependencies", PARTLY], ["# Title"]),
+    (["> # Title", "> ## Installation", PARTLY, "> ## Load"], ["# Title", "## Load"]),
+    (["> # Title", "> ## Installation", PARTLY, "seed = 1", "> ## Load"], None),
+    (["> # Title", "> Install and import", PARTLY], None),
+    (["> # Title", "> Dependencies", PARTLY], None),
+    (["> # Title", "> Install `trl`.\n\nIt has trainers.", PARTLY], None),
+    (["> # Title", "> Install dependencies", f"{PARTLY}\nseed = 1"], None),
+    (["> # Title", "> If trl is not installed, this stops", "import json"], None),
 ]
 
 

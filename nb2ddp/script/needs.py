@@ -50,11 +50,11 @@ def tests(needs: Sequence[Need], missing: str) -> str:
         lists.append(f"[path for path in {paths} if not os.path.exists(path)]")
     if folders:
         there = 'next(filter(os.path.exists, Path(path, "_").parents))'
-        lists.append(f"[path for path in {folders} if is_main_process and not os.access({there}, os.W_OK)]")
+        lists.append(f"[path for path in {folders} if not os.access({there}, os.W_OK)]")
     if tested[Kind.LOGIN]:
         lists.append(f"[] if huggingface_hub.get_token() else {tested[Kind.LOGIN]}".replace("'", '"'))
     if tested[Kind.TRACKER]:
-        lists.append(f"[] if wandb_logins or not is_main_process else {tested[Kind.TRACKER]}".replace("'", '"'))
+        lists.append(f"[] if wandb_logins else {tested[Kind.TRACKER]}".replace("'", '"'))
     lines = ["from pathlib import Path\n"] * bool(folders) + ["import huggingface_hub\n"] * bool(tested[Kind.LOGIN])
     lines += [_WANDB_LOGINS] * bool(tested[Kind.TRACKER])
     lines += [f"{missing} {'+=' if number else '='} {test}" for number, test in enumerate(lists)]

@@ -15,7 +15,7 @@ import libcst as cst
 from nb2ddp.facts.effects import Does
 from nb2ddp.facts.flow import is_tried, owner_of, returned, stops, taker
 from nb2ddp.facts.hosted import SECRET, UPLOAD, elsewhere, hosted_name, is_only_tried, written_elsewhere
-from nb2ddp.facts.logins import HUB_TOKEN, TOKEN_VARIABLE, TRACKER_KEY, token_of, tokens
+from nb2ddp.facts.logins import HUB_TOKEN, TOKEN_VARIABLE, TRACKER_KEY, token_of, tokens, variable_of_command
 from nb2ddp.facts.questions import LOADS, READS, given_tokens, goes_on_without
 from nb2ddp.facts.releases import SUCCESSORS, fitting
 from nb2ddp.facts.shell import only_shows
@@ -165,9 +165,12 @@ def _asks_for_key(program: Program) -> bool:
     tree, runs = program.tree, program.execution.calls(_RUNS_OF_WANDB)
     if any(keyword(run, name) for run in runs for name in ("mode", "anonymous", "settings")):
         return False
-    if any("wandb" in program.effects.command(call) for call in program.execution.calls()):
-        return False  # a command that logs in, or turns it off
-    given = [each for each in tree.given("report_to") if tree.text(tree.value(each)).strip("[]'\"") == "wandb"]
+    commands = [program.effects.command(call) for call in program.execution.calls()]
+    if any("wandb" in command and variable_of_command(command) is None for command in commands):
+        return False  # one that turns it off, or is given the key
+    told = [(each, tree.value(each)) for each in tree.given("report_to")]
+    plain = [pair for pair in told if isinstance(pair[1], (cst.SimpleString, cst.List, cst.Tuple))]
+    given = [each for each, value in plain if "wandb" in tree.texts(value)]
     sure = {*runs, *given}.intersection(_trackers(program))
     return any(not (is_tried(tree, node) or _is_off(tree, node)) for node in sure)
 

@@ -27,9 +27,11 @@ _REMOVED_CACHE = re.compile(rf"\s+\S*{_CACHES}\S*")
 _BEFORE_COMMENT = re.compile(r"""(?:'[^']*'?|"[^"]*"?|[^'"#]|(?<=[^ \t])#)*""")
 #: What stands beside an install and is of no use without it.
 _IDLE = re.compile(r"(command -v|cd|which)\s|(true|:)$")
-_SEPARATOR = re.compile(r"\s*(&&|\|\||;)\s*")
+_SEPARATOR = re.compile(r"(?:\s|\\\n)*(&&|\|\||;)\s*")  # behind the end of a line that goes on, too
 #: A command that another shell is given.
 _GIVEN_TO_SHELL = re.compile(r"(?:ba|z)?sh\s+-l?c\s+(['\"]?)(?P<command>.*)\1", re.DOTALL)
+#: What huggingface_hub 1.0 no longer has under this name (`hf` came with 0.34).
+_OLD_HUB = re.compile(r"(?<![\w-])huggingface-cli(?=\s+(?:upload|download)\b)")
 #: Commands that only show something.
 _SHOWING = re.compile(
     r"(?:nvidia-smi|ls|pwd|cat|head|tail|df|du|free|lscpu|nproc|uname|which|whoami|date|wc|file|tree|echo|ps|top"
@@ -210,6 +212,11 @@ def without_installs(command: str) -> str:
     others = [pair for pair in joined if pair[1].strip() and not _INSTALL.match(pair[1].strip("() "))]
     kept = [part for pair in others for part in pair][1:]
     return "".join(part if part == ";" else f" {part}" for part in kept).strip().replace(" ;", ";")
+
+
+def renewed(command: str) -> str:
+    """A command with the program of the Hub that works: `hf upload` for `huggingface-cli upload`."""
+    return _OLD_HUB.sub("hf", command)
 
 
 def script_without_installs(script: str) -> str:

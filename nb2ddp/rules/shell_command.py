@@ -25,6 +25,7 @@ from nb2ddp.facts.shell import (
     never_ends,
     only_shows,
     parse,
+    renewed,
     rerun,
     trailing_comment,
     undefined,
@@ -44,7 +45,7 @@ def find(program: Program) -> Iterator[Finding]:
 
 def _found(program: Program, call: cst.Call, command: str) -> Iterator[Finding]:
     """What becomes of a shell command."""
-    text = rerun(without_installs(command))
+    text = renewed(rerun(without_installs(command)))
     if program.options.applies("DDP216"):
         text = with_modelfiles(program.execution, call, text)
     for name in undefined(text, program.tree.bound_at(call)):
@@ -52,6 +53,8 @@ def _found(program: Program, call: cst.Call, command: str) -> Iterator[Finding]:
         yield Finding(call, said, todo=True)
     shown = f"!{textwrap.shorten(text, 60, placeholder='...')}"
     message = f"{shown} works in a notebook only; the script runs it with subprocess"
+    if renewed(command) != command:
+        message += ", as hf: huggingface-cli no longer works"
     statement = program.alone(call)
     if statement is None:
         yield _assigned(program, call, text, message)
@@ -89,6 +92,11 @@ RULE = Rule(
     name="shell-command",
     find=find,
     examples=(
+        Example(
+            "trainer.train()\n!huggingface-cli upload me/lora lora\n!test -d lora \\\n  && echo done\n",
+            'trainer.train()\nsubprocess.run("hf upload me/lora lora", shell=True)\n'
+            'subprocess.run("test -d lora && echo done", shell=True)\n',
+        ),
         Example(
             "%mkdir data\ntrainer.train()\n",
             'if local_rank == 0:\n    subprocess.run("mkdir data", shell=True)\nPartialState().wait_for_everyone()\n'

@@ -139,6 +139,8 @@ _COMMIT = re.compile(rf"{_HUGGING_FACE.pattern}.*@[0-9a-f]{{7,40}}(?!\w)")
 _OLD_TORCH = re.compile(r"index-url \S*download\.pytorch\.org/whl/cu(?:9\d|10\d|11[0-7]|121)(?!\d)")
 #: A file or a folder.
 _LOCAL = re.compile(r"[./~]|[^@]*/|.*\.(whl|zip|tar\.gz|tgz|tar\.bz2)(\[[^\]]*\])?$")
+#: Begins a note of what the files list from one branch of several.
+_LISTED = "listed, though"
 #: Begins a note of what another branch installs for the same Python.
 _OTHERWISE = re.compile(r"left out, (?!installed for python)")
 #: Tests for what a new environment lacks.
@@ -339,6 +341,8 @@ class _Reading:
         self.notes: list[tuple[int, str]] = []
         #: What a note names, by the note without that.
         self.told: dict[tuple[int, str], list[str]] = {}
+        #: The names of the packages that words of commands ask for, by these words; empty for no package.
+        self.asked: dict[str, str] = {}
         #: The packages that a command uninstalls and no later one installs, by its note.
         self.uninstalled: dict[tuple[int, str], set[str]] = {}
         #: By their names, and by whether pip leaves their dependencies out.
@@ -374,21 +378,26 @@ class _Reading:
         return Requirements(tuple(packages), tuple(self._noted(packages)))
 
     def _noted(self, packages: list[Package]) -> Iterator[tuple[int, str]]:
-        """Return the notes in full: of what a branch leaves out, with what the files lack; of values, if that is all.
+        """Return the notes in full: of what a branch lists, with what the files have; of values, if that is all.
 
-        No note tells that a package is not uninstalled which a later command installs.
+        What a branch leaves out is told unless the files have it, Unsloth brings it, or another branch asks for it. No
+        note tells that a package is not uninstalled which a later command installs.
         """
-        lines = {package.line for package in packages}
         names = {package.name for package in packages}
+        had = {*(package.line for package in packages), *self.asked}
+        had_in_any = names | _brought(packages)
         for cell, note in dict.fromkeys(self.notes):
             named = self.told.get((cell, note))
             if named is None and self.uninstalled.get((cell, note)) != set():
                 yield cell, note
             elif named:
                 known = [word for word in named if word and not _VALUE.fullmatch(word)] or named
-                has = _OTHERWISE.match(note)
-                if shown := [word for word in known if not (has and (word in lines or _canonical(word) in names))]:
-                    yield cell, f"{note}: {', '.join(shown)}"
+                if note.startswith(_LISTED):
+                    known = [word for word in known if self.asked.get(word) in names]
+                elif _OTHERWISE.match(note):
+                    known = [word for word in known if word not in had and _canonical(word) not in had_in_any]
+                if known:
+                    yield cell, f"{note}: {', '.join(known)}"
 
     def _add_imported(self) -> None:
         """Add what the code imports, or starts an engine with, and the notebook does not install."""
@@ -818,7 +827,7 @@ class _Reading:
                     holds = elsewhere(self.tree, above.test)
                 test = " ".join(self.tree.text(above.test).split())
                 if holds is None and (in_body or not self._installs_below(above.body)):
-                    why = f"listed, though the notebook tests {test} first"
+                    why = f"{_LISTED} the notebook tests {test} first"
                 elif holds is not in_body and is_colab(test) is not None:
                     missing = _LACKED.search(test)
                     return False, "left out, on Colab " + (f"or where {missing[1]} is missing" if missing else "only")
@@ -914,6 +923,7 @@ class _Reading:
             return
         for option, word in named:
             package = self._package(option, word, cell)
+            self.asked[_shown(f"{option} {word}".strip())] = package.name if package is not None else ""
             if package is not None:
                 if takes_pre_releases and "==" not in package.line.partition(";")[0]:
                     package = package.bounded(_PRE_RELEASES)
@@ -1014,13 +1024,18 @@ class _Reading:
 
 def _without_brought(packages: list[Package]) -> list[Package]:
     """Return packages without those, in any version and from any source, that Unsloth brings in an earlier file."""
-    if all(each.name != "unsloth" or "--no-deps" in each.group for each in packages):
-        return packages
+    brought = _brought(packages)
     return [
         each
         for each in packages
-        if not ("--no-deps" in each.group and each.is_open and each.name in _BOUNDED | _UNBOUNDED and not each.sources)
+        if not ("--no-deps" in each.group and each.is_open and each.name in brought and not each.sources)
     ]
+
+
+def _brought(packages: list[Package]) -> frozenset[str]:
+    """Return the names of what Unsloth brings, if it is among the packages with what it needs."""
+    has_unsloth = any(each.name == "unsloth" and "--no-deps" not in each.group for each in packages)
+    return _BOUNDED | _UNBOUNDED if has_unsloth else frozenset()
 
 
 def _with_extras(source: Package, release: Package | None) -> Package:

@@ -89,7 +89,7 @@ CASES = {
         ),
         "unsloth transformers==4.56.2",
         "trl==0.22.2",
-        notes=(COLAB + "bitsandbytes, accelerate, xformers==0.0.29, sentencepiece",),
+        notes=(COLAB + "xformers==0.0.29",),
     ),
     "nothing of Colab's": Case(
         ("if 'COLAB_' in ''.join(os.environ):\n    !ls\nelse:\n    !nvidia-smi\n!pip list\n!pip install unsloth",),
@@ -446,7 +446,7 @@ CASES = {
             'os.system("""\nuv pip install unsloth \\\n    rich\n""")',
         ),
         "unsloth rich",
-        notes=(f"{COLAB}torch, trl>=0.22",),
+        notes=(f"{COLAB}trl>=0.22",),
     ),
     "what a branch installs, known or not": Case(
         (
@@ -597,6 +597,34 @@ CASES = {
         notes=(
             "listed, though the notebook tests torch.cuda.is_available() first: tilelang",
             "left out, installed unless torch.cuda.is_available(): other",
+        ),
+    ),
+    "a test of two branches, of which Unsloth brings the most": Case(
+        (
+            "!pip install unsloth",
+            "if generation > 7:\n    !pip install --no-deps einops tilelang peft trl\nelse:\n"
+            "    !pip install --no-deps peft bitsandbytes",
+            "if generation > 8:\n    !pip install --no-deps accelerate\nelse:\n    !pip install --no-deps trl timm",
+        ),
+        "unsloth",
+        "tilelang",
+        notes=(
+            "listed, though the notebook tests generation > 7 first: tilelang",
+            "left out, installed unless generation > 8: timm",
+        ),
+    ),
+    "a test of two branches without Unsloth": Case(
+        (
+            "!git clone https://github.com/me/own\nif generation > 7:\n"
+            "    !pip install ./own peft==0.17.0 {package} /a/b.whl\nelse:\n"
+            "    !pip install ./own peft==0.17.0 trl==0.24.0 bitsandbytes /a/b.whl",
+        ),
+        "git+https://github.com/me/own peft==0.17.0",
+        notes=(
+            "listed, though the notebook tests generation > 7 first: ./own, peft==0.17.0",
+            "not known before the notebook runs: {package}",
+            "a file or folder of the machine that ran the notebook: /a/b.whl",
+            "left out, installed unless generation > 7: trl==0.24.0, bitsandbytes",
         ),
     ),
     "never": Case(("if False:\n    !pip install never\n# !pip install never\nprint('pip install never')",)),

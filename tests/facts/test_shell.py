@@ -12,6 +12,7 @@ from nb2ddp.facts.shell import (
     parse,
     parts,
     quoted,
+    renewed,
     script_without_installs,
     without_installs,
 )
@@ -239,3 +240,17 @@ def test_quoted_is_the_text(text: str) -> None:
 )
 def test_scripts_lose_installs(script: str, rest: str | None) -> None:
     assert script_without_installs(script) == (script if rest is None else rest)
+
+
+@pytest.mark.parametrize("joiner", ["&&", "||", ";"])
+def test_a_line_that_goes_on_with_another_command_leaves_no_backslash(joiner: str) -> None:
+    assert without_installs(f"./quantize a.gguf \\\n  {joiner} echo done").split() in (
+        ["./quantize", "a.gguf", joiner, "echo", "done"],
+        ["./quantize", "a.gguf;", "echo", "done"],
+    )
+
+
+def test_the_program_of_the_hub_has_its_new_name_where_it_uploads() -> None:
+    assert (
+        renewed("huggingface-cli upload me/a a && huggingface-cli login") == "hf upload me/a a && huggingface-cli login"
+    )

@@ -89,11 +89,11 @@ def _is_about(says: re.Pattern[str], text: str) -> bool:
 
 def _is_import(program: Program, cell: Cell, left: str) -> bool:
     """True for a cell that installs, of which only imports are left."""
-    if not any(map(program.installs.covers, program.lines_of(cell.number))):
-        return False
-    lines = cst.parse_module(left).body
-    parts = [part for line in lines for part in (line.body if isinstance(line, cst.SimpleStatementLine) else [line])]
-    return bool(parts) and all(isinstance(part, (cst.Import, cst.ImportFrom)) for part in parts)
+    lines = program.lines_of(cell.number)
+    kept = [line for line in lines if not program.installs.covers(line)]
+    parts = [part for line in kept for part in (line.body if isinstance(line, cst.SimpleStatementLine) else [line])]
+    is_less = len(kept) < len(lines) and left != cell.source
+    return is_less and bool(parts) and all(isinstance(part, (cst.Import, cst.ImportFrom)) for part in parts)
 
 
 def _plain(cell: Cell) -> str:

@@ -15,8 +15,8 @@ from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import AddToSetup, Remove
 from nb2ddp.syntax.tree import Tree
 
-_FUTURE = "Python takes it on the first lines of a script alone; the script has it there"
-_GLOBAL = "outside of functions it does nothing, and Python refuses it below a use of it; the script leaves it out"
+_FUTURE = "Python takes this import on the first lines of a script alone; the script has it there"
+_GLOBAL = "a global outside of functions does nothing, and Python refuses it below a use of its name; the script has none"
 
 
 def find(program: Program) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ from nb2ddp.syntax.edits import AddToSetup, Remove
 from nb2ddp.syntax.tree import Tree
 
 _FUTURE = "Python takes this import on the first lines of a script alone; the script has it there"
-_GLOBAL = "a global outside of functions does nothing, and Python refuses it below a use of its name; the script has none"
+_GLOBAL = "a global outside of functions does nothing, and Python refuses it below a use of it; the script drops it"
 
 
 def find(program: Program) -> Iterator[Finding]:

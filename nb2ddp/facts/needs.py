@@ -22,7 +22,7 @@ from nb2ddp.facts.shell import only_shows
 from nb2ddp.facts.texts import held, passed, spelled
 from nb2ddp.notebook import magics
 from nb2ddp.syntax.arguments import constant
-from nb2ddp.syntax.environ import LAUNCHER_VARIABLES, SHELL_VARIABLES, environ_key
+from nb2ddp.syntax.environ import LAUNCHER_VARIABLES, SHELL_VARIABLES, environ_key, sets_only
 from nb2ddp.syntax.tree import Tree, argument, keyword, method
 
 if TYPE_CHECKING:
@@ -569,4 +569,4 @@ def _trackers(program: Program) -> Iterator[cst.CSTNode]:
 def _is_set_alike(tree: Tree, node: cst.CSTNode, name: str) -> bool:
     """True for what only sets the variable by its own name, for a library that may find its token elsewhere too."""
     owner = tree.parents[node]
-    return isinstance(owner, cst.Assign) and {environ_key(tree, each.target) for each in owner.targets} == {name}
+    return isinstance(owner, cst.Assign) and sets_only(tree, owner, name)

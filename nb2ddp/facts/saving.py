@@ -77,8 +77,14 @@ def with_modelfiles(execution: Execution, node: cst.CSTNode, text: str) -> str:
     """A text in which the paths of Modelfiles that saves above a node write have the folder in which they are."""
     for call, folder in gguf_folders(execution):
         if execution.tree.span(call)[1] < execution.tree.start(node):
-            text = re.sub(rf"(?<![\w.-]){re.escape(folder)}/Modelfile\b", f"{folder}_gguf/Modelfile", text)
+            path = re.compile(f"({path_in(folder)})/Modelfile\\b")
+            text = path.sub(lambda found: f"{found[1]}_gguf/Modelfile", text)
     return text
+
+
+def path_in(folder: str) -> str:
+    """A pattern for a folder of the current one, with what stands before it, where a text names it as such."""
+    return rf"(?:^|[\s='\"]|(?<!\.)\./|/content/|/working/){re.escape(folder)}"
 
 
 def refused_pushes(execution: Execution, loads: Sequence[cst.Call], release: str) -> Iterator[tuple[cst.Call, bool]]:

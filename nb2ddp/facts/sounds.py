@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from nb2ddp.facts.flow import owner_of
 from nb2ddp.syntax.tree import Tree, method
 
 if TYPE_CHECKING:
@@ -54,24 +55,22 @@ def _tested(tree: Tree) -> list[cst.BaseExpression]:
     """What the code asks for one of these keys: `"array" in sound`, `sound.get("array")`."""
     parts = [(each.left, each.comparisons[0]) for each in tree.live(cst.Comparison)]
     asked = [(key, part.comparator) for key, part in parts if isinstance(part.operator, (cst.In, cst.NotIn))]
-    asked += [(call.args[0].value, _owner(call)) for call in tree.live(cst.Call) if call.args and method(call) == "get"]
+    gets = [call for call in tree.live(cst.Call) if call.args and method(call) == "get"]
+    asked += [(call.args[0].value, owner) for call in gets if (owner := owner_of(call)) is not None]
     return [owner for key, owner in asked if tree.literal(key) in _KEYS and _is_of_rows(tree, owner)]
 
 
 def _asked(tree: Tree) -> Iterator[cst.BaseExpression]:
     """What the code takes for a dictionary of some kind."""
     for call in tree.live(cst.Call):
-        if method(call) in _METHODS:
-            yield _owner(call)
+        owner = owner_of(call)
+        if owner is not None and method(call) in _METHODS:
+            yield owner
         elif (
             tree.qualified(call.func) == "isinstance" and len(call.args) > 1 and tree.text(call.args[1].value) == "dict"
         ):
             yield call.args[0].value
     yield from (node.value for node in tree.live(cst.Subscript) if _key(tree, node) in _OF_DICTIONARY)
-
-
-def _owner(call: cst.Call) -> cst.BaseExpression:
-    return cst.ensure_type(call.func, cst.Attribute).value
 
 
 def _key(tree: Tree, node: cst.Subscript) -> object:

@@ -18,7 +18,7 @@ import libcst as cst
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from nb2ddp.facts.flow import returned
+from nb2ddp.facts.flow import reached, returned
 from nb2ddp.facts.loading import ModelKind, has_own_class, trained_loads
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.releases import asked_for, taken, uses_unsloth
@@ -70,9 +70,8 @@ def _is_column(tree: Tree, node: cst.BaseExpression) -> bool:
     key = node.slice[0].slice if isinstance(node, cst.Subscript) else None
     if not isinstance(key, cst.Index) or not isinstance(tree.literal(key.value), str):
         return False
-    sources = [tree.value(cst.ensure_type(node, cst.Subscript).value)]
-    for source in sources:  # which grow on the way
-        sources += [other for other in _made_from(tree, source) if other not in sources]
+    rows = tree.value(cst.ensure_type(node, cst.Subscript).value)
+    sources = reached([rows], lambda made: _made_from(tree, made))
     return any(isinstance(source, cst.Call) and _makes_rows(tree, source) for source in sources)
 
 

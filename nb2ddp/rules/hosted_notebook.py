@@ -20,7 +20,7 @@ from nb2ddp.notebook.magics import Kind
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Edit, Handle, Remove, Replace
-from nb2ddp.syntax.environ import environ_key
+from nb2ddp.syntax.environ import sets_only
 from nb2ddp.syntax.tree import Statement, Tree, small_statements
 
 #: What a handler may be for that a missing package comes to.
@@ -104,7 +104,7 @@ def _secret(tree: Tree, call: cst.Call, name: str) -> Finding:
     variable = secret_variable(key) if isinstance(key, str) else key
     shown = f'"{variable}"' if isinstance(key, str) else tree.text(call.args[0].value)
     edit: Edit = Replace(call, f"os.environ[{shown}]")
-    if isinstance(owner, cst.Assign) and {environ_key(tree, each.target) for each in owner.targets} == {variable}:
+    if isinstance(owner, cst.Assign) and sets_only(tree, owner, variable):
         edit = Remove(owner)
     said = "reads a secret of Colab or Kaggle; the script reads it from the environment: set it there"
     return Finding(call, f"{name}(...) {said}", (edit,))

@@ -35,7 +35,7 @@ def find(program: Program) -> Iterator[Finding]:
 
 
 def _is_quantized(tree: Tree, load: cst.Call) -> bool:
-    """Whether a load gives a model of Unsloth's account in 4 bits, which is the default of its classes for language."""
+    """Whether a load gives a model of Unsloth's account in 4 bits: it is asked to, or the model's name says so."""
     name, asked = model_name(tree, load), constant(tree, load, "load_in_4bit")
     is_known = tree.qualified(load.func).startswith("unsloth.Fast") and name.startswith("unsloth/") and " " not in name
     return is_known and (asked is True or (asked is None and name.endswith("-bnb-4bit")))

@@ -20,7 +20,7 @@ from nb2ddp.facts.shell import quoted
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule, left_out, shown, without_names
 from nb2ddp.syntax.edits import Edit, Remove, Replace
-from nb2ddp.syntax.environ import environ_key
+from nb2ddp.syntax.environ import sets_only
 
 _OF_A_LOAD = "stands for a token: set HF_TOKEN in the environment, or leave it out for what is public"
 
@@ -85,9 +85,9 @@ def _asked(program: Program, question: Question) -> Finding:
 def _read(program: Program, asked: cst.BaseExpression, variable: str, may_skip: bool = False) -> Edit:
     """Read the variable in the place of what asks for it; a line that only sets this variable goes."""
     owner = program.tree.parents[asked]
-    targets = [each.target for each in owner.targets] if isinstance(owner, cst.Assign) else []
-    is_set = {environ_key(program.tree, each) for each in targets} == {variable}
-    if isinstance(owner, cst.Expr) or (isinstance(owner, cst.Assign) and is_set):  # `%env HF_TOKEN=hf_xxx`
+    if isinstance(owner, cst.Expr) or (  # `%env HF_TOKEN=hf_xxx`
+        isinstance(owner, cst.Assign) and sets_only(program.tree, owner, variable)
+    ):
         return Remove(owner)
     return Replace(asked, f'os.environ.get("{variable}", "")' if may_skip else f'os.environ["{variable}"]')
 

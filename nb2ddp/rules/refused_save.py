@@ -22,6 +22,7 @@ from nb2ddp.facts.saving import (
     Save,
     gguf_folders,
     has_save_method,
+    path_in,
     refused_keywords,
     refused_pushes,
     release,
@@ -90,7 +91,7 @@ def _looks_for_gguf(program: Program) -> Iterator[Finding]:
     texts += [(call, str(form)) for call, form in program.forms_of(Kind.SHELL) if tree.is_live(call)]
     told = set[cst.CSTNode]()
     for call, folder in gguf_folders(program.execution):
-        file = re.compile(rf"(?:^|[\s='\"]|\./|/content/|/working/){re.escape(folder)}/(Modelfile\b|[^/\s]*\.gguf\b)")
+        file = re.compile(rf"{path_in(folder)}/(Modelfile\b|[^/\s]*\.gguf\b)")
         for node, text in texts:
             line = tree.statement(node)
             lists = text == folder and ".gguf" in tree.text(line) and _LISTS.search(tree.text(line))
@@ -229,7 +230,7 @@ RULE = Rule(
             _LOAD + _FORCED + f"# TODO[nb2ddp] DDP216: {_BASE}: move it above that save\n" + _EXPORT,
         ),
         Example(_LOAD + _EXPORT + _FORCED),
-        Example(_LOAD + _EXPORT + 'print("See other/gguf/Modelfile")\n'),
+        Example(_LOAD + _EXPORT + 'print("See other/gguf/Modelfile")\n!cat other/gguf/Modelfile\n'),
         Example(
             _LOAD + 'model.save_pretrained_gguf("gguf", quantization_type = "Q8_0")\n',
             _LOAD + 'model.save_pretrained_gguf("gguf", quantization_method = "Q8_0", tokenizer = tokenizer)\n',

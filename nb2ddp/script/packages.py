@@ -430,7 +430,7 @@ class _Reading:
     def _with_dependencies(self, packages: list[Package]) -> list[Package]:
         """Install Unsloth, and what it does not bound, with what they need, if the notebook leaves that to Colab."""
         full = {package.name for package in packages if "--no-deps" not in package.group}
-        unsloth = next((package for package in packages if package.name == "unsloth"), None)
+        unsloth = _of(packages, "unsloth")
         if unsloth is None or full & {"unsloth", "transformers"}:
             return packages
         self.notes.append((unsloth.cell, "unsloth is installed with what it needs, which the notebook's machine had"))
@@ -501,7 +501,7 @@ class _Reading:
 
     def _bound_what_moved(self, packages: list[Package]) -> None:
         """Require langchain before 1, which has left most of its modules to other packages, if the code takes these."""
-        own = next((package for package in packages if package.name == "langchain"), None)
+        own = _of(packages, "langchain")
         for statement, name, _ in self.tree.imports("langchain") if own is not None and own.is_open else ():
             _, _, module = name.partition(".")
             has_moved = module.partition(".")[0] not in _LANGCHAIN_1 and (
@@ -522,7 +522,7 @@ class _Reading:
             ("pyarrow", "26", with_numpy_1, "needs numpy 2, and {} an older one"),
             ("torchao", "0.15", with_old_torch, "needs torch 2.6, and {} an older one"),
         ):
-            own = next((package for package in packages if package.name == name), None)
+            own = _of(packages, name)
             if causes and (own is None or not _is_older(own, Version(bound))):
                 package = (own or Package(name, name, causes[0].cell)).with_versions(f"<{bound}")
                 packages[:] = [package if each is own else each for each in packages] + [package] * (own is None)
@@ -543,9 +543,9 @@ class _Reading:
         Where the code needs dictionaries, as datasets 3 gives them, require that, if the notebook takes it.
         """
         decoded = sounds(self.tree)
-        own = next((package for package in packages if package.name == "datasets"), None)
+        own = _of(packages, "datasets")
         asked = asked_as_dictionary(self.program)
-        if asked is not None and self._may_take_datasets_3(packages):
+        if asked is not None and self._may_take_datasets_3(own, packages):
             new = Package(_OF_TRAININGS["datasets"], "datasets", self._cell(asked))
             why = "no later version gives sounds as dictionaries, as the code needs them"
             self._bound(packages, own, new, "<4", why)
@@ -559,9 +559,8 @@ class _Reading:
         if heard and not decoded and not named & {"librosa", "torchcodec"}:
             self._add_for(packages, "librosa", heard[0], "transformers reads sounds of messages with it")
 
-    def _may_take_datasets_3(self, packages: list[Package]) -> bool:
+    def _may_take_datasets_3(self, own: Package | None, packages: list[Package]) -> bool:
         """True where the notebook leaves the major version of datasets open, and takes a TRL that takes the third."""
-        own = next((package for package in packages if package.name == "datasets"), None)
         trl, releases = self._taken("trl", packages)
         is_source = trl is not None and not (trl.specifier or trl.is_open)
         takes = bool(releases) and Version(releases[0]) < Version(_NEEDS_DATASETS_4) and not is_source
@@ -587,7 +586,7 @@ class _Reading:
 
     def _taken(self, library: str, packages: list[Package]) -> tuple[Package | None, tuple[str, ...]]:
         """Return a package of a notebook, and the releases of it that a job may have."""
-        own, transformers = (next((e for e in packages if e.name == name), None) for name in (library, "transformers"))
+        own, transformers = _of(packages, library), _of(packages, "transformers")
         asked, with_unsloth = own.specifier if own else "", uses_unsloth(self.tree)
         if library == "trl" and transformers and (own is None or (not own.group and (asked or own.is_open))):
             asked = trl_beside(asked, transformers.specifier, with_unsloth)
@@ -1020,6 +1019,11 @@ class _Reading:
             for (name, is_alone), package in self.packages.items()
             if not (is_alone and name in full and (package.is_open or package.line == full[name]))
         ]
+
+
+def _of(packages: list[Package], name: str) -> Package | None:
+    """Return the first of the packages with a name."""
+    return next((package for package in packages if package.name == name), None)
 
 
 def _without_brought(packages: list[Package]) -> list[Package]:

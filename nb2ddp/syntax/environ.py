@@ -23,3 +23,8 @@ def environ_key(tree: Tree, target: cst.BaseExpression, mapping: str = "os.envir
         return None
     index = target.slice[0].slice
     return tree.literal(index.value) if isinstance(index, cst.Index) else None
+
+
+def sets_only(tree: Tree, assign: cst.Assign, name: object) -> bool:
+    """True for an assignment that sets this variable of the environment, and binds nothing else."""
+    return {environ_key(tree, each.target) for each in assign.targets} == {name}

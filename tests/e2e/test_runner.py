@@ -30,6 +30,26 @@ print("GPU:", torch.cuda.get_device_properties(0).name)
 print("said aloud", file=sys.stderr)
 """
 
+# Where the first process ends, gloo's thread alone holds what was gathered, and still frees it.
+SLOW_THREAD = """
+import os, time
+import torch
+import torch.distributed as dist
+
+class Slow(torch.Tensor):
+    def __del__(self):
+        end = time.monotonic() + 0.1
+        while time.monotonic() < end:
+            time.sleep(0.001)
+
+dist.init_process_group("gloo")
+group = dist.group.WORLD  # as a wrapped model holds it
+time.sleep(0.05 * dist.get_rank())
+dist.all_gather([torch.ones(1).as_subclass(Slow), torch.ones(1)], torch.ones(1), async_op=True)
+time.sleep(0.1)
+dist.destroy_process_group()
+"""
+
 
 def write(folder: Path, text: str) -> Path:
     script = folder / "train.py"
@@ -54,6 +74,12 @@ def test_each_write_has_its_rank_whoever_makes_it(tmp_path: Path) -> None:
         "of_all was written by several processes: [0, 1]",
         "no training step was logged",
     ]
+
+
+def test_processes_end_well_while_gloo_still_frees_tensors(tmp_path: Path) -> None:
+    (tmp_path / "hub").mkdir()
+    both = run(write(tmp_path, SLOW_THREAD), tmp_path / "hub", tmp_path / "run", 2)
+    assert both.code == 0, both.last_words()
 
 
 def test_one_process_is_rank_0(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from after_import import after_import
+from rehearsal_stage import hooks
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -129,7 +129,7 @@ def wait_for_models(module: ModuleType) -> None:
 
 
 CONTEXT = 600_000_000  # bytes that CUDA takes for a process
-after_import("transformers.trainer_callback", follow)
-after_import("torch.cuda", see_alone)
-after_import("unsloth", wait_for_models)
-after_import("trl", wait_for_models)
+hooks.after_import("transformers.trainer_callback", follow)
+hooks.after_import("torch.cuda", see_alone)
+hooks.after_import("unsloth", wait_for_models)
+hooks.after_import("trl", wait_for_models)

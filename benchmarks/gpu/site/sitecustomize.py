@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from after_import import after_import
+from rehearsal_stage import hooks
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -137,6 +137,6 @@ def record_fetches(module: ModuleType) -> None:
     fetcher.fetch = fetch
 
 
-after_import("transformers.trainer_callback", record_training)
-after_import("torch.utils.data._utils.fetch", record_fetches)
-after_import("vllm.entrypoints.llm", give_cache)
+hooks.after_import("transformers.trainer_callback", record_training)
+hooks.after_import("torch.utils.data._utils.fetch", record_fetches)
+hooks.after_import("vllm.entrypoints.llm", give_cache)

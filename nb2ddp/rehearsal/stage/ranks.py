@@ -6,6 +6,7 @@ import functools
 import threading
 from typing import TYPE_CHECKING, Any
 
+from . import gloo
 from .events import Call, Called
 from .hooks import after_import
 
@@ -47,4 +48,5 @@ def lay(log: Log) -> None:
             if hasattr(c10d, name):
                 setattr(c10d, name, _recorded(name, getattr(c10d, name), log, depth))
 
+    after_import("torch.distributed.distributed_c10d", gloo.wait_for_its_threads)
     after_import("torch.distributed.distributed_c10d", record)

@@ -1,10 +1,11 @@
 """Loaded by Python itself at the start of every process of a run: `runner.py` puts this folder on PYTHONPATH.
 
-It does three things, each once the module concerned has been imported by somebody else, never earlier:
+It does four things, each once the module concerned has been imported by somebody else, never earlier:
 
 - where there is no CUDA, it answers the questions about a GPU that notebooks print (name, size, free memory);
 - it writes what the trainer logs at each step, unrounded, to "$STEPS_FOLDER/RANK.jsonl";
-- with CUDA_IS_CPU=1, and only then, tensors sent to "cuda" stay on the CPU where there is no CUDA.
+- with CUDA_IS_CPU=1, and only then, tensors sent to "cuda" stay on the CPU where there is no CUDA;
+- it waits for gloo's threads behind the end of a process group.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from after_import import after_import
+from rehearsal_stage import gloo, hooks
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -73,5 +74,6 @@ def record_steps(callbacks: ModuleType) -> None:
     handler.on_log = on_log
 
 
-after_import("torch", answer_gpu_queries)
-after_import("transformers.trainer_callback", record_steps)
+hooks.after_import("torch", answer_gpu_queries)
+hooks.after_import("torch.distributed.distributed_c10d", gloo.wait_for_its_threads)
+hooks.after_import("transformers.trainer_callback", record_steps)

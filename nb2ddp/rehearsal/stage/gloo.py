@@ -1,0 +1,26 @@
+"""Let the threads of gloo, which joins processes without GPUs, end before the interpreter does."""
+
+from __future__ import annotations
+
+import functools
+import time
+from typing import Any
+
+MOMENT = 0.3  # seconds
+
+
+def wait_for_its_threads(c10d: Any) -> None:
+    """Let `destroy_process_group` of torch's `distributed_c10d` wait a moment.
+
+    Gloo's threads free the tensors of the last gather and need the interpreter's lock for it. A thread that asks for
+    the lock while the interpreter ends aborts the process: https://github.com/pytorch/pytorch/pull/179291. The threads
+    live on behind that call, as the model wrapped for DDP still holds the group.
+    """
+    original = c10d.destroy_process_group
+
+    @functools.wraps(original)
+    def destroy_process_group(*args: Any, **kwargs: Any) -> None:
+        original(*args, **kwargs)
+        time.sleep(MOMENT)  # without the lock
+
+    c10d.destroy_process_group = destroy_process_group

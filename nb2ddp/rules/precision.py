@@ -2,8 +2,8 @@
 
 Without a `dtype`, Unsloth loads a model in bfloat16 on GPUs that have it, and in float16 on others, such as a T4.
 `fp16 = True` then ends the script on an A100 or H100 ("Model is in bfloat16 precision but you want to use float16", or
-"At most one of fp16 and bf16 can be True"), and `bf16 = True` ends it on a T4. A `dtype` that the notebook fixes keeps
-its fields.
+"At most one of fp16 and bf16 can be True"), and `bf16 = True` ends it on a T4. A model that the notebook loads in
+float16 stops there too where the fields ask the GPU: they become the model's. Any other fixed `dtype` keeps its fields.
 """
 
 from __future__ import annotations
@@ -23,19 +23,27 @@ _SUPPORTED = "is_bfloat16_supported"
 #: How code asks for bfloat16, by Unsloth's function or torch's.
 _ASKS = re.compile(r"is_bf(loat)?16_supported")
 _STOPS = "{} = True stops on a GPU {} bfloat16, by which Unsloth chooses the model's dtype; the script asks the GPU"
+_IN_FLOAT16 = (
+    "Unsloth refuses to train a float16 model with bf16, which a GPU with bfloat16 turns on here; the script has fp16"
+)
 
 
 def find(program: Program) -> Iterator[Finding]:
     tree = program.tree
     for call in program.training.arguments if program.trains_with_unsloth else ():
         loads = [load for load in _loads(program, call) if tree.qualified(load.func).startswith("unsloth.")]
+        if not loads or not is_closed(tree, call):
+            continue
         fixed = {name for name in ("fp16", "bf16") if constant(tree, call, name) is True}
-        if fixed and is_closed(tree, call) and loads and all(_follows_gpu(tree, load) for load in loads):
+        if fixed and all(_follows_gpu(tree, load) for load in loads):
             has_one = _supported(tree, call)
             values = {"fp16": f"not {has_one}", "bf16": has_one}
             edits = [_set(tree, call, name, value) for name, value in values.items() if _is_set(tree, call, name)]
             said = _STOPS.format(*(("fp16", "with") if "fp16" in fixed else ("bf16", "without")))
             yield Finding(call, said, tuple(edits))
+        elif _asks_gpu(tree, call) and all(_is_float16(tree, load) for load in loads):
+            values = {"fp16": "True", "bf16": "False"}
+            yield Finding(call, _IN_FLOAT16, tuple(_set(tree, call, name, value) for name, value in values.items()))
 
 
 def _loads(program: Program, arguments: cst.Call) -> list[cst.Call]:
@@ -57,9 +65,26 @@ def _calls(tree: Tree, node: cst.CSTNode) -> set[cst.Call]:
 
 def _follows_gpu(tree: Tree, load: cst.Call) -> bool:
     """True for a load whose dtype is the best that the GPU has."""
-    given = passed(tree, load, "dtype") or passed(tree, load, "torch_dtype") or argument(load, "dtype", 2)
-    dtype = None if given is None or tree.literal(given.value) is None else tree.value(given.value)
+    dtype = _dtype(tree, load)
     return is_closed(tree, load) and (dtype is None or bool(_ASKS.search(tree.text(dtype))))
+
+
+def _is_float16(tree: Tree, load: cst.Call) -> bool:
+    dtype = _dtype(tree, load)
+    if dtype is None or tree.text(dtype) not in ("torch.float16", "torch.half"):
+        return False
+    return tree.is_certain(dtype) or tree.statement(dtype) is tree.statement(load)  # else it may follow the GPU
+
+
+def _dtype(tree: Tree, load: cst.Call) -> cst.BaseExpression | None:
+    given = passed(tree, load, "dtype") or passed(tree, load, "torch_dtype") or argument(load, "dtype", 2)
+    return None if given is None or tree.literal(given.value) is None else tree.value(given.value)
+
+
+def _asks_gpu(tree: Tree, call: cst.Call) -> bool:
+    """True for arguments that turn bf16 on where the GPU has bfloat16."""
+    given = passed(tree, call, "bf16")
+    return given is not None and bool(re.fullmatch(rf"[\w.]*{_ASKS.pattern}\(\)", tree.text(tree.value(given.value))))
 
 
 def _is_set(tree: Tree, call: cst.Call, name: str) -> bool:
@@ -149,6 +174,29 @@ RULE = Rule(
             + "trainer = make(SFTConfig(bf16 = unsloth.is_bfloat16_supported(), "
             + "fp16 = not unsloth.is_bfloat16_supported()))\ntrainer.train()\n"
             + _OTHER,
+        ),
+        Example(
+            _IMPORT
+            + _TO_FLOAT
+            + "args = SFTConfig(fp16 = not is_bfloat16_supported(), bf16 = is_bfloat16_supported())\n"
+            + _TRAIN,
+            _IMPORT + _TO_FLOAT + "args = SFTConfig(fp16 = True, bf16 = False)\n" + _TRAIN,
+        ),
+        Example(
+            "dtype = torch.half\n"
+            + _LOAD.replace("None", "dtype")
+            + "has_one = torch.cuda.is_bf16_supported()\nargs = SFTConfig(bf16 = has_one)\n"
+            + _TRAIN,
+            "dtype = torch.half\n"
+            + _LOAD.replace("None", "dtype")
+            + "has_one = torch.cuda.is_bf16_supported()\nargs = SFTConfig(fp16 = True, bf16 = False)\n"
+            + _TRAIN,
+        ),
+        Example(
+            "if torch.cuda.is_bf16_supported():\n    dtype = torch.bfloat16\nelse:\n    dtype = torch.float16\n"
+            + _LOAD.replace("None", "dtype")
+            + "args = SFTConfig(bf16 = torch.cuda.is_bf16_supported())\n"
+            + _TRAIN,
         ),
         Example(_LOAD + _OTHER),
         Example(_TO_FLOAT + "args = SFTConfig(fp16 = True)\n" + _TRAIN),

@@ -123,7 +123,7 @@ def _is_spoken_of(execution: Execution, text: str, node: cst.CSTNode, end: int) 
     others: list[cst.SimpleString | cst.FormattedStringText] = [*tree.live(cst.SimpleString)]
     others += tree.live(cst.FormattedStringText)
     above = [each for each in others if tree.start(each) < end or tree.function(each) is not None]
-    named = [each for each in above if each is not node and name.search(each.value)]
+    named = [each for each in above if node not in (each, *tree.ancestors(each)) and name.search(each.value)]
     return any(not (_is_printed(execution, each) or _fails(execution, each)) for each in named)
 
 

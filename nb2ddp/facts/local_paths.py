@@ -97,8 +97,10 @@ class LocalPath:
 
 def local_paths(
     execution: Execution, making: list[Maker], made: Made, uploaded: set[str], must_be_there: MustBeThere
-) -> Iterator[LocalPath]:
-    """The paths that the notebook reads by literal names, each where it stands; none that something in it may make.
+) -> list[LocalPath]:
+    """The paths that the notebook reads by names it tells, each where it stands; none that something in it may make.
+
+    A folder that is only read as a part of told paths is left out.
 
     Args:
         execution: the steps of the notebook.
@@ -108,13 +110,13 @@ def local_paths(
         must_be_there: whether the notebook stops without a file beside it (`facts/beside.py`).
     """
     tree = execution.tree
-    patterns = (_ABSOLUTE, _FOLDER, _FILE, _MODEL)
-    strings = [
-        each
-        for each in tree.live(cst.SimpleString)
-        if any(pattern.fullmatch(tree.content(each)) for pattern in patterns) and not execution.is_install(each)
+    patterns, found = (_ABSOLUTE, _FOLDER, _FILE, _MODEL), list[tuple[LocalPath, list[cst.CSTNode]]]()
+    paths = [
+        (each, text)
+        for each, text in _texts(tree)
+        if any(pattern.fullmatch(text) for pattern in patterns) and not execution.is_install(each)
     ]
-    for node, text, uses in ((each, *named) for each in strings for named in _named(tree, each)):
+    for node, text, uses in ((each, *named) for each, written in paths for named in _named(tree, each, written)):
         if theirs(tree, text) != text:
             continue
         path = LocalPath(text, node, required=False)
@@ -127,22 +129,37 @@ def local_paths(
         is_certain = any(is_read(execution, use) for use in uses)
         if not path.is_beside:
             if not _is_made(execution, others, made, text, reading):
-                yield LocalPath(text, node, is_certain and _is_sure(others, made, text))
-            wholes = [whole for use in reading if (whole := _whole(tree, use)) is not None]
-            for whole, name in [(each, names[0]) for each in wholes if len(names := spelled(tree, each)) == 1]:
-                own = path_uses(tree, whole)
-                is_there = _is_made(execution, others, made, name, own) or "*" in name
-                if not is_there and any(is_read(execution, use) for use in own) and _is_sure(others, made, name):
-                    yield LocalPath(name, whole, required=True)
+                found.append((LocalPath(text, node, is_certain and _is_sure(others, made, text)), reading))
         elif not _is_made_before(execution, others, reading, text):
             name = text.removeprefix("./") if _FILE.fullmatch(text) else text  # `./m` is no name of the Hub's
             is_uploaded = is_certain and name in uploaded
-            yield LocalPath(name, node, is_uploaded or must_be_there(execution, others, uses, text, node))
+            required = is_uploaded or must_be_there(execution, others, uses, text, node)
+            found.append((LocalPath(name, node, required), reading))
+    return [path for path, reading in found if not all(_is_told(tree, use, path, found) for use in reading)]
 
 
-def _named(tree: Tree, node: cst.SimpleString) -> Iterator[tuple[str, list[cst.CSTNode]]]:
-    """The path that a string names, with its uses; those that `.format("train")` of it names, where it is a pattern."""
-    text, uses = tree.content(node), [*path_uses(tree, node), *_listed(tree, node)]
+def _is_told(tree: Tree, use: cst.CSTNode, folder: LocalPath, found: list[tuple[LocalPath, list[cst.CSTNode]]]) -> bool:
+    """Whether the use of a folder is that of a path in it which is told too, and needed no less."""
+    inside = re.compile(rf"{re.escape(folder.text.rstrip('/'))}/.+")
+    told = [each for each in found if inside.fullmatch(each[0].text) and each[0].required >= folder.required]
+    return any(use in reading or use in tree.within(path.node, type(use)) for path, reading in told)
+
+
+def _texts(tree: Tree) -> Iterator[tuple[cst.BaseExpression, str]]:
+    """The literal texts of a notebook, and those that are made of them: `f"{DATA}/train.csv"`, `DATA + "train.csv"`."""
+    yield from ((each, tree.content(each)) for each in tree.live(cst.SimpleString))
+    for kind in (cst.FormattedString, cst.BinaryOperation, cst.Call):
+        for each in tree.live(kind):
+            is_made = not isinstance(each, cst.Call) or tree.qualified(each.func) == "os.path.join"
+            is_whole = not isinstance(tree.parents[each], cst.BinaryOperation)
+            texts = spelled(tree, each) if is_made and is_whole else []
+            if len(texts) == 1 and "*" not in texts[0]:
+                yield each, texts[0]
+
+
+def _named(tree: Tree, node: cst.BaseExpression, text: str) -> Iterator[tuple[str, list[cst.CSTNode]]]:
+    """The path that a text is, with its uses; those that `.format("train")` of it names, where it is a pattern."""
+    uses = [*path_uses(tree, node), *_listed(tree, node)]
     parts = text.split("{}")
     members = [tree.parents[use] for use in uses] if parts[1:] and not re.search("[{}]", "".join(parts)) else []
     made = dict[str, list[cst.CSTNode]]()
@@ -165,14 +182,6 @@ def _is_sure(making: list[Maker], made: Made, text: str) -> bool:
     """Whether nothing in the notebook may make what has a whole path that it is sure to read."""
     is_open = made.unknown or GLOB.search(text) or text.startswith("~")
     return not (is_open or any(maker.is_named(text) for maker in making))
-
-
-def _whole(tree: Tree, use: cst.CSTNode) -> cst.BinaryOperation | None:
-    """The longer path that a folder is the beginning of: `folder + "rows.csv"`."""
-    whole = use
-    while isinstance(above := tree.parents[whole], cst.BinaryOperation) and above.left is whole:
-        whole = above
-    return whole if isinstance(whole, cst.BinaryOperation) and whole is not use else None
 
 
 def _is_made_before(execution: Execution, making: list[Maker], reading: list[cst.CSTNode], text: str) -> bool:

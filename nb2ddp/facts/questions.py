@@ -212,11 +212,14 @@ def tokens_to_fill_in(
 
 
 def tokens_of_loads(tree: Tree) -> list[cst.SimpleString]:
-    """Texts that stand for a token in a load, which the Hub refuses with them, of public models too; `""` is none."""
+    """Texts that stand for a token in a load, which fails with them, of public models too.
+
+    The Hub refuses a wrong token, and huggingface_hub 1 an empty one (`Illegal header value b'Bearer '`, 1.33.0).
+    """
     loads = [call for call in tree.live(cst.Call) if LOADS.fullmatch(tree.qualified(call.func))]
     given = [keyword(load, name) for load in loads for name in ("token", "use_auth_token")]
     texts = [_placeholder(tree, token.value) for token in given if token is not None]
-    return list(dict.fromkeys(text for text in texts if text is not None and tree.literal(text)))
+    return list(dict.fromkeys(text for text in texts if text is not None))
 
 
 def _placeholder(tree: Tree, token: cst.BaseExpression) -> cst.SimpleString | None:

@@ -86,10 +86,7 @@ def uses_unsloth(tree: Tree) -> bool:
 
 
 def uses(tree: Tree) -> Iterator[Use]:
-    """What a notebook takes from TRL and transformers.
-
-    Of an argument of TRL's that Unsloth hands on, it counts since when it is there.
-    """
+    """What a notebook takes from TRL and transformers."""
     for alias, name, module in _imported(tree):
         spans = _spans("trl", "", name)
         if spans and module != "trl":  # it may have been there before TRL itself named it
@@ -100,7 +97,7 @@ def uses(tree: Tree) -> Iterator[Use]:
     for call in tree.live(cst.Call):
         if made := _MADE.fullmatch(tree.family(call.func)):
             for argument in call.args:
-                yield from _given(argument, made, is_lenient)
+                yield from _given(argument, made, is_lenient and not _is_read_later(tree, call, argument))
 
 
 #: What a release lacks, the releases that a job may have, and the versions that are asked for.
@@ -174,8 +171,18 @@ def _left_out(tree: Tree, library: str) -> Iterator[Use]:
                 yield Use(argument, library, name, spans)
 
 
+def _is_read_later(tree: Tree, call: cst.Call, argument: cst.Arg) -> bool:
+    """Whether the notebook reads the field of a config that Unsloth would leave out: `args.max_prompt_length`."""
+    name = argument.keyword.value if argument.keyword else ""
+    owners = [each.value for each in tree.attributes(name)] if name in table()["unsloth"]["ignored"]["trl"] else []
+    return any(tree.value(owner) is call or tree.text(owner).endswith(".args") for owner in owners)
+
+
 def _given(argument: cst.Arg, made: re.Match[str], is_lenient: bool) -> Iterator[Use]:
-    """What an argument of a config or a trainer needs, of which those of TRL inherit transformers' arguments."""
+    """What an argument of a config or a trainer needs, of which those of TRL inherit transformers' arguments.
+
+    Of an argument of TRL's that Unsloth hands on or leaves out (`is_lenient`), it counts since when it is there.
+    """
     name = argument.keyword.value if argument.keyword else ""
     parent = "Trainer" if made["trainer"] else "TrainingArguments"
     inherited = () if made["trl"] and made["trainer"] else _spans("transformers", parent, name)
@@ -217,7 +224,11 @@ def taken(library: str, asked: str, with_unsloth: bool) -> tuple[str, ...]:
     named = [Version(part.version.removesuffix(".*")) for part in bounds]
     if found or not with_unsloth or max(named) > Version(releases[0]):
         return found
-    return tuple(release for release in releases if Version(release) <= Version(tables()["pinned"][library]))
+    return tuple(release for release in releases if release in SpecifierSet(_as_pinned(library)))
+
+
+def _as_pinned(library: str) -> str:
+    return f"<={tables()['pinned'][library]}"
 
 
 def asked_for(text: str, library: str) -> str:
@@ -257,7 +268,16 @@ def newest(tree: Tree, text: str, library: str) -> str:
 def _releases(tree: Tree, text: str, library: str) -> tuple[str, ...]:
     """The releases of a library that a job may have, the oldest first."""
     asked, with_unsloth = asked_for(text, library), uses_unsloth(tree)
-    bounds = trl_beside(asked, asked_for(text, "transformers"), with_unsloth) if library == "trl" else asked
+    other = "transformers" if library == "trl" else "trl"
+    beside = asked_for(text, other)
+    bounds = trl_beside(asked, beside, with_unsloth) if library == "trl" else asked
+    if (
+        not bounds
+        and with_unsloth
+        and beside
+        and not set(taken(other, beside, True)) & set(taken(other, beside, False))
+    ):
+        bounds = _as_pinned(library)  # what stands for a release that is too old comes with its own
     return taken(library, bounds, with_unsloth)
 
 

@@ -6,7 +6,8 @@ version.
 
 Arguments of TRL's configs that are gone do not stop the script: Unsloth moves them where they belong, or leaves them
 out, as `max_prompt_length` of GRPO and DPO and transformers' `group_by_length`. The warning says what it advises
-(unsloth/models/rl_config_compat.py, 2026.10.9).
+(unsloth/models/rl_config_compat.py, 2026.10.9). Where the notebook reads such a field of the config, the script would
+stop there.
 
 The table covers the releases of TRL since 0.7 and of transformers since 4.36.
 """
@@ -140,6 +141,17 @@ RULE = Rule(
             options=Options(requirements=True),
         ),
         Example(_IMPORT + "from trl import GRPOConfig\nargs = GRPOConfig(max_prompt_length = 256)\n", reported=True),
+        Example(
+            _IMPORT
+            + "from trl import GRPOConfig\nargs = GRPOConfig(max_prompt_length = 256)\nprint(args.max_prompt_length)\n",
+            reported=True,
+            options=Options(requirements=True),
+        ),
+        Example(
+            "!pip install git+https://github.com/huggingface/transformers@v4.49.0-Gemma-3\n"
+            + _IMPORT
+            + "from trl import GRPOConfig\nargs = GRPOConfig(max_prompt_length = 256)\n"
+        ),
         Example(_GROUPED, reported=True),
         Example("!pip install transformers==4.56.2\n" + _GROUPED),
         Example(

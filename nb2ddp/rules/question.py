@@ -2,9 +2,9 @@
 
 Every process would wait for an answer, and a job has nobody to give one. This covers `login()`, `notebook_login()`,
 `wandb login`, `hf auth login` and the like, and a text that stands for a token (`""`, `hf_xxx`, `YOUR_TOKEN`) in a
-login, an upload or a variable; in a load too, unless it is empty, as the Hub refuses a wrong token even for what is
-public. The Hub's libraries read HF_TOKEN themselves, Weights & Biases reads WANDB_API_KEY. A
-loop of questions, such as a chat, gets the answer that ends it.
+login, an upload, a variable or a load: the Hub refuses a wrong token even for what is public, and its library an empty
+one. The Hub's libraries read HF_TOKEN themselves, Weights & Biases reads WANDB_API_KEY. A loop of questions, such as a
+chat, gets the answer that ends it.
 """
 
 from __future__ import annotations
@@ -303,7 +303,7 @@ mine = os.environ.get("HF_TOKEN")
 rows = load_dataset("me/rows", token = mine)
 model, tokenizer = FastLanguageModel.from_pretrained("x/y", token = os.environ.get("HF_TOKEN"))
 tokenizer = AutoTokenizer.from_pretrained("x/y", token = None)
-tokenizer = AutoTokenizer.from_pretrained("x/y", token = "")
+tokenizer = AutoTokenizer.from_pretrained("x/y", token = os.environ.get("HF_TOKEN"))
 """,
         ),
         Example("import pdb; pdb.set_trace()\nif len(rows) == 0: breakpoint()\n", "if len(rows) == 0: pass\n"),

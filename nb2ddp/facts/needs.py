@@ -16,7 +16,7 @@ from nb2ddp.facts.effects import Does
 from nb2ddp.facts.flow import is_tried, owner_of, returned, stops, taker
 from nb2ddp.facts.hosted import SECRET, UPLOAD, elsewhere, hosted_name, is_only_tried, written_elsewhere
 from nb2ddp.facts.logins import HUB_TOKEN, TOKEN_VARIABLE, TRACKER_KEY, token_of, tokens, variable_of_command
-from nb2ddp.facts.questions import LOADS, READS, given_tokens, goes_on_without
+from nb2ddp.facts.questions import LOADS, READS, given_tokens, goes_on_without, stops_without
 from nb2ddp.facts.releases import SUCCESSORS, fitting
 from nb2ddp.facts.shell import only_shows
 from nb2ddp.facts.texts import held, passed, spelled
@@ -121,10 +121,13 @@ def needs(program: Program) -> list[Need]:
     What stands in code that a constant switches off is no need, but a token that is written there is one.
     """
     found: dict[tuple[Kind, str], list[tuple[cst.CSTNode, bool]]] = {}
-    from_file = bool(program.execution.calls(_FROM_FILE))  # variables then may come while the script runs
     for kind, name, node, required in sorted(_read(program), key=lambda each: program.tree.start(each[2])):
         if kind is Kind.TOKEN or not _is_off(program.tree, node):
             found.setdefault((kind, name), []).append((node, required))
+    files = program.execution.calls(_FROM_FILE)  # which may set variables while the script runs
+    used = [(name, node) for (_, name), places in found.items() for node, _ in places]
+    used += [(TRACKER_KEY, call) for call in program.training.calls[:1]]  # where what `report_to` names begins
+    filled = {name for name, node in used if any(_runs_before(program.tree, file, node) for file in files)}
     asked = [question for question in program.questions if not question.is_login]
     optional = {*program.tokens_of_loads, *(question.call for question in asked if question.may_skip)}
     optional |= {*filter(partial(_may_lack, program), program.tree.live(cst.Call))}
@@ -133,13 +136,13 @@ def needs(program: Program) -> list[Need]:
             name,
             kind,
             tuple(dict.fromkeys(program.location(node).cell for node, _ in places)),
-            any(required for _, required in places) and not (kind is Kind.VARIABLE and from_file),
+            any(required for _, required in places) and not (kind is Kind.VARIABLE and name in filled),
             all(node in optional for node, _ in places),
         )
         for (kind, name), places in found.items()
     ]
-    logins = {HUB_TOKEN: Kind.LOGIN} if not from_file and _asks_for_login(program) else {}
-    logins |= {TRACKER_KEY: Kind.TRACKER} if not from_file and _asks_for_key(program) else {}
+    logins = {HUB_TOKEN: Kind.LOGIN} if HUB_TOKEN not in filled and _asks_for_login(program) else {}
+    logins |= {TRACKER_KEY: Kind.TRACKER} if TRACKER_KEY not in filled and _asks_for_key(program) else {}
     return [
         replace(need, kind=logins[need.name], required=True) if need.name in logins and not need.required else need
         for need in listed
@@ -171,7 +174,7 @@ def _asks_for_key(program: Program) -> bool:
     told = [(each, tree.value(each)) for each in tree.given("report_to")]
     plain = [pair for pair in told if isinstance(pair[1], (cst.SimpleString, cst.List, cst.Tuple))]
     given = [each for each, value in plain if "wandb" in tree.texts(value)]
-    sure = {*runs, *given}.intersection(_trackers(program))
+    sure = {*runs, *given, *_logins_by_name(tree)}.intersection(_trackers(program))
     return any(not (is_tried(tree, node) or _is_off(tree, node)) for node in sure)
 
 
@@ -430,7 +433,8 @@ def _variables(program: Program) -> Iterator[tuple[str, cst.CSTNode, bool]]:
         elif READS.fullmatch(tree.qualified(call.func)) and len(call.args) == 1 and not is_known(key, call):
             logs_in = any(tree.value(token) is call for token in given)
             if logs_in or _SECRET_NAME.fullmatch(key) or call in named:
-                yield key, call, logs_in and not (_is_tried(tree, call) or _may_lack(program, call))
+                may_lack = _may_lack(program, call) or (key == TRACKER_KEY and not stops_without(tree, call))
+                yield key, call, logs_in and not (_is_tried(tree, call) or may_lack)
     for call, token in () if given or HUB_TOKEN in dict(set_here).values() else _uploads(program):
         if token is None:
             yield HUB_TOKEN, call, False  # or a login of the machine's own
@@ -559,11 +563,22 @@ def _runs_before(tree: Tree, node: cst.CSTNode, place: cst.CSTNode) -> bool:
 def _trackers(program: Program) -> Iterator[cst.CSTNode]:
     """What begins a run of Weights & Biases, whose library asks for its key, where nothing logs in or turns it off."""
     tree, known = program.tree, {name for _, name, _ in program.settings}
-    logs_in = any("wandb" in tree.qualified(call.func) and token_of(tree, call) for call in tree.live(cst.Call))
-    if logs_in or known & {TRACKER_KEY, "WANDB_MODE", "WANDB_DISABLED"}:
+    logins = _logins_by_name(tree)
+    others = [call for call in tree.live(cst.Call) if "wandb" in tree.qualified(call.func) and call not in logins]
+    if any(token_of(tree, call) for call in others) or known & {TRACKER_KEY, "WANDB_MODE", "WANDB_DISABLED"}:
         return
+    yield from logins
     yield from program.execution.calls(_RUNS_OF_WANDB)
     yield from [each for each in tree.given("report_to") if "wandb" in tree.texts(tree.value(each))]
+
+
+def _logins_by_name(tree: Tree) -> list[cst.Call]:
+    """Logins to Weights & Biases by `os.environ.get("WANDB_API_KEY")`: without it, by the machine's own login."""
+    logins = [call for call in tree.live(cst.Call) if tree.qualified(call.func) == "wandb.login"]
+    given = [(call, tree.value(token)) for call in logins if (token := token_of(tree, call)) is not None]
+    reads = [(call, token) for call, token in given if isinstance(token, cst.Call) and len(token.args) == 1]
+    named = [(call, token) for call, token in reads if tree.literal(token.args[0].value) == TRACKER_KEY]
+    return [call for call, token in named if READS.fullmatch(tree.qualified(token.func))]
 
 
 def _is_set_alike(tree: Tree, node: cst.CSTNode, name: str) -> bool:

@@ -112,13 +112,23 @@ def _answer_that_leaves(tree: Tree, use: cst.Name, loop: cst.While) -> str | Non
 
 def goes_on_without(tree: Tree, call: cst.Call) -> bool:
     """Whether the notebook asks if there is an answer, and goes on without one: `if not key: key = None`."""
+    outcomes = _outcomes(tree, call)
+    return True in outcomes and False not in outcomes
+
+
+def stops_without(tree: Tree, call: cst.Call) -> bool:
+    """Whether the notebook asks if there is an answer, and stops without one: `if not key: raise ValueError`."""
+    return False in _outcomes(tree, call)
+
+
+def _outcomes(tree: Tree, call: cst.Call) -> list[bool | None]:
+    """Whether the notebook goes on without an answer, wherever it uses that; see `_goes_on`."""
     answer = tree.extended(call, cst.Attribute, cst.Call)  # `getpass().strip()`
     bound = tree.parents[answer]
     uses: list[cst.CSTNode] = [answer]
     if isinstance(bound, (cst.Assign, cst.AnnAssign, cst.NamedExpr)):
         uses += [bound, *tree.bound_uses(bound)]
-    goes_on = [_goes_on(tree, use) for use in uses]
-    return True in goes_on and False not in goes_on
+    return [_goes_on(tree, use) for use in uses]
 
 
 def _goes_on(tree: Tree, answer: cst.CSTNode) -> bool | None:

@@ -92,7 +92,8 @@ def needs(code: str) -> list[str]:
             'model = AutoModel.from_pretrained("x/y", token = settings["token"])',
             ["HF_TOKEN (optional, cell 1)"],
         ),
-        ('from transformers import AutoModel\nmodel = AutoModel.from_pretrained("x/y", token = "")', []),
+        ('from transformers import AutoModel\nmodel = AutoModel.from_pretrained("x/y", token = "")',
+         ["HF_TOKEN (optional, cell 1)"]),
         ('import boto3\ns3 = boto3.client("s3")', ["credentials of AWS (cell 1)"]),
         ('import boto3\ns3 = boto3.client("s3", aws_access_key_id = k, aws_secret_access_key = s)', []),
         ('import pandas as pd\nrows = pd.read_csv("s3://me/rows.csv")', ["credentials of AWS (cell 1)"]),
@@ -116,6 +117,12 @@ def needs(code: str) -> list[str]:
         ('if LOGS:\n    args = SFTConfig(report_to = "wandb")', ["WANDB_API_KEY (cell 1)"]),
         ('from dotenv import load_dotenv\nload_dotenv()\nargs = SFTConfig(report_to = "wandb")',
          ["WANDB_API_KEY (cell 1)"]),
+        ('from dotenv import load_dotenv\nfrom trl import SFTConfig, SFTTrainer\n'
+         'args = SFTConfig(report_to = "wandb")\n'
+         'load_dotenv()\ntrainer = SFTTrainer(model, args = args)\ntrainer.train()', ["WANDB_API_KEY (cell 1)"]),
+        ('from dotenv import load_dotenv\nfrom trl import SFTConfig, SFTTrainer\n'
+         'args = SFTConfig(report_to = "wandb")\n'
+         'trainer = SFTTrainer(model, args = args)\ntrainer.train()\nload_dotenv()', ["WANDB_API_KEY (cell 1)!"]),
         ('import os\nos.environ["WANDB_MODE"] = "offline"\nimport wandb\nwandb.init(project = "a")', []),
         ('import wandb\nwandb.login(key = "0123456789abcdefA123456789abcdef")\nwandb.init(project = "a")', []),
         ("!wandb login abcdef", []),
@@ -762,6 +769,7 @@ def test_a_file_that_a_person_chooses(code: str, expected: list[str]) -> None:
         ('if not key:\n    os.environ["WANDB_MODE"] = "disabled"\nelse:\n    wandb.login(key = key)',
          ["(optional, cell 1)"]),
         ("if key:\n    wandb.login(key = key)\nwandb.init()", ["(cell 1)!"]),
+        ("wandb.login(key = key)", ["(cell 1)!"]),
         ('if not key:\n    raise ValueError("set it")\nwandb.login(key = key)', ["(cell 1)!"]),
     ],
 )  # fmt: skip

@@ -205,6 +205,23 @@ def test_in_short_says_where_only_a_smaller_batch_fits() -> None:
     assert re.fullmatch(r"fits \d+ GB with --per-device-batch-size 1, \d+ GB without", told)
 
 
+@pytest.mark.parametrize(
+    ("batch", "kept"),
+    [
+        ("1", "more GPUs take more"),
+        ("2", "only 2 GPUs keep this number"),
+        ("3", "only 3 GPUs keep this number"),
+        ("6", "only 2, 3 or 6 GPUs keep this number"),
+    ],
+)
+def test_in_short_says_where_more_gpus_take_more(batch: str, kept: str) -> None:
+    grpo = LOAD.replace("SFT", "GRPO").replace("per_device_train", f"num_generations = {batch}, per_device_train")
+    grpo = re.sub(r"batch_size = \d+", f"batch_size = {batch}", grpo)
+    grpo = re.sub(r"accumulation_steps = \d+", "accumulation_steps = 1", grpo)
+    found = training(grpo.format("load_in_4bit = True"))
+    assert in_short([answer(found, from_name(found.model), (), 1)]).endswith(f"; {kept}")
+
+
 def test_in_short_tells_of_several_trainings() -> None:
     found = training(LOAD.format("load_in_4bit = True"))
     long, short = (answer(replace(found, tokens=n), from_name(found.model), (), 1) for n in (2048, 400))

@@ -138,8 +138,18 @@ def in_short(answers: Sequence[Answer]) -> str:
 def _gain(estimate: Answer) -> str:
     """Return how many GPUs a step keeps busy, in words."""
     if estimate.busy > 1:
-        return f"{counted(estimate)} keep at most {estimate.busy} GPUs busy"
-    return f"a second GPU gains little: {counted(estimate)}"
+        return f"{counted(estimate)} keep at most {estimate.busy} GPUs busy{_kept(estimate.training)}"
+    return f"a second GPU gains little: {counted(estimate)}{_kept(estimate.training)}"
+
+
+def _kept(training: Training) -> str:
+    """Return on how many GPUs a step keeps the notebook's samples, in words; empty if two and four do."""
+    totals = {n: n * math.prod(training.divided(n, SIZES[80])) for n in range(2, _MACHINE + 1)}
+    kept = [str(n) for n, total in totals.items() if total == training.samples]
+    if {"2", "4"} <= {*kept}:
+        return ""
+    several = " or ".join(filter(None, (", ".join(kept[:-1]), *kept[-1:])))
+    return f"; only {several} GPUs keep this number" if kept else "; more GPUs take more"
 
 
 def counted(estimate: Answer) -> str:

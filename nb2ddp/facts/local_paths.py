@@ -37,7 +37,8 @@ MustBeThere = Callable[["Execution", "list[Maker]", "list[cst.CSTNode]", str, cs
 _WINDOWS = re.compile(r"[A-Za-z]:[\\/].*")
 #: An absolute path that is neither Colab's, Kaggle's nor the system's.
 _ABSOLUTE = re.compile(
-    r"/(?!(content|kaggle|bin|dev|etc|lib\w*|opt|proc|run|sbin|sys|tmp|usr|var)\b)\w.*|~/(?!\.).+|[A-Za-z]:[\\/].+"
+    r"/(?!(content|kaggle|bin|dev(?!/shm/)|etc|lib\w*|opt(?!/ml/)|proc|run|sbin|sys|usr|var)\b)\w.*|~/(?!\.).+"
+    r"|[A-Za-z]:[\\/].+"
 )
 #: A file of rows, pictures or sound; a folder; a folder that can be no name of the Hub's.
 _FILE = re.compile(

@@ -596,7 +596,7 @@ class _Reading:
         """Return the packages in versions that the script and Unsloth accept."""
         floors = {str(canonicalize_name(name)): version for name, version in minimums.items()}
         allowed = {str(canonicalize_name(name)): bounds for name, bounds in tables()["allowed"].items()}
-        reasons = dict.fromkeys(floors, "the script stops below that")
+        reasons = dict.fromkeys(floors, "on several GPUs the script stops below that")
         pinned = self._pinned(packages, allowed)
         engine = self._engine(pinned)
         allowed["vllm"] = f">={engine}"

@@ -437,6 +437,9 @@ def test_paths(code: str, expected: list[str]) -> None:
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
+        ('model = FastModel.from_pretrained(model_name = "/dev/shm/m")', ["/dev/shm/m (cell 1)!"]),
+        ('rows = load_from_disk("/tmp/rows")', ["/tmp/rows (cell 1)!"]),
+        ('rows.save_to_disk("/tmp/rows")\nrows = load_from_disk("/tmp/rows")', []),
         ('rows = load_from_disk("/mnt/d/rows")', ["/mnt/d/rows (cell 1)!"]),
         ('import json\nrows = json.load(open("/home/me/rows.json"))', ["/home/me/rows.json (cell 1)!"]),
         ('model = FastModel.from_pretrained(model_name = "/mnt/models/m", cache_dir = "/mnt/cache")',

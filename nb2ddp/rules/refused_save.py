@@ -198,7 +198,7 @@ _QUANTIZED = 'model.save_pretrained_merged("merged", tokenizer, save_method = "q
 _GGUF_FILE = 'model.push_to_hub_merged("me/x", tokenizer, save_method = "quantized_gguf", quantization_method = KIND)\n'
 
 _EXPORT = 'model.save_pretrained_gguf("gguf", tokenizer)\n'
-_LOOKS = "Unsloth 2026.10.9 writes to gguf_gguf, not to gguf, and names GGUF files by the model: look there"
+_LOOKS = "Unsloth 2026.10.9 writes to gguf_gguf, not gguf, GGUF files by the model's name: look there"
 _FORCED = 'model.save_pretrained_merged("four", tokenizer, save_method = "merged_4bit_forced")\n'
 _BASE = "the save in 4 bits above has merged the adapter into its model, so this one saves the base model"
 _LIST = 'files = [file for file in os.listdir("gguf") if file.endswith(".gguf")]\n'

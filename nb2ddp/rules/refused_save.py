@@ -98,9 +98,7 @@ def _looks_for_gguf(program: Program) -> Iterator[Finding]:
             is_later = tree.start(node) > tree.span(call)[1]
             if is_later and line not in told and (file.search(text) or lists):
                 told.add(line)
-                writes = (
-                    f"Unsloth {release()} writes GGUF files, named after the model, to {folder}_gguf, not to {folder}"
-                )
+                writes = f"Unsloth {release()} writes to {folder}_gguf, not {folder}, GGUF files by the model's name"
                 moved = with_modelfiles(program.execution, node, tree.text(node))
                 if lists or ".gguf" in text or not (moved != tree.text(node) or program.form(node)):
                     yield Finding(node, f"{writes}: look there", todo=True)

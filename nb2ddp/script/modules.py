@@ -39,25 +39,40 @@ ON_COLAB: Final = {
     "bokeh": "bokeh",
     "bs4": "beautifulsoup4",
     "cv2": "opencv-python",
+    "cvxpy": "cvxpy",
+    "dask": "dask",
     "dotenv": "python-dotenv",
+    "duckdb": "duckdb",
     "folium": "folium",
     "gdown": "gdown",
+    "geopandas": "geopandas",
     "google.cloud.aiplatform": "google-cloud-aiplatform",
     "google.cloud.bigquery": "google-cloud-bigquery",
     "google.cloud.storage": "google-cloud-storage",
     "google.genai": "google-genai",
     "google.generativeai": "google-generativeai",
     "gradio": "gradio",
+    "graphviz": "graphviz",
+    "gspread": "gspread",
     "imageio": "imageio",
+    "jsonschema": "jsonschema",
     "kagglehub": "kagglehub",
+    "keras": "keras",
     "librosa": "librosa",
     "lightgbm": "lightgbm",
+    "lxml": "lxml",
     "matplotlib": "matplotlib",
+    "missingno": "missingno",
+    "mlxtend": "mlxtend",
+    "moviepy": "moviepy",
     "nbformat": "nbformat",
     "nltk": "nltk",
+    "numba": "numba",
     "openai": "openai",
     "plotly": "plotly",
     "polars": "polars",
+    "psycopg2": "psycopg2-binary",
+    "pycocotools": "pycocotools",
     "scipy": "scipy",
     "seaborn": "seaborn",
     "sentence_transformers": "sentence-transformers>=5.1",
@@ -66,8 +81,11 @@ ON_COLAB: Final = {
     "sklearn": "scikit-learn",
     "soundfile": "soundfile",
     "spacy": "spacy",
+    "sqlalchemy": "sqlalchemy",
     "statsmodels": "statsmodels",
     "tabulate": "tabulate",
+    "tenacity": "tenacity",
+    "termcolor": "termcolor",
     "textblob": "textblob",
     "torchaudio": "torchaudio",
     "umap": "umap-learn",
@@ -82,9 +100,9 @@ ON_INDEX: Final = {
     for module, _, package in (
         words.partition(":")
         for words in (
-            "anthropic bert_score:bert-score boto3 chromadb codecarbon comet_ml:comet-ml"
+            "anthropic bert_score:bert-score boto3 captum chromadb codecarbon comet_ml:comet-ml"
             " dac:descript-audio-codec decord deepspeed docx:python-docx einops evaluate faiss:faiss-cpu"
-            " fastapi fitz:pymupdf flask ftfy gguf inflection jieba jiwer jsonlines keras_ocr:keras-ocr"
+            " fastapi fitz:pymupdf flask ftfy gensim gguf inflection jieba jiwer jsonlines keras_ocr:keras-ocr"
             " langchain langdetect langid Levenshtein llama_cpp:llama-cpp-python lm_eval:lm-eval"
             " math_verify:math-verify mlflow neptune ollama openpyxl optimum optuna pynvml:nvidia-ml-py pypdf"
             " pytz qwen_vl_utils:qwen-vl-utils rapidfuzz ray rouge_score:rouge-score sacrebleu snac swanlab tensorboard"

@@ -21,6 +21,7 @@ from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule, left_out, shown, without_names
 from nb2ddp.syntax.edits import Edit, Remove, Replace
 from nb2ddp.syntax.environ import sets_only
+from nb2ddp.syntax.tree import Tree
 
 _OF_A_LOAD = "stands for a token: set HF_TOKEN in the environment, or leave it out for what is public"
 
@@ -74,12 +75,20 @@ def _asked(program: Program, question: Question) -> Finding:
         return Finding(call, said, (Replace(call, quoted(question.leaving)),))
     if isinstance(owner, cst.Expr):
         return Finding(call, f"{asked}; the script leaves it out", (Remove(owner),))
-    loop = any(isinstance(above, (cst.While, cst.For)) for above in tree.ancestors(call))
-    again = "; the loop gets the same answer each time: take it out" if loop else ""
+    loop = tree.around(call, cst.While, cst.For)
+    is_endless = isinstance(loop, cst.While) and tree.literal(loop.test) in (True, 1) and not _leaves(tree, loop)
+    again = (
+        "the loop never ends, and nothing below it runs" if is_endless else "the loop gets the same answer each time"
+    )
+    again = f"; {again}: take it out" if loop is not None else ""
     edit = _read(program, call, variable, question.may_skip)
     may = ", or leave it out" if question.may_skip else ""
-    todo = loop and isinstance(edit, Replace)
+    todo = loop is not None and isinstance(edit, Replace)
     return Finding(call, f"{asked}: set {variable} in the environment{may}{again * todo}", (edit,), todo=todo)
+
+
+def _leaves(tree: Tree, loop: cst.While) -> bool:
+    return bool(tree.within(loop, cst.Break) or tree.within(loop, cst.Return))
 
 
 def _read(program: Program, asked: cst.BaseExpression, variable: str, may_skip: bool = False) -> Edit:
@@ -284,6 +293,13 @@ try_to_push("")
 if UPLOADS:
     push_all("me/lora", "")
 """,
+        ),
+        Example(
+            "while True:\n    reply(input())\n",
+            "while True:\n"
+            "    # TODO[nb2ddp] DDP311: input() asks a person, and a job has none: set ANSWER_1 in the environment;"
+            " the loop never ends, and nothing below it runs: take it out\n"
+            '    reply(os.environ["ANSWER_1"])\n',
         ),
         Example("%env HF_TOKEN=hf_xxx\n%env HF_HOME=/data\n", "%env HF_HOME=/data\n"),
         Example(

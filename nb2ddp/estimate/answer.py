@@ -138,7 +138,7 @@ def in_short(answers: Sequence[Answer]) -> str:
 def _gain(estimate: Answer) -> str:
     """Return how many GPUs a step keeps busy, in words."""
     if estimate.busy > 1:
-        return f"{counted(estimate)} keep at most {estimate.busy} GPUs busy{_kept(estimate.training)}"
+        return f"{counted(estimate)}{_kept(estimate.training)} keep at most {estimate.busy} GPUs busy"
     return f"a second GPU gains little: {counted(estimate)}{_kept(estimate.training)}"
 
 
@@ -149,7 +149,7 @@ def _kept(training: Training) -> str:
     if {"2", "4"} <= {*kept}:
         return ""
     several = " or ".join(filter(None, (", ".join(kept[:-1]), *kept[-1:])))
-    return f"; only {several} GPUs keep this number" if kept else "; more GPUs take more"
+    return f" (also on {several} GPUs, on others more)" if kept else " (on several GPUs more)"
 
 
 def counted(estimate: Answer) -> str:

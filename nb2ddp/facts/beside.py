@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: What fails where the file or folder that it is given first is missing.
 _FAILS = re.compile(
     r"(open|(io|codecs|gzip|bz2|lzma)\.open|os\.(listdir|scandir)|zipfile\.ZipFile|tarfile\.open|PIL\.Image\.open"
-    r"|(pandas|polars)\.read_\w+|numpy\.(load|loadtxt|genfromtxt)|torch\.load|torchaudio\.load|librosa\.load"
+    r"|(pandas|polars)\.read_(?!sql|gbq|clipboard)\w+|numpy\.(load|loadtxt|genfromtxt)|torch\.load|torchaudio\.load|librosa\.load"
     r"|soundfile\.read|joblib\.load|docx\.Document|(pypdf|PyPDF2)\.PdfReader"
     r"|datasets\.(load_dataset|load_from_disk|Dataset(Dict)?\.(load_from_disk|from_(csv|json|parquet|text)))"
     r"|(unsloth|transformers|peft)\.(?!FastSentence)(\w+\.)*from_pretrained)"
@@ -123,7 +123,7 @@ def _is_spoken_of(execution: Execution, text: str, node: cst.CSTNode, end: int) 
     others: list[cst.SimpleString | cst.FormattedStringText] = [*tree.live(cst.SimpleString)]
     others += tree.live(cst.FormattedStringText)
     above = [each for each in others if tree.start(each) < end or tree.function(each) is not None]
-    named = [each for each in above if node not in (each, *tree.ancestors(each)) and name.search(each.value)]
+    named = [each for each in above if name.search(each.value) and node not in (each, tree.parents[each])]
     return any(not (_is_printed(execution, each) or _fails(execution, each)) for each in named)
 
 

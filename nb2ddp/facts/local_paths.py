@@ -37,9 +37,9 @@ MustBeThere = Callable[["Execution", "list[Maker]", "list[cst.CSTNode]", str, cs
 _WINDOWS = re.compile(r"[A-Za-z]:[\\/].*")
 #: An absolute path that is neither Colab's, Kaggle's nor the system's.
 _ABSOLUTE = re.compile(
-    r"/(?!(content|kaggle|bin|dev(?!/shm/)|etc|lib\w*|opt(?!/ml/)|proc|run|sbin|sys|usr|var)\b)\w.*|~/(?!\.).+"
-    r"|[A-Za-z]:[\\/].+"
+    r"/(?!(content|kaggle|bin|dev(?!/shm/)|etc|lib\w*|opt|proc|run|sbin|sys|tmp|usr|var)\b)\w.*|~/(?!\.).+|[A-Za-z]:[\\/].+"
 )
+_RELATIVE = re.compile(r"[^/~]")
 #: A file of rows, pictures or sound; a folder; a folder that can be no name of the Hub's.
 _FILE = re.compile(
     r"(\.{1,2}/)*[^\W_][^\n:?\"<>|]*\.(csv|tsv|jsonl?|ndjson|parquet|arrow|feather|txt|xlsx?|pkl|pickle|np[yz]|h5|xml|pdf"
@@ -98,10 +98,10 @@ class LocalPath:
 
 def local_paths(
     execution: Execution, making: list[Maker], made: Made, uploaded: set[str], must_be_there: MustBeThere
-) -> list[LocalPath]:
-    """The paths that the notebook reads by names it tells, each where it stands; none that something in it may make.
+) -> Iterator[LocalPath]:
+    """The paths that the notebook reads by literal names, each where it stands; none that something in it may make.
 
-    A folder that is only read as a part of told paths is left out.
+    Relative ones that an f-string spells with names of texts are among them: `f"{DATA}/train.csv"`.
 
     Args:
         execution: the steps of the notebook.
@@ -111,10 +111,12 @@ def local_paths(
         must_be_there: whether the notebook stops without a file beside it (`facts/beside.py`).
     """
     tree = execution.tree
-    patterns, found = (_ABSOLUTE, _FOLDER, _FILE, _MODEL), list[tuple[LocalPath, list[cst.CSTNode]]]()
+    patterns = (_ABSOLUTE, _FOLDER, _FILE, _MODEL)
+    strings: list[tuple[cst.BaseExpression, str]] = [(each, tree.content(each)) for each in tree.live(cst.SimpleString)]
+    strings += ((each, text) for each in tree.live(cst.FormattedString) if _RELATIVE.match(text := _filled(tree, each)))
     paths = [
         (each, text)
-        for each, text in _texts(tree)
+        for each, text in strings
         if any(pattern.fullmatch(text) for pattern in patterns) and not execution.is_install(each)
     ]
     for node, text, uses in ((each, *named) for each, written in paths for named in _named(tree, each, written)):
@@ -130,32 +132,31 @@ def local_paths(
         is_certain = any(is_read(execution, use) for use in uses)
         if not path.is_beside:
             if not _is_made(execution, others, made, text, reading):
-                found.append((LocalPath(text, node, is_certain and _is_sure(others, made, text)), reading))
+                yield LocalPath(text, node, is_certain and _is_sure(others, made, text))
+            wholes = [whole for use in reading if (whole := _whole(tree, use)) is not None]
+            for whole, name in [(each, names[0]) for each in wholes if len(names := spelled(tree, each)) == 1]:
+                own = path_uses(tree, whole)
+                is_there = _is_made(execution, others, made, name, own) or "*" in name
+                if not is_there and any(is_read(execution, use) for use in own) and _is_sure(others, made, name):
+                    yield LocalPath(name, whole, required=True)
         elif not _is_made_before(execution, others, reading, text):
             name = text.removeprefix("./") if _FILE.fullmatch(text) else text  # `./m` is no name of the Hub's
             is_uploaded = is_certain and name in uploaded
-            required = is_uploaded or must_be_there(execution, others, uses, text, node)
-            found.append((LocalPath(name, node, required), reading))
-    return [path for path, reading in found if not all(_is_told(tree, use, path, found) for use in reading)]
+            yield LocalPath(name, node, is_uploaded or must_be_there(execution, others, uses, text, node))
 
 
-def _is_told(tree: Tree, use: cst.CSTNode, folder: LocalPath, found: list[tuple[LocalPath, list[cst.CSTNode]]]) -> bool:
-    """Whether the use of a folder is that of a path in it which is told too, and needed no less."""
-    inside = re.compile(rf"{re.escape(folder.text.rstrip('/'))}/.+")
-    told = [each for each in found if inside.fullmatch(each[0].text) and each[0].required >= folder.required]
-    return any(use in reading or use in tree.within(path.node, type(use)) for path, reading in told)
-
-
-def _texts(tree: Tree) -> Iterator[tuple[cst.BaseExpression, str]]:
-    """The literal texts of a notebook, and those that are made of them: `f"{DATA}/train.csv"`, `DATA + "train.csv"`."""
-    yield from ((each, tree.content(each)) for each in tree.live(cst.SimpleString))
-    for kind in (cst.FormattedString, cst.BinaryOperation, cst.Call):
-        for each in tree.live(kind):
-            is_made = not isinstance(each, cst.Call) or tree.qualified(each.func) == "os.path.join"
-            is_whole = not isinstance(tree.parents[each], cst.BinaryOperation)
-            texts = spelled(tree, each) if is_made and is_whole else []
-            if len(texts) == 1 and "*" not in texts[0]:
-                yield each, texts[0]
+def _filled(tree: Tree, node: cst.FormattedString) -> str:
+    """The text of an f-string, where each name in it is surely bound to one text; else an empty one."""
+    parts = list[str]()
+    for each in node.parts:
+        if isinstance(each, cst.FormattedStringText):
+            parts.append(tree.content(each).replace("{{", "{").replace("}}", "}"))
+        elif isinstance(each, cst.FormattedStringExpression):
+            name, bound = each.expression, tree.definition(each.expression)
+            value = tree.fixed(name) if bound is not None and tree.is_certain(bound) else ...
+            parts.append(value if isinstance(value, str) and not (each.conversion or each.format_spec) else "\0")
+    text = "".join(parts)
+    return "" if "\0" in text else text
 
 
 def _named(tree: Tree, node: cst.BaseExpression, text: str) -> Iterator[tuple[str, list[cst.CSTNode]]]:
@@ -183,6 +184,14 @@ def _is_sure(making: list[Maker], made: Made, text: str) -> bool:
     """Whether nothing in the notebook may make what has a whole path that it is sure to read."""
     is_open = made.unknown or GLOB.search(text) or text.startswith("~")
     return not (is_open or any(maker.is_named(text) for maker in making))
+
+
+def _whole(tree: Tree, use: cst.CSTNode) -> cst.BinaryOperation | None:
+    """The longer path that a folder is the beginning of: `folder + "rows.csv"`."""
+    whole = use
+    while isinstance(above := tree.parents[whole], cst.BinaryOperation) and above.left is whole:
+        whole = above
+    return whole if isinstance(whole, cst.BinaryOperation) and whole is not use else None
 
 
 def _is_made_before(execution: Execution, making: list[Maker], reading: list[cst.CSTNode], text: str) -> bool:

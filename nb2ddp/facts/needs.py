@@ -126,7 +126,8 @@ def needs(program: Program) -> list[Need]:
             found.setdefault((kind, name), []).append((node, required))
     files = program.execution.calls(_FROM_FILE)  # which may set variables while the script runs
     used = [(name, node) for (_, name), places in found.items() for node, _ in places]
-    used += [(TRACKER_KEY, call) for call in program.training.calls[:1]]  # where what `report_to` names begins
+    first = program.training.calls[:1]  # where what `report_to` and `push_to_hub = True` name begins
+    used += [(name, call) for name in (HUB_TOKEN, TRACKER_KEY) for call in first]
     filled = {name for name, node in used if any(_runs_before(program.tree, file, node) for file in files)}
     asked = [question for question in program.questions if not question.is_login]
     optional = {*program.tokens_of_loads, *(question.call for question in asked if question.may_skip)}
@@ -165,7 +166,8 @@ def _asks_for_login(program: Program) -> bool:
 
 def _asks_for_key(program: Program) -> bool:
     """Whether a run of Weights & Biases surely begins with the key of the environment or of the machine's login."""
-    tree, runs = program.tree, program.execution.calls(_RUNS_OF_WANDB)
+    tree = program.tree
+    runs = [*program.execution.calls(_RUNS_OF_WANDB), *_logins_by_name(tree)]
     if any(keyword(run, name) for run in runs for name in ("mode", "anonymous", "settings")):
         return False
     commands = [program.effects.command(call) for call in program.execution.calls()]
@@ -174,7 +176,7 @@ def _asks_for_key(program: Program) -> bool:
     told = [(each, tree.value(each)) for each in tree.given("report_to")]
     plain = [pair for pair in told if isinstance(pair[1], (cst.SimpleString, cst.List, cst.Tuple))]
     given = [each for each, value in plain if "wandb" in tree.texts(value)]
-    sure = {*runs, *given, *_logins_by_name(tree)}.intersection(_trackers(program))
+    sure = {*runs, *given}.intersection(_trackers(program))
     return any(not (is_tried(tree, node) or _is_off(tree, node)) for node in sure)
 
 

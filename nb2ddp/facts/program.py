@@ -177,7 +177,7 @@ class Program(Source):
         named = ((self.location(call).cell, hosted_name(self.tree, call)) for call in self.tree.live(cst.Call))
         uploads = [self.notebook.cell(cell).uploaded for cell, name in named if name == UPLOAD]
         uploaded = {name for names in uploads for name in names}
-        return local_paths(self.execution, self.makers, self.made, uploaded, must_be_there)
+        return list(local_paths(self.execution, self.makers, self.made, uploaded, must_be_there))
 
     def may_make(self, path: str, node: cst.CSTNode) -> bool:
         """Whether something above a node, but no training, may make a file or folder, or change the current one."""

@@ -222,14 +222,27 @@ def tokens_to_fill_in(
 
 
 def tokens_of_loads(tree: Tree) -> list[cst.SimpleString]:
-    """Texts that stand for a token in a load, which fails with them, of public models too.
+    """Texts that stand for a token in a load, which the Hub refuses with them, of public models too.
 
-    The Hub refuses a wrong token, and huggingface_hub 1 an empty one (`Illegal header value b'Bearer '`, 1.33.0).
+    An empty one is among them where it stands in the load itself; see `empty_tokens_of_loads`.
     """
+    given = _given_to_loads(tree)
+    texts = [(text, token) for token in given if (text := _placeholder(tree, token)) is not None]
+    return list(dict.fromkeys(text for text, token in texts if tree.literal(text) or text is token))
+
+
+def empty_tokens_of_loads(tree: Tree) -> list[cst.BaseExpression]:
+    """What a load is given as a token, by the name of an empty text, which other code may test.
+
+    huggingface_hub 1 stops at an empty token (`Illegal header value b'Bearer '`, 1.33.0), where earlier ones sent none.
+    """
+    return [token for token in _given_to_loads(tree) if isinstance(token, cst.Name) and tree.literal(token) == ""]
+
+
+def _given_to_loads(tree: Tree) -> list[cst.BaseExpression]:
     loads = [call for call in tree.live(cst.Call) if LOADS.fullmatch(tree.qualified(call.func))]
     given = [keyword(load, name) for load in loads for name in ("token", "use_auth_token")]
-    texts = [_placeholder(tree, token.value) for token in given if token is not None]
-    return list(dict.fromkeys(text for text in texts if text is not None))
+    return [token.value for token in given if token is not None]
 
 
 def _placeholder(tree: Tree, token: cst.BaseExpression) -> cst.SimpleString | None:

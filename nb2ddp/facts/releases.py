@@ -174,8 +174,15 @@ def _left_out(tree: Tree, library: str) -> Iterator[Use]:
 def _is_read_later(tree: Tree, call: cst.Call, argument: cst.Arg) -> bool:
     """Whether the notebook reads the field of a config that Unsloth would leave out: `args.max_prompt_length`."""
     name = argument.keyword.value if argument.keyword else ""
-    owners = [each.value for each in tree.attributes(name)] if name in table()["unsloth"]["ignored"]["trl"] else []
-    return any(tree.value(owner) is call or tree.text(owner).endswith(".args") for owner in owners)
+    fields = tree.attributes(name) if name in table()["unsloth"]["ignored"]["trl"] else []
+    read = [each.value for each in fields if not isinstance(tree.parents[each], cst.AssignTarget)]
+    return any(tree.value(owner) is call or _is_of_trainer(tree, owner) for owner in read)
+
+
+def _is_of_trainer(tree: Tree, owner: cst.BaseExpression) -> bool:
+    """True for `trainer.args`."""
+    is_args = isinstance(owner, cst.Attribute) and owner.attr.value == "args"
+    return is_args and tree.maker(cst.ensure_type(owner, cst.Attribute).value).endswith("Trainer")
 
 
 def _given(argument: cst.Arg, made: re.Match[str], is_lenient: bool) -> Iterator[Use]:
@@ -217,14 +224,24 @@ def taken(library: str, asked: str, with_unsloth: bool) -> tuple[str, ...]:
         asked: the versions that the notebook asks for; "" for any.
         with_unsloth: True leaves out those that Unsloth does not take.
     """
-    allowed = SpecifierSet(tables()["allowed"][library] if with_unsloth else "")
-    releases = [release for release in table()[library]["releases"] if _has_minor(allowed, release)]
-    bounds = SpecifierSet(asked)
-    found = tuple(release for release in releases if _has_minor(bounds, release))
+    releases = _accepted(library) if with_unsloth else table()[library]["releases"]
+    bounds = SpecifierSet(_as_pinned(library) if with_unsloth and is_too_old(library, asked) else asked)
+    return tuple(release for release in releases if _has_minor(bounds, release))
+
+
+def is_too_old(library: str, asked: str) -> bool:
+    """Whether Unsloth takes no release of a library as old as a notebook asks for."""
+    bounds, oldest = SpecifierSet(asked), Version(_accepted(library)[0])
     named = [Version(part.version.removesuffix(".*")) for part in bounds]
-    if found or not with_unsloth or max(named) > Version(releases[0]):
-        return found
-    return tuple(release for release in releases if release in SpecifierSet(_as_pinned(library)))
+    is_none = not any(_has_minor(bounds, release) for release in _accepted(library))
+    return is_none and bool(named) and max(named) <= oldest
+
+
+@cache
+def _accepted(library: str) -> tuple[str, ...]:
+    """The releases of a library that Unsloth takes, the oldest first."""
+    allowed = SpecifierSet(tables()["allowed"][library])
+    return tuple(release for release in table()[library]["releases"] if _has_minor(allowed, release))
 
 
 def _as_pinned(library: str) -> str:
@@ -239,7 +256,7 @@ def asked_for(text: str, library: str) -> str:
         library: "trl" or "transformers".
     """
     text = re.sub(rf"\b{library}(\.git)?@v(\d[\d.]*\d)", rf"{library}==\2", text)  # a tag of its repository
-    named = re.findall(rf"\b{library}((?:[=<>!~]=|[<>])[\w.*]+(?:,(?:[=<>!~]=|[<>])[\w.*]+)*)", text)
+    named = re.findall(rf"(?<![\w-]){library}((?:[=<>!~]=|[<>])[\w.*]+(?:,(?:[=<>!~]=|[<>])[\w.*]+)*)", text)
     try:
         return str(SpecifierSet(named[-1])) if named else ""
     except InvalidSpecifier:
@@ -271,13 +288,10 @@ def _releases(tree: Tree, text: str, library: str) -> tuple[str, ...]:
     other = "transformers" if library == "trl" else "trl"
     beside = asked_for(text, other)
     bounds = trl_beside(asked, beside, with_unsloth) if library == "trl" else asked
-    if (
-        not bounds
-        and with_unsloth
-        and beside
-        and not set(taken(other, beside, True)) & set(taken(other, beside, False))
-    ):
-        bounds = _as_pinned(library)  # what stands for a release that is too old comes with its own
+    if with_unsloth and not bounds and is_too_old(other, beside):
+        own = [use for use in uses(tree) if use.library == library and use.name not in SUCCESSORS]
+        has_all = all(use.is_in(tables()["pinned"][library]) for use in own)
+        bounds = _as_pinned(library) if has_all else ""  # it comes with what stands for releases that are too old
     return taken(library, bounds, with_unsloth)
 
 

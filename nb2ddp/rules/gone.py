@@ -6,8 +6,8 @@ version.
 
 Arguments of TRL's configs that are gone do not stop the script: Unsloth moves them where they belong, or leaves them
 out, as `max_prompt_length` of GRPO and DPO and transformers' `group_by_length`. The warning says what it advises
-(unsloth/models/rl_config_compat.py, 2026.10.9). Where the notebook reads such a field of the config, the script would
-stop there.
+(unsloth/models/rl_config_compat.py, 2026.10.9). Where the notebook reads such a field of TRL's config
+(`args.max_prompt_length`), the script would stop there.
 
 The table covers the releases of TRL since 0.7 and of transformers since 4.36.
 """

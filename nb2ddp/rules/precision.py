@@ -41,9 +41,23 @@ def find(program: Program) -> Iterator[Finding]:
             edits = [_set(tree, call, name, value) for name, value in values.items() if _is_set(tree, call, name)]
             said = _STOPS.format(*(("fp16", "with") if "fp16" in fixed else ("bf16", "without")))
             yield Finding(call, said, tuple(edits))
-        elif _asks_gpu(tree, call) and all(_is_float16(tree, load) for load in loads):
+        elif _asks_gpu(tree, call) and _is_in_float16(program):
             values = {"fp16": "True", "bf16": "False"}
             yield Finding(call, _IN_FLOAT16, tuple(_set(tree, call, name, value) for name, value in values.items()))
+
+
+def _is_in_float16(program: Program) -> bool:
+    """Whether all models that Unsloth loads before the end are in float16, whatever the GPU."""
+    tree = program.tree
+    loads = [load for load in program.loads if program.training.is_before_end(load)]
+    dtypes = [(load, _dtype(tree, load)) for load in loads if tree.qualified(load.func).startswith("unsloth.")]
+    return bool(dtypes) and all(
+        dtype is not None
+        and tree.text(dtype) in ("torch.float16", "torch.half")
+        and tree.is_certain(dtype)  # else it may follow the GPU
+        and tree.is_certain(load)
+        for load, dtype in dtypes
+    )
 
 
 def _loads(program: Program, arguments: cst.Call) -> list[cst.Call]:
@@ -69,21 +83,14 @@ def _follows_gpu(tree: Tree, load: cst.Call) -> bool:
     return is_closed(tree, load) and (dtype is None or bool(_ASKS.search(tree.text(dtype))))
 
 
-def _is_float16(tree: Tree, load: cst.Call) -> bool:
-    dtype = _dtype(tree, load)
-    if dtype is None or tree.text(dtype) not in ("torch.float16", "torch.half"):
-        return False
-    return tree.is_certain(dtype) or tree.statement(dtype) is tree.statement(load)  # else it may follow the GPU
-
-
 def _dtype(tree: Tree, load: cst.Call) -> cst.BaseExpression | None:
     given = passed(tree, load, "dtype") or passed(tree, load, "torch_dtype") or argument(load, "dtype", 2)
     return None if given is None or tree.literal(given.value) is None else tree.value(given.value)
 
 
 def _asks_gpu(tree: Tree, call: cst.Call) -> bool:
-    """True for arguments that turn bf16 on where the GPU has bfloat16."""
-    given = passed(tree, call, "bf16")
+    """True for arguments that say themselves that bf16 is on where the GPU has bfloat16."""
+    given = keyword(call, "bf16")
     return given is not None and bool(re.fullmatch(rf"[\w.]*{_ASKS.pattern}\(\)", tree.text(tree.value(given.value))))
 
 
@@ -197,6 +204,13 @@ RULE = Rule(
             + _LOAD.replace("None", "dtype")
             + "args = SFTConfig(bf16 = torch.cuda.is_bf16_supported())\n"
             + _TRAIN,
+        ),
+        Example(
+            _TO_FLOAT
+            + "if torch.cuda.is_bf16_supported():\n    "
+            + _LOAD.splitlines(keepends=True)[2].replace("None", "torch.bfloat16")
+            + "args = SFTConfig(bf16 = torch.cuda.is_bf16_supported())\n"
+            + _TRAIN
         ),
         Example(_LOAD + _OTHER),
         Example(_TO_FLOAT + "args = SFTConfig(fp16 = True)\n" + _TRAIN),

@@ -9,17 +9,18 @@ chat, gets the answer that ends it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import libcst as cst
 
 from nb2ddp.facts.logins import HUB_TOKEN
 from nb2ddp.facts.program import Program
-from nb2ddp.facts.questions import Question
+from nb2ddp.facts.questions import Question, empty_tokens_of_loads
 from nb2ddp.facts.shell import quoted
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule, left_out, shown, without_names
-from nb2ddp.syntax.edits import Edit, Remove, Replace
+from nb2ddp.syntax.edits import Edit, Remove, Replace, Wrap
 from nb2ddp.syntax.environ import sets_only
 from nb2ddp.syntax.tree import Tree
 
@@ -39,6 +40,10 @@ def find(program: Program) -> Iterator[Finding]:
         if not program.installs.covers(text):
             edit = Replace(text, f'os.environ.get("{HUB_TOKEN}")')
             yield Finding(text, f"{program.tree.text(text)} {_OF_A_LOAD}", (edit,))
+    for token in empty_tokens_of_loads(program.tree):
+        if program.tree.value(token) not in program.tokens_to_fill_in and not program.installs.covers(token):
+            said = f"{program.tree.text(token)} is empty, which huggingface_hub 1 refuses; the script gives None then"
+            yield Finding(token, said, (Wrap(token, "", " or None"),), Severity.NOTE)
     yield from _imports(program, {question.call for question in asked})
 
 
@@ -76,19 +81,22 @@ def _asked(program: Program, question: Question) -> Finding:
     if isinstance(owner, cst.Expr):
         return Finding(call, f"{asked}; the script leaves it out", (Remove(owner),))
     loop = tree.around(call, cst.While, cst.For)
-    is_endless = isinstance(loop, cst.While) and tree.literal(loop.test) in (True, 1) and not _leaves(tree, loop)
-    again = (
-        "the loop never ends, and nothing below it runs" if is_endless else "the loop gets the same answer each time"
-    )
-    again = f"; {again}: take it out" if loop is not None else ""
+    told = "the loop gets the same answer each time"
+    if isinstance(loop, cst.While) and tree.literal(loop.test) in (True, 1) and not _is_left(tree, loop):
+        told = "the loop never ends, and nothing below it runs"
+    again = "" if loop is None else f"; {told}: take it out"
     edit = _read(program, call, variable, question.may_skip)
     may = ", or leave it out" if question.may_skip else ""
     todo = loop is not None and isinstance(edit, Replace)
     return Finding(call, f"{asked}: set {variable} in the environment{may}{again * todo}", (edit,), todo=todo)
 
 
-def _leaves(tree: Tree, loop: cst.While) -> bool:
-    return bool(tree.within(loop, cst.Break) or tree.within(loop, cst.Return))
+def _is_left(tree: Tree, loop: cst.While) -> bool:
+    """Whether something in a loop, or an error, may end it."""
+    breaks = [each for each in tree.within(loop, cst.Break) if tree.around(each, cst.While, cst.For) is loop]
+    exits = [call for call in tree.within(loop, cst.Call) if re.search(r"\b(exit|quit|kill)$", tree.text(call.func))]
+    is_caught = tree.around(loop, cst.Try) is not None
+    return bool(breaks or exits or tree.within(loop, cst.Return) or tree.within(loop, cst.Raise) or is_caught)
 
 
 def _read(program: Program, asked: cst.BaseExpression, variable: str, may_skip: bool = False) -> Edit:
@@ -292,6 +300,20 @@ push_if("")
 try_to_push("")
 if UPLOADS:
     push_all("me/lora", "")
+""",
+        ),
+        Example(
+            """\
+mine = ""  # @param {type: "string"}
+model, tokenizer = FastLanguageModel.from_pretrained("x/y", token = mine)
+if len(mine) > 0:
+    model.push_to_hub("me/lora", token = mine)
+""",
+            """\
+mine = ""  # @param {type: "string"}
+model, tokenizer = FastLanguageModel.from_pretrained("x/y", token = mine or None)
+if len(mine) > 0:
+    model.push_to_hub("me/lora", token = mine)
 """,
         ),
         Example(

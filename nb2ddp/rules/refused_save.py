@@ -98,7 +98,8 @@ def _looks_for_gguf(program: Program) -> Iterator[Finding]:
             is_later = tree.start(node) > tree.span(call)[1]
             if is_later and line not in told and (file.search(text) or lists):
                 told.add(line)
-                writes = f"Unsloth {release()} writes to {folder}_gguf, not {folder}, GGUF files by the model's name"
+                files = "GGUF files, named after the model," if lists or ".gguf" in text else "the Modelfile"
+                writes = f"Unsloth {release()} writes {files} to {folder}_gguf, not to {folder}"
                 moved = with_modelfiles(program.execution, node, tree.text(node))
                 if lists or ".gguf" in text or not (moved != tree.text(node) or program.form(node)):
                     yield Finding(node, f"{writes}: look there", todo=True)
@@ -196,7 +197,7 @@ _QUANTIZED = 'model.save_pretrained_merged("merged", tokenizer, save_method = "q
 _GGUF_FILE = 'model.push_to_hub_merged("me/x", tokenizer, save_method = "quantized_gguf", quantization_method = KIND)\n'
 
 _EXPORT = 'model.save_pretrained_gguf("gguf", tokenizer)\n'
-_LOOKS = "Unsloth 2026.10.9 writes to gguf_gguf, not gguf, GGUF files by the model's name: look there"
+_LOOKS = "Unsloth 2026.10.9 writes GGUF files, named after the model, to gguf_gguf, not to gguf: look there"
 _FORCED = 'model.save_pretrained_merged("four", tokenizer, save_method = "merged_4bit_forced")\n'
 _BASE = "the save in 4 bits above has merged the adapter into its model, so this one saves the base model"
 _LIST = 'files = [file for file in os.listdir("gguf") if file.endswith(".gguf")]\n'

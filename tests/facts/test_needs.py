@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from nb2ddp.facts.needs import Kind
 from nb2ddp.facts.program import Program
 from nb2ddp.options import Options
 from tests.notebooks import CELL_BREAK, example_notebook
@@ -350,6 +351,8 @@ DRIVE = "/content/drive/MyDrive/rows.csv (cell 1)!"
         ('model.save_pretrained("lora")\nrows = load("../working/lora")', []),
         ('# /kaggle/working/ is kept\nrows = open("../input/a/b.csv").read()', ["../input/a/b.csv (cell 1)!"]),
         ('rows = open("../input/a/b.csv").read()', ["../input/a/b.csv from the current folder (cell 1)!"]),
+        ('from dotenv import load_dotenv\nargs = SFTConfig(push_to_hub = True)\nload_dotenv()',
+         ["HF_TOKEN (cell 1)"]),
         ('from dotenv import load_dotenv\nload_dotenv("/content/.env")', ["/content/.env (cell 1)"]),
         ('!python convert.py --outfile /content/a.gguf\nrows = open("/content/a.gguf").read()',
          ["/content to write into (cell 1)"]),
@@ -438,8 +441,7 @@ def test_paths(code: str, expected: list[str]) -> None:
     ("code", "expected"),
     [
         ('model = FastModel.from_pretrained(model_name = "/dev/shm/m")', ["/dev/shm/m (cell 1)!"]),
-        ('rows = load_from_disk("/tmp/rows")', ["/tmp/rows (cell 1)!"]),
-        ('rows.save_to_disk("/tmp/rows")\nrows = load_from_disk("/tmp/rows")', []),
+        ('rows = load_from_disk("/tmp/rows")', []),
         ('rows = load_from_disk("/mnt/d/rows")', ["/mnt/d/rows (cell 1)!"]),
         ('import json\nrows = json.load(open("/home/me/rows.json"))', ["/home/me/rows.json (cell 1)!"]),
         ('model = FastModel.from_pretrained(model_name = "/mnt/models/m", cache_dir = "/mnt/cache")',
@@ -479,7 +481,7 @@ def test_paths(code: str, expected: list[str]) -> None:
         ('data = "/home/me/rows/"\nrows = open(data + "a.json")\nmore = open(data + rows[0])',
          ["/home/me/rows/ (cell 1)", "/home/me/rows/a.json (cell 1)!"]),
         ('data = "C:/rows/"\nname = data + "a.json"\nrows = open(name)',
-         ["C:/rows/a.json (a Windows path, cell 1)!"]),
+         ["C:/rows/ (a Windows path, cell 1)", "C:/rows/a.json (a Windows path, cell 1)!"]),
         ('data = "/home/me/rows/"\nopen(data + "a.json", "w")\nrows = open(data + "a.json")',
          ["/home/me/rows to write into (cell 1)!"]),
         ('data = "/home/me/rows/"\ntry:\n    rows = open(data + "a.json")\nexcept OSError:\n    rows = []', []),
@@ -503,9 +505,10 @@ def test_paths_of_the_own_machine(code: str, expected: list[str]) -> None:
         ('from pathlib import Path\nrows = Path("rows")\nfor row in rows.iterdir():\n    open(row)', ["rows"]),
         ('from pathlib import Path\nfiles = sorted(Path("my rows (9)").glob("*.csv"))', ["my rows (9)"]),
         ('from pathlib import Path\nroot = Path("rows")\nfiles = list((root / name / "a").rglob("*"))', ["rows"]),
-        ('from pathlib import Path\ntext = open(Path("rows") / "a.json").read()', ["rows/a.json"]),
+        ('from pathlib import Path\ntext = open(Path("rows") / "a.json").read()', ["rows"]),
         ('root = "rows"\ntext = open(f"{root}/a.json").read()', ["rows/a.json"]),
-        ('import os\nroot = "rows"\npath = os.path.join(root, "a.json")\ntext = open(path).read()', ["rows/a.json"]),
+        ('root = "rows"\nif small:\n    root = "few"\ntext = open(f"{root}/a.json").read()', []),
+        ('a = "b"\ntext = open(f"rows/{{{a}}}.json").read()', ["rows/{b}.json"]),
         ('root = make()\ntext = open(f"{root}/a.json").read()', []),
         ('root = "rows"\nopen(f"{root}/a.json", "w")\ntext = open(f"{root}/a.json").read()', []),
         ('root = "rows"\ntext = open(f"{root}/{name}.json").read()', []),
@@ -772,13 +775,27 @@ def test_a_file_that_a_person_chooses(code: str, expected: list[str]) -> None:
         ('if not key:\n    os.environ["WANDB_MODE"] = "disabled"\nelse:\n    wandb.login(key = key)',
          ["(optional, cell 1)"]),
         ("if key:\n    wandb.login(key = key)\nwandb.init()", ["(cell 1)!"]),
-        ("wandb.login(key = key)", ["(cell 1)!"]),
         ('if not key:\n    raise ValueError("set it")\nwandb.login(key = key)', ["(cell 1)!"]),
     ],
 )  # fmt: skip
 def test_a_key_that_the_notebook_goes_on_without(code: str, expected: list[str]) -> None:
     read = 'import os, wandb\nkey = os.environ.get("WANDB_API_KEY")\n'
     assert needs(read + code) == [f"WANDB_API_KEY {each}" for each in expected]
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("wandb.login(key = key)", Kind.TRACKER),
+        ('wandb.login(key = key, anonymous = "allow")', Kind.VARIABLE),
+        ('wandb.login(key = os.environ["WANDB_API_KEY"])', Kind.VARIABLE),
+        ('if not key:\n    raise ValueError("set it")\nwandb.login(key = key)', Kind.VARIABLE),
+    ],
+)
+def test_a_login_of_the_machine_stands_for_a_key_that_may_be_none(code: str, kind: Kind) -> None:
+    read = 'import os, wandb\nkey = os.environ.get("WANDB_API_KEY")\n'
+    (need,) = Program(example_notebook(read + code + TRAIN), Options()).needs
+    assert (need.kind, need.required) == (kind, "anonymous" not in code)
 
 
 FROM_COLAB = "from google.colab import userdata\ndef get(name):\n    value = None\n    try:\n"

@@ -1020,10 +1020,18 @@ def test_a_notebook_that_installs_nothing_asks_for_the_version_that_has_what_it_
         assert [package.line for package in found.packages] == asked
 
 
-def test_what_unsloth_leaves_out_counts_where_an_older_version_is_needed_anyway() -> None:
-    for config, asked in (("ORPOConfig", "trl<=0.27.2"), ("GRPOConfig", "")):
+def test_what_unsloth_leaves_out_counts_where_it_is_read_or_an_older_version_is_needed_anyway() -> None:
+    for config, then, asked in (
+        ("ORPOConfig", "", "trl<=0.27.2"),
+        ("GRPOConfig", "", ""),
+        ("GRPOConfig", "args.max_prompt_length = 8", ""),
+        ("GRPOConfig", "print(own.args.max_prompt_length)", ""),
+        ("GRPOConfig", "print(args.max_prompt_length)", "trl<=0.27.2"),
+        ("GRPOConfig", "print(GRPOTrainer(model, args = args).args.max_prompt_length)", "trl<=0.27.2"),
+    ):
         code = (
-            f"from unsloth import FastLanguageModel\nfrom trl import {config}\nargs = {config}(max_prompt_length = 9)"
+            f"from unsloth import FastLanguageModel\nfrom trl import {config}, GRPOTrainer\n"
+            f"args = {config}(max_prompt_length = 9)\n{then}"
         )
         assert [each.line for each in read(code).packages] == ["unsloth", *filter(None, [asked])]
 

@@ -1,4 +1,4 @@
-"""Let the threads of gloo, which joins processes without GPUs, end before the interpreter does."""
+"""Give the threads of gloo, which joins processes without GPUs, a moment before the interpreter ends."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import functools
 import time
 from typing import Any
 
-MOMENT = 0.3  # seconds
+#: Seconds. Freeing takes microseconds; a thread may have to wait for a processor before.
+MOMENT = 0.5
 
 
-def wait_for_its_threads(c10d: Any) -> None:
-    """Let `destroy_process_group` of torch's `distributed_c10d` wait a moment.
+def pause_after_destroy(c10d: Any) -> None:
+    """Let `destroy_process_group` of torch's `distributed_c10d` sleep a moment.
 
     Gloo's threads free the tensors of the last gather and need the interpreter's lock for it. A thread that asks for
     the lock while the interpreter ends aborts the process: https://github.com/pytorch/pytorch/pull/179291. The threads
-    live on behind that call, as the model wrapped for DDP still holds the group.
+    live on behind that call, as the model wrapped for DDP still holds the group, and nothing tells when they are done.
     """
     original = c10d.destroy_process_group
 

@@ -48,5 +48,5 @@ def lay(log: Log) -> None:
             if hasattr(c10d, name):
                 setattr(c10d, name, _recorded(name, getattr(c10d, name), log, depth))
 
-    after_import("torch.distributed.distributed_c10d", gloo.wait_for_its_threads)
+    after_import("torch.distributed.distributed_c10d", gloo.pause_after_destroy)
     after_import("torch.distributed.distributed_c10d", record)

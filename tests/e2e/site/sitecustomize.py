@@ -5,7 +5,7 @@ It does four things, each once the module concerned has been imported by somebod
 - where there is no CUDA, it answers the questions about a GPU that notebooks print (name, size, free memory);
 - it writes what the trainer logs at each step, unrounded, to "$STEPS_FOLDER/RANK.jsonl";
 - with CUDA_IS_CPU=1, and only then, tensors sent to "cuda" stay on the CPU where there is no CUDA;
-- it waits for gloo's threads behind the end of a process group.
+- it gives gloo's threads a moment behind the end of a process group.
 """
 
 from __future__ import annotations
@@ -75,5 +75,5 @@ def record_steps(callbacks: ModuleType) -> None:
 
 
 hooks.after_import("torch", answer_gpu_queries)
-hooks.after_import("torch.distributed.distributed_c10d", gloo.wait_for_its_threads)
+hooks.after_import("torch.distributed.distributed_c10d", gloo.pause_after_destroy)
 hooks.after_import("transformers.trainer_callback", record_steps)

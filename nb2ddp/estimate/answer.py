@@ -138,15 +138,19 @@ def in_short(answers: Sequence[Answer]) -> str:
 def _gain(estimate: Answer) -> str:
     """Return how many GPUs a step keeps busy, in words."""
     if estimate.busy > 1:
-        return f"{counted(estimate)}{_kept(estimate.training)} keep at most {estimate.busy} GPUs busy"
-    return f"a second GPU gains little: {counted(estimate)}{_kept(estimate.training)}"
+        return f"{counted(estimate)}{_kept(estimate)} keep at most {estimate.busy} GPUs busy"
+    return f"a second GPU gains little: {counted(estimate)}{_kept(estimate)}"
 
 
-def _kept(training: Training) -> str:
-    """Return on how many GPUs a step keeps the notebook's samples, in words; empty if two and four do."""
-    totals = {n: n * math.prod(training.divided(n, SIZES[80])) for n in range(2, _MACHINE + 1)}
-    kept = [str(n) for n, total in totals.items() if total == training.samples]
-    if {"2", "4"} <= {*kept}:
+def _kept(estimate: Answer) -> str:
+    """Return on how many GPUs a step has the notebook's samples, in words; empty if two and four are among them.
+
+    Empty for KTO too, which needs two rows on each GPU.
+    """
+    training = estimate.training
+    numbers = range(2, max(_MACHINE, estimate.busy) + 1)
+    kept = [str(n) for n in numbers if n * math.prod(training.divided(n, SIZES[80])) == training.samples]
+    if {"2", "4"} <= {*kept} or "KTO" in training.trainer:
         return ""
     several = " or ".join(filter(None, (", ".join(kept[:-1]), *kept[-1:])))
     return f" (also on {several} GPUs, on others more)" if kept else " (on several GPUs more)"

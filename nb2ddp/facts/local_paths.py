@@ -150,7 +150,8 @@ def _filled(tree: Tree, node: cst.FormattedString) -> str:
     parts = list[str]()
     for each in node.parts:
         if isinstance(each, cst.FormattedStringText):
-            parts.append(tree.content(each).replace("{{", "{").replace("}}", "}"))
+            is_plain = "\\" not in each.value
+            parts.append(each.value.replace("{{", "{").replace("}}", "}") if is_plain else "\0")
         elif isinstance(each, cst.FormattedStringExpression):
             name, bound = each.expression, tree.definition(each.expression)
             value = tree.fixed(name) if bound is not None and tree.is_certain(bound) else ...

@@ -124,11 +124,6 @@ def needs(program: Program) -> list[Need]:
     for kind, name, node, required in sorted(_read(program), key=lambda each: program.tree.start(each[2])):
         if kind is Kind.TOKEN or not _is_off(program.tree, node):
             found.setdefault((kind, name), []).append((node, required))
-    files = program.execution.calls(_FROM_FILE)  # which may set variables while the script runs
-    used = [(name, node) for (_, name), places in found.items() for node, _ in places]
-    first = program.training.calls[:1]  # where what `report_to` and `push_to_hub = True` name begins
-    used += [(name, call) for name in (HUB_TOKEN, TRACKER_KEY) for call in first]
-    filled = {name for name, node in used if any(_runs_before(program.tree, file, node) for file in files)}
     asked = [question for question in program.questions if not question.is_login]
     optional = {*program.tokens_of_loads, *(question.call for question in asked if question.may_skip)}
     optional |= {*filter(partial(_may_lack, program), program.tree.live(cst.Call))}
@@ -137,17 +132,24 @@ def needs(program: Program) -> list[Need]:
             name,
             kind,
             tuple(dict.fromkeys(program.location(node).cell for node, _ in places)),
-            any(required for _, required in places) and not (kind is Kind.VARIABLE and name in filled),
+            any(required and not (kind is Kind.VARIABLE and _is_filled(program, node)) for node, required in places),
             all(node in optional for node, _ in places),
         )
         for (kind, name), places in found.items()
     ]
-    logins = {HUB_TOKEN: Kind.LOGIN} if HUB_TOKEN not in filled and _asks_for_login(program) else {}
-    logins |= {TRACKER_KEY: Kind.TRACKER} if TRACKER_KEY not in filled and _asks_for_key(program) else {}
+    logins = {HUB_TOKEN: Kind.LOGIN} if _asks_for_login(program) else {}
+    logins |= {TRACKER_KEY: Kind.TRACKER} if _asks_for_key(program) else {}
     return [
         replace(need, kind=logins[need.name], required=True) if need.name in logins and not need.required else need
         for need in listed
     ]
+
+
+def _is_filled(program: Program, node: cst.CSTNode, *, is_setting: bool = False) -> bool:
+    """Whether a `.env` file, which may set variables, is read before a node, or before the training that it sets."""
+    places: list[cst.CSTNode] = [*program.training.calls[:1]] if is_setting else [node]
+    files = program.execution.calls(_FROM_FILE)
+    return any(_runs_before(program.tree, file, place) for file in files for place in places or [node])
 
 
 def _is_off(tree: Tree, node: cst.CSTNode) -> bool:
@@ -159,7 +161,9 @@ def _is_off(tree: Tree, node: cst.CSTNode) -> bool:
 def _asks_for_login(program: Program) -> bool:
     """Whether an upload takes the token of the environment or of the machine's login."""
     tree = program.tree
-    sure = [token for call, token in _uploads(program) if not is_tried(tree, call)]
+    uploads = [(call, token) for call, token in _uploads(program) if not is_tried(tree, call)]
+    settings = [call for call, _ in uploads if not method(call).startswith(("push_to_hub", "upload_"))]
+    sure = [token for call, token in uploads if not _is_filled(program, call, is_setting=call in settings)]
     by_name = (token is None or HUB_TOKEN in tree.texts(tree.value(token)) for token in sure)
     return not tokens(tree) and any(by_name)
 
@@ -176,8 +180,9 @@ def _asks_for_key(program: Program) -> bool:
     told = [(each, tree.value(each)) for each in tree.given("report_to")]
     plain = [pair for pair in told if isinstance(pair[1], (cst.SimpleString, cst.List, cst.Tuple))]
     given = [each for each, value in plain if "wandb" in tree.texts(value)]
-    sure = {*runs, *given}.intersection(_trackers(program))
-    return any(not (is_tried(tree, node) or _is_off(tree, node)) for node in sure)
+    sure = [node for node in _trackers(program) if node in runs or node in given]
+    sure = [node for node in sure if not (is_tried(tree, node) or _is_off(tree, node))]
+    return any(not _is_filled(program, node, is_setting=node in given) for node in sure)
 
 
 def _uploads(program: Program) -> Iterator[tuple[cst.Call, cst.BaseExpression | None]]:

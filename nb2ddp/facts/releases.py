@@ -289,8 +289,8 @@ def _releases(tree: Tree, text: str, library: str) -> tuple[str, ...]:
     beside = asked_for(text, other)
     bounds = trl_beside(asked, beside, with_unsloth) if library == "trl" else asked
     if with_unsloth and not bounds and is_too_old(other, beside):
-        own = [use for use in uses(tree) if use.library == library and use.name not in SUCCESSORS]
-        has_all = all(use.is_in(tables()["pinned"][library]) for use in own)
+        own = [use for use in uses(tree) if use.name not in SUCCESSORS]
+        has_all = all(use.is_in(tables()["pinned"][use.library]) for use in own)
         bounds = _as_pinned(library) if has_all else ""  # it comes with what stands for releases that are too old
     return taken(library, bounds, with_unsloth)
 

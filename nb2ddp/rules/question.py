@@ -82,7 +82,7 @@ def _asked(program: Program, question: Question) -> Finding:
         return Finding(call, f"{asked}; the script leaves it out", (Remove(owner),))
     loop = tree.around(call, cst.While, cst.For)
     told = "the loop gets the same answer each time"
-    if isinstance(loop, cst.While) and tree.literal(loop.test) in (True, 1) and not _is_left(tree, loop):
+    if isinstance(loop, cst.While) and tree.text(loop.test) in ("True", "1") and not _is_left(tree, loop):
         told = "the loop never ends, and nothing below it runs"
     again = "" if loop is None else f"; {told}: take it out"
     edit = _read(program, call, variable, question.may_skip)
@@ -93,10 +93,9 @@ def _asked(program: Program, question: Question) -> Finding:
 
 def _is_left(tree: Tree, loop: cst.While) -> bool:
     """Whether something in a loop, or an error, may end it."""
-    breaks = [each for each in tree.within(loop, cst.Break) if tree.around(each, cst.While, cst.For) is loop]
-    exits = [call for call in tree.within(loop, cst.Call) if re.search(r"\b(exit|quit|kill)$", tree.text(call.func))]
-    is_caught = tree.around(loop, cst.Try) is not None
-    return bool(breaks or exits or tree.within(loop, cst.Return) or tree.within(loop, cst.Raise) or is_caught)
+    leaves = any(tree.within(loop, kind) for kind in (cst.Break, cst.Return, cst.Raise, cst.Yield))
+    exits = any(re.search(r"\b(exit|quit|kill)$", tree.text(call.func)) for call in tree.within(loop, cst.Call))
+    return leaves or exits or tree.around(loop, cst.Try) is not None
 
 
 def _read(program: Program, asked: cst.BaseExpression, variable: str, may_skip: bool = False) -> Edit:

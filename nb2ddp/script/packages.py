@@ -456,7 +456,13 @@ class _Reading:
         return [_with_extras(replace(e, group=()), replaced.get(e.name)) if e in sources else e for e in kept]
 
     def _together(self, packages: list[Package]) -> list[Package]:
-        """Install fixed versions of what bounds the versions of each other, and of other packages, with the others."""
+        """Install fixed versions of what bounds the versions of each other, and of other packages, with the others.
+
+        A tokenizers that comes with `--no-deps` goes where a fixed transformers is installed later: it brings its own.
+        """
+        brings = next((n for n, own in enumerate(packages) if _brings_tokenizers(own)), 0)
+        bare = [own for own in packages[:brings] if own.name == "tokenizers" and own.group == ("--no-deps",)]
+        packages = [own for own in packages if own not in bare]
         fixed = [each for each in packages if each.group == ("--no-deps",) and each.specifier]
         return _with_others(packages, _BOUNDING & {each.name for each in fixed})
 
@@ -1051,6 +1057,11 @@ def _with_extras(source: Package, release: Package | None) -> Package:
     named = own or Requirement(f"{source.name} @ {source.line}")
     named.extras |= asked.extras
     return replace(source, line=str(named))
+
+
+def _brings_tokenizers(package: Package) -> bool:
+    """True for a fixed transformers that is installed with what it needs."""
+    return package.name == "transformers" and "--no-deps" not in package.group and "==" in package.specifier
 
 
 def _with_others(packages: list[Package], names: Set[str]) -> list[Package]:

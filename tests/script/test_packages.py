@@ -1020,6 +1020,14 @@ def test_a_notebook_that_installs_nothing_asks_for_the_version_that_has_what_it_
         assert [package.line for package in found.packages] == asked
 
 
+def test_a_later_transformers_brings_its_own_tokenizers() -> None:
+    tokenizers, transformers = "!pip install --no-deps 'tokenizers>=0.22,<=0.23'", "!pip install transformers=={}"
+    found = read("!pip install unsloth", tokenizers, transformers.format("4.55.4"))
+    assert [each.line for each in found.packages] == ["unsloth", "transformers==4.55.4"]
+    found = read("!pip install unsloth", transformers.format("4.56.2"), tokenizers)
+    assert [each.name for each in found.packages] == ["unsloth", "transformers", "tokenizers"]
+
+
 def test_what_unsloth_leaves_out_counts_where_it_is_read_or_an_older_version_is_needed_anyway() -> None:
     for config, then, asked in (
         ("ORPOConfig", "", "trl<=0.27.2"),

@@ -39,6 +39,7 @@ _WINDOWS = re.compile(r"[A-Za-z]:[\\/].*")
 _ABSOLUTE = re.compile(
     r"/(?!(content|kaggle|bin|dev(?!/shm/)|etc|lib\w*|opt|proc|run|sbin|sys|tmp|usr|var)\b)\w.*|~/(?!\.).+|[A-Za-z]:[\\/].+"
 )
+#: The beginning of a path that is none of these, nor one of the home folder.
 _RELATIVE = re.compile(r"[^/~]")
 #: A file of rows, pictures or sound; a folder; a folder that can be no name of the Hub's.
 _FILE = re.compile(
@@ -113,7 +114,8 @@ def local_paths(
     tree = execution.tree
     patterns = (_ABSOLUTE, _FOLDER, _FILE, _MODEL)
     strings: list[tuple[cst.BaseExpression, str]] = [(each, tree.content(each)) for each in tree.live(cst.SimpleString)]
-    strings += ((each, text) for each in tree.live(cst.FormattedString) if _RELATIVE.match(text := _filled(tree, each)))
+    formatted = ((each, _formatted(tree, each)) for each in tree.live(cst.FormattedString))
+    strings += (pair for pair in formatted if _RELATIVE.match(pair[1]))
     paths = [
         (each, text)
         for each, text in strings
@@ -145,7 +147,7 @@ def local_paths(
             yield LocalPath(name, node, is_uploaded or must_be_there(execution, others, uses, text, node))
 
 
-def _filled(tree: Tree, node: cst.FormattedString) -> str:
+def _formatted(tree: Tree, node: cst.FormattedString) -> str:
     """The text of an f-string, where each name in it is surely bound to one text; else an empty one."""
     parts = list[str]()
     for each in node.parts:

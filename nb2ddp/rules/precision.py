@@ -31,7 +31,7 @@ _IN_FLOAT16 = (
 def find(program: Program) -> Iterator[Finding]:
     tree = program.tree
     for call in program.training.arguments if program.trains_with_unsloth else ():
-        loads = [load for load in _loads(program, call) if tree.qualified(load.func).startswith("unsloth.")]
+        loads = _of_unsloth(tree, _loads(program, call))
         if not loads or not is_closed(tree, call):
             continue
         fixed = {name for name in ("fp16", "bf16") if constant(tree, call, name) is True}
@@ -49,8 +49,7 @@ def find(program: Program) -> Iterator[Finding]:
 def _is_in_float16(program: Program) -> bool:
     """Whether all models that Unsloth loads before the end are in float16, whatever the GPU."""
     tree = program.tree
-    loads = [load for load in program.loads if program.training.is_before_end(load)]
-    dtypes = [(load, _dtype(tree, load)) for load in loads if tree.qualified(load.func).startswith("unsloth.")]
+    dtypes = [(load, _dtype(tree, load)) for load in _of_unsloth(tree, _early(program))]
     return bool(dtypes) and all(
         dtype is not None
         and tree.text(dtype) in ("torch.float16", "torch.half")
@@ -60,12 +59,21 @@ def _is_in_float16(program: Program) -> bool:
     )
 
 
+def _early(program: Program) -> list[cst.Call]:
+    """The loads of models before the end of training."""
+    return [load for load in program.loads if program.training.is_before_end(load)]
+
+
+def _of_unsloth(tree: Tree, loads: list[cst.Call]) -> list[cst.Call]:
+    return [load for load in loads if tree.qualified(load.func).startswith("unsloth.")]
+
+
 def _loads(program: Program, arguments: cst.Call) -> list[cst.Call]:
     """The loads of the models that are trained with some arguments; every load before the end where not all are known.
 
     Several may lead to one model: a base model, and what is made of it.
     """
-    early = [load for load in program.loads if program.training.is_before_end(load)]
+    early = _early(program)
     trainers = [each for each in program.training.trainers if arguments in _calls(program.tree, each)]
     models = [argument(trainer, "model", 0) for trainer in trainers]
     loaded = [_calls(program.tree, model.value).intersection(early) if model else () for model in models]

@@ -13,8 +13,6 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import yaml
-
 
 def script(name: str) -> str:
     assert Path(name).suffix == ".py", name
@@ -93,36 +91,6 @@ def _uv(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
     return command if given.with_requirements else []
 
 
-def _hf(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
-    if words == ["auth", "login"]:
-        return []
-    assert words[:3] == ["jobs", "uv", "run"]
-    parser.add_argument("--flavor", required=True)
-    parser.add_argument("--secrets", action="append")
-    parser.add_argument("command", nargs=argparse.REMAINDER)
-    given = parser.parse_args(words[3:])
-    return ["uv", "run", *given.command] if given.command[0] != "uv" else list(given.command)
-
-
-def _sky(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
-    if words[0] == "down":
-        assert len(words) == 2
-        return []
-    if words[0] == "jobs":
-        words.pop(0)
-    assert words.pop(0) == "launch"
-    parser.add_argument("-c")
-    for option in ("--env", "--secret"):
-        parser.add_argument(option, action="append")
-    parser.add_argument("task", type=whole)
-    task = yaml.safe_load(parser.parse_args(words).task.read_text())
-    if "file_mounts" in task:  # in a bucket
-        return []
-    job = {"NUM_NODES": "1", "NODE_RANK": "0", "NODE_IPS": "127.0.0.1", "NUM_GPUS_PER_NODE": "4"}
-    os.environ.update({f"SKYPILOT_{name}": value for name, value in job.items()})
-    return ["bash", "-ec", f"{task['setup']}\n{task['run']}"]
-
-
 def _sbatch(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
     (job,) = words
     assert whole(job)
@@ -141,53 +109,19 @@ def _srun(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
     return []
 
 
-def _apptainer(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
-    assert words[:2] == ["exec", "--nv"]
-    return words[3:]
-
-
 def _jupyter(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
     assert words[0] in ("lab", "nbconvert")
     assert any(word.endswith(".ipynb") and whole(word) for word in words)
     return []
 
 
-def _python(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
-    if words[:2] == ["-m", "venv"]:
-        (Path(words[2]) / "bin").mkdir(parents=True)
-        (Path(words[2]) / "bin" / "activate").touch()
-    else:
-        (each,) = words
-        script(each)
-    return []
-
-
-def _copies(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
-    *sources, target = [word for word in words if not word.startswith("-")]
-    assert all(":" in source or whole(source) for source in sources)
-    assert any(":" in word for word in (*sources, target))
-    return []
-
-
-def _nothing(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
-    return []
-
-
 _PROGRAMS: dict[str, Callable[[list[str], argparse.ArgumentParser], list[str]]] = {
     "accelerate": _accelerate,
-    "apptainer": _apptainer,
-    "hf": _hf,
     "jupyter": _jupyter,
     "pip": _pip,
-    "python": _python,
-    "python3": _python,
     "sbatch": _sbatch,
     "scontrol": _scontrol,
-    "scp": _copies,
-    "sky": _sky,
     "srun": _srun,
-    "ssh": _nothing,
-    "tail": _nothing,
     "torchrun": _torchrun,
     "uv": _uv,
 }

@@ -1,4 +1,4 @@
-"""The documents: links lead somewhere, and each line of docs/command.md that a reader may type works."""
+"""The documents: links lead somewhere, each line of docs/command.md works, and what they show of output is true."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import jupytext
 import pytest
 from nbconvert import PythonExporter
 
+from nb2ddp.convert import convert_source
 from nb2ddp.project.links import Fetcher
 from tests.command import Command, files
 from tests.notebook.test_marimo import TRAINING
@@ -79,3 +80,29 @@ def test_links_lead_somewhere(document: Path) -> None:
         target = document.parent / path if path else document
         assert target.exists(), link
         assert not anchor or anchor in anchors(target), link
+
+
+def test_the_estimate_is_what_its_page_shows(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs" / "estimate.md").read_text(encoding="utf-8")
+    (line, shown), *_ = re.findall(r"```console\n\$ nb2ddp (.*?)\n(.*?)```", page, re.DOTALL)
+    monkeypatch.chdir(ROOT)
+    assert command(*line.split(), "--offline").stdout == shown
+
+
+def test_the_difference_in_readme_is_that_of_a_conversion() -> None:
+    (shown,) = re.findall(r"```diff\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    before, after = (
+        "".join(f"{line[1:]}\n" for line in shown.splitlines() if line[:1] != other) for other in ("+", "-")
+    )
+    at = before.index("trainer = ")
+    imports = "from unsloth import FastLanguageModel\nfrom trl import SFTConfig, SFTTrainer"
+    adapters = "model = FastLanguageModel.get_peft_model(model)\ndataset = load_dataset('rows')"
+    cells = (imports, before[:at], adapters, before[at:], "model.save_pretrained('lora')")
+    script = convert_source(text(*cells)).files["train.py"]
+    at = after.index("per_device_batch, ")
+    for part in (after[:at], after[at:]):
+        assert f"\n{part.rstrip()}\n" in script
+
+
+def test_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 900

@@ -8,7 +8,6 @@ from os import PathLike, fspath
 from pathlib import Path
 
 from nb2ddp.options import Options
-from nb2ddp.project.cache import Cache
 from nb2ddp.project.files import Job, read
 from nb2ddp.project.inputs import find, script_for
 from nb2ddp.project.outputs import write
@@ -26,7 +25,6 @@ def convert_paths(
     check: bool = False,
     force: bool = False,
     processes: int | None = None,
-    cache: bool = True,
 ) -> Iterator[Result]:
     """Convert notebooks into an output folder.
 
@@ -38,7 +36,6 @@ def convert_paths(
         check: write nothing; a result's status says whether its files are stale.
         force: replace files that were edited by hand, or that nb2ddp did not write.
         processes: the largest number at a time; None means the cores that this process may use.
-        cache: remember conversions in the user's cache folder.
 
     Yields:
         The results in the order of the notebooks. An error in one notebook is its result's `failure`.
@@ -56,7 +53,7 @@ def convert_paths(
         for notebook in notebooks
     ]
     check_outputs(jobs)
-    return run(jobs, Mode.CHECK if check else Mode.WRITE, processes=processes, cache=Cache() if cache else None)
+    return run(jobs, Mode.CHECK if check else Mode.WRITE, processes=processes)
 
 
 def convert_file(

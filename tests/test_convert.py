@@ -119,7 +119,7 @@ def test_paths_are_what_the_command_does(command: Command, tmp_path: Path) -> No
     assert all(
         (tmp_path / "one" / n).read_bytes() == (tmp_path / "two" / n).read_bytes() for n in files(tmp_path / "one")
     )
-    assert {r.status for r in convert_paths(["nb/a.ipynb"], "two", check=True, cache=False)} == {Status.UNCHANGED}
+    assert {r.status for r in convert_paths(["nb/a.ipynb"], "two", check=True)} == {Status.UNCHANGED}
 
 
 def test_paths_refuse_before_they_write(tmp_path: Path) -> None:

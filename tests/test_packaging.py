@@ -67,7 +67,7 @@ def test_installed_and_run_from_another_folder(form: str, source: Path, built: P
     run = {"cwd": elsewhere, "capture_output": True, "text": True, "check": True, "env": {"PATH": "/usr/bin:/bin"}}
     version = subprocess.run([scripts / "nb2ddp", "--version"], **run).stdout  # type: ignore[call-overload]
     assert version == "nb2ddp 0.1.0\n"
-    subprocess.run([scripts / "nb2ddp", "a.ipynb", "out/train.py", "--no-cache"], **run)  # type: ignore[call-overload]
+    subprocess.run([scripts / "nb2ddp", "a.ipynb", "out/train.py"], **run)  # type: ignore[call-overload]
     assert "local_rank" in (elsewhere / "out/train.py").read_text()
     explained = subprocess.run([scripts / "nb2ddp", "--explain", "DDP101"], **run).stdout  # type: ignore[call-overload]
     assert explained.startswith("DDP101 ")

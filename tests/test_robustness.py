@@ -190,7 +190,7 @@ class TestFiles:
             return real(file, *arguments, **options)  # type: ignore[call-overload]
 
         monkeypatch.setattr(files, "open", fails, raising=False)
-        result = command("a.ipynb", "train.py", "--num-processes", "4", "--ignore", "DDP2", "--no-cache")
+        result = command("a.ipynb", "train.py", "--num-processes", "4", "--ignore", "DDP2")
         assert (result.exit_code, result.stdout) == (2, "a.ipynb: DDP903 error: No space left on device\n")
         monkeypatch.undo()
         assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
@@ -334,7 +334,7 @@ class TestSizes:
         source = (
             "import re\n"
             "from nb2ddp.__main__ import main\n"
-            "try: main(['a.ipynb', 'out/t.py', '--no-cache'], prog_name='nb2ddp')\n"
+            "try: main(['a.ipynb', 'out/t.py'], prog_name='nb2ddp')\n"
             # Not getrusage: its figure includes the process that started this one.
             "except SystemExit as e: print(e.code, re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1])"
         )

@@ -18,7 +18,6 @@ from nb2ddp.cli import report, summary
 from nb2ddp.cli.request import Request
 from nb2ddp.cli.steps import next_steps
 from nb2ddp.options import LaunchError, OptionsError
-from nb2ddp.project.cache import Cache
 from nb2ddp.project.changes import commit, since
 from nb2ddp.project.config import ConfigError
 from nb2ddp.project.config import find as find_config
@@ -61,17 +60,16 @@ def execute(request: Request) -> int:
     printer = _Printer(request, mode)
     if printer.refused(each.refusal() for each in _pages(request)):
         return 2
-    cache = None if request.no_cache else Cache()
     results: list[Result] = []
     shows_progress = len(jobs) > 1 and not request.quiet and sys.stderr.isatty() and not os.environ.get("CI")
     with _progress(len(jobs), is_shown=shows_progress) as advance:
-        for result in run(jobs, mode, processes=request.jobs, cache=cache, done=advance):
+        for result in run(jobs, mode, processes=request.jobs, done=advance):
             results.append(result)
             if not shows_progress:
                 printer.show(result)
     for result in results if shows_progress else ():
         printer.show(result)
-    code = printer.end(jobs, results, cache)
+    code = printer.end(jobs, results)
     if mode is Mode.WRITE and not request.quiet:
         for line in next_steps(jobs, results):
             click.echo(report.printable(line), err=True)
@@ -233,7 +231,7 @@ class _Printer:
                 for line in report.done_lines(result, self.request.level):
                     click.echo(line, err=True)
 
-    def end(self, jobs: Sequence[Job], results: Sequence[Result], cache: Cache | None) -> int:
+    def end(self, jobs: Sequence[Job], results: Sequence[Result]) -> int:
         """Print the summary and write the pages; return the exit code, 2 if a page could not be written."""
         if self.request.form == "json":
             click.echo(report.as_json(results))
@@ -241,7 +239,7 @@ class _Printer:
             from nb2ddp.cli.sarif import as_sarif
 
             click.echo(as_sarif(results))
-        codes = [self._write(each, jobs, results, cache) for each in _pages(self.request)]
+        codes = [self._write(each, jobs, results) for each in _pages(self.request)]
         if not self.request.quiet:
             hidden = self.request.form in ("text", "github") and not self.request.verbose
             click.echo(report.Counts(results).summary(shows_notes=not hidden), err=True)
@@ -254,12 +252,12 @@ class _Printer:
             click.echo(report.without_notebook(each, self.request.form), err=self.request.form in ("json", "sarif"))
         return bool(found)
 
-    def _write(self, wanted: Page, jobs: Sequence[Job], results: Sequence[Result], cache: Cache | None) -> int:
+    def _write(self, wanted: Page, jobs: Sequence[Job], results: Sequence[Result]) -> int:
         """Write a page and print its name; return the exit code."""
         if isinstance(wanted, Report):
             from nb2ddp.cli.page import page
 
-            text = page(jobs, results, partial(script_of, cache=cache))
+            text = page(jobs, results, script_of)
         elif isinstance(wanted, Sarif):
             from nb2ddp.cli.sarif import as_sarif
 

@@ -68,7 +68,6 @@ class Request:
     jobs: int | None = setting(
         None, "Number of converting processes (default: cores).", section="Other", metavar="N", least=1, short="-j"
     )
-    no_cache: bool = setting(False, "Do not use the cache of earlier conversions.", section="Other")
     isolated: bool = setting(False, "Do not read pyproject.toml.", section="Other")
 
     @property

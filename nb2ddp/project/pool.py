@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from enum import Enum
 from functools import partial
@@ -18,8 +18,7 @@ from multiprocessing import connection, get_context, parent_process
 from nb2ddp.codes import INTERNAL, INTERNAL_SAID, NOT_WRITTEN, UNREADABLE
 from nb2ddp.options import LaunchError, Options, OptionsError
 from nb2ddp.project import history, outputs
-from nb2ddp.project.cache import Cache, key
-from nb2ddp.project.files import Job, content, decode, read, reason
+from nb2ddp.project.files import Job, content, decode, reason
 from nb2ddp.results import Conversion, Diagnostic, NotebookError, Result, Severity, Status
 
 #: What refuses a notebook in which no Trainer trains, and how much that asks of a reader where a folder holds it.
@@ -46,7 +45,6 @@ def run(
     mode: Mode = Mode.WRITE,
     *,
     processes: int | None = None,
-    cache: Cache | None = None,
     done: Callable[[], None] = lambda: None,
 ) -> Iterator[Result]:
     """Convert notebooks. An error of one is its result, and the others go on.
@@ -55,7 +53,6 @@ def run(
         jobs: the notebooks, with different scripts.
         mode: what to do with the conversions.
         processes: the largest number at a time; None means the cores that this process may use.
-        cache: the cache of conversions, or None.
         done: called in this process after each notebook, as they end.
 
     Yields:
@@ -64,48 +61,28 @@ def run(
     Raises:
         OptionsError: a job's options name an unknown rule; nothing is written.
     """
-    if mode not in _DO:
-        cache = None
-    known = [_remembered(job, cache) for job in jobs]
-    missing = [job for job, conversion in zip(jobs, known, strict=True) if conversion is None]
-    if any(job.options.select or job.options.ignore for job in missing):
+    if any(job.options.select or job.options.ignore for job in jobs):
         from nb2ddp.convert import check_codes
 
-        for options in dict.fromkeys(job.options for job in missing):
+        for options in dict.fromkeys(job.options for job in jobs):
             check_codes(options)
-    workers = min(processes or _cores(), math.ceil(len(missing) / JOBS_A_PROCESS))
-    convert = partial(convert_job, mode=mode, cache=cache)
-    converted = _in_turn(missing, convert, done) if workers < 2 else _in_pool(missing, convert, workers, done)
-    for job, conversion in zip(jobs, known, strict=True):
-        if conversion is not None:
-            yield convert_job(job, mode, cache, conversion)
-            done()
-        else:
-            yield next(converted)
-    for _ in converted:  # let the pool end
-        pass
-    if missing:
-        history.store().prune()
-        if cache is not None:
-            cache.store.prune()
+    workers = min(processes or _cores(), math.ceil(len(jobs) / JOBS_A_PROCESS))
+    convert = partial(convert_job, mode=mode)
+    yield from _in_turn(jobs, convert, done) if workers < 2 else _in_pool(jobs, convert, workers, done)
+    history.store().prune()
 
 
-def convert_job(job: Job, mode: Mode, cache: Cache | None, known: Conversion | None = None) -> Result:
+def convert_job(job: Job, mode: Mode) -> Result:
     """Convert one notebook; an error becomes the result's failure.
 
     Args:
         job: the notebook.
         mode: what to do with the conversion.
-        cache: the cache of conversions, or None.
-        known: its cached conversion.
     """
     try:
         if mode not in _DO:
             return _as_text(job, mode)
-        outcome = known or _convert(job, cache)
-        if not outcome.files:
-            return _failed(job, *outcome.diagnostics)
-        return _DO[mode](job, outcome, recalling(job))
+        return _DO[mode](job, converted(job, content(job), job.options), recalling(job))
     except NotebookError as error:
         return _failed(job, *error.diagnostics)
     except (LaunchError, OptionsError) as error:
@@ -128,11 +105,10 @@ def converted(job: Job, source: bytes, options: Options) -> Conversion:
     return convert_source(decode(source), job.name, job.script.name, options, job.notebook.name, job.reference)
 
 
-def script_of(job: Job, source: bytes, cache: Cache | None = None) -> str:
-    """Return the script of a notebook's content, from the cache or converted; empty if it cannot be."""
+def script_of(job: Job, source: bytes) -> str:
+    """Return the script of a notebook's content; empty if it cannot be converted."""
     try:
-        outcome = cache.get(key(source, job)) if cache else None
-        return (outcome or converted(job, source, job.options)).files.get(job.script.name, "")
+        return converted(job, source, job.options).files.get(job.script.name, "")
     except (NotebookError, LaunchError, OptionsError):
         return ""
 
@@ -140,18 +116,6 @@ def script_of(job: Job, source: bytes, cache: Cache | None = None) -> str:
 def recalling(job: Job) -> outputs.Recall:
     """Return a function that returns the files that earlier conversions of a job wrote."""
     return partial(history.recall, job.notebook, partial(converted, job))
-
-
-def _convert(job: Job, cache: Cache | None) -> Conversion:
-    """Convert a job's notebook and cache the result, without files if it cannot be converted."""
-    source = content(job)
-    try:
-        outcome = converted(job, source, job.options)
-    except NotebookError as error:
-        outcome = Conversion({}, error.diagnostics)
-    if cache and (outcome.files or outcome.diagnostics[0].code != INTERNAL.code):
-        cache.put(key(source, job), outcome)
-    return outcome
 
 
 def _as_text(job: Job, mode: Mode) -> Result:
@@ -164,13 +128,6 @@ def _as_text(job: Job, mode: Mode) -> Result:
     conversion = converted(job, source, job.options)
     text = conversion.files[job.script.name]
     return Result(job.notebook, job.script, Status.CONVERTED, conversion.diagnostics, text=text)
-
-
-def _remembered(job: Job, cache: Cache | None) -> Conversion | None:
-    """Return a job's cached conversion, or None."""
-    with suppress(NotebookError, OSError):
-        return cache.get(key(read(job.notebook), job)) if cache and job.is_file else None
-    return None
 
 
 def _in_turn(jobs: Sequence[Job], convert: Callable[[Job], Result], done: Callable[[], None]) -> Iterator[Result]:

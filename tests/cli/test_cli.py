@@ -94,7 +94,7 @@ class TestOneNotebook:
         write(tmp_path / "a.ipynb")
         command("a.ipynb", "train.py")
         before = (tmp_path / "train.py").stat().st_mtime_ns, (tmp_path / "train.py").stat().st_ino
-        result = command("a.ipynb", "train.py", "--no-cache")
+        result = command("a.ipynb", "train.py")
         assert ((tmp_path / "train.py").stat().st_mtime_ns, (tmp_path / "train.py").stat().st_ino) == before
         assert result.stderr.startswith("1 notebook: 1 up to date; 0 errors, 0 warnings, ")
         assert result.exit_code == 0

@@ -15,9 +15,8 @@ import pytest
 
 from nb2ddp import Options
 from nb2ddp.codes import INTERNAL_SAID
-from nb2ddp.project.cache import LIFETIME, Cache
 from nb2ddp.project.files import Job
-from nb2ddp.project.pool import Mode, run
+from nb2ddp.project.pool import run
 from nb2ddp.results import Status
 from tests.command import Command, files
 from tests.notebooks import CELLS, markdown, write
@@ -134,7 +133,7 @@ class TestFaults:
     def test_results_come_in_the_order_of_the_notebooks(self, command: Command, tmp_path: Path) -> None:
         for number in range(8):
             write(tmp_path / f"nb/{number:02}.ipynb", *CELLS, *["x = [1, 2]\n" * 60] * (3 if number % 4 == 0 else 0))
-        for arguments in (("-j", "2", "--no-cache"), ("-j", "1"), ("-j", "2")):
+        for arguments in (("-j", "2"), ("-j", "1")):
             report = json.loads(command("nb", "-o", "out", *arguments, "--format", "json").stdout)
             assert [n["notebook"] for n in report["notebooks"]] == [f"nb/{number:02}.ipynb" for number in range(8)]
 
@@ -154,78 +153,14 @@ class TestFaults:
         assert results[4].failure.message == INTERNAL_SAID.format("the converting process died")
 
 
-class TestCache:
-    def test_a_second_run_converts_nothing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        jobs = [Job(write(tmp_path / f"{n}.ipynb", *CELLS), tmp_path / f"{n}.py", Options()) for n in range(3)]
-        bad = Job(write(tmp_path / "bad.ipynb", "x = = 1"), tmp_path / "bad.py", Options())
-        cache = Cache(tmp_path / "cache")
-        first = list(run([*jobs, bad], cache=cache))
-        monkeypatch.setattr("nb2ddp.convert.convert_source", None)
-        second = list(run([*jobs, bad], cache=cache))
-        assert [result.diagnostics for result in second] == [result.diagnostics for result in first]
-        assert [result.status for result in second] == [Status.UNCHANGED] * 3 + [Status.FAILED]
-        assert second[-1].failure == first[-1].failure
-        (tmp_path / "1.py").unlink()
-        third = list(run([*jobs, bad], Mode.CHECK, cache=cache))
-        assert third[1].status is Status.STALE
-
-    @pytest.mark.parametrize(
-        "change",
-        [
-            {"source": "y"},
-            {"notebook": "other"},
-            {"notebook": "in/a"},
-            {"script": "other"},
-            {"options": Options(ignore=frozenset({"DDP1"}))},
-        ],
-    )
-    def test_whatever_shapes_the_output_is_part_of_the_key(self, tmp_path: Path, change: dict[str, object]) -> None:
-        from nb2ddp.project.cache import key
-
-        plain = key(b"x", Job(Path("a.ipynb"), Path("a.py"), Options()))
-        content = b"y" if "source" in change else b"x"
-        options = change.get("options", Options())
-        assert isinstance(options, Options)
-        notebook, script = f"{change.get('notebook', 'a')}.ipynb", f"{change.get('script', 'a')}.py"
-        assert key(content, Job(Path(notebook), Path(script), options)) != plain
-        assert key(b"x", Job(Path("a.ipynb"), Path("a.py"), Options(ignore=frozenset()))) == plain
-
-    def test_damage_is_noticed(self, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("NB2DDP_CACHE_DIR", str(tmp_path / "cache"))
-        write(tmp_path / "a.ipynb")
-        command("a.ipynb", "t.py")
-        good = (tmp_path / "t.py").read_bytes()
-        (entry,) = [path for path in (tmp_path / "cache").glob("??/*") if path.is_file()]
-        for damaged in (b"", b"{}", entry.read_bytes()[:-9], entry.read_bytes().replace(b"local_rank", b"evil_rank_")):
-            entry.write_bytes(damaged)
-            assert command("a.ipynb", "t.py").exit_code == 0
-            assert (tmp_path / "t.py").read_bytes() == good
-
-    def test_a_folder_that_cannot_be_written_hurts_nothing(
+class TestSharedFolder:
+    def test_a_cache_folder_that_cannot_be_written_hurts_nothing(
         self, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         (tmp_path / "file").write_text("")
         monkeypatch.setenv("NB2DDP_CACHE_DIR", str(tmp_path / "file"))
         write(tmp_path / "a.ipynb")
         assert command("a.ipynb", "t.py").exit_code == 0
-
-    def test_old_entries_go(self, tmp_path: Path) -> None:
-        cache = Cache(tmp_path / "cache")
-        old, new = (
-            Job(write(tmp_path / f"{n}.ipynb", *CELLS, f"y = '{n}'"), tmp_path / "t.py", Options()) for n in "ab"
-        )
-        list(run([old], cache=cache))
-        (entry,) = [path for path in cache.store.folder.rglob("*") if path.is_file()]
-        os.utime(entry, (0, time.time() - LIFETIME - 1))
-        list(run([new], cache=cache))
-        assert not entry.exists()
-        assert len([path for path in cache.store.folder.rglob("*") if path.is_file()]) == 1
-
-    def test_lies_in_the_users_cache_folder(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        monkeypatch.delenv("NB2DDP_CACHE_DIR")
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-        if sys.platform == "linux":
-            assert Cache().store.folder == tmp_path / "nb2ddp"
 
     def test_many_processes_at_once(self, tmp_path: Path) -> None:
         for number in range(4):
@@ -246,7 +181,7 @@ class TestInterruption:
         return tmp_path
 
     def _start(self, folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "nb2ddp", "nb", "-o", "out", "-j", "2", "--no-cache", *arguments]
+        command = [sys.executable, "-m", "nb2ddp", "nb", "-o", "out", "-j", "2", *arguments]
         return subprocess.Popen(
             command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
         )

@@ -385,7 +385,7 @@ class TestHistory:
 
     def test_what_nobody_knows_is_refused(self, command: Command, tmp_path: Path) -> None:
         write(tmp_path / "a.ipynb")
-        command("a.ipynb", "--no-cache")
+        command("a.ipynb")
         edited = edit(tmp_path / "a.py")
         write(tmp_path / "a.ipynb", *CELLS, "x = 1")
         shutil.rmtree(os.environ["NB2DDP_CACHE_DIR"])

@@ -39,7 +39,7 @@ def options_of(script: Path) -> str:
 def test_a_plain_conversion_takes_them_again(command: Command, folder: Path, given: str) -> None:
     assert command("a.ipynb", *given.split()).exit_code == 0
     before = {name: (folder / name).read_bytes() for name in files(folder)}
-    for line in (("a.ipynb",), ("a.ipynb", "--check"), (".", "-o", "."), (".", "-o", ".", "--check", "--no-cache")):
+    for line in (("a.ipynb",), ("a.ipynb", "--check"), (".", "-o", "."), (".", "-o", ".", "--check")):
         result = command(*line)
         assert (result.exit_code, result.stdout) == (0, "")
         assert {name: (folder / name).read_bytes() for name in files(folder)} == before

@@ -110,14 +110,6 @@ class Conversion:
     trainings: tuple[Mapping[str, Any], ...] = ()
 
 
-@dataclass(frozen=True)
-class Change:
-    """What changed in a notebook, as two unified diffs."""
-
-    notebook: str  #: of its cells
-    script: str  #: of what it converts to; empty where that stays, or there is none
-
-
 class Status(str, Enum):
     """The outcome of a conversion."""
 

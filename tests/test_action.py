@@ -31,7 +31,6 @@ class Runner:
         self.temp = folder / "temp"
         self.summary = folder / "summary.md"
         self.output = folder / "output"
-        self.base = ""  #: the commit that a pull request is for
         self.variables: dict[str, str] = {}
         self.workspace.mkdir()
         self.temp.mkdir()
@@ -42,7 +41,7 @@ class Runner:
         values = {name: spec["default"] for name, spec in ACTION["inputs"].items()}
         values |= {name.replace("_", "-"): value for name, value in inputs.items()}
         context = {f"inputs.{name}": value for name, value in values.items()}
-        context |= {"github.action_path": str(ROOT), "github.event.pull_request.base.sha": self.base}
+        context |= {"github.action_path": str(ROOT)}
         environment = {
             name: re.sub(r"\$\{\{ (\S+) \}\}", lambda match: context[match[1]], value)
             for name, value in step["env"].items()
@@ -84,13 +83,6 @@ def test_no_step_pastes_an_expression_into_its_script() -> None:
         assert "${{" not in step["run"]
     used = {name for step in ACTION["runs"]["steps"] for name in re.findall(r"inputs\.([\w-]+)", str(step))}
     assert used == set(ACTION["inputs"])
-
-
-def test_the_token_is_for_the_last_step_alone() -> None:
-    """The step before it may rehearse what a pull request brings."""
-    *others, last = ACTION["runs"]["steps"]
-    assert "NB2DDP_TOKEN" in last["env"]
-    assert "token" not in str(others)
 
 
 def test_check_annotates_and_summarizes(runner: Runner) -> None:

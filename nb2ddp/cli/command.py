@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from nb2ddp.cli import report, summary
 from nb2ddp.cli.request import Request
 from nb2ddp.cli.steps import next_steps
 from nb2ddp.options import LaunchError, OptionsError
-from nb2ddp.project.changes import commit, since
 from nb2ddp.project.config import ConfigError
 from nb2ddp.project.config import find as find_config
 from nb2ddp.project.files import STDIN, Job, identities
@@ -27,7 +25,7 @@ from nb2ddp.project.inputs import InputError, find, is_notebook, is_notebook_nam
 from nb2ddp.project.pages import Page, Report, Sarif, Summary, check_pages, files_of
 from nb2ddp.project.plan import Choices, NoOutputError, Planned, from_here, plan, plan_one
 from nb2ddp.project.pool import Mode, run, script_of
-from nb2ddp.results import Change, Diagnostic, Result, Status
+from nb2ddp.results import Diagnostic, Result, Status
 from nb2ddp.script.launch import launch_files
 
 USAGE_ERRORS = (ConfigError, InputError, LaunchError, OptionsError)
@@ -50,10 +48,6 @@ def execute(request: Request) -> int:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     planned, mode = _plan(request)
-    if request.since is not None:
-        if request.summary_file is None:
-            raise InputError("--since needs --summary-file, the page on which it shows the changes")
-        commit(request.since)
     jobs = [each.job for each in planned]
     _check_sides(request.keep, jobs)
     check_pages(_pages(request), files_of(jobs))
@@ -263,20 +257,12 @@ class _Printer:
 
             text = f"{as_sarif(results)}\n"
         else:
-            text = summary.markdown(results, self._changes(jobs))
+            text = summary.markdown(results)
         if self.refused([wanted.write(text)]):
             return 2
         if not self.request.quiet:
             click.echo(f"wrote {report.printable(str(wanted.path))}", err=True)
         return 0
-
-    def _changes(self, jobs: Sequence[Job]) -> dict[Path, Change]:
-        """Return what changed in the notebooks, if `--since` asks for it."""
-        if self.request.since is None:
-            return {}
-        revision = commit(self.request.since)
-        found = {job.notebook: since(revision, job, partial(script_of, job)) for job in jobs}
-        return {notebook: change for notebook, change in found.items() if change is not None}
 
 
 def _diff_line(line: str) -> str:

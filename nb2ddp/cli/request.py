@@ -48,12 +48,6 @@ class Request:
     summary_file: Path | None = setting(
         None, "Append a Markdown table, as for $GITHUB_STEP_SUMMARY.", section="Findings", metavar="FILE"
     )
-    since: str | None = setting(
-        None,
-        "With --summary-file: show what changed in each notebook and its script since this git commit.",
-        section="Findings",
-        metavar="COMMIT",
-    )
     report: Path | None = setting(
         None,
         "Write a page that shows each cell beside the script, with the findings.",

@@ -1,14 +1,13 @@
-"""Write a Markdown summary for a job or a comment on a pull request."""
+"""Write a Markdown summary for the page of a job."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Final
 
 from nb2ddp.cli.report import Counts, posix, printable, status_text
-from nb2ddp.results import Change, Result, Severity, Status
+from nb2ddp.results import Result, Severity, Status
 
 #: How many lines of a diff stand in a summary, which GitHub cuts at 1 MiB.
 _DIFF_LINES: Final = 400
@@ -19,12 +18,11 @@ _TITLES: Final = {
 }
 
 
-def markdown(results: Sequence[Result], changes: Mapping[Path, Change] | None = None) -> str:
-    """Return a Markdown summary: a line per notebook, findings, stale files, and changes.
+def markdown(results: Sequence[Result]) -> str:
+    """Return a Markdown summary: a line per notebook, findings, and stale files.
 
     Args:
         results: the results of the notebooks.
-        changes: changes of notebooks, by path.
     """
     lines = ["| Notebook | Script | Result | Errors | Warnings | Rewritten |", "|---|---|---|---:|---:|---:|"]
     for result in results:
@@ -47,21 +45,12 @@ def markdown(results: Sequence[Result], changes: Mapping[Path, Change] | None = 
         if result.status in _TITLES and result.text:
             title = _TITLES[result.status].format(posix(result.notebook))
             lines += ["", *_folded(title, _fenced(result.text))]
-    for notebook, change in (changes or {}).items():
-        lines += ["", *_folded(f"What changed in {posix(notebook)}, and in what it converts to", _beside(change))]
     return "\n".join(["## nb2ddp", "", Counts(results).summary(), "", *lines, ""])
 
 
 def _folded(title: str, content: list[str]) -> list[str]:
     """Return Markdown that a click unfolds."""
     return ["<details><summary>", "", _cell(title), "", "</summary>", "", *content, "", "</details>"]
-
-
-def _beside(change: Change) -> list[str]:
-    """Return the diff of a notebook and that of its script."""
-    script = _fenced(change.script) if change.script else ["(no other script)"]
-    head = "<table><tr><th>notebook</th><th>script</th></tr><tr><td>"
-    return [head, "", *_fenced(change.notebook), "", "</td><td>", "", *script, "", "</td></tr></table>"]
 
 
 def _fenced(diff: str) -> list[str]:

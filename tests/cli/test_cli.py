@@ -401,8 +401,6 @@ class TestWrongUsage:
             ("a.ipynb b.ipynb x.py", "x.py cannot be the script of several notebooks. Type: nb2ddp a.ipynb b.ipynb -"),
             ("a.ipynb train.txt", "train.txt: the name of a script must end in .py"),
             ("a.ipynb folder.py", "folder.py is a folder; to write into it, type --output-dir folder.py"),
-            ("a.ipynb t.py --since HEAD", "--since needs --summary-file, the page on which it shows the changes"),
-            ("a.ipynb t.py --summary-file s.md --since HEAD", "--since HEAD: git knows no such commit in this folder"),
             ("a.ipynb t.py --num-processes 0", "0 is not in the range x>=1"),
             ("a.ipynb t.py --num-processes two", "'two' is not a valid integer"),
             ("a.ipynb t.py --num-processes 3 --num-machines 2", "3 processes cannot be spread evenly over 2 machines"),

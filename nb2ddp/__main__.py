@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
-import zipfile
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -14,12 +12,8 @@ import click
 
 from nb2ddp import __version__
 from nb2ddp.cli.request import Request
-from nb2ddp.cli.zipped import run_unpacked
 from nb2ddp.options import SETTINGS, LaunchError, OptionsError, Slurm, as_typed, slurm_table
 from nb2ddp.settings import Setting, settings_of
-
-if zipfile.is_zipfile(sys.argv[0]) and Path(__file__).is_relative_to(Path(sys.argv[0]).absolute()):
-    run_unpacked(Path(sys.argv[0]))
 
 #: The options that the command alone has.
 REQUESTED = settings_of(Request)

@@ -126,17 +126,6 @@ def test_a_folder_that_cannot_be_written(target: Path, home: str, tmp_path: Path
     converts([python, "-m", "nb2ddp"], tmp_path, nobody, **environment)
 
 
-def test_a_zip_archive(target: Path, tmp_path: Path) -> None:
-    archive = tmp_path / "nb2ddp.pyz"
-    subprocess.run([sys.executable, "-m", "zipapp", target, "-o", archive, "-m", "nb2ddp.__main__:main"], check=True)
-    for place in ("cache", "cache", "/dev/null"):  # unpacked; there already; nowhere to unpack to
-        converts([sys.executable, archive], tmp_path / Path(place).name, NB2DDP_CACHE_DIR=str(tmp_path / place))
-    (unpacked,) = (tmp_path / "cache" / "zipapps").iterdir()
-    assert (unpacked / "nb2ddp" / "templates").is_dir()
-    missing = subprocess.run([sys.executable, archive, "missing.ipynb"], cwd=tmp_path, capture_output=True, text=True)
-    assert (missing.returncode, "there is no such file" in missing.stdout) == (2, True)
-
-
 def test_a_user_s_own_packages(built: Path, tmp_path: Path) -> None:
     own = str(tmp_path / "own")
     home = tmp_path / "venv"  # with the packages of its Python, as `--user` is refused in any other

@@ -191,12 +191,10 @@ def _convert(notebook: Notebook, script_name: str, options: Options, reference: 
             for finding in error.diagnostics
         )
         raise
-    installs = packages.commands(script_name)
-    launch = launch_files(options.launch, script_name, secrets(program), resume=options.resume, installs=installs)
+    launch = launch_files(options.launch, script_name, secrets(program), resume=options.resume)
     if options.split_model:
         del launch[CONFIG_NAME]  # Python starts its one process
-    is_listed = options.requirements or options.launch.launcher == "skypilot"
-    listed = packages.files(script_name, notebook.name) if is_listed else {}
+    listed = packages.files(script_name, notebook.name) if options.requirements else {}
     files = sign_all({script_name: text, **launch, **listed}, reference, script_name, options)
     if options.launch.launcher == "notebook":  # it holds the script as it is signed
         launching = launching_notebook(program, files[script_name], script_name, packages)

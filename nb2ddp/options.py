@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 from nb2ddp.results import Severity
 from nb2ddp.settings import Setting, check, given, setting, settings_of
 
-Launcher = Literal["accelerate", "notebook", "skypilot", "slurm", "torchrun", "uv"]
+Launcher = Literal["accelerate", "notebook", "slurm", "torchrun", "uv"]
 #: `accelerate launch` takes fp8 too, but only with a section about its backend, which no notebook asks for.
 Precision = Literal["no", "fp16", "bf16"]
 
@@ -178,7 +178,6 @@ class Launch:
     main_process_port: int | None = setting(None, "Its port (default 29500).", metavar="PORT", least=0, most=65535)
     mixed_precision: Precision = setting("no", "Used if the notebook sets none (default no).")
     launcher: Launcher = setting("accelerate", "Write files for this launcher too.")
-    gpu: str | None = setting(None, "For --launcher skypilot: such as H100.", metavar="NAME")
     #: Only with the launcher "slurm", where None means all defaults.
     slurm: Slurm | None = setting(
         None, "For --launcher slurm: time=2:00:00, partition=gpu, ... Repeatable.", metavar="KEY=VALUE"
@@ -207,12 +206,6 @@ class Launch:
         yield port == 0 and not is_alone, "Port 0 (any free one) is for one machine: several must agree on a port."
         yield port == 0 and is_slurm, "Port 0 is not needed with SLURM: the port follows from the job's number."
         yield address is not None and is_slurm, "SLURM decides which machine has rank 0: leave out main_process_ip."
-        is_sky = launcher == "skypilot"
-        yield address is not None and is_sky, "SkyPilot decides which machine has rank 0: leave out main_process_ip."
-        yield port == 0 and is_sky, "Port 0 is not needed with SkyPilot: no other job runs on its machines."
-        yield is_sky and self.gpu is None, "SkyPilot is asked for a kind of GPU: name it, such as --gpu H100."
-        yield not is_sky and self.gpu is not None, f"The kind of GPU has no effect with the launcher {launcher!r}."
-        yield self.gpu is not None and not _WORD.fullmatch(self.gpu), f"{self.gpu!r} is not the name of a GPU."
         yield address is not None and is_alone, "main_process_ip has no effect on one machine."
         yield (
             address is None and not is_alone and launcher == "accelerate",
@@ -276,7 +269,7 @@ class Options:
     @property
     def lists_packages(self) -> bool:
         """True where requirements are written, or a launch file installs the packages itself."""
-        return self.requirements or self.launch.launcher in ("notebook", "skypilot", "uv")
+        return self.requirements or self.launch.launcher in ("notebook", "uv")
 
     def applies(self, code: str) -> bool:
         """True for a rule that is selected and not ignored."""

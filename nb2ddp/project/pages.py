@@ -160,7 +160,7 @@ def files_of(jobs: Sequence[Job]) -> dict[Path, str]:
 def beside(script: Path) -> list[Path]:
     """Return all files that any options write beside a script."""
     packages = [file_name(script.name, group) for group in GROUPS]
-    launches = [side_file(script.name, suffix) for suffix in ("sbatch", "torchrun.sh", "sky.yaml")]
+    launches = [side_file(script.name, suffix) for suffix in ("sbatch", "torchrun.sh")]
     return [script.parent / name for name in (CONFIG_NAME, *launches, f"{script.stem}{LAUNCHING}", *packages)]
 
 

@@ -1,4 +1,4 @@
-"""Write the files that start a script on several GPUs: accelerate config, sbatch and torchrun scripts, a task.
+"""Write the files that start a script on several GPUs: accelerate config, sbatch and torchrun scripts.
 
 accelerate and torch.distributed do the rendezvous and supervise the processes; these files only pass them the
 numbers. Each file is rendered from `templates/`, and its text depends only
@@ -39,7 +39,6 @@ def launch_files(
     secrets: Sequence[str] = (),
     *,
     resume: bool = False,
-    installs: Sequence[str] = (),
 ) -> dict[str, str]:
     """Render the files that start the script.
 
@@ -48,11 +47,10 @@ def launch_files(
         script_name: file name of the converted script; the files belong beside it and are used from there.
         secrets: the variables that the script needs and a job gets from the shell.
         resume: the script resumes its training when restarted, so the job is restarted.
-        installs: shell lines that install its packages.
 
     Returns:
-        The text of each file by its name: always `accelerate_config.yaml`, `<stem>.sbatch` for SLURM,
-        `<stem>.torchrun.sh` for torchrun and `<stem>.sky.yaml` for SkyPilot.
+        The text of each file by its name: always `accelerate_config.yaml`, `<stem>.sbatch` for SLURM and
+        `<stem>.torchrun.sh` for torchrun.
 
     Raises:
         LaunchError: `script_name` is not a plain file name, or one of the files would overwrite the script.
@@ -76,8 +74,6 @@ def launch_files(
         name = side_file(script_name, "torchrun.sh")
         again = shlex.quote(shlex.join(["bash", path_word(name)]))  # as it is echoed
         files[name] = render("torchrun.sh.j2", launch=launch, script=script, again=again, resume=resume)
-    if launch.launcher == "skypilot":
-        files[side_file(script_name, "sky.yaml")] = _sky(launch, script_name, secrets, resume, installs)
     if script_name in files:
         raise LaunchError(f"The script cannot be called {script_name!r}: that is the name of a launch file.")
     return files
@@ -95,7 +91,7 @@ def launch_lines(launch: Launch, script_name: str, *, serves: bool = False) -> l
         Lines for a POSIX shell, each behind what it is for: the line for all GPUs of a machine and the one for the
         number that was asked for, or one for each machine (for the first two and the last of more than four).
     """
-    if launch.launcher in ("slurm", "skypilot"):
+    if launch.launcher == "slurm":
         return [("several GPUs", launch_command(launch, script_name))]
     if launch.machines > 1:
         ranks = range(launch.machines) if launch.machines <= 4 else (0, 1, launch.machines - 1)
@@ -142,8 +138,6 @@ def launch_command(launch: Launch, script_name: str, rank: int = 0) -> str:
     check_script(script_name)
     if launch.launcher == "slurm":
         return shlex.join(["sbatch", path_word(side_file(script_name))])
-    if launch.launcher == "skypilot":
-        return shlex.join(["sky", "jobs", "launch", path_word(side_file(script_name, "sky.yaml"))])
     if launch.launcher == "torchrun":
         return _variables(launch, rank) + shlex.join(["bash", path_word(side_file(script_name, "torchrun.sh"))])
     count = ["--num_processes", str(launch.processes)] if launch.processes > 1 else []
@@ -191,22 +185,6 @@ def jobs_command(launch: Launch, script_name: str, secrets: Iterable[str]) -> st
         return shlex.join([*job, script_name])
     variables = [word for setting in _precision(launch) for word in ("--env", setting)]
     return shlex.join([*job, *variables, *_all_gpus(launch, script_name)])
-
-
-def _sky(launch: Launch, script_name: str, secrets: Sequence[str], resume: bool, installs: Sequence[str]) -> str:
-    """Return a SkyPilot task. Its name may have lower-case letters, digits and hyphens."""
-    bucket = ["--env", "BUCKET=NAME"] if resume else []
-    name = re.sub(r"[^a-z0-9]+", "-", _job_name(script_name).lower()).strip("-")
-    return render(
-        "sky.yaml.j2",
-        launch=launch,
-        script=shlex.quote(path_word(script_name)),
-        secrets=secrets,
-        resume=resume,
-        installs=installs,
-        job_name=name if name[:1].isalpha() else f"train-{name}".strip("-"),
-        command=" ".join([launch_command(launch, script_name), *bucket, *(f"--secret {name}" for name in secrets)]),
-    )
 
 
 def _sbatch(launch: Launch, script: str, script_name: str, secrets: Sequence[str], resume: bool) -> str:

@@ -128,7 +128,7 @@ def test_two_settings_for_one_launch_file_are_refused(command: Command, tmp_path
         ("mixed-precision = 'fp8'", "tool.nb2ddp: mixed_precision must be one of no, fp16, bf16, not 'fp8'."),
         (
             "launcher = 'mpi'",
-            "launcher must be one of accelerate, notebook, skypilot, slurm, torchrun, uv, not 'mpi'.",
+            "launcher must be one of accelerate, notebook, slurm, torchrun, uv, not 'mpi'.",
         ),
         ("fail-on = 'all'", "tool.nb2ddp: fail-on must be error, warning or note, not 'all'"),
         ("ignore = 'DDP101'", "tool.nb2ddp: ignore must be a list of strings, not 'DDP101'"),

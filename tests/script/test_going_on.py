@@ -1,76 +1,17 @@
-"""Launch files of scripts that go on where a job ended early, and the task for SkyPilot."""
+"""Launch files of scripts that go on where a job ended early."""
 
 from __future__ import annotations
 
 import json
 import subprocess
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from nb2ddp.convert import convert_source
-from nb2ddp.options import Launch, LaunchError, Options
+from nb2ddp.options import Launch, Options
 from nb2ddp.script.launch import launch_files
 from tests.notebooks import text
-
-SKY = Launch(processes=16, machines=2, launcher="skypilot", gpu="A100-80GB", mixed_precision="bf16")
-
-
-def task(launch: Launch = SKY, **about: Any) -> dict[str, Any]:
-    return dict(yaml.safe_load(launch_files(launch, "It's 3.py", **about)["It's 3.sky.yaml"]))
-
-
-def test_a_task_for_skypilot() -> None:
-    found = task(secrets=["HF_TOKEN"], resume=True, installs=["pip install -r train.requirements.txt"])
-    assert found["name"] == "it-s-3"
-    assert (found["num_nodes"], found["workdir"]) == (2, ".")
-    assert found["resources"] == {"accelerators": "A100-80GB:8", "use_spot": True}
-    assert found["envs"] == {"BUCKET": None, "ACCELERATE_MIXED_PRECISION": "bf16"}
-    assert found["secrets"] == {"HF_TOKEN": None}
-    assert found["file_mounts"] == {"/job": {"name": "${BUCKET}", "mode": "MOUNT_CACHED"}}
-    assert found["setup"] == "pip install -r train.requirements.txt\n"
-    assert subprocess.run(["bash", "-n"], input=found["run"], text=True, timeout=10).returncode == 0
-
-
-def test_without_resume_a_task_keeps_nothing() -> None:
-    assert set(task(replace(SKY, mixed_precision="no"))) == {"name", "num_nodes", "workdir", "resources", "run"}
-
-
-@pytest.mark.parametrize(
-    ("name", "job"), [("train.py", "train"), ("3.py", "train-3"), ("Llama3.1_(8B).py", "llama3-1-8b")]
-)
-def test_names_of_tasks(name: str, job: str) -> None:
-    (content,) = (text for file, text in launch_files(SKY, name).items() if file.endswith(".sky.yaml"))
-    assert yaml.safe_load(content)["name"] == job
-
-
-def test_what_runs_in_a_task(tmp_path: Path) -> None:
-    (tmp_path / "torchrun").write_text('#!/bin/bash\nprintf "%s\\n" "$@"\n', encoding="utf-8")
-    (tmp_path / "torchrun").chmod(0o755)
-    sky = {"NUM_NODES": "2", "NODE_RANK": "1", "NODE_IPS": "10.0.0.1\n10.0.0.2", "NUM_GPUS_PER_NODE": "8"}
-    environment = {f"SKYPILOT_{name}": value for name, value in sky.items()} | {"PATH": f"{tmp_path}:/usr/bin:/bin"}
-    done = subprocess.run(
-        ["bash", "-c", task()["run"]], env=environment, capture_output=True, text=True, check=True, timeout=10
-    )
-    expected = ["--nnodes", "2", "--node-rank", "1", "--master-addr", "10.0.0.1", "--master-port", "29500"]
-    assert done.stdout.splitlines() == [*expected, "--nproc-per-node", "8", "It's 3.py"]
-
-
-@pytest.mark.parametrize(
-    ("given", "reason"),
-    [
-        ({"launcher": "skypilot"}, "kind of GPU"),
-        ({"gpu": "H100"}, "no effect"),
-        ({"launcher": "skypilot", "gpu": "H100: 8"}, "not the name"),
-        ({"launcher": "skypilot", "gpu": "H100", "machines": 2, "main_process_ip": "a"}, "SkyPilot decides"),
-    ],
-)
-def test_what_no_task_is_written_for(given: dict[str, Any], reason: str) -> None:
-    with pytest.raises(LaunchError, match=reason):
-        Launch(**given)
 
 
 @pytest.mark.parametrize("resume", [False, True])

@@ -555,7 +555,7 @@ def test_command_starts_the_processes(launch: Launch, tmp_path: Path) -> None:
         ),
         (
             {"launcher": "mpi"},
-            "launcher must be one of accelerate, notebook, skypilot, slurm, torchrun, uv, not 'mpi'.",
+            "launcher must be one of accelerate, notebook, slurm, torchrun, uv, not 'mpi'.",
         ),
         ({"mixed_precision": "fp8"}, "mixed_precision must be one of no, fp16, bf16, not 'fp8'."),
         ({"slurm": Slurm()}, "SLURM settings have no effect with the launcher 'accelerate'."),

@@ -48,6 +48,7 @@ def setup(program: Program, inserted: Inserted) -> str:
         "setup.py.j2",
         futures=sorted(futures),
         standard=_lines(first.standard | rest.standard | _FIXED | ({_VERSION} if older else set())),
+        has_no_file=not program.tree.loads("__file__"),
         first=_joined(first.functions, [line for line in inserted.first if line not in futures]),
         uses_unsloth=with_unsloth,
         settings=_settings(program.early_settings),

@@ -1,0 +1,65 @@
+"""Processes that a script starts do not run it again, whatever starts them: a notebook has no file either."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nb2ddp.convert import convert_source
+from nb2ddp.rehearsal.run import free_port
+from tests.e2e.test_alone import TRAIN
+from tests.notebooks import text
+
+pytestmark = pytest.mark.e2e
+
+POOLS = """\
+import inspect, math, multiprocessing, multiprocess, torch
+from concurrent.futures import ProcessPoolExecutor
+from datasets import Dataset
+print("RUN")
+def longer(row, rank):
+    return {"long": len(row["text"]) + rank}
+def collated(rows):
+    return rows
+rows = Dataset.from_dict({"text": ["a", "bb", "ccc", "dddd"]})
+for method in ("fork", "forkserver", "spawn"):
+    context = multiprocessing.get_context(method)
+    with context.Pool(2) as pool:
+        roots = pool.map(math.sqrt, [1, 4])
+    with ProcessPoolExecutor(2, mp_context=context) as pool:
+        roots += pool.map(math.sqrt, [9, 16])
+    multiprocess.set_start_method(method, force=True)
+    lengths = rows.map(longer, with_rank=True, num_proc=2, load_from_cache_file=False)["long"]
+    loader = torch.utils.data.DataLoader(rows, num_workers=1, multiprocessing_context=method)
+    print(method, roots, list(lengths), len(list(loader)))
+loader = torch.utils.data.DataLoader(rows, num_workers=1, collate_fn=collated)
+print("FORKED", len(list(loader)), inspect.getsource(longer)[:10])
+print("COMPILED", torch.compile(lambda x: x * 2)(torch.ones(2)).tolist())
+"""
+FAILS = "def fail():\n    raise ValueError('told')\nfail()\n"
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_each_process_runs_the_script_once(processes: int, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(convert_source(text(POOLS, TRAIN, FAILS)).files["train.py"])
+    launch = ["-m", "torch.distributed.run", f"--nproc-per-node={processes}", f"--master-port={free_port()}"]
+    command = [sys.executable, *(launch if processes > 1 else []), str(script)]
+    done = subprocess.run(command, env=dict(os.environ), cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    assert done.stdout.count("RUN") == 1
+    for method in ("fork", "forkserver", "spawn"):
+        assert f"{method} [1.0, 2.0, 3.0, 4.0] [1, 2, 4, 5] 4" in done.stdout
+    assert "FORKED 4 def longer" in done.stdout
+    assert "COMPILED [2.0, 2.0]" in done.stdout
+    assert "raise ValueError('told')" in done.stderr
+    assert done.stderr.count("told") >= processes
+
+
+def test_code_that_reads_its_own_file_keeps_it() -> None:
+    script = convert_source(text('print(__file__)\n"__file__"\n', TRAIN)).files["train.py"]
+    assert 'pop("__file__"' not in script
+    assert 'pop("__file__"' in convert_source(text('print("__file__")\n', TRAIN)).files["train.py"]

@@ -17,8 +17,6 @@ import contextlib
 import fnmatch
 import hashlib
 import json
-import multiprocessing
-import os
 import random
 import re
 import resource
@@ -32,15 +30,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from multiprocessing.queues import Queue
 from pathlib import Path
 from typing import Any
 
 import nbformat
 
-from benchmarks.gpu.kinds import KINDS, Job
-from benchmarks.gpu.report import fill, table
+from benchmarks.gpu.kinds import KINDS
 from benchmarks.gpu.scripts import notebook
+from benchmarks.tables import fill, table
 from nb2ddp.convert import convert_source
 from nb2ddp.results import NotebookError
 from tests.e2e.faults import FAULTS
@@ -123,7 +120,7 @@ def write(results: Kept, out: Path) -> None:
 def write_kinds(folder: Path) -> None:
     """The notebook of each kind that was measured on GPUs."""
     for name in KINDS:
-        nbformat.write(notebook(Job(name, "converted", 1)), folder / f"{name}.ipynb")
+        nbformat.write(notebook(name), folder / f"{name}.ipynb")
 
 
 def drawn(folders: Iterable[Path], count: int, seed: int) -> list[Path]:
@@ -131,22 +128,6 @@ def drawn(folders: Iterable[Path], count: int, seed: int) -> list[Path]:
     each = (sorted([*folder.glob("*.ipynb"), *folder.glob("*.py")]) for folder in folders)
     paths = [path for some in each for path in some]
     return random.Random(seed).sample([path for path in paths if converts(path)], count) if count else paths
-
-
-def own_cores(slots: Queue[int], cores: int) -> None:
-    """Keep this process, and all that it starts, on cores that no other rehearsal uses."""
-    slot = slots.get()
-    os.sched_setaffinity(0, range(slot * cores, (slot + 1) * cores))
-
-
-def pool(jobs: int, cores: int) -> ProcessPoolExecutor:
-    """So many rehearsals at a time, each on so many cores of its own; 0 cores: on all of them."""
-    if not cores:
-        return ProcessPoolExecutor(jobs)
-    slots: Queue[int] = multiprocessing.Queue()
-    for slot in range(jobs):
-        slots.put(slot)
-    return ProcessPoolExecutor(jobs, initializer=own_cores, initargs=(slots, cores))
 
 
 def name_of(path: Path) -> str:
@@ -212,7 +193,6 @@ def options() -> argparse.Namespace:
     parser.add_argument("--failed", action="store_true", help="rehearse those again that were not ready")
     parser.add_argument("--nameless", action="store_true", help="keep no words of the notebooks")
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--cores", type=int, default=0, help="each rehearsal has so many cores of its own (Linux)")
     parser.add_argument("--machine", default="", help="what they run on, kept with each result")
     parser.add_argument("--keep", type=Path, help="a folder in which everything about the runs stays")
     parser.add_argument("--page", action="store_true", help="write the tables of docs/rehearsal.md")
@@ -233,7 +213,7 @@ def main() -> None:
             or fnmatch.fnmatch(name_of(path), given.again)
             or (given.failed and found.get(name_of(path), {}).get("code"))
         ]
-        with pool(given.jobs, given.cores) as workers:
+        with ProcessPoolExecutor(given.jobs) as workers:
             for path, told in zip(todo, workers.map(partial(rehearsed, kept=given.keep), todo), strict=True):
                 name, kept = nameless(name_of(path), told) if given.nameless else (name_of(path), told)
                 found[name] = kept | ({"machine": given.machine} if given.machine else {})

@@ -22,8 +22,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
-from benchmarks.gpu.report import fill, table
 from benchmarks.rehearsals import PAGE, ROOT, write
+from benchmarks.tables import fill, table
 from nb2ddp.convert import convert_source
 from nb2ddp.options import Options
 from nb2ddp.rehearsal import upstream, uv

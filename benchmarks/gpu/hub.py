@@ -43,11 +43,6 @@ OTHERS: dict[str, tuple[Model, dict[str, Any]]] = {
         {"hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14}
         | {"num_key_value_heads": 2, "vocab_size": 151936, "tie_word_embeddings": True},
     ),
-    "Qwen2.5-1.5B": (
-        Model("qwen2", None, "<|im_end|>"),
-        {"hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 28, "num_attention_heads": 12}
-        | {"num_key_value_heads": 2, "vocab_size": 151936, "tie_word_embeddings": True},
-    ),
     "Gemma-2-2B": (
         Model("gemma2", "<bos>", "<eos>"),
         {"hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26, "num_attention_heads": 8}
@@ -57,11 +52,6 @@ OTHERS: dict[str, tuple[Model, dict[str, Any]]] = {
         Model("gemma3_text", "<bos>", "<end_of_turn>"),
         {"hidden_size": 1152, "intermediate_size": 6912, "num_hidden_layers": 26, "num_attention_heads": 4}
         | {"num_key_value_heads": 1, "head_dim": 256, "vocab_size": 262144},
-    ),
-    "Qwen3-1.7B": (
-        Model("qwen3", None, "<|im_end|>"),
-        {"hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 28, "num_attention_heads": 16}
-        | {"num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936, "tie_word_embeddings": True},
     ),
     "Mistral-2B": (  # 8 of the 32 layers of Mistral 7B
         Model("mistral", "<s>", "</s>"),
@@ -166,55 +156,6 @@ def modern_bert(folder: Path) -> None:
     words.save_pretrained(folder)
 
 
-#: A model's name -> the classes' prefix, its vision tower, how images are cut, and how positions are turned.
-VISION: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = {
-    "Qwen2-VL": (
-        "Qwen2VL",
-        {"depth": 4, "embed_dim": 320, "hidden_size": 1024, "num_heads": 4, "mlp_ratio": 4},
-        {},
-        {"type": "mrope", "mrope_section": [8, 12, 12]},
-    ),
-    "Qwen2-VL-2B": (
-        "Qwen2VL",
-        {"depth": 32, "embed_dim": 1280, "hidden_size": 1536, "num_heads": 16, "mlp_ratio": 4},
-        {},
-        {"type": "mrope", "mrope_section": [16, 24, 24]},
-    ),
-    "Qwen2.5-VL": (
-        "Qwen2_5_VL",
-        {
-            "depth": 4,
-            "hidden_size": 320,
-            "out_hidden_size": 1024,
-            "num_heads": 4,
-            "intermediate_size": 1280,
-            "fullatt_block_indexes": [1, 3],
-        },
-        {},
-        {"type": "mrope", "mrope_section": [8, 12, 12]},
-    ),
-    "Qwen3-VL": (
-        "Qwen3VL",
-        {
-            "depth": 4,
-            "hidden_size": 320,
-            "out_hidden_size": 1024,
-            "num_heads": 4,
-            "intermediate_size": 1280,
-            "deepstack_visual_indexes": [1, 2],
-        },
-        {"patch_size": 16},
-        {"rope_type": "default", "mrope_section": [12, 10, 10], "mrope_interleaved": True},
-    ),
-}
-
-#: Sizes of the language model where they are the published ones, not small.
-VISION_TEXT: dict[str, dict[str, Any]] = {
-    "Qwen2-VL-2B": {"hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 28, "num_attention_heads": 12}
-    | {"num_key_value_heads": 2, "head_dim": 128},
-}
-
-
 def name_as_published(file: Path) -> None:
     """Give the vision tower the model's name, as published checkpoints do; Unsloth looks at it."""
     config = json.loads(file.read_text())
@@ -223,43 +164,36 @@ def name_as_published(file: Path) -> None:
 
 
 def qwen_vl(folder: Path) -> None:
-    """A vision-language model of Qwen's kinds: 6 language layers of 1024, 4 vision layers of 320."""
+    """A vision-language model in the shape of Qwen2-VL: 6 language layers of 1024, 4 vision layers of 320."""
     import torch
-    import transformers
+    from transformers import (
+        Qwen2VLConfig,
+        Qwen2VLForConditionalGeneration,
+        Qwen2VLImageProcessor,
+        Qwen2VLProcessor,
+        Qwen2VLVideoProcessor,
+    )
 
-    family, vision, cut, turned = VISION[folder.name]
     words = tokenizer(Model("qwen2", None, "<|im_end|>"))
     words.add_special_tokens({"additional_special_tokens": VISION_TOKENS})
-    ids = dict(zip(VISION_TOKENS, words.convert_tokens_to_ids(VISION_TOKENS), strict=True))
-    text = {
-        "vocab_size": 151936,
-        "hidden_size": 1024,
-        "intermediate_size": 2816,
-        "num_hidden_layers": 6,
-        "num_attention_heads": 16,
-        "num_key_value_heads": 4,
-        "head_dim": 64,
-        "rope_scaling": turned,
-        **tokens(words),
-        **VISION_TEXT.get(folder.name, {}),
-    }
-    config = getattr(transformers, f"{family}Config")(
-        text_config=text,
-        vision_config=vision,
-        image_token_id=ids["<|image_pad|>"],
-        video_token_id=ids["<|video_pad|>"],
-        vision_start_token_id=ids["<|vision_start|>"],
-        vision_end_token_id=ids["<|vision_end|>"],
+    start, end, _, image, video = words.convert_tokens_to_ids(VISION_TOKENS)
+    sizes = {"hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 6, "num_attention_heads": 16}
+    turned = {"num_key_value_heads": 4, "head_dim": 64, "rope_scaling": {"type": "mrope", "mrope_section": [8, 12, 12]}}
+    config = Qwen2VLConfig(
+        text_config={"vocab_size": 151936, **sizes, **turned, **tokens(words)},
+        vision_config={"depth": 4, "embed_dim": 320, "hidden_size": 1024, "num_heads": 4, "mlp_ratio": 4},
+        image_token_id=image,
+        video_token_id=video,
+        vision_start_token_id=start,
+        vision_end_token_id=end,
     )
     torch.manual_seed(0)
-    model = getattr(transformers, f"{family}ForConditionalGeneration")(config)
-    model.to(torch.bfloat16).save_pretrained(folder)
+    Qwen2VLForConditionalGeneration(config).to(torch.bfloat16).save_pretrained(folder)
     name_as_published(folder / "config.json")
-    videos = transformers.Qwen3VLVideoProcessor if family == "Qwen3VL" else transformers.Qwen2VLVideoProcessor
-    getattr(transformers, f"{family}Processor")(
-        image_processor=transformers.Qwen2VLImageProcessor(min_pixels=56 * 56, max_pixels=224 * 224, **cut),
+    Qwen2VLProcessor(
+        image_processor=Qwen2VLImageProcessor(min_pixels=56 * 56, max_pixels=224 * 224),
         tokenizer=words,
-        video_processor=videos(**cut),
+        video_processor=Qwen2VLVideoProcessor(),
         chat_template=VISION_TEMPLATE,
     ).save_pretrained(folder)
 
@@ -271,7 +205,7 @@ MODELS: dict[str, Callable[[Path], None]] = {
     "MiniLM": bert,
     "MiniLM-exact": bert,
     "ModernBERT": modern_bert,
-    **dict.fromkeys(VISION, qwen_vl),
+    "Qwen2-VL": qwen_vl,
 }
 
 

@@ -1,4 +1,4 @@
-"""What is measured: each kind of training, the notebook it is, and who runs it on how many GPUs."""
+"""What is measured: each kind of training, the notebook it is, and on how many GPUs it runs."""
 
 from __future__ import annotations
 
@@ -8,20 +8,14 @@ from pathlib import Path
 
 NOTEBOOKS = Path(__file__).parent / "notebooks"
 
-#: Who runs a kind; `benchmarks.gpu.report` names them by these letters.
-VARIANTS = {
-    "notebook": "(a) the notebook's own code, as nbconvert exports it without its magics, with `python`",
-    "exported": "(b) that same script under plain `accelerate launch`",
-    "exported_equal": "(b') the same with its accumulation set so that the global batch is the notebook's",
-    "handwritten": "(c) transformers, PEFT and TRL by hand, with DDP",
-    "converted": "(d) what nb2ddp writes, with the notebook's split of the batch",
-    "nudged": "(d) on one GPU, its trained weights changed by 1e-7 of their value before the third step",
-}
-
 
 @dataclass(frozen=True)
 class Job:
-    """One run: a kind, who runs it, on how many GPUs, and which repetition it is (each on a machine of its own)."""
+    """One run: a kind, what runs, on how many GPUs, and which repetition it is (each on a machine of its own).
+
+    What runs is `notebook`, the notebook's own code as nbconvert exports it without its magics, or `converted`, what
+    nb2ddp writes with the notebook's split of the batch.
+    """
 
     kind: str
     variant: str
@@ -42,7 +36,6 @@ class Job:
 
 
 ALL = (("converted", 1), ("converted", 2), ("converted", 4))
-RIVALS = (("exported", 4), ("exported_equal", 4), ("handwritten", 4))
 
 
 @dataclass(frozen=True)
@@ -54,8 +47,6 @@ class Kind:
     model: str  # below "bench/"
     settings: Mapping[str, str] = field(default_factory=dict)  # a name in the notebook -> its value, as code
     runs: tuple[tuple[str, int], ...] = ALL
-    shorter: Mapping[str, int] = field(default_factory=dict)  # a variant -> its steps, where speed alone is asked for
-    by_hand: tuple[str, ...] = ()  # arguments of handwritten/sft.py
     chance: str = ""  # why its losses may differ between runs, "" where they must not
     timed: bool = False  # its runs have their GPUs for themselves
     seconds: int = 60  # about what one GPU takes, to fit runs into a time limit
@@ -74,9 +65,6 @@ KINDS: dict[str, Kind] = {
         "sft",
         "Llama-8B",
         settings={**EVEN, "model_name": '"bench/Llama-8B"', "gradient_accumulation_steps": "4"},
-        runs=(*ALL, ("exported_equal", 4), ("handwritten", 4), ("nudged", 1)),
-        shorter={"handwritten": 12, "exported_equal": 15},
-        by_hand=("--model=bench/Llama-8B", "--data=bench/books", "--four-bit"),
         timed=True,
         seconds=110,
     ),
@@ -85,9 +73,7 @@ KINDS: dict[str, Kind] = {
         "sft",
         "Llama-3B",
         settings=EVEN,
-        runs=(("notebook", 1), *ALL, *RIVALS, ("nudged", 1)),
-        shorter={"handwritten": 12, "exported": 12, "exported_equal": 15},
-        by_hand=("--data=bench/books", "--four-bit"),
+        runs=(("notebook", 1), *ALL),
         timed=True,
         seconds=110,
     ),
@@ -103,7 +89,7 @@ KINDS: dict[str, Kind] = {
         "4-bit LoRA, 3.2B, 1,800 to 2,040 tokens",
         "sft",
         "Llama-3B",
-        runs=(("notebook", 1), *ALL, ("nudged", 1)),
+        runs=(("notebook", 1), *ALL),
         timed=True,
         seconds=110,
     ),
@@ -112,9 +98,6 @@ KINDS: dict[str, Kind] = {
         "sft",
         "Llama-1B",
         settings={"model_name": '"bench/Llama-1B"', "load_in_4bit": "False"},
-        runs=(*ALL, ("handwritten", 4), ("nudged", 1)),
-        shorter={"handwritten": 12},
-        by_hand=("--model=bench/Llama-1B",),
         timed=True,
     ),
     "full": Kind(
@@ -127,9 +110,6 @@ KINDS: dict[str, Kind] = {
             "full_finetuning": "True",
             "learning_rate": "2e-5",
         },
-        runs=(*ALL, ("handwritten", 4), ("nudged", 1)),
-        shorter={"handwritten": 12},
-        by_hand=("--model=bench/Llama-1B", "--full", "--learning-rate=2e-5"),
         timed=True,
     ),
     "packing": Kind(
@@ -137,9 +117,6 @@ KINDS: dict[str, Kind] = {
         "sft",
         "Llama-1B",
         settings={"model_name": '"bench/Llama-1B"', "packing": "True"},
-        runs=(*ALL, ("handwritten", 4)),
-        shorter={"handwritten": 12},
-        by_hand=("--model=bench/Llama-1B", "--four-bit", "--packing"),
         timed=True,
     ),
     "cpt": Kind("continued pre-training with embeddings, 4-bit, 1.2B", "cpt", "Llama-1B", timed=True),
@@ -148,7 +125,6 @@ KINDS: dict[str, Kind] = {
         "experts",
         "Qwen3-MoE",
         settings=EXPERTS,
-        runs=(*ALL, ("nudged", 1)),
     ),
     "moe_whole": Kind(
         "16-bit LoRA on a mixture of experts, without checkpointing",

@@ -13,7 +13,6 @@ os.environ["UNSLOTH_DISABLE_TRAINER_PATCHING"] = "1"
 os.environ["UNSLOTH_NO_CUDA_EXTENSIONS"] = "1"
 
 import argparse
-import fcntl
 import gc
 import json
 import random
@@ -195,7 +194,6 @@ def main() -> None:
     parser.add_argument("--batches", nargs="+", required=True, metavar="ROWSxTOKENS")
     parser.add_argument("--limit", type=float, help="GB that torch may allocate, as on a smaller GPU")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--lock", type=Path, help="held while a batch is trained: one at a time on a GPU")
     options = parser.parse_args()
     if options.limit:
         total = torch.cuda.get_device_properties(LOCAL_RANK).total_memory
@@ -216,14 +214,11 @@ def main() -> None:
     }
     for batch in options.batches:
         rows, _, tokens = batch.partition("x")
-        with (options.lock or Path(os.devnull)).open("w") as lock:
-            if options.lock and WORLD_SIZE == 1:
-                fcntl.flock(lock, fcntl.LOCK_EX)
-            try:
-                facts["runs"].append(train(model, tokenizer, int(rows), tokens, options))
-            except torch.cuda.OutOfMemoryError as error:
-                facts["runs"].append({"rows": int(rows), "tokens": tokens, "error": str(error)[:300]})
-                torch.cuda.empty_cache()
+        try:
+            facts["runs"].append(train(model, tokenizer, int(rows), tokens, options))
+        except torch.cuda.OutOfMemoryError as error:
+            facts["runs"].append({"rows": int(rows), "tokens": tokens, "error": str(error)[:300]})
+            torch.cuda.empty_cache()
         if LOCAL_RANK == 0:
             options.out.write_text(json.dumps(facts) + "\n")
 

@@ -69,14 +69,6 @@ def step_time(facts: Facts) -> float:
     return median(step_times(facts))
 
 
-def outside(facts: Facts) -> float:
-    """Seconds of the run that are not steady training: start, load, compilation, save."""
-    inside = 0.0
-    for training in facts["trainings"]:
-        inside += len(training["steps"]) * median(durations(training)) + training.get("looked", 0)
-    return float(facts["seconds"] - inside)
-
-
 def difference(one: Facts, other: Facts) -> float:
     """The largest difference between the losses of two runs, at the same step of the same training."""
     pairs = zip(losses(one), losses(other), strict=True)

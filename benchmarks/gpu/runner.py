@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -13,13 +16,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.gpu.kinds import Job
-from benchmarks.gpu.processes import running, stop
 from benchmarks.gpu.results import Facts
 from benchmarks.gpu.scripts import script_hash, write
 from nb2ddp.rehearsal.run import free_port
-from tests.e2e.runner import SITE, observed, read_writers, snapshot
 
-NUDGE = "1e-7"
+SITE = Path(__file__).parent / "site"
+ROOT = SITE.parents[2]
 
 
 def events_of(file: Path) -> list[list[Facts]]:
@@ -35,11 +37,6 @@ def events_of(file: Path) -> list[list[Facts]]:
 
 def only(events: Sequence[Facts], name: str) -> list[Facts]:
     return [event for event in events if event["event"] == name]
-
-
-def is_lock(path: str) -> bool:
-    """True for the files that processes open only to wait for each other: Unsloth's, in its cache."""
-    return "/.locks/" in path
 
 
 def rows_seen(ends: Sequence[Facts]) -> Facts:
@@ -90,16 +87,40 @@ def without_folders(text: str, work: Path) -> str:
     return text
 
 
-def environment(folder: Path, devices: Sequence[str], mark: str, nudge: bool) -> dict[str, str]:
+def environment(folder: Path, devices: Sequence[str], mark: str) -> dict[str, str]:
     return {
-        **observed(folder, Path(__file__).parent / "site", SITE),
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(SITE), str(ROOT)]),
+        "HF_HUB_OFFLINE": "1",
+        "HF_HOME": str(folder / "hf"),
         "CUDA_VISIBLE_DEVICES": ",".join(devices),
         "OMP_NUM_THREADS": "8",
         "BENCH_FOLDER": str(folder / "events"),
         "BENCH_RUN": mark,
         "PYTHONFAULTHANDLER": "1",  # say where every thread stands when a run is aborted
-        **({"BENCH_NUDGE": NUDGE} if nudge else {}),
     }
+
+
+def running(mark: str) -> dict[int, str]:
+    """The processes that carry `mark` in their environment, with their command lines."""
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if mark.encode() in (process / "environ").read_bytes():
+                found[int(process.name)] = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()[:200]
+    return found
+
+
+def stop(mark: str) -> None:
+    """End every process that carries `mark`; Python ones say first where each of their threads stands.
+
+    A launcher's workers are sessions of their own: ending its process group would leave them behind.
+    """
+    for number in (signal.SIGABRT, signal.SIGKILL):
+        for process in running(mark):
+            with contextlib.suppress(OSError):
+                os.kill(process, number)
+        time.sleep(5)
 
 
 def run(job: Job, hub: Path, folder: Path, devices: Sequence[str], timeout: float) -> Facts:
@@ -116,12 +137,11 @@ def run(job: Job, hub: Path, folder: Path, devices: Sequence[str], timeout: floa
         if not entry.name.startswith("."):
             (work / entry.name).symlink_to(entry, target_is_directory=True)
     (folder / "events").mkdir()
-    before = snapshot(work)
     words = [sys.executable, *command[1:]]
     if command[0] == "accelerate":
         port = ["--main_process_port", str(free_port())]
         words = [sys.executable, "-m", "accelerate.commands.launch", *port, *command[2:]]
-    env = environment(folder, devices, mark, job.variant == "nudged")
+    env = environment(folder, devices, mark)
     start = time.time()
     with (folder / "log.txt").open("w") as log:
         process = subprocess.Popen(
@@ -138,7 +158,6 @@ def run(job: Job, hub: Path, folder: Path, devices: Sequence[str], timeout: floa
     left = list(running(f"BENCH_RUN={mark}").values())
     if left:
         stop(f"BENCH_RUN={mark}")
-    writers, unseen = read_writers(folder / "writes.log", work, before, alone=job.gpus == 1)
     by_rank = [events_of(folder / "events" / f"{rank}.jsonl") for rank in range(job.gpus)]
     said = without_folders((folder / "log.txt").read_text(errors="replace"), work)
     facts: Facts = {
@@ -147,9 +166,6 @@ def run(job: Job, hub: Path, folder: Path, devices: Sequence[str], timeout: floa
         "exit_code": code,
         "seconds": round(took, 2),
         "left_running": left,
-        "files": len(writers),
-        "written_by_several": sorted(path for path, ranks in writers.items() if len(ranks) > 1 and not is_lock(path)),
-        "written_by_unknown": list(unseen),
         "trainings": [training(ranks, start) for ranks in zip(*by_rank, strict=False)],
         "warnings": sorted({line for line in said.splitlines() if "Warning" in line or "[W" in line})[:20],
     }

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from benchmarks.gpu.kinds import Job
 from benchmarks.gpu.scripts import notebook
 from nb2ddp.api import convert_file
 from nb2ddp.options import Options as Converted
@@ -46,7 +45,7 @@ LEFT = {"newest": ("sft_3b", "embeddings", "full", "classification"), "pinned": 
 
 def cells(kind: str, versions: str) -> str:
     """The notebook of a kind, as JSON."""
-    text = json.dumps(notebook(Job("orpo" if kind == "kto" else kind, "converted", 1)))
+    text = json.dumps(notebook("orpo" if kind == "kto" else kind))
     if kind == "kto":
         text = text.replace("ORPO", "KTO").replace("trl.experimental.orpo", "trl")
     return text.replace("trl.experimental.orpo", "trl") if versions == "pinned" else text

@@ -1,8 +1,6 @@
 """Loaded by Python itself at the start of every process of a measured run: `runner.py` puts this folder on PYTHONPATH.
 
-It writes down what the process does, one JSON object a line in "$BENCH_FOLDER/RANK.jsonl", and changes nothing, unless
-$BENCH_NUDGE asks for it, or $BENCH_CACHE gives an engine the bytes of its cache: vLLM measures the GPU to find them,
-which fails while other jobs take and free memory there.
+It writes down what the process does, one JSON object a line in "$BENCH_FOLDER/RANK.jsonl", and changes nothing.
 
 Events of a training, in order: "begin" with types and a hash of the weights to train; "step" for each logged step, with
 the time after the GPU has finished it; "saved" for each checkpoint; "end" with the peak memory, the indices of the rows
@@ -11,7 +9,6 @@ that were fetched, the number of micro-batches and a hash of the trained weights
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import os
@@ -19,13 +16,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rehearsal_stage import hooks
+from nb2ddp.rehearsal.stage import hooks
 
 if TYPE_CHECKING:
     from types import ModuleType
 
 FILE = Path(os.environ["BENCH_FOLDER"], f"{os.environ.get('RANK', 0)}.jsonl")
-NUDGE = float(os.environ.get("BENCH_NUDGE", 0))
 fetched: dict[int, list[list[int]]] = {}  # data set (its id) -> batches of indices, in the order of their first use
 micro_batches = 0
 
@@ -52,16 +48,6 @@ def dtypes(model: Any) -> list[str]:
     return sorted({str(weight.dtype) for weight in model.parameters() if weight.requires_grad})
 
 
-def nudge(model: Any) -> None:
-    """Change every trained weight by a few parts in 10**7, about the rounding error of a sum in float32."""
-    import torch
-
-    with torch.no_grad():
-        for weight in model.parameters():
-            if weight.requires_grad:
-                weight.mul_(1 + NUDGE)
-
-
 def record_training(callbacks: ModuleType) -> None:
     """Follow the events that a trainer hands to its callbacks."""
     handler = callbacks.CallbackHandler
@@ -78,8 +64,6 @@ def record_training(callbacks: ModuleType) -> None:
             weights = {"weights": hash_of(self.model), "dtypes": dtypes(self.model)}
             looked = time.time() - start
             write("begin", steps=state.max_steps, done=state.global_step, looked=looked, **weights, **sizes)
-        elif event == "on_step_begin" and NUDGE and state.global_step == 2:
-            nudge(self.model)
         elif event in ("on_substep_end", "on_step_end"):
             micro_batches += 1
         elif event == "on_log" and "loss" in logs:
@@ -113,18 +97,6 @@ def end_of_training(model: Any) -> None:
     )
 
 
-def give_cache(module: ModuleType) -> None:
-    """Tell engines how much memory to take for keys and values, where that is given."""
-    original = module.LLM.__init__
-
-    @functools.wraps(original)
-    def start(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **{"kv_cache_memory_bytes": int(os.environ["BENCH_CACHE"]), **kwargs})
-
-    if "BENCH_CACHE" in os.environ:
-        module.LLM.__init__ = start
-
-
 def record_fetches(module: ModuleType) -> None:
     """Follow which rows a data loader takes from its data set."""
     fetcher = module._MapDatasetFetcher
@@ -139,4 +111,3 @@ def record_fetches(module: ModuleType) -> None:
 
 hooks.after_import("transformers.trainer_callback", record_training)
 hooks.after_import("torch.utils.data._utils.fetch", record_fetches)
-hooks.after_import("vllm.entrypoints.llm", give_cache)

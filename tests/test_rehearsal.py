@@ -479,12 +479,6 @@ def test_a_function_of_unsloth_trains_too(tmp_path: Path) -> None:
     assert read(script).unsloth == "stand-in"
 
 
-def test_a_script_finds_the_hash_seed_that_it_would_start_python_again_with(tmp_path: Path) -> None:
-    plan = replace(PLAN, text="use_hash_seed(42)\n")
-    assert environment(plan, tmp_path, hub="", settings={})["PYTHONHASHSEED"] == "42"
-    assert "PYTHONHASHSEED" not in environment(PLAN, tmp_path, hub="", settings={}).keys() - os.environ.keys()
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [("x = 1\n", "trains nothing"), ("x = (\n", "not Python"), ("\0", "not Python")],

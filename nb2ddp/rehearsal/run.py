@@ -21,7 +21,6 @@ from nb2ddp.rehearsal.processes import Process, Starter
 from nb2ddp.script.needs import untested
 
 _LAUNCHED = re.compile(r"^(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)$|^MASTER_|^TORCHELASTIC|^ACCELERATE_")
-_HASH_SEED = re.compile(r"^use_hash_seed\((\d+)\)", re.MULTILINE)
 _SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|API_?KEY|CREDENTIAL", re.IGNORECASE)
 #: Variables of every run: nothing is sent, asked for or shown, no GPU is seen, one thread a process.
 _FIXED = {
@@ -89,10 +88,8 @@ def environment(plan: Plan, folder: Path, *, hub: str, settings: Mapping[str, An
         "beside": str(plan.folder),
         **settings,
     }
-    seed = _HASH_SEED.search(plan.text)  # which the script would start Python again with
     return (
         kept
-        | ({"PYTHONHASHSEED": seed[1]} if seed else {})
         | {name: str(path) for name, path in own.items()}
         | {"NB2DDP_REHEARSAL": json.dumps(about), "HF_ENDPOINT": hub}
         | _FIXED

@@ -16,10 +16,3 @@ def see_one_gpu() -> None:
     """Let a process that runs alone see one GPU: a Trainer would train on all, with as many times the batch."""
     if int(os.environ.get("WORLD_SIZE", 1)) == 1:
         os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
-
-
-def use_hash_seed(seed: int) -> None:
-    """Restart Python with this hash seed: otherwise each rank orders sets of strings differently."""
-    if "PYTHONHASHSEED" not in os.environ:  # Python reads it at startup
-        os.environ["PYTHONHASHSEED"] = str(seed)
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from nb2ddp.estimate.gpus import SIZES, Gpu
 from nb2ddp.estimate.memory import CONTEXT, need
 from nb2ddp.estimate.models import Shape
-from nb2ddp.runtime.memory import MEASURED_MODELS, rows_that_fit
+from nb2ddp.runtime.memory import MEASURED_MODELS
 
 if TYPE_CHECKING:
     from nb2ddp.estimate.trainings import Training
@@ -98,9 +98,8 @@ def _fit(training: Training, shape: Shape, gpu: Gpu, processes: int) -> Fit:
     if training.can_skip and shape.family in (*MEASURED_MODELS, ""):
         whole = need(training, shape, checkpointing=False, processes=processes)
         free = gpu.memory - CONTEXT - whole.weights
-        most = rows_that_fit(rows, whole.row, whole.training, free, gpu.memory)
-        if most:
-            return Fit(gpu, True, most, rows * pieces // most, False, whole.peak(most))
+        if rows * whole.row + whole.training < 0.85 * free:  # as skip_checkpointing_if_it_fits decides
+            return Fit(gpu, True, rows, pieces, False, whole.peak(rows))
     needed = need(training, shape, checkpointing=training.checkpoints, processes=processes)
     if needed.peak(rows) > room and training.split and needed.peak(1) <= room:
         return Fit(gpu, True, 1, rows * pieces, training.checkpoints, needed.peak(1), needs_option=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from nb2ddp.estimate.models import Shape
-from nb2ddp.runtime.memory import bytes_of_a_row, bytes_of_gradients_and_optimizer
+from nb2ddp.runtime.memory import bytes_without_checkpointing
 
 if TYPE_CHECKING:
     from nb2ddp.estimate.trainings import Training
@@ -69,12 +69,14 @@ def need(training: Training, shape: Shape, *, checkpointing: bool, processes: in
     """
     config = replace(shape, intermediate_size=shape.active_intermediate_size)  # as the script's own formula takes it
     value_bytes = 4 if training.precision == "32bit" else 2
-    row = bytes_of_a_row(config, training.tokens, value_bytes) * training.rows_of_one
+    trained = trained_bytes(training, shape)
+    kept = bytes_without_checkpointing(config, 0, value_bytes, trained, processes)
+    whole = bytes_without_checkpointing(config, training.tokens, value_bytes, trained, processes)
+    row = (whole - kept) * training.rows_of_one
     if checkpointing:
         row = row / shape.num_hidden_layers * _CHECKPOINTED
     if shape.is_encoder:
         row *= _ENCODER
-    kept = bytes_of_gradients_and_optimizer(trained_bytes(training, shape), processes)
     if shape.num_experts:
         kept += _EXPERTS
     return Need(weight_bytes(training, shape), kept, row)

@@ -22,7 +22,7 @@ from nb2ddp.syntax.tree import Tree
 _PAIRS = re.compile(r"(DPO|ORPO|CPO|KTO|SimPO|Reward|SentenceTransformer)\w*Trainer")
 _COMPLETIONS = re.compile(r"(GRPO|RLOO)\w*Trainer")
 #: Functions of a script that divide the batch among the processes (nb2ddp/runtime).
-_SPLITS = re.compile(r"split_(batch|completions|by_size)\w*")
+_SPLITS = re.compile(r"split_(batch|completions)")
 _TOKENS = 2048  # of a row, where a notebook sets no limit: Unsloth's `max_seq_length`
 _RANK = 16  # of adapters, where it is not written out
 
@@ -154,11 +154,11 @@ def _split(program: Program, at: int, config: cst.Call) -> str | None:
 
 
 def _per_device(program: Program, config: cst.Call, split: str | None) -> int:
-    """The notebook's rows at a time, which stand first in a split, or second behind a size that a person chose."""
+    """The notebook's rows at a time, which stand first in a split."""
     if split is None:
         return 0
     if split:
-        return int(re.findall(r"\d+", split)[split.startswith("split_by_size")])
+        return int(re.findall(r"\d+", split)[0])
     shared = next(
         (call for call in program.tree.live(cst.Call) if program.tree.text(call.func) == "share_batches"), None
     )

@@ -30,13 +30,13 @@ from nb2ddp.facts.releases import newest
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.arguments import Passed, constant, is_closed, passed, set_argument
-from nb2ddp.syntax.edits import AddToSetup, Edit, InsertAbove, InsertAfter, Wrap
+from nb2ddp.syntax.edits import Edit, InsertAbove, InsertAfter, Wrap
 from nb2ddp.syntax.tree import Tree, argument, keyword, method
 
 PER_DEVICE, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
 _FIELDS = (PER_DEVICE, ACCUMULATION)
 #: How calls begin that split a batch, and the memory of a GPU that they take for the notebook's, in gigabytes.
-_SPLITS = ("split_batch(", "split_batch_no_larger(", "split_completions(", "split_by_size(")
+_SPLITS = ("split_batch(", "split_completions(")
 _DEFAULT_MEMORY = 15
 #: What a config that names neither field trains with: transformers' defaults (training_args.py) ...
 _DEFAULTS = ("8", "1")
@@ -96,7 +96,6 @@ _TOO_LATE = (
 )
 _GROWS = "each process would train on a whole batch, so that more GPUs change the training; the script splits it"
 
-_EXPLAIN = "sys.excepthook = explain_out_of_memory"
 _NO_GPU, _TOO_SMALL = "whose GPU is not known", "whose GPU ran out of memory"
 _SETS = "(--per-device-batch-size sets it)"
 _NOT_SPLIT = "so it is not split: each process trains on a whole batch"
@@ -120,7 +119,7 @@ def _split(program: Program, call: cst.Call) -> Iterator[Finding]:
         return
     why = _kept(program, call)
     said = f"{_GROWS}{f', with at most the per-device batch of the notebook, {why} {_SETS}' if why else ''}"
-    yield Finding(call, said, (*_edits(program, call, given), AddToSetup(_EXPLAIN)))
+    yield Finding(call, said, tuple(_edits(program, call, given)))
     if larger := _larger_step(program, call, given):
         yield Finding(call, larger, severity=Severity.WARNING)
     yield from _doubts(program, call, given)
@@ -216,14 +215,15 @@ def _call(program: Program, config: cst.Call, values: list[str], generations: st
     """The call of the runtime that splits a config's batch: per-device batch and accumulation, as code."""
     size = program.options.per_device_batch_size
     arguments = ", ".join([*values, *filter(None, [generations])])
+    name = "split_completions" if generations else "split_batch"
     if isinstance(size, int):
-        return f"split_by_size({size}, {arguments})"
+        return f"{name}({arguments}, largest={size})"
     if generations:
-        return f"split_completions({arguments})"
+        return f"{name}({arguments})"
     if size == "notebook" or program.gpu is None or _kept(program, config):
-        return f"split_batch_no_larger({arguments})"
+        return f"{name}({arguments}, largest={values[0]})"
     memory = program.gpu.gigabytes
-    return f"split_batch({arguments}{f', gpu_memory={memory}e9' if memory != _DEFAULT_MEMORY else ''})"
+    return f"{name}({arguments}{f', gpu_memory={memory}e9' if memory != _DEFAULT_MEMORY else ''})"
 
 
 def _kept(program: Program, config: cst.Call) -> str:
@@ -355,7 +355,7 @@ def _unseen(program: Program) -> Iterator[Finding]:
             elif bound not in split:
                 split.add(bound)
                 line = _split_held(program, tree.text(arguments.value))
-                edits = (InsertAfter(tree.statement(bound), line), AddToSetup(_EXPLAIN))
+                edits = (InsertAfter(tree.statement(bound), line),)
                 yield Finding(call, _HELD, edits, severity=Severity.WARNING)
     train = next((call for call in program.training.calls if method(call) == "train"), None)
     if train is not None and not program.training.trainers:
@@ -387,8 +387,8 @@ def _split_held(program: Program, arguments: str) -> str:
     """The line that splits the batch which training arguments hold, as code."""
     held = ", ".join(f"{arguments}.{field}" for field in _FIELDS)
     size = program.options.per_device_batch_size
-    split, given = ("split_by_size", f"{size}, {held}") if isinstance(size, int) else ("split_batch_no_larger", held)
-    return f"{held} = {split}(\n    {given}\n)  # the notebook's samples a step"
+    largest = size if isinstance(size, int) else f"{arguments}.{_FIELDS[0]}"
+    return f"{held} = split_batch(\n    {held}, largest={largest}\n)  # the notebook's samples a step"
 
 
 def _share(program: Program, product: cst.BinaryOperation) -> cst.Attribute | None:
@@ -564,7 +564,7 @@ args = TrainingArguments("out", per_device_train_batch_size=BATCH)
 """,
             """\
 from transformers import TrainingArguments
-per_device_batch, accumulation = split_batch_no_larger(BATCH, 1)  # the notebook's samples a step
+per_device_batch, accumulation = split_batch(BATCH, 1, largest=BATCH)  # the notebook's samples a step
 args = TrainingArguments("out", per_device_train_batch_size=per_device_batch, gradient_accumulation_steps=accumulation)
 """,
         ),
@@ -716,7 +716,7 @@ args = config(per_device_train_batch_size = 2, gradient_accumulation_steps = 4)
             """\
 import trl
 config = trl.SFTConfig if supervised else trl.DPOConfig
-per_device_batch, accumulation = split_batch_no_larger(2, 4)  # 8 samples a step in the notebook
+per_device_batch, accumulation = split_batch(2, 4, largest=2)  # 8 samples a step in the notebook
 args = config(per_device_train_batch_size = per_device_batch, gradient_accumulation_steps = accumulation)
 """,
         ),
@@ -746,7 +746,7 @@ second = ORPOConfig(per_device_train_batch_size = 2, gradient_accumulation_steps
 from trl import ORPOConfig, SFTConfig
 per_device_batch, accumulation = split_batch(2, 4)  # 8 samples a step in the notebook
 first = SFTConfig(per_device_train_batch_size = per_device_batch, gradient_accumulation_steps = accumulation)
-per_device_batch, accumulation = split_batch_no_larger(2, 4)  # 8 samples a step in the notebook
+per_device_batch, accumulation = split_batch(2, 4, largest=2)  # 8 samples a step in the notebook
 second = ORPOConfig(per_device_train_batch_size = per_device_batch, gradient_accumulation_steps = accumulation)
 """,
         ),
@@ -761,7 +761,7 @@ trainer.train(resume_from_checkpoint = True)
             """\
 !pip install transformers==4.56.2
 from trl import SFTConfig, SFTTrainer
-per_device_batch, accumulation = split_batch_no_larger(2, 4)  # 8 samples a step in the notebook
+per_device_batch, accumulation = split_batch(2, 4, largest=2)  # 8 samples a step in the notebook
 args = SFTConfig(per_device_train_batch_size = per_device_batch, gradient_accumulation_steps = accumulation)
 trainer = SFTTrainer(model, args)
 trainer.train(resume_from_checkpoint = True)
@@ -775,7 +775,7 @@ trainer = SFTTrainer(model, args, packing = True)
 """,
             """\
 from trl import SFTConfig, SFTTrainer
-per_device_batch, accumulation = split_batch_no_larger(2, 4)  # 8 samples a step in the notebook
+per_device_batch, accumulation = split_batch(2, 4, largest=2)  # 8 samples a step in the notebook
 args = SFTConfig(per_device_train_batch_size = per_device_batch, gradient_accumulation_steps = accumulation)
 trainer = SFTTrainer(model, args, packing = True)
 """,
@@ -804,8 +804,8 @@ trainer = SFTTrainer(model, args = args)
 from parts import arguments_of, model
 from trl import SFTTrainer
 args = arguments_of("small")
-args.per_device_train_batch_size, args.gradient_accumulation_steps = split_batch_no_larger(
-    args.per_device_train_batch_size, args.gradient_accumulation_steps
+args.per_device_train_batch_size, args.gradient_accumulation_steps = split_batch(
+    args.per_device_train_batch_size, args.gradient_accumulation_steps, largest=args.per_device_train_batch_size
 )  # the notebook's samples a step
 trainer = SFTTrainer(model, args = args)
 """,

@@ -10,7 +10,6 @@ from nb2ddp.facts.loading import ModelKind
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.shell import quoted
 from nb2ddp.facts.waiting import wait_seconds
-from nb2ddp.options import Launch
 from nb2ddp.script.inserted import END, Inserted
 from nb2ddp.script.linker import link, process, renamed, taken, words
 from nb2ddp.script.needs import tests
@@ -20,7 +19,8 @@ from nb2ddp.syntax.arguments import constant
 
 #: What the fixed part of the block imports of Python's own library, and what it compares versions with.
 _FIXED = frozenset({"import logging", "import os", "import sys"})
-_VERSION = "from importlib.metadata import version"
+#: What it imports besides where the notebook trains with Unsloth.
+_UNSLOTH = frozenset({"import atexit", "import shutil", "from importlib.metadata import version"})
 _GROUP = (
     "PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta({}))  # opens the process group, for long waits"
 )
@@ -37,26 +37,23 @@ def setup(program: Program, inserted: Inserted) -> str:
     """
     with_unsloth, several = program.trains_with_unsloth, program.options.launch.machines > 1
     last = [*(["compare_folders()"] if several else []), *inserted.last]
-    if with_unsloth and tries_kernels(program):
-        last.append("keep_kernel_trial_apart()")
     if several or any(_makes_wait(text) for text in inserted.cells):
         last.insert(0, _GROUP.format(_duration(wait_seconds(program.training))))
-    older = floors(program) if with_unsloth else []
     futures = {line for line in inserted.first if line.startswith("from __future__ ")}
     first, rest = link(inserted.first), link([*inserted.cells, *last], several)
     text = render(
         "setup.py.j2",
         futures=sorted(futures),
-        standard=_lines(first.standard | rest.standard | _FIXED | ({_VERSION} if older else set())),
+        standard=_lines(first.standard | rest.standard | _FIXED | (_UNSLOTH if with_unsloth else frozenset())),
         has_no_file=not program.tree.loads("__file__"),
         first=_joined(first.functions, [line for line in inserted.first if line not in futures]),
         uses_unsloth=with_unsloth,
+        tries_kernels=with_unsloth and tries_kernels(program),
         settings=_settings(program.early_settings),
         process=process(),
         tests_of_needs=tests(program.needs, program.name("missing")),
         warns_of_unused=_may_look_for_unused(program),
-        floors=older,
-        fewer_processes=_fewer_processes(program.options.launch),
+        floors=floors(program) if with_unsloth else [],
         packages=_lines(rest.packages - {"import torch"}),
         rest=_joined(rest.functions, last),
     )
@@ -67,14 +64,6 @@ def _may_look_for_unused(program: Program) -> bool:
     """True unless DDP is told everywhere, by the notebook or by rule DDP202, not to look for unused parameters."""
     told = [constant(program.tree, call, "ddp_find_unused_parameters") for call in program.training.arguments]
     return program.model_kind is not ModelKind.DENSE_TEXT and not (told and all(value is False for value in told))
-
-
-def _fewer_processes(launch: Launch) -> str:
-    """Return what to type if a machine has fewer GPUs than processes: part of an f-string with `gpus`."""
-    if launch.machines == 1 and launch.launcher in ("accelerate", "torchrun"):
-        return "start it with torchrun --nproc_per_node gpu {sys.argv[0]}"
-    count = "{gpus}" if launch.machines == 1 else f"{{{launch.machines} * gpus}}"
-    return f"convert again with --num-processes {count}"
 
 
 def _makes_wait(text: str) -> bool:

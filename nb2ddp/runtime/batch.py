@@ -10,8 +10,6 @@ import torch
 
 from nb2ddp.runtime.process import world_size
 
-Split = tuple[int, int]
-
 
 def smallest_gpu(default: float) -> float:
     """Return the bytes of memory of this machine's smallest GPU, or `default` if it has no GPU."""
@@ -19,19 +17,20 @@ def smallest_gpu(default: float) -> float:
     return min(gpus, default=default)
 
 
-def split_batch(per_device: int, accumulation: int, largest: int | None = None, gpu_memory: float = 15e9) -> Split:
+def split_batch(per_device: int, accumulation: int, largest: int = 0, gpu_memory: float = 15e9) -> tuple[int, int]:
     """Split a step of the notebook, made for a GPU of `gpu_memory` bytes: return a process's batch and accumulation."""
     step = per_device * accumulation
     share = math.ceil(step / world_size)  # samples of one process
-    if largest is None:  # a GPU with more memory takes more samples at a time, but 8 keep any GPU busy
+    if not largest:  # a GPU with more memory takes more samples at a time, but 8 keep any GPU busy
         largest = min(int(per_device * smallest_gpu(gpu_memory) / gpu_memory), max(per_device, 8))
     size = max(n for n in range(1, max(largest, 1) + 1) if share % n == 0)
-    total = f"{share * world_size}" + (f" (the notebook takes {step})" if share * world_size != step else "")
-    print(f"Samples a step: {total} = batch {size} x accumulation {share // size} x {world_size} processes")
+    other = f", not the notebook's {step}" if share * world_size != step else ""
+    split = f"per-device batch {size} x accumulation {share // size} x processes {world_size}"
+    print(f"Samples a step: {share * world_size}{other} ({split})")
     return size, share // size
 
 
-def split_completions(per_device: int, accumulation: int, num_generations: int, largest: int | None = None) -> Split:
+def split_completions(per_device: int, accumulation: int, num_generations: int, largest: int = 0) -> tuple[int, int]:
     """Split the completions of a step of the notebook: return each process's batch and accumulation."""
     if per_device * accumulation % num_generations:
         per_device = num_generations  # as Unsloth does
@@ -39,6 +38,7 @@ def split_completions(per_device: int, accumulation: int, num_generations: int, 
     unit = math.lcm(num_generations, world_size)  # all completions of a prompt, in equal shares
     share = math.ceil(step / unit) * unit // world_size  # completions of one process
     size = max(n for n in range(1, (largest or per_device) + 1) if share % n == 0)
-    total = f"{share * world_size}" + (f" (the notebook takes {step})" if share * world_size != step else "")
-    print(f"Completions a step: {total} = batch {size} x accumulation {share // size} x {world_size} processes")
+    other = f", not the notebook's {step}" if share * world_size != step else ""
+    split = f"per-device batch {size} x accumulation {share // size} x processes {world_size}"
+    print(f"Completions a step: {share * world_size}{other} ({split})")
     return size, share // size

@@ -149,7 +149,7 @@ class TestOneNotebook:
     def test_per_device_batch_size(self, command: Command, tmp_path: Path) -> None:
         write(tmp_path / "a.ipynb")
         command("a.ipynb", "t.py", "--per-device-batch-size", "3")
-        assert "split_by_size(3," in (tmp_path / "t.py").read_text()
+        assert "largest=3)" in (tmp_path / "t.py").read_text()
 
     def test_slurm(self, command: Command, tmp_path: Path) -> None:
         write(tmp_path / "a.ipynb")

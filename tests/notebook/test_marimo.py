@@ -183,7 +183,7 @@ class TestRefusal:
 def test_converts_with_the_lines_of_the_file() -> None:
     done = convert_source(TRAINING, "x", "t.py", None, "x.py")
     script = done.files["t.py"]
-    assert "split_batch_no_larger(double(1), 4)" in script
+    assert "split_batch(double(1), 4, largest=double(1))" in script
     assert "device_map=local_rank" in script
     assert "marimo" not in script
     placed = next(each for each in done.diagnostics if each.code == "DDP101")

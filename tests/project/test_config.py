@@ -34,7 +34,7 @@ def test_the_command_line_is_stronger(command: Command, tmp_path: Path) -> None:
     config = (tmp_path / "accelerate_config.yaml").read_text()
     assert "num_processes: 4" in config
     assert "mixed_precision: bf16" in config
-    assert "split_by_size(3," in (tmp_path / "t.py").read_text()
+    assert "largest=3)" in (tmp_path / "t.py").read_text()
 
 
 def test_isolated(command: Command, tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_under_a_launcher_with_several_processes_it_ends_at_once(tmp_path: Path)
 
 def test_the_batch_is_the_notebooks_unless_a_size_is_asked_for() -> None:
     sized = convert_source(text(), options=Options(split_model=True, per_device_batch_size=1)).files["train.py"]
-    assert "split_by_size(1, 2, 4)" in sized
+    assert "split_batch(2, 4, largest=1)" in sized
 
 
 @pytest.mark.parametrize("launch", [Launch(launcher="torchrun"), Launch(2, 2, "host")])

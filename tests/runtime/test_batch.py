@@ -41,7 +41,14 @@ def test_the_per_device_batch_grows_with_the_memory(
 ) -> None:
     start(monkeypatch, world_size, *gigabytes)
     assert batch.split_batch(2, 4) == expected
-    assert batch.split_batch_no_larger(2, 4)[0] <= 2
+    assert batch.split_batch(2, 4, largest=2)[0] <= 2
+
+
+def test_eight_samples_keep_a_gpu_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More at a time would only take the memory in which gradient checkpointing can stay off."""
+    start(monkeypatch, 1, 150.1)
+    assert batch.split_batch(2, 16) == (8, 4)
+    assert batch.split_batch(16, 2) == (16, 2)
 
 
 def test_a_notebook_for_a_larger_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,13 +66,10 @@ def test_the_global_batch_stays_where_it_can_be_shared(
     for per_device in range(1, 9):
         for accumulation in range(1, 9):
             total = per_device * accumulation
-            for split, largest in (
-                (batch.split_batch, per_device * gigabytes / 15),
-                (batch.split_batch_no_larger, per_device),
-            ):
-                size, steps = split(per_device, accumulation)
+            for largest in (0, 1, per_device):
+                size, steps = batch.split_batch(per_device, accumulation, largest)
                 assert total <= size * steps * world_size < total + world_size
-                assert size <= max(1, largest)
+                assert size <= max(1, largest or per_device * gigabytes / 15)
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4, 6, 8])
@@ -83,17 +87,13 @@ def test_completions_come_in_whole_prompts(world_size: int, monkeypatch: pytest.
                 assert size <= (per_device if whole else generations)
 
 
-@pytest.mark.parametrize("world_size", [1, 2, 3, 8])
-def test_a_fixed_size(world_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    start(monkeypatch, world_size, 150.1)
-    for size in (1, 2, 3, 4):
-        taken, steps = batch.split_by_size(size, 2, 4)
-        assert taken == size
-        assert 8 <= size * steps * world_size < 8 + size * world_size
-        taken, steps = batch.split_by_size(size, 1, 1, 4)
-        assert taken == size
-        assert size * steps * world_size % 4 == 0
-        assert 4 <= size * steps * world_size < 4 + math.lcm(size * world_size, 4)
+@pytest.mark.parametrize(("largest", "expected"), [(1, (1, 8)), (3, (2, 4)), (4, (4, 2)), (16, (8, 1))])
+def test_a_largest_batch_that_a_person_chose(
+    largest: int, expected: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start(monkeypatch, 1, 150.1)
+    assert batch.split_batch(2, 4, largest=largest) == expected
+    assert batch.split_completions(2, 4, 4, largest=largest) == expected
 
 
 def test_machines_compare_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,32 +106,11 @@ def test_machines_compare_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_line_says_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     start(monkeypatch, 2, 150.1)
     batch.split_batch(2, 4)
-    assert capsys.readouterr() == ("Samples a step: 8 (per-device batch 4 x accumulation 1 x processes 2)\n", "")
     batch.split_completions(1, 4, 4)
-    assert capsys.readouterr().out.startswith("Completions a step: 4 (")
-    batch.split_by_size(2, 2, 4)
-    batch.split_by_size(2, 2, 4, 4)
-    assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == [
-        "Samples a step",
-        "Completions a step",
-    ]
-
-
-def test_a_batch_that_cannot_be_shared_is_told_once(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
     start(monkeypatch, 3, 150.1)
     batch.split_batch(2, 4)
-    assert capsys.readouterr().err == "A step has 9 samples, not the notebook's 8\n"
-    monkeypatch.setattr(batch, "is_main_process", False)
-    batch.split_batch(2, 4)
-    assert capsys.readouterr().err == ""
-
-
-@pytest.mark.parametrize(("folders", "said"), [(["/a", "/b", "/a"], "/a, /b"), (["/a", "/a"], "")])
-def test_folders_of_the_machines(
-    folders: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(machines, "gather_object", lambda _: folders)
-    machines.compare_folders()
-    assert capsys.readouterr() == ("", f"The machines work in different folders: {said}\n" if said else "")
+    assert capsys.readouterr().out.splitlines() == [
+        "Samples a step: 8 (per-device batch 4 x accumulation 1 x processes 2)",
+        "Completions a step: 4 (per-device batch 1 x accumulation 2 x processes 2)",
+        "Samples a step: 9, not the notebook's 8 (per-device batch 3 x accumulation 1 x processes 3)",
+    ]

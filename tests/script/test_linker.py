@@ -77,15 +77,14 @@ def test_the_page_has_each_function_that_inserted_code_calls() -> None:
 
 def test_annotations_go() -> None:
     text = definitions()["split_batch"].text
-    assert text.startswith("def split_batch(per_device, accumulation, gpu_memory=15e9):\n")
+    assert text.startswith("def split_batch(per_device, accumulation, largest=0, gpu_memory=15e9):\n")
     assert definitions()["reward_calls"].text.startswith("reward_calls = Counter()  # ")
-    assert "        def try_kernel(*args):\n" in definitions()["keep_kernel_trial_apart"].text
 
 
 def test_only_what_is_named_and_what_that_uses() -> None:
-    linked = link(["a, b = split_completions(1, 2, 4)  # split_by_size\n"])
+    linked = link(["a, b = split_batch(2, 4)  # or split_completions\n"])
     heads = [re.split(r"\(|  ", function)[0] for function in linked.functions]
-    assert heads == ["per_device_batches = []", "def split_share", "def split_completions", "def split_by_size"]
+    assert heads == ["def smallest_gpu", "def split_batch", "def split_completions"]
     linked = link(["trainer.run_once(x)", "os.split_batch", "  # TODO: go on from checkpoints\n"])
     assert linked.functions == ()
 

@@ -81,6 +81,31 @@ def is_tried(tree: Tree, node: cst.CSTNode, name: str = "", within: cst.CSTNode 
     return False
 
 
+#: What may leave out some of what stands in it.
+_MAY_SKIP = (
+    cst.If, cst.IfExp, cst.BooleanOperation, cst.MatchCase, cst.Try, cst.TryStar, cst.For, cst.While,
+    cst.FunctionDef, cst.Lambda, cst.BaseComp, cst.CompFor,
+)  # fmt: skip
+
+
+def is_unconditional(tree: Tree, node: cst.CSTNode, in_function: bool = False) -> bool:
+    """Whether module-level code surely comes by a node: it stands in no function, branch or loop.
+
+    With `in_function`, whether the function that it stands in does.
+    """
+    inner = node
+    for above in tree.ancestors(node):
+        if in_function and isinstance(above, cst.FunctionDef):
+            return True
+        first = [getattr(above, field, None) for field in ("test", "left", "iter")]
+        if isinstance(above, _MAY_SKIP) and inner not in first:
+            return False
+        if isinstance(above, cst.With) and any(suppresses(tree, item) for item in above.items):
+            return False
+        inner = above
+    return True
+
+
 def must_run(tree: Tree, above: cst.CSTNode, branch: cst.CSTNode) -> bool:
     """True for a branch of a test without which the notebook does not come to its end.
 

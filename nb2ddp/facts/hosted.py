@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-import posixpath
 import re
-import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 import libcst as cst
 
 from nb2ddp.facts.effects import FILE_MAGICS, Does
-from nb2ddp.facts.flow import is_tried, must_run, must_succeed, owner_of, stops, taker
+from nb2ddp.facts.flow import must_run, must_succeed, owner_of, stops, taker
 from nb2ddp.facts.shell import only_shows, words
 from nb2ddp.facts.texts import filled, held, passed, spelled
 from nb2ddp.notebook.magics import Kind
@@ -41,15 +38,6 @@ _BESIDE_COLAB = re.compile(r"(\./)?(?=drive/My ?Drive(/|$))")
 _MOUNTS = re.compile(r"\.mount\(\s*['\"]/content/drive/?['\"]")
 #: What a test speaks of that asks where the notebook runs.
 _PLACES = re.compile(r"(?i)colab|kaggle")
-#: What only they have: modules, variables, names of these; and a name for the answer, or for what gives it.
-_OF_THEM = re.compile(r"(google\.)?colab|kaggle_\w+|(COLAB|KAGGLE)_(?!API|KEY|USERNAME)\w*")
-_SAYS_THEM = re.compile(
-    r"(?i)((is|in|on|running|use|using)_?)*(google_?)?(colab|kaggle)(_?(env|runtime|kernel|notebook))?"
-)
-#: What gives something only where what it is given is there.
-_ASKS = re.compile(
-    r"os\.path\.(exists|isdir)|os\.(environ\.get|getenv)|importlib\.util\.find_spec|any|bool|pathlib\.Path"
-)
 #: Folders of theirs; the current one is the first, or Kaggle's working folder.
 _PATH = re.compile(r"/(content|kaggle)(?![^/])")
 _WRITABLE = re.compile(r"(/content/g?drive|/content|/kaggle/working)/.")
@@ -62,8 +50,6 @@ _SHELL_PATH = re.compile(
         r"/(?:content|kaggle)|(?:\./)?drive/My(?:\\? )?Drive"
     )
 )
-#: A whole path that is not theirs, and none of the system's for what is not kept.
-_ELSEWHERE = re.compile(r"/(?!(content|kaggle|tmp|var/tmp|dev|proc)(/|$))[\w.]")
 #: The name of a file in a path, and what nothing tells of it.
 _NAME = re.compile(r"/[^/*]*\*.*|/[^/]*\.[A-Za-z]\w{0,4}$")
 #: A file of rows, pictures or sound, as no training saves one.
@@ -74,8 +60,6 @@ _ROWS = re.compile(
 _REMOVES = re.compile(r"(remove|removedirs|rmdir|rmtree|unlink)$")
 #: What gives the path that it is given.
 _PATHS = ("pathlib.Path", "str", "os.path.expanduser")
-#: What a name has that stands for several files.
-GLOB: Final = re.compile(r"[*?\[]")
 #: What copies or moves the first that it is given to the second.
 _MOVERS: Final = ("shutil.", "os.rename", "os.replace")
 #: Keywords for what is written.
@@ -92,15 +76,11 @@ _OF_KAGGLE = re.compile(
 )
 _CLONE = re.compile(r"\bgit\s+clone\b[^\n;&|]*?/([\w.-]+?)(?:\.git)?/?\s*(?:[\n;&|]|$)")
 _FETCHED = re.compile(r"\b(?:wget|curl)\b[^\n;&|]*?/([\w.%-]+)(?:\?[^\s]*)?[\"']?\s*(?:[\n;&|]|$)")
-#: What unpacks into a folder whose content nobody knows.
-_UNPACKS = re.compile(r"\b(unzip|tar\s|7z|unrar|gdown|kaggle\s+(datasets|competitions))")
 _UPLOADS = re.compile(r"upload_(large_)?(file|folder)")
 #: What reads what it is given, or fails.
 READERS = re.compile(
     r"open|imread|read_\w+|load(?!_dotenv)\w*|from_\w+|listdir|scandir|copy\w*|ZipFile|Image|Document|[A-Z]\w*(Reader|Loader)"
 )
-#: A file of rows, of a kind that no training saves beside its model.
-TABLE: Final = re.compile(r"\.(csv|tsv|jsonl|ndjson|xlsx?)$")
 
 
 @dataclass(frozen=True)
@@ -110,14 +90,12 @@ class HostedPath:
     Attributes:
         text: the path as the notebook writes it.
         node: where it stands.
-        required: the notebook stops where it is missing.
         is_made: the notebook makes it in its current folder, which is then Colab's or Kaggle's.
     """
 
     text: str
     node: cst.BaseExpression
-    required: bool = False
-    is_made: bool = False
+    is_made: bool
 
 
 def hosted_name(tree: Tree, call: cst.Call) -> str | None:
@@ -135,14 +113,12 @@ def hosted_paths(execution: Execution, made: Made) -> list[HostedPath]:
     for node, text, written in _paths(execution):
         uses = path_uses(tree, node)
         is_made = made.has(text, read_by(tree, uses)) and not any(_is_read_below(tree, made, use) for use in uses)
-        is_made = is_made or (isinstance(node, cst.Call) and made.is_filled(text)) or made.is_entered(text)
+        is_made = is_made or (isinstance(node, cst.Call) and made.is_filled(text))
         is_made = is_made or (_BESIDE_COLAB.match(written) is not None and made.has_here(text))
         is_idle = all(_is_told(execution, use) or is_only_tried(execution, use) for use in uses)
         if is_made or is_idle or not is_missed(execution, uses):
             continue
-        is_certain = isinstance(node, cst.SimpleString) and any(is_read(execution, use) for use in uses)
-        is_sure = is_certain and not (made.unknown or made.has_alike(text) or GLOB.search(text))
-        found.append(HostedPath(written, node, is_sure, is_made=made.has_here(text)))
+        found.append(HostedPath(written, node, made.has_here(text)))
     return found
 
 
@@ -168,26 +144,6 @@ def written_there(execution: Execution, made: Made) -> Iterator[tuple[str, cst.B
         written = [text] * is_target + made.below(text) * is_kept
         folders = dict.fromkeys(folder[1] for path in written if (folder := _WRITABLE.match(path)) is not None)
         yield from ((folder, node) for folder in folders)
-
-
-def written_elsewhere(execution: Execution) -> Iterator[tuple[str, cst.Call]]:
-    """The folders of any other machine, but /tmp, that the notebook writes into by whole paths, where it first does."""
-    found: dict[str, cst.Call] = {}
-    for call in execution.calls():
-        texts = [text for value in _targets_of(execution, call) for text in spelled(execution.tree, value)]
-        for text in [] if is_only_tried(execution, call) else filter(_ELSEWHERE.match, texts):
-            folder = _NAME.sub("", text) if _NAME.search(text) else text
-            found.setdefault(folder.rstrip("/"), call)
-    for folder, call in found.items():
-        if folder and not _lies_in(folder, {each for each in found if each not in ("", folder)}):
-            yield folder, call
-
-
-def _targets_of(execution: Execution, call: cst.Call) -> list[cst.BaseExpression]:
-    """What a call is given to write to, or may be."""
-    writes = execution.does(call) & (Does.WRITE | Does.SAVE | Does.FETCH)
-    puts = writes and not _REMOVES.search(execution.tree.text(call.func))
-    return [*folders_of(call), *(targets(execution.tree, call) if puts else ())]
 
 
 def folders_of(call: cst.Call) -> list[cst.BaseExpression]:
@@ -272,54 +228,11 @@ def is_only_tried(execution: Execution, node: cst.CSTNode) -> bool:
             if others or any(execution.has(user, Does.TEST | Does.LIST) for user in users):
                 return True
         if isinstance(above, (cst.If, cst.IfExp)) and inner is not above.test:
-            tests, answer = (tree.text(above.test), tree.text(tree.value(above.test))), elsewhere(tree, above.test)
-            is_open = answer is None and (isinstance(above, cst.IfExp) or any(map(_PLACES.search, tests)))
-            if is_open or answer is (inner is above.orelse):
+            tests = tree.text(above.test), tree.text(tree.value(above.test))
+            if isinstance(above, cst.IfExp) or any(map(_PLACES.search, tests)):
                 return True
         inner = above
     return False
-
-
-def elsewhere(tree: Tree, test: cst.BaseExpression, depth: int = 8) -> bool | None:
-    """What a test for Colab or Kaggle gives on a machine that is neither; None for any other test."""
-    if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
-        answer = elsewhere(tree, test.expression, depth)
-        return None if answer is None else not answer
-    if isinstance(test, cst.BooleanOperation):
-        answers = elsewhere(tree, test.left, depth), elsewhere(tree, test.right, depth)
-        settles = isinstance(test.operator, cst.Or)
-        return settles if settles in answers else None if None in answers else not settles
-    if isinstance(test, cst.Comparison) and len(test.comparisons) == 1:
-        operator, other = test.comparisons[0].operator, test.comparisons[0].comparator
-        is_of_them = isinstance(operator, (cst.In, cst.NotIn)) and _OF_THEM.fullmatch(str(tree.literal(test.left)))
-        is_none = isinstance(operator, (cst.Is, cst.IsNot)) and tree.literal(other) is None
-        if is_of_them or (is_none and elsewhere(tree, test.left, depth) is False):
-            return isinstance(operator, (cst.NotIn, cst.Is))
-        is_found_out = tree.fixed(test.left) is ... and not isinstance(tree.definition(test.left), cst.Param)
-        if is_found_out and _SAYS_THEM.fullmatch(str(tree.literal(other))):  # `place == "colab"`
-            return isinstance(operator, cst.NotEqual) if isinstance(operator, (cst.Equal, cst.NotEqual)) else None
-    if isinstance(test, cst.Call):
-        return False if _asks_for_them(tree, test) else None
-    if isinstance(test, cst.Name) and depth:
-        bound = [each.value for each in tree.bindings(test.value)]
-        if len(bound) == 1 and bound[0] is not None:
-            fixed = tree.literal(test) if _SAYS_THEM.fullmatch(test.value) else ...
-            return fixed if isinstance(fixed, bool) else elsewhere(tree, bound[0], depth - 1)
-        is_switch = bool(bound) and all(each is not None and tree.text(each) in ("True", "False") for each in bound)
-        return False if is_switch and _SAYS_THEM.fullmatch(test.value) else None
-    return None
-
-
-def _asks_for_them(tree: Tree, call: cst.Call) -> bool:
-    """Whether a call gives something true on Colab or Kaggle alone: `os.path.exists("/kaggle")`, `is_colab()`."""
-    owner, name = owner_of(call), tree.qualified(call.func)
-    asked = owner if isinstance(owner, cst.Call) and method(call) in ("exists", "is_dir") else call
-    if _SAYS_THEM.fullmatch(name.rpartition(".")[2]):
-        return True
-    texts = [text for each in asked.args for text in spelled(tree, each.value)] + tree.texts(asked)
-    is_there = any(map(_THERE.fullmatch, texts))
-    is_asked = _ASKS.fullmatch(tree.qualified(asked.func)) is not None
-    return is_asked and (is_there or any(map(_OF_THEM.fullmatch, texts)))
 
 
 def path_taker(tree: Tree, use: cst.CSTNode) -> cst.Call | None:
@@ -383,15 +296,6 @@ def _is_given(execution: Execution, use: cst.CSTNode, does: Does) -> bool:
     return any(isinstance(call, cst.Call) and execution.does(call) is does for call in above)
 
 
-def is_read(execution: Execution, use: cst.CSTNode) -> bool:
-    """True where a path is what a call reads, and the notebook does not go on without it."""
-    tree, call = execution.tree, path_taker(execution.tree, use)
-    if call is None or is_only_tried(execution, use) or is_tried(tree, use):
-        return False
-    name = method(call) or tree.qualified(call.func)
-    return bool(READERS.fullmatch(name.rsplit(".", 1)[-1])) and not execution.does(call) & Does.ACT
-
-
 class Made:
     """What the notebook surely makes: the paths that its calls and commands write, and those below them.
 
@@ -402,32 +306,13 @@ class Made:
 
     def __init__(self, tree: Tree, making: list[Maker]) -> None:
         self.tree = tree
-        self.unknown = any(maker.unpacks for maker in making)
         written = {path for maker in making for path in maker.paths}
         paths = {text.strip("'\"").rstrip("/") for text in written if text.strip("'\"./ ")}
         self._making = making
-        self._changes = [maker for maker in making if maker.enters]
         self._filled = {path for path in paths if _THERE.fullmatch(path)}
         self._absolute = {path for path in paths if path.startswith("/")} - self._filled
         here = {str(PurePosixPath(path)) for path in paths if not path.startswith(("/", "~", "http"))}
         self._here = {f"{folder}/{path}" for folder in CURRENT for path in here}
-        self._entered = {path for maker in making for path in self._in_entered(maker)}
-
-    def _in_entered(self, maker: Maker) -> list[str]:
-        """The paths that a call surely writes in folders that the notebook has entered, `*` for what nothing tells."""
-        here = [path for path in maker.paths if not path.startswith(("/", "~", "http"))]
-        runs = map(self.tree.start, self.tree.run_from(maker.call, self.tree.uses))
-        folders = set(filter(None, map(self._folder, runs)))
-        return [posixpath.normpath(f"{folder}/{path}") for folder in folders for path in here]
-
-    def _folder(self, offset: int) -> str:
-        """The folder that the notebook has entered above an offset, as far as the code tells; empty for none."""
-        folder = ""
-        for change in self._changes:
-            if self.tree.start(change.call) < offset:
-                is_known = self.tree.is_certain(change.call) and not change.enters.startswith("*")
-                folder = posixpath.join(folder, theirs(self.tree, change.enters)) if is_known else "*"
-        return folder
 
     def below(self, folder: str) -> list[str]:
         """The paths in a folder that the notebook makes."""
@@ -449,24 +334,9 @@ class Made:
         written = {text.strip("'\"").rstrip("/") for maker in writing for text in maker.paths}
         return self._absolute & written
 
-    def has_alike(self, text: str) -> bool:
-        """True for a path that the notebook may make: its name looks the same, as `é` and `e` with an accent do.
-
-        Or it has this name in a folder that nothing tells.
-        """
-        alike = {unicodedata.normalize("NFC", path) for path in self._absolute}
-        unknown = [path for path in self._entered if "*" in path]
-        above = [text, *map(str, PurePosixPath(text).parents)]
-        is_named = any(fnmatchcase(each, path) for path in unknown for each in above)
-        return is_named or _lies_in(unicodedata.normalize("NFC", text).rstrip("/"), alike)
-
     def is_filled(self, text: str) -> bool:
         """True for a folder of theirs that is there, and that the notebook writes files into."""
         return text.rstrip("/") in self._filled and _WRITABLE.match(text) is not None
-
-    def is_entered(self, text: str) -> bool:
-        """True for a path that the notebook makes, or below one, in a folder that it has made the current one."""
-        return _lies_in(filled(self.tree, text).rstrip("/"), self._entered)
 
     def has_here(self, text: str) -> bool:
         """True for a path that the notebook makes, or that lies below one, if its folder is Colab's or Kaggle's."""
@@ -482,11 +352,6 @@ def written_by(command: str) -> list[str]:
     targets = [word for part in _TARGET.findall(command) for word in _targets(part)]
     zipped = [f"{name}.zip" for name in _OF_KAGGLE.findall(command)]
     return [*targets, *_CLONE.findall(command), *_FETCHED.findall(command), *zipped]
-
-
-def unpacks(command: str) -> bool:
-    """True for a command that unpacks into a folder whose content nobody knows."""
-    return _UNPACKS.search(command) is not None
 
 
 def _targets(part: str) -> list[str]:

@@ -13,11 +13,11 @@ import libcst as cst
 from nb2ddp.facts.effects import FILE_MAGICS, NOTEBOOK_MAGICS, PLACE, Does
 from nb2ddp.facts.environment import ENV_MAGICS
 from nb2ddp.facts.flow import owner_of
-from nb2ddp.facts.hosted import CURRENT, READERS, TABLE, folders_of, targets, unpacks, written_by
+from nb2ddp.facts.hosted import CURRENT, READERS, folders_of, targets, written_by
 from nb2ddp.facts.shell import only_shows, parts, unwrapped
 from nb2ddp.facts.texts import filled, held, spelled
 from nb2ddp.notebook.magics import Kind, Syntax
-from nb2ddp.syntax.tree import Tree, keyword, method
+from nb2ddp.syntax.tree import Tree, method
 
 if TYPE_CHECKING:
     from nb2ddp.facts.execution import Execution
@@ -27,11 +27,7 @@ _PLAIN = re.compile(
     r"(sudo\s+)?((python3?\s+-m\s+)?pip3?|uv|conda|apt(-get)?|git\s+(clone|config|lfs\s+install)|wget|curl|mkdir|rm|cp|mv"
     r"|export|source|sleep|kill|pkill|ollama|hf|huggingface-cli|wandb|echo|touch|sh|bash|exit|true)\b(?![^|]*\*)"
 )
-#: What is told where a training writes.
-_TRAINS = re.compile(r"(\w+\.)+\w*(Config|Arguments|Trainer)")
 _WORD = re.compile(r"(?:~?/|\$)?[\w.*-]+(?:/[\w.*-]+)*")
-#: How a name begins that lies in the current folder.
-_HERE = re.compile(r"[\w.]")
 #: The libraries whose keywords are settings, but for those of a place.
 _TOLD = re.compile(r"(unsloth|transformers|peft|trl)\..*")
 #: What gives, shows or removes what it is given, and writes nothing of that name.
@@ -50,36 +46,22 @@ class Maker:
         paths: what it surely writes, as the notebook names it.
         names: what else it may write, as patterns.
         is_open: it may write what no name tells.
-        unpacks: it unpacks into a folder whose content nobody knows.
-        enters: the folder that it makes the current one, with `*` for what nothing tells; empty for none.
-        trained: the folder of these names that a trainer writes into: models and logs, and no tables.
     """
 
     call: cst.Call
     paths: tuple[str, ...]
     names: tuple[str, ...]
     is_open: bool
-    unpacks: bool
-    enters: str
-    trained: tuple[str, ...] = ()
 
     def may_make(self, path: str) -> bool:
         """Whether it may make this file or folder, one that it lies in, or one in it."""
-        return self.is_open or self.is_named(path)
-
-    def is_named(self, path: str, is_here: bool = True) -> bool:
-        """Whether something that it is given is the name of this file or folder, of one that it lies in, or in it.
-
-        Names in the current folder are none of a path that is not there.
-        """
-        names = [name for name in self.names if name not in self.trained] if TABLE.search(path) else self.names
-        return any(_meets(name, path) for name in names if is_here or not _HERE.match(name))
+        return self.is_open or any(_meets(name, path) for name in (*self.paths, *self.names))
 
 
 def makers(execution: Execution) -> list[Maker]:
     """Every call of a notebook that makes files, or may."""
     found = (_maker(execution, call) for call in execution.calls())
-    return [maker for maker in found if maker.paths or maker.names or maker.is_open or maker.unpacks or maker.enters]
+    return [maker for maker in found if maker.paths or maker.names or maker.is_open]
 
 
 def _maker(execution: Execution, call: cst.Call) -> Maker:
@@ -94,27 +76,7 @@ def _maker(execution: Execution, call: cst.Call) -> Maker:
         paths = form.text.split()[-1:]
     names = _names(execution, call, form, command)
     in_folders = [text for folder in folders for text in spelled(tree, folder)]
-    trained = keyword(call, "output_dir") if _TRAINS.fullmatch(tree.qualified(call.func)) else None
-    return Maker(
-        call,
-        tuple(paths),
-        (*(names or ()), *in_folders),
-        names is None,
-        unpacks(command),
-        _entered(tree, call, form),
-        () if trained is None else tuple(spelled(tree, trained.value)),
-    )
-
-
-def _entered(tree: Tree, call: cst.Call, form: Syntax | None) -> str:
-    """The folder that `%cd` or `os.chdir` makes the current one."""
-    if form is not None and form.name == "cd":
-        folder = filled(tree, form.text.strip(" '\""))
-        return folder if re.fullmatch(r"[\w./][^{$]*", folder) else "*"
-    if form is not None or tree.qualified(call.func) != "os.chdir" or not call.args:
-        return ""
-    texts = spelled(tree, call.args[0].value)
-    return texts[0] if len(texts) == 1 else "*"
+    return Maker(call, tuple(paths), (*(names or ()), *in_folders), names is None)
 
 
 def _spelled_command(tree: Tree, call: cst.Call) -> str:

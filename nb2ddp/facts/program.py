@@ -8,13 +8,12 @@ from pathlib import PurePath
 import libcst as cst
 
 from nb2ddp.facts.alone import asks_for_processes
-from nb2ddp.facts.beside import may_come, must_be_there
 from nb2ddp.facts.drawn import Drawing, drawings
 from nb2ddp.facts.effects import FILE_MAGICS, Effects
 from nb2ddp.facts.environment import early_settings, settings
 from nb2ddp.facts.execution import Execution
 from nb2ddp.facts.gpu import Gpu, gpu, ran_out_of_memory
-from nb2ddp.facts.hosted import UPLOAD, HostedPath, Made, hosted_name, hosted_paths, written_there
+from nb2ddp.facts.hosted import HostedPath, Made, hosted_paths, written_there
 from nb2ddp.facts.installs import Installs, colab_branch
 from nb2ddp.facts.loading import ModelKind, loads, model_kind, weights
 from nb2ddp.facts.local_paths import LocalPath, local_paths
@@ -22,7 +21,7 @@ from nb2ddp.facts.makers import Maker, makers
 from nb2ddp.facts.names import Names
 from nb2ddp.facts.needs import Need, needs
 from nb2ddp.facts.placement import Placement
-from nb2ddp.facts.questions import Question, questions, tokens_of_loads, tokens_to_fill_in
+from nb2ddp.facts.questions import Question, questions, tokens_to_fill_in
 from nb2ddp.facts.releases import Lacked, lacked
 from nb2ddp.facts.rewards import Rewards
 from nb2ddp.facts.texts import filled
@@ -167,22 +166,9 @@ class Program(Source):
         return tokens_to_fill_in(self.tree, self.effects, self.settings)
 
     @cached_property
-    def tokens_of_loads(self) -> list[cst.SimpleString]:
-        """Texts that stand for a token in a load, and in nothing that must have one."""
-        return [text for text in tokens_of_loads(self.tree) if text not in self.tokens_to_fill_in]
-
-    @cached_property
     def local_paths(self) -> list[LocalPath]:
         """The paths of the user's own machine that the notebook reads and does not make."""
-        named = ((self.location(call).cell, hosted_name(self.tree, call)) for call in self.tree.live(cst.Call))
-        uploads = [self.notebook.cell(cell).uploaded for cell, name in named if name == UPLOAD]
-        uploaded = {name for names in uploads for name in names}
-        return list(local_paths(self.execution, self.makers, self.made, uploaded, must_be_there))
-
-    def may_make(self, path: str, node: cst.CSTNode) -> bool:
-        """Whether something above a node, but no training, may make a file or folder, or change the current one."""
-        making = [maker for maker in self.makers if not maker.trained]
-        return may_come(self.execution, making, path, self.tree.start(node))
+        return list(local_paths(self.execution, self.makers))
 
     @cached_property
     def needs(self) -> list[Need]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from nb2ddp.facts.effects import Does, Effects
-from nb2ddp.facts.flow import is_tried, reached, stops
+from nb2ddp.facts.flow import is_tried, reached
 from nb2ddp.facts.logins import HUB_TOKEN, TOKEN_VARIABLE, stands_for_token, token_of, variable_of, variable_of_command
 from nb2ddp.facts.texts import held, held_by, passed
 from nb2ddp.notebook.magics import Kind
@@ -19,11 +19,12 @@ from nb2ddp.syntax.tree import Tree, keyword, method
 
 #: What a question says of an answer that may be left out.
 _MAY_SKIP = re.compile(r"(?i)\b(skip|optional|leave (it )?(blank|empty)|or (just )?(press|hit) enter|blank for)\b")
+#: Tests that say no, and that say yes: `not x`, `x is None`, `x not in y`; `x`, `x is not None`, `x in y`.
+_NO = (cst.Not, cst.Is, cst.NotIn)
+_YES = (cst.Name, cst.Call, cst.IsNot, cst.In)
 _VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]*[A-Z0-9]\b")
 #: What reads a variable of the environment.
 READS = re.compile(r"os\.(environ\.get|getenv)")
-#: What loads from the Hub, and needs a token for what is not public alone.
-LOADS = re.compile(r"(.*\.)?(from_pretrained|load_dataset)")
 #: The libraries of services, and the variables in which they look for a key.
 _KEYS = {
     "anthropic": "ANTHROPIC_API_KEY",
@@ -44,15 +45,15 @@ class Question:
         call: what asks.
         variable: the environment variable that answers.
         is_login: it logs in to a service, whose library reads the variable by itself.
-        may_skip: the notebook goes on without an answer.
-        leaving: the answer that ends a loop of questions, which nothing reads behind it.
+        may_skip: the notebook says that it goes on without an answer.
+        test: the test whether this variable is set, where nothing but its branch binds the answer.
     """
 
     call: cst.Call
     variable: str
     is_login: bool
     may_skip: bool
-    leaving: str | None = None
+    test: cst.If | None = None
 
 
 def questions(source: Source, effects: Effects) -> list[Question]:
@@ -77,70 +78,35 @@ def questions(source: Source, effects: Effects) -> list[Question]:
 def _question(tree: Tree, call: cst.Call, asking: list[cst.Call]) -> Question:
     variable = _variable(tree, call, asking)
     said = [*_said(tree, call), *_printed_above(tree, call)]
-    may_skip = any(_MAY_SKIP.search(text) for text in said) or goes_on_without(tree, call)
-    return Question(call, variable, is_login=False, may_skip=may_skip, leaving=_leaving(tree, call))
+    may_skip = any(_MAY_SKIP.search(text) for text in said)
+    return Question(call, variable, is_login=False, may_skip=may_skip, test=_test(tree, call, variable))
 
 
-def _leaving(tree: Tree, call: cst.Call) -> str | None:
-    """The answer that ends the loop in which a question is asked, where nothing reads the answer behind it."""
-    loop, asked = tree.around(call, cst.While), tree.parents[tree.extended(call, cst.Attribute, cst.Call)]
-    if loop is None or not isinstance(asked, (cst.Assign, cst.AnnAssign, cst.NamedExpr)):
+def _test(tree: Tree, call: cst.Call, variable: str) -> cst.If | None:
+    """The test below which a question is asked where its variable is not set, where nothing else binds the answer."""
+    test = tree.around(call, cst.If)
+    if test is None or test.orelse is not None or tree.parents[test] is not tree.module:
         return None
-    if any(method(each) == "train" for each in tree.within(loop, cst.Call)):
-        return None
-    uses, inside = tree.bound_uses(asked), {*tree.within(loop, cst.Name)}
-    answers = [answer for use in uses if (answer := _answer_that_leaves(tree, use, loop)) is not None]
-    return answers[0] if answers and inside.issuperset(uses) else None
+    start, end = tree.span(test)
+    bound = [each.offset for name in tree.binds(test) for each in tree.bindings(name)]
+    is_own = bool(bound) and all(start <= offset < end for offset in bound)
+    is_plain = all(isinstance(each, (cst.SimpleStatementLine, cst.BaseSmallStatement)) for each in test.body.body)
+    return test if is_own and is_plain and variable in _missing(tree, call) else None
 
 
-def _answer_that_leaves(tree: Tree, use: cst.Name, loop: cst.While) -> str | None:
-    """The text that an answer is compared with in a test below which the loop is left."""
-    compared = tree.parents[tree.extended(use, cst.Attribute, cst.Call)]
-    test = compared
-    while isinstance(above := tree.parents[test], cst.BooleanOperation) and isinstance(above.operator, cst.Or):
-        test = above
-    branch = tree.parents[test]
-    ends = tree.within(branch.body, cst.Break) if isinstance(branch, cst.If) and branch.test is test else []
-    is_its_own = tree.around(branch, cst.While, cst.For) is loop
-    if not (is_its_own and any(tree.around(end, cst.While, cst.For, cst.If) is branch for end in ends)):
-        return None
-    if isinstance(compared, cst.Comparison) and isinstance(compared.comparisons[0].operator, (cst.Equal, cst.In)):
-        texts = tree.texts(tree.value(compared.comparisons[0].comparator))
-        return texts[0] if texts else None
-    return "" if isinstance(compared, cst.UnaryOperation) else None
-
-
-def goes_on_without(tree: Tree, call: cst.Call) -> bool:
-    """Whether the notebook asks if there is an answer, and goes on without one: `if not key: key = None`."""
-    outcomes = _outcomes(tree, call)
-    return True in outcomes and False not in outcomes
-
-
-def stops_without(tree: Tree, call: cst.Call) -> bool:
-    """Whether the notebook asks if there is an answer, and stops without one: `if not key: raise ValueError`."""
-    return False in _outcomes(tree, call)
-
-
-def _outcomes(tree: Tree, call: cst.Call) -> list[bool | None]:
-    """Whether the notebook goes on without an answer, wherever it uses that; see `_goes_on`."""
-    answer = tree.extended(call, cst.Attribute, cst.Call)  # `getpass().strip()`
-    bound = tree.parents[answer]
-    uses: list[cst.CSTNode] = [answer]
-    if isinstance(bound, (cst.Assign, cst.AnnAssign, cst.NamedExpr)):
-        uses += [bound, *tree.bound_uses(bound)]
-    return [_goes_on(tree, use) for use in uses]
-
-
-def _goes_on(tree: Tree, answer: cst.CSTNode) -> bool | None:
-    """Whether the notebook goes on without an answer where it tests it; None where it does not."""
-    inner = tree.extended(answer, cst.Attribute, cst.Call)
-    test = tree.extended(inner, cst.UnaryOperation, cst.BooleanOperation)
-    above = tree.parents[test]
-    if getattr(above, "test", None) is not test:
-        return True if isinstance(test, cst.BooleanOperation) and test.left is inner else None
-    if isinstance(above, cst.If):
-        return not stops(tree, above)
-    return isinstance(above, cst.IfExp)  # not: `assert key`, `while not key`
+def _missing(tree: Tree, call: cst.Call) -> list[str]:
+    """What the tests name that a call stands below: `X` of `if "X" not in os.environ:`, of `if x: ... else:`."""
+    found: list[str] = []
+    inner: cst.CSTNode = call
+    for above in tree.ancestors(call):
+        if isinstance(above, (cst.If, cst.IfExp)) and inner is not above.test:
+            test: cst.CSTNode = above.test
+            test = test.comparisons[0] if isinstance(test, cst.Comparison) else test
+            test = getattr(test, "operator", test)
+            if isinstance(test, _NO if inner is above.body else _YES):
+                found += [text for part in tree.made_of(above.test) for text in tree.texts(part)]
+        inner = above
+    return found
 
 
 def _said(tree: Tree, call: cst.Call) -> list[str]:
@@ -173,8 +139,7 @@ def _variable(tree: Tree, call: cst.Call, asking: list[cst.Call]) -> str:
             targets += [environ_key(tree, each.target) for each in taken.targets]
         if isinstance(use, cst.Call) and use.args and READS.fullmatch(tree.qualified(use.func)):
             targets.append(tree.literal(use.args[0].value))
-    tests = [tree.text(above.test) for above in tree.ancestors(call) if isinstance(above, cst.If)]
-    named = [match[0] for text in (*_said(tree, call), *tests) for match in _VARIABLE.finditer(text)]
+    named = [match[0] for text in (*_said(tree, call), *_missing(tree, call)) for match in _VARIABLE.finditer(text)]
     login = next((given for above in tree.inside_statement(call) if (given := variable_of(tree, above))), None)
     own = target.value.upper() if isinstance(target, cst.Name) else f"ANSWER_{asking.index(call) + 1}"
     own = f"{own}_ANSWER" if own in SHELL_VARIABLES else own
@@ -219,30 +184,6 @@ def tokens_to_fill_in(
             if (text := _placeholder(tree, token)) is not None:
                 found[text] = variable
     return {text: variable for text, variable in found.items() if not (is_off and variable == "WANDB_API_KEY")}
-
-
-def tokens_of_loads(tree: Tree) -> list[cst.SimpleString]:
-    """Texts that stand for a token in a load, which the Hub refuses with them, of public models too.
-
-    An empty one is among them where it stands in the load itself; see `empty_tokens_of_loads`.
-    """
-    given = _given_to_loads(tree)
-    texts = [(text, token) for token in given if (text := _placeholder(tree, token)) is not None]
-    return list(dict.fromkeys(text for text, token in texts if tree.literal(text) or text is token))
-
-
-def empty_tokens_of_loads(tree: Tree) -> list[cst.BaseExpression]:
-    """What a load is given as a token, by the name of an empty text, which other code may test.
-
-    huggingface_hub 1 stops at an empty token (`Illegal header value b'Bearer '`, 1.33.0), where earlier ones sent none.
-    """
-    return [token for token in _given_to_loads(tree) if isinstance(token, cst.Name) and tree.literal(token) == ""]
-
-
-def _given_to_loads(tree: Tree) -> list[cst.BaseExpression]:
-    loads = [call for call in tree.live(cst.Call) if LOADS.fullmatch(tree.qualified(call.func))]
-    given = [keyword(load, name) for load in loads for name in ("token", "use_auth_token")]
-    return [token.value for token in given if token is not None]
 
 
 def _placeholder(tree: Tree, token: cst.BaseExpression) -> cst.SimpleString | None:

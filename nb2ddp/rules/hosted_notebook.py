@@ -28,8 +28,6 @@ _CATCHES = frozenset({"", "ImportError", "ModuleNotFoundError", "Exception", "Ba
 _VALUE = "{}(...) works on Colab or Kaggle only, so its value is None in the script: write the value{}"
 _THEIRS = "is a path that only Colab or Kaggle has: name one on your machine"
 _SEVERAL = "are paths that only Colab or Kaggle has: name those on your machine"
-_AT_TOP = "in the check at the top"
-_CHECKED = f", here and {_AT_TOP}"
 _UPLOADS = "uploads files into the notebook's folder; the script leaves it out: copy them into the job's folder"
 _SERVICE = "works on Colab or Kaggle only; the script leaves it out"
 _FOR_SHELL = "only serves `!` on Colab; the script leaves it out"
@@ -114,7 +112,6 @@ def _paths(program: Program) -> Iterator[Finding]:
     """The paths of the hosted notebook, where they are read first: one finding for those of one statement."""
     paths = [path for path in program.hosted_paths if not path.is_made]
     first = {path.text: path for path in reversed(paths)}
-    required = {path.text for path in paths if path.required}
     by_statement: dict[Statement, list[HostedPath]] = {}
     for path in paths:
         if first[path.text] is path:
@@ -123,7 +120,7 @@ def _paths(program: Program) -> Iterator[Finding]:
         them = f"{path.text!r} {_THEIRS}" if not others else f"{path.text!r} and {len(others)} more {_SEVERAL}"
         texts = {each.text for each in (path, *others)}
         more = [each.node for each in paths if each.text in texts]
-        yield Finding(path.node, f"{them}{_places(program, path.node, more, bool(texts & required))}", todo=True)
+        yield Finding(path.node, f"{them}{_places(program, path.node, more)}", todo=True)
     yield from _written(program, set(by_statement))
 
 
@@ -148,8 +145,8 @@ def _files_naming(program: Program, folder: str) -> list[cst.Call]:
     return [call for call, form in files if named.search(form.body or "")]
 
 
-def _places(program: Program, node: cst.CSTNode, others: Iterable[cst.CSTNode], is_checked: bool = False) -> str:
-    """Where else a path stands, for the end of a message: `, here, further down, in cell 3 and in the check ...`."""
+def _places(program: Program, node: cst.CSTNode, others: Iterable[cst.CSTNode]) -> str:
+    """Where else a path stands, for the end of a message: `, here, further down and in cell 3`."""
     statement = program.tree.statement(node)
     more = [each for each in others if program.tree.statement(each) is not statement]
     cells_of_more = list(dict.fromkeys(program.location(each).cell for each in more))
@@ -158,7 +155,7 @@ def _places(program: Program, node: cst.CSTNode, others: Iterable[cst.CSTNode], 
     cells = (
         [f"in cells {', '.join(numbers[:-1])} and {numbers[-1]}"] if numbers[1:] else [f"in cell {n}" for n in numbers]
     )
-    *places, last = ["here", *["further down"] * (own in cells_of_more), *cells, *[_AT_TOP] * is_checked]
+    *places, last = ["here", *["further down"] * (own in cells_of_more), *cells]
     return f", {', '.join(places)} and {last}" if places else ""
 
 
@@ -486,9 +483,9 @@ rows = load("/content/drive/MyDrive/rows.csv")
 more = load("/content/drive/MyDrive/more.csv")
 """,
             f"""\
-# TODO[nb2ddp] DDP310: '/content/drive/MyDrive/rows.csv' {_THEIRS}{_CHECKED}
+# TODO[nb2ddp] DDP310: '/content/drive/MyDrive/rows.csv' {_THEIRS}
 rows = load("/content/drive/MyDrive/rows.csv")
-# TODO[nb2ddp] DDP310: '/content/drive/MyDrive/more.csv' {_THEIRS}{_CHECKED}
+# TODO[nb2ddp] DDP310: '/content/drive/MyDrive/more.csv' {_THEIRS}
 more = load("/content/drive/MyDrive/more.csv")
 """,
         ),
@@ -589,7 +586,7 @@ third = show("/content/b.png")
 fourth = show("/content/b.png")
 """,
             f"""\
-# TODO[nb2ddp] DDP310: '/content/a.png' {_THEIRS}, here, in cell 2 {_CHECKED.removeprefix(", here ")}
+# TODO[nb2ddp] DDP310: '/content/a.png' {_THEIRS}, here and in cell 2
 first = show("/content/a.png")
 # %%
 second = open("/content/a.png")

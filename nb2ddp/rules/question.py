@@ -2,9 +2,8 @@
 
 Every process would wait for an answer, and a job has nobody to give one. This covers `login()`, `notebook_login()`,
 `wandb login`, `hf auth login` and the like, and a text that stands for a token (`""`, `hf_xxx`, `YOUR_TOKEN`) in a
-login, an upload, a variable or a load: the Hub refuses a wrong token even for what is public, and its library an empty
-one. The Hub's libraries read HF_TOKEN themselves, Weights & Biases reads WANDB_API_KEY. A loop of questions, such as a
-chat, gets the answer that ends it.
+login, an upload or a variable. The Hub's libraries read HF_TOKEN themselves, Weights & Biases reads WANDB_API_KEY. A
+question below a test whether the variable is set loses that test, where nothing else binds the answer.
 """
 
 from __future__ import annotations
@@ -14,17 +13,13 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.facts.logins import HUB_TOKEN
 from nb2ddp.facts.program import Program
-from nb2ddp.facts.questions import Question, empty_tokens_of_loads
-from nb2ddp.facts.shell import quoted
+from nb2ddp.facts.questions import Question
 from nb2ddp.results import Severity
-from nb2ddp.rules.rule import Example, Finding, Rule, left_out, shown, without_names
-from nb2ddp.syntax.edits import Edit, Remove, Replace, Wrap
+from nb2ddp.rules.rule import Example, Finding, Rule, left_out, shown
+from nb2ddp.syntax.edits import Edit, Remove, Replace
 from nb2ddp.syntax.environ import sets_only
 from nb2ddp.syntax.tree import Tree
-
-_OF_A_LOAD = "stands for a token: set HF_TOKEN in the environment, or leave it out for what is public"
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -36,30 +31,6 @@ def find(program: Program) -> Iterator[Finding]:
             form = program.form(text)
             said = f"{program.tree.text(text) if form is None else form.source} stands for a token"
             yield Finding(text, f"{said}: set {variable} in the environment", (_read(program, text, variable),))
-    for text in program.tokens_of_loads:
-        if not program.installs.covers(text):
-            edit = Replace(text, f'os.environ.get("{HUB_TOKEN}")')
-            yield Finding(text, f"{program.tree.text(text)} {_OF_A_LOAD}", (edit,))
-    for token in empty_tokens_of_loads(program.tree):
-        if program.tree.value(token) not in program.tokens_to_fill_in and not program.installs.covers(token):
-            said = f"{program.tree.text(token)} is empty, which huggingface_hub 1 refuses; the script gives None then"
-            yield Finding(token, said, (Wrap(token, "", " or None"),), Severity.NOTE)
-    yield from _imports(program, {question.call for question in asked})
-
-
-def _imports(program: Program, asking: set[cst.Call]) -> Iterator[Finding]:
-    """Imports whose names only these calls use."""
-    tree = program.tree
-    statements: list[cst.Import | cst.ImportFrom] = [*tree.of(cst.Import), *tree.of(cst.ImportFrom)]
-    for statement in statements:
-        names = () if isinstance(statement.names, cst.ImportStar) else statement.names
-        used = [tree.loads(each.evaluated_alias or each.evaluated_name) for each in names]
-        calls = [{tree.call_of(tree.extended(use, cst.Attribute)) for use in uses} for uses in used]
-        kept = [alias for alias, made in zip(names, calls, strict=True) if not made or not made <= asking]
-        if len(kept) < len(names) and tree.is_live(statement) and not program.installs.covers(statement):
-            edit = without_names(program, statement, kept) if kept else Remove(statement, comments_above=True)
-            said = "only a question to a person needs it; the script leaves it out"
-            yield Finding(statement, said, (edit,), severity=Severity.NOTE)
 
 
 def _login(program: Program, question: Question) -> Finding:
@@ -75,9 +46,6 @@ def _asked(program: Program, question: Question) -> Finding:
     tree, call, variable = program.tree, question.call, question.variable
     owner = tree.parents[call]
     asked = f"{tree.text(call.func)}() asks a person, and a job has none"
-    if question.leaving is not None:
-        said = f"{asked}; the script answers {quoted(question.leaving)}, which ends the loop"
-        return Finding(call, said, (Replace(call, quoted(question.leaving)),))
     if isinstance(owner, cst.Expr):
         return Finding(call, f"{asked}; the script leaves it out", (Remove(owner),))
     loop = tree.around(call, cst.While, cst.For)
@@ -86,6 +54,8 @@ def _asked(program: Program, question: Question) -> Finding:
         told = "the loop never ends, and nothing below it runs"
     again = "" if loop is None else f"; {told}: take it out"
     edit = _read(program, call, variable, question.may_skip)
+    if question.test is not None and isinstance(edit, Replace):
+        edit = _without_test(tree, question.test, edit)
     may = ", or leave it out" if question.may_skip else ""
     todo = loop is not None and isinstance(edit, Replace)
     return Finding(call, f"{asked}: set {variable} in the environment{may}{again * todo}", (edit,), todo=todo)
@@ -108,6 +78,19 @@ def _read(program: Program, asked: cst.BaseExpression, variable: str, may_skip: 
     return Replace(asked, f'os.environ.get("{variable}", "")' if may_skip else f'os.environ["{variable}"]')
 
 
+def _without_test(tree: Tree, test: cst.If, answer: Replace) -> Replace:
+    """Bind an answer without the test whether its variable is set, as nothing else binds it where that is."""
+    (start, end), asked = tree.span(answer.node), [*tree.ancestors(answer.node)]
+    kept = list[str]()
+    for line in test.body.body:
+        first, last = tree.span(line)
+        if line in asked:
+            kept.append(f"{tree.source[first:start]}{answer.text}{tree.source[end:last]}")
+        elif not re.match(r"print\(", tree.text(line)):  # what it prints asks for an answer
+            kept.append(tree.source[first:last])
+    return Replace(test, "\n".join(kept))
+
+
 RULE = Rule(
     name="question-to-a-person",
     find=find,
@@ -125,6 +108,8 @@ hf_token = input("token? ")
 """,
             """\
 import os
+from getpass import getpass
+from huggingface_hub import notebook_login
 hf_token = os.environ["HF_TOKEN"]
 """,
         ),
@@ -145,9 +130,6 @@ if typed:
     os.environ["OPENAI_API_KEY"] = typed
 key = os.environ.get("GROQ_API_KEY") or getpass("key: ")
 wandb.login(key = getpass())
-name = input("Name: ")
-if not name:
-    name = None
 if "MY_KEY" not in os.environ:
     print("No MY_KEY: type one, or press enter to skip")
     given = getpass("MY_KEY: ")
@@ -156,6 +138,7 @@ if "MY_KEY" not in os.environ:
 """,
             """\
 import os, wandb
+from getpass import getpass
 from huggingface_hub import login
 !hf auth login --token $HF_TOKEN
 login(token = os.environ["HF_TOKEN"])
@@ -164,9 +147,6 @@ if typed:
     os.environ["OPENAI_API_KEY"] = typed
 key = os.environ.get("GROQ_API_KEY") or os.environ["GROQ_API_KEY"]
 wandb.login(key = os.environ["WANDB_API_KEY"])
-name = os.environ.get("NAME", "")
-if not name:
-    name = None
 if "MY_KEY" not in os.environ:
     print("No MY_KEY: type one, or press enter to skip")
     given = os.environ.get("MY_KEY", "")
@@ -213,34 +193,6 @@ try:
 except ValueError:
     print("no login")
 model = load("me/lora", token = "")
-""",
-        ),
-        Example(
-            """\
-while True:
-    title = input("Title: ")
-    if title.lower() == "quit":
-        break
-    print(write(title))
-while True:
-    try:
-        said = input().strip()
-    except EOFError:
-        break
-    if not said or said in ("bye", "exit"): break
-""",
-            """\
-while True:
-    title = "quit"
-    if title.lower() == "quit":
-        break
-    print(write(title))
-while True:
-    try:
-        said = "".strip()
-    except EOFError:
-        break
-    if not said or said in ("bye", "exit"): break
 """,
         ),
         Example(
@@ -302,20 +254,6 @@ if UPLOADS:
 """,
         ),
         Example(
-            """\
-mine = ""  # @param {type: "string"}
-model, tokenizer = FastLanguageModel.from_pretrained("x/y", token = mine)
-if len(mine) > 0:
-    model.push_to_hub("me/lora", token = mine)
-""",
-            """\
-mine = ""  # @param {type: "string"}
-model, tokenizer = FastLanguageModel.from_pretrained("x/y", token = mine or None)
-if len(mine) > 0:
-    model.push_to_hub("me/lora", token = mine)
-""",
-        ),
-        Example(
             "while True:\n    reply(input())\n",
             "while True:\n"
             "    # TODO[nb2ddp] DDP311: input() asks a person, and a job has none: set ANSWER_1 in the environment;"
@@ -324,26 +262,24 @@ if len(mine) > 0:
         ),
         Example("%env HF_TOKEN=hf_xxx\n%env HF_HOME=/data\n", "%env HF_HOME=/data\n"),
         Example(
+            "import pdb; pdb.set_trace()\nif len(rows) == 0: breakpoint()\n", "import pdb\nif len(rows) == 0: pass\n"
+        ),
+        Example(
             """\
-from datasets import load_dataset
-from transformers import AutoTokenizer
-mine = "your_token_here"
-rows = load_dataset("me/rows", token = mine)
-model, tokenizer = FastLanguageModel.from_pretrained("x/y", token = "hf_*****")
-tokenizer = AutoTokenizer.from_pretrained("x/y", token = None)
-tokenizer = AutoTokenizer.from_pretrained("x/y", token = "")
+import os
+if not os.getenv("MY_KEY"):
+    print("Type your key.")
+    key = input("Key: ").strip()
+other = os.getenv("OTHER_KEY")
+if not other: other = input("Key: ")
 """,
             """\
-from datasets import load_dataset
-from transformers import AutoTokenizer
-mine = os.environ.get("HF_TOKEN")
-rows = load_dataset("me/rows", token = mine)
-model, tokenizer = FastLanguageModel.from_pretrained("x/y", token = os.environ.get("HF_TOKEN"))
-tokenizer = AutoTokenizer.from_pretrained("x/y", token = None)
-tokenizer = AutoTokenizer.from_pretrained("x/y", token = os.environ.get("HF_TOKEN"))
+import os
+key = os.environ["MY_KEY"].strip()
+other = os.getenv("OTHER_KEY")
+if not other: other = os.environ["OTHER_KEY"]
 """,
         ),
-        Example("import pdb; pdb.set_trace()\nif len(rows) == 0: breakpoint()\n", "if len(rows) == 0: pass\n"),
         Example("def input(x):\n    return x\ny = input(1)\n"),
     ),
 )

@@ -25,7 +25,6 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from nb2ddp.facts.computed import Code
-from nb2ddp.facts.hosted import elsewhere
 from nb2ddp.facts.installs import is_colab
 from nb2ddp.facts.loading import model_name
 from nb2ddp.facts.program import Program
@@ -828,8 +827,6 @@ class _Reading:
         for above in self.tree.ancestors(call):
             if isinstance(above, cst.If):
                 holds, in_body = self._holds(above.test), above.body is below
-                if holds is None and self._installs_else(above):
-                    holds = elsewhere(self.tree, above.test)
                 test = " ".join(self.tree.text(above.test).split())
                 if holds is None and (in_body or not self._installs_below(above.body)):
                     why = f"{_LISTED} the notebook tests {test} first"
@@ -847,13 +844,6 @@ class _Reading:
 
     def _installs_below(self, body: cst.CSTNode) -> bool:
         return any(self.program.installs.is_install(call) for call in self.tree.within(body, cst.Call))
-
-    def _installs_else(self, branched: cst.If) -> bool:
-        """True for a test whose last `else` installs something."""
-        last: cst.If | cst.Else | None = branched
-        while isinstance(last, cst.If):
-            last = last.orelse
-        return last is not None and self._installs_below(last.body)
 
     def _holds(self, test: cst.BaseExpression) -> bool | None:
         """Return whether a test is true in a new environment outside Colab; None if unknown."""

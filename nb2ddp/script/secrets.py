@@ -18,5 +18,5 @@ def handed_on(program: Program) -> list[str]:
 
 def secrets(program: Program) -> list[str]:
     """Return the variables that a job needs."""
-    names = [need.name for need in program.needs if need.kind in (Kind.VARIABLE, Kind.LOGIN, Kind.TRACKER)]
+    names = [need.name for need in program.needs if need.kind is Kind.VARIABLE]
     return [name for name in dict.fromkeys(names) if _NAME.fullmatch(name)]

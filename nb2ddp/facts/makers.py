@@ -128,10 +128,12 @@ def _of_call(execution: Execution, call: cst.Call) -> tuple[str, ...] | None:
     last = method(call) or name.rsplit(".", 1)[-1]
     if name == "os.chdir":
         return None
+    if isinstance(tree.definition(call.func), cst.FunctionDef):
+        return ()  # what it calls is asked itself
     is_told = does & Does.TELL and isinstance(call.func, cst.Attribute)  # `write` of the notebook's own may do more
     if _HARMLESS.fullmatch(name) or is_told or does & (Does.TEST | Does.LIST):
         return ()
-    if READERS.fullmatch(last) and not does & Does.ACT and not isinstance(tree.definition(call.func), cst.FunctionDef):
+    if READERS.fullmatch(last) and not does & Does.ACT:
         return ()
     sets = _TOLD.fullmatch(name) is not None and not does & Does.ACT
     told = [each for each in call.args if not sets or each.keyword is None or PLACE.fullmatch(each.keyword.value)]

@@ -184,20 +184,6 @@ CASES = {
             ("datasets", "a = row['audio']\n    return a['array'] if isinstance(a, dict) else a.get_all_samples()"),
         )
     },
-    **{
-        f"what neither Colab nor Kaggle installs: {kaggle}": Case(
-            (
-                f"import os\nplace = 'local'\nif 'KAGGLE_URL_BASE' in os.environ:\n    place = 'kaggle'\nif {colab}:\n"
-                f"    !pip install timm\nelif {kaggle}:\n    !pip install einops\nelse:\n    !pip install rich",
-            ),
-            "rich",
-            notes=(f"left out, {when}: timm", f"left out, installed if {kaggle}: einops"),
-        )
-        for colab, kaggle, when in (
-            ("place == 'colab'", "place == 'kaggle'", "installed if place == 'colab'"),
-            ("IN_COLAB", "'KAGGLE_URL_BASE' in os.environ", "on Colab only"),
-        )
-    },
     "a place that the notebook fixes, and one without an else": Case(
         (
             "place = 'kaggle'\nif place == 'kaggle':\n    !pip install einops\nelse:\n    !pip install timm",

@@ -1,12 +1,14 @@
 """Show what a change does to the scripts of all notebooks at hand.
 
-`python -m tests.frozen --against main` converts each notebook in five sets of options, with the code in the working
-tree and with that of a commit. It compares scripts, other files, findings and refusals, without the lines `convert
-again:`, and prints one diff for each distinct change with the number of notebooks that have it. It ends with 1 where
-anything differs. `--every 8` takes each eighth notebook.
+`python -m tests.frozen` converts each notebook in five sets of options and compares scripts, other files, findings and
+refusals, without the lines `convert again:`, with those that tests/frozen.json has the hashes of. It prints one diff
+for each distinct change, with the number of notebooks that have it, and ends with 1 where anything differs. `--update`
+renews the hashes once a person has read the changes. `--against main` compares with what a commit makes of the
+notebooks instead, as is done with HEAD where there are no hashes; `--every 8` takes each eighth notebook.
 
 The notebooks are those of the folders in `../shared/corpus`, beside the checkout that the worktree belongs to, and of
-each FOLDER that is named. What a commit makes of a notebook is kept below the folder for temporary files.
+each FOLDER that is named, which have no hashes: they are compared with the commit that renewed these last. What a
+commit makes of a notebook is kept below the folder for temporary files.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 
 from nb2ddp.convert import convert_source
@@ -32,6 +35,7 @@ from nb2ddp.options import Launch, Options
 from nb2ddp.results import Diagnostic, NotebookError
 
 ROOT = Path(__file__).resolve().parent.parent
+HASHES = Path(__file__).with_suffix(".json")
 #: Functions, since one version may not know the options of another.
 SETS: dict[str, Callable[[], Options]] = {
     "default": Options,
@@ -93,6 +97,11 @@ def _result(results: Path, notebook: Path) -> Path:
     return results / notebook.parent.name / f"{notebook.name}.xz"
 
 
+def _read(results: Path, notebook: Path) -> dict[str, Files | None]:
+    made: dict[str, Files | None] = json.loads(lzma.decompress(_result(results, notebook).read_bytes()))
+    return made
+
+
 def results_of(code: Path, notebooks: Sequence[Path], results: Path) -> None:
     """Convert with the nb2ddp of a folder, in two processes, the notebooks that have no result yet."""
     missing = [notebook for notebook in notebooks if not _result(results, notebook).exists()]
@@ -119,11 +128,29 @@ def git(*arguments: str) -> str:
     return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def notebooks_at_hand(folders: Sequence[str]) -> list[Path]:
-    """The notebooks of the corpus beside the checkout, and of folders."""
-    corpus = Path(ROOT, git("rev-parse", "--git-common-dir")).resolve().parents[1] / "shared" / "corpus"
-    found = [path for folder in (*corpus.glob("*"), *map(Path, folders)) for path in folder.resolve().glob("*")]
+def corpus() -> list[Path]:
+    """The folders of notebooks beside the checkout."""
+    return sorted(Path(ROOT, git("rev-parse", "--git-common-dir")).resolve().parents[1].glob("shared/corpus/*"))
+
+
+def notebooks_of(folders: Sequence[Path]) -> list[Path]:
+    found = (path for folder in folders for path in folder.resolve().glob("*"))
     return sorted(path for path in found if path.suffix in (".ipynb", ".py"))
+
+
+def named(notebook: Path) -> str:
+    """How a notebook is called: `nb/Gemma.ipynb`."""
+    return f"{notebook.parent.name}/{notebook.name}"
+
+
+def hashes(notebooks: Sequence[Path], results: Path) -> dict[str, str]:
+    """For each notebook the hash of its result in each set of options."""
+    found = {}
+    for notebook in notebooks:
+        made = _read(results, notebook)
+        digests = [sha256(json.dumps(made[chosen]).encode()).hexdigest()[:8] for chosen in SETS]
+        found[named(notebook)] = " ".join(digests)
+    return found
 
 
 def hunks(before: str, after: str) -> Iterator[str]:
@@ -142,14 +169,14 @@ def compare(notebooks: Sequence[Path], before: Path, after: Path) -> tuple[set[s
     differing: set[str] = set()
     changes: dict[str, dict[str, str]] = defaultdict(dict)
     for notebook in notebooks:
-        old, new = (json.loads(lzma.decompress(_result(each, notebook).read_bytes())) for each in (before, after))
+        old, new, name = _read(before, notebook), _read(after, notebook), named(notebook)
         for chosen in SETS:
-            if old[chosen] == new[chosen] or None in (old[chosen], new[chosen]):
+            was, now = old[chosen], new[chosen]
+            if was is None or now is None or was == now:
                 continue
-            name = f"{notebook.parent.name}/{notebook.name}"
             differing.add(name)
-            for file in sorted({*old[chosen], *new[chosen]}):
-                for hunk in hunks(old[chosen].get(file, ""), new[chosen].get(file, "")):
+            for file in sorted({*was, *now}):
+                for hunk in hunks(was.get(file, ""), now.get(file, "")):
                     key = re.sub(r"\d+", "0", "\n".join(line for line in hunk.split("\n") if line[:1] in "+-"))
                     changes[key].setdefault(name, f"{name}, {file}, options {chosen}\n{hunk}")
     return differing, changes
@@ -158,7 +185,8 @@ def compare(notebooks: Sequence[Path], before: Path, after: Path) -> tuple[set[s
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="*", metavar="FOLDER")
-    parser.add_argument("--against", default="HEAD", metavar="COMMIT", help="the commit (default HEAD)")
+    parser.add_argument("--against", metavar="COMMIT", help="compare with this commit, not with the hashes")
+    parser.add_argument("--update", action="store_true", help="renew the hashes")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="take each N-th notebook")
     parser.add_argument("--show", type=int, default=40, metavar="N", help="distinct changes to show (default 40)")
     parser.add_argument("--results", type=Path, help=argparse.SUPPRESS)
@@ -166,13 +194,21 @@ def main(arguments: Sequence[str]) -> int:
     if given.results:
         convert_all([Path(name) for name in given.folders], given.results)
         return 0
-    commit = git("rev-parse", f"{given.against}^{{commit}}")
-    notebooks = notebooks_at_hand(given.folders)[:: given.every]
+    notebooks = notebooks_of([*corpus(), *([] if given.update else map(Path, given.folders))])[:: given.every]
     with tempfile.TemporaryDirectory() as now:
         results_of(ROOT, notebooks, Path(now))
+        if given.update:
+            HASHES.write_text(json.dumps(hashes(notebooks, Path(now)), indent=0) + "\n", encoding="utf-8")
+            return 0
+        if given.against or not HASHES.exists():
+            commit, changed = git("rev-parse", f"{given.against or 'HEAD'}^{{commit}}"), notebooks
+        else:
+            kept, made = json.loads(HASHES.read_text(encoding="utf-8")), hashes(notebooks, Path(now))
+            commit = git("log", "-1", "--format=%H", "--", str(HASHES))
+            changed = [notebook for notebook in notebooks if kept.get(named(notebook)) != made[named(notebook)]]
         with code_of(commit) as code:
-            results_of(code, notebooks, _KEPT / commit)
-        differing, changes = compare(notebooks, _KEPT / commit, Path(now))
+            results_of(code, changed, _KEPT / commit)
+        differing, changes = compare(changed, _KEPT / commit, Path(now))
     ranked = sorted(changes.values(), key=len, reverse=True)
     for places in ranked[: given.show]:
         print(f"=== {len(places)} notebooks, such as {next(iter(places.values()))}\n")

@@ -1,8 +1,8 @@
 """Measure what is missing: `python -m benchmarks.gpu`.
 
-Builds the models and the data in the folder `--work`, converts the notebooks, runs every job of `kinds.py` whose result is missing
-or failed, one after the other, and writes the results after each. Needs as many GPUs as a job has processes, the
-`train` extra, and no network.
+Builds the models and the data in the folder `--work`, converts the notebooks, runs every job of `kinds.py` whose result
+is missing or failed, one after the other, and writes the results after each. Needs as many GPUs as a job has processes,
+the `train` extra, and no network.
 """
 
 from __future__ import annotations

@@ -105,7 +105,6 @@ REFUSED = {
     "unbalanced quotes": "unbalanced_quotes",
     "another language": "other_language",
     "training in a thread": "training_in_thread",
-    "a name that inserted code needs": "taken_name",
     "a cell that is Python only with the next one": "decorator_alone",
 }
 #: Constructs whose script is written with a warning, and the code of the warning.
@@ -132,6 +131,7 @@ FORMATS = {
     "raw cells": "raw_and_markdown",
     "other alphabets": "non_english",
     "names of the setup block": "name_collisions",
+    "names that inserted code imports, and functions of Python": "taken_name",
 }
 
 

@@ -15,7 +15,7 @@ from nb2ddp.results import Diagnostic, NotebookError, Severity
 from nb2ddp.rules.rule import Finding, Rule
 from nb2ddp.rules.suppress import Suppressions
 from nb2ddp.script.inserted import Inserted
-from nb2ddp.script.linker import renamed, taken
+from nb2ddp.script.linker import renamed, taken, words
 from nb2ddp.script.modules import IN_SETUP
 from nb2ddp.syntax.edits import (
     OF_NO_CODE,
@@ -61,8 +61,7 @@ def rewrite(program: Program, rules: Iterable[Rule], suppressions: Suppressions 
     edits.sort(key=_is_decorator)  # a decorator stands below all other lines above its function
     inserted, fresh = _inserted(edits), taken(program)
     if fresh:  # the notebook has names of the setup block for something else
-        edits = [_renamed(edit, fresh) for edit in edits]
-        found = [(rule, replace(each, message=renamed(each.message, fresh))) for rule, each in found]
+        edits = [_renamed(program, edit, fresh) for edit in edits]
     unmasked = [Replace(call, form.source) for call, form in program.forms_of(*Kind)]  # where no rule wanted them
     changes = resolve(program.tree, [*edits, *unmasked], program.cell_starts)
     spans = {cell.number: program.cell_span(cell.number) for cell in program.code_cells}
@@ -114,8 +113,11 @@ def _inserted(edits: Iterable[Edit]) -> Inserted:
     return Inserted(tuple(cells), first, last)
 
 
-def _renamed(edit: Edit, names: dict[str, str]) -> Edit:
-    """An edit with other names in its texts."""
+def _renamed(program: Program, edit: Edit, names: dict[str, str]) -> Edit:
+    """Return an edit with other names of ours in its texts; what it replaces may hold the notebook's, which stay."""
+    if isinstance(edit, Replace):
+        own = words(program.tree.text(edit.node))
+        names = {name: other for name, other in names.items() if name.removesuffix("(") not in own}
     texts: dict[str, Any] = {key: renamed(text, names) for key, text in vars(edit).items() if isinstance(text, str)}
     return replace(edit, **texts)
 

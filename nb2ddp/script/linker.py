@@ -7,6 +7,7 @@ imports less without them.
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 import sys
 from collections.abc import Iterable, Mapping
@@ -16,6 +17,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from nb2ddp.syntax.cells import Source
+from nb2ddp.syntax.tree import Tree
 
 _FOLDER = Path(__file__).parent.parent / "runtime"
 #: Each script has these, in its setup block's fixed part.
@@ -33,6 +35,8 @@ _IMPORTS = {
     "set_seed": "from transformers import set_seed",
 }
 _WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
+#: The names of an import, and a name, with the parenthesis behind that of a function which is called.
+_NAME = re.compile(rf"(?m)^(?P<head> *(?:from [\w.]+ )?import )(?P<names>\w+(?:, \w+)*)(?![\w.])|{_WORD.pattern}\(?")
 _COMMENT = re.compile(r"^\s*#.*", re.MULTILINE)
 
 
@@ -60,8 +64,21 @@ def words(code: str) -> frozenset[str]:
 
 
 def renamed(code: str, names: Mapping[str, str]) -> str:
-    """Return code with some names replaced."""
-    return _WORD.sub(lambda match: names.get(match[0], match[0]), code) if names else code
+    """Return code with some names replaced; what imports such a name binds the other by `as`.
+
+    Args:
+        code: lines, or a part of one.
+        names: for each name another, as `taken` returns them.
+    """
+
+    def other(match: re.Match[str]) -> str:
+        if match["head"] is None:
+            word = match[0].removesuffix("(")
+            return names.get(match[0]) or names.get(word, word) + match[0][len(word) :]
+        bound = (f"{each} as {names[each]}" if each in names else each for each in match["names"].split(", "))
+        return match["head"] + ", ".join(bound)
+
+    return _NAME.sub(other, code) if names else code
 
 
 def link(code: Iterable[str], several_machines: bool = False) -> Linked:
@@ -111,9 +128,36 @@ def names() -> frozenset[str]:
     return frozenset((*definitions(several_machines=True), *_defined(PROCESS)))
 
 
+@cache
+def imports() -> dict[str, str]:
+    """Return the names of modules, classes and functions that a script's own code uses, with what imports each."""
+    every = [definition.imports for definition in (*definitions(True).values(), *_defined(PROCESS).values())]
+    statements = {name: statement for each in (*every, _IMPORTS) for name, statement in each.items()}
+    return {name: each for name, each in statements.items() if not each.startswith(f"import {name}.")}
+
+
 def taken(source: Source) -> dict[str, str]:
-    """Return the setup block's names that the notebook binds too, each with its replacement."""
-    return {name: source.name(name) for name in names() if name in source.tree.bound_names}
+    """Return the names that the notebook binds to something else, each with its replacement.
+
+    These are names of the setup block, imported names, and `name(` for functions of Python's own.
+    """
+    tree = source.tree
+    own = dict.fromkeys(name for name in names() if name in tree.bound_names)
+    for name, statement in imports().items():
+        library = statement.split()[1].split(".")[0]
+        if any(not _is_of(binding.imported, library, name) for binding in tree.bindings(name)):
+            own[name] = None
+    return {name: source.name(name) for name in own} | {f"{name}(": f"{source.name(name)}(" for name in shadowed(tree)}
+
+
+def shadowed(tree: Tree) -> list[str]:
+    """Return the names of Python's own functions that a notebook binds at module level."""
+    return [name for name in vars(builtins) if name.islower() and any(not b.imported for b in tree.bindings(name))]
+
+
+def _is_of(imported: str | None, library: str, name: str) -> bool:
+    """Return whether an import of this full name gives a library's module, class or function of a name."""
+    return imported is not None and imported.split(".")[0] == library and imported.split(".")[-1] == name
 
 
 def _defined(module: str) -> dict[str, Definition]:

@@ -11,7 +11,7 @@ from nb2ddp.facts.program import Program
 from nb2ddp.facts.shell import quoted
 from nb2ddp.facts.waiting import wait_seconds
 from nb2ddp.script.inserted import END, Inserted
-from nb2ddp.script.linker import link, process, renamed, taken, words
+from nb2ddp.script.linker import link, process, renamed, shadowed, taken, words
 from nb2ddp.script.needs import tests
 from nb2ddp.script.templates import render
 from nb2ddp.script.versions import floors, tries_kernels
@@ -41,10 +41,12 @@ def setup(program: Program, inserted: Inserted) -> str:
         last.insert(0, _GROUP.format(_duration(wait_seconds(program.training))))
     futures = {line for line in inserted.first if line.startswith("from __future__ ")}
     first, rest = link(inserted.first), link([*inserted.cells, *last], several)
+    used = words("\n".join([*first.functions, *rest.functions, *inserted.cells]))
+    own = {f"from builtins import {each} as {program.name(each)}" for each in shadowed(program.tree) if each in used}
     text = render(
         "setup.py.j2",
         futures=sorted(futures),
-        standard=_lines(first.standard | rest.standard | _FIXED | (_UNSLOTH if with_unsloth else frozenset())),
+        standard=_lines(first.standard | rest.standard | _FIXED | own | (_UNSLOTH if with_unsloth else frozenset())),
         has_no_file=not program.tree.loads("__file__"),
         first=_joined(first.functions, [line for line in inserted.first if line not in futures]),
         uses_unsloth=with_unsloth,

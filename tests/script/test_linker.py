@@ -11,7 +11,7 @@ import pytest
 
 from nb2ddp.convert import convert_source
 from nb2ddp.options import Launch, Options
-from nb2ddp.script.linker import definitions, link, names, process
+from nb2ddp.script.linker import definitions, imports, link, names, process
 from tests.notebooks import CELLS, text
 
 RUNTIME = Path(__file__).parents[2] / "nb2ddp" / "runtime"
@@ -112,7 +112,7 @@ if not os.path.exists("rows"):
 print({0})"""
 
 
-@pytest.mark.parametrize("name", sorted(names()))
+@pytest.mark.parametrize("name", sorted({*names(), *imports()} - {"os"}))  # OWN asks os itself
 def test_a_name_that_the_notebook_has_is_another_in_the_script(name: str) -> None:
     """In the setup block and in all that is inserted; the notebook's own stays, and nothing else changes."""
     own, plain = (
@@ -124,4 +124,27 @@ def test_a_name_that_the_notebook_has_is_another_in_the_script(name: str) -> Non
     assert cells.count(f"print({name})") == 2
     put_back = own.replace(f'{name} = "mine"', 'mine = "mine"').replace(f"print({name})", "print(mine)")
     signed = re.compile(r"sha256:\w+")
-    assert signed.sub("", re.sub(rf"\b{name}_\b", name, put_back)) == signed.sub("", plain)
+    put_back = re.sub(rf"\b({name} as )?{name}_\b", name, put_back)
+    assert signed.sub("", put_back) == signed.sub("", plain)
+
+
+ASKS = "import requests\ntold = requests.get('https://example.org').text"
+
+
+def test_an_import_of_the_same_name_from_elsewhere_is_another() -> None:
+    own, same, other = (
+        convert_source(text(f"from {library} import gather_object\n{ASKS}", *CELLS)).files["train.py"]
+        for library in ("accelerate.utils", "accelerate.utils.operations", "torch.distributed")
+    )
+    assert "gather_object_" not in own + same
+    assert "from accelerate.utils import gather_object as gather_object_\n" in other
+    assert len(re.findall(r"gather_object\b", other)) == 2  # the notebook's import, and ours
+
+
+def test_functions_of_python_that_the_notebook_hides() -> None:
+    script = convert_source(text("max = 3\nprint(max)", *CELLS)).files["train.py"]
+    setup, _, cells = script.partition("# %% Cell")
+    assert "from builtins import max as max_\n" in setup
+    assert "max_(n for n in range(" in setup
+    assert not re.search(r"(?<![\w.])max\(", setup)
+    assert "max = 3\nprint(max)" in cells

@@ -267,6 +267,14 @@ def split_of(program: Program, config: cst.Call) -> str | None:
     return _call(program, config, values, counted)
 
 
+def accumulation(program: Program, config: cst.Call) -> int | None:
+    """The micro-batches of a step in the notebook; None where nothing tells their number."""
+    given = _given(program.tree, config)
+    field, default = _fields(program, config, given)[1]
+    steps = int(default) if field is None else program.tree.fixed(field.value)
+    return steps if isinstance(steps, int) and not _unknown(program, config, given) else None
+
+
 def _size(tree: Tree, given: Passed | None, default: str) -> str:
     """A positive number that a config is given, as code, else the default; 0 where nothing tells it."""
     found = number(tree, given.value) if given is not None and tree.literal(given.value) is not None else int(default)

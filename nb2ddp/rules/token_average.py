@@ -8,10 +8,11 @@ A classifier's loss is a mean over samples. With the field, transformers 5.17 mu
 in every evaluation (1.49 on one GPU, 2.98 on two), so a classifier that Unsloth loads gets False; one that transformers
 loads gets a `TODO`.
 
-A `compute_loss` of the notebook's own is multiplied by the number of processes, as Trainer does, if it divides by
-`num_items_in_batch` or is a mean of a micro-batch: DDP averages the gradients after that. A `compute_loss_func` is
-multiplied by Trainer itself if the field is set, in evaluations too with transformers 5; the script leaves the field
-False and multiplies in training.
+A `compute_loss` of the notebook's own that leaves `num_items_in_batch` unused is a mean of a micro-batch. Trainer adds
+up the means of a step (`training_step`, transformers 4.56.2 and 5.17), and DDP averages the sums of the processes: the
+loss grows with the number of micro-batches. The script multiplies it by the notebook's accumulation over its own. Such
+a loss whose returns are less plain, one that divides by `num_items_in_batch` itself, and a `compute_loss_func` that
+leaves it unused get a `TODO`.
 
 Whisper, T5 and BART take the mean themselves, and the field multiplies their evaluations. With a small Whisper on CPU
 (1 x 4 in one process, 1 x 2 in each of two), training agrees with the field (loss 18.2992, gradient norm 7.3683) while
@@ -30,17 +31,18 @@ from nb2ddp.facts.loading import ModelKind, has_new_head
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.training import TOKEN_TRAINERS
 from nb2ddp.results import Severity
+from nb2ddp.rules.batch import ACCUMULATION, accumulation
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.arguments import passed, set_argument
 from nb2ddp.syntax.edits import Wrap
-from nb2ddp.syntax.tree import Tree, keyword
+from nb2ddp.syntax.tree import Tree, keyword, method
 
 FIELD = "average_tokens_across_devices"
 COUNT = "num_items_in_batch"
 #: What makes a model with new weights.
 _FROM_CONFIG = re.compile(r"transformers(\.\w+)*\.(\w+\.(_?from_config)|[A-Z]\w*For\w+)")
-_WITH_OUTPUTS = "return_outputs"
-_PROCESSES = re.compile("world_size|num_processes")
+#: What a loss counts that knows how its step is divided.
+_DIVIDES = re.compile(f"world_size|num_processes|{ACCUMULATION}")
 #: Training arguments of trainers whose loss is a mean over tokens.
 _TOKEN_CONFIGS = ("SFTConfig", "UnslothTrainingArguments", "Seq2SeqTrainingArguments")
 
@@ -61,30 +63,33 @@ _MULTIPLIES = (
     "transformers 5 multiplies the evaluation losses of an encoder-decoder model by the number of processes; its"
     " training and metrics are the notebook's: divide these losses to compare them"
 )
-_DIVIDES = "counts the tokens of all processes, whose gradients are averaged again; the script multiplies by them"
-_LEAVES = f"this loss leaves {COUNT} unused: Trainer then adds up the means of a step's micro-batches,"
-_FEWER = f"{_LEAVES} of which each of several processes has fewer; the script multiplies by the processes"
-_IN_TRAINING = (
-    f"{_LEAVES} and multiplies them by the number of processes, in evaluations too (transformers 5); the script"
-    " multiplies in training alone"
+_SUMMED = (
+    "this loss is a mean of a micro-batch, and Trainer adds up those of a step, of which there are fewer here; the"
+    " script multiplies by the notebook's number of them over its own"
 )
-_UNUSED = f"{_LEAVES} whose number changes with that of processes; divide a sum over tokens by it"
+_OWN = (
+    "Trainer adds up this loss over a step's micro-batches, and DDP averages it over the processes: multiply what is"
+    f" divided by {COUNT} by world_size, and a mean of a micro-batch by the notebook's {ACCUMULATION} /"
+    f" self.args.{ACCUMULATION}"
+)
+_UNUSED = (
+    "Trainer adds up this loss over a step's micro-batches, whose number changes with that of processes: return a sum"
+    f" over tokens divided by {COUNT}"
+)
 
 
 def find(program: Program) -> Iterator[Finding]:
     tree, training = program.tree, program.training
     plain = "Trainer" in training.trainer_classes
     loader = _loader_of_classifier(program) if plain else ""
-    means = list(_mean_functions(tree))
-    stays_false, summed = False, False
+    summed = False
     for call in training.arguments:
-        value = _value(program, call, loader, bool(means))
+        value = _value(program, call, loader)
         given = passed(tree, call, FIELD)
         is_false = given is not None and tree.literal(given.value) is False
-        stays_false |= value == "False" or (is_false and not value)
         if value == "True" and (given is None or is_false):
             yield Finding(call, _FALSE_TO_TRUE if is_false else _TRUE, (set_argument(tree, call, FIELD, value),))
-        elif value == "False" and not is_false and (given is None or means):
+        elif value == "False" and given is None:
             yield Finding(call, _FALSE, (set_argument(tree, call, FIELD, value),))
         elif given is None and tree.class_name(call.func) == "TrainingArguments" and loader not in ("", "unsloth"):
             summed = True
@@ -93,21 +98,17 @@ def find(program: Program) -> Iterator[Finding]:
     for made in program.execution.calls(_FROM_CONFIG) if plain and not _says_how(tree) else ():
         if has_new_head(tree, made):
             yield Finding(made, _CLASSIFIER, todo=True)
-    for function in means:
-        yield from _in_training_alone(program, function)
-    yield from [] if stays_false else _own_means(program)
-    yield from _means_of_methods(program)
+    yield from _own_losses(program)
     yield from _multiplied(program)
 
 
-def _value(program: Program, call: cst.Call, loader: str, has_mean: bool) -> str:
+def _value(program: Program, call: cst.Call, loader: str) -> str:
     """What a config must be told, as code; "" where nothing is known to be right.
 
     Args:
         program: the notebook.
         call: builds the config.
         loader: the package that loads a classifier; see `_loader_of_classifier`.
-        has_mean: True where a loss function of the notebook's own is multiplied by the processes already.
     """
     training, config = program.training, program.tree.class_name(call.func)
     is_general = config == "TrainingArguments"
@@ -115,7 +116,7 @@ def _value(program: Program, call: cst.Call, loader: str, has_mean: bool) -> str
     counts_tokens = is_decoder or training.has_trainer(*TOKEN_TRAINERS)
     if not is_general and not config.endswith(_TOKEN_CONFIGS):
         return ""
-    if has_mean or (is_general and loader == "unsloth"):
+    if is_general and loader == "unsloth":
         return "False"
     return "True" if not is_general or (counts_tokens and not loader) else ""
 
@@ -129,79 +130,57 @@ def _multiplied(program: Program) -> Iterator[Finding]:
             yield Finding(call, _MULTIPLIES, severity=Severity.WARNING)
 
 
-def _losses(tree: Tree) -> Iterator[cst.FunctionDef]:
-    """The `compute_loss` of each class of trainers of the notebook's own, unless it counts the processes itself."""
+def _own_losses(program: Program) -> Iterator[Finding]:
+    """Losses of the notebook's own: methods of its trainers, and functions that a trainer is given."""
+    tree = program.tree
+    numbers = {accumulation(program, config) for config in program.training.arguments}
+    steps = numbers.pop() if len(numbers) == 1 else None
     for function in tree.live(cst.FunctionDef):
-        owner = tree.scope(function)
-        bases = [tree.class_name(base.value) for base in owner.bases] if isinstance(owner, cst.ClassDef) else []
-        is_trainers = any(base.endswith("Trainer") for base in bases)
-        if function.name.value == "compute_loss" and is_trainers and not _PROCESSES.search(tree.text(function)):
-            yield function
-
-
-def _own_means(program: Program) -> Iterator[Finding]:
-    """Losses of a trainer of the notebook's own that are divided by the tokens of all processes."""
-    tree = program.tree
-    for function in _losses(tree):
-        for mean in tree.within(function, cst.BinaryOperation):
-            if isinstance(mean.operator, cst.Divide) and tree.text(mean.right) == COUNT:
-                yield Finding(mean, f"{COUNT} {_DIVIDES}", (Wrap(mean, "", " * world_size"),))
-
-
-def _means_of_methods(program: Program) -> Iterator[Finding]:
-    """The `compute_loss` of the notebook's own trainers that is a mean, however many tokens a step has."""
-    tree = program.tree
-    for function in _losses(tree):
-        count = _unused_count(tree, function)
-        if not count:
+        count, uses = _count(tree, function)
+        is_own = count and _is_method(tree, function) and not _DIVIDES.search(tree.text(function))
+        if not is_own or _hands_on(tree, function, uses):
             continue
-        factor = f" * (1 if {count} is None else world_size)"
-        edits = tuple(_multiply(loss, factor) for loss in _losses_in_training(tree, function))
-        yield Finding(function, _FEWER if edits else _UNUSED, edits, severity=None if edits else Severity.WARNING)
+        losses = [] if uses or steps is None else _plain_losses(tree, function)
+        factor = f" * (1 if {count} is None else {steps} / self.args.{ACCUMULATION})"
+        edits = tuple(_multiply(loss, factor) for loss in losses)
+        yield Finding(function, _SUMMED if edits else _OWN, edits, todo=not edits)
+    for given in dict.fromkeys(map(tree.definition, tree.given("compute_loss_func"))):
+        if isinstance(given, cst.FunctionDef) and not _count(tree, given)[1]:
+            yield Finding(given, _UNUSED, todo=True)
 
 
-def _mean_functions(tree: Tree) -> Iterator[cst.FunctionDef]:
-    """Functions that are handed to a trainer as its loss, and are means however many tokens a step has."""
-    for function in dict.fromkeys(map(tree.definition, tree.given("compute_loss_func"))):
-        if isinstance(function, cst.FunctionDef) and _unused_count(tree, function):
-            yield function
+def _is_method(tree: Tree, function: cst.FunctionDef) -> bool:
+    """Whether a function is the `compute_loss` of a trainer's class."""
+    owner = tree.scope(function)
+    bases = [tree.class_name(base.value) for base in owner.bases] if isinstance(owner, cst.ClassDef) else []
+    return function.name.value == "compute_loss" and any(base.endswith("Trainer") for base in bases)
 
 
-def _in_training_alone(program: Program, function: cst.FunctionDef) -> Iterator[Finding]:
-    """Multiply what a loss function returns by the processes while it trains."""
-    tree = program.tree
-    factor = " * (world_size if torch.is_grad_enabled() else 1)"
-    losses = _returned(tree, function)
-    if losses and not _PROCESSES.search(tree.text(function)):
-        yield Finding(function, _IN_TRAINING, tuple(_multiply(loss, factor) for loss in losses))
-
-
-def _unused_count(tree: Tree, function: cst.FunctionDef) -> str:
-    """How a loss could ask for the number of items, as code, where it does not; "" where it does or cannot."""
+def _count(tree: Tree, function: cst.FunctionDef) -> tuple[str, list[cst.Name]]:
+    """How a loss asks for the number of items, as code, "" where it cannot; and where it does."""
     options = function.params.star_kwarg
-    taken = [param.name.value for param in tree.within(function.params, cst.Param)]
-    name = COUNT if COUNT in taken else options.name.value if options is not None else ""
-    if not name or any(function is tree.function(use) for use in tree.loads(name)):
-        return ""
-    return name if name == COUNT else f'{name}.get("{COUNT}")'
+    is_named = any(param.name.value == COUNT for param in tree.within(function.params, cst.Param))
+    name = COUNT if is_named or options is None else options.name.value
+    uses = [use for use in tree.loads(name) if tree.function(use) is function]
+    return COUNT if is_named else f'{name}.get("{COUNT}")' if options is not None else "", uses
 
 
-def _returned(tree: Tree, function: cst.FunctionDef) -> list[cst.BaseExpression]:
-    """What a function returns."""
-    returns = [each for each in tree.within(function, cst.Return) if tree.owner(each) is function]
-    return [each.value for each in returns if each.value is not None]
+def _hands_on(tree: Tree, function: cst.FunctionDef, uses: list[cst.Name]) -> bool:
+    """Whether the number of items only goes to the library's `compute_loss`, whose loss nothing is added to."""
+    changed = [*tree.within(function, cst.BinaryOperation), *tree.within(function, cst.AugAssign)]
+    calls = [tree.around(use, cst.Call) for use in uses]
+    return bool(calls) and not changed and all(call is not None and method(call) == "compute_loss" for call in calls)
 
 
-def _losses_in_training(tree: Tree, function: cst.FunctionDef) -> Iterator[cst.BaseExpression]:
-    """What a `compute_loss` returns where it is not asked for outputs, which evaluations ask for."""
-    for loss in _returned(tree, function):
-        if isinstance(loss, cst.IfExp) and tree.text(loss.test) == _WITH_OUTPUTS:
-            loss = loss.orelse
-        tests = [above for above in tree.ancestors(loss) if isinstance(above, cst.If)]
-        asked = [test.body for test in tests if tree.text(test.test) == _WITH_OUTPUTS]
-        is_asked = not {*asked}.isdisjoint(tree.ancestors(loss))
-        if not (is_asked or isinstance(loss, cst.Tuple) or _WITH_OUTPUTS in tree.text(loss)):
-            yield loss  # what takes `return_outputs` itself may give outputs too
+def _plain_losses(tree: Tree, function: cst.FunctionDef) -> list[cst.BaseExpression]:
+    """What a `compute_loss` returns in training, where `return_outputs` only chooses what is returned; else nothing."""
+    asked = [use for use in tree.loads("return_outputs") if tree.function(use) is function]
+    tests = [tree.parents[use] for use in asked]
+    if not all(isinstance(test, (cst.If, cst.IfExp)) for test in tests):
+        return []
+    returned = [each.value for each in tree.within(function, cst.Return) if tree.owner(each) is function]
+    losses = [each.orelse if isinstance(each, cst.IfExp) and each in tests else each for each in returned if each]
+    return [loss for loss in losses if not isinstance(loss, cst.Tuple)]
 
 
 def _multiply(loss: cst.BaseExpression, factor: str) -> Wrap:
@@ -226,40 +205,55 @@ def _says_how(tree: Tree) -> bool:
     return bool(tree.given("compute_loss_func") or tree.attributes("accepts_loss_kwargs"))
 
 
+_CONFIG = """\
+from trl import SFTConfig
+args = SFTConfig(gradient_accumulation_steps = 4, average_tokens_across_devices = True)
+"""
+_UNCERTAIN = (
+    """\
+class Summed(SFTTrainer):
+    def compute_loss(self, model, inputs, return_outputs = False, num_items_in_batch = None):
+        return summed(model, inputs) / num_items_in_batch
+""",
+    """\
+class Passed(SFTTrainer):
+    def compute_loss(self, model, inputs, return_outputs = False, num_items_in_batch = None):
+        return super().compute_loss(model, inputs, return_outputs)
+""",
+    """\
+class Added(SFTTrainer):
+    def compute_loss(self, model, inputs, return_outputs = False, **kwargs):
+        loss, outputs = super().compute_loss(model, inputs, return_outputs = True, **kwargs)
+        return (loss + penalty(model), outputs) if return_outputs else loss + penalty(model)
+""",
+)
+
 RULE = Rule(
     name="tokens-not-averaged",
     find=find,
     examples=(
         Example(
-            """\
-class Weighted(SFTTrainer):
-    def compute_loss(self, model, inputs, return_outputs = False, num_items_in_batch = None):
-        return summed(model, inputs) / num_items_in_batch
-""",
-            """\
-class Weighted(SFTTrainer):
-    def compute_loss(self, model, inputs, return_outputs = False, num_items_in_batch = None):
-        return summed(model, inputs) / num_items_in_batch * world_size
-""",
-        ),
-        Example(
-            """\
+            _CONFIG
+            + """\
 class Masked(SFTTrainer):
     def compute_loss(self, model, inputs, return_outputs = False, num_items_in_batch = None):
         outputs = model(**inputs)
         loss = cross_entropy(outputs.logits, inputs["labels"])
         return (loss, outputs) if return_outputs else loss
 """,
-            """\
+            _CONFIG
+            + """\
 class Masked(SFTTrainer):
     def compute_loss(self, model, inputs, return_outputs = False, num_items_in_batch = None):
         outputs = model(**inputs)
         loss = cross_entropy(outputs.logits, inputs["labels"])
-        return (loss, outputs) if return_outputs else loss * (1 if num_items_in_batch is None else world_size)
+        return (loss, outputs) if return_outputs else loss * \
+(1 if num_items_in_batch is None else 4 / self.args.gradient_accumulation_steps)
 """,
         ),
         Example(
-            """\
+            _CONFIG
+            + """\
 class Penalized(SFTTrainer):
     def compute_loss(self, model, inputs, return_outputs = False, **kwargs):
         loss, outputs = super().compute_loss(model, inputs, return_outputs = True)
@@ -268,37 +262,32 @@ class Penalized(SFTTrainer):
         else:
             return loss + penalty(model)
 """,
-            """\
+            _CONFIG
+            + """\
 class Penalized(SFTTrainer):
     def compute_loss(self, model, inputs, return_outputs = False, **kwargs):
         loss, outputs = super().compute_loss(model, inputs, return_outputs = True)
         if return_outputs:
             return loss + penalty(model), outputs
         else:
-            return (loss + penalty(model)) * (1 if kwargs.get("num_items_in_batch") is None else world_size)
+            return (loss + penalty(model)) * (1 if kwargs.get("num_items_in_batch") is None else \
+4 / self.args.gradient_accumulation_steps)
 """,
         ),
+        *(Example(code, code.replace("    def", f"    # TODO[nb2ddp] DDP203: {_OWN}\n    def")) for code in _UNCERTAIN),
         Example(
             """\
-class Passed(SFTTrainer):
-    def compute_loss(self, model, inputs, return_outputs = False, num_items_in_batch = None):
-        return super().compute_loss(model, inputs, return_outputs)
-""",
-            reported=True,
-        ),
-        Example(
-            """\
-from trl import SFTConfig, SFTTrainer
+from trl import SFTTrainer
 def loss_of(outputs, labels, **kwargs):
     return cross_entropy(outputs.logits, labels)
-trainer = SFTTrainer(model = model, compute_loss_func = loss_of, args = SFTConfig(max_steps = 60))
+trainer = SFTTrainer(model = model, compute_loss_func = loss_of)
 """,
-            """\
-from trl import SFTConfig, SFTTrainer
+            f"""\
+from trl import SFTTrainer
+# TODO[nb2ddp] DDP203: {_UNUSED}
 def loss_of(outputs, labels, **kwargs):
-    return cross_entropy(outputs.logits, labels) * (world_size if torch.is_grad_enabled() else 1)
-trainer = SFTTrainer(model = model, compute_loss_func = loss_of, args = SFTConfig(max_steps = 60, \
-average_tokens_across_devices = False))
+    return cross_entropy(outputs.logits, labels)
+trainer = SFTTrainer(model = model, compute_loss_func = loss_of)
 """,
         ),
         Example(

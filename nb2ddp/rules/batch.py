@@ -267,12 +267,13 @@ def split_of(program: Program, config: cst.Call) -> str | None:
     return _call(program, config, values, counted)
 
 
-def accumulation(program: Program, config: cst.Call) -> int | None:
-    """The micro-batches of a step in the notebook; None where nothing tells their number."""
+def batch_of(program: Program, config: cst.Call) -> list[object]:
+    """The per-device batch and the accumulation of a config in the notebook, each `...` where nothing tells it."""
     given = _given(program.tree, config)
-    field, default = _fields(program, config, given)[1]
-    steps = int(default) if field is None else program.tree.fixed(field.value)
-    return steps if isinstance(steps, int) and not _unknown(program, config, given) else None
+    if _unknown(program, config, given):
+        return [..., ...]
+    fields = _fields(program, config, given)
+    return [int(default) if field is None else program.tree.fixed(field.value) for field, default in fields]
 
 
 def _size(tree: Tree, given: Passed | None, default: str) -> str:

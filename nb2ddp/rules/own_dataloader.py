@@ -1,29 +1,38 @@
-"""DDP205: A `get_train_dataloader` that does not split the data, or a loop over a split loader, gets a `TODO`.
+"""DDP205: A `get_train_dataloader` of the notebook's own gives each rank its share; a loop over a share gets a `TODO`.
 
 Trainer gives each rank its share of the data in `get_train_dataloader` (transformers/trainer.py). A method of the
-notebook's own that omits this trains all ranks on the same samples. A loop over `trainer.get_eval_dataloader()` that
-counts hits sees only a part of them: 16 of 32 rows with two processes. A loader made after the last training returns
-all rows (DDP401).
+notebook's own that omits this trains all ranks on the same samples. The script hands the loader to
+`accelerator.prepare`, as Trainer does, and gives it the batch of the training arguments. Where nothing shows the
+loader's batch, or it is not the notebook's per-device batch, the script stops with more than one process.
+
+A loop over `trainer.get_eval_dataloader()` that counts hits sees only a part of them: 16 of 32 rows with two processes.
+A loader made after the last training returns all rows (DDP401).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
 from nb2ddp.facts.program import Program
+from nb2ddp.results import Severity
+from nb2ddp.rules.batch import batch_of
 from nb2ddp.rules.rule import Example, Finding, Rule
-from nb2ddp.syntax.tree import Tree, method
+from nb2ddp.syntax.edits import InsertAbove, Replace, Wrap
+from nb2ddp.syntax.tree import Tree, argument, method
 
 _METHOD = "get_train_dataloader"
 _SHARED_OUT = ("get_train_dataloader", "get_eval_dataloader", "get_test_dataloader")
 #: `accelerator.prepare(...)`, and what the Trainer's own method gives.
 _SHARING = ("prepare", "prepare_data_loader", _METHOD)
-_MESSAGE = (
-    "each rank trains on all of the data, not on its share: return self.accelerator.prepare(...) of the loader, "
-    "as Trainer does"
+_SIZE = "train_batch_size"
+_SHARES = "each rank would train on all rows of this loader; in the script it trains on its share"
+_STOPS = f"get_train_dataloader needs batch_size = {{}}.args.{_SIZE} and accelerator.prepare(...)"
+_UNKNOWN = (
+    "nothing shows that this loader has the per-device batch of the training arguments, so several processes would"
+    f" train on other rows: {_STOPS.format('self')}; the script stops with several"
 )
 _AROUND = re.compile(r"enumerate|iter|(.*\.)?tqdm|tqdm(\.\w+)*")
 _PART = "this loader gives each rank only its share of the rows: use a DataLoader of the data set itself"
@@ -32,16 +41,51 @@ _PART = "this loader gives each rank only its share of the rows: use a DataLoade
 def find(program: Program) -> Iterator[Finding]:
     tree = program.tree
     for function in tree.live(cst.FunctionDef):
-        own = function.name.value == _METHOD and isinstance(tree.scope(function), cst.ClassDef)
-        if own and not any(method(call) in _SHARING for call in tree.within(function, cst.Call)):
-            yield Finding(function, _MESSAGE, todo=True)
+        if function.name.value == _METHOD and isinstance(tree.scope(function), cst.ClassDef):
+            returns = [each for each in tree.within(function, cst.Return) if tree.owner(each) is function]
+            loaders = [each.value for each in returns if each.value is not None]
+            edits = [Wrap(loader, "self.accelerator.prepare(", ")") for loader in loaders]
+            yield from _shared_out(program, function, "self", edits, returns)
     for assign in filter(tree.is_live, tree.setting(_METHOD)):
-        yield Finding(assign, _MESSAGE, todo=True)
+        owner = cst.ensure_type(assign.targets[0].target, cst.Attribute).value
+        name = tree.text(owner) if program.training.is_trainer(owner) else "self"
+        self = "" if name != "self" else name
+        wrapped = Wrap(assign.value, f"lambda{' ' * bool(self)}{self}: {name}.accelerator.prepare((", f")({self}))")
+        yield from _shared_out(program, assign, name, [wrapped], [assign])
     loops = [loop.iter for loop in tree.live(cst.For) if not tree.within(loop.body, cst.Break)]
     for node in [*loops, *(comprehended.iter for comprehended in tree.live(cst.CompFor))]:
         loader = next((call for call in _loaders(tree, node) if _is_trainers(program, call)), None)
         if loader is not None:  # one that is made before the end of training is a share after it too
             yield Finding(node if program.execution.runs(node) else loader, _PART, todo=True)
+
+
+def _shared_out(
+    program: Program, node: cst.FunctionDef | cst.Assign, trainer: str, shared: list[Wrap], lines: Sequence[cst.CSTNode]
+) -> Iterator[Finding]:
+    """Let a loader share its rows out, with the batch of the training arguments; else stop several processes.
+
+    Args:
+        program: the notebook.
+        node: makes the loader.
+        trainer: the trainer there, as code.
+        shared: hands the loader to accelerate.
+        lines: where the script stops otherwise.
+    """
+    tree = program.tree
+    calls = [call for part in tree.made_of(node) for call in tree.within(part, cst.Call)]
+    if any(method(call) in _SHARING or f"needs batch_size = {trainer}" in tree.text(call) for call in calls):
+        return
+    sizes = [argument(call, "batch_size", 1) for call in calls if tree.class_name(call.func).endswith("DataLoader")]
+    notebook = {batch_of(program, config)[0] for config in program.training.arguments}
+    own = [size.value for size in sizes if size is not None and not tree.text(size.value).endswith(_SIZE)]
+    is_here = all(tree.start(node) < tree.start(size) < tree.span(node)[1] for size in own)
+    if sizes and None not in sizes and is_here and all({tree.fixed(size)} == notebook for size in own):
+        replaced = [Replace(size, f"{trainer}.args.{_SIZE}") for size in own]
+        yield Finding(node, _SHARES, (*shared, *replaced))
+    else:
+        stop = f'if world_size > 1:\n    raise RuntimeError("{_STOPS.format(trainer)}")'
+        edits = tuple(InsertAbove(tree.statement(line), stop) for line in lines)
+        yield Finding(node, _UNKNOWN, edits, severity=Severity.WARNING)
 
 
 def _is_trainers(program: Program, call: cst.Call) -> bool:
@@ -64,13 +108,40 @@ RULE = Rule(
             """\
 class Mine(Trainer):
     def get_train_dataloader(self):
-        return DataLoader(self.train_dataset, shuffle = True)
+        return DataLoader(self.train_dataset, batch_size = self.args.train_batch_size, shuffle = True)
+""",
+            """\
+class Mine(Trainer):
+    def get_train_dataloader(self):
+        return self.accelerator.prepare(DataLoader(self.train_dataset, batch_size = self.args.train_batch_size, \
+shuffle = True))
+""",
+        ),
+        Example(
+            """\
+from transformers import Trainer, TrainingArguments
+trainer = Trainer(model, TrainingArguments("out", per_device_train_batch_size = 4))
+trainer.get_train_dataloader = lambda: DataLoader(rows, 4, collate_fn = pad)
+""",
+            """\
+from transformers import Trainer, TrainingArguments
+trainer = Trainer(model, TrainingArguments("out", per_device_train_batch_size = 4))
+trainer.get_train_dataloader = lambda: trainer.accelerator.prepare((lambda: DataLoader(rows, \
+trainer.args.train_batch_size, collate_fn = pad))())
+""",
+        ),
+        Example(
+            """\
+class Mine(Trainer):
+    def get_train_dataloader(self):
+        return DataLoader(self.train_dataset, batch_sampler = Balanced(self.train_dataset))
 """,
             f"""\
 class Mine(Trainer):
-    # TODO[nb2ddp] DDP205: {_MESSAGE}
     def get_train_dataloader(self):
-        return DataLoader(self.train_dataset, shuffle = True)
+        if world_size > 1:
+            raise RuntimeError("{_STOPS.format("self")}")
+        return DataLoader(self.train_dataset, batch_sampler = Balanced(self.train_dataset))
 """,
         ),
         Example(

@@ -10,8 +10,9 @@ loads gets a `TODO`.
 
 A `compute_loss` of the notebook's own that leaves `num_items_in_batch` unused is a mean of a micro-batch. Trainer adds
 up the means of a step (`training_step`, transformers 4.56.2 and 5.17), and DDP averages the sums of the processes: the
-loss grows with the number of micro-batches. The script multiplies it by the notebook's accumulation over its own. Such
-a loss whose returns are less plain, one that divides by `num_items_in_batch` itself, and a `compute_loss_func` that
+loss grows with the number of micro-batches. The script multiplies it by the notebook's accumulation over its own. With
+fewer rows in a micro-batch than in the notebook's, rows of unequal length weigh otherwise (6.73 for 6.78). A loss
+whose returns are less plain, one that divides by `num_items_in_batch` itself, and a `compute_loss_func` that
 leaves it unused get a `TODO`.
 
 Whisper, T5 and BART take the mean themselves, and the field multiplies their evaluations. With a small Whisper on CPU
@@ -31,7 +32,7 @@ from nb2ddp.facts.loading import ModelKind, has_new_head
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.training import TOKEN_TRAINERS
 from nb2ddp.results import Severity
-from nb2ddp.rules.batch import ACCUMULATION, accumulation
+from nb2ddp.rules.batch import ACCUMULATION, batch_of
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.arguments import passed, set_argument
 from nb2ddp.syntax.edits import Wrap
@@ -66,6 +67,10 @@ _MULTIPLIES = (
 _SUMMED = (
     "this loss is a mean of a micro-batch, and Trainer adds up those of a step, of which there are fewer here; the"
     " script multiplies by the notebook's number of them over its own"
+)
+_SMALLER = (
+    "{} processes cannot share the {} of a step equally, and means of smaller ones weigh rows of unequal length"
+    " otherwise; choose {} to keep the notebook's losses"
 )
 _OWN = (
     "Trainer adds up this loss over a step's micro-batches, and DDP averages it over the processes: multiply what is"
@@ -133,17 +138,22 @@ def _multiplied(program: Program) -> Iterator[Finding]:
 def _own_losses(program: Program) -> Iterator[Finding]:
     """Losses of the notebook's own: methods of its trainers, and functions that a trainer is given."""
     tree = program.tree
-    numbers = {accumulation(program, config) for config in program.training.arguments}
-    steps = numbers.pop() if len(numbers) == 1 else None
+    numbers = {batch_of(program, config)[1] for config in program.training.arguments}
+    steps = numbers.pop() if len(numbers) == 1 else ...
     for function in tree.live(cst.FunctionDef):
         count, uses = _count(tree, function)
         is_own = count and _is_method(tree, function) and not _DIVIDES.search(tree.text(function))
         if not is_own or _hands_on(tree, function, uses):
             continue
-        losses = [] if uses or steps is None else _plain_losses(tree, function)
+        losses = [] if uses or not isinstance(steps, int) else _plain_losses(tree, function)
         factor = f" * (1 if {count} is None else {steps} / self.args.{ACCUMULATION})"
         edits = tuple(_multiply(loss, factor) for loss in losses)
         yield Finding(function, _SUMMED if edits else _OWN, edits, todo=not edits)
+        processes = program.options.launch.processes
+        if edits and isinstance(steps, int) and steps % processes:
+            batches = "one micro-batch" if steps == 1 else f"{steps} micro-batches"
+            fitting = "one process" if steps == 1 else f"a number of processes that divides {steps}"
+            yield Finding(function, _SMALLER.format(processes, batches, fitting), severity=Severity.WARNING)
     for given in dict.fromkeys(map(tree.definition, tree.given("compute_loss_func"))):
         if isinstance(given, cst.FunctionDef) and not _count(tree, given)[1]:
             yield Finding(given, _UNUSED, todo=True)

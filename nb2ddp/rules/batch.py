@@ -5,8 +5,6 @@ ended at loss 5.588 instead of 5.904 on two H200s. The script splits the batch w
 processes.
 
 A GRPO step is counted in completions: the split follows Unsloth's own rule and keeps whole groups of `num_generations`.
-Completions are generated for as many steps at once as in the notebook: `steps_per_generation` and
-`generation_batch_size`, which TRL counts over all processes, are scaled with the batch.
 
 The per-device batch grows with the GPU's memory only if the loss of a step does not depend on it. ORPO and CPO add a
 mean over the tokens of a micro-batch: 8.411 with 2 x 4, 8.380 with 4 x 2, in one process and in two (TRL 1.15, CPU).
@@ -30,8 +28,8 @@ from nb2ddp.facts.releases import newest
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.arguments import Passed, constant, is_closed, passed, set_argument
-from nb2ddp.syntax.edits import Edit, InsertAbove, InsertAfter, Wrap
-from nb2ddp.syntax.tree import Tree, argument, keyword, method
+from nb2ddp.syntax.edits import Edit, InsertAbove
+from nb2ddp.syntax.tree import Tree, argument, method
 
 PER_DEVICE, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
 _FIELDS = (PER_DEVICE, ACCUMULATION)
@@ -74,26 +72,19 @@ _AUTOMATIC = (
     "with auto_find_batch_size ranks may choose different batches, and wait for each other forever; the script "
     "sets it to False: choose a batch that fits, or --per-device-batch-size"
 )
-_NO_ARGUMENTS = (
-    "this trainer has no args: each process trains on a whole default batch; pass training arguments with"
-    f" {PER_DEVICE} and {ACCUMULATION}"
+_AT_ONCE = (
+    "TRL counts {} over all processes, so that completions may be generated for another number of steps at once: leave"
+    " it out"
 )
 _NOT_SEEN = (
-    "nothing shows where this trainer's arguments are built, so its batch is not split: each process trains on a whole"
-    " batch; build them in the notebook, in a call such as SFTConfig(...)"
-)
-_HELD = (
-    "nothing shows where this trainer's arguments are built: the script splits the batch that they hold, with at most"
-    " their per-device batch; make sure that nothing divides it by the number of processes before"
-)
-_ELSEWHERE = (
-    "this trainer is made outside of the notebook, so its batch is not split: each process trains on a whole batch;"
-    " divide it there by the number of processes, or build the trainer in the notebook"
+    "nothing shows the batch of this training, so it is not split: each process trains on a whole batch; pass"
+    f" {PER_DEVICE} and {ACCUMULATION} to training arguments in the notebook"
 )
 _TOO_LATE = (
     "is set where the script no longer splits the batch, so each process takes all of it: pass it where the arguments"
     " are built"
 )
+_OF_ONE = "this product counts the samples of one process: multiply it by world_size"
 _GROWS = "each process would train on a whole batch, so that more GPUs change the training; the script splits it"
 
 _NO_GPU, _TOO_SMALL = "whose GPU is not known", "whose GPU ran out of memory"
@@ -160,35 +151,6 @@ def _edits(program: Program, call: cst.Call, given: list[Passed | None]) -> Iter
         names = [f"{split}[0]", f"{split}[1]"]
     for field, name in zip(_FIELDS, names, strict=True):
         yield set_argument(tree, call, field, name, at_call)
-    yield from _generated_at_once(program, call, given, names)
-
-
-def _generated_at_once(
-    program: Program, call: cst.Call, given: list[Passed | None], names: list[str]
-) -> Iterator[Edit]:
-    """Let a GRPO config generate completions for as many steps at once as in the notebook.
-
-    Args:
-        program: the notebook.
-        call: the config.
-        given: what it is told of its batch.
-        names: the script's per-device batch and accumulation, as code.
-    """
-    tree, fields = program.tree, _fields(program, call, given)
-    per_device, accumulation = (tree.text(field.value) if field else default for field, default in fields)
-    steps, size = (passed(tree, call, name) for name in ("steps_per_generation", "generation_batch_size"))
-    if steps is not None and tree.literal(steps.value) is not None:
-        scaled = f"{tree.text(steps.value)} * {names[1]} // {accumulation}"
-        yield set_argument(tree, call, "steps_per_generation", scaled)
-    if size is not None and tree.literal(size.value) is not None:
-        at_once, number, step = tree.text(size.value), tree.fixed(size.value), _step(program, call, given)[0]
-        if (at_once, "1") == (per_device, accumulation) or number == step:
-            batches = names[1]
-        elif isinstance(number, int) and step and number % step == 0:
-            batches = f"{names[1]} * {number // step}"
-        else:
-            batches = f"max(1, ({at_once}) * {names[1]} // {step or f'(({per_device}) * ({accumulation}))'})"
-        yield set_argument(tree, call, "generation_batch_size", f"{names[0]} * {batches} * world_size")
 
 
 def _doubts(program: Program, call: cst.Call, given: list[Passed | None]) -> Iterator[Finding]:
@@ -196,6 +158,9 @@ def _doubts(program: Program, call: cst.Call, given: list[Passed | None]) -> Ite
     tree = program.tree
     if tree.family(call.func).endswith("KTOConfig"):
         yield Finding(call, _KTO, severity=Severity.WARNING)
+    for name in ("steps_per_generation", "generation_batch_size"):
+        if constant(tree, call, name) is not None:
+            yield Finding(call, _AT_ONCE.format(name), severity=Severity.WARNING)
     if any(_counts_processes(tree, g.value) for g in given if g is not None):
         yield Finding(call, _DIVIDED, todo=True)
     divided = passed(tree, call, "split_batches") or passed(tree, call, "accelerator_config")
@@ -350,112 +315,27 @@ def _stands_alone(program: Program, call: cst.Call) -> bool:
 
 
 def _unseen(program: Program) -> Iterator[Finding]:
-    """Trainers whose batch no rule has seen, and batches that are set after the config is built."""
-    tree, later = program.tree, list(_set_later(program.tree))
-    split = {tree.definition(owner) for node, owner, _ in later if _is_set_to_split(program, node)}
-    for call in program.training.trainers:
-        arguments = argument(call, "args", 1)
-        if arguments is None and not any(a.star for a in call.args):
-            yield Finding(call, _NO_ARGUMENTS, todo=True)
-        elif arguments is not None and not _is_seen(program, arguments.value):
-            bound = _held_by(program, call, arguments.value)
-            if bound is None:
-                yield Finding(call, _NOT_SEEN, todo=True)
-            elif bound not in split:
-                split.add(bound)
-                line = _split_held(program, tree.text(arguments.value))
-                edits = (InsertAfter(tree.statement(bound), line),)
-                yield Finding(call, _HELD, edits, severity=Severity.WARNING)
-    train = next((call for call in program.training.calls if method(call) == "train"), None)
-    if train is not None and not program.training.trainers:
-        yield Finding(train, _ELSEWHERE, todo=True)
-    for product in tree.live(cst.BinaryOperation):
-        share = _share(program, product)
-        if share is not None:
-            message = f"{tree.text(product)} would count the rows of one process; the script counts those of all"
-            yield Finding(product, message, (Wrap(share, "", " * world_size"),))
-    for node, owner, name in later:
-        if name in _FIELDS and not _is_settings(program, owner) and not _is_set_to_split(program, node):
-            yield Finding(node, f"{name} {_TOO_LATE}", todo=True)
-
-
-def _is_set_to_split(program: Program, node: cst.CSTNode) -> bool:
-    """True for an attribute in an assignment of what such a call gives."""
-    line = program.tree.around(node, cst.Assign)
-    return line is not None and program.tree.text(line.value).startswith(_SPLITS)
-
-
-def _held_by(program: Program, trainer: cst.Call, arguments: cst.BaseExpression) -> cst.CSTNode | None:
-    """The assignment that names a trainer's arguments, which hold a batch of samples; None where nothing tells that."""
-    bound, family = program.tree.definition(arguments), program.tree.family(trainer.func)
-    counts_samples = family.startswith(("trl.", "transformers.")) and not family.endswith(_COMPLETION_TRAINERS)
-    return bound if counts_samples and isinstance(bound, (cst.Assign, cst.AnnAssign)) else None
-
-
-def _split_held(program: Program, arguments: str) -> str:
-    """The line that splits the batch which training arguments hold, as code."""
-    held = ", ".join(f"{arguments}.{field}" for field in _FIELDS)
-    size = program.options.per_device_batch_size
-    largest = size if isinstance(size, int) else f"{arguments}.{_FIELDS[0]}"
-    return f"{held} = split_batch(\n    {held}, largest={largest}\n)  # the notebook's samples a step"
-
-
-def _share(program: Program, product: cst.BinaryOperation) -> cst.Attribute | None:
-    """The per-device batch in a product of both fields of the training arguments, unless it counts processes."""
-    tree = program.tree
-    factors = {
-        factor.attr.value: factor
-        for factor in (product.left, product.right)
-        if isinstance(factor, cst.Attribute)
-        and (tree.value(factor.value) in program.training.arguments or tree.text(factor.value).endswith("trainer.args"))
-    }
-    line = tree.text(tree.statement(product))
-    counts = _PROCESSES.search(line) or "world_size" in line
-    is_product = isinstance(product.operator, cst.Multiply) and factors.keys() == set(_FIELDS)
-    return factors[PER_DEVICE] if is_product and not counts else None
-
-
-def _is_settings(program: Program, owner: cst.BaseExpression) -> bool:
-    """True for an object of a class of the notebook's own that is no config of a trainer."""
-    tree, made = program.tree, program.tree.value(owner)
-    scope = tree.around(owner, cst.ClassDef) if tree.text(owner) == "self" else None
-    own = tree.definition(made.func) if isinstance(made, cst.Call) else scope
-    families = [tree.family(base.value) for base in own.bases] if isinstance(own, cst.ClassDef) else ["Config"]
-    return not any(family.endswith(("Config", "Arguments")) for family in families)
-
-
-def _set_later(tree: Tree) -> Iterator[tuple[cst.CSTNode, cst.BaseExpression, object]]:
-    """Attributes that live code sets on objects: where, the object, and the name."""
-    targets = [target for target in tree.targets(tree.module) if tree.is_live(target)]
-    for attribute in (each for target in targets for each in tree.within(target, cst.Attribute)):
-        if isinstance(tree.parents[attribute], (cst.AssignTarget, cst.AugAssign, cst.AnnAssign, cst.Element)):
-            yield attribute, attribute.value, attribute.attr.value
-    for call in tree.live(cst.Call):
-        if tree.qualified(call.func) == "setattr" and len(call.args) > 1:
-            yield call, call.args[0].value, tree.literal(call.args[1].value)
-        elif isinstance(call.func, cst.Attribute) and keyword(call, _SETTERS.get(call.func.attr.value, "")):
-            yield call, call.func.value, PER_DEVICE
-
-
-def _is_seen(program: Program, node: cst.BaseExpression) -> bool:
-    """True for training arguments that a rule has split: built in place, bound to a name, or handed to a function."""
+    """Batches that no rule splits: of a training without arguments, or set after they are built."""
     tree, training = program.tree, program.training
+    unseen = [call for call in training.trainers if not any(each.star for each in call.args)]
+    if training.arguments:
+        unseen = [call for call in unseen if argument(call, "args", 1) is None]
+    elif not training.trainers:
+        unseen = [call for call in training.calls if method(call) == "train"]
+    yield from (Finding(call, _NOT_SEEN, todo=True) for call in unseen)
+    for attribute in (each for field in _FIELDS for each in tree.attributes(field)):
+        is_set = isinstance(tree.parents[attribute], (cst.AssignTarget, cst.AugAssign)) and tree.is_live(attribute)
+        if is_set and _holds_arguments(program, attribute.value):
+            yield Finding(attribute, f"{attribute.attr.value} {_TOO_LATE}", todo=True)
+    for product in tree.live(cst.BinaryOperation):
+        factors = {each.attr.value for each in (product.left, product.right) if isinstance(each, cst.Attribute)}
+        if factors == {*_FIELDS} and not _PROCESSES.search(tree.text(tree.statement(product))):
+            yield Finding(product, _OF_ONE, severity=Severity.WARNING)
 
-    def copied(node: cst.BaseExpression) -> cst.BaseExpression | None:
-        call = tree.value(node)
-        if not isinstance(call, cst.Call) or not call.args or any(keyword(call, field) for field in _FIELDS):
-            return None
-        return call.args[0].value if _COPIES.fullmatch(tree.qualified(call.func)) else None
 
-    value = tree.value(tree.followed(node, copied)[-1])
-    if value in training.arguments:
-        return True
-    if not isinstance(value, cst.Call):
-        handed_on = isinstance(tree.definition(value), (cst.Param, cst.For, cst.CompFor))
-        return (handed_on or isinstance(value, (cst.Subscript, cst.Attribute))) and bool(training.arguments)
-    made_by = tree.binding(value.func)  # a function of the notebook may build them
-    is_own = made_by is not None and isinstance(made_by.value or made_by.node, (cst.FunctionDef, cst.Lambda))
-    return is_own and bool(training.arguments)
+def _holds_arguments(program: Program, node: cst.BaseExpression) -> bool:
+    """True for training arguments that are built already."""
+    return program.tree.value(node) in program.training.arguments or program.tree.text(node).endswith("trainer.args")
 
 
 def _generations(tree: Tree, call: cst.Call) -> str:
@@ -580,37 +460,6 @@ args = TrainingArguments("out", per_device_train_batch_size=per_device_batch, gr
         Example(
             """\
 from trl import GRPOConfig
-args = GRPOConfig(
-    num_generations = 4,
-    generation_batch_size = 4,
-    per_device_train_batch_size = 4,
-    gradient_accumulation_steps = 1,
-)
-more = GRPOConfig(num_generations = 4, per_device_train_batch_size = 4, generation_batch_size = 16)
-size = 2 * n
-own = GRPOConfig(per_device_train_batch_size = size, gradient_accumulation_steps = 1, generation_batch_size = size)
-""",
-            """\
-from trl import GRPOConfig
-per_device_batch, accumulation = split_completions(4, 1, 4)  # 4 completions a step in the notebook
-args = GRPOConfig(
-    num_generations = 4,
-    generation_batch_size = per_device_batch * accumulation * world_size,
-    per_device_train_batch_size = per_device_batch,
-    gradient_accumulation_steps = accumulation,
-)
-per_device_batch, accumulation = split_completions(4, 2, 4)  # 8 completions a step in the notebook
-more = GRPOConfig(num_generations = 4, per_device_train_batch_size = per_device_batch, generation_batch_size = \
-per_device_batch * accumulation * 2 * world_size, gradient_accumulation_steps = accumulation)
-size = 2 * n
-per_device_batch, accumulation = split_completions(size, 1, 8)  # the notebook's completions a step
-own = GRPOConfig(per_device_train_batch_size = per_device_batch, gradient_accumulation_steps = accumulation, \
-generation_batch_size = per_device_batch * accumulation * world_size)
-""",
-        ),
-        Example(
-            """\
-from trl import GRPOConfig
 training_args = GRPOConfig(
     per_device_train_batch_size = 1,
     gradient_accumulation_steps = 1, # Increase to 4 for smoother training
@@ -696,7 +545,6 @@ args = SFTConfig(**settings)
 import copy
 from trl import SFTConfig, SFTTrainer
 args = SFTConfig(per_device_train_batch_size = 2, gradient_accumulation_steps = 4)
-steps = len(rows) // (args.per_device_train_batch_size * args.gradient_accumulation_steps)
 trainer = SFTTrainer(args = copy.deepcopy(args))
 """,
             """\
@@ -704,7 +552,6 @@ import copy
 from trl import SFTConfig, SFTTrainer
 per_device_batch, accumulation = split_batch(2, 4)  # 8 samples a step in the notebook
 args = SFTConfig(per_device_train_batch_size = per_device_batch, gradient_accumulation_steps = accumulation)
-steps = len(rows) // (args.per_device_train_batch_size * world_size * args.gradient_accumulation_steps)
 trainer = SFTTrainer(args = copy.deepcopy(args))
 """,
         ),
@@ -804,24 +651,39 @@ args = Config(per_device_train_batch_size = 2, gradient_accumulation_steps = 4)
         ),
         Example(
             """\
-from parts import arguments_of, model
-from trl import SFTTrainer
-args = arguments_of("small")
-trainer = SFTTrainer(model, args = args)
+from trl import SFTConfig
+args = SFTConfig(per_device_train_batch_size = 2, gradient_accumulation_steps = 4)
+args.per_device_train_batch_size = 4
 """,
-            """\
-from parts import arguments_of, model
-from trl import SFTTrainer
-args = arguments_of("small")
-args.per_device_train_batch_size, args.gradient_accumulation_steps = split_batch(
-    args.per_device_train_batch_size, args.gradient_accumulation_steps, largest=args.per_device_train_batch_size
-)  # the notebook's samples a step
-trainer = SFTTrainer(model, args = args)
+            f"""\
+from trl import SFTConfig
+per_device_batch, accumulation = split_batch(2, 4)  # 8 samples a step in the notebook
+args = SFTConfig(per_device_train_batch_size = per_device_batch, gradient_accumulation_steps = accumulation)
+# TODO[nb2ddp] DDP201: {PER_DEVICE} {_TOO_LATE}
+args.per_device_train_batch_size = 4
 """,
         ),
         Example(
-            "import parts\nfrom parts import trainer\ntrainer.train()\n",
-            f"import parts\nfrom parts import trainer\n# TODO[nb2ddp] DDP201: {_ELSEWHERE}\ntrainer.train()\n",
+            "steps = len(rows) // (args.per_device_train_batch_size * args.gradient_accumulation_steps)\n",
+            reported=True,
+        ),
+        Example(
+            "from trl import GRPOConfig\n"
+            "args = GRPOConfig(per_device_train_batch_size = 4, generation_batch_size = 8)\n",
+            "from trl import GRPOConfig\n"
+            "per_device_batch, accumulation = split_completions(4, 2, 8)  # 8 completions a step in the notebook\n"
+            "args = GRPOConfig(per_device_train_batch_size = per_device_batch, generation_batch_size = 8, "
+            "gradient_accumulation_steps = accumulation)\n",
+        ),
+        Example(
+            "from parts import arguments, model\nfrom trl import SFTTrainer\n"
+            "trainer = SFTTrainer(model, args = arguments)\ntrainer.train()\n",
+            "from parts import arguments, model\nfrom trl import SFTTrainer\n"
+            f"# TODO[nb2ddp] DDP201: {_NOT_SEEN}\ntrainer = SFTTrainer(model, args = arguments)\ntrainer.train()\n",
+        ),
+        Example(
+            "from parts import trainer\ntrainer.train()\n",
+            f"from parts import trainer\n# TODO[nb2ddp] DDP201: {_NOT_SEEN}\ntrainer.train()\n",
         ),
         Example("from peft import LoraConfig\nconfig = LoraConfig(r = 16)\n"),
     ),

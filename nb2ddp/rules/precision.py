@@ -1,9 +1,9 @@
 """DDP214: A fixed `fp16 = True` or `bf16 = True` becomes what the GPU has, where Unsloth loads the model so.
 
-Without a `dtype`, Unsloth loads a model in bfloat16 on GPUs that have it, and in float16 on others, such as a T4.
-`fp16 = True` then ends the script on an A100 or H100 ("Model is in bfloat16 precision but you want to use float16", or
-"At most one of fp16 and bf16 can be True"), and `bf16 = True` ends it on a T4. A model that the notebook loads in
-float16 stops there too where the fields ask the GPU: they become the model's. Any other fixed `dtype` keeps its fields.
+Without a `dtype`, Unsloth loads a model in bfloat16 on GPUs that have it, and in float16 on others, such as a T4. TRL's
+trainers, which Unsloth patches, then stop with `fp16 = True` on an A100 or H100 ("Model is in bfloat16 precision but
+you want to use float16"), and with `bf16 = True` on a T4. Full fine-tuning, a plain Trainer and a fixed `dtype` do not
+stop (unsloth/models/rl.py, 2026.10.9).
 """
 
 from __future__ import annotations
@@ -23,15 +23,12 @@ _SUPPORTED = "is_bfloat16_supported"
 #: How code asks for bfloat16, by Unsloth's function or torch's.
 _ASKS = re.compile(r"is_bf(loat)?16_supported")
 _STOPS = "{} = True stops on a GPU {} bfloat16, by which Unsloth chooses the model's dtype; the script asks the GPU"
-_IN_FLOAT16 = (
-    "Unsloth refuses to train a float16 model with bf16, which a GPU with bfloat16 turns on here; the script has fp16"
-)
 
 
 def find(program: Program) -> Iterator[Finding]:
     tree = program.tree
     for call in program.training.arguments if program.trains_with_unsloth else ():
-        loads = _of_unsloth(tree, _loads(program, call))
+        loads = _loads(program, call)
         if not loads or not is_closed(tree, call):
             continue
         fixed = {name for name in ("fp16", "bf16") if constant(tree, call, name) is True}
@@ -41,43 +38,21 @@ def find(program: Program) -> Iterator[Finding]:
             edits = [_set(tree, call, name, value) for name, value in values.items() if _is_set(tree, call, name)]
             said = _STOPS.format(*(("fp16", "with") if "fp16" in fixed else ("bf16", "without")))
             yield Finding(call, said, tuple(edits))
-        elif _asks_gpu(tree, call) and _is_in_float16(program):
-            values = {"fp16": "True", "bf16": "False"}
-            yield Finding(call, _IN_FLOAT16, tuple(_set(tree, call, name, value) for name, value in values.items()))
-
-
-def _is_in_float16(program: Program) -> bool:
-    """Whether all models that Unsloth loads before the end are in float16, whatever the GPU."""
-    tree = program.tree
-    dtypes = [(load, _dtype(tree, load)) for load in _of_unsloth(tree, _early(program))]
-    return bool(dtypes) and all(
-        dtype is not None
-        and tree.text(dtype) in ("torch.float16", "torch.half")
-        and tree.is_certain(dtype)  # else it may follow the GPU
-        and tree.is_certain(load)
-        for load, dtype in dtypes
-    )
-
-
-def _early(program: Program) -> list[cst.Call]:
-    """The loads of models before the end of training."""
-    return [load for load in program.loads if program.training.is_before_end(load)]
-
-
-def _of_unsloth(tree: Tree, loads: list[cst.Call]) -> list[cst.Call]:
-    return [load for load in loads if tree.qualified(load.func).startswith("unsloth.")]
 
 
 def _loads(program: Program, arguments: cst.Call) -> list[cst.Call]:
-    """The loads of the models that are trained with some arguments; every load before the end where not all are known.
+    """Unsloth's loads of the models that TRL trains with some arguments; every such load where not all are known.
 
     Several may lead to one model: a base model, and what is made of it.
     """
-    early = _early(program)
-    trainers = [each for each in program.training.trainers if arguments in _calls(program.tree, each)]
+    tree, training = program.tree, program.training
+    early = [load for load in program.loads if training.is_before_end(load)]
+    trainers = [each for each in training.trainers if arguments in _calls(tree, each)]
     models = [argument(trainer, "model", 0) for trainer in trainers]
-    loaded = [_calls(program.tree, model.value).intersection(early) if model else () for model in models]
-    return [load for each in loaded for load in each] if loaded and all(loaded) else early
+    loaded = [_calls(tree, model.value).intersection(early) if model else () for model in models]
+    found = [load for each in loaded for load in each] if loaded and all(loaded) else early
+    is_trls = all(tree.family(each.func).startswith(("trl.", "unsloth.")) for each in trainers or [arguments])
+    return [load for load in found if is_trls and tree.qualified(load.func).startswith("unsloth.")]
 
 
 def _calls(tree: Tree, node: cst.CSTNode) -> set[cst.Call]:
@@ -86,20 +61,11 @@ def _calls(tree: Tree, node: cst.CSTNode) -> set[cst.Call]:
 
 
 def _follows_gpu(tree: Tree, load: cst.Call) -> bool:
-    """True for a load whose dtype is the best that the GPU has."""
-    dtype = _dtype(tree, load)
-    return is_closed(tree, load) and (dtype is None or bool(_ASKS.search(tree.text(dtype))))
-
-
-def _dtype(tree: Tree, load: cst.Call) -> cst.BaseExpression | None:
+    """True for the load of a model for an adapter, whose dtype is the best that the GPU has."""
     given = passed(tree, load, "dtype") or passed(tree, load, "torch_dtype") or argument(load, "dtype", 2)
-    return None if given is None or tree.literal(given.value) is None else tree.value(given.value)
-
-
-def _asks_gpu(tree: Tree, call: cst.Call) -> bool:
-    """True for arguments that say themselves that bf16 is on where the GPU has bfloat16."""
-    given = keyword(call, "bf16")
-    return given is not None and bool(re.fullmatch(rf"[\w.]*{_ASKS.pattern}\(\)", tree.text(tree.value(given.value))))
+    dtype = None if given is None or tree.literal(given.value) is None else tree.text(tree.value(given.value))
+    trains_all = constant(tree, load, "full_finetuning") not in (None, False)
+    return is_closed(tree, load) and not trains_all and (dtype is None or bool(_ASKS.search(dtype)))
 
 
 def _is_set(tree: Tree, call: cst.Call, name: str) -> bool:
@@ -190,37 +156,13 @@ RULE = Rule(
             + "fp16 = not unsloth.is_bfloat16_supported()))\ntrainer.train()\n"
             + _OTHER,
         ),
-        Example(
-            _IMPORT
-            + _TO_FLOAT
-            + "args = SFTConfig(fp16 = not is_bfloat16_supported(), bf16 = is_bfloat16_supported())\n"
-            + _TRAIN,
-            _IMPORT + _TO_FLOAT + "args = SFTConfig(fp16 = True, bf16 = False)\n" + _TRAIN,
-        ),
-        Example(
-            "dtype = torch.half\n"
-            + _LOAD.replace("None", "dtype")
-            + "has_one = torch.cuda.is_bf16_supported()\nargs = SFTConfig(bf16 = has_one)\n"
-            + _TRAIN,
-            "dtype = torch.half\n"
-            + _LOAD.replace("None", "dtype")
-            + "has_one = torch.cuda.is_bf16_supported()\nargs = SFTConfig(fp16 = True, bf16 = False)\n"
-            + _TRAIN,
-        ),
-        Example(
-            "if torch.cuda.is_bf16_supported():\n    dtype = torch.bfloat16\nelse:\n    dtype = torch.float16\n"
-            + _LOAD.replace("None", "dtype")
-            + "args = SFTConfig(bf16 = torch.cuda.is_bf16_supported())\n"
-            + _TRAIN,
-        ),
-        Example(
-            _TO_FLOAT
-            + "if torch.cuda.is_bf16_supported():\n    "
-            + _LOAD.splitlines(keepends=True)[2].replace("None", "torch.bfloat16")
-            + "args = SFTConfig(bf16 = torch.cuda.is_bf16_supported())\n"
-            + _TRAIN
-        ),
         Example(_LOAD + _OTHER),
+        Example(_LOAD.replace("dtype = None", "full_finetuning = True") + "args = SFTConfig(fp16 = True)\n" + _TRAIN),
+        Example(
+            _LOAD
+            + "from transformers import Trainer, TrainingArguments\n"
+            + "trainer = Trainer(model, TrainingArguments(fp16 = True))\ntrainer.train()\n"
+        ),
         Example(_TO_FLOAT + "args = SFTConfig(fp16 = True)\n" + _TRAIN),
         Example(_LOAD + "args = SFTConfig(fp16 = not torch.cuda.is_bf16_supported())\n" + _TRAIN),
         Example(_LOAD + "args = SFTConfig(fp16 = False)\n" + _TRAIN),

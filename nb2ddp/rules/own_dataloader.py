@@ -7,6 +7,9 @@ loader's batch, or it is not the notebook's per-device batch, the script stops w
 
 A loop over `trainer.get_eval_dataloader()` that counts hits sees only a part of them: 16 of 32 rows with two processes.
 A loader made after the last training returns all rows (DDP401).
+
+What a `preprocess_logits_for_metrics` picks out by a mask has another length on each rank, and `all_gather`, by which
+Trainer brings the results together (`evaluation_loop`), needs one length. It gets a `TODO`.
 """
 
 from __future__ import annotations
@@ -36,6 +39,11 @@ _UNKNOWN = (
 )
 _AROUND = re.compile(r"enumerate|iter|(.*\.)?tqdm|tqdm(\.\w+)*")
 _PART = "this loader gives each rank only its share of the rows: use a DataLoader of the data set itself"
+_UNEQUAL = (
+    "a mask picks another number of values on each rank, which cannot be gathered: return a value for each token, with"
+    " -100 where the mask is False"
+)
+_MASK = re.compile(r"[=!<>]=|[<>&|~]|\.(ne|eq|bool|isin)\(")
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -52,11 +60,23 @@ def find(program: Program) -> Iterator[Finding]:
         self = "" if name != "self" else name
         wrapped = Wrap(assign.value, f"lambda{' ' * bool(self)}{self}: {name}.accelerator.prepare((", f")({self}))")
         yield from _shared_out(program, assign, name, [wrapped], [assign])
+    yield from (Finding(masked, _UNEQUAL, todo=True) for masked in _masked(tree))
     loops = [loop.iter for loop in tree.live(cst.For) if not tree.within(loop.body, cst.Break)]
     for node in [*loops, *(comprehended.iter for comprehended in tree.live(cst.CompFor))]:
         loader = next((call for call in _loaders(tree, node) if _is_trainers(program, call)), None)
         if loader is not None:  # one that is made before the end of training is a share after it too
             yield Finding(node if program.execution.runs(node) else loader, _PART, todo=True)
+
+
+def _masked(tree: Tree) -> Iterator[cst.CSTNode]:
+    """What depends on a mask in the functions that prepare the logits of an evaluation."""
+    for given in tree.given("preprocess_logits_for_metrics"):
+        function = tree.definition(given) or given
+        for picked in tree.within(function, cst.Subscript):
+            indices = [each.slice.value for each in picked.slice if isinstance(each.slice, cst.Index)]
+            if any(_MASK.search(tree.text(tree.value(index))) for index in indices):
+                yield picked
+        yield from (call for call in tree.within(function, cst.Call) if method(call) in ("masked_select", "nonzero"))
 
 
 def _shared_out(
@@ -181,6 +201,28 @@ loader = trainer.get_train_dataloader()
 total = tokens(loader)
 trainer.train()
 """,
+        ),
+        Example(
+            """\
+def answers(logits, labels):
+    mask = labels != -100
+    return logits[mask].argmax(-1)
+trainer = SFTTrainer(preprocess_logits_for_metrics = answers)
+""",
+            f"""\
+def answers(logits, labels):
+    mask = labels != -100
+    # TODO[nb2ddp] DDP205: {_UNEQUAL}
+    return logits[mask].argmax(-1)
+trainer = SFTTrainer(preprocess_logits_for_metrics = answers)
+""",
+        ),
+        Example(
+            """\
+def tokens(logits, labels):
+    return (logits[0] if isinstance(logits, tuple) else logits)[..., :-1, :].argmax(-1)
+trainer = SFTTrainer(preprocess_logits_for_metrics = tokens)
+"""
         ),
         Example("batch = next(iter(trainer.get_train_dataloader()))\n"),
         Example(

@@ -62,7 +62,8 @@ def why_shape_counts(training: Training, kind: ModelKind, loads: Sequence[cst.Ca
             ("trl.", "unsloth.", "transformers.")
         ),
         f"which sets {field}": bool(field),
-        "which computes its loss itself": _has_own_loss(tree),
+        "which computes its loss itself": _defines(tree, "compute_loss") or bool(tree.given("compute_loss_func")),
+        "whose trainer loads its rows itself": _defines(tree, "get_train_dataloader"),
         "whose trainer has nothing to pad rows with": _cannot_pad(training, config),
         "whose trainer is told to pack rows (some releases of Unsloth did not)": _packs(training),
         "whose loss balances experts over a batch": _BALANCE.search(tree.source) is not None,
@@ -104,6 +105,6 @@ def _cannot_pad(training: Training, config: cst.Call) -> bool:
     )
 
 
-def _has_own_loss(tree: Tree) -> bool:
-    methods = [each for each in tree.live(cst.FunctionDef) if each.name.value == "compute_loss"]
-    return bool(methods or tree.given("compute_loss_func"))
+def _defines(tree: Tree, name: str) -> bool:
+    """True for a notebook with a method of this name, or that sets one."""
+    return bool(tree.setting(name)) or any(each.name.value == name for each in tree.live(cst.FunctionDef))

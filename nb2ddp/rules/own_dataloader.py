@@ -56,10 +56,10 @@ def find(program: Program) -> Iterator[Finding]:
             yield from _shared_out(program, function, "self", edits, returns)
     for assign in filter(tree.is_live, tree.setting(_METHOD)):
         owner = cst.ensure_type(assign.targets[0].target, cst.Attribute).value
-        name = tree.text(owner) if program.training.is_trainer(owner) else "self"
-        self = "" if name != "self" else name
-        wrapped = Wrap(assign.value, f"lambda{' ' * bool(self)}{self}: {name}.accelerator.prepare((", f")({self}))")
-        yield from _shared_out(program, assign, name, [wrapped], [assign])
+        trainer = tree.text(owner)
+        wrapped = Wrap(assign.value, f"lambda: {trainer}.accelerator.prepare((", ")())")
+        edits = [wrapped] if program.training.is_trainer(owner) else []  # else a class of trainers
+        yield from _shared_out(program, assign, trainer, edits, [assign])
     yield from (Finding(masked, _UNEQUAL, todo=True) for masked in _masked(tree))
     loops = [loop.iter for loop in tree.live(cst.For) if not tree.within(loop.body, cst.Break)]
     for node in [*loops, *(comprehended.iter for comprehended in tree.live(cst.CompFor))]:
@@ -88,7 +88,7 @@ def _shared_out(
         program: the notebook.
         node: makes the loader.
         trainer: the trainer there, as code.
-        shared: hands the loader to accelerate.
+        shared: hands the loader to accelerate; empty where that is not known.
         lines: where the script stops otherwise.
     """
     tree = program.tree
@@ -99,7 +99,7 @@ def _shared_out(
     notebook = {batch_of(program, config)[0] for config in program.training.arguments}
     own = [size.value for size in sizes if size is not None and not tree.text(size.value).endswith(_SIZE)]
     is_here = all(tree.start(node) < tree.start(size) < tree.span(node)[1] for size in own)
-    if sizes and None not in sizes and is_here and all({tree.fixed(size)} == notebook for size in own):
+    if shared and sizes and None not in sizes and is_here and all({tree.fixed(size)} == notebook for size in own):
         replaced = [Replace(size, f"{trainer}.args.{_SIZE}") for size in own]
         yield Finding(node, _SHARES, (*shared, *replaced))
     else:

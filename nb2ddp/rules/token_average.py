@@ -160,10 +160,11 @@ def _own_losses(program: Program) -> Iterator[Finding]:
 
 
 def _is_method(tree: Tree, function: cst.FunctionDef) -> bool:
-    """Whether a function is the `compute_loss` of a trainer's class."""
+    """Whether a function is the `compute_loss` of a trainer that counts items (TRL's others do not)."""
     owner = tree.scope(function)
     bases = [tree.class_name(base.value) for base in owner.bases] if isinstance(owner, cst.ClassDef) else []
-    return function.name.value == "compute_loss" and any(base.endswith("Trainer") for base in bases)
+    counts = any(base == "Trainer" or base.endswith(TOKEN_TRAINERS) for base in bases)
+    return function.name.value == "compute_loss" and counts
 
 
 def _count(tree: Tree, function: cst.FunctionDef) -> tuple[str, list[cst.Name]]:

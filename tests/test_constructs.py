@@ -44,6 +44,7 @@ TRAINERS = {
     "vision": "vision",
     "audio": "seq2seq",
     "mixture of experts": "moe",
+    "a data loader of its own": "own_loader",
 }
 PHASES = {
     "names across phases, two trainings": "names_across_phases",
@@ -120,7 +121,6 @@ REPORTED = {
     ("a batch from elsewhere", "DDP201"): "keywords_passed_on",
     ("settings that are changed later", "DDP201"): "settings_changed",
     ("training by the clock", "DDP408"): "time_limit",
-    ("a data loader of its own", "DDP205"): "own_loader",
     ("questions", "DDP311"): "asked_token",
     ("widgets", "DDP308"): "widgets",
     ("samples compared within a device", "DDP201"): "kto",

@@ -42,11 +42,7 @@ _DEFAULTS = ("8", "1")
 _UNSLOTH_DEFAULTS = ("4", "2")
 #: Configs whose step is counted in completions, several of one prompt (trl/trainer/grpo_config.py).
 _COMPLETION_CONFIGS = ("GRPOConfig", "RLOOConfig")
-_COMPLETION_TRAINERS = ("GRPOTrainer", "RLOOTrainer")
 _DEFAULT_GENERATIONS = "8"
-#: Methods of TrainingArguments that set the batch, and the keyword that they take it under.
-_SETTERS = {"set_training": "batch_size", "set_dataloader": "train_batch_size"}
-_COPIES = re.compile(r"copy\.(deep)?copy|dataclasses\.replace")
 _PROCESSES = re.compile(r"device_count\(|get_world_size\(|\bnum_processes\b|WORLD_SIZE|\bn_gpu\b")
 _KTO = (
     "KTO compares the rows of one GPU with each other, which fails with one row: start so few processes that "
@@ -71,10 +67,6 @@ _TOKEN_MEAN = (
 _AUTOMATIC = (
     "with auto_find_batch_size ranks may choose different batches, and wait for each other forever; the script "
     "sets it to False: choose a batch that fits, or --per-device-batch-size"
-)
-_AT_ONCE = (
-    "TRL counts {} over all processes, so that completions may be generated for another number of steps at once: leave"
-    " it out"
 )
 _NOT_SEEN = (
     "nothing shows the batch of this training, so it is not split: each process trains on a whole batch; pass"
@@ -151,6 +143,10 @@ def _edits(program: Program, call: cst.Call, given: list[Passed | None]) -> Iter
         names = [f"{split}[0]", f"{split}[1]"]
     for field, name in zip(_FIELDS, names, strict=True):
         yield set_argument(tree, call, field, name, at_call)
+    at_once = passed(tree, call, "steps_per_generation")  # in micro-batches
+    if at_once is not None and tree.literal(at_once.value) is not None:
+        scaled = f"{tree.text(at_once.value)} * {names[1]} // {values[1]}"
+        yield set_argument(tree, call, "steps_per_generation", scaled)
 
 
 def _doubts(program: Program, call: cst.Call, given: list[Passed | None]) -> Iterator[Finding]:
@@ -158,9 +154,6 @@ def _doubts(program: Program, call: cst.Call, given: list[Passed | None]) -> Ite
     tree = program.tree
     if tree.family(call.func).endswith("KTOConfig"):
         yield Finding(call, _KTO, severity=Severity.WARNING)
-    for name in ("steps_per_generation", "generation_batch_size"):
-        if constant(tree, call, name) is not None:
-            yield Finding(call, _AT_ONCE.format(name), severity=Severity.WARNING)
     if any(_counts_processes(tree, g.value) for g in given if g is not None):
         yield Finding(call, _DIVIDED, todo=True)
     divided = passed(tree, call, "split_batches") or passed(tree, call, "accelerator_config")
@@ -669,11 +662,11 @@ args.per_device_train_batch_size = 4
         ),
         Example(
             "from trl import GRPOConfig\n"
-            "args = GRPOConfig(per_device_train_batch_size = 4, generation_batch_size = 8)\n",
+            "args = GRPOConfig(per_device_train_batch_size = 4, steps_per_generation = 4)\n",
             "from trl import GRPOConfig\n"
             "per_device_batch, accumulation = split_completions(4, 2, 8)  # 8 completions a step in the notebook\n"
-            "args = GRPOConfig(per_device_train_batch_size = per_device_batch, generation_batch_size = 8, "
-            "gradient_accumulation_steps = accumulation)\n",
+            "args = GRPOConfig(per_device_train_batch_size = per_device_batch, "
+            "steps_per_generation = 4 * accumulation // 2, gradient_accumulation_steps = accumulation)\n",
         ),
         Example(
             "from parts import arguments, model\nfrom trl import SFTTrainer\n"

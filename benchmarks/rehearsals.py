@@ -56,7 +56,7 @@ SETS = {
 }
 #: What a verdict ends with where it says what to type, or what to put beside the script.
 _GIVES = re.compile(
-    r"--(data|network|trust|versions)\b|pip install|beside the script|Python 3\.12 takes it|"
+    r"--(data|trust|versions)\b|pip install|beside the script|Python 3\.12 takes it|"
     r"change (this line|the notebook)|it trains nothing|system library"
 )
 Result = dict[str, Any]
@@ -67,7 +67,7 @@ def rehearsed(path: Path, kept: Path | None = None) -> Result:
     """One rehearsal: its code, verdict, seconds, and the first line that is at fault or could not be rehearsed."""
     if not converts(path):
         return {"code": 2, "converts": False, "verdict": "it does not convert"}
-    command = [sys.executable, "-m", "nb2ddp", "rehearse", str(path), "-q", "--offline", "--format", "json"]
+    command = [sys.executable, "-m", "nb2ddp", "rehearse", str(path), "--offline", "--format", "json"]
     if kept is not None:
         shutil.rmtree(kept / name_of(path), ignore_errors=True)
         command += ["--keep", str(kept / name_of(path))]

@@ -131,7 +131,7 @@ def resolved(folders: Iterable[Path]) -> dict[Path, tuple[str, str]]:
         for path in (path for folder in folders for path in sorted([*folder.glob("*.ipynb"), *folder.glob("*.py")])):
             try:
                 text = path.read_text(encoding="utf-8-sig")
-                done = convert_source(text, path.stem, "train.py", Options(requirements=True), path.name)
+                done = convert_source(text, path.stem, "train.py", Options(), path.name)
             except NotebookError:
                 continue
             found[path] = asked(done.files)

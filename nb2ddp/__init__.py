@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from nb2ddp.api import convert_file, convert_paths
     from nb2ddp.convert import convert_source
-    from nb2ddp.options import Launch, LaunchError, Options, OptionsError, Slurm
+    from nb2ddp.options import Launch, LaunchError, Options, OptionsError
     from nb2ddp.results import Conversion, Diagnostic, Location, NotebookError, Result, Severity, Status
 
 __version__ = "0.1.0"
@@ -31,7 +31,6 @@ __all__ = [
     "OptionsError",
     "Result",
     "Severity",
-    "Slurm",
     "Status",
     "convert_file",
     "convert_paths",
@@ -45,3 +44,7 @@ def __getattr__(name: str) -> object:
         if hasattr(module := import_module(f"nb2ddp.{home}"), name):
             return getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

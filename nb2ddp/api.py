@@ -21,7 +21,6 @@ def convert_paths(
     output_dir: str | PathLike[str],
     options: Options | None = None,
     *,
-    root: str | PathLike[str] | None = None,
     check: bool = False,
     force: bool = False,
     processes: int | None = None,
@@ -32,7 +31,6 @@ def convert_paths(
         paths: notebooks, folders and patterns such as `nb/**/*.ipynb`. pyproject.toml is not read.
         output_dir: the folder that gets the scripts; it mirrors the tree of the notebooks.
         options: what to produce; the defaults if None.
-        root: the folder whose tree is mirrored; None takes each folder, or a single file's own.
         check: write nothing; a result's status says whether its files are stale.
         force: replace files that were edited by hand, or that nb2ddp did not write.
         processes: the largest number at a time; None means the cores that this process may use.
@@ -45,11 +43,10 @@ def convert_paths(
             nothing is written.
         OptionsError: an option names an unknown rule; nothing is written.
     """
-    top = None if root is None else Path(root)
     chosen = options or Options()
     notebooks = find([fspath(path) for path in paths])
     jobs = [
-        Job(notebook.path, script_for(notebook, Path(output_dir), top), chosen, notebook.link, notebook.is_named, force)
+        Job(notebook.path, script_for(notebook, Path(output_dir)), chosen, notebook.link, notebook.is_named, force)
         for notebook in notebooks
     ]
     check_outputs(jobs)

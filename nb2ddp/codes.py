@@ -80,9 +80,9 @@ FOREIGN: Final = Code(
     "DDP906",
     "not-ours-to-replace",
     "A file of that name exists that nb2ddp did not write for this notebook, so no file was written.",
-    "Each file of nb2ddp begins with a comment `convert again:` that names its notebook; pages of --report "
-    "contain a checksum. This file has neither, or names another notebook. Choose another name, move the file "
-    "away, or replace it with --force.",
+    "Each file of nb2ddp begins with a comment `convert again:` that names its notebook. "
+    "This file has none, or names another notebook. Choose another name, move the file "
+    "away, or replace it with --keep nothing.",
 )
 OTHER_SETTINGS: Final = Code(
     "DDP907",
@@ -95,9 +95,9 @@ OTHER_SETTINGS: Final = Code(
 REMEMBERED: Final = Code(
     "DDP908",
     "options-remembered",
-    "Options come from the script's first lines, or differ from those.",
-    "A conversion uses the options of the previous one, from the script's line `convert again:`. Options of the "
-    "command line, and of [tool.nb2ddp] in pyproject.toml, override them. --reset ignores the previous options.",
+    "The options are those in the script's first lines, or differ from them.",
+    "A conversion for which the command line has no options takes those in the script's line `convert again:`, below "
+    "those of [tool.nb2ddp] in pyproject.toml. With any option on the command line, the last ones do not count.",
 )
 HIDDEN: Final = Code(
     "DDP909",

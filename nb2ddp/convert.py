@@ -10,7 +10,7 @@ import tokenize
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from io import BytesIO
 from pathlib import PurePath
 
@@ -75,7 +75,7 @@ def convert_notebook(
         OptionsError: an option names an unknown rule.
         LaunchError: the launch files cannot be written for a script of this name.
     """
-    return _conversion(_convert(notebook, script_name, options or Options(), reference))
+    return _convert(notebook, script_name, options or Options(), reference)
 
 
 @_no_collection()
@@ -101,30 +101,14 @@ def convert_source(
         The text of the script and of each launch file by file name, and what was found. Findings carry the line
         of the file beside cell, line and column.
     """
-    return _conversion(_from_text(text, name, script_name, options or Options(), file_name, reference))
-
-
-@_no_collection()
-def rewrites(
-    text: str, name: str, script_name: str, options: Options | None = None, file_name: str = ""
-) -> tuple[Conversion, str]:
-    """Convert the text of a notebook, and say what was rewritten.
-
-    Args:
-        text, name, script_name, options, file_name: as for `convert_source`.
-
-    Returns:
-        The conversion as of `convert_source`, and a unified diff from the notebook's own code, laid out as in the
-        script, to the script. Each hunk's header names the cell.
-    """
-    done = _from_text(text, name, script_name, options or Options(), file_name)
-    cells = {cell.number: cell.source for cell in done.program.code_cells}
-    packages = requirements(done.program, floors(done.program))
-    needs = all_needs(done.program, packages)
-    before = script(done.program, packages, needs, cells, done.setup, script_name)
-    own = before[before.index(done.setup) + len(done.setup) :].lstrip("\n")
-    conversion = _conversion(done)
-    return conversion, _diff(own, conversion.files[script_name], file_name or f"{name}.ipynb", script_name)
+    notebook = read_notebook(text, name, file_name)
+    reference = file_name or None if reference is None else reference
+    try:
+        conversion = _convert(notebook, script_name, options or Options(), reference)
+    except NotebookError as error:
+        error.diagnostics = tuple(placed(notebook, text, error.diagnostics))
+        raise
+    return replace(conversion, diagnostics=tuple(placed(notebook, text, conversion.diagnostics)))
 
 
 def check_codes(options: Options) -> None:
@@ -140,33 +124,7 @@ def check_codes(options: Options) -> None:
             raise OptionsError(f"There is no rule {wanted!r}" + (f"; did you mean {near[0]}?" if near else "."))
 
 
-@dataclass(frozen=True)
-class _Done:
-    program: Program
-    setup: str
-    conversion: Conversion
-
-
-def _conversion(done: _Done) -> Conversion:
-    """The conversion alone: the facts, which refer to each other, are freed now, not by the collector of cycles."""
-    vars(done.program).clear()
-    return done.conversion
-
-
-def _from_text(
-    text: str, name: str, script_name: str, options: Options, file_name: str, reference: str | None = None
-) -> _Done:
-    notebook = read_notebook(text, name, file_name)
-    try:
-        done = _convert(notebook, script_name, options, file_name or None if reference is None else reference)
-    except NotebookError as error:
-        error.diagnostics = tuple(placed(notebook, text, error.diagnostics))
-        raise
-    diagnostics = tuple(placed(notebook, text, done.conversion.diagnostics))
-    return replace(done, conversion=replace(done.conversion, diagnostics=diagnostics))
-
-
-def _convert(notebook: Notebook, script_name: str, options: Options, reference: str | None) -> _Done:
+def _convert(notebook: Notebook, script_name: str, options: Options, reference: str | None) -> Conversion:
     check_codes(options)
     _check_text(notebook)
     _check_name(notebook, script_name)
@@ -194,15 +152,16 @@ def _convert(notebook: Notebook, script_name: str, options: Options, reference: 
     launch = launch_files(options.launch, script_name, secrets(program), resume=options.resume)
     if options.split_model:
         del launch[CONFIG_NAME]  # Python starts its one process
-    listed = packages.files(script_name, notebook.name) if options.requirements else {}
+    installs_itself = options.launch.launcher in ("notebook", "uv")
+    listed = {} if installs_itself else packages.files(script_name, notebook.name)
     files = sign_all({script_name: text, **launch, **listed}, reference, script_name, options)
     if options.launch.launcher == "notebook":  # it holds the script as it is signed
         launching = launching_notebook(program, files[script_name], script_name, packages)
         name = f"{PurePath(script_name).stem}{LAUNCHING}"
         files |= sign_all({name: launching}, reference, script_name, options)
     about = tuple(needs), tuple(map(asdict, trainings(program)))
-    conversion = Conversion(files, diagnostics, bool(packages), *about)
-    return _Done(program, block, conversion)
+    vars(program).clear()  # the facts refer to each other: freed now, not by the collector of cycles
+    return Conversion(files, diagnostics, bool(packages), *about)
 
 
 def _title(name: str) -> str:
@@ -303,19 +262,3 @@ def _is_read(text: str) -> bool:
     except SyntaxError:
         return False
     return True
-
-
-def _diff(before: str, after: str, name: str, script_name: str) -> str:
-    """Return a unified diff whose hunks name the cell in which they begin."""
-    old, new = before.splitlines(), after.splitlines()
-    labels, label = [], ""
-    for line in new:
-        label = line.removeprefix("# %% ") if line.startswith("# %% Cell ") else label
-        labels.append(label)
-    lines = list(difflib.unified_diff(old, new, name, script_name, lineterm=""))
-    for number, line in enumerate(lines):
-        if line.startswith("@@ "):
-            first = int(line.split("+", 1)[1].split(" ", 1)[0].split(",")[0]) - 1
-            unchanged = next(n for n, text in enumerate(lines[number + 1 :]) if text[:1] != " ")
-            lines[number] = f"{line} {labels[min(first + unchanged, len(labels) - 1)]}"
-    return "".join(f"{line}\n" for line in lines)

@@ -1,18 +1,16 @@
-"""Declare an option once: the command line, pyproject.toml and nbconvert's configuration read the declaration.
+"""Declare an option once: the command line and pyproject.toml read the declaration.
 
     @dataclass(frozen=True)
     class Options:
-        per_device_batch_size: int | None = setting(None, "Samples a device and step.", metavar="N", least=1)
+        batch: int | None = setting(None, "Samples a device and step.", metavar="N", least=1)
 
-is the option `--per-device-batch-size N`, the key `per-device-batch-size` and the trait `per_device_batch_size`; its
-type says which values they take.
+is the option `--batch N` and the key `batch`; its type says which values they take.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from enum import Enum
 from functools import cache
 from types import NoneType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -28,29 +26,24 @@ class Setting:
     help: str
     #: As pyproject.toml and (behind `--`) the command line call it; the field's name, with `-` for `_`, if empty.
     key: str = ""
-    section: str = "Training job"  #: of the command's help
     metavar: str | None = None
     least: int | None = None
-    most: int | None = None
     short: str | None = None  #: one letter behind `-`
+    is_typed: bool = True  #: the command line has it
     field: str = ""  #: its name in the dataclass
-    #: `int`, `str`, `bool` or `Path`; `frozenset` or `tuple`, for several strings; a `Literal` or an `Enum`, for one of
-    #: some; a dataclass, for a table.
+    #: `int`, `str`, `bool` or `Path`; `frozenset` or `tuple`, for several strings; a `Literal`, for one of some.
     kind: Any = None
     words: tuple[str, ...] = ()  #: that a number's option takes too
 
     @property
     def option(self) -> str:
-        """As it is typed: `--num-processes`."""
+        """As it is typed: `--gpus`."""
         return f"--{self.key}"
 
     @property
     def choices(self) -> tuple[str, ...]:
         """The values it takes, where it is one of some."""
-        if get_origin(self.kind) is Literal:
-            return get_args(self.kind)
-        is_enum = isinstance(self.kind, type) and issubclass(self.kind, Enum)
-        return tuple(each.value for each in self.kind) if is_enum else ()
+        return get_args(self.kind) if get_origin(self.kind) is Literal else ()
 
 
 def setting(default: Any, help: str, **more: Any) -> Any:
@@ -115,14 +108,13 @@ def check(made: Any, error: type[ValueError]) -> None:
         error: what is raised; its message names the field.
     """
     for setting in _own(type(made)):
-        value, least, most = getattr(made, setting.field), setting.least, setting.most
+        value, least = getattr(made, setting.field), setting.least
         if setting.choices and value not in setting.choices:
-            raise error(f"{setting.field} must be one of {', '.join(setting.choices)}, not {value!r}.")
+            raise error(f"{setting.key} must be one of {', '.join(setting.choices)}, not {value!r}.")
         if least is None or value is None or value in setting.words:
             continue
-        if not isinstance(value, int) or value < least or (most is not None and value > most):
-            limits = f"at least {least}" if most is None else f"between {least} and {most}"
-            raise error(f"{setting.field} must be {limits}, not {value}.")
+        if not isinstance(value, int) or value < least:
+            raise error(f"{setting.key} must be at least {least}, not {value}.")
 
 
 def _own(kind: type) -> Iterator[Setting]:

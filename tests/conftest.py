@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from nb2ddp.__main__ import main
+from nb2ddp.cli.main import main
 from nb2ddp.project.config import clear
 from tests.command import Command
 

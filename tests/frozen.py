@@ -1,6 +1,6 @@
 """Show what a change does to the scripts of all notebooks at hand.
 
-`python -m tests.frozen` converts each notebook in five sets of options and compares scripts, other files, findings and
+`python -m tests.frozen` converts each notebook in four sets of options and compares scripts, other files, findings and
 refusals, without the lines `convert again:`, with those that tests/frozen.json has the hashes of. It prints one diff
 for each distinct change, with the number of notebooks that have it, and ends with 1 where anything differs. `--update`
 renews the hashes once a person has read the changes. `--against main` compares with what a commit makes of the
@@ -39,10 +39,9 @@ HASHES = Path(__file__).with_suffix(".json")
 #: Functions, since one version may not know the options of another.
 SETS: dict[str, Callable[[], Options]] = {
     "default": Options,
-    "requirements": lambda: Options(requirements=True),
     "uv": lambda: Options(launch=Launch(launcher="uv")),
     "notebook": lambda: Options(launch=Launch(launcher="notebook")),
-    "split": lambda: Options(split_model=True, per_device_batch_size=2, resume=True),
+    "split": lambda: Options(split_model=True, batch=2, resume=True),
 }
 _AGAIN = re.compile(r"^.*\bconvert again: .*\n", re.MULTILINE)
 #: Where to keep what commits make of notebooks.

@@ -44,7 +44,7 @@ def ready(said: str) -> str:
 
 def rehearsed(path: Path) -> str:
     """What the command says of a script or notebook."""
-    command = [sys.executable, "-m", "nb2ddp", "rehearse", "--offline", "--quiet", str(path)]
+    command = [sys.executable, "-m", "nb2ddp", "rehearse", "--offline", str(path)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
     assert done.returncode in (0, 1), done.stdout

@@ -28,7 +28,7 @@ from nb2ddp.results import NotebookError
 PROCESSES = 3
 #: With packages in a file, in the script, and in a notebook that holds the script.
 _OPTIONS = (
-    Options(requirements=True),
+    Options(),
     Options(launch=Launch(launcher="uv")),
     Options(launch=Launch(launcher="notebook")),
 )

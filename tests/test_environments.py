@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from nb2ddp.__main__ import main
 from nb2ddp.cli import rehearse
+from nb2ddp.cli.main import main
 from nb2ddp.rehearsal import environments, report, uv
 from nb2ddp.rehearsal.environments import Environment, Wanted, made
 from nb2ddp.rehearsal.plan import Plan
@@ -124,13 +124,6 @@ def test_those_used_last_are_kept(fake: Uv, tmp_path: Path) -> None:
         os.utime(place, (time.time() - 10_000 - number,) * 2)
     make(tmp_path)
     assert [place.exists() for place in places] == [True] * (environments.KEPT - 1) + [False] * 3
-
-
-def test_kept_ones_are_removed_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    (environments.home() / f"{0:016x}").mkdir(parents=True)
-    result = CliRunner().invoke(main, ["rehearse", "--clear-environments"])
-    assert (result.exit_code, result.output) == (0, f"1 environment removed from {environments.home()}\n")
-    assert not environments.home().exists()
 
 
 def test_without_uv_one_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

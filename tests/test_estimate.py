@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks.estimates import Run, limited, runs
-from nb2ddp.__main__ import main
+from nb2ddp.cli.main import main
 from nb2ddp.cli.rehearse import _fits
 from nb2ddp.estimate.answer import Answer, Fit, answer, in_short
 from nb2ddp.estimate.gpus import Gpu, GpuError, gpu_of
@@ -202,7 +202,7 @@ def test_in_short() -> None:
 def test_in_short_says_where_only_a_smaller_batch_fits() -> None:
     found = replace(training(LOAD.format("load_in_4bit = True")), tokens=8192, checkpoints=False, can_skip=False)
     told = in_short([answer(found, from_name(found.model), (), 1)]).partition(";")[0]
-    assert re.fullmatch(r"fits \d+ GB with --per-device-batch-size 1, \d+ GB without", told)
+    assert re.fullmatch(r"fits \d+ GB with --batch 1, \d+ GB without", told)
 
 
 @pytest.mark.parametrize(
@@ -233,13 +233,6 @@ def test_in_short_tells_of_several_trainings() -> None:
     assert in_short([long, long]) == told.partition("; training 2")[0].replace("training 1: ", "")
     least = "fits 12 GB; a second GPU gains little: 8 samples of up to 400 tokens a step, the least of 4 trainings"
     assert in_short([long, short, long, long]) == least
-
-
-def test_the_report_has_a_table(tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
-    CliRunner().invoke(main, [str(ALPACA), str(tmp_path / "train.py"), "--report", str(page)])
-    assert "<summary>Estimate: fits " in page.read_text()
-    assert "<td>RTX 4090 24 GB</td><td>yes</td>" in page.read_text()
 
 
 def test_the_rehearsal_says_it_too(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ def test_a_change_is_shown_once_with_all_that_have_it(tmp_path: Path, monkeypatc
     frozen.convert_all(notebooks, tmp_path / "before")
     assert frozen.compare(notebooks, tmp_path / "before", tmp_path / "before") == (set(), {})
     before = frozen.hashes(notebooks, tmp_path / "before")
-    monkeypatch.setitem(frozen.SETS, "uv", lambda: Options(launch=Launch(processes=4, launcher="uv")))
+    monkeypatch.setitem(frozen.SETS, "uv", lambda: Options(launch=Launch(gpus=4, launcher="uv")))
     frozen.convert_all(notebooks, tmp_path / "after")
     differing, changes = frozen.compare(notebooks, tmp_path / "before", tmp_path / "after")
     assert differing == {"nb/a.ipynb", "nb/b.ipynb"}

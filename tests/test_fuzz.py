@@ -19,7 +19,6 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from nb2ddp.codes import INTERNAL
-from nb2ddp.convert import rewrites
 from nb2ddp.notebook.magics import mask
 from nb2ddp.options import Options
 from nb2ddp.project.files import Job
@@ -141,7 +140,7 @@ def check(text: str | bytes, name: str = "notebook", options: Options | None = N
         notebook = Path(folder, f"{name}.ipynb")
         notebook.write_bytes(content)
         script = Path(folder, "out", "train.py")
-        result = convert_job(Job(notebook, script, options or Options()), Mode.WRITE, None)
+        result = convert_job(Job(notebook, script, options or Options()), Mode.WRITE)
         there = {path.relative_to(folder).as_posix() for path in Path(folder).rglob("*") if path.is_file()}
         assert notebook.read_bytes() == content
         if result.status is Status.FAILED:
@@ -180,7 +179,7 @@ def test_cells(sources: list[str], trains: bool) -> None:
 @cases("programs")
 @given(
     st.lists(st.tuples(WRAPPERS, st.one_of(EXAMPLES, EXAMPLES, SOURCES)), min_size=1, max_size=5),
-    st.sampled_from([Options(), Options(per_device_batch_size=1), Options(ignore=frozenset({"DDP1", "DDP4"}))]),
+    st.sampled_from([Options(), Options(batch=1), Options(ignore=frozenset({"DDP1", "DDP4"}))]),
 )
 def test_programs(parts: list[tuple[str, str]], options: Options) -> None:
     """Programs of the rules' own examples, in blocks: the second conversion finds nothing left to rewrite."""
@@ -271,7 +270,7 @@ def test_names(name: str, launcher: str) -> None:
         except InputError:
             return
         options = Options(launch=Launch(launcher=launcher))  # type: ignore[arg-type]
-        result = convert_job(Job(notebook, script, options), Mode.WRITE, None)
+        result = convert_job(Job(notebook, script, options), Mode.WRITE)
         there = [path for path in top.rglob("*") if path.is_file() and path != notebook]
         assert all(path.parent == top / "out" for path in there)
         if result.status is Status.FAILED:
@@ -283,12 +282,6 @@ def test_names(name: str, launcher: str) -> None:
             compile(script.read_bytes(), "train.py", "exec")
             lines = 6 if launcher == "slurm" else 7  # its job starts all GPUs, whatever their number
             assert len(text.split("# %% Distributed setup")[0].splitlines()) == lines
-
-
-def test_a_diff_of_anything_is_made() -> None:
-    text = json.dumps(document(*CELLS, "x = '%s'\n" * 3, markdown("a\fb\x1cc\u2028d")))
-    _, lines = rewrites(text, "a", "t.py")
-    assert lines.startswith("--- a.ipynb\n+++ t.py\n@@ ")
 
 
 @pytest.mark.parametrize("size", [150, 1900, 30_000])

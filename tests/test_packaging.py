@@ -69,7 +69,7 @@ def test_installed_and_run_from_another_folder(form: str, source: Path, built: P
     assert version == "nb2ddp 0.1.0\n"
     subprocess.run([scripts / "nb2ddp", "a.ipynb", "out/train.py"], **run)  # type: ignore[call-overload]
     assert "local_rank" in (elsewhere / "out/train.py").read_text()
-    explained = subprocess.run([scripts / "nb2ddp", "--explain", "DDP101"], **run).stdout  # type: ignore[call-overload]
+    explained = subprocess.run([scripts / "nb2ddp", "explain", "DDP101"], **run).stdout  # type: ignore[call-overload]
     assert explained.startswith("DDP101 ")
     command = [scripts / "jupyter-nbconvert", "--to", "ddp", "a.ipynb", "--output-dir", "two"]
     subprocess.run(command, **run)  # type: ignore[call-overload]
@@ -88,13 +88,13 @@ def converts(command: list[str | Path], folder: Path, user: int | None = None, *
     """Have a command convert a notebook with all that it writes; no HOME, no UTF-8 unless an environment says so."""
     write(folder / "a.ipynb")
     folder.chmod(0o777)
-    options = ["--requirements", "--launcher", "notebook", "--report", "a.html"]
+    options = ["--launcher", "torchrun"]
     env = {"PATH": "/usr/bin:/bin", "LANG": "C", **environment}
     done = subprocess.run(
         [*command, "a.ipynb", *options], cwd=folder, env=env, user=user, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    written = {"a.py", "accelerate_config.yaml", "a.launch.ipynb", "a.requirements.txt", "a.html"}
+    written = {"a.py", "accelerate_config.yaml", "a.torchrun.sh", "a.requirements.txt"}
     assert written <= {path.name for path in folder.iterdir()}
 
 

@@ -28,9 +28,9 @@ from typing import Any, cast
 import pytest
 from click.testing import CliRunner
 
-from nb2ddp.__main__ import main
+from nb2ddp.cli.main import main
 from nb2ddp.cli.rehearse import _script
-from nb2ddp.project.links import Fetcher
+from nb2ddp.project import links
 from nb2ddp.rehearsal import report, run
 from nb2ddp.rehearsal.evidence import Place
 from nb2ddp.rehearsal.hub import DataHints, Hub
@@ -335,9 +335,7 @@ def test_a_stand_in_that_could_not_be_made_is_named() -> None:
 
 def test_one_process_that_takes_too_long_is_an_obstacle() -> None:
     run = Run((Rank(None, (event("call", 2, name="barrier"),), "", ""),), 300.0, "limit")
-    assert judge(PLAN, run, run).obstacle == Place(
-        2, "it took longer than 300 s as one process; --timeout 900 lets it take longer"
-    )
+    assert judge(PLAN, run, run).obstacle == Place(2, "it took longer than 300 s as one process")
 
 
 def test_a_script_that_came_past_its_training_is_not_ready() -> None:
@@ -346,7 +344,7 @@ def test_a_script_that_came_past_its_training_is_not_ready() -> None:
     assert "no training began" in report.headline(judged)
 
 
-def test_json_and_page_tell_the_same() -> None:
+def test_json_tells_the_same() -> None:
     run = Run((rank(*trained([["a"]]), event("write", 3, path="<b>")),) * 2, 1.0, "")
     judged = judge(PLAN, Run(run.ranks[:1], 1.0, ""), run)
     told = json.loads(report.as_json(judged))
@@ -354,8 +352,6 @@ def test_json_and_page_tell_the_same() -> None:
     assert [row["asked"] for row in told["questions"] if row["state"] == "fault"] == [
         row.asked for row in judged.faults
     ]
-    assert "<b>" not in report.as_page(judged)
-    assert "&lt;b&gt;" in report.as_page(judged)
 
 
 def test_hub_offers_what_is_built(tmp_path: Path) -> None:
@@ -1142,7 +1138,7 @@ def test_a_name_that_nothing_binds_is_a_fault_after_training_too() -> None:
         (event("made", name="me/rows"), "KeyError", "x", "--data FILE"),
         (event("stand-in", name="jiwer", package=True), "TypeError", "No module named 'jiwer'", "pip install jiwer"),
         (event("stand-in", name="rows", package=True), "TypeError", "No module named 'rows'", "; put rows.py beside"),
-        (event("clone", address="https://x/y", folder="y", there=False), "OSError", "y", "or --network"),
+        (event("clone", address="https://x/y", folder="y", there=False), "OSError", "y", "or --trust"),
         (event("made", name="me/rows"), "TypeError", "f() got an unexpected keyword argument 'z'", "change this line"),
         (event("line"), "ConnectionError", "(host='a.b', port=1)", "--trust lets it ask a.b"),
         (event("line"), "ImportError", "cannot import name 'X' from 'trl'", "--versions notebook"),
@@ -1317,7 +1313,7 @@ def test_marimo_notebooks_are_converted_and_exported_scripts_are_not(tmp_path: P
 
 
 def test_a_link_is_fetched_and_converted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Fetcher, "fetch", lambda self, link: notebook().encode())
+    monkeypatch.setattr(links, "fetch", lambda link: notebook().encode())
     script, text, _ = _script("https://github.com/me/notebooks/blob/main/tune.ipynb")
     assert script.name == "tune.py"
     assert "# %% Distributed setup" in text

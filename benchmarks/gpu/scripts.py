@@ -67,7 +67,7 @@ def write(job: Job, folder: Path) -> list[str]:
         script.write_text(exported(book))
     else:
         nbformat.write(book, folder / "notebook.ipynb")
-        convert_file(folder / "notebook.ipynb", script, Options(per_device_batch_size="notebook"))
+        convert_file(folder / "notebook.ipynb", script, Options(batch="notebook"))
     if job.gpus == 1:
         return ["python", "train.py"]
     config = ["--config_file", "accelerate_config.yaml"]

@@ -183,12 +183,10 @@ def lines(estimate: Answer) -> list[str]:
     ]
     text += [f"{name:20}{fits:18}{rows:18}{on:16}{peak:>8}" for name, fits, rows, on, peak in cells(estimate)]
     if any(fit.needs_option for fit in estimate.fits):
-        text.append("with batch size 1: convert with --per-device-batch-size 1")
+        text.append("with batch size 1: convert with --batch 1")
     if any(fit.split_over for fit in estimate.fits):
-        text.append(
-            "split over N: no whole copy fits, which DDP needs on every GPU; nb2ddp --split-model writes a script"
-        )
-        text.append("whose one process spreads the model over N GPUs, which work in turn (not measured)")
+        text.append("split over N: no whole copy fits, which DDP needs on every GPU. With split-model = true in")
+        text.append("pyproject.toml one process spreads the model over N GPUs, which work in turn (not measured)")
     elif not any(fit.fits for fit in estimate.fits):
         text.append("None of these GPUs holds the whole model, as DDP requires: name a larger one with --gpu.")
     text += ["", more_gpus(estimate)]

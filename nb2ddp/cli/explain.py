@@ -1,4 +1,4 @@
-"""Print the explanation of a code: a short form of at most one screen, or all of it."""
+"""`nb2ddp explain`: print the explanation of a code, or the list of codes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import shutil
 import textwrap
 from collections.abc import Iterator
 
+import click
 from click import style
 
 from nb2ddp.cli.docs import difference, shown
@@ -13,31 +14,29 @@ from nb2ddp.codes import Code
 from nb2ddp.rules.index import KNOWN
 from nb2ddp.rules.rule import Example, Rule
 
-#: How many lines the short form takes at most.
-LINES = 40
 _COLORS = {"+": "green", "-": "red"}
 
 
-def explained(rule: Rule | Code, *, is_whole: bool = False) -> Iterator[str]:
-    """Return the explanation of a rule or a code of the command, as lines.
+@click.command(name="explain", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.argument("code", default="DDP")
+def explain(code: str) -> None:
+    """Explain CODE, such as DDP101, with examples; list the codes that begin with it; or list all."""
+    wanted = f"DDP{code}" if code.isdecimal() else code.upper()
+    rule = next((rule for rule in KNOWN.values() if wanted == rule.code or code == rule.name), None)
+    lines = list(explained(rule) if rule else listed(wanted))
+    if not lines:
+        raise click.BadParameter(f"there is no rule {code!r}; nb2ddp explain lists them.")
+    click.echo("\n".join(lines))
 
-    Args:
-        rule: what to explain.
-        is_whole: include all examples.
-    """
+
+def explained(rule: Rule | Code) -> Iterator[str]:
+    """Return the explanation of a rule or a code of the command, as lines."""
     width = min(shutil.get_terminal_size().columns, 100)
-    head = [style(f"{rule.code} {rule.name}", bold=True), ""]
+    yield from (style(f"{rule.code} {rule.name}", bold=True), "")
     for text in (rule.summary, *rule.why.split("\n\n")):
-        head += [*textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False), ""]
-    yield from head
-    room, left = LINES - len(head) - 1, len(rule.examples)
-    for lines in (list(_example(example)) for example in shown(rule)):
-        if is_whole or len(lines) <= room:
-            yield from lines
-            room, left = room - len(lines), left - 1
-    if left:
-        more = "example" if left == 1 else "examples"
-        yield style(f"{left} more {more}: nb2ddp --explain {rule.code} --all", dim=True)
+        yield from (*textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False), "")
+    for example in shown(rule):
+        yield from _example(example)
 
 
 def listed(begin: str = "") -> Iterator[str]:

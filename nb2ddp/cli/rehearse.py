@@ -14,12 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nb2ddp.cli.report import printable, without_notebook
-from nb2ddp.codes import NOT_WRITTEN
-from nb2ddp.project.files import reason
-from nb2ddp.project.inputs import InputError
-from nb2ddp.project.pages import Page, Report, check_pages
-from nb2ddp.results import Diagnostic, NotebookError
+from nb2ddp.results import NotebookError
 from nb2ddp.script.modules import hidden, other_name
 
 if TYPE_CHECKING:
@@ -29,30 +24,15 @@ if TYPE_CHECKING:
 _EXAMPLES = """\
 \b
 Examples:
-  nb2ddp rehearse train.py                      a converted script, or any with a Trainer
-  nb2ddp rehearse notebook.ipynb --processes 4  convert it first
+  nb2ddp rehearse train.py               a converted script, or any with a Trainer
+  nb2ddp rehearse notebook.ipynb --gpus 4  convert it first
   nb2ddp rehearse notebook.ipynb --versions notebook  in the versions that the notebook asks for
-  nb2ddp rehearse train.py --report page.html
 
 \b
 Exit code: 0 ready; 1 a fault; 2 it could not be rehearsed, or wrong usage; 3 it trains as one process does,
 but some cells that training does not need could not be rehearsed.
 It runs the script: see docs/rehearsal.md for what that is protected from.
 """
-
-
-#: Marks a folder of stand-ins.
-_HUB = ".nb2ddp-stand-ins"
-
-
-def _clear(ctx: click.Context, _: click.Parameter, is_asked: bool) -> None:
-    """Delete all kept environments, and exit."""
-    if is_asked:
-        from nb2ddp.rehearsal import environments
-
-        count = environments.clear()
-        click.echo(f"{count} environment{'' if count == 1 else 's'} removed from {environments.home()}")
-        ctx.exit()
 
 
 @click.command(
@@ -69,26 +49,13 @@ def _clear(ctx: click.Context, _: click.Parameter, is_asked: bool) -> None:
     "else notebook.",
 )
 @click.option(
-    "--clear-environments",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_clear,
-    help="Delete the kept environments.",
+    "--gpus", "processes", type=click.IntRange(2, 64), default=2, help="Processes of the second run (default 2)."
 )
-@click.option("--processes", type=click.IntRange(2, 64), default=2, help="Processes of the second run (default 2).")
-@click.option("--steps", type=click.IntRange(1, 100), default=3, help="Steps of each training (default 3).")
-@click.option("--timeout", "limit", type=click.IntRange(10), default=300, help="Seconds of each run (default 300).")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How to print the verdict.")
-@click.option("--report", type=click.Path(path_type=Path, dir_okay=False), help="Also write it as a page of HTML.")
-@click.option("--keep", type=click.Path(path_type=Path), help="A new folder that keeps all files of the runs.")
-@click.option("--hub", type=click.Path(path_type=Path), help="A folder of stand-in models and data sets to reuse.")
-@click.option("--offline", is_flag=True, help="Do not ask the hub; use stand-ins and the cache.")
 @click.option("--data", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="A file of real rows.")
-@click.option("--network", is_flag=True, help="Clone what the script clones, into the run's folder.")
+@click.option("--offline", is_flag=True, help="Do not ask the hub; use stand-ins and the cache.")
 @click.option("--trust", is_flag=True, help="Let the script start programs, reach the network and write anywhere.")
-@click.option("--force", is_flag=True, help="With --report: replace a file that nb2ddp did not write.")
-@click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How to print the verdict.")
+@click.option("--keep", type=click.Path(path_type=Path, exists=False), hidden=True)
 @click.pass_context
 def rehearse(ctx: click.Context, /, source: str, **options: Any) -> None:
     """Train SCRIPT with small stand-ins on the CPU, as one process and as several, and compare.
@@ -100,60 +67,40 @@ def rehearse(ctx: click.Context, /, source: str, **options: Any) -> None:
     ctx.exit(run(source, **options))
 
 
-def run(
-    source: str | Path,
-    *,
-    form: str = "text",
-    report: Path | None = None,
-    force: bool = False,
-    quiet: bool = False,
-    err: bool = False,
-    versions: str | None = None,
-    **options: Any,
-) -> int:
+def run(source: str, *, form: str = "text", versions: str | None = None, **options: Any) -> int:
     """Rehearse one script or notebook and print the verdict.
 
     Args:
         source: a Python file, a notebook, or a link to one.
         form: "text" or "json".
-        report: the path of the HTML report, or None.
-        force: let the report replace a file that nb2ddp did not write.
-        quiet: show no progress.
-        err: print on standard error.
         versions: "notebook", "newest" or "here"; None takes what is here if it has what trains the script.
-        options: options of the command line, by name.
+        options: fields of `nb2ddp.rehearsal.rehearse.Options`.
 
     Returns:
         The exit code.
     """
     from nb2ddp.rehearsal import report as telling
 
-    page = None if report is None else Report(report, force)
-    if refusal := _refusal(str(source), page, options):
-        click.echo(without_notebook(refusal, "text"), err=True)
-        return 2
-    progress = _Progress(is_shown=not quiet and sys.stderr.isatty())
+    if (named := options.get("keep")) is not None:
+        options["keep"] = keep = Path(os.path.normpath(named))
+        if keep.is_symlink() or keep.exists():
+            raise click.UsageError(f"--keep {keep}: it exists: name a new folder")
+    progress = _Progress(is_shown=sys.stderr.isatty())
     try:
-        script, text, wanted = _script(str(source))
+        script, text, wanted = _script(source)
         fits = _fits(script, text, options.get("processes", 2)) if form == "text" else ""
         verdict = _rehearsed(script, text, wanted, versions, options, progress)
     except (Exception, KeyboardInterrupt) as error:
         progress("")
         return _failed(source, error)
     progress("")
-    click.echo(telling.as_json(verdict) if form == "json" else "\n".join(telling.text_lines(verdict)), err=err)
+    click.echo(telling.as_json(verdict) if form == "json" else "\n".join(telling.text_lines(verdict)))
     if fits:
-        click.echo(f"Estimate: {fits}.", err=err)
-    if page is not None and (refusal := page.write(telling.as_page(verdict))):
-        click.echo(without_notebook(refusal, "text"), err=True)
-        return 2
-    written = [report, options.get("keep")]
-    if any(written) and not quiet:
-        click.echo(f"wrote {', '.join(printable(str(each)) for each in written if each is not None)}", err=True)
+        click.echo(f"Estimate: {fits}.")
     return verdict.code
 
 
-def _failed(source: str | Path, error: BaseException) -> int:
+def _failed(source: str, error: BaseException) -> int:
     """Print why there is no verdict, and return the exit code."""
     from nb2ddp.rehearsal.plan import PlanError
     from nb2ddp.rehearsal.uv import UvError
@@ -222,39 +169,6 @@ def _rehearsed(
     return verdict
 
 
-def _refusal(source: str, page: Page | None, options: Mapping[str, Any]) -> Diagnostic | None:
-    """Create the folders that options name, or return why that is impossible.
-
-    Raises:
-        click.UsageError: a file of the user's stands there.
-    """
-    keep, hub = ((each := options.get(name)) and Path(os.path.normpath(each)) for name in ("keep", "hub"))
-    if keep is not None and not _is_free(keep):
-        raise click.UsageError(f"--keep {keep}: the folder exists and is not empty")
-    if hub is not None and not (_is_free(hub) or (hub / _HUB).is_file()):
-        raise click.UsageError(f"--hub {hub}: the folder exists and holds no stand-ins: name a new one")
-    try:
-        check_pages([page] if page else [], {Path(source): "what is rehearsed"})
-    except InputError as error:
-        raise click.UsageError(str(error)) from None
-    if page is not None and (refusal := page.refusal()):
-        return refusal
-    try:
-        if keep is not None:
-            keep.mkdir(parents=True, exist_ok=True)
-        if hub is not None:
-            hub.mkdir(parents=True, exist_ok=True)
-            (hub / _HUB).touch()
-    except OSError as error:
-        return NOT_WRITTEN.found(reason(error))
-    return None
-
-
-def _is_free(folder: Path) -> bool:
-    """True for an empty folder, and for a path where nothing exists, not even a broken link."""
-    return not any(folder.iterdir()) if folder.is_dir() else not (folder.exists() or folder.is_symlink())
-
-
 def _environment(
     versions: str | None, wanted: Wanted, tell: Callable[[str], None], libraries: Sequence[str]
 ) -> Environment:
@@ -306,7 +220,7 @@ def _script(source: str) -> tuple[Path, str, Wanted]:
             wanted = Wanted.of({file.name: file.read_text(encoding="utf-8") for file in sorted(beside)})
             wanted = replace(wanted, lines=(*read_metadata(text).dependencies, *wanted.lines))
         else:
-            done = convert_source(text, path.stem, script.name, Options(requirements=True), path.name)
+            done = convert_source(text, path.stem, script.name, Options(), path.name)
             text, wanted = done.files[script.name], Wanted.of(done.files)
     except OSError as error:
         raise PlanError(f"it cannot be read: {error.strerror}") from None

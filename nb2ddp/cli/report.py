@@ -21,7 +21,9 @@ _COLORS: Final = {Severity.NOTE: "cyan", Severity.WARNING: "yellow", Severity.ER
 
 
 def found(result: Result, level: Severity) -> list[Diagnostic]:
-    """Return a notebook's findings of at least this severity."""
+    """Return a notebook's findings of at least this severity; none of one that is skipped."""
+    if result.status is Status.SKIPPED:
+        return []
     return [finding for finding in result.diagnostics if _ORDER.index(finding.severity) >= _ORDER.index(level)]
 
 
@@ -50,7 +52,7 @@ def text_lines(result: Result, level: Severity) -> Iterator[str]:
 
 def done_lines(result: Result, level: Severity) -> Iterator[str]:
     """Return what happened to a notebook's files, without what findings of at least this severity report."""
-    if result.status is Status.SKIPPED and not found(result, level):
+    if result.status is Status.SKIPPED:
         why = result.diagnostics[0]
         place = f"{result.notebook}:{why.place}" if why.place else str(result.notebook)
         yield f"skipped {printable(place)}: {printable(why.message)}"
@@ -89,14 +91,6 @@ def github_lines(result: Result, level: Severity) -> Iterator[str]:
         }
         listed = ",".join(f"{key}={_property(value)}" for key, value in values.items())
         yield f"::{kind} {listed}::{_data(placed(finding))}"
-
-
-def without_notebook(finding: Diagnostic, form: str) -> str:
-    """Return a finding that belongs to no notebook as a line in this `--format`."""
-    severity = finding.severity
-    if form == "github":
-        return f"::{severity.value} title={_property(f'{finding.code} {finding.name}')}::{_data(finding.message)}"
-    return f"{style(finding.code, fg=_COLORS[severity], bold=True)} {severity.value}: {printable(finding.message)}"
 
 
 def _data(text: str) -> str:
@@ -151,7 +145,7 @@ class Counts:
     def __init__(self, results: Sequence[Result]) -> None:
         self.notebooks = len(results)
         self.statuses = Counter(result.status for result in results)
-        severities = Counter(finding.severity for result in results for finding in result.diagnostics)
+        severities = Counter(finding.severity for result in results for finding in found(result, Severity.NOTE))
         self.notes, self.warnings, self.errors = (severities[severity] for severity in _ORDER)
 
     def as_dict(self) -> dict[str, int]:
@@ -180,11 +174,11 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def exit_code(result: Result, fail_on: Severity) -> int:
-    """Return a notebook's exit code: 2 if it failed, 1 if stale or with findings of the level, else 0."""
+def exit_code(result: Result, fails_on_warnings: bool) -> int:
+    """Return a notebook's exit code: 2 if it failed, 1 if it is out of date or a warning counts, else 0."""
     if result.status is Status.FAILED:
         return 2
-    return int(bool(found(result, fail_on)))
+    return int(bool(found(result, Severity.WARNING if fails_on_warnings else Severity.ERROR)))
 
 
 def printable(text: str) -> str:

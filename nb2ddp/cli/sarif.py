@@ -33,7 +33,7 @@ def as_sarif(results: Sequence[Result]) -> str:
             "name": rule.name,
             "shortDescription": {"text": rule.summary},
             "fullDescription": {"text": rule.why},
-            "help": {"text": f"nb2ddp --explain {code}"},
+            "help": {"text": f"nb2ddp explain {code}"},
         }
         for code, rule in KNOWN.items()
     ]

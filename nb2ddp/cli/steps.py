@@ -34,8 +34,6 @@ def _of_one(job: Job, result: Result) -> Iterator[str]:
     launch = job.options.launch
     if installs := _installs(job):
         yield f"Install its packages with: {' && '.join(installs)}"
-    elif result.packages and launch.launcher not in ("notebook", "uv"):  # which install them
-        yield "The notebook needs packages: --requirements writes them beside the script."
     if not job.options.split_model and (fits := in_one_line(job, result)):
         yield f"Estimate: {fits} (nb2ddp estimate {_word(job.notebook)})."
     if _serves(result):
@@ -45,8 +43,8 @@ def _of_one(job: Job, result: Result) -> Iterator[str]:
     yield f"{does} on {where} with: {command}"
     for where, command in others:
         yield f"{'And' if where.startswith('machine') else 'Or'} on {where} with: {command}"
-    if any(f"={ADDRESS} " in command for _, command in others):
-        yield f"{ADDRESS} is machine 0: it prints this line with its name; --main-process-ip writes it into the script."
+    if any(ADDRESS in command.replace("=", " ").split() for _, command in others):
+        yield f"{ADDRESS} is the name of machine 0."
 
 
 def _serves(result: Result) -> bool:

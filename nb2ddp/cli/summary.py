@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from nb2ddp.cli.report import Counts, posix, printable, status_text
+from nb2ddp.cli.report import Counts, found, posix, printable, status_text
 from nb2ddp.results import Result, Severity, Status
 
 #: How many lines of a diff stand in a summary, which GitHub cuts at 1 MiB.
@@ -33,9 +33,7 @@ def markdown(results: Sequence[Result]) -> str:
     if needy:
         lines += ["", "| Notebook | Needs |", "|---|---|"]
         lines += [f"| {_cell(posix(each.notebook))} | {_cell('; '.join(each.needs))} |" for each in needy]
-    serious = [
-        (result, each) for result in results for each in result.diagnostics if each.severity is not Severity.NOTE
-    ]
+    serious = [(result, each) for result in results for each in found(result, Severity.WARNING)]
     if serious:
         lines += ["", "| Place | Code | Finding |", "|---|---|---|"]
         for result, each in serious:

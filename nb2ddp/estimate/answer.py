@@ -36,7 +36,7 @@ class Fit:
         rows: the per-device batch.
         pieces: accumulation steps of each process.
         peak: bytes that torch allocates on each GPU.
-        needs_option: it fits only with `--per-device-batch-size 1`.
+        needs_option: it fits only with `--batch 1`.
         split_over: GPUs of this kind over which one process can spread the model; 0 where a whole copy fits, or where
             more GPUs than a machine has would be needed.
     """
@@ -128,7 +128,7 @@ def in_short(answers: Sequence[Answer]) -> str:
     if len(gains) > _TOLD:
         gains = [_gain(min(answers, key=lambda estimate: estimate.busy)) + f", the least of {len(answers)} trainings"]
     if smallest != as_it_is:
-        fits = f"fits {smallest} with --per-device-batch-size 1{f', {as_it_is} without' if as_it_is else ''}"
+        fits = f"fits {smallest} with --batch 1{f', {as_it_is} without' if as_it_is else ''}"
     else:
         fits = f"fits {smallest}" if smallest else f"does not fit {max(SIZES)} GB"
     return "; ".join([fits, *gains])

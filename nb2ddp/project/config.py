@@ -5,15 +5,14 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 from pathspec import GitIgnoreSpec
 
-from nb2ddp.options import SETTINGS, LaunchError, Options, OptionsError, Settings, Slurm, slurm_table
-from nb2ddp.results import Severity
+from nb2ddp.options import SETTINGS, LaunchError, OptionsError, Settings
 from nb2ddp.settings import Setting, make
 
 if sys.version_info >= (3, 11):
@@ -40,10 +39,12 @@ def _is_texts(value: object) -> bool:
 _NUMBER: Final[_Kind] = (lambda v: isinstance(v, int) and not isinstance(v, bool), "a whole number")
 _STRING: Final[_Kind] = (lambda v: isinstance(v, str), "a string")
 _STRINGS: Final[_Kind] = (_is_texts, "a list of strings")
-_TABLE: Final[_Kind] = (lambda v: isinstance(v, dict), "a table")
-_TABLES: Final[_Kind] = (lambda v: isinstance(v, list) and all(map(_TABLE[0], v)), "an array of tables")
+_TABLES: Final[_Kind] = (
+    lambda v: isinstance(v, list) and all(isinstance(each, dict) for each in v),
+    "an array of tables",
+)
 _TRUTH: Final[_Kind] = (lambda v: isinstance(v, bool), "true or false")
-_KINDS: Final = {int: _NUMBER, bool: _TRUTH, frozenset: _STRINGS, tuple: _STRINGS, Slurm: _TABLE}
+_KINDS: Final = {int: _NUMBER, bool: _TRUTH, frozenset: _STRINGS, tuple: _STRINGS}
 
 
 def _kind(setting: Setting) -> _Kind:
@@ -58,15 +59,8 @@ KEYS: Final[dict[str, _Kind]] = {
     **{each.key: _kind(each) for each in SETTINGS},
     "overrides": _TABLES,
 }
-_FOR_ALL: Final = frozenset({"output-dir", "root", "exclude", "overrides"})
+_FOR_ALL: Final = frozenset({"output-dir", "exclude", "overrides"})
 _OVERRIDE_KEYS: Final = {**{key: kind for key, kind in KEYS.items() if key not in _FOR_ALL}, "files": _STRINGS}
-_SLURM_KINDS: Final = {
-    "cpus_per_gpu": _NUMBER,
-    "options": _STRINGS,
-    "modules": _STRINGS,
-    "environment": (lambda v: isinstance(v, dict) and _is_texts(list(v.values())), "a table of strings"),
-}
-_SLURM_KEYS: Final = {each.name.replace("_", "-"): _SLURM_KINDS.get(each.name, _STRING) for each in fields(Slurm)}
 
 
 @dataclass(frozen=True)
@@ -83,14 +77,11 @@ class Config:
     def values_for(self, notebook: Path) -> dict[str, Any]:
         """Return a notebook's settings: the file's, then those of each override that names it; the last wins."""
         values = {key: value for key, value in self.values.items() if key != "overrides"}
-        for key in ("output-dir", "root"):
-            if key in values:
-                values[key] = self.path.parent / values[key]
+        if "output-dir" in values:
+            values["output-dir"] = self.path.parent / values["output-dir"]
         for override in self.values.get("overrides", []):
             if matches(override["files"], notebook, self.path.parent):
                 values |= {key: value for key, value in override.items() if key != "files"}
-        if "output-dir" in values:
-            values.setdefault("root", self.path.parent)
         return values
 
 
@@ -164,53 +155,8 @@ def settings(values: Values) -> Settings:
     Raises:
         ConfigError, LaunchError, OptionsError: a value is out of range, or values contradict each other.
     """
-    present = [setting for setting in SETTINGS if setting.key in values]
-    return make(Settings, {setting.key: _value(setting, values[setting.key]) for setting in present})
-
-
-def options_of(command: Sequence[str]) -> Options:
-    """Return the options of a command in the form that `options.arguments` writes.
-
-    Raises:
-        ConfigError, LaunchError, OptionsError: a word is not an option of that form.
-    """
-    values: dict[str, Any] = {}
-    slurm: list[str] = []
-    words = iter(command)
-    by_option = {setting.option: setting for setting in SETTINGS}
-    for word in words:
-        setting = by_option.get(word)
-        if setting is None:
-            continue  # the command, the notebook, the script
-        if setting.kind is bool:
-            values[setting.key] = True
-            continue
-        text = next(words, "")
-        if setting.kind is Slurm:
-            slurm.append(text)
-            values[setting.key] = slurm_table(slurm)
-        else:
-            is_number = setting.kind is not str and text.isdecimal()
-            values[setting.key] = text.split(",") if setting.kind is frozenset else int(text) if is_number else text
-    return settings(values).options
-
-
-def _value(setting: Setting, value: Any) -> Any:
-    """Convert a value of the file or the command line to the field's type."""
-    if setting.kind is Slurm:
-        return value if isinstance(value, Slurm) else _slurm(value)
-    if setting.kind is Severity and value not in setting.choices:
-        raise ConfigError(f"{setting.key} must be error, warning or note, not {value!r}")
-    return setting.kind(value) if setting.kind in (frozenset, tuple, Path, Severity) else value
-
-
-def _slurm(values: Mapping[str, Any]) -> Slurm:
-    _check("slurm", values, _SLURM_KEYS)
-    table: dict[str, Any] = {key.replace("-", "_"): value for key, value in values.items()}
-    for key, value in table.items():
-        if isinstance(value, (list, dict)):
-            table[key] = tuple(value.items() if isinstance(value, dict) else value)
-    return Slurm(**table)
+    kinds = {each.key: each.kind for each in SETTINGS if each.kind in (frozenset, tuple, Path)}
+    return make(Settings, {key: kinds.get(key, lambda value: value)(value) for key, value in values.items()})
 
 
 def matches(patterns: Sequence[str], notebook: Path, folder: Path) -> bool:

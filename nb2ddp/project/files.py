@@ -1,17 +1,15 @@
-"""Replace files atomically: no reader, and no kill, leaves or sees half a file."""
+"""Replace files atomically: no reader sees half a file, and a kill leaves none."""
 
 from __future__ import annotations
 
 import difflib
 import errno
 import os
-import secrets
-import signal
 import sys
-import threading
+import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,15 +17,12 @@ from pathlib import Path
 from nb2ddp.options import Options
 from nb2ddp.results import NotebookError
 
-#: What a file system says that has no anonymous files.
-_NO_ANONYMOUS_FILES = {errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL, errno.EPERM}
-
 
 def replace(files: Mapping[Path, bytes]) -> None:
     """Write several files so that they change together.
 
-    All are first written to temporary files, so a full disk changes nothing; then each is renamed, in this order and
-    with signals held back. An existing file keeps its mode. Folders are created.
+    All are first written to temporary files, so a full disk changes nothing; then each is renamed, in this order.
+    An existing file keeps its mode. Folders are created.
 
     Args:
         files: the new content of each file.
@@ -35,14 +30,26 @@ def replace(files: Mapping[Path, bytes]) -> None:
     Raises:
         OSError: one cannot be written; none has changed.
     """
-    for path in files:
-        check_target(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as stack:
-        aside = [stack.enter_context(closing(_Aside(path, content))) for path, content in files.items()]
-        stack.enter_context(_signals_held())
-        for file in aside:
-            file.take_place()
+    aside: list[tuple[str, Path]] = []
+    try:
+        for path, content in files.items():
+            check_target(path)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".nb2ddp-", delete=False) as file:
+                aside.append((file.name, path))
+                file.write(content)
+            Path(file.name).chmod(path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask())
+        for name, path in aside:
+            Path(name).replace(path)
+    finally:
+        for name, _ in aside:
+            Path(name).unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def check_target(path: Path) -> None:
@@ -103,78 +110,6 @@ def reason(error: OSError) -> str:
     """Return the system's reason for an error, with the file's name."""
     place = f"{error.filename}: " if error.filename else ""
     return f"{place}{error.strerror or error}"
-
-
-class _Aside:
-    """A file's new content, written but not yet in its place."""
-
-    def __init__(self, path: Path, content: bytes) -> None:
-        self.path = path
-        self.name: Path | None = None
-        self.fd = self._open()
-        try:
-            with open(self.fd, "wb", closefd=False) as file:
-                file.write(content)
-            if path.exists():
-                os.chmod(self.name or self.fd, path.stat().st_mode & 0o777)  # noqa: PTH101 - a descriptor has no path
-        except BaseException:
-            self.close()
-            raise
-
-    def _open(self) -> int:
-        anonymous = getattr(os, "O_TMPFILE", None)
-        if anonymous is not None and Path("/proc/self/fd").exists():
-            try:  # Linux: a file without a name, which a killed process does not leave behind
-                return os.open(self.path.parent, anonymous | os.O_WRONLY, 0o666)
-            except OSError as error:
-                if error.errno not in _NO_ANONYMOUS_FILES:
-                    raise
-        self.name = self._free_name()
-        return os.open(self.name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
-
-    def _free_name(self) -> Path:
-        return self.path.with_name(f".nb2ddp-{secrets.token_hex(8)}")
-
-    def take_place(self) -> None:
-        if self.name is None:
-            name = self._free_name()
-            # Any dir_fd makes Python call linkat, which alone follows the link that stands for the descriptor.
-            os.link(f"/proc/self/fd/{self.fd}", name, src_dir_fd=self.fd, follow_symlinks=True)
-            self.name = name
-        self._close_descriptor()  # Windows renames no open file
-        self.name.replace(self.path)
-        self.name = None
-
-    def _close_descriptor(self) -> None:
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
-
-    def close(self) -> None:
-        self._close_descriptor()
-        if self.name is not None:
-            with suppress(OSError):
-                self.name.unlink()
-
-
-@contextmanager
-def _signals_held() -> Iterator[None]:
-    """Delay Ctrl-C and SIGTERM until the block ends."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # Python runs signal handlers in the main thread alone
-        return
-    received: list[int] = []
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    held = {number: handler for number, handler in before.items() if handler is not None}
-    for number in held:
-        signal.signal(number, lambda received_number, _: received.append(received_number))
-    try:
-        yield
-    finally:
-        for number, handler in held.items():
-            signal.signal(number, handler)
-        for received_number in received:
-            signal.raise_signal(received_number)
 
 
 def default_folder() -> Path:
@@ -240,8 +175,7 @@ class Job:
         link: the notebook's address; empty for a local file.
         is_named: False for one that was found in a folder or by a pattern.
         force: replace files that were edited by hand or that nb2ddp did not write.
-        keep: which side to take where edits are in conflict with what is new: `mine` or `new` for all files of the
-            conversion, `mine=FILE` or `new=FILE` for one, which is stronger.
+        keep: which side to take where edits are in conflict with what is new: `mine`, `new`, or "" for neither.
         notes: what is to be said of its options: which are the last time's, and which differ from those.
     """
 
@@ -251,21 +185,13 @@ class Job:
     link: str = ""
     is_named: bool = True
     force: bool = False
-    keep: tuple[str, ...] = ()
+    keep: str = ""
     notes: tuple[str, ...] = ()
 
     @property
     def is_file(self) -> bool:
         """True for a local file, which can be read again."""
         return not self.link and self.notebook != STDIN
-
-    def side(self, path: Path) -> str:
-        """Return whose lines to take in a file's conflicts: `mine`, `new`, or "" for neither."""
-        found = ""
-        for side, _, name in sorted((each.partition("=") for each in self.keep), key=lambda each: bool(each[2])):
-            if not name or identities(Path(name)) & identities(path):
-                found = side
-        return found
 
     @property
     def name(self) -> str:
@@ -292,9 +218,9 @@ def content(job: Job) -> bytes:
         OSError: it cannot be read.
     """
     if job.link:
-        from nb2ddp.project.links import Fetcher
+        from nb2ddp.project.links import fetch
 
-        return Fetcher().fetch(job.link)
+        return fetch(job.link)
     return read(job.notebook)
 
 
@@ -316,11 +242,16 @@ def read(path: Path) -> bytes:
     return path.read_bytes()
 
 
+#: What may have been meant besides a file (`nb2ddp.cli.main`).
+_COMMANDS = ("rehearse", "estimate", "explain")
+
+
 def near(path: Path) -> str:
-    """Return a question that suggests a file of a similar name; empty if there is none."""
+    """Return a question that suggests a file or a command of a similar name; empty if there is none."""
     names = os.listdir(path.parent) if path.parent.is_dir() else []  # noqa: PTH208 - names
-    found = difflib.get_close_matches(path.name, names, n=1)
-    return f"; did you mean {path.with_name(found[0])}?" if found else ""
+    stems = {each: each for each in _COMMANDS} | {Path(name).stem: str(path.with_name(name)) for name in names}
+    found = difflib.get_close_matches(path.stem, stems, n=1, cutoff=0.7)
+    return f"; did you mean {stems[found[0]]}?" if found else ""
 
 
 def unified_diff(before: str, after: str, name: str, before_name: str | None = None) -> str:

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import shlex
 import subprocess
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from nb2ddp import __version__
-from nb2ddp.options import LaunchError, Options, OptionsError
-from nb2ddp.project.config import ConfigError, options_of
+from nb2ddp.options import LaunchError, OptionsError, typed
+from nb2ddp.project.config import ConfigError
 from nb2ddp.project.files import STDIN, Store, default_folder, read
 from nb2ddp.results import Conversion, NotebookError
 from nb2ddp.script import stamp
 from nb2ddp.script.stamp import Stamp
 
-Convert = Callable[[bytes, Options], Conversion]
+Convert = Callable[[bytes, Mapping[str, Any]], Conversion]
 #: What nobody asked for in this time, in seconds, is forgotten.
 LIFETIME: Final = 400 * 24 * 3600
 #: How many versions of a notebook are tried, from the newest.
@@ -41,7 +41,7 @@ def recall(notebook: Path, convert: Convert, line: Stamp) -> str | None:
 
     Args:
         notebook: its notebook.
-        convert: converts a notebook's content for the same script, with other options.
+        convert: converts a notebook's content for the same script, with other options of the command line.
         line: the file's line `convert again:`.
 
     Returns:
@@ -61,11 +61,11 @@ def store() -> Store:
 
 def _made_again(notebook: Path, convert: Convert, line: Stamp) -> Iterator[str]:
     try:
-        options = options_of(shlex.split(line.command))
-    except (ConfigError, LaunchError, OptionsError, ValueError):
+        options = typed(shlex.split(line.command))
+    except ValueError:
         return
     for content in _versions(notebook):
-        with suppress(NotebookError, LaunchError, OptionsError):
+        with suppress(NotebookError, ConfigError, LaunchError, OptionsError):
             for text in convert(content, options).files.values():
                 stamped = stamp.read(text)
                 if stamped is not None and stamped.digest == line.digest:

@@ -77,13 +77,12 @@ def _text(path: Path) -> str:
         return ""
 
 
-def find(arguments: Sequence[str], *, any_file: bool = False) -> list[Input]:
+def find(arguments: Sequence[str]) -> list[Input]:
     """Find notebooks.
 
     Args:
         arguments: links, files, folders (searched with all below them, except what git ignores, hidden folders and
             virtual environments) and patterns such as `nb/**/*.ipynb`, which need no shell.
-        any_file: skip files that are not notebooks.
 
     Returns:
         Each notebook once, in the order of the arguments and by path within a folder.
@@ -93,8 +92,6 @@ def find(arguments: Sequence[str], *, any_file: bool = False) -> list[Input]:
     """
     notebooks: dict[Path | str, Input] = {}
     for argument in arguments:
-        if any_file and Path(argument).is_file() and not is_notebook(Path(argument)):
-            continue
         inputs = list(_of(argument))
         if not inputs:
             raise InputError(f"{argument}: no notebook (.ipynb, marimo, percent or downloaded script) there")
@@ -204,7 +201,7 @@ def script_for(source: Input, output_dir: Path, root: Path | None = None) -> Pat
     try:
         inside = notebook.relative_to(os.path.normpath(top))
     except ValueError:
-        raise InputError(f"{source.path}: not below --root {top}, whose tree the output folder mirrors") from None
+        raise InputError(f"{source.path}: not below {top}, whose tree the output folder mirrors") from None
     script = output_dir / inside.with_name(script_name(source))
     if os.path.normpath(script.absolute()) == str(notebook):
         script = script.with_name(script_beside(source).name)

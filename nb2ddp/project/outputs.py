@@ -74,14 +74,17 @@ def settle(job: Job, path: Path, converted: str, recall: Recall) -> Output:
     new_line = stamp.read(converted)
     if new_line and new_line.digest == line.digest:  # nothing is new but the person's edits
         return replace(unchanged, is_edited=True)
-    return _merged(replace(unchanged, is_edited=True), converted, recall(line), job.side(path))
+    return _merged(replace(unchanged, is_edited=True), converted, recall(line), job.keep)
 
 
-_FOREIGN = "{} was not written by nb2ddp (it has no line `convert again:`): name another, or replace it with --force"
+_FOREIGN = (
+    "{} was not written by nb2ddp (it has no line `convert again:`): move it, give the script another folder, or "
+    "replace it with --keep nothing"
+)
 _INPUT = "{} is the notebook itself: give the script another name or folder"
 _ANOTHER = (
     "{} was converted from another notebook, {} (see its line `convert again:`), not from {}: name another script, or "
-    "--force replaces it, with what was edited in it"
+    "--keep nothing replaces it, with what was edited in it"
 )
 _HIDING = "{}: Python imports it in place of {}, in {} and in all scripts of this folder: rename it"
 _UNKNOWN = (
@@ -181,7 +184,11 @@ def check(job: Job, conversion: Conversion, recall: Recall) -> Result:
     findings = [*doubts(job, outputs), *_edited(outputs)]
     if stale:
         names = " and ".join(str(path) for path in stale)
-        findings.insert(0, STALE.found(f"{names} {'are' if len(stale) > 1 else 'is'} out of date: convert again"))
+        if job.script.exists():
+            said = f"{names} {'are' if len(stale) > 1 else 'is'} out of date: convert again"
+        else:
+            said = f"{job.script} does not exist: convert"
+        findings.insert(0, STALE.found(said))
     status = Status.STALE if stale else Status.UNCHANGED
     text = "".join(output.diff for output in reversed(outputs))
     diagnostics = (*findings, *conversion.diagnostics)
@@ -232,7 +239,7 @@ def _overruled(job: Job, config: Output) -> Iterator[Diagnostic]:
     if config.is_edited and written != wanted and f"--num_processes {wanted} " in started:
         message = (
             f"{config.path}: num_processes is {written}, but --num_processes {wanted} in the line that starts"
-            f" {job.script.name} is stronger: write {written} there, or convert with --num-processes {written}"
+            f" {job.script.name} is stronger: write {written} there, or convert again with --gpus"
         )
         yield EDITED.found(message, Severity.WARNING)
 

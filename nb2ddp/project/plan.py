@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
 
-from nb2ddp.options import SETTINGS, Options, Settings, arguments
+from nb2ddp.options import Options, arguments, typed
 from nb2ddp.project import config
 from nb2ddp.project.files import Job, identities
 from nb2ddp.project.inputs import Input, InputError, check_source, find, is_notebook_name, named, script_for
 from nb2ddp.project.outputs import is_of_another
-from nb2ddp.results import Severity
 from nb2ddp.script import stamp
 from nb2ddp.script.launch import CONFIG_NAME, launch_files
-from nb2ddp.settings import given as values_of
 from nb2ddp.settings import settings_of
 
 #: The keys of what shapes a conversion.
@@ -32,16 +28,10 @@ class NoOutputError(InputError):
 
 @dataclass(frozen=True)
 class Planned:
-    """One notebook to convert, and the lowest severity of findings that fails the run."""
+    """One notebook to convert, and whether a warning fails the run."""
 
     job: Job
-    fail_on: Severity
-    rehearse: bool = False
-
-    @property
-    def processes(self) -> int:
-        """The processes of a rehearsal: the job's, but at least 2 and at most what a CPU can train."""
-        return min(max(self.job.options.launch.processes, 2), 4)
+    fails_on_warnings: bool
 
 
 @dataclass(frozen=True)
@@ -49,42 +39,30 @@ class Choices:
     """What a command line chooses for its conversions.
 
     Attributes:
-        given: settings by the keys of `options.SETTINGS`. They override those of pyproject.toml, which override those
-            of the last conversion; `exclude` (relative to the current folder) adds to them.
-        reads_config: take settings from pyproject.toml.
-        reset: ignore the options of the last conversion.
+        given: settings by the keys of `options.TYPED`; they override those of pyproject.toml.
+        output: the folder of the scripts, stronger than that of pyproject.toml.
         force, keep: as for `Job`.
+        is_fresh: the script's last conversion does not count.
     """
 
     given: Mapping[str, Any]
-    reads_config: bool = True
-    reset: bool = False
+    output: Path | None = None
     force: bool = False
-    keep: tuple[str, ...] = ()
-
-    def config_of(self, notebook: Path) -> config.Config | None:
-        """Return the settings of the pyproject.toml that applies to a notebook."""
-        return config.find(notebook.parent) if self.reads_config else None
-
-    def excludes(self, notebook: Path) -> bool:
-        """True if a pattern of `exclude` matches a notebook."""
-        project = self.config_of(notebook)
-        is_excluded = config.matches(self.given.get("exclude", []), notebook, Path())
-        return is_excluded or (project is not None and project.excludes(notebook))
+    keep: str = ""
+    is_fresh: bool = False
 
 
-def plan(paths: Sequence[str], choices: Choices, *, any_file: bool = False) -> list[Planned]:
+def plan(paths: Sequence[str], choices: Choices) -> list[Planned]:
     """Plan a run over several notebooks.
 
     Args:
         paths: notebooks, links, folders and patterns.
         choices: the options of the command line.
-        any_file: leave out files that are no notebooks.
 
     Raises:
         ConfigError, InputError, LaunchError, OptionsError: the run as a whole cannot be done.
     """
-    notebooks = [notebook for notebook in find(paths, any_file=any_file) if not choices.excludes(notebook.path)]
+    notebooks = [notebook for notebook in find(paths) if not _is_excluded(notebook.path)]
     planned = [_planned(notebook, choices) for notebook in notebooks]
     check_outputs([each.job for each in planned])
     return planned
@@ -100,76 +78,55 @@ def plan_one(argument: str | Path, script: Path, choices: Choices) -> Planned:
     return planned
 
 
+def _is_excluded(notebook: Path) -> bool:
+    project = config.find(notebook.parent)
+    return project is not None and project.excludes(notebook)
+
+
 def _planned(notebook: Input, choices: Choices, script: Path | None = None) -> Planned:
-    project = choices.config_of(notebook.path)
-    values = {**(project.values_for(notebook.path) if project else {}), **choices.given}
-    settings = config.settings({key: value for key, value in values.items() if key not in _OF_A_JOB})
-    script = script or _script(notebook, settings, choices.given)
-    job = Job(notebook.path, script, settings.options, notebook.link, notebook.is_named, choices.force, choices.keep)
-    return Planned(with_options(job, values, reset=choices.reset), settings.fail_on, settings.rehearse)
+    project = config.find(notebook.path.parent)
+    configured = project.values_for(notebook.path) if project else {}
+    settings = config.settings({key: value for key, value in configured.items() if key not in _OF_A_JOB})
+    if script is None:
+        folder, top = choices.output, None
+        if folder is None and project is not None:
+            folder, top = settings.output_dir, project.path.parent
+        if folder is None:
+            raise NoOutputError(
+                _NO_OUTPUT.format(shlex.quote(str(notebook.path.parent)), shlex.quote(str(notebook.path)))
+            )
+        script = from_here(script_for(notebook, folder, top))
+    job = Job(notebook.path, script, Options(), notebook.link, notebook.is_named, choices.force, choices.keep)
+    return Planned(_with_options(job, configured, choices), settings.fail_on_warnings)
 
 
-def with_options(job: Job, chosen: Mapping[str, Any], *, reset: bool = False) -> Job:
-    """Return a job with the given options and those of its script's last conversion.
+_NO_OUTPUT: Final = "Say where the scripts go: nb2ddp {} -o scripts for a folder, nb2ddp {} train.py for one notebook"
 
-    Args:
-        job: the notebook to convert.
-        chosen: options by key, from the command line or pyproject.toml; they override the last ones.
-        reset: ignore the last conversion's options.
+
+def _with_options(job: Job, configured: Mapping[str, Any], choices: Choices) -> Job:
+    """Return a job with its options.
+
+    Where the command line has none, those in the script's first lines stay, below those of pyproject.toml.
 
     Raises:
         ConfigError, LaunchError, OptionsError: what is said does not fit together.
     """
-    last = None if reset else _last(job)
-    if last is None:
-        return replace(job, options=config.settings(chosen).options)
-    values = values_of(last)
-    kept = _fitting({key: value for key, value in values.items() if key not in chosen}, chosen)
-    options = config.settings({**kept, **chosen}).options
-    notes = [f"{_typed(last, kept)}, from the last conversion; --reset ignores them"] if kept else []
-    for key in [key for key in values | values_of(options) if key not in kept]:
-        was, now = (_typed(each, {key}) or f"without --{key}" for each in (last, options))
-        if was != now:
-            notes.append(f"{now}, the last time {was}")
+    last = None if choices.is_fresh else _last(job)
+    kept = {} if choices.given else last or {}
+    options = config.settings({**kept, **configured, **choices.given}).options
+    was, now = (shlex.join(arguments(each)) for each in (config.settings(last or {}).options, options))
+    notes = [f"{now or 'no options'}, the last time {was or 'none'}"] if last is not None and was != now else []
+    notes += [f"{now}, as its first lines say"] if kept and was == now else []
     return replace(job, options=options, notes=tuple(notes))
 
 
-def _last(job: Job) -> Options | None:
-    """Return the options of a script's last conversion; None if it is missing or another notebook's."""
+def _last(job: Job) -> Mapping[str, Any] | None:
+    """Return the options in a script's first lines, by key; None if it is missing or another notebook's."""
     try:
         line = stamp.read(job.script.read_text(encoding="utf-8", errors="surrogateescape"))
-        if line is None or is_of_another(job, line.notebook):
-            return None
-        return config.options_of(shlex.split(line.command))
+        return None if line is None or is_of_another(job, line.notebook) else typed(shlex.split(line.command))
     except (OSError, ValueError):
         return None
-
-
-def _fitting(own: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the last options that fit the given ones: not those of SLURM for torchrun."""
-    for size in range(len(own), 0, -1):
-        for keys in combinations(own, size):
-            kept = {key: own[key] for key in keys}
-            with suppress(ValueError):
-                config.settings({**kept, **chosen})
-                return kept
-    return {}
-
-
-def _typed(options: Options, keys: Collection[str]) -> str:
-    """Return options as a person types them."""
-    return shlex.join(arguments(options, leave_out=[setting.key for setting in SETTINGS if setting.key not in keys]))
-
-
-def _script(notebook: Input, settings: Settings, given: Mapping[str, Any]) -> Path:
-    if settings.output_dir is None:
-        raise NoOutputError(
-            f"Say where the scripts go: {shlex.join(['nb2ddp', str(notebook.path.parent), '--output-dir', 'scripts'])} "
-            f"for a folder, {shlex.join(['nb2ddp', str(notebook.path), 'train.py'])} for one notebook"
-        )
-    # A root from the file belongs to an output folder from the file.
-    root = settings.root if "output-dir" not in given or "root" in given else None
-    return from_here(script_for(notebook, settings.output_dir, root))
 
 
 def from_here(path: Path) -> Path:
@@ -200,7 +157,7 @@ def check_outputs(jobs: Sequence[Job]) -> None:
         if text != first[0]:
             raise InputError(
                 f"{first[1]} and {job.notebook} want different settings in one {job.script.parent / CONFIG_NAME}; "
-                "give each its own output folder, or set the same options for both; --reset ignores the last ones"
+                "give each its own output folder, or say the same options for both"
             )
 
 

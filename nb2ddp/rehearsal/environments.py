@@ -88,7 +88,7 @@ class Wanted:
 
     @classmethod
     def of(cls, files: Mapping[str, str]) -> Wanted:
-        """What the files of `--requirements` ask for.
+        """What requirements files ask for.
 
         Args:
             files: texts by file name; other files than those are passed over.
@@ -162,13 +162,6 @@ def made(
 def home() -> Path:
     """The folder of made environments."""
     return default_folder() / "environments"
-
-
-def clear() -> int:
-    """Remove all made environments; return how many there were."""
-    count = len(_places(home()))
-    shutil.rmtree(home(), ignore_errors=True)
-    return count
 
 
 def _python() -> str:

@@ -41,7 +41,7 @@ def obstacle(both: Both, lacking: Mapping[str, str]) -> Place | None:
     """
     if both.alone.stopped == "limit":
         seconds = both.alone.seconds
-        said = f"it took longer than {seconds:.0f} s as one process; --timeout {3 * seconds:.0f} lets it take longer"
+        said = f"it took longer than {seconds:.0f} s as one process"
         return Place(next(waiting(both.plan, both.alone)).line, said)
     asked = [event.to for event in seen(both.one, events.Connect)]
     if both.alone.stopped and asked:
@@ -105,7 +105,7 @@ def _advice(plan: Plan, rank: Rank, end: events.End) -> str:
     missing = _missing(rank, end)
     for clone in seen(rank, events.Clone):
         if not clone.there and _comes_of(clone.folder, plan.text, message, missing):
-            return f"git clone {clone.address} {clone.folder} beside the script, or --network"
+            return f"git clone {clone.address} {clone.folder} beside the script, or --trust"
     if error == "ModuleNotFoundError":
         return ""
     if library := re.search(r"(lib[\w+-]+)\.so\S*: cannot open shared object", message):

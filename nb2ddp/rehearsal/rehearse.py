@@ -44,7 +44,6 @@ class Options:
         hub: a folder of stand-ins that is used again, or None for a fresh one.
         offline: do not ask the real hub for configurations, tokenizers and rows.
         data: a file of real rows, which every source has that is not there, or None.
-        network: clone the repositories that the script clones, into the run's folder.
         ends: of a script that goes on, how it ends early; None: as its text decides.
     """
 
@@ -56,7 +55,6 @@ class Options:
     hub: Path | None = None
     offline: bool = False
     data: Path | None = None
-    network: bool = False
     ends: tuple[End, ...] | None = None
 
 
@@ -119,7 +117,7 @@ class _Job:
             "trust": options.trust,
             "schema": str(self.root / "schema.json"),
             "data": str(options.data.resolve()) if options.data else "",
-            "network": options.network,
+            "network": options.trust,
             **(more or {}),
         }
         environ = environment(plan, folder, hub=self.hub.address, settings=settings)

@@ -1,8 +1,7 @@
-"""Tell a verdict: as text for a terminal, as JSON, and as a page."""
+"""Tell a verdict: as text for a terminal, and as JSON."""
 
 from __future__ import annotations
 
-import html
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -129,39 +128,3 @@ def as_data(verdict: Verdict) -> dict[str, Any]:
 def as_json(verdict: Verdict) -> str:
     """The verdict as JSON."""
     return json.dumps(as_data(verdict), indent=2, ensure_ascii=False)
-
-
-_PAGE = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>{title}</title>
-<style>
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }}
-td {{ padding: .4rem .8rem; vertical-align: top; border-top: 1px solid #8884; }}
-code {{ font-size: 90%; }} .fault {{ color: #c00; }} .good {{ color: #080; }}
-</style>
-<h1>{title}</h1><p class="{kind}">{verdict}</p>
-<table>{rows}</table>
-<ul>{notes}</ul>
-</html>
-"""
-
-
-def as_page(verdict: Verdict) -> str:
-    """The verdict as a page that needs nothing beside itself."""
-    escape = html.escape
-    rows = []
-    for row in verdict.rows:
-        places = "".join(
-            f"<br><code>{escape(verdict.plan.place(each.line))}</code> {escape(each.text)}"
-            f"<br><code>{escape(verdict.plan.source(each.line))}</code>"
-            for each in row.places
-        )
-        mark = f'<td class="{row.state.value}">{_MARKS[row.state]}</td>'
-        rows.append(f"<tr>{mark}<td>{escape(row.asked)}</td><td>{escape(row.measured)}{places}</td></tr>")
-    notes = [*_surroundings(verdict.plan), *_needs(verdict), *verdict.plan.environment.notes, *verdict.notes]
-    return _PAGE.format(
-        title=escape(f"{verdict.plan.name}, rehearsed"),
-        kind="good" if verdict.code == 0 else "fault",
-        verdict=escape(headline(verdict)),
-        rows="\n".join(rows),
-        notes="\n".join(f"<li>{escape(each)}</li>" for each in notes),
-    )

@@ -66,7 +66,7 @@ _TOKEN_MEAN = (
 )
 _AUTOMATIC = (
     "with auto_find_batch_size ranks may choose different batches, and wait for each other forever; the script "
-    "sets it to False: choose a batch that fits, or --per-device-batch-size"
+    "sets it to False: choose a batch that fits, or --batch"
 )
 _NOT_SEEN = (
     "nothing shows the batch of this training, so it is not split: each process trains on a whole batch; pass"
@@ -80,13 +80,13 @@ _OF_ONE = "this product counts the samples of one process: multiply it by world_
 _GROWS = "each process would train on a whole batch, so that more GPUs change the training; the script splits it"
 
 _NO_GPU, _TOO_SMALL = "whose GPU is not known", "whose GPU ran out of memory"
-_SETS = "(--per-device-batch-size sets it)"
+_SETS = "(--batch sets it)"
 _NOT_SPLIT = "so it is not split: each process trains on a whole batch"
 _REMEDY = f"write {PER_DEVICE} and {ACCUMULATION} into the call"
 
 
 def find(program: Program) -> Iterator[Finding]:
-    if program.options.split_model and not isinstance(program.options.per_device_batch_size, int):
+    if program.options.split_model and not isinstance(program.options.batch, int):
         return  # one process takes all of it
     for call in program.training.arguments:
         yield from _split(program, call)
@@ -114,7 +114,7 @@ def _larger_step(program: Program, config: cst.Call, given: list[Passed | None])
     batch, group = _step(program, config, given)
     if not batch:
         return ""
-    size = program.options.per_device_batch_size
+    size = program.options.batch
     unit = math.lcm(group, processes * (size if isinstance(size, int) else 1))
     total = -(-batch // unit) * unit
     if total == batch:
@@ -171,7 +171,7 @@ def _doubts(program: Program, call: cst.Call, given: list[Passed | None]) -> Ite
 
 def _call(program: Program, config: cst.Call, values: list[str], generations: str) -> str:
     """The call of the runtime that splits a config's batch: per-device batch and accumulation, as code."""
-    size = program.options.per_device_batch_size
+    size = program.options.batch
     arguments = ", ".join([*values, *filter(None, [generations])])
     name = "split_completions" if generations else "split_batch"
     if isinstance(size, int):
@@ -186,7 +186,7 @@ def _call(program: Program, config: cst.Call, values: list[str], generations: st
 
 def _kept(program: Program, config: cst.Call) -> str:
     """Why the per-device batch does not grow with the GPU's memory, if no option sets it; "" where it grows."""
-    if program.options.per_device_batch_size is not None or _generations(program.tree, config):
+    if program.options.batch is not None or _generations(program.tree, config):
         return ""
     if program.gpu is None:
         return _TOO_SMALL if program.ran_out_of_memory else _NO_GPU

@@ -7,7 +7,7 @@ The estimate was measured for Llama, Mistral, Qwen 2 and Qwen 3, with 4-bit and 
 (docs/performance.md). Other models keep the notebook's setting. So do trainings of fewer than 100 steps, which gain
 little, notebooks that train several times or use no gradient checkpointing, and trainings that keep more than was
 measured: dropout in adapters, trained embeddings, whole logits. All processes decide alike.
-`--per-device-batch-size` with `notebook` or a number keeps it as well.
+`--batch` with `notebook` or a number keeps it as well.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def find(program: Program) -> Iterator[Finding]:
     tree, training = program.tree, program.training
     measured = program.model_kind is ModelKind.DENSE_TEXT and program.trains_with_unsloth
     options = program.options
-    if options.split_model or options.per_device_batch_size is not None or not measured or not _asks_for_it(tree):
+    if options.split_model or options.batch is not None or not measured or not _asks_for_it(tree):
         return
     calls = [(call, tree.text(call.func).rpartition(".")) for call in training.calls]
     trains = [(call, trainer) for call, (trainer, _, method) in calls if method not in ("evaluate", "predict")]

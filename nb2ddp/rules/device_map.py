@@ -8,7 +8,8 @@ Beside a model that Unsloth loads, a plain load of transformers' (a judge, a sco
 inputs lie too: it stays. So does every load after the last training. A vLLM engine that the notebook starts itself
 before it gets a `TODO`.
 
-A model that the notebook splits over its GPUs stays split if only one process runs; `--split-model` splits every model.
+A model that the notebook splits over its GPUs stays split if only one process runs; `split-model = true` in
+pyproject.toml splits every model.
 """
 
 from __future__ import annotations

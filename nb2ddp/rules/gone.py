@@ -20,7 +20,6 @@ import libcst as cst
 
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.releases import SUCCESSORS, Use, fitting, ignored
-from nb2ddp.options import Options
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Replace
@@ -36,22 +35,20 @@ _INSTEAD = {
 def find(program: Program) -> Iterator[Finding]:
     for use, releases, asked in program.lacked:
         having = tuple(filter(use.is_in, fitting(program.tree, use.library, releases)))
-        yield _finding(use, having, releases[-1], asked, program.options.lists_packages)
+        yield _finding(use, having, releases[-1], asked)
     for use, last, advice in ignored(program.tree, program.text):
         gone = f"{use.name} is gone after {_TITLES[use.library]} {last}"
         yield Finding(use.node, f"{gone}, and Unsloth leaves it out: {advice}")
 
 
-def _finding(use: Use, having: tuple[str, ...], newest: str, asked: str, is_listed: bool) -> Finding:
+def _finding(use: Use, having: tuple[str, ...], newest: str, asked: str) -> Finding:
     title, new = _TITLES[use.library], SUCCESSORS.get(use.name)
     last = use.last_before(newest)
     told = f"{use.name} {f'is gone after {title} {last}' if last else f'came with {title} {use.spans[0][0]}'}"
     if new and isinstance(use.node, cst.Arg) and use.node.keyword is not None:
         return Finding(use.node, f"{told}; the script calls it {new}", (Replace(use.node.keyword, new),), Severity.NOTE)
     if having:
-        install = f"install {title} {having[-1]}{' or older' if last else ''} (--requirements writes it)"
-        remedy = "the requirements ask for a version that has it" if is_listed else install
-        return Finding(use.node, f"{told}; {remedy}", severity=Severity.NOTE)
+        return Finding(use.node, f"{told}; the requirements ask for a version that has it", severity=Severity.NOTE)
     lacks = f"the {title} that the notebook asks for ({asked}) lacks it" if asked else f"no {title} for Unsloth has it"
     otherwise = "take it out" if last else "ask for a newer one, or take it out"
     instead = f"import it from {use.home}" if use.home else _INSTEAD.get(use.name, otherwise)
@@ -138,14 +135,12 @@ RULE = Rule(
         Example(
             _IMPORT + "from trl import ORPOConfig\nargs = ORPOConfig(max_prompt_length = 256)\n",
             reported=True,
-            options=Options(requirements=True),
         ),
         Example(_IMPORT + "from trl import GRPOConfig\nargs = GRPOConfig(max_prompt_length = 256)\n", reported=True),
         Example(
             _IMPORT
             + "from trl import GRPOConfig\nargs = GRPOConfig(max_prompt_length = 256)\nprint(args.max_prompt_length)\n",
             reported=True,
-            options=Options(requirements=True),
         ),
         Example(
             "!pip install git+https://github.com/huggingface/transformers@v4.49.0-Gemma-3\n"

@@ -1,8 +1,8 @@
 """DDP306: Package installs are removed; the settings, imports and clones of an install cell stay.
 
-Every process would install at once, into an environment that the running job already imports from. `nb2ddp
---requirements` writes the packages to a file instead. Lines that only the installs need, and the branch for Colab, are
-removed too.
+Every process would install at once, into an environment that the running job already imports from. A
+requirements file has the packages instead. Lines that only the installs need, and the branch for Colab, are removed
+too.
 """
 
 from __future__ import annotations

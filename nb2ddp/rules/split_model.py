@@ -3,7 +3,8 @@
 DDP needs a whole copy of the model on every GPU. A notebook that asks for `balanced` may do so because the model does
 not fit on one.
 
-With `--split-model` the script trains as one process on all GPUs, and ends at once if a launcher starts several.
+With `split-model = true` in pyproject.toml the script trains as one process on all GPUs, and ends at once if a launcher
+starts several.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""DDP210: With `--vllm-server`, a vLLM server on one more GPU generates the completions of GRPO.
+"""DDP210: With `vllm-server = true` in pyproject.toml, a vLLM server on one more GPU generates the completions of GRPO.
 
 An engine in each process keeps the whole model beside the trained one, and both may not fit one GPU. With the option no
 process starts an engine.

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 from typing import Final
 
-from nb2ddp.options import Launch, LaunchError, Slurm, check_text, words
+from nb2ddp.options import Launch, LaunchError
 from nb2ddp.script.templates import render
 
 CONFIG_NAME: Final = "accelerate_config.yaml"
@@ -23,14 +23,8 @@ LAUNCHING: Final = ".launch.ipynb"
 _FLAVORS: Final = {1: "l4x1", 2: "a10g-largex2", 4: "l4x4", 8: "l40sx8"}
 #: accelerate's own default (accelerate/utils/launch.py, prepare_multi_gpu_env).
 DEFAULT_PORT: Final = 29500
-#: What stands in a line for the name of machine 0 where nobody gave it.
+#: What stands in a line for the name of machine 0.
 ADDRESS: Final = "HOST"
-
-#: The host names that YAML 1.1 would read as a truth value or as nothing (https://yaml.org/type/bool.html).
-_YAML_WORDS = frozenset({"yes", "no", "true", "false", "on", "off", "null"})
-_REFERENCE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
-#: What means something within double quotes.
-_SPECIAL = re.compile(rf'{_REFERENCE.pattern}|[\\"`$]', re.ASCII)
 
 
 def launch_files(
@@ -56,20 +50,11 @@ def launch_files(
         LaunchError: `script_name` is not a plain file name, or one of the files would overwrite the script.
     """
     check_script(script_name)
-    port = launch.main_process_port
-    if port is None and launch.main_process_ip is not None:
-        port = DEFAULT_PORT
-    files = {
-        CONFIG_NAME: render(
-            "accelerate_config.yaml.j2",
-            launch=launch,
-            main_process_ip=None if launch.main_process_ip is None else _yaml(launch.main_process_ip),
-            main_process_port=port,
-        )
-    }
+    files = {CONFIG_NAME: render("accelerate_config.yaml.j2", launch=launch, port=DEFAULT_PORT)}
     script = shlex.quote(path_word(script_name))
     if launch.launcher == "slurm":
-        files[side_file(script_name)] = _sbatch(launch, script, script_name, secrets, resume)
+        about = {"secrets": secrets, "resume": resume, "job_name": _job_name(script_name), "script": script}
+        files[side_file(script_name)] = render("slurm.sh.j2", launch=launch, **about)
     if launch.launcher == "torchrun":
         name = side_file(script_name, "torchrun.sh")
         again = shlex.quote(shlex.join(["bash", path_word(name)]))  # as it is echoed
@@ -106,19 +91,12 @@ def all_gpus_command(launch: Launch, script_name: str) -> str:
     Raises:
         LaunchError: `script_name` is not a plain file name.
     """
-    return " ".join([*_precision(launch), shlex.join(_all_gpus(launch, script_name))])
-
-
-def _precision(launch: Launch) -> list[str]:
-    """Return the variables that accelerate's config sets and torchrun does not."""
-    return [] if launch.mixed_precision == "no" else [f"ACCELERATE_MIXED_PRECISION={launch.mixed_precision}"]
+    return shlex.join(_all_gpus(launch, script_name))
 
 
 def _all_gpus(launch: Launch, script_name: str) -> list[str]:
     check_script(script_name)
-    number = launch.main_process_port
-    port = [] if number is None else ["--master_port", str(number)] if number else ["--standalone"]
-    return [*_within_uv(launch, script_name), "torchrun", *port, "--nproc_per_node", "gpu", path_word(script_name)]
+    return [*_within_uv(launch, script_name), "torchrun", "--nproc_per_node", "gpu", path_word(script_name)]
 
 
 def launch_command(launch: Launch, script_name: str, rank: int = 0) -> str:
@@ -141,7 +119,7 @@ def launch_command(launch: Launch, script_name: str, rank: int = 0) -> str:
     if launch.launcher == "torchrun":
         return _variables(launch, rank) + shlex.join(["bash", path_word(side_file(script_name, "torchrun.sh"))])
     count = ["--num_processes", str(launch.processes)] if launch.processes > 1 else []
-    ranks = ["--machine_rank", str(rank)] if launch.machines > 1 else []
+    ranks = ["--machine_rank", str(rank), "--main_process_ip", ADDRESS] if launch.machines > 1 else []
     command = ["accelerate", "launch", "--config_file", CONFIG_NAME, *count, *ranks, path_word(script_name)]
     return shlex.join([*_within_uv(launch, script_name), *command])
 
@@ -150,8 +128,7 @@ def _variables(launch: Launch, rank: int) -> str:
     """Return the variables of the torchrun script on several machines: a rank, and machine 0's name."""
     if launch.machines == 1:
         return ""
-    is_known = launch.main_process_ip is not None or rank == 0
-    return f"{'' if is_known else f'MASTER_ADDR={ADDRESS} '}NODE_RANK={rank} "
+    return f"{f'MASTER_ADDR={ADDRESS} ' if rank else ''}NODE_RANK={rank} "
 
 
 def _within_uv(launch: Launch, script_name: str) -> list[str]:
@@ -183,29 +160,7 @@ def jobs_command(launch: Launch, script_name: str, secrets: Iterable[str]) -> st
     job += [word for name in secrets for word in ("--secrets", name)]
     if launch.processes == 1:
         return shlex.join([*job, script_name])
-    variables = [word for setting in _precision(launch) for word in ("--env", setting)]
-    return shlex.join([*job, *variables, *_all_gpus(launch, script_name)])
-
-
-def _sbatch(launch: Launch, script: str, script_name: str, secrets: Sequence[str], resume: bool) -> str:
-    slurm = launch.slurm or Slurm()
-    container = words(slurm.container or "")
-    is_srun_option = bool(container) and container[0].startswith("--")
-    return render(
-        "slurm.sh.j2",
-        launch=launch,
-        slurm=slurm,
-        resume=resume,
-        job_name=slurm.job_name or _job_name(script_name),
-        modules=shlex.join(slurm.modules),
-        secrets=[name for name in secrets if name not in dict(slurm.environment)],
-        exports=not any(option.partition("=")[0] == "--export" for option in slurm.options),
-        environment=[(name, _shell(value)) for name, value in slurm.environment],
-        srun_options=[_shell(word) for word in container] if is_srun_option else [],
-        # It stands in the single quotes of `bash -c '...'`, where a quote is written by leaving them.
-        container=[] if is_srun_option else [_shell(word).replace("'", r"'\''") for word in container],
-        script=script,
-    )
+    return shlex.join([*job, *_all_gpus(launch, script_name)])
 
 
 def _job_name(script_name: str) -> str:
@@ -214,24 +169,10 @@ def _job_name(script_name: str) -> str:
 
 
 def check_script(name: str) -> None:
-    check_text("The script's name", name)
+    if not name.isprintable():
+        raise LaunchError(f"The script's name holds a control character: {name!r}.")
     if name in ("", "..") or PurePath(name).name != name or "\\" in name:
         raise LaunchError(f"{name!r} is not the name of a file: the launch files stand beside the script.")
-
-
-def _yaml(host: str) -> str:
-    """Quote a host name as PyYAML does where YAML would read another type: `no` -> `'no'`."""
-    return f"'{host}'" if host.lower() in _YAML_WORDS else host
-
-
-def _shell(text: str) -> str:
-    """Quote one word for the shell, all but its variables: `$HOME/a b` -> `"${HOME}/a b"`."""
-
-    def escaped(match: re.Match[str]) -> str:
-        name = match[1] or match[2]
-        return f"${{{name}}}" if name else f"\\{match[0]}"
-
-    return f'"{_SPECIAL.sub(escaped, text)}"' if _REFERENCE.search(text) else shlex.quote(text)
 
 
 def path_word(name: str) -> str:

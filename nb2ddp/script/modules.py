@@ -158,7 +158,10 @@ def names_module(source: str, name: str) -> bool:
 
 def is_published(name: str, sources: Iterable[str]) -> bool:
     """True for a module of Python's, of a package that training may import, or of one that code installs by name."""
-    installs = re.compile(rf"\binstall\b[^\n]*(?<![\w./-]){re.escape(name).replace('_', '[-_]')}(?![\w./-])")
+    installs = re.compile(
+        rf"^[^#\n]*\binstall\b(?:(?![ \t]#)[^\n])*(?<![\w./-]){re.escape(name).replace('_', '[-_]')}(?![\w./-])",
+        re.MULTILINE,
+    )
     return name in sys.stdlib_module_names or name in _PACKAGES or any(map(installs.search, sources))
 
 

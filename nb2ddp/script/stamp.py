@@ -67,8 +67,8 @@ def sign_all(files: Mapping[str, str], reference: str, script_name: str, options
     """
     notebook = reference if reference.isprintable() else _SOME_NOTEBOOK
     words = ["nb2ddp", path_word(notebook) if notebook != "-" else notebook, path_word(script_name)]
-    own = shlex.join([*words, *arguments(options, leave_out=("num-processes",) if options.split_model else ())])
-    shared = shlex.join(["nb2ddp", _SOME_NOTEBOOK, *arguments(options.launch, leave_out=("launcher", "slurm"))])
+    own = shlex.join([*words, *arguments(options, leave_out=("gpus",) if options.split_model else ())])
+    shared = shlex.join(["nb2ddp", _SOME_NOTEBOOK, *arguments(options.launch, leave_out=("launcher",))])
     above = _SHARED + _NUMBER * (options.launch.processes > 1)
     return {
         name: sign(above + text, shared) if name == CONFIG_NAME else sign(text, own) for name, text in files.items()

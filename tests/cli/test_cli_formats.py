@@ -59,7 +59,7 @@ class TestJson:
         assert notebook["notebook"] == "a.ipynb"
         assert notebook["script"] == "out/t.py"
         assert notebook["status"] == "converted"
-        assert notebook["written"] == ["out/t.py", "out/accelerate_config.yaml"]
+        assert notebook["written"][:2] == ["out/t.py", "out/accelerate_config.yaml"]
         (warning,) = [f for f in notebook["findings"] if f["severity"] == "warning"]
         where = (warning["code"], warning["cell"], warning["line"], warning["column"], warning["fixed"])
         assert where == ("DDP201", 3, 2, 11, False)
@@ -103,7 +103,7 @@ class TestGithub:
         write(tmp_path / "n/b.ipynb", "x = = 1")
         result = command("n", "-o", "out", "--check", "--format", "github")
         stale, broken = result.stdout.splitlines()
-        assert stale.startswith("::error file=n/a.ipynb,line=1,title=DDP901 script-out-of-date::out/a.py and ")
+        assert stale.startswith("::error file=n/a.ipynb,line=1,title=DDP901 script-out-of-date::out/a.py does ")
         assert broken.startswith("::error file=n/b.ipynb,line=")
         assert result.exit_code == 2
 
@@ -146,7 +146,8 @@ class TestSarif:
         self, command: Command, tmp_path: Path, validator: jsonschema.protocols.Validator
     ) -> None:
         write(tmp_path / "a.ipynb")
-        result = command(str(tmp_path / "a.ipynb"), "t.py", "--select", "DDP401", "--format", "sarif")
+        (tmp_path / "pyproject.toml").write_text('[tool.nb2ddp]\nselect = ["DDP401"]\n')
+        result = command(str(tmp_path / "a.ipynb"), "t.py", "--format", "sarif")
         validator.validate(json.loads(result.stdout))
 
     def test_fingerprints_outlive_a_new_cell_above(self, command: Command, tmp_path: Path) -> None:
@@ -166,7 +167,7 @@ class TestSummaryFile:
         write(tmp_path / "n/c.ipynb", "x = = '<img src=x>`'")
         (tmp_path / "summary.md").write_text("before\n")
         monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
-        command("n", "-o", "out", "--summary-file", "summary.md")
+        command("n", "-o", "out", "--format", "github")
         lines = (tmp_path / "summary.md").read_text().splitlines()
         assert lines[:3] == ["before", "## nb2ddp", ""]
         assert "| n/a\\|b.ipynb | out/a\\|b.py | converted | 0 | 1 | " in "\n".join(lines)
@@ -212,8 +213,7 @@ class TestSuppression:
     )
     def test_unused(self, command: Command, tmp_path: Path, comment: str, message: str) -> None:
         write(tmp_path / "a.ipynb", *CELLS, f"x = 1  {comment}")
-        result = command("a.ipynb", "t.py", "--fail-on", "warning")
-        assert result.exit_code == 1
+        result = command("a.ipynb", "t.py")
         assert result.stdout.splitlines()[0] == f"a.ipynb:cell 5:1:8: DDP902 warning: unused suppression: {message}"
 
     def test_a_string_is_no_comment(self, command: Command, tmp_path: Path) -> None:

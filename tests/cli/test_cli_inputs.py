@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import jupytext
@@ -32,14 +31,14 @@ def notebooks(tmp_path: Path) -> Path:
 class TestFolder:
     @pytest.mark.parametrize("argument", ["nb", "nb/**/*", "nb/**/*.*"])
     def test_takes_the_python_files_that_are_notebooks(self, command: Command, notebooks: Path, argument: str) -> None:
-        assert command(argument, "--output-dir", "out").exit_code == 0
+        assert command(argument, "-o", "out").exit_code == 0
         written = {name for name in files(notebooks.parent / "out") if name.endswith(".py")}
         assert written == {"a.py", "below/b.py", "c.py"}
-        assert command(argument, "--output-dir", "out", "--check").exit_code == 0
+        assert command(argument, "-o", "out", "--check").exit_code == 0
 
     def test_leaves_out_what_it_wrote(self, command: Command, notebooks: Path) -> None:
-        command(".", "--output-dir", "out")
-        again = command(".", "--output-dir", "out", "--check")
+        command(".", "-o", "out")
+        again = command(".", "-o", "out", "--check")
         assert again.exit_code == 0
         assert "3 notebooks" in again.stderr
 
@@ -52,8 +51,7 @@ class TestOne:
         script = (notebooks.parent / default).read_text()
         assert "local_rank" in script
         assert command(f"nb/{name}", default, "--check").exit_code == 0
-        shown = command(f"nb/{name}", "--rewrites").stdout
-        assert f"--- {Path(name).name}\n+++ {default}\n" in shown
+        assert command(f"nb/{name}", default, "--diff").stdout == ""
         assert command(f"nb/{name}", "-").stdout == script
 
     def test_findings_stand_at_the_lines_of_the_file(self, command: Command, notebooks: Path) -> None:
@@ -77,20 +75,6 @@ class TestOne:
         result = command("x.py", "train.py", "--verbose")
         assert "DDP101" not in result.stdout
         assert "device_map" not in (tmp_path / "train.py").read_text()
-
-
-class TestHook:
-    def test_leaves_out_what_is_no_notebook_and_takes_no_file_for_an_output(
-        self, command: Command, notebooks: Path
-    ) -> None:
-        subprocess.run(["git", "init", "-q"], cwd=notebooks.parent, check=True)
-        module = (notebooks / "module.py").read_text()
-        result = command("--hook", "nb/a.ipynb", "nb/module.py", "--output-dir", "out")
-        assert result.exit_code == 1
-        assert "git add -- out/a.py" in result.stdout
-        assert (notebooks / "module.py").read_text() == module
-        assert command("--hook", "nb/module.py", "--output-dir", "out").exit_code == 0
-        assert command("--hook", "--check", "nb/a.ipynb", "nb/module.py", "--output-dir", "out").exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -126,7 +110,3 @@ def test_a_script_that_was_converted_is_no_notebook(command: Command, notebooks:
     result = command("made.py")
     assert result.exit_code == 2
     assert "made.py is a script that nb2ddp wrote, not a notebook" in result.stderr
-
-
-def test_what_is_rewritten_names_the_notebook_by_its_file(command: Command, notebooks: Path) -> None:
-    assert "convert again: nb2ddp c.py c_ddp.py" in command("nb/c.py", "--rewrites").stdout

@@ -32,7 +32,14 @@ def test_the_default_name_is_another(command: Command, tmp_path: Path, name: str
 @pytest.mark.parametrize("name", TAKEN)
 def test_a_name_that_is_typed_is_refused_with_another(command: Command, tmp_path: Path, name: str) -> None:
     write(tmp_path / "a.ipynb", *OWN)
-    for more in ((), ("--force",), ("--check",)):
+    for more in (
+        (),
+        (
+            "--keep",
+            "nothing",
+        ),
+        ("--check",),
+    ):
         result = command("a.ipynb", f"{name}.py", *more)
         assert result.exit_code == 2
         assert f"The script cannot be called '{name}.py': Python would import it" in result.stdout

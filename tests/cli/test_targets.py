@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
 from click.testing import Result
 
-from nb2ddp.project import files
 from tests.command import Command
 from tests.notebooks import write
 
@@ -45,22 +42,16 @@ TARGETS = (
 LINES = {
     "OUTPUT": ("n.ipynb", "TARGET"),
     "-o": ("n.ipynb", "-o", "TARGET"),
-    "--report": ("n.ipynb", "t.py", "--report", "TARGET"),
-    "--check --report": ("n.ipynb", "t.py", "--check", "--report", "TARGET"),
-    "--summary-file": ("n.ipynb", "t.py", "--summary-file", "TARGET"),
-    "--sarif-file": ("n.ipynb", "t.py", "--sarif-file", "TARGET"),
-    "rehearse --report": ("rehearse", "n.ipynb", "--report", "TARGET"),
     "rehearse --keep": ("rehearse", "n.ipynb", "--keep", "TARGET"),
-    "rehearse --hub": ("rehearse", "n.ipynb", "--hub", "TARGET"),
 }
 
 
 def _fill(folder: Path, command: Command) -> None:
     """Make everything that a user may have in a folder."""
     write(folder / "edited.ipynb")
-    assert command("edited.ipynb", "--report", "edited.html").exit_code == 0
-    for name in ("edited.py", "edited.html"):
-        (folder / name).write_text((folder / name).read_text() + "# mine\n")
+    assert command("edited.ipynb").exit_code == 0
+    (folder / "edited.py").write_text((folder / "edited.py").read_text() + "# mine\n")
+    (folder / "edited.html").write_text("mine")
     write(folder / "n.ipynb")
     write(folder / "other.ipynb")
     for name in ("mine.py", "mine.html", "mine.md", "data.jsonl", "mine.ipynb.py"):
@@ -107,6 +98,7 @@ def test_no_target_loses_what_it_holds(command: Command, tmp_path: Path, option:
         else:
             (tmp_path / "sub/n.py").unlink()
             (tmp_path / "sub/accelerate_config.yaml").unlink()
+            (tmp_path / "sub/n.requirements.txt").unlink()
 
 
 @pytest.mark.parametrize("target", ["n.ipynb", "./away/../n.ipynb", "link.ipynb", "hard.ipynb", "here/n.ipynb"])
@@ -114,7 +106,7 @@ def test_no_target_loses_what_it_holds(command: Command, tmp_path: Path, option:
 def test_force_never_replaces_the_notebook(command: Command, tmp_path: Path, option: str, target: str) -> None:
     _fill(tmp_path, command)
     before = _hashes(tmp_path)
-    assert _is_clean(command(*(target if word == "TARGET" else word for word in LINES[option]), "--force"))
+    assert _is_clean(command(*(target if word == "TARGET" else word for word in LINES[option]), "--keep", "nothing"))
     assert _hashes(tmp_path) == before
 
 
@@ -123,80 +115,5 @@ def test_force_never_replaces_a_notebook_that_is_a_script(command: Command, tmp_
     (tmp_path / "a.py").write_text(cells)
     (tmp_path / "here").symlink_to(".")
     for target in ("a.py", "here/a.py", "x/../a.py"):
-        assert _is_clean(command("a.py", target, "--force"))
+        assert _is_clean(command("a.py", target, "--keep", "nothing"))
     assert (tmp_path / "a.py").read_text() == cells
-
-
-def test_a_name_in_another_case_is_the_notebook_where_the_file_system_ignores_case(
-    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(tmp_path / "n.ipynb")
-    monkeypatch.setattr(files, "_ignores_case", lambda folder: True)
-    result = command("n.ipynb", "t.py", "--report", "N.IPYNB")
-    assert "--report N.IPYNB: that is the notebook" in result.stderr
-
-
-@pytest.mark.parametrize("option", ["--report", "--summary-file", "--sarif-file"])
-@pytest.mark.parametrize("target", ["t.py", "accelerate_config.yaml", "t.requirements.txt", "here/t.py"])
-def test_no_page_takes_the_place_of_a_script(command: Command, tmp_path: Path, option: str, target: str) -> None:
-    write(tmp_path / "n.ipynb")
-    (tmp_path / "here").symlink_to(".")
-    result = command("n.ipynb", "t.py", "--requirements", option, target, "--force")
-    assert _is_clean(result)
-    assert re.search(rf"{option} {target}: that is (the script|a file of the script t.py); name another", result.stderr)
-    assert not (tmp_path / "t.py").exists()
-
-
-def test_two_pages_are_two_files(command: Command, tmp_path: Path) -> None:
-    write(tmp_path / "n.ipynb")
-    result = command("n.ipynb", "t.py", "--summary-file", "page", "--report", "./page")
-    assert "--report page: that is the summary of --summary-file" in result.stderr
-
-
-def test_pages_of_ours_are_written_again_and_named(command: Command, tmp_path: Path) -> None:
-    write(tmp_path / "n.ipynb")
-    line = ("n.ipynb", "t.py", "--report", "page.html", "--summary-file", "new/s.md", "--sarif-file", "new/s.sarif")
-    for _ in range(2):
-        result = command(*line)
-        assert result.exit_code == 0
-        names = ("page.html", Path("new/s.md"), Path("new/s.sarif"))
-        assert {f"wrote {name}" for name in names} <= set(result.stderr.splitlines())
-    assert json.loads((tmp_path / "new/s.sarif").read_text())["runs"][0]["tool"]["driver"]["name"] == "nb2ddp"
-    assert (tmp_path / "new/s.md").read_text().count("## nb2ddp\n") == 2
-    assert (tmp_path / "page.html").read_text().count("<html") == 1
-
-
-def test_force_writes_pages_over_other_files(command: Command, tmp_path: Path) -> None:
-    write(tmp_path / "n.ipynb")
-    (tmp_path / "page.html").write_text("mine")
-    (tmp_path / "s.md").write_text("mine\n")
-    assert command("n.ipynb", "t.py", "--report", "page.html", "--summary-file", "s.md", "--force").exit_code == 0
-    assert (tmp_path / "page.html").read_text().startswith("<!doctype html>\n<!-- nb2ddp ")
-    assert (tmp_path / "s.md").read_text().startswith("mine\n## nb2ddp\n"), "a summary is added"
-
-
-def test_the_summary_of_the_job_may_hold_what_others_wrote(
-    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(tmp_path / "n.ipynb")
-    (tmp_path / "step.md").write_text("## Other steps\n")
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "step.md"))
-    assert command("n.ipynb", "t.py", "--summary-file", "step.md").exit_code == 0
-    assert (tmp_path / "step.md").read_text().startswith("## Other steps\n## nb2ddp\n")
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-def test_what_cannot_be_written_is_an_error_with_a_code(command: Command, tmp_path: Path) -> None:
-    write(tmp_path / "n.ipynb")
-    for option, target in (("--report", "/proc/no/page.html"), ("--summary-file", "/dev/full")):
-        result = command("n.ipynb", "t.py", option, target)
-        assert _is_clean(result)
-        assert f"DDP903 error: {option}: " in result.stdout
-        assert (tmp_path / "t.py").exists(), "the scripts are written all the same"
-
-
-def test_a_report_written_by_github_annotations(command: Command, tmp_path: Path) -> None:
-    write(tmp_path / "n.ipynb")
-    (tmp_path / "mine.html").write_text("mine")
-    result = command("n.ipynb", "t.py", "--report", "mine.html", "--format", "github")
-    assert result.stdout.startswith("::error title=DDP906 not-ours-to-replace::--report mine.html: the file exists")

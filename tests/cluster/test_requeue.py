@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nb2ddp.options import Launch, Slurm
+from nb2ddp.options import Launch
 from nb2ddp.script.launch import launch_files
 
 from .job import wait_for
@@ -57,8 +57,8 @@ if os.environ.get("RANK", "0") == "0":
 
 @pytest.mark.timeout(1800)
 def test_a_job_is_requeued_by_its_time_limit(cluster: Cluster, tmp_path: Path) -> None:
-    limits = Slurm(time="3", partition="test", cpus_per_gpu=1, memory="4G", options=("--signal=B:USR1@60",))
-    launch = Launch(processes=2, launcher="slurm", slurm=limits)
+    limits = ("--time=3", "--partition=test", "--cpus-per-task=2", "--mem=4G", "--signal=B:USR1@60")
+    launch = Launch(gpus=2, launcher="slurm", slurm=limits)
     programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {
         **os.environ,

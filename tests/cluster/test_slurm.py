@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nb2ddp.options import Launch, Slurm
+from nb2ddp.options import Launch
 from nb2ddp.script.launch import launch_command
 
 from .job import SCRIPT, Job, prepare, wait_for
@@ -59,18 +59,11 @@ def said(job: Job) -> str:
 
 @pytest.mark.short
 def test_losses_are_those_of_one_process(cluster: Cluster, hub: Path, alone: Run, tmp_path: Path) -> None:
-    settings = Slurm(
-        job_name="alpaca",
-        time="30",
-        partition="test",
-        cpus_per_gpu=1,
-        memory="4G",
-        environment=(("TRAINED_ON", "$SLURM_JOB_NUM_NODES nodes"),),
-    )
-    job = prepare(hub, tmp_path / "job", Launch(processes=2, machines=2, launcher="slurm", slurm=settings))
+    settings = ("--job-name=alpaca", "--time=30", "--partition=test", "--cpus-per-task=1", "--mem=4G")
+    job = prepare(hub, tmp_path / "job", Launch(gpus=1, machines=2, launcher="slurm", slurm=settings))
     number = submit(job, cluster)
     wait_for(lambda: bool(job.trainings(0)) or is_over(number, cluster), START_SECONDS)
-    assert "2 nodes" in {variables.get("TRAINED_ON") for variables in job.processes().values()}, said(job)
+    assert "2" in {variables.get("SLURM_JOB_NUM_NODES") for variables in job.processes().values()}, said(job)
     assert wait_for(lambda: is_over(number, cluster), 2 * START_SECONDS), said(job)
     assert state(number, cluster) == ("COMPLETED", "0:0"), said(job)
     differences = [job.difference(rank, alone) for rank in range(2)]
@@ -90,7 +83,7 @@ def test_losses_are_those_of_one_process(cluster: Cluster, hub: Path, alone: Run
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_one_killed_process_ends_the_job(rank: int, cluster: Cluster, hub: Path, tmp_path: Path) -> None:
-    launch = Launch(processes=2, machines=2, launcher="slurm")
+    launch = Launch(gpus=1, machines=2, launcher="slurm")
     job = prepare(hub, tmp_path / "job", launch, steps=10_000)
     number = submit(job, cluster)
     wait_for(lambda: bool(job.trainings(0)) or is_over(number, cluster), START_SECONDS)
@@ -104,7 +97,7 @@ def test_one_killed_process_ends_the_job(rank: int, cluster: Cluster, hub: Path,
 
 
 def test_cancelled_job_leaves_nothing(cluster: Cluster, hub: Path, tmp_path: Path) -> None:
-    launch = Launch(processes=2, machines=2, launcher="slurm")
+    launch = Launch(gpus=1, machines=2, launcher="slurm")
     job = prepare(hub, tmp_path / "job", launch, steps=10_000)
     number = submit(job, cluster)
     wait_for(lambda: bool(job.trainings(0)) or is_over(number, cluster), START_SECONDS)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nb2ddp.options import Launch, Launcher
-from nb2ddp.script.launch import launch_command
+from nb2ddp.script.launch import ADDRESS, launch_command
 from tests.e2e.runner import Run
 
 from . import machines
@@ -47,13 +47,13 @@ def started(job: Job, pair: tuple[Machine, Machine]) -> Iterator[list[subprocess
     launchers = []
     try:
         for rank, machine in enumerate(pair):
-            line = launch_command(job.launch, SCRIPT, rank)
+            line = launch_command(job.launch, SCRIPT, rank).replace(ADDRESS, pair[0].address)
             with (job.folder / f"machine{rank}.log").open("wb") as log:
                 launcher = subprocess.Popen(
                     [*machine.prefix, "bash", "-c", line],
                     cwd=job.work,
                     # Gloo takes the interface that the host's name leads to, here the same for both machines.
-                    env={**job.environment, "GLOO_SOCKET_IFNAME": machine.interface},
+                    env={**job.environment, "GLOO_SOCKET_IFNAME": machine.interface, "MASTER_ADDR": pair[0].address},
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
@@ -73,15 +73,15 @@ def said(job: Job) -> str:
     return "\n".join((job.folder / f"machine{rank}.log").read_text()[-3000:] for rank in (0, 1))
 
 
-def two_by_two(launcher: Launcher, pair: tuple[Machine, Machine]) -> Launch:
-    return Launch(processes=4, machines=2, main_process_ip=pair[0].address, launcher=launcher)
+def two_by_two(launcher: Launcher) -> Launch:
+    return Launch(gpus=2, machines=2, launcher=launcher)
 
 
 @pytest.mark.parametrize("launcher", [pytest.param("accelerate", marks=pytest.mark.short), "torchrun"])
 def test_losses_are_those_of_one_process(
     launcher: Launcher, pair: tuple[Machine, Machine], hub: Path, alone: Run, tmp_path: Path
 ) -> None:
-    job = prepare(hub, tmp_path / "job", two_by_two(launcher, pair))
+    job = prepare(hub, tmp_path / "job", two_by_two(launcher))
     with started(job, pair) as launchers:
         codes = [process.wait(2 * START_SECONDS) for process in launchers]
     assert codes == [0, 0], said(job)
@@ -99,7 +99,7 @@ def test_losses_are_those_of_one_process(
 def test_one_killed_process_ends_the_job(
     launcher: Launcher, rank: int, pair: tuple[Machine, Machine], hub: Path, tmp_path: Path
 ) -> None:
-    job = prepare(hub, tmp_path / "job", two_by_two(launcher, pair), steps=10_000)
+    job = prepare(hub, tmp_path / "job", two_by_two(launcher), steps=10_000)
     with started(job, pair) as launchers:
         wait_for(lambda: bool(job.trainings(0)) or any(process.poll() for process in launchers), START_SECONDS)
         assert [process.poll() for process in launchers] == [None, None], said(job)
@@ -115,7 +115,7 @@ def test_a_job_that_is_started_again_resumes(
     pair: tuple[Machine, Machine], hub: Path, alone: Run, tmp_path: Path
 ) -> None:
     """One machine is switched off; then the line of each machine is typed again."""
-    launch = Launch(processes=2, machines=2, main_process_ip=pair[0].address, launcher="torchrun")
+    launch = Launch(gpus=1, machines=2, launcher="torchrun")
     job = prepare(hub, tmp_path / "job", launch, resume=True)
     with started(job, pair) as launchers:
         wait_for(lambda: sum(map(len, job.trainings(0))) >= 4 or any(each.poll() for each in launchers), START_SECONDS)
@@ -137,7 +137,7 @@ def test_a_job_that_is_started_again_resumes(
 def test_ctrl_c_on_one_machine_ends_the_job(
     machine: int, pair: tuple[Machine, Machine], hub: Path, tmp_path: Path
 ) -> None:
-    job = prepare(hub, tmp_path / "job", two_by_two("accelerate", pair), steps=10_000)
+    job = prepare(hub, tmp_path / "job", two_by_two("accelerate"), steps=10_000)
     with started(job, pair) as launchers:
         wait_for(lambda: bool(job.trainings(0)) or any(process.poll() for process in launchers), START_SECONDS)
         assert [process.poll() for process in launchers] == [None, None], said(job)

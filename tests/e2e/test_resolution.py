@@ -1,4 +1,4 @@
-"""What `--requirements` writes fits together: uv resolves it, where a package index answers."""
+"""Requirements files fit together: uv resolves it, where a package index answers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_requirements_resolve(name: str) -> None:
     if uv.found() is None:
         pytest.skip("uv is not there")
     code = "from trl import DataCollatorForCompletionOnlyLM" if "later" in name else "import torch"
-    done = convert_source(text(INSTALLS[name], code, *CELLS[1:]), "tune", "train.py", Options(requirements=True))
+    done = convert_source(text(INSTALLS[name], code, *CELLS[1:]), "tune", "train.py", Options())
     how, why = resolve(asked(done.files))
     if "error sending request" in why or "Failed to fetch" in why:
         pytest.skip("no package index answers")

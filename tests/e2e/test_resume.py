@@ -115,7 +115,7 @@ def test_torchrun_starts_again_what_fails(tmp_path: Path) -> None:
     for name in ("whole", "fails"):
         folder = tmp_path / name
         folder.mkdir()
-        files = launch_files(Launch(processes=2, launcher="torchrun"), "train.py", resume=True)
+        files = launch_files(Launch(gpus=2, launcher="torchrun"), "train.py", resume=True)
         for file, content in {**files, "train.py": _SCRIPT}.items():
             (folder / file).write_text(content, encoding="utf-8")
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])

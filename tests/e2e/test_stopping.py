@@ -75,7 +75,7 @@ def ends(job: Job, process: subprocess.Popen[bytes], since: float) -> int:
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_ctrl_c(launcher: str, hub: Path, tmp_path: Path) -> None:
-    job = prepare(hub, tmp_path / "job", Launch(processes=2), steps=10_000)
+    job = prepare(hub, tmp_path / "job", Launch(gpus=2), steps=10_000)
     with started(job, launcher) as process:
         trains(job, process)
         since = time.monotonic()
@@ -86,7 +86,7 @@ def test_ctrl_c(launcher: str, hub: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.short)])
 def test_killed_process(rank: int, hub: Path, tmp_path: Path) -> None:
-    job = prepare(hub, tmp_path / "job", Launch(processes=2), steps=10_000)
+    job = prepare(hub, tmp_path / "job", Launch(gpus=2), steps=10_000)
     with started(job) as process:
         trains(job, process)
         since = time.monotonic()
@@ -97,7 +97,7 @@ def test_killed_process(rank: int, hub: Path, tmp_path: Path) -> None:
 
 def test_full_disk_while_training(hub: Path, tmp_path: Path) -> None:
     """A checkpoint of the main process finds no space, while the other process trains on."""
-    job = prepare(hub, tmp_path / "job", Launch(processes=2), steps=10_000)
+    job = prepare(hub, tmp_path / "job", Launch(gpus=2), steps=10_000)
     script = job.work / "train.py"
     text = script.read_text()
     assert text.count('output_dir = "outputs",') == 1
@@ -112,7 +112,7 @@ def test_full_disk_while_training(hub: Path, tmp_path: Path) -> None:
 
 def test_failure_of_one_process_before_training(hub: Path, tmp_path: Path) -> None:
     """One process fails while the others wait for it, or go on to the first step."""
-    job = prepare(hub, tmp_path / "job", Launch(processes=2), steps=10_000)
+    job = prepare(hub, tmp_path / "job", Launch(gpus=2), steps=10_000)
     script = job.work / "train.py"
     text = script.read_text()
     line = "trainer_stats = trainer.train()" if "trainer_stats = trainer.train()" in text else "trainer.train()"
@@ -126,7 +126,7 @@ def test_failure_of_one_process_before_training(hub: Path, tmp_path: Path) -> No
 
 def test_wrong_version(tmp_path: Path, hub: Path) -> None:
     """The floors of the setup block: every process ends, and says the same line."""
-    job = prepare(hub, tmp_path / "job", Launch(processes=2))
+    job = prepare(hub, tmp_path / "job", Launch(gpus=2))
     fixture = Path(__file__).resolve().parents[2] / "fixtures" / "constructs" / "grpo.ipynb"
     convert_file(fixture, job.work / "train.py", force=True)  # in the place of another notebook's
     (job.work / "rows.jsonl").touch()  # which the script looks for first

@@ -23,7 +23,7 @@ TOLD = {
 
 def test_processes_that_see_unequal_gpus_take_equal_steps(hub: Path, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
-    launch = Launch(processes=2, machines=2, main_process_ip="localhost")
+    launch = Launch(gpus=1, machines=2)
     convert_file(NOTEBOOK, script, Options(launch=launch))
     source = script.read_text()
     for asked, told in TOLD.items():

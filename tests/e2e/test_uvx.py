@@ -28,7 +28,7 @@ def test_a_notebook_is_rehearsed_where_nothing_is_installed(versions: tuple[str,
     environ = {name: value for name, value in uv.settings().items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
     uvx = [program, "tool", "run", "--python", sys.executable, "--from", str(ROOT), "nb2ddp"]
     done = subprocess.run(
-        [*uvx, "rehearse", "--offline", "--quiet", *versions, NOTEBOOK],
+        [*uvx, "rehearse", "--offline", *versions, NOTEBOOK],
         cwd=ROOT,
         env={**environ, "PATH": os.defpath},
         capture_output=True,

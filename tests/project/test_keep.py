@@ -1,4 +1,4 @@
-"""`--keep`: a conflict is resolved in one step, for all files or for one."""
+"""`--keep`: a conflict is resolved in one step."""
 
 from __future__ import annotations
 
@@ -47,19 +47,6 @@ def test_takes_one_side_of_a_conflict_and_merges_the_rest(command: Command, fold
     assert command("a.ipynb", "--check").exit_code == 0
 
 
-def test_is_for_all_files_or_for_one(command: Command, folder: Path) -> None:
-    result = command(".", "-o", ".", "--keep", "new", "--keep", "mine=./b.py")
-    assert result.exit_code == 0
-    assert (NEW in (folder / "a.py").read_text(), MINE in (folder / "b.py").read_text()) == (True, True)
-
-
-def test_for_one_leaves_the_others_in_conflict(command: Command, folder: Path) -> None:
-    result = command(".", "-o", ".", "--keep", "mine=a.py")
-    assert result.exit_code == 2
-    assert "b.ipynb: DDP905" in result.stdout
-    assert "a.ipynb: DDP905" not in result.stdout
-
-
 @pytest.mark.parametrize(("side", "line"), [("mine", MINE), ("new", NEW)])
 def test_where_nobody_knows_what_was_written_it_is_for_the_whole_file(
     command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch, side: str, line: str
@@ -81,19 +68,6 @@ def test_changes_nothing_where_there_is_no_conflict(command: Command, tmp_path: 
     assert command("a.ipynb", "--keep", "new").stderr.startswith("1 notebook: 1 up to date")
     assert "DDP906" in command("a.ipynb", "mine.py", "--keep", "new").stdout
     assert (tmp_path / "mine.py").read_text() == "mine\n"
-
-
-@pytest.mark.parametrize(
-    ("keep", "said"),
-    [
-        ("yours", "--keep yours: type mine or new, or mine=FILE or new=FILE for one file"),
-        ("mine=other.py", "--keep mine=other.py: other.py is not a file of this conversion"),
-    ],
-)
-def test_wrong_usage(command: Command, folder: Path, keep: str, said: str) -> None:
-    result = command("a.ipynb", "--keep", keep)
-    assert result.exit_code == 2
-    assert said in result.stderr
 
 
 def test_a_removed_cell_that_was_edited() -> None:

@@ -47,20 +47,19 @@ def edit(script: Path, old: str = EDIT[0], new: str = EDIT[1]) -> str:
 class TestStamp:
     def test_says_how_and_from_what(self, command: Command, tmp_path: Path) -> None:
         write(tmp_path / "note books/a.ipynb")
-        command("note books/a.ipynb", "scripts/a.py", "--num-processes", "4", "--ignore", "DDP2,DDP101")
+        command("note books/a.ipynb", "scripts/a.py", "--gpus", "4", "--ignore", "DDP2,DDP101")
         line = stamp.read((tmp_path / "scripts/a.py").read_text())
         assert line is not None
-        assert line.command == "nb2ddp '../note books/a.ipynb' a.py --num-processes 4 --ignore DDP101,DDP2"
+        assert line.command == "nb2ddp '../note books/a.ipynb' a.py --gpus 4 --ignore DDP101,DDP2"
         assert (line.version, line.is_intact) == (__version__, True)
         config = stamp.read((tmp_path / "scripts/accelerate_config.yaml").read_text())
         assert config is not None
-        assert config.command == "nb2ddp NOTEBOOK.ipynb --num-processes 4"
+        assert config.command == "nb2ddp NOTEBOOK.ipynb --gpus 4"
 
     @pytest.mark.parametrize("arguments", [
-        "--num-processes 8 --mixed-precision bf16 --requirements",
-        "--launcher slurm --slurm time=2:00:00 --slurm modules=cuda --slurm modules=gcc --slurm environment=A=$B"
-        " --slurm cpus-per-gpu=4",
-        "--launcher torchrun --num-processes 4 --num-machines 2 --ignore DDP1,DDP2 --per-device-batch-size 3",
+        "--gpus 8 --resume --batch notebook",
+        "--launcher slurm",
+        "--launcher torchrun --gpus 4 --machines 2 --ignore DDP1,DDP2 --batch 3",
     ])  # fmt: skip
     def test_the_command_makes_the_same_files_again(
         self, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str
@@ -135,7 +134,7 @@ class TestCommand:
         write(tmp_path / "a.ipynb")
         command("a.ipynb")
         edit(tmp_path / "accelerate_config.yaml", "debug: false", "debug: true")
-        assert command("a.ipynb", "--num-processes", "8").exit_code == 0
+        assert command("a.ipynb", "--gpus", "8").exit_code == 0
         lines = (tmp_path / "accelerate_config.yaml").read_text().splitlines()
         assert {"debug: true", "num_processes: 8"} <= set(lines)
 
@@ -145,7 +144,7 @@ class TestCommand:
         edited = edit(tmp_path / "a.py", '.save_pretrained("lora")', '.save_pretrained("mine")')
         write(tmp_path / "a.ipynb", *CELLS[:-1], 'model.save_pretrained("theirs")')
         for mode in ((), ("--check",), ("--diff",)):
-            result = command("a.ipynb", "--num-processes", "8", *mode)
+            result = command("a.ipynb", "--gpus", "8", *mode)
             assert result.exit_code == 2
             shown = result.stdout + result.stderr
             assert "a.ipynb: DDP905 error: a.py: the new lines conflict with edits by hand (line " in shown
@@ -155,7 +154,7 @@ class TestCommand:
             assert '\nmodel.save_pretrained("theirs")\n' in result.stdout
             assert (tmp_path / "a.py").read_text() == edited
             assert "num_processes: 2" in (tmp_path / "accelerate_config.yaml").read_text()
-        assert command("a.ipynb", "--force").exit_code == 0
+        assert command("a.ipynb", "--keep", "nothing").exit_code == 0
         assert 'model.save_pretrained("theirs")' in (tmp_path / "a.py").read_text()
 
     def test_a_conflict_ends_where_the_notebooks_lines_are_taken(self, command: Command, tmp_path: Path) -> None:
@@ -177,7 +176,7 @@ class TestCommand:
             assert f"a.ipynb: DDP906 error: {name} was not written by nb2ddp" in result.stdout + result.stderr
             assert files(tmp_path) == {"a.ipynb", name}
             assert (tmp_path / name).read_text() == "distributed_type: DEEPSPEED\n"
-        assert command("a.ipynb", "mine.py", "--force").exit_code == 0
+        assert command("a.ipynb", "mine.py", "--keep", "nothing").exit_code == 0
         assert files(tmp_path) == {"a.ipynb", "mine.py", "accelerate_config.yaml"}
 
     def test_an_empty_file_is_nobodys(self, command: Command, tmp_path: Path) -> None:
@@ -194,7 +193,6 @@ class TestCommand:
             0,
             "a.ipynb: DDP904 warning: a.py was edited by hand; converting again keeps the edits\n",
         )
-        assert command("a.ipynb", "--check", "--fail-on", "warning").exit_code == 1
         write(tmp_path / "a.ipynb", *CELLS, "x = 1")
         result = command("a.ipynb", "--check")
         assert result.exit_code == 1
@@ -230,7 +228,6 @@ class TestCommand:
         assert stale.exit_code == 1
         assert stale.stdout == command("a.ipynb", "--diff").stdout
         assert "DDP901 error: a.py is out of date" in stale.stderr
-        assert command("a.ipynb", "--check", "--rewrites").exit_code == 2
         assert command("a.ipynb", "--check", "--diff", "--format", "json").exit_code == 2
 
     def test_a_conflict_of_the_first_lines_names_them(self, command: Command, tmp_path: Path) -> None:
@@ -254,7 +251,7 @@ class TestCommand:
                 assert result.exit_code == 2
                 assert "DDP906 error: a_ddp.py was converted from another notebook, a.py (see its line" in result.output
             assert (tmp_path / "a_ddp.py").read_text() == text
-        assert command("b.py", "a_ddp.py", "--force").exit_code == 0
+        assert command("b.py", "a_ddp.py", "--keep", "nothing").exit_code == 0
         assert "name = 'b'" in (tmp_path / "a_ddp.py").read_text()
 
     def test_files_beside_a_script_of_another_notebook_are_somebody_elses(
@@ -294,14 +291,14 @@ class TestCommand:
         edit(tmp_path / "accelerate_config.yaml", "num_processes: 2", "num_processes: 4  # mine")
         message = (
             "a.ipynb: DDP904 warning: accelerate_config.yaml: num_processes is 4, but --num_processes 2 in the line"
-            " that starts a.py is stronger: write 4 there, or convert with --num-processes 4\n"
+            " that starts a.py is stronger: write 4 there, or convert again with --gpus\n"
         )
         for mode in ((), ("--check",)):
             assert message in command("a.ipynb", *mode).stdout
         other = command("a.ipynb", "--launcher", "torchrun")
         assert (other.exit_code, other.stdout) == (0, "")
         edit(tmp_path / "accelerate_config.yaml", "num_processes: 4  # mine", "num_processes: 4")
-        result = command("a.ipynb", "--num-processes", "4", "--launcher", "accelerate")
+        result = command("a.ipynb", "--gpus", "4", "--launcher", "accelerate")
         assert (result.exit_code, "DDP904" in result.stdout) == (0, False)
         assert "--num_processes 4 a.py" in (tmp_path / "a.py").read_text()
 
@@ -314,37 +311,12 @@ class TestCommand:
     def test_a_second_notebook_that_sets_numbers_back_says_so(self, command: Command, tmp_path: Path) -> None:
         write(tmp_path / "a.ipynb")
         write(tmp_path / "b.ipynb")
-        command("a.ipynb", "--num-processes", "8")
+        command("a.ipynb", "--gpus", "8")
         result = command("b.ipynb")
         message = "accelerate_config.yaml: now num_processes is 2, was 8, for a.py too; options set it back"
         assert f"b.ipynb: DDP907 warning: {message}\n" in result.stdout
-        assert command("b.ipynb", "--num-processes", "8").exit_code == 0
+        assert command("b.ipynb", "--gpus", "8").exit_code == 0
         assert "--num_processes 8 a.py" in (tmp_path / "a.py").read_text()
-
-    def test_packages_stay_until_somebody_says_otherwise(self, command: Command, tmp_path: Path) -> None:
-        write(tmp_path / "a.ipynb", "!pip install unsloth", *CELLS)
-        command("a.ipynb", "--requirements")
-        assert command("a.ipynb", "--check").exit_code == 0
-        write(tmp_path / "a.ipynb", "!pip install unsloth rich", *CELLS)
-        result = command("a.ipynb")
-        assert "pip install -r a.requirements.txt" in result.stderr
-        assert "rich" in (tmp_path / "a.requirements.txt").read_text()
-        command("a.ipynb", "--no-requirements")
-        again = (tmp_path / "a.py").read_text().partition("convert again:")[2]
-        assert "--requirements" not in again.splitlines()[0]
-
-    def test_the_hook_keeps_edits_and_stops_at_conflicts(self, command: Command, tmp_path: Path) -> None:
-        git(tmp_path, "init", "--quiet")
-        write(tmp_path / "a.ipynb")
-        command("a.ipynb", "--hook")
-        git(tmp_path, "add", ".")
-        edit(tmp_path / "a.py")
-        assert command("a.ipynb", "--hook").exit_code == 0
-        write(tmp_path / "a.ipynb", *CELLS, "x = 1")
-        result = command("a.ipynb", "--hook")
-        assert result.exit_code == 1
-        assert "git add -- a.py" in result.stdout
-        assert EDIT[1] in (tmp_path / "a.py").read_text()
 
     def test_merges_without_git_too(self, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         write(tmp_path / "a.ipynb")
@@ -364,7 +336,7 @@ class TestHistory:
         write(tmp_path / "nb/a.ipynb")
         git(tmp_path, "add", ".")
         git(tmp_path, "commit", "--quiet", "--message", "first")
-        command("nb/a.ipynb", "out/a.py", "--num-processes", "4", "--ignore", "DDP101")
+        command("nb/a.ipynb", "out/a.py", "--gpus", "4", "--ignore", "DDP101")
         edit(tmp_path / "out/a.py")
         write(tmp_path / "nb/a.ipynb", *CELLS, "x = 1")
         git(tmp_path, "commit", "--quiet", "--all", "--message", "second")
@@ -573,7 +545,7 @@ def test_a_kill_during_a_merge_loses_no_edit(command: Command, tmp_path: Path) -
     command("a.ipynb")
     before = edit(tmp_path / "a.py")
     write(tmp_path / "a.ipynb", *CELLS, "x = 1")
-    run = [sys.executable, "-m", "nb2ddp", "a.ipynb", "--num-processes", "4"]
+    run = [sys.executable, "-m", "nb2ddp", "a.ipynb", "--gpus", "4"]
     subprocess.run(run, cwd=tmp_path, check=True, capture_output=True)
     after = (tmp_path / "a.py").read_text()
     assert EDIT[1] in after

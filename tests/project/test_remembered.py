@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.checkout import git
 from tests.command import Command, files
 from tests.notebooks import CELLS, write
 
@@ -28,11 +27,10 @@ def options_of(script: Path) -> str:
 @pytest.mark.parametrize(
     "given",
     [
-        "--num-processes 4",
-        "--num-processes 4 --mixed-precision bf16 --requirements",
-        "--num-processes 8 --num-machines 2 --main-process-ip gpu-1 --main-process-port 1234",
-        "--launcher slurm --slurm partition=gpu --slurm time=1:00:00 --num-machines 2 --num-processes 4",
-        "--per-device-batch-size 2 --ignore DDP103,DDP105",
+        "--gpus 4",
+        "--gpus 4 --machines 2 --resume",
+        "--launcher slurm --machines 2",
+        "--batch 2 --ignore DDP103,DDP105",
         "--launcher notebook",
     ],
 )
@@ -46,8 +44,8 @@ def test_a_plain_conversion_takes_them_again(command: Command, folder: Path, giv
 
 
 def test_they_are_said_where_something_is_written(command: Command, folder: Path) -> None:
-    command("a.ipynb", "--num-processes", "4", "--mixed-precision", "bf16")
-    said = "a.py: --num-processes 4 --mixed-precision bf16, from the last conversion; --reset ignores them\n"
+    command("a.ipynb", "--gpus", "4", "--resume")
+    said = "a.py: --gpus 4 --resume, as its first lines say\n"
     write(folder / "a.ipynb", *CELLS, "x = 1")
     assert said in command("a.ipynb", "--check").stderr
     assert said in command("a.ipynb").stderr
@@ -55,85 +53,46 @@ def test_they_are_said_where_something_is_written(command: Command, folder: Path
     assert f"DDP908 note: {said}" in command("a.ipynb", "-v").stdout
 
 
-def test_what_differs_is_said(command: Command, folder: Path) -> None:
-    command("a.ipynb", "--num-processes", "4", "--requirements")
-    result = command("a.ipynb", "--num-processes", "8", "--no-requirements", "--mixed-precision", "bf16")
-    lines = result.stderr.splitlines()
-    assert "a.py: --num-processes 8, the last time --num-processes 4" in lines
-    assert "a.py: without --requirements, the last time --requirements" in lines
-    assert "a.py: --mixed-precision bf16, the last time without --mixed-precision" in lines
-    assert not any("from the last conversion" in line for line in lines)
-    assert options_of(folder / "a.py") == "--num-processes 8 --mixed-precision bf16"
-
-
-def test_reset_starts_over(command: Command, folder: Path) -> None:
-    command("a.ipynb", "--num-processes", "4", "--mixed-precision", "bf16")
-    assert command("a.ipynb", "--reset", "--check").exit_code == 1
-    assert command("a.ipynb", "--reset", "--num-processes", "8").exit_code == 0
-    assert options_of(folder / "a.py") == "--num-processes 8"
-    command("a.ipynb", "--reset")
+def test_any_option_of_the_command_line_replaces_them_all(command: Command, folder: Path) -> None:
+    command("a.ipynb", "--gpus", "4", "--resume")
+    result = command("a.ipynb", "--gpus", "8")
+    assert "a.py: --gpus 8, the last time --gpus 4 --resume" in result.stderr.splitlines()
+    assert options_of(folder / "a.py") == "--gpus 8"
+    command("a.ipynb", "--gpus", "2")
     assert options_of(folder / "a.py") == ""
 
 
 def test_pyproject_is_stronger_and_the_command_line_strongest(command: Command, folder: Path) -> None:
-    command("a.ipynb", "--num-processes", "8", "--mixed-precision", "bf16")
-    (folder / "pyproject.toml").write_text("[tool.nb2ddp]\nnum-processes = 4\n")
+    command("a.ipynb", "--gpus", "8", "--resume")
+    (folder / "pyproject.toml").write_text("[tool.nb2ddp]\ngpus = 4\n")
     result = command("a.ipynb")
-    assert "a.py: --num-processes 4, the last time --num-processes 8" in result.stderr
-    assert options_of(folder / "a.py") == "--num-processes 4 --mixed-precision bf16"
+    assert "a.py: --gpus 4 --resume, the last time --gpus 8 --resume" in result.stderr
+    assert options_of(folder / "a.py") == "--gpus 4 --resume"
     assert command("a.ipynb", "--check").exit_code == 0
-    command("a.ipynb", "--num-processes", "6")
-    assert options_of(folder / "a.py") == "--num-processes 6 --mixed-precision bf16"
+    command("a.ipynb", "--gpus", "6")
+    assert options_of(folder / "a.py") == "--gpus 6"
     assert command("a.ipynb", "--check").exit_code == 1, "pyproject.toml has 4"
-    assert command("a.ipynb", "--check", "--isolated").exit_code == 0
-
-
-@pytest.mark.parametrize(
-    ("last", "now", "kept"),
-    [
-        ("--launcher slurm --slurm partition=gpu", "--launcher torchrun", ""),
-        ("--num-machines 2 --main-process-ip gpu-1 --mixed-precision bf16", "--num-machines 1", "bf16"),
-        ("--num-machines 2 --num-processes 4 --main-process-ip gpu-1", "--main-process-ip gpu-2", "--num-processes 4"),
-    ],
-)
-def test_what_no_longer_fits_is_forgotten_and_said(
-    command: Command, folder: Path, last: str, now: str, kept: str
-) -> None:
-    assert command("a.ipynb", *last.split()).exit_code == 0
-    result = command("a.ipynb", *now.split())
-    assert result.exit_code == 0, result.output
-    assert kept in options_of(folder / "a.py")
-    gone = [word for word in last.split() if word.startswith("--") and word not in options_of(folder / "a.py")]
-    assert all(f"the last time {word}" in result.stderr for word in gone)
 
 
 def test_a_script_of_another_notebook_lends_none(command: Command, folder: Path) -> None:
     write(folder / "b.ipynb")
-    command("a.ipynb", "t.py", "--num-processes", "8")
-    assert command("b.ipynb", "t.py", "--force").exit_code == 0
+    command("a.ipynb", "t.py", "--gpus", "8")
+    assert command("b.ipynb", "t.py", "--keep", "nothing").exit_code == 0
     assert options_of(folder / "t.py") == ""
 
 
 def test_standard_output_takes_none(command: Command, folder: Path) -> None:
     plain = command("a.ipynb", "-").stdout
-    command("a.ipynb", "--num-processes", "8")
+    command("a.ipynb", "--gpus", "8")
     assert command("a.ipynb", "-").stdout == plain
-
-
-def test_the_hook_and_the_folder_agree(command: Command, folder: Path) -> None:
-    git(folder, "init", "--quiet")
-    command("a.ipynb", "--num-processes", "8")
-    git(folder, "add", ".")
-    assert command("--hook", "a.ipynb").exit_code == 0
-    assert command("--hook", "--check", "a.ipynb").exit_code == 0
 
 
 def test_two_that_differ_in_one_folder_are_refused_until_somebody_says(command: Command, folder: Path) -> None:
     write(folder / "b.ipynb")
-    command("a.ipynb", "--num-processes", "8")
-    command("b.ipynb", "--num-processes", "4")
+    command("a.ipynb", "--gpus", "8")
+    command("b.ipynb", "--gpus", "4")
     result = command(".", "-o", ".")
     assert result.exit_code == 2
-    assert "or set the same options for both; --reset ignores the last ones" in result.stderr
-    assert command(".", "-o", ".", "--num-processes", "6").exit_code == 0
-    assert {options_of(folder / f"{name}.py") for name in "ab"} == {"--num-processes 6"}
+    assert "or say the same options for both" in result.stderr
+    assert command(".", "-o", ".", "--gpus", "6").exit_code == 0
+    assert {options_of(folder / f"{name}.py") for name in "ab"} == {"--gpus 6"}

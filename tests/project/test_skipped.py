@@ -23,7 +23,7 @@ NEVER_TRAINED = "from trl import SFTTrainer\ntrainer = SFTTrainer(model)"
         ("print(model.generate())", "skipped in/other.ipynb:cell 1:1:1: no training was found"),
         (NEVER_TRAINED, "skipped in/other.ipynb:cell 1:2:11: the notebook never calls train() of this trainer"),
         ("!python train.py", "skipped in/other.ipynb:cell 1:1:1: trains in a program of its own"),
-        (LOOP, "in/other.ipynb:cell 1:3:5: DDP003 warning: a training loop"),
+        (LOOP, "skipped in/other.ipynb:cell 1:3:5: a training loop"),
     ],
 )
 @pytest.mark.parametrize("argument", ["in", "in/*.ipynb"])
@@ -34,7 +34,7 @@ def test_a_folder_converts_without_it(command: Command, tmp_path: Path, argument
     assert result.exit_code == 0
     assert "1 converted, 1 skipped; 0 errors" in result.stderr
     assert sorted(path.name for path in (tmp_path / "out").glob("*.py")) == ["train.py"]
-    assert (said in result.stderr) != (said in result.stdout)
+    assert said in result.stderr
 
 
 @pytest.mark.parametrize(("cell", "code"), [("print(model.generate())", "DDP002"), (LOOP, "DDP003")])
@@ -45,6 +45,14 @@ def test_it_is_refused_where_it_is_named(command: Command, tmp_path: Path, cell:
     assert code in result.stdout
     assert "1 failed; 1 error" in result.stderr
     assert not (tmp_path / "out.py").exists()
+
+
+@pytest.mark.parametrize(("cell", "code"), [("print(model.generate())", "DDP002"), (LOOP, "DDP003")])
+def test_its_finding_is_the_same_in_a_folder(command: Command, tmp_path: Path, cell: str, code: str) -> None:
+    write(tmp_path / "in/other.ipynb", cell)
+    for line in (("in/other.ipynb", "out.py"), ("in", "-o", "out")):
+        (notebook,) = json.loads(command(*line, "--format", "json").stdout)["notebooks"]
+        assert [(each["code"], each["severity"]) for each in notebook["findings"]] == [(code, "error")]
 
 
 @pytest.mark.parametrize("cells", [[], [markdown("# Only words")], ["", "\n"]], ids=["none", "markdown", "blank"])

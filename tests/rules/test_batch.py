@@ -28,7 +28,7 @@ GRPO = SFT.replace("SFT", "GRPO").replace(")\n", ", num_generations = {})\n")
     ],
 )
 def test_a_step_that_the_processes_cannot_share(code: str, processes: int, said: str) -> None:
-    options = Options(launch=Launch(processes=processes))
+    options = Options(launch=Launch(gpus=processes))
     found = [finding.message for finding in RULE.find(Program(example_notebook(code), options))]
     larger = [message for message in found if "cannot share" in message]
     assert len(larger) == bool(said)

@@ -91,7 +91,7 @@ def test_stale_pages_are_found_and_renewed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("code", KNOWN)
 def test_explain_prints_the_text_of_the_page(code: str) -> None:
-    printed = " ".join(" ".join(unstyle(line) for line in explained(KNOWN[code], is_whole=True)).split())
+    printed = " ".join(" ".join(unstyle(line) for line in explained(KNOWN[code])).split())
     page = docs.explain(KNOWN[code]).partition("# ")[2]
     assert printed == " ".join(re.sub("(?m)^```.*$", "", page).split())
 

@@ -23,7 +23,7 @@ INSTALLS = (
 
 
 def converted(source: str, launcher: str, processes: int = 2) -> dict[str, str]:
-    options = Options(launch=Launch(processes=processes, launcher=launcher))  # type: ignore[arg-type]
+    options = Options(launch=Launch(gpus=processes, launcher=launcher))  # type: ignore[arg-type]
     return convert_source(source, "x", "my train.py", options).files
 
 
@@ -101,7 +101,7 @@ class TestNotebook:
 @pytest.mark.parametrize("launcher", ["notebook", "uv"])
 def test_is_for_one_machine(launcher: str) -> None:
     with pytest.raises(LaunchError, match="is for one machine, not 2"):
-        Launch(processes=4, machines=2, launcher=launcher, main_process_ip="gpu-1")  # type: ignore[arg-type]
+        Launch(gpus=2, machines=2, launcher=launcher)  # type: ignore[arg-type]
 
 
 class TestLookingBack:

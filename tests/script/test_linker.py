@@ -96,7 +96,7 @@ def test_imports_of_what_is_inserted() -> None:
 
 
 def test_several_machines_have_functions_of_their_own() -> None:
-    options = Options(launch=Launch(processes=4, machines=2, main_process_ip="10.0.0.1"))
+    options = Options(launch=Launch(gpus=2, machines=2))
     script = convert_source(text(*CELLS), options=options).files["train.py"]
     assert script.count("def smallest_gpu(") == 1
     assert "smallest GPU of all machines" in script

@@ -696,51 +696,42 @@ def test_built_without_isolation_and_without_dependencies() -> None:
     ]
 
 
-def test_option() -> None:
+def test_requirements_are_always_written() -> None:
     notebook = text(*CELLS)
-    assert "train.requirements.txt" not in convert_source(notebook).files
-    files = convert_source(notebook, "alpaca", options=Options(requirements=True)).files
+    files = convert_source(notebook, "alpaca", options=Options()).files
     assert lines(files["train.requirements.txt"]) == ["unsloth>=2026.7.1", "unsloth_zoo>=2026.9.9"]
 
 
 def test_the_versions_that_a_script_asks_for_are_installed_however_the_notebook_names_them() -> None:
     notebook = text("!pip install unsloth unsloth_zoo", *CELLS[1:])
-    files = convert_source(notebook, options=Options(requirements=True)).files
+    files = convert_source(notebook, options=Options()).files
     assert lines(files["train.requirements.txt"]) == ["unsloth>=2026.7.1", "unsloth_zoo>=2026.9.9"]
     notebook = text("!pip install unsloth==2026.8.1", *CELLS[1:])
-    files = convert_source(notebook, options=Options(requirements=True)).files
+    files = convert_source(notebook, options=Options()).files
     assert lines(files["train.requirements.txt"]) == ["unsloth==2026.8.1"]
 
 
 def test_a_notebook_that_installs_nothing_needs_what_it_trains_with() -> None:
-    files = convert_source(text(*CELLS[1:]), options=Options(requirements=True)).files
+    files = convert_source(text(*CELLS[1:]), options=Options()).files
     assert lines(files["train.requirements.txt"]) == ["unsloth>=2026.7.1", "unsloth_zoo>=2026.9.9"]
     without = 'from trl import SFTTrainer\ntrainer = SFTTrainer("Qwen/Qwen3-0.6B")\ntrainer.train()'
-    files = convert_source(text(without), options=Options(requirements=True)).files
+    files = convert_source(text(without), options=Options()).files
     assert [line[:3] for line in lines(files["train.requirements.txt"])] == ["trl"]
 
 
 def test_command(command: Command, tmp_path: Path) -> None:
     write(tmp_path / "a.ipynb")
-    assert "--requirements writes them" in command("a.ipynb", "t.py").stderr
-    assert not (tmp_path / "t.requirements.txt").exists()
-    assert command("a.ipynb", "t.py", "--check", "--requirements").exit_code == 1
-    result = command("a.ipynb", "t.py", "--requirements")
-    assert "wrote t.py, t.requirements.txt" in result.stderr
+    result = command("a.ipynb", "t.py")
+    assert "wrote t.py, accelerate_config.yaml, t.requirements.txt" in result.stderr
     assert "Install its packages with: pip install -r t.requirements.txt\n" in result.stderr
-    assert "--requirements writes them" not in result.stderr
     assert lines((tmp_path / "t.requirements.txt").read_text()) == ["unsloth>=2026.7.1", "unsloth_zoo>=2026.9.9"]
 
 
-def test_setting(command: Command, tmp_path: Path) -> None:
+@pytest.mark.parametrize("launcher", ["notebook", "uv"])
+def test_a_launcher_that_installs_them_itself_needs_no_file(command: Command, tmp_path: Path, launcher: str) -> None:
     write(tmp_path / "a.ipynb")
-    (tmp_path / "pyproject.toml").write_text("[tool.nb2ddp]\nrequirements = true\n")
-    command("a.ipynb", "t.py", "--no-requirements")
+    command("a.ipynb", "t.py", "--launcher", launcher)
     assert not (tmp_path / "t.requirements.txt").exists()
-    command("a.ipynb", "t.py")
-    assert (tmp_path / "t.requirements.txt").exists()
-    (tmp_path / "pyproject.toml").write_text("[tool.nb2ddp]\nrequirements = 1\n")
-    assert "requirements must be true or false" in command("a.ipynb", "t.py").stderr
 
 
 #: Styles whose packages are small and on PyPI; the names stand for those of a notebook.

@@ -18,10 +18,7 @@ def script(arguments: str = "", training: str = "trainer.train()", first: str = 
     """The script of a notebook whose config has these further arguments."""
     trainer = CELLS[2].replace("gradient_accumulation_steps = 4", f"gradient_accumulation_steps = 4, {arguments}")
     notebook = text(*filter(None, [first]), CELLS[1], trainer.replace("trainer.train()", training))
-    address = "10.0.0.1" if machines > 1 else None
-    return convert_source(
-        notebook, options=Options(launch=Launch(processes=2 * machines, machines=machines, main_process_ip=address))
-    ).files["train.py"]
+    return convert_source(notebook, options=Options(launch=Launch(machines=machines))).files["train.py"]
 
 
 class TestFoldersOfTheMachines:
@@ -168,7 +165,7 @@ class TestSplitForTheGpu:
         ],
     )
     def test_the_option(self, size: Any, call: str) -> None:
-        source = convert_source(text(*CELLS[1:]), options=Options(per_device_batch_size=size)).files["train.py"]
+        source = convert_source(text(*CELLS[1:]), options=Options(batch=size)).files["train.py"]
         assert f"= {call}  # 8 samples a step in the notebook\n" in source
 
 
@@ -203,7 +200,7 @@ class TestCheckpointing:
 
     @pytest.mark.parametrize("size", ["notebook", 2])
     def test_the_option_leaves_the_notebooks_setting(self, size: Any) -> None:
-        source = convert_source(text(*CELLS), options=Options(per_device_batch_size=size)).files["train.py"]
+        source = convert_source(text(*CELLS), options=Options(batch=size)).files["train.py"]
         assert "checkpointing" not in source
 
 

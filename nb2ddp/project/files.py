@@ -7,7 +7,6 @@ import errno
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -119,45 +118,6 @@ def default_folder() -> Path:
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("nb2ddp", appauthor=False))
-
-
-@dataclass(frozen=True)
-class Store:
-    """Texts stored under names of hexadecimal digits.
-
-    If the folder cannot be read or written, nothing is stored.
-
-    Attributes:
-        folder: the folder of the texts, created when first needed.
-        lifetime: seconds after its last use until a text is deleted.
-    """
-
-    folder: Path
-    lifetime: float
-
-    def get(self, name: str) -> bytes:
-        """Return the text under a name, or empty."""
-        content = b""
-        with suppress(OSError):
-            content = self._path(name).read_bytes()
-            os.utime(self._path(name))
-        return content
-
-    def put(self, name: str, content: bytes) -> None:
-        """Store a text."""
-        with suppress(OSError):
-            replace({self._path(name): content})
-
-    def prune(self) -> None:
-        """Delete texts that were not used in their lifetime."""
-        with suppress(OSError):
-            for path in self.folder.glob("*/*"):
-                with suppress(OSError):
-                    if time.time() - path.stat().st_mtime > self.lifetime:
-                        path.unlink()
-
-    def _path(self, name: str) -> Path:
-        return self.folder / name[:2] / name[2:]
 
 
 #: The notebook of a job that reads standard input.

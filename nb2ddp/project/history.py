@@ -6,8 +6,10 @@ with the same options and the same version of nb2ddp gives the same bytes again.
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +18,7 @@ from typing import Any, Final
 from nb2ddp import __version__
 from nb2ddp.options import LaunchError, OptionsError, typed
 from nb2ddp.project.config import ConfigError
-from nb2ddp.project.files import STDIN, Store, default_folder, read
+from nb2ddp.project.files import STDIN, default_folder, read, replace
 from nb2ddp.results import Conversion, NotebookError
 from nb2ddp.script import stamp
 from nb2ddp.script.stamp import Stamp
@@ -33,7 +35,8 @@ def remember(texts: Iterable[str]) -> None:
     for text in texts:
         line = stamp.read(text)
         if line is not None:
-            store().put(line.digest, text.encode())
+            with suppress(OSError):
+                replace({_kept(line.digest): text.encode()})
 
 
 def recall(notebook: Path, convert: Convert, line: Stamp) -> str | None:
@@ -47,16 +50,24 @@ def recall(notebook: Path, convert: Convert, line: Stamp) -> str | None:
     Returns:
         Its text; None if neither the cache nor git has it.
     """
-    with suppress(UnicodeDecodeError):
-        text = store().get(line.digest).decode()
+    with suppress(OSError, UnicodeDecodeError):
+        text = _kept(line.digest).read_bytes().decode()
+        os.utime(_kept(line.digest))
         if stamp.read(text) == Stamp(line.command, line.version, line.digest, is_intact=True):
             return text
     return next(_made_again(notebook, convert, line), None) if line.version == __version__ else None
 
 
-def store() -> Store:
-    """Return the store of files as nb2ddp wrote them."""
-    return Store(default_folder() / "written", LIFETIME)
+def prune() -> None:
+    """Delete stored files that nobody asked for in their lifetime."""
+    with suppress(OSError):
+        for path in (default_folder() / "written").glob("*/*"):
+            if time.time() - path.stat().st_mtime > LIFETIME:
+                path.unlink()
+
+
+def _kept(digest: str) -> Path:
+    return default_folder() / "written" / digest[:2] / digest[2:]
 
 
 def _made_again(notebook: Path, convert: Convert, line: Stamp) -> Iterator[str]:

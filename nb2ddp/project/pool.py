@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from enum import Enum
 from functools import partial
 from multiprocessing import connection, get_context, parent_process
@@ -70,7 +71,7 @@ def run(
         yield from map(convert, jobs)
     else:
         yield from _in_pool(jobs, convert, workers)
-    history.store().prune()
+    history.prune()
 
 
 def convert_job(job: Job, mode: Mode) -> Result:
@@ -124,7 +125,8 @@ def _as_text(job: Job) -> Result:
 
 def _in_pool(jobs: Sequence[Job], convert: Callable[[Job], Result], workers: int) -> Iterator[Result]:
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_start_worker) as pool:
-        futures = [pool.submit(convert, job) for job in jobs]
+        with _without_interrupt():  # this starts the workers
+            futures = [pool.submit(convert, job) for job in jobs]
         try:
             for job, future in zip(jobs, futures, strict=True):
                 try:
@@ -135,9 +137,20 @@ def _in_pool(jobs: Sequence[Job], convert: Callable[[Job], Result], workers: int
             pool.shutdown(cancel_futures=True)
 
 
+@contextmanager
+def _without_interrupt() -> Iterator[None]:
+    """Ignore Ctrl-C, as processes that are started meanwhile then do for ever."""
+    is_main = threading.current_thread() is threading.main_thread()  # where alone handlers can be set
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN) if is_main else None
+    try:
+        yield
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGINT, before)
+
+
 def _start_worker() -> None:
-    """Ignore Ctrl-C, and end when the parent ends, even if it is killed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """End when the parent ends, even if it is killed."""
     parent = parent_process()
     if parent is not None:
         sentinel = parent.sentinel

@@ -6,7 +6,9 @@ import pytest
 
 from nb2ddp.facts.program import Program
 from nb2ddp.options import Launch, Options
+from nb2ddp.results import Severity
 from nb2ddp.rules.batch import RULE, _kept
+from nb2ddp.rules.token_average import RULE as LOSSES
 from tests.notebooks import example_notebook
 
 SFT = (
@@ -41,6 +43,28 @@ PLAIN = (
     "Trainer(model, args).train()\n"
 )
 LATER = "from trl import SFTTrainer\n" + SFT.format(1, 4) + "SFTTrainer(model, args = args).train()\n"
+OWN = (
+    "from trl import SFTTrainer\nclass Own(SFTTrainer):\n"
+    "    def {}(self, model = None, inputs = None, return_outputs = False, **kwargs):\n"
+    "        return mean(model, inputs)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("accumulation", "processes", "said"),
+    [
+        (4, 2, []),
+        (4, 3, ["3 processes cannot share the 4 micro-batches of a step equally"]),
+        (1, 2, ["2 processes cannot share the one micro-batch of a step equally"]),
+    ],
+)
+def test_means_of_smaller_micro_batches(accumulation: int, processes: int, said: list[str]) -> None:
+    program = Program(
+        example_notebook(OWN.format("compute_loss") + SFT.format(2, accumulation)),
+        Options(launch=Launch(processes=processes)),
+    )
+    warned = [found.message for found in LOSSES.find(program) if found.severity is Severity.WARNING]
+    assert [message.partition(",")[0] for message in warned] == said
 
 
 @pytest.mark.parametrize(
@@ -51,6 +75,8 @@ LATER = "from trl import SFTTrainer\n" + SFT.format(1, 4) + "SFTTrainer(model, a
         ("size = 2\nsize = 4\n" + SFT.format("size", 4), ["which sets it more than once"]),
         (SFT.format("2 * size()", 4), ["which computes it"]),
         (SFT.format(2, 4).replace("SFT", "ORPO"), ["whose loss takes a mean over a batch"]),
+        (OWN.format("get_train_dataloader") + SFT.format(2, 4), ["whose trainer loads its rows itself"]),
+        (OWN.format("compute_loss") + SFT.format(2, 4), ["which computes its loss itself"]),
         (PLAIN + LATER, ["whose trainer has nothing to pad rows with", ""]),
         (LATER + PLAIN, ["", "whose trainer has nothing to pad rows with"]),
     ],

@@ -10,7 +10,7 @@ from nb2ddp.cli.estimate import in_one_line
 from nb2ddp.project.files import Job
 from nb2ddp.project.plan import from_here
 from nb2ddp.results import Result, Status
-from nb2ddp.rules import vllm_server
+from nb2ddp.rules import server, vllm_server
 from nb2ddp.script.launch import ADDRESS, LAUNCHING, launch_lines, path_word, single_command
 from nb2ddp.script.packages import GROUPS, file_name, install_command
 
@@ -51,6 +51,10 @@ def _serves(result: Result) -> bool:
     return any(each.code == vllm_server.RULE.code for each in result.diagnostics)
 
 
+def _leaves(result: Result) -> bool:
+    return any(each.message.endswith(server.FEWER) for each in result.diagnostics)
+
+
 def _started(job: Job, result: Result) -> list[tuple[str, str]]:
     """Return the command that starts a script from the current folder; the job runs in the script's folder."""
     if job.options.launch.launcher == "notebook":
@@ -60,7 +64,7 @@ def _started(job: Job, result: Result) -> list[tuple[str, str]]:
     folder = "" if parent == Path() else f"cd {_word(parent)} && "
     if job.options.split_model:
         return [("all GPUs", f"{folder}{single_command(job.options.launch, job.script.name)}")]
-    lines = launch_lines(job.options.launch, job.script.name, serves=_serves(result))
+    lines = launch_lines(job.options.launch, job.script.name, serves=_serves(result) or _leaves(result))
     return [(where, f"{folder}{command}") for where, command in lines]
 
 

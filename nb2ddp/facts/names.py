@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import re
-from collections import defaultdict
 from collections.abc import Callable
 from functools import cached_property
 
@@ -12,7 +11,6 @@ import libcst as cst
 
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.syntax.cells import Source
-from nb2ddp.syntax.tree import plain_names
 
 _KNOWN = frozenset(dir(builtins)) | {
     "__file__", "__name__", "__doc__", "display", "get_ipython", "In", "Out", "exit", "quit", "__ipython__",
@@ -37,27 +35,7 @@ class Names:
         """True for a name in live code that stands for nothing where it is read."""
         if self._tree.star_imports or use.value in _KNOWN or use.value in self._set_by_magics:
             return False
-        stands_for_nothing = self._tree.binding(use) is None or self.is_deleted(use)
-        return stands_for_nothing and self._tree.is_live(use) and not self._is_install(use)
-
-    def is_deleted(self, use: cst.Name) -> bool:
-        """True outside functions for a name that a `del` in no block has unbound since it was bound last."""
-        if use.value not in self._deletions:
-            return False
-        binding, offset = self._tree.binding(use), self._tree.start(use)
-        if binding not in self._tree.bindings(use.value) or self._tree.owner(use) is not None:
-            return False
-        return any(binding.offset < deleted < offset for deleted in self._deletions[use.value])
-
-    @cached_property
-    def _deletions(self) -> dict[str, list[int]]:
-        """The offsets where each name is deleted by a `del` that stands in no block."""
-        found = defaultdict[str, list[int]](list)
-        for statement in self._tree.of(cst.Del):
-            if self._tree.is_certain(statement):
-                for name in plain_names(statement.target):
-                    found[name.value].append(self._tree.span(statement)[1])
-        return found
+        return self._tree.binding(use) is None and self._tree.is_live(use) and not self._is_install(use)
 
     @cached_property
     def _set_by_magics(self) -> set[str]:

@@ -10,6 +10,7 @@ import libcst as cst
 from nb2ddp.facts.flow import reached, taker
 from nb2ddp.syntax.tree import Tree, keyword
 
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
 #: A class: what it makes may ask later.
 _CLASS = re.compile(r"(.*\.)?[A-Z]\w*")
 #: Where a client stands that nothing asks.
@@ -43,6 +44,23 @@ def _kept(tree: Tree, client: cst.CSTNode) -> list[cst.CSTNode]:
 def _taken_by(tree: Tree, client: cst.CSTNode) -> cst.CSTNode:
     """What takes a client, also one that a condition chooses: `OpenAI() if key else None`."""
     return tree.parents[tree.extended(client, cst.IfExp, cst.BooleanOperation)]
+
+
+def gpus_of(tree: Tree, call: cst.Call, command: str) -> list[str]:
+    """Return the numbers of GPUs, but the first, that a call gives to the program it starts, by `CUDA_VISIBLE_DEVICES`.
+
+    Args:
+        tree: the notebook's code.
+        call: what starts a program.
+        command: the program's command line.
+    """
+    given = [match[1] for match in re.finditer(r"\bCUDA_VISIBLE_DEVICES=[\"']?([\d,]+)", command)]
+    env = keyword(call, "env")
+    for part in tree.made_of(env.value) if env is not None else ():
+        pairs = [(each.key, each.value) for each in tree.within(part, cst.DictElement)]
+        pairs += [(each.keyword, each.value) for each in tree.within(part, cst.Arg) if each.keyword is not None]
+        given += [str(tree.literal(value)) for key, value in pairs if tree.text(key).strip("\"'") == _VISIBLE]
+    return [number for each in given for number in each.split(",") if number.isdigit() and number != "0"]
 
 
 def is_client(tree: Tree, node: cst.CSTNode) -> bool:

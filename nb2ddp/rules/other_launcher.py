@@ -1,7 +1,9 @@
 """DDP004: A notebook that starts processes itself (`notebook_launcher`, `torchrun`, FSDP, DeepSpeed) is refused.
 
 The launcher starts the processes of the script. A second launcher inside the script would start more in each of them,
-on the same GPUs.
+on the same GPUs. One model spread over several GPUs (FSDP, tensor or context parallelism) needs all of them to save it,
+and the script's batch is divided by the number of processes. A script stops at its start where `UNSLOTH_FSDP2` or
+`UNSLOTH_TP_SIZE` is set for the launch.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ _WORKERS = re.compile(
     r"|(torch\.)?multiprocess(ing)?(\.\w+)*\.(Process|Pool|ThreadPool)"
 )
 _COMMAND = re.compile(r"(^|[;&|]\s*)(accelerate\s+launch|torchrun|deepspeed|python\S*\s+-m\s+torch\.distributed)\b")
-_OTHER_STRATEGIES = ("fsdp", "deepspeed")
+#: Training arguments and variables that spread one model over several GPUs.
+_OTHER_STRATEGIES = ("fsdp", "deepspeed", "context_parallel_size", "parallelism_config")
+_VARIABLES = ("UNSLOTH_FSDP2", "UNSLOTH_TP_SIZE", "UNSLOTH_PP_SIZE")
 _OWN = (
     "starts processes of its own inside each of the job's, so there is no script: call the training function directly"
 )
@@ -60,8 +64,12 @@ def find(program: Program) -> Iterator[Finding]:
     for call in program.training.arguments:
         for strategy in _OTHER_STRATEGIES:
             passed = keyword(call, strategy)
-            if passed is not None and tree.literal(passed.value) not in (None, "", False):
+            if passed is not None and tree.literal(passed.value) not in (None, "", False, 1):
                 yield Finding(passed, f"{strategy} {_SHARDS}")
+    for node, variable, setting in program.settings:
+        off = ("", "0", "false") if variable == "UNSLOTH_FSDP2" else ("", "0", "1")
+        if variable in _VARIABLES and setting not in off and tree.is_live(node):
+            yield Finding(node, f"{variable} {_SHARDS}")
 
 
 def _starter(tree: Tree, value: cst.CSTNode) -> cst.Call | None:
@@ -87,6 +95,13 @@ RULE = Rule(
         ),
         Example("%%writefile train.py\ntrainer.train()\n# %%\n!torchrun train.py\n", reported=True),
         Example('from trl import SFTConfig\nargs = SFTConfig(fsdp = "full_shard")\n', reported=True),
+        Example("from trl import SFTConfig\nargs = SFTConfig(context_parallel_size = 2)\n", reported=True),
+        Example('import os\nos.environ["UNSLOTH_FSDP2"] = "1"\n%env UNSLOTH_TP_SIZE=2\n', reported=True),
+        Example(
+            "import os\nfrom trl import SFTConfig\n"
+            'os.environ.update(UNSLOTH_FSDP2 = "0", UNSLOTH_TP_SIZE = "1")\n'
+            "args = SFTConfig(context_parallel_size = 1)\n"
+        ),
         Example("from threading import Thread\nThread(target = model.generate).start()\ntrainer.train()\n"),
         Example('print("torchrun")\ntrainer.train()\n'),
     ),

@@ -23,11 +23,6 @@ from nb2ddp.syntax.tree import Statement, Tree
 _POPS = re.compile(r"os\.(environ\.(pop|__delitem__)|unsetenv)")
 _SET = "is what the launcher sets for each process"
 
-_EMPTIED = (
-    "takes RANK, WORLD_SIZE and LOCAL_RANK out of the environment, which the launcher sets: without them each process"
-    " trains alone; change single variables instead"
-)
-
 
 def find(program: Program) -> Iterator[Finding]:
     tree = program.tree
@@ -42,8 +37,6 @@ def find(program: Program) -> Iterator[Finding]:
             why = "would give every process the same GPUs" if name == "CUDA_VISIBLE_DEVICES" else _SET
             said = f"{name} {why}; the script leaves this out: say it where you start it"
             yield Finding(node, said, (_without(tree, node, statement),))
-    for emptied in _emptied(program):
-        yield Finding(emptied, _EMPTIED, todo=True)
     known = {node for node, *_ in program.settings}
     for call in program.tree.live(cst.Call):
         if tree.qualified(call.func) == "os.environ.update":
@@ -75,17 +68,6 @@ def _is_launchers(tree: Tree, entry: cst.CSTNode) -> bool:
     return isinstance(entry, cst.Arg) and entry.keyword is not None and entry.keyword.value in LAUNCHER_VARIABLES
 
 
-def _emptied(program: Program) -> Iterator[cst.CSTNode]:
-    """What replaces or empties the whole environment, and does not copy all of it."""
-    tree = program.tree
-    yield from (call for call in tree.live(cst.Call) if tree.qualified(call.func) == "os.environ.clear")
-    for assign in tree.live(cst.Assign):
-        filters = any(loop.ifs for loop in tree.within(assign.value, cst.CompFor))
-        named = [tree.qualified(each) for each in tree.within(assign, cst.Attribute)]
-        if tree.qualified(assign.targets[0].target) == "os.environ" and (filters or named.count("os.environ") == 1):
-            yield assign
-
-
 def _taken_out(program: Program) -> Iterator[tuple[cst.BaseSmallStatement | Statement, list[str], bool]]:
     """What takes the launcher's variables out of the environment: `del`, `pop`, or a loop of them.
 
@@ -114,11 +96,6 @@ RULE = Rule(
     find=find,
     severity=Severity.WARNING,
     examples=(
-        Example(
-            "import os\nos.environ = {'HOME': '/root'}\nos.environ.clear()\nos.environ = {**os.environ, 'A': '1'}\n",
-            f"import os\n# TODO[nb2ddp] DDP103: {_EMPTIED}\nos.environ = {{'HOME': '/root'}}\n"
-            f"# TODO[nb2ddp] DDP103: {_EMPTIED}\nos.environ.clear()\nos.environ = {{**os.environ, 'A': '1'}}\n",
-        ),
         Example(
             """\
 import os

@@ -15,8 +15,11 @@ import libcst as cst
 from nb2ddp.facts.effects import Does
 from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.program import Program
-from nb2ddp.facts.services import answer, questions
+from nb2ddp.facts.services import answer, gpus_of, questions
+from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule, made_alone
+from nb2ddp.script.inserted import LEAVE_GPUS
+from nb2ddp.syntax.edits import AddToSetup
 from nb2ddp.syntax.tree import Tree, argument
 
 _COMMAND = re.compile(
@@ -25,6 +28,7 @@ _COMMAND = re.compile(
 _HERE = re.compile(r"\b(localhost|127\.0\.0\.1|0\.0\.0\.0)\b|\[::1\]")
 _CALLS = re.compile(r"(http\.server|socketserver)\.\w*Server|.*\bSyntheticDataKit\.from_pretrained")
 
+FEWER = "one process fewer than the machine has GPUs"
 _ONCE = "asks a service, which may answer each process differently; in the script one asks for all"
 _EACH = (
     "asks a service in every process, and each may get other data and be billed for it: fetch it to a file once, "
@@ -40,6 +44,10 @@ def find(program: Program) -> Iterator[Finding]:
     asked: set[cst.Call] = set()
     for call in execution.calls(phase=Phase.TOGETHER):
         starts, asks = _starts(program, call), execution.does(call) & Does.ASK
+        if starts and (gpus := gpus_of(program.tree, call, program.effects.command(call))):
+            seen = ",".join(str(number) for number in range(8) if str(number) not in gpus)
+            said = f"starts a server on GPU {', '.join(gpus)}; the script leaves that to it: start {FEWER}"
+            yield Finding(call, said, (AddToSetup(f'{LEAVE_GPUS}"{seen}")', True),), Severity.WARNING)
         if not (starts or asks) or program.placement.runs_alone_as_placed(call):
             continue
         if starts:
@@ -52,7 +60,7 @@ def find(program: Program) -> Iterator[Finding]:
     for call in program.tree.in_order(asked):
         once = program.tree.function(call) in program.placement.asks_once
         apart = once or program.placement.runs_alone_as_placed(call) or _is_rewards(program, call)
-        if not apart and not _is_only_written(program, call) and not _asks_whether(program.tree, call):
+        if not apart and not _asks_whether(program.tree, call):
             yield _asked(program, call)
 
 
@@ -89,12 +97,6 @@ def _started(program: Program, call: cst.Call) -> Iterator[Finding]:
     yield from made_alone(program, call, _STARTED, _USED, _TAKEN)
 
 
-def _is_only_written(program: Program, call: cst.Call) -> bool:
-    """True for an answer that only one process looks at, to write it into a file from which all read."""
-    ends = program.tree.goes_to(call)
-    return bool(ends) and all(map(program.placement.runs_alone_as_placed, ends))
-
-
 def _starts(program: Program, call: cst.Call) -> bool:
     """True for a call, or a shell command, that starts a server beside the script."""
     if program.execution.does(call) & Does.SERVE:
@@ -113,10 +115,23 @@ import requests
 answer = requests.get(url)
 with open("rows.json", "w") as f:
     f.write(answer.text)
-rows = load_dataset("json", data_files = "rows.json")
 trainer.train()
-"""
+""",
+            """\
+import requests
+answer = run_once(lambda: requests.get(url), in_whole_job=True)
+with open("rows.json", "w") as f:
+    f.write(answer.text)
+trainer.train()
+""",
         ),
+        Example(
+            "import os, subprocess\n"
+            'env = {**os.environ, "CUDA_VISIBLE_DEVICES": "1"}\n'
+            'server = subprocess.Popen(["vllm", "serve", "Qwen/Qwen3-4B"], env = env)\ntrainer.train()\n',
+            reported=True,
+        ),
+        Example("!CUDA_VISIBLE_DEVICES=1 nohup vllm serve Qwen/Qwen3-4B &\ntrainer.train()\n", reported=True),
         Example(
             """\
 import requests

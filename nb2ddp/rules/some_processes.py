@@ -3,7 +3,7 @@
 Training and evaluation exchange gradients and losses between all ranks, and vLLM engines form process groups when they
 start. A rank that does so alone waits for the others until the job times out, and one that stops first, by an
 exception or its own clock, leaves the others waiting in the next collective. An exception that ends the script ends all
-processes. The search for the best trial of a training gets a `TODO` too.
+processes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nb2ddp.facts.flow import suppresses
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.waiting import starts_engine
 from nb2ddp.rules.rule import Example, Finding, Rule
-from nb2ddp.syntax.tree import Tree, method
+from nb2ddp.syntax.tree import Tree
 
 _EXIT = re.compile(r"(sys\.|os\._)?exit|quit")
 #: What a callback tells the trainer to do (transformers, `TrainerControl`).
@@ -29,7 +29,6 @@ _ENGINE = (
     "ranks start their engines together: those that reach this load wait for the others until the job times out; "
     "move it out of the condition"
 )
-_BEST = "only the main process gets the best trial, and the others fail with None: train with it in a separate job"
 _TRY = "if this fails in one process, the others wait for it until the job times out: let the exception end the script"
 _INTERRUPTED = (
     "Ctrl-C reaches the ranks at different steps, and the launcher ends those that wait for others: rely on "
@@ -44,7 +43,7 @@ _FILES = f"each process looks for the file at another time: {_STOPS}"
 
 
 def find(program: Program) -> Iterator[Finding]:
-    for look in (_tested, _best_trials, _tried, _stopped):
+    for look in (_tested, _tried, _stopped):
         for node, message in look(program):
             yield Finding(node, message, todo=True)
 
@@ -59,15 +58,6 @@ def _tested(program: Program) -> Iterator[tuple[cst.CSTNode, str]]:
             yield test, _ENGINE
         elif program.training.is_joint(test.body):
             yield test, _RANK
-
-
-def _best_trials(program: Program) -> Iterator[tuple[cst.CSTNode, str]]:
-    """Searches whose best trial is used while all processes are there."""
-    for call in program.training.calls:
-        best = program.tree.parents[call]
-        taken = program.tree.bound_uses(best) if isinstance(best, cst.Assign) else []
-        if method(call) == "hyperparameter_search" and any(map(program.execution.runs, taken)):
-            yield call, _BEST
 
 
 def _tried(program: Program) -> Iterator[tuple[cst.CSTNode, str]]:
@@ -154,11 +144,6 @@ RULE = Rule(
         ),
         Example("if trainer.is_world_process_zero():\n    print(len(dataset))\ntrainer.train()\n"),
         Example("trainer.train()\nif trainer.is_world_process_zero():\n    trainer.save_model()\n"),
-        Example(
-            "best = trainer.hyperparameter_search(n_trials = 8)\nuse(best.hyperparameters)\ntrainer.train()\n",
-            f"# TODO[nb2ddp] DDP408: {_BEST}\n"
-            "best = trainer.hyperparameter_search(n_trials = 8)\nuse(best.hyperparameters)\ntrainer.train()\n",
-        ),
         Example("best = trainer.hyperparameter_search(n_trials = 8)\nprint(best)\n"),
         Example("RANK = 16\nif RANK > 8:\n    trainer.train()\n"),
         Example(

@@ -1,7 +1,7 @@
 """DDP005: A name that is undefined when the script reads it gets a `TODO`.
 
-A notebook's kernel may still know a name from a deleted cell or an earlier run, or because a cell with `del model` was
-never run. A script starts empty and runs every line.
+A notebook's kernel may still know a name from a deleted cell or an earlier run. A script starts empty and runs every
+line.
 
 The `TODO` stands above the first line that reads such a name, lists them all, also those of the lines right below, and
 says what the script does not reach.
@@ -87,8 +87,6 @@ def _said(program: Program, uses: Iterable[cst.Name]) -> str:
 def _reason(program: Program, use: cst.Name) -> str:
     tree = program.tree
     bindings = [each for each in tree.bindings(use.value) if tree.is_live(each.node)]
-    if program.names.is_deleted(use):
-        return "deleted above"
     here = any(tree.span(each.node)[0] <= tree.start(use) < tree.span(each.node)[1] for each in bindings)
     values = [each.value for each in bindings]
     needed = [value is not None and use.value in map(tree.text, tree.within(value, cst.Name)) for value in values]
@@ -137,14 +135,13 @@ trainer.save_pretrained(folder)
             "rows = rows.filter(len)\ntry:\n    settings\nexcept NameError:\n    settings = {}\n",
         ),
         Example(
-            "model = load()\ndel model\n# %%\ntrain(model, rows, steps = steps)\ndef load():\n    return 1\n",
+            "model = load()\n# %%\ntrain(model, rows, steps = steps)\ndef load():\n    return 1\n",
             """\
 # TODO[nb2ddp] DDP005: 'load' is defined only further down (the cells are out of order): the script stops here, \
 before training; define it above
 model = load()
-del model
 # %%
-# TODO[nb2ddp] DDP005: 'train', 'rows' and 'steps' are never defined, 'model' is deleted above: the script stops here, \
+# TODO[nb2ddp] DDP005: 'train', 'rows' and 'steps' are never defined: the script stops here, \
 before training; define them above
 train(model, rows, steps = steps)
 def load():
@@ -169,7 +166,6 @@ def load():
             " define it above\n"
             "model = FastModel()\nif False:\n    from unsloth import FastModel\n",
         ),
-        Example("model = 1\ndel model\nmodel = 2\nprint(model)\nfor row in [1]:\n    del model\nprint([model])\n"),
         Example("import os\nrows = [row for row in os.listdir()]\nprint(len(rows))\n"),
         Example("names = os.listdir('rows')\nprint(torch.__version__, sys.path)\n"),
         Example("def more(n):\n    return more(n - 1) + last\nlast = 1\nfor i in [1]:\n    last = last + i\n"),

@@ -10,7 +10,7 @@ from typing import Any
 
 from nb2ddp.facts.loading import model_name
 from nb2ddp.facts.program import Program
-from nb2ddp.script.inserted import SEND_WEIGHTS
+from nb2ddp.script.inserted import LEAVE_GPUS, SEND_WEIGHTS
 from nb2ddp.script.launch import jobs_command, launch_lines, single_command
 from nb2ddp.script.needs import named
 from nb2ddp.script.packages import Requirements
@@ -53,7 +53,7 @@ def script(
     resources = {
         "title": " ".join(program.notebook.name.split()),
         "gpus": "all GPUs of one machine, in one process" if program.options.split_model else "one GPU or several",
-        "lines": _lines(program, script_name, serves=SEND_WEIGHTS in setup),
+        "lines": _lines(program, script_name, serves=SEND_WEIGHTS in setup, leaves=LEAVE_GPUS in setup),
         "needs": named(needs),
         "setup": setup,
     }
@@ -65,12 +65,17 @@ def script(
     return str(text).rstrip("\n") + "\n"
 
 
-def _lines(program: Program, script_name: str, *, serves: bool) -> list[tuple[str, str]]:
+def _lines(program: Program, script_name: str, *, serves: bool, leaves: bool) -> list[tuple[str, str]]:
     """Return the lines that start the script, each with its purpose."""
     launch = program.options.launch
     if program.options.split_model:
         return [("all GPUs", single_command(launch, script_name))]
-    lines = [("one GPU", single_command(launch, script_name)), *launch_lines(launch, script_name, serves=serves)]
+    lines = [
+        ("one GPU", single_command(launch, script_name)),
+        *launch_lines(launch, script_name, serves=serves or leaves),
+    ]
+    if leaves:
+        lines.append(("GPUs", "start one process fewer than there are: the notebook's server has its own"))
     if launch.launcher == "uv":
         lines.append(("on HF Jobs", jobs_command(launch, script_name, handed_on(program))))
     return lines

@@ -23,7 +23,7 @@ def script(arguments: str = "", training: str = "trainer.train()", first: str = 
 
 class TestFoldersOfTheMachines:
     def test_one_machine_asks_nothing(self) -> None:
-        assert "gather_object" not in script()
+        assert "compare_folders" not in script()
 
     def test_several(self) -> None:
         source = script(machines=2)
@@ -191,12 +191,14 @@ class TestCheckpointing:
 
     def test_above_the_comment(self) -> None:
         source = script(training="# Train!\n# It takes a while\ntrainer.train()")
-        assert "\nskip_checkpointing_if_it_fits(trainer)\n# Train!\n# It takes a while\ntrainer.train()\n" in source
+        called = "skip_checkpointing_if_it_fits(trainer)\nshare_rows(trainer)"
+        assert f"\n{called}\n# Train!\n# It takes a while\ntrainer.train()\n" in source
 
     def test_a_comment_of_the_cell_before_is_another(self) -> None:
         cells = [CELLS[1], CELLS[2].replace("trainer.train()", "# what comes next"), "trainer.train()"]
         source = convert_source(text(*cells)).files["train.py"]
-        assert "# what comes next\n\n# %% Cell 3\nskip_checkpointing_if_it_fits(trainer)\ntrainer.train()\n" in source
+        called = "skip_checkpointing_if_it_fits(trainer)\nshare_rows(trainer)"
+        assert f"# what comes next\n\n# %% Cell 3\n{called}\ntrainer.train()\n" in source
 
     @pytest.mark.parametrize("size", ["notebook", 2])
     def test_the_option_leaves_the_notebooks_setting(self, size: Any) -> None:

@@ -1,0 +1,113 @@
+"""Rows that all ranks share, whatever each of them prepared."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("datasets")
+
+from nb2ddp.runtime import rows
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = """
+import json, os, secrets
+import torch
+from accelerate import Accelerator
+from datasets import Dataset, DatasetDict, load_dataset
+from types import SimpleNamespace
+from nb2ddp.runtime.rows import share_rows
+
+accelerator = Accelerator(cpu=True)
+rank = accelerator.process_index
+arguments = SimpleNamespace(dataloader_drop_last=False)
+
+class Drawn(torch.utils.data.Dataset):
+    def __init__(self):
+        self.rows = [secrets.token_hex(4) for _ in range(120)]
+    def __len__(self):
+        return len(self.rows)
+    def __getitem__(self, n):
+        return {"x": torch.ones(2), "text": self.rows[n]}
+
+def shared(train, evaluated=None):
+    trainer = SimpleNamespace(accelerator=accelerator, train_dataset=train, eval_dataset=evaluated, args=arguments)
+    trainer._train_batch_size = 2
+    share_rows(trainer)
+    return trainer.train_dataset, trainer.eval_dataset
+
+drawn = Dataset.from_list([{"text": secrets.token_hex(4), "n": n} for n in range(1100 + rank)])
+tagged = drawn.shuffle(seed=rank).with_transform(lambda part: {"tag": [f"<{each}>" for each in part["text"]]})
+train, evaluated = shared(drawn, DatasetDict(a=tagged))
+torch_rows, _ = shared(Drawn())
+listed, _ = shared([{"text": each} for each in Drawn().rows])
+equal = [(n for n in ())]  # nothing compares these
+kept, _ = shared(equal)
+stream, _ = shared(load_dataset("json", data_files=[f"{n}.jsonl" for n in range(4)], split="train", streaming=True))
+batches = accelerator.prepare(torch.utils.data.DataLoader(stream, batch_size=2))
+found = {
+    "drawn": train["text"][:],
+    "tagged": [row["tag"] for row in evaluated["a"]],
+    "dict": type(evaluated).__name__,
+    "torch": torch_rows.rows,
+    "list": [row["text"] for row in listed],
+    "kept": kept is equal,
+    "stream": [batch["n"].tolist() for batch in batches],
+}
+with open(f"{rank}.json", "w") as file:
+    json.dump(found, file)
+accelerator.end_training()
+"""
+
+
+def test_ranks_train_on_the_rows_of_the_main_process(tmp_path: Path) -> None:
+    numbers = iter(range(133))
+    for file, length in enumerate((40, 40, 13, 40)):
+        lines = "".join(json.dumps({"n": next(numbers)}) + "\n" for _ in range(length))
+        (tmp_path / f"{file}.jsonl").write_text(lines)
+    (tmp_path / "train.py").write_text(SCRIPT)
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "train.py"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HOME": str(tmp_path / "cache")}
+    ended = subprocess.run(launch, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 0, ended.stderr
+    main, other = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
+    shares = [main.pop("stream"), other.pop("stream")]
+    assert main == other
+    assert len(main["drawn"]) == 1100
+    assert sorted(main["tagged"]) == sorted(f"<{text}>" for text in main["drawn"])
+    assert main["dict"] == "DatasetDict"
+    assert len(main["torch"]) == len(main["list"]) == 120
+    assert main["kept"]
+    assert ended.stdout.count("The processes prepared different rows") == 8  # two processes, four data sets
+    assert "Rows that the processes cannot compare" in ended.stdout
+    streamed = [n for pair in zip(*shares, strict=True) for part in pair for n in part]
+    assert streamed == [*range(133), *range(3)]  # one process's order; accelerate fills the last batches
+
+
+@pytest.mark.parametrize(
+    ("count", "arguments", "said"),
+    [
+        (5, {}, "The end of an epoch repeats 3 rows, as 5 do not fill all ranks' batches\n"),
+        (8, {}, ""),
+        (5, {"num_generations": 2}, ""),
+        (5, {"dataloader_drop_last": True}, ""),
+    ],
+)
+def test_repeated_rows_are_counted(
+    count: int,
+    arguments: dict[str, object],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(rows, "world_size", 2)
+    monkeypatch.setattr(rows, "same_rows", lambda same: same)
+    settings = SimpleNamespace(**({"dataloader_drop_last": False} | arguments))
+    rows.share_rows(SimpleNamespace(args=settings, train_dataset=[0] * count, eval_dataset=None, _train_batch_size=2))
+    assert capsys.readouterr().out == said

@@ -10,7 +10,6 @@ import libcst as cst
 from nb2ddp.facts.flow import reached, taker
 from nb2ddp.syntax.tree import Tree, keyword
 
-_VISIBLE = "CUDA_VISIBLE_DEVICES"
 #: A class: what it makes may ask later.
 _CLASS = re.compile(r"(.*\.)?[A-Z]\w*")
 #: Where a client stands that nothing asks.
@@ -59,8 +58,10 @@ def gpus_of(tree: Tree, call: cst.Call, command: str) -> list[str]:
     for part in tree.made_of(env.value) if env is not None else ():
         pairs = [(each.key, each.value) for each in tree.within(part, cst.DictElement)]
         pairs += [(each.keyword, each.value) for each in tree.within(part, cst.Arg) if each.keyword is not None]
-        given += [str(tree.literal(value)) for key, value in pairs if tree.text(key).strip("\"'") == _VISIBLE]
-    return [number for each in given for number in each.split(",") if number.isdigit() and number != "0"]
+        given += [
+            str(tree.literal(value)) for key, value in pairs if tree.text(key).strip("\"'") == "CUDA_VISIBLE_DEVICES"
+        ]
+    return [number for each in given for number in each.split(",") if re.fullmatch(r"[1-9]\d*", number)]
 
 
 def is_client(tree: Tree, node: cst.CSTNode) -> bool:

@@ -25,6 +25,9 @@ from nb2ddp.syntax.tree import argument
 
 #: Fields of training arguments that must be the same in every process.
 _SAME_EVERYWHERE = ("output_dir", "logging_dir", "seed", "data_seed")
+#: What is free, at the moment, on the machine or a GPU of it.
+_FREE = re.compile(r"torch\.cuda\.(memory\.)?mem_get_info|psutil\.virtual_memory|shutil\.disk_usage")
+_CHOICE = "differs between processes, and what the notebook chooses by it"
 _NEEDED = (
     "in all processes at once, because the rest of this line must run in each: put it on a line of its own, or "
     "do it before the job"
@@ -126,18 +129,33 @@ def _logged(program: Program) -> Iterator[Finding]:
 
 
 def _own_values(program: Program) -> Iterator[Finding]:
-    """Folders and seeds of trainings that are made of what differs between processes: the time, a random name."""
+    """What the time, a random name or free memory makes another in each process: folders, seeds, batch sizes."""
     tree = program.tree
     configs = program.training.arguments
     fields = [passed(tree, config, name) for config in configs for name in _SAME_EVERYWHERE]
     folders = [argument(config, "output_dir", 0) for config in configs]
     values = [field.value for field in (*fields, *folders) if field is not None]
-    for node in dict.fromkeys(node for value in values for node in program.execution.unlike(value)):
-        message = f"{tree.text(node)} differs between processes, and with it the folder or seed of the training"
+    free = [
+        call for call in program.execution.calls(_FREE, phase=Phase.BEFORE | Phase.BETWEEN) if _decides(program, call)
+    ]
+    for node in dict.fromkeys([*(node for value in values for node in program.execution.unlike(value)), *free]):
+        choice = (
+            _CHOICE if node in free else "differs between processes, and with it the folder or seed of the training"
+        )
+        message = f"{tree.text(node)} {choice}"
         if edits := program.placement.shared(node, in_whole_job=True):
             yield Finding(node, f"{message}; in the script one process works it out for all", edits)
         elif not program.placement.runs_alone(node):
             yield Finding(node, f"{message}: write a fixed value", todo=True)
+
+
+def _decides(program: Program, call: cst.Call) -> bool:
+    """True for a call whose value goes to more than what is printed."""
+    tree, bound = program.tree, program.tree.parents[call]
+    uses = tree.bound_uses(bound) if isinstance(bound, cst.Assign) else [call]
+    ends = [end for use in uses for end in tree.goes_to(use)]
+    told = ({each for each in tree.ancestors(end) if isinstance(each, cst.Call)} for end in ends)
+    return not all(any(program.execution.does(each) is Does.TELL for each in around) for around in told)
 
 
 def _tested_twice(program: Program) -> Iterator[Finding]:
@@ -220,6 +238,25 @@ RULE = Rule(
     name="written-by-every-process",
     find=find,
     examples=(
+        Example(
+            """\
+import torch
+print(torch.cuda.mem_get_info())
+free, total = torch.cuda.mem_get_info()
+batch = 8 if free / 1e9 > 30 else 2
+model.load(batch)
+trainer.train()
+""",
+            """\
+import torch
+print(torch.cuda.mem_get_info())
+free, total = run_once(lambda: torch.cuda.mem_get_info(), in_whole_job=True)
+batch = 8 if free / 1e9 > 30 else 2
+model.load(batch)
+trainer.train()
+""",
+        ),
+        Example("import torch\nfree, total = torch.cuda.mem_get_info()\nprint(f'{free / 1e9} GB')\ntrainer.train()\n"),
         Example(
             """\
 import os

@@ -1,4 +1,4 @@
-"""DDP408: A joint step that a rank may skip or leave gets a `TODO`: by a condition, a `try`, a clock or a file.
+"""DDP408: A joint step that a rank may skip, leave or repeat gets a `TODO`: by a condition, a `try`, a clock, a retry.
 
 Training and evaluation exchange gradients and losses between all ranks, and vLLM engines form process groups when they
 start. A rank that does so alone waits for the others until the job times out, and one that stops first, by an
@@ -19,7 +19,12 @@ from nb2ddp.facts.flow import suppresses
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.waiting import starts_engine
 from nb2ddp.rules.rule import Example, Finding, Rule
+<<<<<<< HEAD
 from nb2ddp.syntax.tree import Tree
+=======
+from nb2ddp.syntax.arguments import passed
+from nb2ddp.syntax.tree import Tree, method
+>>>>>>> 25842d59 (Decide once what each process would decide for itself; one TODO for a reward that is another on each rank)
 
 _EXIT = re.compile(r"(sys\.|os\._)?exit|quit")
 #: What a callback tells the trainer to do (transformers, `TrainerControl`).
@@ -30,6 +35,16 @@ _ENGINE = (
     "move it out of the condition"
 )
 _TRY = "if this fails in one process, the others wait for it until the job times out: let the exception end the script"
+_RETRIED = (
+    "a process whose step fails, such as for lack of memory, begins again alone, and the others wait for it until the "
+    "job times out: train once, with a batch that fits"
+)
+_UNTESTED = (
+    "a rank on which this fails has no rows to evaluate on, and the others wait for it until the job times out: "
+    "let the exception end the script"
+)
+#: What calls a function again that failed.
+_RETRY = re.compile(r"accelerate(\.\w+)*\.find_executable_batch_size|(tenacity|retrying|retry)\.retry|backoff\.on_\w+")
 _INTERRUPTED = (
     "Ctrl-C reaches the ranks at different steps, and the launcher ends those that wait for others: rely on "
     "checkpoints, not on what follows here"
@@ -43,7 +58,11 @@ _FILES = f"each process looks for the file at another time: {_STOPS}"
 
 
 def find(program: Program) -> Iterator[Finding]:
+<<<<<<< HEAD
     for look in (_tested, _tried, _stopped):
+=======
+    for look in (_tested, _best_trials, _tried, _retried, _untested, _stopped):
+>>>>>>> 25842d59 (Decide once what each process would decide for itself; one TODO for a reward that is another on each rank)
         for node, message in look(program):
             yield Finding(node, message, todo=True)
 
@@ -74,6 +93,28 @@ def _tried(program: Program) -> Iterator[tuple[cst.CSTNode, str]]:
                 by_hand = all(each is not None and tree.qualified(each) == "KeyboardInterrupt" for each in caught)
                 yield call, _INTERRUPTED if by_hand else _TRY
                 break
+
+
+def _retried(program: Program) -> Iterator[tuple[cst.CSTNode, str]]:
+    """Functions that train, and are called again where they fail."""
+    tree = program.tree
+    for function in (each for each in tree.of(cst.FunctionDef) if program.training.is_joint(each.body)):
+        retries = [getattr(each.decorator, "func", each.decorator) for each in function.decorators]
+        calls = (tree.around(use, cst.Call) for use in tree.named(function))
+        retries += [call.func for call in calls if call is not None]
+        if any(_RETRY.fullmatch(tree.qualified(each)) for each in retries):
+            yield function, _RETRIED
+
+
+def _untested(program: Program) -> Iterator[tuple[cst.CSTNode, str]]:
+    """Handlers of exceptions that leave a trainer without rows to evaluate on."""
+    tree = program.tree
+    given = [passed(tree, trainer, "eval_dataset") for trainer in program.training.trainers]
+    names = [each.value for each in given if each is not None and isinstance(each.value, cst.Name)]
+    for bound in (bound for name in names for bound in tree.bindings(name.value, name)):
+        is_none = isinstance(bound.node, cst.Assign) and tree.text(bound.node.value) == "None"
+        if is_none and tree.around(bound.node, cst.ExceptHandler) is not None:
+            yield bound.node, _UNTESTED
 
 
 def _ends(tree: Tree, code: cst.CSTNode) -> bool:
@@ -145,6 +186,42 @@ RULE = Rule(
         Example("if trainer.is_world_process_zero():\n    print(len(dataset))\ntrainer.train()\n"),
         Example("trainer.train()\nif trainer.is_world_process_zero():\n    trainer.save_model()\n"),
         Example("best = trainer.hyperparameter_search(n_trials = 8)\nprint(best)\n"),
+        Example(
+            """\
+from accelerate.utils import find_executable_batch_size
+@find_executable_batch_size(starting_batch_size = 16)
+def train(batch_size):
+    trainer.train()
+train()
+""",
+            f"""\
+from accelerate.utils import find_executable_batch_size
+@find_executable_batch_size(starting_batch_size = 16)
+# TODO[nb2ddp] DDP408: {_RETRIED}
+def train(batch_size):
+    trainer.train()
+train()
+""",
+        ),
+        Example(
+            """\
+try:
+    held = load("rows", split = "test")
+except Exception:
+    held = None
+trainer = SFTTrainer(model, eval_dataset = held)
+trainer.train()
+""",
+            f"""\
+try:
+    held = load("rows", split = "test")
+except Exception:
+    # TODO[nb2ddp] DDP408: {_UNTESTED}
+    held = None
+trainer = SFTTrainer(model, eval_dataset = held)
+trainer.train()
+""",
+        ),
         Example("RANK = 16\nif RANK > 8:\n    trainer.train()\n"),
         Example(
             "try:\n    trainer.train()\nexcept KeyboardInterrupt:\n    pass\n",

@@ -19,12 +19,8 @@ from nb2ddp.facts.flow import suppresses
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.waiting import starts_engine
 from nb2ddp.rules.rule import Example, Finding, Rule
-<<<<<<< HEAD
-from nb2ddp.syntax.tree import Tree
-=======
 from nb2ddp.syntax.arguments import passed
-from nb2ddp.syntax.tree import Tree, method
->>>>>>> 25842d59 (Decide once what each process would decide for itself; one TODO for a reward that is another on each rank)
+from nb2ddp.syntax.tree import Tree
 
 _EXIT = re.compile(r"(sys\.|os\._)?exit|quit")
 #: What a callback tells the trainer to do (transformers, `TrainerControl`).
@@ -58,11 +54,7 @@ _FILES = f"each process looks for the file at another time: {_STOPS}"
 
 
 def find(program: Program) -> Iterator[Finding]:
-<<<<<<< HEAD
-    for look in (_tested, _tried, _stopped):
-=======
-    for look in (_tested, _best_trials, _tried, _retried, _untested, _stopped):
->>>>>>> 25842d59 (Decide once what each process would decide for itself; one TODO for a reward that is another on each rank)
+    for look in (_tested, _tried, _retried, _untested, _stopped):
         for node, message in look(program):
             yield Finding(node, message, todo=True)
 

@@ -108,7 +108,7 @@ class TestOneNotebook:
     def test_warnings_are_printed_with_their_line(self, command: Command, tmp_path: Path) -> None:
         write(tmp_path / "a.ipynb", *WARNING)
         lines = command("a.ipynb", "train.py").stdout.splitlines()
-        assert lines[0].startswith("a.ipynb:cell 2:2:11: DDP201 warning: this trainer has no args")
+        assert lines[0].startswith("a.ipynb:cell 2:2:11: DDP201 warning: nothing shows the batch of this training")
         assert lines[1] == "    trainer = SFTTrainer(model = model)"
         assert len(lines) == 2
 

@@ -96,7 +96,7 @@ class TestGithub:
         number = next(n for n, text in enumerate(content, start=1) if "trainer = SFTTrainer" in text)
         start = f"::warning file=n/a%2Cb%3Ac.ipynb,line={number},title=DDP201 "
         assert line.startswith(start)
-        assert "::cell 3:2:11: this trainer has no args" in line
+        assert "::cell 3:2:11: nothing shows the batch of this training" in line
 
     def test_stale_and_broken_are_errors(self, command: Command, tmp_path: Path) -> None:
         write(tmp_path / "n/a.ipynb")

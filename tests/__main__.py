@@ -1,10 +1,11 @@
 """Set everything up on a fresh machine and run the checks: `python3 -m tests`, or every one with `--all`.
 
 Needs Python 3.11 and a C compiler. Makes `.venv`, installs the project with what its tests need, then runs the linter,
-the type checker, the documentation check, the fast tests, and of those that train on this machine and on clusters one
-of each kind (the marker `short`); with `--all` all of them. A second environment, with the versions that most public
-notebooks pin, is made by uv below `.venv-pinned` (`tests/pinned.py`). Where it may install system packages
-(root, on Debian), it installs those of the cluster tests; elsewhere these tests skip and say what is missing.
+the type checker, the documentation check, the fast tests, and a few of those that train on this machine (the marker
+`short`); with `--all` all that train, the slow ones, and those on clusters. A second environment, with
+the versions that most public notebooks pin, is made by uv below `.venv-pinned` (`tests/pinned.py`). Where it may
+install system packages (root, on Debian), `--all` installs those of the cluster tests; elsewhere these tests skip and
+say what is missing.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ import subprocess
 import sys
 import time
 import venv
+from collections.abc import Mapping
 from pathlib import Path
 
 import tomllib
+
+from nb2ddp.rehearsal import uv
 
 ROOT = Path(__file__).resolve().parent.parent
 HOME = ROOT / ".venv"
@@ -32,12 +36,17 @@ UNSLOTH = ("unsloth", "unsloth_zoo")
 SYSTEM_PACKAGES = ("slurm-wlm", "munge", "iproute2", "shellcheck")
 
 
-def run(title: str, *command: str | Path) -> str:
+def run(title: str, *command: str | Path, environment: Mapping[str, str] | None = None) -> str:
     """Run one step from the project's folder, and give its last line; a step that fails ends all with its exit code."""
     print(f"\n=== {title}", flush=True)
     start, last = time.monotonic(), ""
     with subprocess.Popen(
-        [str(word) for word in command], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [str(word) for word in command],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     ) as step:
         assert step.stdout is not None
         for line in step.stdout:
@@ -50,18 +59,20 @@ def run(title: str, *command: str | Path) -> str:
     return last
 
 
-def install() -> None:
+def install(everything: bool) -> None:
     """Make the environment and install into it; quick where it is already there."""
     if not PYTHON.exists():
         venv.create(HOME, with_pip=True)
-    pip = (PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    run("uv", PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "uv")
+    with_uv: tuple[str | Path, ...] = (PYTHON, "-m", "uv", "pip", "install", "--quiet", "--python", PYTHON, *uv.torch())
+    told = uv.settings()  # what this user's pip is told
     pins = {name: f"{name}=={version}" for name, version in PINS.items()}
-    run("torch", *pip, pins["torch"])  # first: a looser request brings gigabytes of CUDA
-    run("project", *pip, "--editable", ".[dev,e2e]", *(pin for name, pin in pins.items() if name not in UNSLOTH))
-    run("unsloth", *pip, "--no-deps", *(pins[name] for name in UNSLOTH))
+    others = [pin for name, pin in pins.items() if name not in UNSLOTH]
+    run("project", *with_uv, "--editable", ".[dev,e2e]", *others, environment=told)
+    run("unsloth", *with_uv, "--no-deps", *(pins[name] for name in UNSLOTH), environment=told)
     run("the notebooks' versions", PYTHON, "-m", "tests.pinned")
     missing = not all(shutil.which(program) for program in ("slurmctld", "munged", "ip", "shellcheck"))
-    if missing and shutil.which("apt-get") and os.geteuid() == 0:
+    if everything and missing and shutil.which("apt-get") and os.geteuid() == 0:
         run("package lists", "apt-get", "update", "-qq")
         run("system packages", "apt-get", "install", "-y", "-qq", "--no-install-recommends", *SYSTEM_PACKAGES)
 
@@ -71,18 +82,20 @@ def main(arguments: list[str]) -> int:
     if arguments not in ([], ["--all"]):
         print("usage: python3 -m tests [--all]", file=sys.stderr)
         return 2
-    kind = "" if arguments else " and short"
-    install()
+    everything = bool(arguments)
+    install(everything)
     run("lint", PYTHON, "-m", "ruff", "check", *CODE)
     run("format", PYTHON, "-m", "ruff", "format", "--check", *CODE)
     run("types", PYTHON, "-m", "mypy")
     run("documentation", PYTHON, "-m", "nb2ddp.cli.docs", "--check")
     pytest = (PYTHON, "-m", "pytest", "-q", "-m")
     ends = {
-        "fast tests": run("fast tests", *pytest, "not e2e and not cluster", "-n", "auto"),
-        "tests that train": run("tests that train", *pytest, f"e2e{kind}", "-n", "auto"),
-        "tests on clusters": run("tests on clusters", *pytest, f"cluster{kind}"),
+        "fast tests": run("fast tests", *pytest, "not e2e and not cluster and not slow", "-n", "auto"),
+        "tests that train": run("tests that train", *pytest, "e2e" if everything else "e2e and short", "-n", "auto"),
     }
+    if everything:
+        ends["slow tests"] = run("slow tests", *pytest, "slow", "-n", "auto")
+        ends["tests on clusters"] = run("tests on clusters", *pytest, "cluster")
     print("", *(f"=== {title}: {end}" for title, end in ends.items()), sep="\n")
     return 0
 

@@ -25,7 +25,7 @@ from nb2ddp.convert import convert_source
 from nb2ddp.options import Launch, Options
 from nb2ddp.results import NotebookError
 
-PROCESSES = 3
+PROCESSES = 2
 #: With packages in a file, in the script, and in a notebook that holds the script.
 _OPTIONS = (
     Options(),

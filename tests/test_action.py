@@ -169,7 +169,7 @@ def test_no_input_is_run(runner: Runner, inputs: dict[str, str]) -> None:
     assert "evil" not in {path.name for path in runner.workspace.rglob("*")}
 
 
-@pytest.mark.network
+@pytest.mark.slow
 def test_the_first_step_installs_the_command(tmp_path: Path) -> None:
     runner = Runner(tmp_path)
     done = runner.step(0, python=sys.executable)

@@ -16,7 +16,7 @@ from benchmarks import conversion, rehearsals, tables
 from benchmarks.gpu import report, results
 from benchmarks.gpu.kinds import KINDS, Job, jobs
 from benchmarks.gpu.scripts import notebook, write
-from nb2ddp.runtime.memory import MEASURED_MODELS, bytes_of_a_row, bytes_of_gradients_and_optimizer
+from nb2ddp.runtime.memory import MEASURED_MODELS, bytes_without_checkpointing
 
 MEMORY = Path(results.__file__).parents[1] / "results" / "memory.json"
 
@@ -28,7 +28,7 @@ def test_a_job_has_a_script_and_a_command(variant: str, gpus: int, tmp_path: Pat
     text = (tmp_path / "train.py").read_text()
     ast.parse(text)
     assert "get_ipython" not in text
-    assert ("def split_share" in text or "def share_batches" in text) == (variant == "converted")
+    assert ("# %% Distributed setup" in text) == (variant == "converted")
     assert (command[:2], command[-1]) == (
         (["python", "train.py"] if gpus == 1 else ["accelerate", "launch"]),
         "train.py",
@@ -132,8 +132,7 @@ KEPT = [
 def test_what_a_script_reckons_with_held(model: dict[str, Any], run: dict[str, Any]) -> None:
     """Never too low and at most 1.5 times too high."""
     config = SimpleNamespace(**{name: size for name, size in model["config"].items() if size is not None})
-    needed = run["rows"] * bytes_of_a_row(config, run["tokens"], 2)
-    needed += bytes_of_gradients_and_optimizer(model["trained"], model.get("gpus", 1))
+    needed = bytes_without_checkpointing(config, run["rows"] * run["tokens"], 2, model["trained"], model.get("gpus", 1))
     assert 1 <= needed / (run["peak"] - run["before"]) <= 1.5
 
 

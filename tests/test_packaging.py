@@ -16,7 +16,7 @@ import pytest
 from tests.checkout import copy
 from tests.notebooks import write
 
-pytestmark = pytest.mark.network
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -49,17 +49,15 @@ def test_what_the_packages_hold(built: Path) -> None:
     assert {"templates/setup.py.j2", "tests/test_packaging.py", "pyproject.toml", "README.md", "LICENSE"} <= names
 
 
-@pytest.mark.parametrize("form", ["wheel", "sdist", "editable"])
-def test_installed_and_run_from_another_folder(form: str, source: Path, built: Path, tmp_path: Path) -> None:
+def test_installed_and_run_from_another_folder(built: Path, tmp_path: Path) -> None:
+    """From the wheel, which was built from the sdist; `python -m tests` installs the project as it is edited."""
     (wheel,) = built.glob("*.whl")
-    (sdist,) = built.glob("*.tar.gz")
     home = tmp_path / "venv"
     venv.create(home, with_pip=True)
     scripts = home / ("Scripts" if sys.platform == "win32" else "bin")
     python = scripts / "python"
-    what = {"wheel": [str(wheel)], "sdist": [str(sdist)], "editable": ["--editable", str(source)]}[form]
     installed = subprocess.run(
-        [python, "-m", "pip", "install", "--quiet", *what], capture_output=True, text=True, check=False
+        [python, "-m", "pip", "install", "--quiet", str(wheel)], capture_output=True, text=True, check=False
     )
     assert installed.returncode == 0, installed.stderr
     elsewhere = tmp_path / "elsewhere"
@@ -152,9 +150,9 @@ def test_a_tool_of_its_own(tool: str, built: Path, tmp_path: Path) -> None:
     converts(ways[tool], tmp_path / "work", None, **settings, **homes)
 
 
-@pytest.mark.parametrize("version", ["3.10", "3.11", "3.12", "3.13", "3.14"])
+@pytest.mark.parametrize("version", ["3.10", "3.12", "3.13", "3.14"])
 def test_every_python(version: str, built: Path, tmp_path: Path) -> None:
-    """Those that are on the PATH; with pyenv, `PYENV_VERSION=3.10:3.12 pytest` puts several there."""
+    """Those others that are on the PATH; with pyenv, `PYENV_VERSION=3.10:3.12 pytest` puts several there."""
     python = shutil.which(f"python{version}")
     if python is None or subprocess.run([python, "--version"], capture_output=True).returncode:
         pytest.skip(f"there is no Python {version}")

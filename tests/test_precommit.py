@@ -14,7 +14,7 @@ from tests.notebooks import CELLS, write
 
 pytest.importorskip("pre_commit")
 pytestmark = [
-    pytest.mark.network,
+    pytest.mark.slow,
     pytest.mark.skipif(os.name != "posix", reason="pre-commit's environments differ elsewhere"),
 ]
 

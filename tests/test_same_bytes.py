@@ -43,6 +43,7 @@ def test_memory_decides_nothing(tmp_path: Path) -> None:
     assert differing([*made, *found([FIXTURES / "notebooks", FIXTURES / "constructs"])]) == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not CORPUS, reason="NB2DDP_CORPUS names no folder of public notebooks")
 def test_memory_decides_nothing_in_the_corpus() -> None:
     assert differing(found(CORPUS)) == []

@@ -9,16 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.hub import build
+from tests.jobs import Job, train_alone
 
 from . import slurm
-from .job import train_alone
 from .slurm import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tests.e2e.runner import Run
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -28,18 +25,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny hub, built once; a job gets a copy."""
-    pytest.importorskip("unsloth", reason="the e2e extra is not installed")
-    return build(tmp_path_factory.mktemp("hub"))
-
-
-@pytest.fixture(scope="session")
-def alone(hub: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The fixture trained by one process."""
-    result = train_alone(hub, tmp_path_factory.mktemp("alone"))
-    assert list(result.problems()) == []
-    return result
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """The notebook trained by one process."""
+    pytest.importorskip("transformers", reason="the e2e extra is not installed")
+    return train_alone(tmp_path_factory.mktemp("alone") / "job")
 
 
 @pytest.fixture(scope="module")

@@ -14,17 +14,14 @@ import pytest
 
 from nb2ddp.options import Launch
 from nb2ddp.script.launch import launch_command
-
-from .job import SCRIPT, Job, prepare, wait_for
+from tests.jobs import SCRIPT, Job, prepare, wait_for
 
 if TYPE_CHECKING:
-    from tests.e2e.runner import Run
-
     from .slurm import Cluster
 
 pytestmark = pytest.mark.cluster
 
-START_SECONDS = 240  # imports of Unsloth by processes that share the cores of a small machine
+START_SECONDS = 120  # imports by processes that share the cores of a small machine
 END_SECONDS = 60
 
 
@@ -57,50 +54,47 @@ def said(job: Job) -> str:
     return "\n".join(f"{log.name}:\n{log.read_text()[-3000:]}" for log in sorted(job.work.glob("*.log")))
 
 
-@pytest.mark.short
-def test_losses_are_those_of_one_process(cluster: Cluster, hub: Path, alone: Run, tmp_path: Path) -> None:
+def test_losses_are_those_of_one_process(cluster: Cluster, alone: Job, tmp_path: Path) -> None:
     settings = ("--job-name=alpaca", "--time=30", "--partition=test", "--cpus-per-task=1", "--mem=4G")
-    job = prepare(hub, tmp_path / "job", Launch(gpus=1, machines=2, launcher="slurm", slurm=settings))
+    job = prepare(tmp_path / "job", Launch(gpus=1, machines=2, launcher="slurm", slurm=settings))
     number = submit(job, cluster)
-    wait_for(lambda: bool(job.trainings(0)) or is_over(number, cluster), START_SECONDS)
+    wait_for(lambda: bool(job.losses(0)) or is_over(number, cluster), START_SECONDS)
     assert "2" in {variables.get("SLURM_JOB_NUM_NODES") for variables in job.processes().values()}, said(job)
     assert wait_for(lambda: is_over(number, cluster), 2 * START_SECONDS), said(job)
     assert state(number, cluster) == ("COMPLETED", "0:0"), said(job)
     differences = [job.difference(rank, alone) for rank in range(2)]
     print(f"losses of the ranks differ from those of one process by {differences}")
     assert max(differences) < 1e-3
-    assert (job.work / "alpaca_lora" / "adapter_model.safetensors").is_file()
+    assert (job.work / "saved" / "model.safetensors").is_file()
 
-    batch, first, second = (job.work / f"alpaca-{number}{part}.log" for part in ("", "-machine0", "-machine1"))
+    batch, first, second = (job.work / f"tune-{number}{part}.log" for part in ("", "-machine0", "-machine1"))
     assert batch.read_text() == ""
     assert "'loss': " in first.read_text()
     assert "'loss': " not in second.read_text()
     own = {path.relative_to(job.work).parts[0] for path in job.work.glob("*/*/attempt_0/0/stderr.log")}
     assert own == {first.stem, second.stem}
-    assert {path for path in job.written_twice() if not path.startswith("alpaca-")} == set()
     assert job.processes() == {}
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_one_killed_process_ends_the_job(rank: int, cluster: Cluster, hub: Path, tmp_path: Path) -> None:
+def test_one_killed_process_ends_the_job(cluster: Cluster, tmp_path: Path) -> None:
     launch = Launch(gpus=1, machines=2, launcher="slurm")
-    job = prepare(hub, tmp_path / "job", launch, steps=10_000)
+    job = prepare(tmp_path / "job", launch, steps=10_000)
     number = submit(job, cluster)
-    wait_for(lambda: bool(job.trainings(0)) or is_over(number, cluster), START_SECONDS)
+    wait_for(lambda: bool(job.losses(0)) or is_over(number, cluster), START_SECONDS)
     assert not is_over(number, cluster), said(job)
-    os.kill(job.worker(rank), signal.SIGKILL)
+    os.kill(job.worker(1), signal.SIGKILL)
     killed = time.monotonic()
     assert wait_for(lambda: is_over(number, cluster), END_SECONDS), said(job)
-    print(f"killed rank {rank}: the job ended {time.monotonic() - killed:.1f} s later as {state(number, cluster)}")
+    print(f"killed rank 1: the job ended {time.monotonic() - killed:.1f} s later as {state(number, cluster)}")
     assert state(number, cluster)[0] == "FAILED"
     assert wait_for(lambda: not job.processes(), END_SECONDS + killed - time.monotonic()), job.processes()
 
 
-def test_cancelled_job_leaves_nothing(cluster: Cluster, hub: Path, tmp_path: Path) -> None:
+def test_cancelled_job_leaves_nothing(cluster: Cluster, tmp_path: Path) -> None:
     launch = Launch(gpus=1, machines=2, launcher="slurm")
-    job = prepare(hub, tmp_path / "job", launch, steps=10_000)
+    job = prepare(tmp_path / "job", launch, steps=10_000)
     number = submit(job, cluster)
-    wait_for(lambda: bool(job.trainings(0)) or is_over(number, cluster), START_SECONDS)
+    wait_for(lambda: bool(job.losses(0)) or is_over(number, cluster), START_SECONDS)
     assert not is_over(number, cluster), said(job)
     cluster.call("scancel", number)
     assert wait_for(lambda: not job.processes(), END_SECONDS), job.processes()

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from nb2ddp.api import convert_file
-
-from .runner import run
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from nb2ddp.options import Launch
+from tests.jobs import prepare, train_alone
 
 pytestmark = pytest.mark.e2e
-
-NOTEBOOK = Path(__file__).resolve().parents[2] / "fixtures" / "notebooks" / "install_state.ipynb"
 
 
 @pytest.mark.parametrize(
     ("options", "processes"), [pytest.param((), 2, marks=pytest.mark.short), (("--num_processes", "1"), 1)]
 )
-def test_accelerate_launches_the_script(options: Sequence[str], processes: int, hub: Path, tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    convert_file(NOTEBOOK, script)
-    launcher = [sys.executable, "-m", "accelerate.commands.launch"]
-    launcher += ["--config_file", str(tmp_path / "accelerate_config.yaml"), "--main_process_port", "0", *options]
-    result = run(script, hub, tmp_path / "run", processes, launcher=launcher)
-    assert list(result.problems()) == []
-    assert [len(process.trainings) for process in result.ranks] == [1] * processes
+def test_accelerate_launches_the_script(options: tuple[str, ...], processes: int, tmp_path: Path) -> None:
+    job, alone = prepare(tmp_path / "job", Launch(gpus=2)), train_alone(tmp_path / "alone")
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", "accelerate_config.yaml"]
+    command += ["--main_process_port", "0", *options, "train.py"]
+    done = subprocess.run(command, cwd=job.work, env=job.environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("'train_runtime':") == 1, "one process prints"
+    assert max(job.difference(rank, alone) for rank in range(processes)) < 1e-3
+    assert not job.losses(processes)

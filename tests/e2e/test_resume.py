@@ -8,25 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from benchmarks.gpu.scripts import notebook
-from nb2ddp.api import convert_file
-from nb2ddp.options import Launch, Options
-from nb2ddp.rehearsal.ending import End
-from nb2ddp.rehearsal.plan import read
-from nb2ddp.rehearsal.rehearse import Options as Rehearsal
-from nb2ddp.rehearsal.rehearse import rehearse
-from nb2ddp.rehearsal.report import text_lines
-from nb2ddp.rehearsal.run import Run
+from nb2ddp.options import Launch
 from nb2ddp.script.launch import launch_files
 
 pytestmark = pytest.mark.e2e
-
-NOTEBOOKS = Path(__file__).resolve().parents[2] / "fixtures" / "notebooks"
 
 _SCRIPT = """
 import json, os, random, signal, torch
@@ -84,7 +73,6 @@ def start(folder: Path, ends_after: int | None = None, by: signal.Signals = sign
     return job
 
 
-@pytest.mark.short
 def test_a_killed_training_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     whole.mkdir()
@@ -129,59 +117,3 @@ def test_torchrun_starts_again_what_fails(tmp_path: Path) -> None:
         assert ("Training resumes from outputs/checkpoint-5" in job.stderr) == (name == "fails"), job.stderr
         found.append((folder / "losses.jsonl").read_text())
     assert found[0] == found[1]
-
-
-#: One process, two and four; each is killed or told to end in one number of processes and goes on in another.
-ENDS = (
-    End("SIGKILL", "step", 2, -1, processes=1),
-    End("SIGTERM", "step", 2, -1, processes=1),
-    End("SIGKILL", "saved", 3, 1, processes=2),
-    End("SIGTERM", "step", 3, -1, processes=4),
-)
-#: Those whose losses depend on the number of processes, and which resume in two: transformers 5.17 multiplies a
-#: classifier's by processes and accumulation steps; whole weights that are trained are rounded apart after two steps.
-OF_TWO = ("classification", "two trainings", "full fine-tuning")
-KINDS: dict[str, Path | str] = {
-    "text": NOTEBOOKS / "alpaca.ipynb",
-    "full fine-tuning": NOTEBOOKS / "full_finetuning.ipynb",
-    "two trainings": NOTEBOOKS / "two_trainings.ipynb",
-    "embeddings": NOTEBOOKS / "sentence_embeddings.ipynb",
-    "classification": NOTEBOOKS / "classification.ipynb",
-    "packing": "packing",
-    "dpo": "dpo",
-    "grpo": "grpo",
-    "vision": "vision",
-}
-
-
-@pytest.mark.parametrize("kind", [pytest.param(n, marks=pytest.mark.short if n == "embeddings" else ()) for n in KINDS])
-def test_each_kind_goes_on(kind: str, tmp_path: Path) -> None:
-    source, script = KINDS[kind], tmp_path / "train.py"
-    if isinstance(source, str):
-        (tmp_path / "train.ipynb").write_text(json.dumps(notebook(source)), encoding="utf-8")
-        source = tmp_path / "train.ipynb"
-    convert_file(source, script, replace(Options(), resume=True))
-    same = kind in OF_TWO
-    verdict = rehearse(read(script), Rehearsal(offline=True, steps=4, ends=None if same else ENDS))
-    assert verdict.code == 0, "\n".join(text_lines(verdict))
-    assert verdict.rows[-1].measured.startswith("yes, after SIGKILL and SIGTERM")
-    whole = logged([verdict.job if same else verdict.alone])
-    for key, values in logged([run for _, run in verdict.again]).items():
-        norm, expected = values.pop("grad_norm"), whole[key]
-        assert norm == pytest.approx(expected.pop("grad_norm"), rel=1e-3)  # of GRPO's is rounded apart
-        assert values == pytest.approx(expected, rel=1e-6, abs=1e-6)
-
-
-def logged(runs: list[Run]) -> dict[tuple[int, int], dict[str, float]]:
-    """What the main process logged of each step of each training, but for times."""
-    found: dict[tuple[int, int], dict[str, float]] = {}
-    for run in runs:
-        training = 0
-        for event in run.ranks[0].seen("train", "log"):
-            training += event["kind"] == "train"
-            if event["kind"] == "log" and "loss" in event["values"]:
-                kept = {
-                    name: event["values"].get(name, 0.0) for name in ("loss", "grad_norm", "learning_rate", "reward")
-                }
-                found[training, event["step"]] = kept
-    return found

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from nb2ddp.api import convert_file
-
-from .runner import run
+from nb2ddp.rehearsal.plan import read
+from nb2ddp.rehearsal.rehearse import Options, rehearse
+from nb2ddp.rehearsal.report import text_lines
 
 pytestmark = pytest.mark.e2e
 
@@ -19,28 +20,20 @@ DRAWN = "    scores = []\n    for completion in completions:\n"
 LOGGED = '    print(board.numbers, file=open(f"drawn_{os.environ.get(\'RANK\', 0)}", "a"))\n'
 
 
-def logging_script(path: Path) -> Path:
-    """The converted notebook, which also writes down each board that its reward draws."""
-    convert_file(NOTEBOOK, path)
-    text = path.read_text()
+def test_processes_draw_the_same_at_each_call_and_other_numbers_at_the_next(tmp_path: Path) -> None:
+    script, kept = tmp_path / "train.py", tmp_path / "kept"
+    convert_file(NOTEBOOK, script)
+    text = script.read_text()
     assert text.count(DRAWN) == 1
-    path.write_text(text.replace(DRAWN, LOGGED + DRAWN))
-    return path
-
-
-def test_one_process_draws_as_the_notebook_does(hub: Path, tmp_path: Path) -> None:
-    result = run(logging_script(tmp_path / "train.py"), hub, tmp_path / "one", cuda_is_cpu=True)
-    assert list(result.problems()) == []
+    script.write_text(text.replace(DRAWN, LOGGED + DRAWN))
+    verdict = rehearse(read(script), Options(offline=True, keep=kept))
+    assert verdict.code == 0, "\n".join(text_lines(verdict))
+    one, *both = (
+        (kept / run / "work" / f"drawn_{rank}").read_text().splitlines()
+        for run, rank in (("one", 0), ("2-processes", 0), ("2-processes", 1))
+    )
     seeds = np.random.RandomState(42)  # the seed of the training arguments, which the trainer sets at its end
-    boards = [random.Random(int(seeds.randint(10000))) for _ in range(4)]
-    expected = [str([board.randrange(26) for _ in range(3)]) for board in boards]
-    assert (result.folder / "drawn_0").read_text().splitlines() == expected
-
-
-@pytest.mark.short
-def test_two_processes_draw_the_same_at_each_call_and_other_numbers_at_the_next(hub: Path, tmp_path: Path) -> None:
-    result = run(logging_script(tmp_path / "train.py"), hub, tmp_path / "two", 2, cuda_is_cpu=True)
-    assert list(result.problems()) == []
-    drawn = [(result.folder / f"drawn_{rank}").read_text().splitlines() for rank in (0, 1)]
-    assert drawn[0] == drawn[1]
-    assert len(set(drawn[0])) == len(drawn[0]) == 4
+    boards = [random.Random(int(seeds.randint(10000))) for _ in one]
+    assert one == [str([board.randrange(26) for _ in range(3)]) for board in boards], "as the notebook draws"
+    assert both[0] == both[1]
+    assert len(set(both[0])) == len(both[0]) == 3

@@ -46,6 +46,26 @@ if os.environ["RANK"] == "1":
 threading.Event().wait()
 """
 
+#: Where the first process ends, gloo's thread alone holds what was gathered, and still frees it.
+SLOW_THREAD = """
+import time
+import torch
+import torch.distributed as dist
+
+class Slow(torch.Tensor):
+    def __del__(self):
+        end = time.monotonic() + 0.1
+        while time.monotonic() < end:
+            time.sleep(0.001)
+
+dist.init_process_group("gloo")
+group = dist.group.WORLD  # as a wrapped model holds it
+time.sleep(0.05 * dist.get_rank())
+dist.all_gather([torch.ones(1).as_subclass(Slow), torch.ones(1)], torch.ones(1), async_op=True)
+time.sleep(0.1)
+dist.destroy_process_group()
+"""
+
 
 @pytest.fixture(scope="module", params=[Parent, Separate])
 def starter(request: pytest.FixtureRequest) -> Iterator[Starter]:
@@ -96,3 +116,8 @@ def test_failure_of_one_ends_the_others(starter: Starter, tmp_path: Path) -> Non
     assert time.monotonic() - start < 90
     assert [rank.code for rank in done.ranks] == [None, 1]
     assert "the data is gone" in done.ranks[1].said
+
+
+def test_processes_end_well_while_gloo_still_frees_tensors(starter: Starter, tmp_path: Path) -> None:
+    done = rehearsed(SLOW_THREAD, starter, tmp_path)
+    assert [rank.code for rank in done.ranks] == [0, 0], done.ranks[0].said

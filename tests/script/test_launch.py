@@ -7,14 +7,10 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
-import select
 import shlex
 import shutil
 import subprocess
 import sys
-import termios
-import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -118,70 +114,6 @@ def test_config_is_what_accelerate_writes(launcher: Launcher, machines: int, eac
     assert (config.num_machines, config.num_processes) == (machines, machines * each)
     config.to_yaml_file(tmp_path / "again.yaml")
     assert (tmp_path / "again.yaml").read_text() == text
-
-
-def answer_accelerate_config(answers: dict[str, str], path: Path) -> None:
-    """Run the questionnaire of `accelerate config` in a terminal, and take its defaults where nothing is answered.
-
-    Args:
-        answers: what to type at the question that contains the key; for a menu the number of the row.
-        path: where accelerate is to save the config.
-    """
-    ours, theirs = os.openpty()
-    command = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "config", "--config_file", str(path)]
-    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True) as process:
-        os.close(theirs)
-        try:
-            _answer(ours, dict(answers))
-            assert process.wait(30) == 0
-        finally:
-            process.kill()
-            os.close(ours)
-    assert path.is_file()
-
-
-def _answer(terminal: int, answers: dict[str, str]) -> None:
-    screen = ""
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        if not select.select([terminal], [], [], 0.1)[0]:
-            is_menu = "selecting with enter" in screen
-            # A menu reads single keys, and throws away what was typed before it asked.
-            reads_keys = not termios.tcgetattr(terminal)[3] & termios.ICANON
-            if not screen or is_menu != reads_keys or not (is_menu or screen.rstrip().endswith((":", "?"))):
-                continue
-            question = next((known for known in answers if known in screen), None)
-            typed = answers.pop(question) if question else ""
-            if is_menu and typed:
-                os.write(terminal, typed.encode())
-                os.read(terminal, 65536)  # the menu draws itself again, and then waits for Enter
-                screen = "selecting with enter"
-                continue
-            os.write(terminal, typed.encode() + b"\r")
-            screen = ""
-            continue
-        try:
-            seen = os.read(terminal, 65536).decode(errors="replace")
-        except OSError:  # the other side is closed: accelerate has ended
-            assert not answers, f"never asked: {answers}; last seen: {screen}"
-            return
-        screen += re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen)
-    raise AssertionError(f"accelerate config stopped asking at: {screen}")
-
-
-@pytest.mark.parametrize(
-    ("launch", "answers"),
-    [
-        (Launch(gpus=1), {}),
-        (Launch(gpus=4), {"type of machine": "4", "How many GPU": "4"}),
-    ],
-    ids=["one-gpu", "one-machine"],
-)
-def test_config_is_what_its_questionnaire_saves(launch: Launch, answers: dict[str, str], tmp_path: Path) -> None:
-    pytest.importorskip("accelerate")
-    path = tmp_path / "saved.yaml"
-    answer_accelerate_config(answers, path)
-    assert launch_files(launch, "train.py")[CONFIG_NAME] == path.read_text()
 
 
 # The shell scripts

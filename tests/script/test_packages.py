@@ -748,7 +748,7 @@ RESOLVED = {
 }
 
 
-@pytest.mark.network
+@pytest.mark.slow
 @pytest.mark.parametrize("cells", RESOLVED.values(), ids=RESOLVED)
 def test_pip_resolves(cells: tuple[str, ...], tmp_path: Path) -> None:
     for name, content in read(*cells).files("train.py").items():

@@ -1,0 +1,141 @@
+"""Notebooks of every kind, converted and rehearsed: as one process, and as two.
+
+Some in the newest versions, some in those that most public notebooks pin. Some resume: they are ended early in one
+number of processes and go on in another, with the losses of a training that nobody ended.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from benchmarks.gpu.scripts import notebook
+from nb2ddp.api import convert_file
+from nb2ddp.options import Options as Converted
+from nb2ddp.rehearsal.ending import End
+from nb2ddp.rehearsal.environments import here
+from nb2ddp.rehearsal.plan import read
+from nb2ddp.rehearsal.rehearse import Options, rehearse
+from nb2ddp.rehearsal.report import text_lines
+from nb2ddp.rehearsal.uv import UvError
+from nb2ddp.versions import tables
+from tests.pinned import environment
+
+if TYPE_CHECKING:
+    from nb2ddp.rehearsal.environments import Environment
+    from nb2ddp.rehearsal.run import Run
+
+pytestmark = pytest.mark.e2e
+
+NOTEBOOKS = Path(__file__).resolve().parents[2] / "fixtures" / "notebooks"
+#: One process, two and four; each is killed or told to end in one number of processes and goes on in another.
+FOUR_ENDS = (
+    End("SIGKILL", "step", 2, -1, processes=1),
+    End("SIGTERM", "step", 2, -1, processes=1),
+    End("SIGKILL", "saved", 3, 1, processes=2),
+    End("SIGTERM", "step", 3, -1, processes=4),
+)
+ONE_END = FOUR_ENDS[:1]
+
+
+class Case(NamedTuple):
+    """A notebook of the project's or of a benchmark, its trainings, what it saves, and how it ends early."""
+
+    source: str
+    versions: str = "newest"
+    saved: str = ""
+    trainings: int = 1
+    ends: tuple[End, ...] | None = ()  #: None: as the script's text decides, in two processes alone
+
+
+#: Those with `ends = None` depend on the number of processes: transformers 5.17 multiplies a classifier's losses by
+#: processes and accumulation steps, and a second training begins with rounded weights.
+CASES = {
+    "text": Case("alpaca", saved="alpaca_lora/adapter_model.safetensors", ends=FOUR_ENDS),
+    "two trainings": Case("two_trainings", saved="stories_lora/adapter_model.safetensors", trainings=2, ends=None),
+    "classification": Case("classification", saved="reviews_model/model.safetensors", ends=None),
+    "sentence embeddings": Case("sentence_embeddings", saved="questions_model/model.safetensors", ends=ONE_END),
+    "full fine-tuning": Case("full_finetuning", saved="full_model/model.safetensors"),
+    "generation before training": Case("generation_before_training", saved="quotes_lora/adapter_model.safetensors"),
+    "save and reload": Case("save_and_reload", saved="answers_lora/adapter_model.safetensors"),
+    "grpo": Case("grpo", ends=ONE_END),
+    "dpo": Case("dpo"),
+    "orpo": Case("orpo"),
+    "vision": Case("vision"),
+    "experts": Case("moe"),
+    "packing": Case("packing"),
+    "pinned text": Case("sft_3b", "pinned"),
+    "pinned grpo": Case("grpo", "pinned"),
+    "pinned dpo": Case("dpo", "pinned", ends=ONE_END),  # transformers 4 takes the batch from the checkpoint
+    "pinned kto": Case("kto", "pinned"),
+    "pinned vision": Case("vision", "pinned"),
+    "pinned embeddings": Case("embeddings", "pinned"),
+    "pinned continued pre-training": Case("cpt", "pinned"),
+}
+#: Those that a short run of all checks rehearses too.
+SHORT = ("two trainings", "pinned text")
+
+
+def text_of(case: Case) -> str:
+    """The notebook, as JSON."""
+    file = NOTEBOOKS / f"{case.source}.ipynb"
+    if file.exists():
+        return file.read_text(encoding="utf-8")
+    text = json.dumps(notebook("orpo" if case.source == "kto" else case.source))
+    if case.source == "kto":
+        text = text.replace("ORPO", "KTO")
+    return text.replace("trl.experimental.orpo", "trl") if case.versions == "pinned" else text
+
+
+def of(versions: str) -> Environment:
+    """The environment of a set: `python -m tests` has made both."""
+    if versions == "newest":
+        return here()
+    try:
+        return environment()
+    except UvError as error:
+        pytest.skip(f"the versions cannot be installed: {error}")
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.short if n in SHORT else ()) for n in CASES])
+def test_two_processes_train_as_one_does(name: str, tmp_path: Path) -> None:
+    case, script, kept = CASES[name], tmp_path / "train.py", tmp_path / "kept"
+    resumes = case.ends != ()
+    (tmp_path / "train.ipynb").write_text(text_of(case), encoding="utf-8")
+    convert_file(tmp_path / "train.ipynb", script, replace(Converted(), resume=resumes))
+    where = of(case.versions)
+    options = Options(offline=True, keep=kept, steps=4 if resumes else 3, ends=case.ends or None)
+    verdict = rehearse(read(script, choose=lambda _: where), options)
+    assert verdict.code == 0, "\n".join(text_lines(verdict))
+    known = tables()[case.versions]
+    assert {each: where.versions[each] for each in ("transformers", "trl")} == {
+        each: known[each] for each in ("transformers", "trl")
+    }
+    for run, folder in ((verdict.alone, "one"), (verdict.job, "2-processes")):
+        assert [len(list(rank.seen("trained"))) for rank in run.ranks] == [case.trainings] * len(run.ranks)
+        assert losses([run])
+        assert not case.saved or (kept / folder / "work" / case.saved).is_file()
+    assert (kept / "2-processes" / "logs" / "1.out").read_text() == "", "one process prints"
+    if resumes:
+        assert verdict.rows[-1].measured.startswith("yes, after SIGKILL")
+        whole = losses([verdict.job if case.ends is None else verdict.alone])
+        again = losses([run for _, run in verdict.again])
+        assert {step: again[step] for step in again} == pytest.approx(
+            {step: whole[step] for step in again}, rel=1e-6, abs=1e-6
+        )
+
+
+def losses(runs: list[Run]) -> dict[tuple[int, int], float]:
+    """The loss that the main process logged at each step of each training."""
+    found: dict[tuple[int, int], float] = {}
+    for run in runs:
+        training = 0
+        for event in run.ranks[0].seen("train", "log"):
+            training += event["kind"] == "train"
+            if event["kind"] == "log" and "loss" in event["values"]:
+                found[training, event["step"]] = event["values"]["loss"]
+    return found

@@ -338,6 +338,33 @@ def test_one_process_that_takes_too_long_is_an_obstacle() -> None:
     assert judge(PLAN, run, run).obstacle == Place(2, "it took longer than 300 s as one process")
 
 
+def test_several_processes_that_take_too_long_are_an_obstacle() -> None:
+    alone = Run((rank(*trained([["a"], ["b"]])),), 10.0, "")
+    late = Rank(1, (), "", "Loading weights: 100%|####| 9/9")
+    job = Run((Rank(None, (event("call", 2, name="reward"),), "", ""), late), 300.0, "limit")
+    said = "it took longer than 300 s as 2 processes"
+    assert judge(PLAN, alone, job).obstacle == Place(2, said)
+
+
+def test_a_progress_bar_is_no_error() -> None:
+    said = "MemoryError: no more\nLoading weights:  50%|##  | 4/9\rLoading weights: 100%|####| 9/9"
+    run = Run((Rank(1, (), "", said),), 1.0, "")
+    judged = judge(PLAN, run, run)
+    assert judged.obstacle is not None
+    assert "MemoryError: no more" in judged.obstacle.text
+
+
+@pytest.mark.parametrize(
+    ("command", "is_shared"),
+    [("bash -c 'source /etc/proxy && env | grep -i proxy'", False), ("nvidia-smi", False), ("python make.py", True)],
+)
+def test_a_program_that_only_shows_is_not_shared(command: str, is_shared: bool) -> None:
+    ranks = [rank(event("program", 3, command=command)) for _ in range(2)]
+    assert (
+        verdict_of(rank(), *ranks)["one writer a file, one caller of a program or service"].state is State.FAULT
+    ) is is_shared
+
+
 def test_a_script_that_came_past_its_training_is_not_ready() -> None:
     judged = judge(PLAN, Run((rank(),), 1.0, ""), Run((rank(), rank()), 1.0, ""))
     assert judged.code == 2

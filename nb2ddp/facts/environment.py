@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -28,6 +27,11 @@ _READ_LATER = re.compile(
 #: What no package reads when it is imported but Unsloth and vLLM; and torch, at its first call to a GPU
 #: (c10/cuda/CUDAAllocatorConfig.h, `instance`), which the setup block makes.
 _READ_BY_OURS = re.compile(r"\w*UNSLOTH\w*|VLLM_\w+|PYTORCH_(CUDA_|HIP_)?ALLOC_CONF")
+#: Packages that read variables of the Hub or of torch as they are imported.
+_READERS = frozenset(
+    "accelerate bitsandbytes datasets diffusers evaluate huggingface_hub peft sentence_transformers timm tokenizers"
+    " torchaudio torchvision transformers triton trl unsloth_zoo vllm xformers".split()
+)
 #: Magics that set or show variables.
 ENV_MAGICS = frozenset({"env", "set_env"})
 #: What sets a variable unless it is set.
@@ -57,6 +61,7 @@ class Setting:
         is_default: it sets the variable only where it is not set.
         name, value: the variable and its value, which is `Code` where no text says it.
         moves: the setup block's line does all that this one does.
+        test: the test below which it stands, as the setup block can ask it too; empty for none.
         above: where the comments begin that speak of it alone; where its line does if there are none.
         comments: these comments, line by line.
         beside: the comment on its own line; empty for none.
@@ -67,6 +72,7 @@ class Setting:
     name: str
     value: str
     moves: bool
+    test: str
     above: int
     comments: tuple[str, ...]
     beside: str
@@ -90,10 +96,10 @@ def early_settings(source: Source, every: Sequence[tuple[cst.CSTNode, object, ob
         and name not in LAUNCHER_VARIABLES
         and not _READ_LATER.fullmatch(name)
         and (_READ_BY_OURS.fullmatch(name) or tree.start(node) < others)
-        and tree.parents[tree.statement(node)] is tree.module
+        and (tree.parents[tree.statement(node)] is tree.module or _test(tree, node))
     ]
     early.sort(key=lambda item: tree.start(item[0]))
-    moves = [plain for plain in early if _moves(source, *plain, early)]
+    moves = [plain for plain in early if not _test(tree, plain[0]) and _moves(source, *plain, early)]
     able = {plain[0] for plain in moves} - {plain[0] for plain in every if plain not in moves}  # all that one line sets
     held = {holder(source, node) for node, *_ in every if node not in able}  # by a statement that stays
     moving = [node for node, *_ in early if node in able and holder(source, node) not in held]
@@ -102,11 +108,21 @@ def early_settings(source: Source, every: Sequence[tuple[cst.CSTNode, object, ob
 
 
 def _other_imports(tree: Tree) -> int:
-    """Where the first package is imported that may read variables, but torch and Unsloth: it sees what is set above."""
-    ours = {*sys.stdlib_module_names, "torch", "unsloth", *"PIL matplotlib numpy pandas requests sklearn tqdm".split()}
+    """Where the first package is imported that reads variables of the Hub or of torch, but torch and Unsloth."""
     statements: list[cst.Import | cst.ImportFrom] = [*tree.of(cst.Import), *tree.of(cst.ImportFrom)]
-    starts = [tree.start(line) for line in statements if tree.is_live(line) and not packages_of(line) <= ours]
+    starts = [tree.start(line) for line in statements if tree.is_live(line) and packages_of(line) & _READERS]
     return min(starts, default=len(tree.source))
+
+
+def _test(tree: Tree, node: cst.CSTNode) -> str:
+    """The test below which a node stands outside functions, if it asks os and sys: `os.path.exists("/kaggle")`."""
+    block = tree.parents[tree.statement(node)]
+    branch = tree.parents[block] if block is not tree.module else block
+    if not isinstance(branch, cst.If) or block is not branch.body or tree.parents[branch] is not tree.module:
+        return ""
+    test = tree.value(branch.test)
+    names = [each for each in tree.within(test, cst.Name) if getattr(tree.parents[each], "attr", None) is not each]
+    return tree.text(test) if all(each.value in ("os", "sys", "bool") for each in names) else ""
 
 
 def packages_of(statement: cst.Import | cst.ImportFrom) -> set[str]:
@@ -199,6 +215,7 @@ def _setting(source: Source, node: cst.CSTNode, name: str, value: str, staying: 
         name,
         value,
         moves=node not in staying,
+        test=_test(tree, node),
         above=above,
         comments=tuple(tree.source[above:start].splitlines()),
         beside=(assignment(form.text) or ("", "", ""))[2] if form else beside,

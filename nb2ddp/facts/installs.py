@@ -31,6 +31,8 @@ _LINE = (cst.SimpleStatementLine, cst.SimpleStatementSuite)
 _COMPOUND = (cst.If, cst.Try, cst.For, cst.While, cst.With)
 #: The part of a compound statement that runs before its suites.
 _HEADS: Final = {cst.If: "test", cst.While: "test", cst.For: "iter"}
+#: A plain print of what no longer happens where a line has left.
+_ANNOUNCES = re.compile(r"""print\(\s*(["'])(?:(?!\1).)*\b(?i:install|download|mount)(?:(?!\1).)*\1\s*\)\s*""")
 
 
 class Installs:
@@ -102,7 +104,8 @@ class Installs:
         reloads = [call for call in tree.of(cst.Call) if _RELOADS.fullmatch(tree.qualified(call.func))]
         purges = [node for node in tree.of(cst.Del) if tree.text(node.target).startswith("sys.modules[")]
         again = [node for node in (*reloads, *purges) if self._cell(node) in cells or tree.start(node) < first]
-        return frozenset(map(self._part, [*calls, *filter(self._restarts, tree.of(cst.Call)), *again]))
+        found = [*map(self._part, [*calls, *filter(self._restarts, tree.of(cst.Call)), *again])]
+        return frozenset([*found, *(small for part in found for small in announcements(tree, part))])
 
     @cached_property
     def cells(self) -> frozenset[int]:
@@ -372,6 +375,15 @@ class Installs:
         calls = [self._tree.call_of(use) for use in self._tree.loads(function.name.value)]
         alone = all(call is not None and self._source.alone(call) is not None for call in calls)
         return alone and all(line in gone or self._only_tells(line, checks=False) for line in lines)
+
+
+def announcements(tree: Tree, node: cst.CSTNode) -> list[cst.BaseSmallStatement]:
+    """The prints right above and below a statement that say that something is installed, downloaded or mounted."""
+    line = tree.statement(node)
+    block = list(getattr(tree.parents[line], "body", ()))
+    place = block.index(line) if line in block else len(block)
+    beside = [*block[max(place - 1, 0) : place], *block[place + 1 : place + 2]]
+    return [small for each in beside if _ANNOUNCES.fullmatch(tree.text(each)) for small in small_statements(each)]
 
 
 def is_colab(test: str) -> bool | None:

@@ -118,24 +118,6 @@ def lacked(tree: Tree, text: str) -> Iterator[Lacked]:
             yield use, releases, asked_for(text, use.library)
 
 
-def ignored(tree: Tree, text: str) -> Iterator[tuple[Use, str, str]]:
-    """The arguments of TRL's configs that Unsloth leaves out, as the newest library that a job may have lacks them.
-
-    With the last release that had them, and what Unsloth advises (rl_config_compat.py): it moves all others.
-
-    Args:
-        tree: the notebook.
-        text: of its cells.
-    """
-    for library, advice in table()["unsloth"]["ignored"].items():
-        releases = _releases(tree, text, library)
-        for use in _left_out(tree, library) if releases else ():
-            having = fitting(tree, library, releases)
-            last = "" if use.is_in(having[-1]) else use.last_before(having[-1])
-            if last:
-                yield use, last, advice[use.name]
-
-
 def needed(tree: Tree, library: str, releases: tuple[str, ...]) -> list[Use]:
     """What a notebook needs of a library, that with the oldest last release first.
 

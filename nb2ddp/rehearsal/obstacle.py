@@ -24,6 +24,7 @@ _REFUSALS = ("AttributeError", "NotImplementedError", "TypeError", "ValueError")
 _BROUGHT = {"google": "protobuf", "PIL": "pillow"}
 _NETWORK = ("ConnectionRefused", "ConnectionError", "URLError", "ConnectError", "MaxRetryError", "OfflineMode")
 _INSTALLED = r" \([^()]*site-packages[^()]*\)"  #: where a module was found, as an ImportError says
+_PROGRESS = re.compile(r"\d+%(\||$)|\d+it/s")  #: a progress bar
 _BRIEF, _LONG = 160, 300  #: of a message, with and without what to give behind it
 _NOT_OURS = ("NotImplementedError", "ModuleNotFoundError")
 _OWN_ERRORS = ("NameError", "UnboundLocalError")
@@ -39,10 +40,11 @@ def obstacle(both: Both, lacking: Mapping[str, str]) -> Place | None:
         both: the runs.
         lacking: models that have no stand-in, and why.
     """
-    if both.alone.stopped == "limit":
-        seconds = both.alone.seconds
-        said = f"it took longer than {seconds:.0f} s as one process"
-        return Place(next(waiting(both.plan, both.alone)).line, said)
+    for run in (both.alone, both.job):
+        if run.stopped == "limit":
+            many = "one process" if run is both.alone else f"{len(run.ranks)} processes"
+            said = f"it took longer than {run.seconds:.0f} s as {many}"
+            return Place(next(waiting(both.plan, run)).line, said)
     asked = [event.to for event in seen(both.one, events.Connect)]
     if both.alone.stopped and asked:
         return Place(next(waiting(both.plan, both.alone)).line, f"it waits for {asked[-1]}; --trust lets it ask")
@@ -69,7 +71,8 @@ def _of_rank(both: Both, rank: Rank, lacking: Mapping[str, str]) -> Place | None
         said = f"{end.error}: {message}" if message else end.error
         return Place(end.inner, "; ".join(filter(None, (said, advice))))
     if rank.code and end.code is None and rank.code > 0:
-        said = (rank.said.strip().splitlines() or ["?"])[-1]
+        lines = [line for line in re.split(r"[\r\n]+", rank.said.strip()) if not _PROGRESS.search(line)]
+        said = ([*filter(str.strip, lines)] or ["?"])[-1]
         return Place(None, f"an error of nb2ddp rehearse, not of the script: {said[:200]}; please report it")
     if rank.code and not end.error and rank is both.one:
         return Place(end.line, f"as one process it ended with code {rank.code}. {rank.said[-300:]}".strip())

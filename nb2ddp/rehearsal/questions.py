@@ -12,6 +12,7 @@ from itertools import zip_longest
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from nb2ddp.facts.shell import only_shows
 from nb2ddp.rehearsal.evidence import Both, Place, end_of, last_line, seen, told, trainings, waiting
 from nb2ddp.rehearsal.obstacle import in_a_line
 from nb2ddp.rehearsal.stage import events
@@ -311,7 +312,7 @@ def _outside(event: events.Event) -> tuple[str, str] | None:
             return "written", path
         case events.Remove(path) if not _OWN.search(path):
             return "removed", path
-        case events.Program(command) if event.line:
+        case events.Program(command) if event.line and not only_shows(command):  # each may need what it reads
             return "started", command[:80]
         case events.Serve(port) if event.line:
             return "served", str(port)

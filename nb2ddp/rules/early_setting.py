@@ -5,9 +5,10 @@ Unsloth before the notebook does. So do modules that the notebook hides: `sys.mo
 
 A value may be made of constants and of the user's folder, as `os.path.expanduser("~/hf")`.
 
-If code above them reads or changes them, they are set in both places. What is set below the import of another package
-stays there: that package has read it already. Settings of torch's memory move: torch reads them at its first call to a
-GPU, which the setup block makes.
+If code above them reads or changes them, they are set in both places, and so are those below a test that asks `os` or
+`sys` alone (`if os.path.exists("/kaggle"):`), with that test. What is set below the import of a library that reads the
+Hub's or torch's variables, such as transformers, stays there: it has read them already. Settings of torch's memory
+move: torch reads them at its first call to a GPU, which the setup block makes.
 """
 
 from __future__ import annotations
@@ -186,6 +187,22 @@ from unsloth import FastModel
         ),
         Example('import os\nos.environ["UNSLOTH_RETURN_LOGITS"] = "1"\nfrom unsloth import FastModel\n'),
         Example('import os\nos.environ["WANDB_LOG_MODEL"] = "checkpoint"\nfrom unsloth import FastModel\n'),
+        Example(
+            'import os\nimport modelscope\nos.environ["HF_HUB_OFFLINE"] = "1"\nfrom unsloth import FastModel\n',
+            "import modelscope\nfrom unsloth import FastModel\n",
+        ),
+        Example(
+            """\
+import os
+IS_KAGGLE = os.path.exists("/kaggle/input")
+if IS_KAGGLE:
+    os.environ["HF_HUB_OFFLINE"] = "1"
+if asked():
+    os.environ["TRANSFORMERS_OFFLINE"] = "1"
+from unsloth import FastModel
+""",
+            reported=True,
+        ),
         Example(  # another package has read them already
             "import os\nfrom huggingface_hub import snapshot_download\nsnapshot_download(name)\n"
             'os.environ["HF_HUB_OFFLINE"] = "1"\nfrom unsloth import FastModel\n'

@@ -20,7 +20,7 @@ from nb2ddp.facts.texts import spelled
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule, made_alone
 from nb2ddp.syntax.arguments import passed
-from nb2ddp.syntax.edits import InsertAfter, Replace
+from nb2ddp.syntax.edits import InsertAfter, Replace, written
 from nb2ddp.syntax.tree import argument
 
 #: Fields of training arguments that must be the same in every process.
@@ -36,7 +36,8 @@ _STARTED = (
     "starts a program in every process, but each machine needs only one: start and use it under `if local_rank "
     "== 0:`, or start it before the job"
 )
-_ONCE = ", which all processes would do at once; in the script one does it, and the others wait"
+_ALONE = ", which all processes would do at once; in the script one does it"
+_ONCE = f"{_ALONE}, and the others wait"
 _LOGS = "(...) opens a log file, which all processes would write at once"
 _LOGS_ALONE = "; in the script one does, and each process keeps its other handlers"
 _LOG_ONCE = ", and rename or remove: call it under `if local_rank == 0:`"
@@ -55,6 +56,8 @@ _EARLY = (
     " branch, so that the ranks wait for it directly"
 )
 _ASK_BEFORE = ": test once before the job, or move all but the write out of the branch"
+#: What has the others wait, in an edit.
+_WAITS = re.compile(r"wait_for_everyone|run_once|main_process_first")
 #: A text in quotes: what is before its file's ending, and that.
 _PATH = re.compile(r"""(?P<f>f?)(?P<quote>["'])(?P<stem>[^"']*?[^"'.])(?P<ending>\.\w+)?(?P=quote)""")
 
@@ -78,7 +81,9 @@ def find(program: Program) -> Iterator[Finding]:
         elif decision.edits:
             is_reward = function in program.rewards.functions
             severity = Severity.WARNING if is_reward else None
-            yield Finding(call, f"{message}{_OF_ITS_OWN if is_reward else _ONCE}", decision.edits, severity)
+            waits = any(_WAITS.search(text) for edit in decision.edits for text in written(edit))
+            said = _OF_ITS_OWN if is_reward else _ONCE if waits else _ALONE
+            yield Finding(call, f"{message}{said}", decision.edits, severity)
         elif tree.qualified(call.func) == "subprocess.Popen":
             once = f"{message}{_ONCE}"
             yield from made_alone(program, call, once, once, f"{tree.text(call.func)}(...) {_STARTED}")

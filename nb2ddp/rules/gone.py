@@ -5,9 +5,8 @@ transformers' own Trainer. If an older version that Unsloth supports has the nam
 version.
 
 Arguments of TRL's configs that are gone do not stop the script: Unsloth moves them where they belong, or leaves them
-out, as `max_prompt_length` of GRPO and DPO and transformers' `group_by_length`. The warning says what it advises
-(unsloth/models/rl_config_compat.py, 2026.10.9). Where the notebook reads such a field of TRL's config
-(`args.max_prompt_length`), the script would stop there.
+out, as on one GPU (unsloth/models/rl_config_compat.py, 2026.10.9). Where the notebook reads such a field of TRL's
+config (`args.max_prompt_length`), the script would stop there.
 
 The table covers the releases of TRL since 0.7 and of transformers since 4.36.
 """
@@ -19,7 +18,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.facts.program import Program
-from nb2ddp.facts.releases import SUCCESSORS, Use, fitting, ignored
+from nb2ddp.facts.releases import SUCCESSORS, Use, fitting
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Example, Finding, Rule
 from nb2ddp.syntax.edits import Replace
@@ -36,9 +35,6 @@ def find(program: Program) -> Iterator[Finding]:
     for use, releases, asked in program.lacked:
         having = tuple(filter(use.is_in, fitting(program.tree, use.library, releases)))
         yield _finding(use, having, releases[-1], asked)
-    for use, last, advice in ignored(program.tree, program.text):
-        gone = f"{use.name} is gone after {_TITLES[use.library]} {last}"
-        yield Finding(use.node, f"{gone}, and Unsloth leaves it out: {advice}")
 
 
 def _finding(use: Use, having: tuple[str, ...], newest: str, asked: str) -> Finding:
@@ -126,7 +122,7 @@ RULE = Rule(
                 ),
             )
         ),
-        Example(_OWN + "args = UnslothTrainingArguments(group_by_length = True)\n", reported=True),
+        Example(_OWN + "args = UnslothTrainingArguments(group_by_length = True)\n"),
         Example(
             _OWN + 'args = UnslothTrainingArguments(evaluation_strategy = "no")\n',
             _OWN + 'args = UnslothTrainingArguments(eval_strategy = "no")\n',
@@ -136,7 +132,7 @@ RULE = Rule(
             _IMPORT + "from trl import ORPOConfig\nargs = ORPOConfig(max_prompt_length = 256)\n",
             reported=True,
         ),
-        Example(_IMPORT + "from trl import GRPOConfig\nargs = GRPOConfig(max_prompt_length = 256)\n", reported=True),
+        Example(_IMPORT + "from trl import GRPOConfig\nargs = GRPOConfig(max_prompt_length = 256)\n"),
         Example(
             _IMPORT
             + "from trl import GRPOConfig\nargs = GRPOConfig(max_prompt_length = 256)\nprint(args.max_prompt_length)\n",
@@ -147,11 +143,9 @@ RULE = Rule(
             + _IMPORT
             + "from trl import GRPOConfig\nargs = GRPOConfig(max_prompt_length = 256)\n"
         ),
-        Example(_GROUPED, reported=True),
+        Example(_GROUPED),
         Example("!pip install transformers==4.56.2\n" + _GROUPED),
-        Example(
-            _IMPORT + "from trl import DPOTrainer\ntrainer = DPOTrainer(model, max_prompt_length = 9)\n", reported=True
-        ),
+        Example(_IMPORT + "from trl import DPOTrainer\ntrainer = DPOTrainer(model, max_prompt_length = 9)\n"),
         Example(
             "!pip install trl==0.22.2\n"
             + _IMPORT

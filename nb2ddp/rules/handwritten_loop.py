@@ -25,7 +25,7 @@ def find(program: Program) -> Iterator[Finding]:
         yield Finding(
             call,
             f"a training loop written by hand would train another model in each process{so}:"
-            " use a Trainer, or wrap the model with accelerate's Accelerator.prepare yourself",
+            " train with a Trainer; a loop that uses an Accelerator needs no conversion, only accelerate launch",
             severity=severity,
         )
 

@@ -13,7 +13,7 @@ import libcst as cst
 
 from nb2ddp.facts.effects import FILE_MAGICS
 from nb2ddp.facts.hosted import HOSTED, SECRET, UPLOAD, HostedPath, hosted_name
-from nb2ddp.facts.installs import colab_branch
+from nb2ddp.facts.installs import announcements, colab_branch
 from nb2ddp.facts.needs import secret_variable
 from nb2ddp.facts.program import Program
 from nb2ddp.notebook.magics import Kind
@@ -52,7 +52,8 @@ def find(program: Program) -> Iterator[Finding]:
         if SECRET.fullmatch(name) and call.args:
             yield _secret(tree, call, name)
         elif statement is not None:
-            drops = (Remove(statement, keep_comment=False, comments_above=True),)
+            told = (Remove(each) for each in announcements(tree, statement))
+            drops = (Remove(statement, keep_comment=False, comments_above=True), *told)
             yield Finding(call, f"{name}(...) {_SERVICE}", drops)
         elif name == "kaggle_secrets.UserSecretsClient" and (line := tree.around(call, cst.Assign)):
             yield Finding(call, f"{name} {_SERVICE}", (Remove(line, keep_comment=False, comments_above=True),))

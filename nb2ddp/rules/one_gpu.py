@@ -2,7 +2,7 @@
 
 Started without a launcher, transformers' Trainer trains on every GPU it sees, with `torch.nn.DataParallel`, and gives
 each the per-device batch: on four GPUs, a step has four times the notebook's samples (`TrainingArguments.n_gpu`,
-`train_batch_size`). Unsloth prevents that for the models that it loads for LoRA, but for no others.
+`train_batch_size`). Unsloth prevents that in TRL's trainers, and in any for the models that it loads for LoRA.
 """
 
 from __future__ import annotations
@@ -26,8 +26,11 @@ def find(program: Program) -> Iterator[Finding]:
 
 
 def _is_prevented(program: Program) -> bool:
-    """True where Unsloth loads what is trained, for LoRA."""
+    """True for TRL's trainers, whose `_n_gpu` Unsloth sets (models/rl.py:649), and where it loads a model for LoRA."""
     tree = program.tree
+    families = [tree.family(each.func) for each in program.training.trainers]
+    if any(tree.imports("unsloth")) and all(family.startswith(("trl.", "unsloth.")) for family in families):
+        return True
     trained = trained_loads(tree, program.training.trainers, program.loads) or program.loads
     of_unsloth = [tree.qualified(load.func).startswith("unsloth") for load in trained]
     return bool(trained) and all(of_unsloth) and not trains_whole(tree, trained)
@@ -36,8 +39,8 @@ def _is_prevented(program: Program) -> bool:
 _LOAD = """\
 from unsloth import FastModel
 model, tokenizer = FastModel.from_pretrained("m", {argument})
-from trl import SFTTrainer
-trainer = SFTTrainer(model = model, train_dataset = rows)
+from transformers import Trainer
+trainer = Trainer(model = model, train_dataset = rows)
 trainer.train()
 """
 RULE = Rule(
@@ -54,6 +57,7 @@ trainer.train()
 """,
             reported=True,
         ),
+        Example(_LOAD.replace("transformers import", "trl import SFTTrainer as").format(argument="r = 8")),
         Example(_LOAD.format(argument="load_in_4bit = True")),
         Example(_LOAD.format(argument='device_map = "balanced"')),
         Example(

@@ -31,9 +31,8 @@ _COMMAND = re.compile(r"(^|[;&|]\s*)(accelerate\s+launch|torchrun|deepspeed|pyth
 #: Training arguments and variables that spread one model over several GPUs.
 _OTHER_STRATEGIES = ("fsdp", "deepspeed", "context_parallel_size", "parallelism_config")
 _VARIABLES = ("UNSLOTH_FSDP2", "UNSLOTH_TP_SIZE", "UNSLOTH_PP_SIZE")
-_OWN = (
-    "starts processes of its own inside each of the job's, so there is no script: call the training function directly"
-)
+_OWN = "starts processes of its own inside each of the job's, so there is no script: call the training function itself"
+_GROUP = "opens a process group, which the job's launcher does, so there is no script: take it out"
 _JOB = (
     "starts a distributed job of its own inside each of the job's processes, so there is no script: convert the"
     " notebook that holds its training"
@@ -53,7 +52,7 @@ def find(program: Program) -> Iterator[Finding]:
     tree = program.tree
     for call in program.execution.calls(_LAUNCHERS):
         name = tree.qualified(call.func).rsplit(".", 1)[-1]
-        yield Finding(call, f"{name} {_OWN}")
+        yield Finding(call, f"{name} {_GROUP if name.startswith('init_') else _OWN}")
     for value in program.training.handed_on:
         if (starter := _starter(tree, value)) is not None:
             yield Finding(starter, _APART)

@@ -12,6 +12,7 @@ from nb2ddp.options import Options
 from nb2ddp.rules.installs import RULE
 from tests.notebooks import CELLS, apply_rule, text
 
+TRAIN = "from trl import SFTTrainer\ntrainer = SFTTrainer()\ntrainer.train()"
 #: Cells that run, with an install among them that does nothing here.
 RUNNING = [
     "import datetime\n# %%\nfrom datetime import datetime\n# %%\n!pip install x\nimport datetime\n# %%\n"
@@ -91,3 +92,19 @@ def test_what_serves_installs_alone_goes(cells: str, left: str) -> None:
 def test_files_that_list_packages_are_named(cell: str, files: str) -> None:
     messages = [each.message for each in convert_source(text(cell, *CELLS[1:])).diagnostics if each.code == "DDP306"]
     assert [files in message for message in messages if "pip install -r" in message] == [True] * bool(files)
+
+
+@pytest.mark.parametrize(
+    ("cell", "kept"),
+    [
+        ('print("Installing packages...")\n!pip install unsloth\nprint("Installation complete!")', ""),
+        ("from google.colab import files\nfiles.download('a.gguf')\nprint('Download started.')", ""),
+        ('!pip install unsloth\nprint("Ready")', 'print("Ready")'),
+        ('!pip install unsloth\nprint(f"installed {name}")', 'print(f"installed {name}")'),
+    ],
+)
+def test_what_announces_a_line_that_leaves_leaves_with_it(cell: str, kept: str) -> None:
+    script = convert_source(text(cell, TRAIN)).files["train.py"]
+    assert [line for line in script[script.index("# %% Cell") :].splitlines() if line.startswith("print(")] == (
+        [kept] if kept else []
+    )

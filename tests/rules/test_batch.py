@@ -61,7 +61,7 @@ OWN = (
 def test_means_of_smaller_micro_batches(accumulation: int, processes: int, said: list[str]) -> None:
     program = Program(
         example_notebook(OWN.format("compute_loss") + SFT.format(2, accumulation)),
-        Options(launch=Launch(processes=processes)),
+        Options(launch=Launch(gpus=processes)),
     )
     warned = [found.message for found in LOSSES.find(program) if found.severity is Severity.WARNING]
     assert [message.partition(",")[0] for message in warned] == said

@@ -40,7 +40,7 @@ from nb2ddp.script.stamp import sign_all
 from nb2ddp.script.versions import floors
 
 #: The rule that refuses a notebook which trains nothing.
-NO_TRAINING = no_training.RULE.code
+NO_TRAINING = no_training.no_training.code
 #: NUL, and halves of characters, which JSON can spell and UTF-8 cannot.
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
 

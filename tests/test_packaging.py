@@ -37,6 +37,8 @@ def test_what_the_packages_hold(built: Path) -> None:
     in_wheel = set(zipfile.ZipFile(wheel).namelist())
     templates = {path.name for path in (Path(__file__).parent.parent / "templates").iterdir()}
     assert {f"nb2ddp/templates/{name}" for name in templates} <= in_wheel
+    pages = {path.name for path in (Path(__file__).parent.parent / "docs" / "rules").iterdir()}
+    assert {f"nb2ddp/pages/{name}" for name in pages} <= in_wheel
     assert {
         "nb2ddp/py.typed",
         "nb2ddp/__main__.py",
@@ -46,7 +48,14 @@ def test_what_the_packages_hold(built: Path) -> None:
     assert not [name for name in in_wheel if not name.startswith(("nb2ddp/", "nb2ddp-"))]
     with tarfile.open(sdist) as archive:
         names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
-    assert {"templates/setup.py.j2", "tests/test_packaging.py", "pyproject.toml", "README.md", "LICENSE"} <= names
+    assert {
+        "templates/setup.py.j2",
+        "docs/rules/DDP101.md",
+        "tests/test_packaging.py",
+        "pyproject.toml",
+        "README.md",
+        "LICENSE",
+    } <= names
 
 
 def test_installed_and_run_from_another_folder(built: Path, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def imported(module: str) -> frozenset[str]:
             names = [alias.name for alias in node.names]
         found |= {name for name in names if name in MODULES}
     if module == "nb2ddp.rules.index":  # which finds the rules by itself
-        found |= {name for name, path in MODULES.items() if "\nRULE = Rule(" in path.read_text(encoding="utf-8")}
+        found |= {name for name, path in MODULES.items() if "\n@rule(" in path.read_text(encoding="utf-8")}
     return frozenset(found - {module, "nb2ddp"})
 
 

@@ -1,7 +1,7 @@
 """Hold the weight of each room of the package at what it is; it only falls.
 
-Weight is the number of names, operators, numbers and strings in the code. Comments, docstrings and examples of rules
-weigh nothing, and denser lines weigh the same. `python -m tests.test_weight` lowers the numbers in tests/weight.json to
+Weight is the number of names, operators, numbers and strings in the code. Comments and docstrings weigh nothing, and
+denser lines weigh the same. `python -m tests.test_weight` lowers the numbers in tests/weight.json to
 what the rooms weigh now, and raises none.
 """
 
@@ -25,9 +25,7 @@ def weight(source: str) -> int:
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Module() | ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef() if ast.get_docstring(node):
-                first: ast.stmt = node.body[0]
-            case ast.Assign(targets=[ast.Name(id="RULE")]):  # with its examples
-                first = node
+                first = node.body[0]
             case _:
                 continue
         free.update(range(first.lineno, (first.end_lineno or first.lineno) + 1))
@@ -61,9 +59,8 @@ def test_no_room_grows() -> None:
     )
 
 
-def test_comments_docstrings_and_examples_weigh_nothing() -> None:
+def test_comments_and_docstrings_weigh_nothing() -> None:
     assert weight('"""Text."""\n\n\ndef f(a):  # first\n    """More\n    text."""\n    return a + 1\n') == 10
-    assert weight('RULE = Rule(\n    name="x",\n    examples=(Example("a"),),\n)\nX = (1,\n     2)\n') == 7
 
 
 if __name__ == "__main__":

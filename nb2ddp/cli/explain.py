@@ -9,10 +9,8 @@ from collections.abc import Iterator
 import click
 from click import style
 
-from nb2ddp.cli.docs import difference, shown
-from nb2ddp.codes import Code
+from nb2ddp.codes import Code, Example
 from nb2ddp.rules.index import KNOWN
-from nb2ddp.rules.rule import Example, Rule
 
 _COLORS = {"+": "green", "-": "red"}
 
@@ -29,13 +27,13 @@ def explain(code: str) -> None:
     click.echo("\n".join(lines))
 
 
-def explained(rule: Rule | Code) -> Iterator[str]:
+def explained(rule: Code) -> Iterator[str]:
     """Return the explanation of a rule or a code of the command, as lines."""
     width = min(shutil.get_terminal_size().columns, 100)
     yield from (style(f"{rule.code} {rule.name}", bold=True), "")
     for text in (rule.summary, *rule.why.split("\n\n")):
         yield from (*textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False), "")
-    for example in shown(rule):
+    for example in rule.examples:
         yield from _example(example)
 
 
@@ -47,10 +45,8 @@ def listed(begin: str = "") -> Iterator[str]:
 
 
 def _example(example: Example) -> Iterator[str]:
-    if example.after is not None:
-        for line in difference(example).split("\n"):
-            yield style(f"  {line}", fg=_COLORS.get(line[:1]))
-    else:
-        yield style("Reported:" if example.reported else "Left alone:", bold=True)
-        yield from (f"    {line}" for line in example.before.rstrip("\n").split("\n"))
+    if example.title:
+        yield style(f"{example.title}:", bold=True)
+    for line in example.code.rstrip("\n").split("\n"):
+        yield style(f"  {line}", fg=_COLORS.get(line[:1])) if example.is_diff else f"    {line}"
     yield ""

@@ -48,7 +48,7 @@ def _of_one(job: Job, result: Result) -> Iterator[str]:
 
 
 def _serves(result: Result) -> bool:
-    return any(each.code == vllm_server.RULE.code for each in result.diagnostics)
+    return any(each.code == vllm_server.completions_from_a_server.code for each in result.diagnostics)
 
 
 def _leaves(result: Result) -> bool:

@@ -104,7 +104,8 @@ def _training(program: Program, at: int, config: cst.Call) -> Training:
         split=split or "",
         tokens=_tokens(program, at, load, completions),
         rows_of_one=2 if _PAIRS.fullmatch(trainer) else 1,
-        can_skip="skip_checkpointing_if_it_fits(" in tree.source or any(checkpointing.find(program)),
+        can_skip="skip_checkpointing_if_it_fits(" in tree.source
+        or any(checkpointing.checkpointing_for_a_smaller_gpu.find(program)),
         checkpoints=_checkpoints(program),
         engine=float(share) if with_engine and isinstance(share, (int, float)) else 0.5 if with_engine else 0.0,
     )

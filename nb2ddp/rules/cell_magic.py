@@ -1,7 +1,4 @@
-"""DDP302: `%%capture`, `%%time`, `%%timeit` and the like are removed; the code below them stays.
-
-These magics run the cell's code in the notebook's own namespace; later cells may use what it defines.
-"""
+"""DDP302: `%%capture`, `%%time`, `%%timeit` and the like are removed; the code below them stays."""
 
 from __future__ import annotations
 
@@ -13,12 +10,13 @@ from nb2ddp.facts.program import Program
 from nb2ddp.facts.shell import trailing_comment
 from nb2ddp.notebook.magics import PYTHON_CELL_MAGICS, Kind, Syntax
 from nb2ddp.results import Severity
-from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.rules.rule import Finding, rule
 from nb2ddp.syntax.edits import Remove, Replace
 from nb2ddp.syntax.tree import Tree
 
 
-def find(program: Program) -> Iterator[Finding]:
+@rule("DDP302")
+def cell_magic_around_code(program: Program) -> Iterator[Finding]:
     for call, form in program.forms_of(Kind.CELL_MAGIC):
         statement = program.alone(call)
         if form.body is None and form.name in PYTHON_CELL_MAGICS and statement is not None:
@@ -48,18 +46,3 @@ def _only_shows(tree: Tree, statement: cst.Expr, name: str) -> bool:
     parts = {getattr(above, kind, None) for _, above in names for kind in ("attr", "keyword")}
     read = {each.value for each, _ in names if each not in parts}
     return read <= {name, "print", "display"}
-
-
-RULE = Rule(
-    name="cell-magic-around-code",
-    find=find,
-    examples=(
-        Example("# a title\n%%capture --no-stderr # quietly\nx = 1\n", "# a title\n# quietly\nx = 1\n"),
-        Example(
-            "%%capture caught\nx = 1\n# %%\n# what it said\nprint(caught.stdout, caught.stderr, sep = '')\n"
-            "# %%\nlines = len(caught.stdout)\n",
-            'x = 1\n# %%\n# %%\nlines = len("")\n',
-        ),
-        Example("x = 7 %2\n"),
-    ),
-)

@@ -1,8 +1,4 @@
-"""DDP010: What Python takes at the top of a cell, but not within a script, is moved or left out.
-
-`from __future__ import annotations` may stand in any cell, in a script on its first lines alone: it moves there. A
-`global` outside of functions changes nothing, but Python refuses it below another use of the name: there it goes.
-"""
+"""DDP010: What Python takes at the top of a cell, but not within a script, is moved or left out."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.facts.program import Program
-from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.rules.rule import Finding, rule
 from nb2ddp.syntax.edits import AddToSetup, Remove
 from nb2ddp.syntax.tree import Tree
 
@@ -19,7 +15,8 @@ _FUTURE = "Python takes this import on the first lines of a script alone; the sc
 _GLOBAL = "a global outside of functions does nothing, and Python refuses it below a use of it; the script drops it"
 
 
-def find(program: Program) -> Iterator[Finding]:
+@rule("DDP010", also_alone=True)
+def only_in_a_cell(program: Program) -> Iterator[Finding]:
     tree = program.tree
     for future, *_ in tree.imports("__future__"):
         yield Finding(future, _FUTURE, (AddToSetup(tree.text(future), before_imports=True), Remove(future)))
@@ -33,19 +30,3 @@ def _is_used_above(tree: Tree, name: str, line: cst.CSTNode) -> bool:
     """Whether the module itself binds or reads a name above a statement."""
     used = [*(each.node for each in tree.bindings(name)), *tree.loads(name)]
     return any(tree.start(use) < tree.start(line) and tree.function(use) is None for use in used)
-
-
-RULE = Rule(
-    name="only-in-a-cell",
-    find=find,
-    also_alone=True,
-    examples=(
-        Example("rows = 1\n# %%\nfrom __future__ import annotations\nprint(rows)\n", "rows = 1\n# %%\nprint(rows)\n"),
-        Example(
-            "rows = load()\n# %%\nif not rows:\n    global rows\n    rows = more()\n",
-            "rows = load()\n# %%\nif not rows:\n    rows = more()\n",
-        ),
-        Example("global rows\nrows = load()\n"),
-        Example("steps = 0\ndef count():\n    global steps\n    steps += 1\n"),
-    ),
-)

@@ -1,8 +1,4 @@
-"""DDP309: `%%writefile` writes the file, `%%bash` and `%%sh` run the shell; other cell magics become comments.
-
-A script has no magics. Before training one process of each machine runs them and the others wait, so that no two
-processes write one file. The script ends if the shell fails. `%%html` and the like are removed.
-"""
+"""DDP309: `%%writefile` writes the file, `%%bash` and `%%sh` run the shell; other cell magics become comments."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ from nb2ddp.facts.effects import FILE_MAGICS
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.shell import is_install, parse, quoted, script_without_installs, without_comment
 from nb2ddp.notebook.magics import Kind, Syntax
-from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.rules.rule import Finding, rule
 from nb2ddp.syntax.edits import Remove, Replace
 
 #: The shells that run the body.
@@ -36,7 +32,8 @@ _INSTALLS_TOO = (
 )
 
 
-def find(program: Program) -> Iterator[Finding]:
+@rule("DDP309")
+def cell_magic_with_own_body(program: Program) -> Iterator[Finding]:
     for call, form in program.forms_of(Kind.CELL_MAGIC):
         statement = program.alone(call)
         if form.body is None or statement is None or program.installs.is_install(call):
@@ -81,63 +78,3 @@ def _words(text: str) -> list[str]:
         return shlex.split(without_comment(text))
     except ValueError:
         return text.split()
-
-
-RULE = Rule(
-    name="cell-magic-with-own-body",
-    find=find,
-    examples=(
-        Example(
-            "%%writefile reward.py\ndef reward(x):\n    return x\n# %%\ntrainer.train()\n# %%\n%%bash\nls out\n",
-            """\
-if local_rank == 0:
-    with open("reward.py", "w", encoding="utf-8") as file:
-        file.write(\"\"\"def reward(x):
-    return x
-\"\"\")
-PartialState().wait_for_everyone()
-# %%
-trainer.train()
-# %%
-subprocess.run(["bash", "-c", "ls out"], check=True)
-""",
-        ),
-        Example(
-            """\
-%%bash
-# what it needs
-pip install unsloth \\
-    trl
-git clone https://github.com/me/rows
-cd rows && pip install -e .
-wget -q https://example.com/rows.json \\
-    -O rows.json
-""",
-            """\
-subprocess.run(["bash", "-c", r\"""git clone https://github.com/me/rows
-cd rows
-wget -q https://example.com/rows.json \\
-    -O rows.json\"""], check=True)
-""",
-        ),
-        Example(
-            "%%bash\nif [ -d rows ]; then\n  git clone u\nfi\npip install trl\n",
-            f"# TODO[nb2ddp] DDP309: {_INSTALLS_TOO}\n"
-            'subprocess.run(["bash", "-c", """if [ -d rows ]; then\n  git clone u\nfi\npip install trl"""], '
-            "check=True)\n",
-        ),
-        Example(
-            "%%bash -s 3\n./prepare $1\n",
-            "# TODO[nb2ddp] DDP309: %%bash -s 3 works in a notebook only, so the script does not run this cell: write"
-            " what it does in Python\n"
-            "# ./prepare $1\n",
-        ),
-        Example(
-            "%%sql\nselect *\nfrom rows\n",
-            "# TODO[nb2ddp] DDP309: %%sql works in a notebook only, so the script does not run this cell: write"
-            " what it does in Python\n"
-            "# select *\n# from rows\n",
-        ),
-        Example("%%capture\nx = 1\n"),
-    ),
-)

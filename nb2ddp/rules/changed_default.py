@@ -1,13 +1,4 @@
-"""DDP213: What transformers 5 and datasets 4 changed is written out, where the notebook relies on the old way.
-
-`apply_chat_template` returns tokens in transformers 4 and a dictionary since 5 (`return_dict`): `.shape` and `[0]` fail
-there, and `len` counts the keys. `generate(input_ids = ...)` takes the dictionary only where Unsloth has a class of its
-own for the model, such as Llama's. `TrainingArguments` report to every installed tracker in 4, and to none since 5
-(`report_to`; 4.56.2 and 5.17.0 compared). `rows["messages"]` is a list in datasets 3 and a `Column` since 4, which
-`apply_chat_template` takes for one conversation.
-
-A notebook that asks for the old version, or for the new one, keeps its calls.
-"""
+"""DDP213: What transformers 5 and datasets 4 changed is written out, where the notebook relies on the old way."""
 
 from __future__ import annotations
 
@@ -22,8 +13,7 @@ from nb2ddp.facts.flow import reached, returned
 from nb2ddp.facts.loading import ModelKind, has_own_class, trained_loads
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.releases import asked_for, taken, uses_unsloth
-from nb2ddp.results import Severity
-from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.rules.rule import Finding, rule
 from nb2ddp.syntax.arguments import constant, is_closed, passed
 from nb2ddp.syntax.edits import SetKeyword, Wrap
 from nb2ddp.syntax.tree import Tree, argument
@@ -39,7 +29,8 @@ _MAKERS = re.compile(r"datasets\.(Dataset\.from_\w+|concatenate_datasets|interle
 _TAKES_TOKENS = frozenset({"len", "generate", "decode", "batch_decode"})
 
 
-def find(program: Program) -> Iterator[Finding]:
+@rule("DDP213", also_alone=True)
+def changed_default(program: Program) -> Iterator[Finding]:
     tree = program.tree
     loads = trained_loads(tree, program.training.trainers, program.loads) or program.loads
     takes_both = bool(loads) and all(has_own_class(tree, load) for load in loads)
@@ -142,73 +133,3 @@ def _kind(tree: Tree, use: cst.CSTNode, takes_both: bool, is_processor: bool) ->
     if takes_both and above.keyword is not None and above.keyword.value == "input_ids":
         return ""
     return "tokens" if name in _TAKES_TOKENS else ""
-
-
-_IMPORT = "from unsloth import FastLanguageModel\n"
-_LLAMA, _PHI_MINI = (
-    f'{_IMPORT}model, tokenizer = FastLanguageModel.from_pretrained("unsloth/{name}")\n'
-    for name in ("Llama-3.2-1B", "Phi-4-mini-instruct")
-)
-_TEMPLATE = 'ids = tokenizer.apply_chat_template(messages, return_tensors = "pt").to("cuda")\n'
-_ON_COLAB = 'import os\nif "COLAB_" in "".join(os.environ):\n    !pip install transformers==4.56.2\n'
-_MAP = _IMPORT + 'rows = rows.map(lambda row: {"tokens": tokenizer.apply_chat_template(row["messages"])})\n'
-_VISION = 'model, tokenizer = FastVisionModel.from_pretrained("unsloth/gemma-3-4b-it")\n'
-_COLUMN = """\
-from datasets import load_dataset
-rows = load_dataset("a/b", split = "train")
-rows = rows.map(clean)
-texts = tokenizer.apply_chat_template(rows["messages"], tokenize = False)
-"""
-_MADE = """\
-from datasets import Dataset
-def build(texts):
-    return Dataset.from_dict({"text": texts})
-rows = build(texts)
-texts = tokenizer.apply_chat_template(rows.map(clean)["messages"], tokenize = False)
-"""
-_ARGUMENTS = "import wandb\nfrom transformers import TrainingArguments\nwandb.login(key = KEY)\n"
-_UNSLOTH_ARGUMENTS = "import wandb\nfrom unsloth import UnslothTrainingArguments\nwandb.login(key = KEY)\n"
-
-RULE = Rule(
-    name="changed-default",
-    find=find,
-    severity=Severity.NOTE,
-    also_alone=True,
-    examples=(
-        Example(
-            _IMPORT + _TEMPLATE + "length = ids.shape[1]\n",
-            _IMPORT + _TEMPLATE.replace('"pt")', '"pt", return_dict = False)') + "length = ids.shape[1]\n",
-        ),
-        Example(_COLUMN, _COLUMN.replace('rows["messages"]', 'list(rows["messages"])')),
-        Example(_MADE, _MADE.replace('rows.map(clean)["messages"]', 'list(rows.map(clean)["messages"])')),
-        Example('!pip install "datasets>=3.4.1,<4.0.0"\n' + _COLUMN),
-        Example(_COLUMN.replace('rows["messages"]', 'rows[0]["messages"]')),
-        Example(_COLUMN.replace("rows = rows", "row = rows").replace(".map(clean)", "[0]").replace("rows[", "row[")),
-        Example(_MAP, _MAP.replace('"])', '"], return_dict=False)')),
-        Example(_IMPORT.replace("Language", "Vision") + _VISION + _MAP.removeprefix(_IMPORT)),
-        Example(_IMPORT + _TEMPLATE + "model.generate(**ids)\n"),
-        Example(_LLAMA + _TEMPLATE + "model.generate(input_ids = ids)\n"),
-        Example(
-            _PHI_MINI + _TEMPLATE + "model.generate(input_ids = ids)\n",
-            _PHI_MINI + _TEMPLATE.replace('"pt")', '"pt", return_dict = False)') + "model.generate(input_ids = ids)\n",
-        ),
-        Example(_IMPORT + _TEMPLATE + 'length = ids["input_ids"].shape[1]\n'),
-        Example("!pip install transformers==4.56.2\n" + _IMPORT + _TEMPLATE + "length = ids.shape[1]\n"),
-        Example(
-            _ON_COLAB + _IMPORT + _TEMPLATE + "length = ids.shape[1]\n",
-            _ON_COLAB + _IMPORT + _TEMPLATE.replace('"pt")', '"pt", return_dict = False)') + "length = ids.shape[1]\n",
-        ),
-        Example("!pip install transformers==5.2.0\n" + _IMPORT + _TEMPLATE + "length = ids.shape[1]\n"),
-        Example(_IMPORT + "text = tokenizer.apply_chat_template(messages, tokenize = False)\nprint(text[:9])\n"),
-        Example(
-            _ARGUMENTS + 'args = TrainingArguments(output_dir = "out")\n',
-            _ARGUMENTS + 'args = TrainingArguments(output_dir = "out", report_to = "wandb")\n',
-        ),
-        Example(_ARGUMENTS + 'args = TrainingArguments(output_dir = "out", report_to = "none")\n'),
-        Example(
-            _UNSLOTH_ARGUMENTS + 'args = UnslothTrainingArguments(output_dir = "out")\n',
-            _UNSLOTH_ARGUMENTS + 'args = UnslothTrainingArguments(output_dir = "out", report_to = "wandb")\n',
-        ),
-        Example('from transformers import TrainingArguments\nargs = TrainingArguments(output_dir = "out")\n'),
-    ),
-)

@@ -1,8 +1,4 @@
-"""DDP321: After `%cd` and `os.chdir`, the folder is added to `sys.path` if imports follow that may be from it.
-
-IPython imports modules from the working directory, a script from its own folder. After `%cd clone`, an import from the
-clone would fail. Python's own modules and known packages are not from there.
-"""
+"""DDP321: After `%cd` and `os.chdir`, the folder is added to `sys.path` if imports follow that may be from it."""
 
 from __future__ import annotations
 
@@ -15,7 +11,7 @@ from nb2ddp.facts.environment import packages_of
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.texts import filled, spelled
 from nb2ddp.notebook.magics import Kind
-from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.rules.rule import Finding, rule
 from nb2ddp.script.modules import ON_COLAB, ON_INDEX, is_published
 from nb2ddp.syntax.edits import InsertAfter
 from nb2ddp.syntax.tree import small_statements
@@ -27,7 +23,8 @@ _ADDS = re.compile(r"sys\.path\.(append|insert)")
 _CURRENT = re.compile(r"(str\()?(os\.getcwd|(pathlib\.)?Path\.cwd)\(\)\)?|['\"]\.?['\"]")
 
 
-def find(program: Program) -> Iterator[Finding]:
+@rule("DDP321")
+def import_from_changed_folder(program: Program) -> Iterator[Finding]:
     tree = program.tree
     changes = [call for call, form in program.forms_of(Kind.LINE_MAGIC) if form.name in ("cd", "pushd")]
     changes += program.execution.calls("os.chdir")
@@ -81,34 +78,3 @@ def _adds(program: Program, change: cst.Call, imports: int, leaves: int) -> bool
         if is_certain and is_it and tree.start(call) < imports:
             return True
     return False
-
-
-RULE = Rule(
-    name="import-from-changed-folder",
-    find=find,
-    examples=(
-        Example(
-            "%cd clone\nfrom profiler import Profiler\n",
-            "%cd clone\nsys.path.insert(0, os.getcwd())\nfrom profiler import Profiler\n",
-        ),
-        Example(
-            "import os, sys\nfolder = 'clone'\nif folder:\n    os.chdir(folder)\nimport profiler\n",
-            "import os, sys\nfolder = 'clone'\nif folder:\n    os.chdir(folder)\n"
-            "    sys.path.insert(0, os.getcwd())\nimport profiler\n",
-        ),
-        Example("import torch\n%cd clone\nprint(torch.__version__)\n"),
-        Example("%cd data\nimport json\nfrom datasets import load_dataset\n"),
-        Example(
-            "import os, sys\nREPO = '/content/clone'\nos.chdir(REPO)\nprint(os.listdir('.'))\n"
-            "if REPO not in sys.path:\n    sys.path.append(REPO)\nimport profiler\n"
-        ),
-        Example("%cd /content/clone\nprint(1)\nsys.path.insert(0, '/content/clone/')\nimport profiler\n"),
-        Example("%cd clone\nprint(1)\nsys.path.insert(0, str(Path.cwd()))\nimport profiler\n%cd data\n"),
-        Example(
-            "import os, sys\nos.chdir('/content/clone')\nimport profiler\nsys.path.append('/content/clone')\n",
-            "import os, sys\nos.chdir('/content/clone')\nsys.path.insert(0, os.getcwd())\nimport profiler\n"
-            "sys.path.append('/content/clone')\n",
-        ),
-        Example("%cd clone\nsys.path.insert(0, '.')\nimport profiler\n"),
-    ),
-)

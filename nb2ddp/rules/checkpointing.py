@@ -1,14 +1,4 @@
-"""DDP209: A long SFT of a text model trains without gradient checkpointing if the GPU has enough memory.
-
-A notebook uses gradient checkpointing because its T4 lacks memory, and pays for it with a second forward pass. Without
-it a 7.6B model (4-bit LoRA, rows of 60 to 2,048 tokens) trains 1.3 to 1.5 times as fast on one, two and four H200s.
-
-The estimate was measured for Llama, Mistral, Qwen 2 and Qwen 3, with 4-bit and 16-bit LoRA and full fine-tuning
-(docs/performance.md). Other models keep the notebook's setting. So do trainings of fewer than 100 steps, which gain
-little, notebooks that train several times or use no gradient checkpointing, and trainings that keep more than was
-measured: dropout in adapters, trained embeddings, whole logits. All processes decide alike.
-`--batch` with `notebook` or a number keeps it as well.
-"""
+"""DDP209: A long SFT of a text model trains without gradient checkpointing if the GPU has enough memory."""
 
 from __future__ import annotations
 
@@ -19,7 +9,7 @@ import libcst as cst
 
 from nb2ddp.facts.loading import ModelKind, model_name
 from nb2ddp.facts.program import Program
-from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.rules.rule import Finding, rule
 from nb2ddp.syntax.arguments import constant
 from nb2ddp.syntax.edits import InsertAbove
 from nb2ddp.syntax.tree import Tree
@@ -50,7 +40,8 @@ _MESSAGE = (
 _LEAST_STEPS = 100
 
 
-def find(program: Program) -> Iterator[Finding]:
+@rule("DDP209")
+def checkpointing_for_a_smaller_gpu(program: Program) -> Iterator[Finding]:
     tree, training = program.tree, program.training
     measured = program.model_kind is ModelKind.DENSE_TEXT and program.trains_with_unsloth
     options = program.options
@@ -97,39 +88,5 @@ model, tokenizer = FastLanguageModel.from_pretrained("unsloth/Llama-3.2-1B")
 model = FastLanguageModel.get_peft_model(model, use_gradient_checkpointing = {})
 trainer = SFTTrainer(model = model, train_dataset = dataset)
 """
-_NO_HEAD = "TRAIN_HEAD = False\nif TRAIN_HEAD:\n    modules += ['lm_head']\n"
 _STEPS = _LOAD.format('"unsloth"').replace("model = model,", "model = model, args = SFTConfig(max_steps = {}),")
 _STEPS = _STEPS.replace("import SFTTrainer", "import SFTConfig, SFTTrainer")
-_SHORT, _LONG = _STEPS.format(60), _STEPS.format(100)
-_UNSLOTH, _OFF = _LOAD.format('"unsloth"'), _LOAD.format("False")
-
-RULE = Rule(
-    name="checkpointing-for-a-smaller-gpu",
-    find=find,
-    examples=(
-        Example(
-            _UNSLOTH + "trainer_stats = trainer.train()\n",
-            f"{_UNSLOTH}{_FUNCTION}(trainer)\ntrainer_stats = trainer.train()\n",
-        ),
-        Example(_OFF + "trainer.train()\n"),
-        Example(_SHORT + "trainer.train()\n"),
-        Example(_LONG + "trainer.train()\n", f"{_LONG}{_FUNCTION}(trainer)\ntrainer.train()\n"),
-        Example(
-            _UNSLOTH + "# Go!\ntrainer.train()\nprint(trainer.evaluate())\n",
-            f"{_UNSLOTH}{_FUNCTION}(trainer)\n# Go!\ntrainer.train()\nprint(trainer.evaluate())\n",
-        ),
-        Example(_UNSLOTH + "for rate in rates:\n    trainer.train()\n"),
-        Example(_UNSLOTH + "trainer.train()\ntrainer.train(resume_from_checkpoint = True)\n"),
-        Example(_UNSLOTH.replace('"unsloth")', '"unsloth", lora_dropout = 0.1)') + "trainer.train()\n"),
-        Example(_UNSLOTH.replace("dataset)", 'load_dataset("c4", streaming = True))') + "trainer.train()\n"),
-        Example(
-            f"{_NO_HEAD}{_UNSLOTH}trainer.train()\n", f"{_NO_HEAD}{_UNSLOTH}{_FUNCTION}(trainer)\ntrainer.train()\n"
-        ),
-        Example(f"{_NO_HEAD}{_UNSLOTH}trainer.train()\n".replace("False", "True")),
-        Example(_UNSLOTH.replace("dataset)", "dataset.to_iterable_dataset())") + "trainer.train()\n"),
-        Example(_UNSLOTH.replace("Llama-3.2-1B", "gemma-3-1b-it") + "trainer.train()\n"),
-        Example(_UNSLOTH.replace("Llama-3.2-1B", "Qwen3-30B-A3B") + "trainer.train()\n"),
-        Example(_UNSLOTH.replace("unsloth/Llama-3.2-1B", "microsoft/phi-4") + "trainer.train()\n"),
-        Example(_UNSLOTH.replace("Llama-3.2-1B", "Phi-4-mini-instruct") + "trainer.train()\n"),
-    ),
-)

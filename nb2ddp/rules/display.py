@@ -1,8 +1,4 @@
-"""DDP308: `display(...)` and IPython's display classes are removed; their text is printed.
-
-They draw in a notebook. In a script they print an object's name, or fail. Names are resolved: `Audio` of datasets
-stays.
-"""
+"""DDP308: `display(...)` and IPython's display classes are removed; their text is printed."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ import libcst as cst
 from nb2ddp.facts.drawn import DISPLAY
 from nb2ddp.facts.looking import only_looks
 from nb2ddp.facts.program import Program
-from nb2ddp.rules.rule import Example, Finding, Rule, left_out
+from nb2ddp.rules.rule import Finding, left_out, rule
 from nb2ddp.syntax.edits import Edit, InsertBefore, Remove, Replace
 from nb2ddp.syntax.tree import keyword
 
@@ -29,7 +25,8 @@ _KEPT = "plays or shows a temporary file in a notebook; the script keeps a copy 
 _DRAWS = "ipywidgets draws in a notebook, and shows nothing or fails in a script: write the values, and leave it out"
 
 
-def find(program: Program) -> Iterator[Finding]:
+@rule("DDP308")
+def display_call(program: Program) -> Iterator[Finding]:
     yield from _calls(program)
     yield from _imports(program)
     yield from _uses(program)
@@ -143,95 +140,3 @@ def _imports(program: Program) -> Iterator[Finding]:
         yield Finding(statement, f"{module} {_IMPORTED}", (edit,))
     for statement, *_ in tree.imports("ipywidgets"):
         yield Finding(statement, _DRAWS, todo=True)
-
-
-RULE = Rule(
-    name="display-call",
-    find=find,
-    examples=(
-        Example(
-            """\
-from datasets import Audio
-from IPython.display import display, Math
-dataset = dataset.cast_column("audio", Audio(sampling_rate = 16000))
-for text in texts:
-    display(Math(text))
-print("done")
-""",
-            """\
-from datasets import Audio
-dataset = dataset.cast_column("audio", Audio(sampling_rate = 16000))
-for text in texts:
-    print(text)
-print("done")
-""",
-        ),
-        Example(
-            """\
-from IPython.display import HTML, FileLink, Markdown, clear_output, display
-def show(row):
-    clear_output()
-    display(Markdown(row["text"]))
-show(rows[0])
-trainer.train()
-display(scores, HTML(scores.to_html()))
-display(FileLink("adapter.zip"))
-""",
-            """\
-def show(row):
-    print(row["text"])
-show(rows[0])
-trainer.train()
-print(scores, scores.to_html())
-print("adapter.zip")
-""",
-        ),
-        Example(
-            """\
-import tempfile
-from IPython.display import Audio, display
-def say(text):
-    with tempfile.NamedTemporaryFile(suffix = ".mp3") as file:
-        speak(text).save(file.name)
-        return Audio(file.name)
-trainer.train()
-display(say("one"))
-""",
-            """\
-import tempfile
-import itertools
-import shutil
-
-say_files = itertools.count(1)
-
-def say(text):
-    with tempfile.NamedTemporaryFile(suffix = ".mp3") as file:
-        speak(text).save(file.name)
-        return shutil.copy(file.name, f"say_audio_{next(say_files)}.mp3")
-trainer.train()
-print(say("one"))
-""",
-        ),
-        Example(
-            """\
-from IPython.display import clear_output
-for row in rows:
-    print(row)
-    # Only the last one stays
-    clear_output()
-for row in rows:
-    # A new line
-    clear_output()
-    keep(row)
-""",
-            """\
-for row in rows:
-    print(row)
-for row in rows:
-    # A new line
-    keep(row)
-""",
-        ),
-        Example("def display(x):\n    return x\ny = display(1)\n"),
-    ),
-)

@@ -1,15 +1,4 @@
-"""DDP105: Environment variables set before Unsloth is imported move to the setup block.
-
-Unsloth and torch read many of them when they are imported, such as UNSLOTH_VLLM_STANDBY, and the setup block imports
-Unsloth before the notebook does. So do modules that the notebook hides: `sys.modules["torchao"] = None`.
-
-A value may be made of constants and of the user's folder, as `os.path.expanduser("~/hf")`.
-
-If code above them reads or changes them, they are set in both places, and so are those below a test that asks `os` or
-`sys` alone (`if os.path.exists("/kaggle"):`), with that test. What is set below the import of a library that reads the
-Hub's or torch's variables, such as transformers, stays there: it has read them already. Settings of torch's memory
-move: torch reads them at its first call to a GPU, which the setup block makes.
-"""
+"""DDP105: Environment variables set before Unsloth is imported move to the setup block."""
 
 from __future__ import annotations
 
@@ -20,7 +9,7 @@ import libcst as cst
 from nb2ddp.facts.environment import Setting, first_import, holder
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.shell import quoted
-from nb2ddp.rules.rule import Example, Finding, Rule, without_names
+from nb2ddp.rules.rule import Finding, rule, without_names
 from nb2ddp.syntax.edits import AddToSetup, Cut, Edit, Remove
 from nb2ddp.syntax.environ import environ_key
 from nb2ddp.syntax.tree import Tree
@@ -28,7 +17,8 @@ from nb2ddp.syntax.tree import Tree
 _IMPORTED = "os is imported only for variables that the setup block sets; the script leaves it out"
 
 
-def find(program: Program) -> Iterator[Finding]:
+@rule("DDP105")
+def setting_after_import(program: Program) -> Iterator[Finding]:
     tree, moved = program.tree, set[cst.CSTNode]()
     for setting in program.early_settings:
         node, small = setting.node, holder(program, setting.node)
@@ -67,165 +57,3 @@ def _comments(tree: Tree, setting: Setting) -> Iterator[Cut]:
     if setting.comments:
         is_apart = tree.source[: setting.above].endswith("\n\n")
         yield Cut(setting.above - is_apart, tree.line_start(tree.start(setting.node)))
-
-
-RULE = Rule(
-    name="setting-after-import",
-    find=find,
-    examples=(
-        Example(
-            """\
-import os, warnings; os.environ["UNSLOTH_VLLM_STANDBY"] = "1"
-import torch
-
-# the kernels of an older Triton
-%env FLA_TILELANG=0
-
-from unsloth import FastModel
-""",
-            """\
-import warnings
-import torch
-
-from unsloth import FastModel
-""",
-        ),
-        Example(
-            """\
-import os
-# must be set before torch is imported
-os.environ["TORCH_LOGS"] = "recompiles"
-os.environ["UNSLOTH_VLLM_STANDBY"] = "1"
-import torch
-
-# keys and settings
-os.environ["VLLM_USE_V1"] = "1"
-os.environ["WANDB_PROJECT"] = "rows"
-from unsloth import FastModel
-""",
-            """\
-import os
-import torch
-
-# keys and settings
-os.environ["WANDB_PROJECT"] = "rows"
-from unsloth import FastModel
-""",
-        ),
-        Example(
-            """\
-import os, sys
-ROOT = "/data"
-sys.modules["torchao"] = None  # broken here
-os.environ["HF_HOME"] = f"{ROOT}/hf"
-os.environ["HF_DATASETS_CACHE"] = os.path.join(ROOT, "rows")
-os.environ["TMPDIR"] = os.environ["TEMP"] = "/data/tmp"
-os.environ.setdefault("UNSLOTH_COMPILE_DISABLE", "1")
-os.environ.update({"TORCH_LOGS": "graph"}, TOKENIZERS_PARALLELISM="false")
-os.environ |= {"VLLM_USE_V1": "1"}
-for key, value in {"OMP_NUM_THREADS": "4", "MKL_NUM_THREADS": "4"}.items():
-    os.environ[key] = value
-os.environ.update({"TORCH_COMPILE_DISABLE": "1", "WANDB_PROJECT": "rows"})
-os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder = "/data/c"
-import torch
-from unsloth import FastModel
-""",
-            """\
-import os, sys
-ROOT = "/data"
-os.environ.update({"TORCH_COMPILE_DISABLE": "1", "WANDB_PROJECT": "rows"})
-os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder = "/data/c"
-import torch
-from unsloth import FastModel
-""",
-        ),
-        Example(  # the user's folder is the same above that import
-            """\
-import os
-from pathlib import Path
-ROOT = Path.home() / "runs"
-os.environ["CUDA_HOME"] = os.path.expanduser("~/venvs/gpu")
-os.environ["HF_HOME"] = str(ROOT / "hf")
-os.environ["TRITON_CACHE_DIR"] = f"{ROOT}/triton"
-os.environ["TORCH_LOGS"] = ",".join(["graph", "recompiles"])
-os.environ["OMP_NUM_THREADS"] = str(4)
-from unsloth import FastModel
-""",
-            """\
-from pathlib import Path
-ROOT = Path.home() / "runs"
-from unsloth import FastModel
-""",
-        ),
-        Example(  # nothing tells these values
-            """\
-import os, sys
-root = "/data"
-if os.path.exists("/scratch"):
-    root = "/scratch"
-os.environ["HF_HOME"] = f"{root}/hf"
-os.environ["HF_DATASETS_CACHE"] = f"{os.getcwd()}/rows"
-os.environ["TORCH_LOGS"] = ",".join(sys.argv)
-for key, value in {"OMP_NUM_THREADS": 4}.items():
-    os.environ[key] = str(value)
-sys.modules["mine"] = sys
-from unsloth import FastModel
-sys.modules["torchao"] = None
-"""
-        ),
-        Example(
-            """\
-import os
-if os.environ.get("UNSLOTH_VLLM_STANDBY", "0") == "0":
-    print("standby")
-os.environ["UNSLOTH_VLLM_STANDBY"] = "1"
-os.environ["FLA_TILELANG"] = "1"
-os.environ["FLA_TILELANG"] = "0"
-from unsloth import FastModel
-""",
-            reported=True,
-        ),
-        Example('import os\nos.environ["UNSLOTH_RETURN_LOGITS"] = "1"\nfrom unsloth import FastModel\n'),
-        Example('import os\nos.environ["WANDB_LOG_MODEL"] = "checkpoint"\nfrom unsloth import FastModel\n'),
-        Example(
-            'import os\nimport modelscope\nos.environ["HF_HUB_OFFLINE"] = "1"\nfrom unsloth import FastModel\n',
-            "import modelscope\nfrom unsloth import FastModel\n",
-        ),
-        Example(
-            """\
-import os
-IS_KAGGLE = os.path.exists("/kaggle/input")
-if IS_KAGGLE:
-    os.environ["HF_HUB_OFFLINE"] = "1"
-if asked():
-    os.environ["TRANSFORMERS_OFFLINE"] = "1"
-from unsloth import FastModel
-""",
-            reported=True,
-        ),
-        Example(  # another package has read them already
-            "import os\nfrom huggingface_hub import snapshot_download\nsnapshot_download(name)\n"
-            'os.environ["HF_HUB_OFFLINE"] = "1"\nfrom unsloth import FastModel\n'
-        ),
-        Example(
-            """\
-import os, torch
-from datasets import load_dataset
-rows = load_dataset(name)
-os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
-os.environ["TOKENIZERS_PARALLELISM"] = "false"
-from unsloth import FastModel
-os.environ["PYTORCH_ALLOC_CONF"] = "backend:native"
-""",
-            """\
-import os, torch
-from datasets import load_dataset
-rows = load_dataset(name)
-os.environ["TOKENIZERS_PARALLELISM"] = "false"
-from unsloth import FastModel
-os.environ["PYTORCH_ALLOC_CONF"] = "backend:native"
-""",
-        ),
-        Example('from unsloth import FastLanguageModel\nimport os\nos.environ["TOKENIZERS_PARALLELISM"] = "false"\n'),
-    ),
-)

@@ -1,10 +1,4 @@
-"""DDP008: A cell that failed when the notebook was saved gets a `TODO`: the script has its code, and may stop there.
-
-Before training, a job ends after it has loaded the model; after training, it runs nothing that follows. What only the
-notebook's machine or order of cells explains is left out: an interrupt, a missing package, a name not yet defined, no
-GPU, memory or a disk that is full, a process that the machine ended, a library that does not load, adapters added
-twice.
-"""
+"""DDP008: A cell that failed when the notebook was saved gets a `TODO`: the script has its code, and may stop there."""
 
 from __future__ import annotations
 
@@ -14,7 +8,7 @@ from collections.abc import Iterator
 
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
-from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.rules.rule import Finding, rule
 
 _ELSEWHERE = re.compile(
     r"(?is)KeyboardInterrupt|NameError|(ModuleNotFound|Import)Error|.*(\bFailed to import\b|"
@@ -28,7 +22,8 @@ _FAILED = "this cell failed when the notebook was saved ({}), and the script has
 _LOST = "this cell failed when the notebook was saved ({}): if it fails again, the script stops here, after training"
 
 
-def find(program: Program) -> Iterator[Finding]:
+@rule("DDP008", Severity.WARNING)
+def failed_when_saved(program: Program) -> Iterator[Finding]:
     lines = {
         cell: [
             line
@@ -47,46 +42,3 @@ def find(program: Program) -> Iterator[Finding]:
             yield Finding(needed[0], _FAILED.format(error), todo=True)
         elif cell.number != last:
             yield Finding(own[0], _LOST.format(error), todo=True)
-
-
-_REFUSED = "HfHubHTTPError: (Request ID: Root=1-2;3) 403 Forbidden: no rights to create a model"
-_ERRORS = "AttributeError: the model has no attribute 'vllm_engine'", "IndexError: list index out of range"
-
-RULE = Rule(
-    name="failed-when-saved",
-    find=find,
-    severity=Severity.WARNING,
-    examples=(
-        Example(
-            f"trainer.train()\n#> {_ERRORS[0]}\n",
-            f"# TODO[nb2ddp] DDP008: {_FAILED.format(_ERRORS[0])}\ntrainer.train()\n#> {_ERRORS[0]}\n",
-        ),
-        Example(
-            f"trainer.train()\n# %%\nprint(rows[0].split('x')[1])\n#> {_ERRORS[1]}\n# %%\n"
-            "model.save_pretrained('lora')\n",
-            f"trainer.train()\n# %%\n# TODO[nb2ddp] DDP008: {_LOST.format(_ERRORS[1])}\n"
-            f"print(rows[0].split('x')[1])\n#> {_ERRORS[1]}\n# %%\nmodel.save_pretrained('lora')\n",
-        ),
-        Example(
-            "rows = load()\n#> NameError: name 'load' is not defined\n# %%\ntrainer.train()\n# %%\n"
-            "model.save_pretrained('lora')\n#> OSError: the disk is full\n# %%\nprint(1)\n"
-        ),
-        Example("trainer.train()\n# %%\nprint(rows[0])\n#> IndexError: list index out of range\n"),
-        Example(
-            f"trainer.train()\n# %%\nmodel.push_to_hub('a/b')\n#> {_REFUSED}\n# %%\nprint(1)\n",
-            "trainer.train()\n# %%\n# TODO[nb2ddp] DDP008: "
-            + _LOST.format("HfHubHTTPError: 403 Forbidden: no rights to create a model")
-            + f"\nmodel.push_to_hub('a/b')\n#> {_REFUSED}\n# %%\nprint(1)\n",
-        ),
-        Example(
-            "rows = rows.map(f)\n#> RuntimeError: One of the subprocesses has abruptly died during map operation.\n"
-            "# %%\ntrainer.train()\n#> RuntimeError: DataLoader worker (pid 9) is killed by signal: Killed.\n"
-        ),
-        Example("trainer.train()\n#> RuntimeError: Found no NVIDIA driver on your system.\n"),
-        Example(
-            "import torch\n#> OSError: [WinError 127] Not found. Error loading 'torch/lib/shm.dll' or what it needs.\n"
-            "# %%\ntrainer = make()\n#> RuntimeError: Unsloth: You already added LoRA adapters to your model!\n"
-            "# %%\ntrainer.train()\n"
-        ),
-    ),
-)

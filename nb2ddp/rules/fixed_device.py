@@ -1,8 +1,4 @@
-"""DDP102: A GPU named by its number becomes this process's GPU.
-
-A notebook has one GPU, number 0. Under DDP, GPU 0 belongs to the first process: others that use it run out of memory
-there, or compare tensors on two devices. With one process nothing changes.
-"""
+"""DDP102: A GPU named by its number becomes this process's GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ import libcst as cst
 
 from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.program import Program
-from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.rules.rule import Finding, rule
 from nb2ddp.syntax.edits import Replace
 from nb2ddp.syntax.tree import Tree, argument, keyword, method
 
@@ -28,7 +24,8 @@ _TAKES_DEVICE = re.compile(r"torch\..*|.*(\.pipeline|SentenceTransformer|CrossEn
 _FIXED = "names one GPU for all processes; in the script each names its own"
 
 
-def find(program: Program) -> Iterator[Finding]:
+@rule("DDP102")
+def fixed_gpu(program: Program) -> Iterator[Finding]:
     tree = program.tree
     for string in tree.of(cst.SimpleString):
         value = string.evaluated_value if "cuda:" in string.value else None
@@ -51,33 +48,3 @@ def _device(tree: Tree, call: cst.Call) -> cst.Arg | None:
     if called == "cuda" or (called == "to" and len(call.args) == 1) or _QUERIES.fullmatch(name):
         return argument(call, "device", 0)
     return keyword(call, "device") if _TAKES_DEVICE.fullmatch(name) else None
-
-
-RULE = Rule(
-    name="fixed-gpu",
-    find=find,
-    examples=(
-        Example(
-            """\
-import torch
-stats = torch.cuda.get_device_properties(0)
-batch = batch.to("cuda:0")
-model.cuda(0)
-device = torch.device("cuda", 0)
-mask = torch.ones(3, device = 0)
-trainer.train()
-""",
-            """\
-import torch
-stats = torch.cuda.get_device_properties(local_rank)
-batch = batch.to(f"cuda:{local_rank}")
-model.cuda(local_rank)
-device = torch.device("cuda", local_rank)
-mask = torch.ones(3, device = local_rank)
-trainer.train()
-""",
-        ),
-        Example('batch = batch.to("cuda")\nmodel.cuda()\n'),
-        Example('trainer.train()\nmodel.to("cuda:0")\n'),
-    ),
-)

@@ -1,7 +1,5 @@
-"""DDP003: A notebook that trains with `loss.backward()` and no Trainer is refused; beside a Trainer it gets a warning.
-
-Gradients are averaged over the ranks only if DDP wraps the model. Otherwise every process trains a model of its own,
-without an error.
+"""DDP003: A notebook that trains with `loss.backward()` and no Trainer is refused; beside a Trainer it
+gets a warning.
 """
 
 from __future__ import annotations
@@ -11,10 +9,11 @@ from collections.abc import Iterator
 from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
-from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.rules.rule import Finding, rule
 
 
-def find(program: Program) -> Iterator[Finding]:
+@rule("DDP003", Severity.ERROR)
+def handwritten_training_loop(program: Program) -> Iterator[Finding]:
     if not program.training.events:
         calls, so, severity = program.training.backward_calls, ", so there is no script", None
     else:
@@ -28,18 +27,3 @@ def find(program: Program) -> Iterator[Finding]:
             " train with a Trainer; a loop that uses an Accelerator needs no conversion, only accelerate launch",
             severity=severity,
         )
-
-
-RULE = Rule(
-    name="handwritten-training-loop",
-    find=find,
-    severity=Severity.ERROR,
-    examples=(
-        Example("for batch in loader:\n    loss = model(**batch).loss\n    loss.backward()\n", reported=True),
-        Example("for batch in loader:\n    model(**batch).loss.backward()\ntrainer.train()\n", reported=True),
-        Example(
-            "class MyTrainer(Trainer):\n    def training_step(self):\n        self.x.backward()\ntrainer.train()\n"
-        ),
-        Example("trainer.train()\ndef compute_loss(x):\n    x.backward()\n"),
-    ),
-)

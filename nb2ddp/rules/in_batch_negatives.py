@@ -1,18 +1,4 @@
-"""DDP204: Losses with in-batch negatives gather them over all ranks, which share the notebook's batches.
-
-With a batch of 256 each sample has 255 negatives, and `NO_DUPLICATES` promises that none of them is a positive. If each
-rank drew its own batch, the negatives would change, and the sampler would not know the other ranks' rows. So
-`split_batches` in `accelerator_config` splits each of the notebook's batches. Evaluators write their CSV file only in
-the main process.
-
-Measured on CPU (sentence-transformers 6.0.1, 16 rows x accumulation 2): two ranks that share the batches have the
-losses and gradient norms of one process (2.9245, 2.9913); ranks that gather smaller batches do not (3.6365, 3.6905).
-
-sentence-transformers sets `dataloader_drop_last` on several GPUs, which drops incomplete batches. The script trains
-them too, except rows that cannot be divided. In an evaluation, an incomplete last batch counts for less than on one
-GPU. Gathering needs sentence-transformers 5.1 or newer; 5.1.0 prints losses that are higher by the logarithm of the
-number of processes, with the same gradients.
-"""
+"""DDP204: Losses with in-batch negatives gather them over all ranks, which share the notebook's batches."""
 
 from __future__ import annotations
 
@@ -24,7 +10,7 @@ import libcst as cst
 from nb2ddp.facts.micro_batch import GATHERING_LOSSES, shares_batches
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
-from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.rules.rule import Finding, rule
 from nb2ddp.syntax.arguments import constant, passed, set_argument
 from nb2ddp.syntax.edits import Edit, InsertBefore, SetKeyword, Wrap
 from nb2ddp.syntax.tree import keyword
@@ -44,7 +30,8 @@ _LOCAL = re.compile(
 _EVALUATOR = re.compile(rf"{_PACKAGE}(?!Sequential|Sentence|Base|CE)\w+Evaluator")
 
 
-def find(program: Program) -> Iterator[Finding]:
+@rule("DDP204")
+def negatives_not_shared(program: Program) -> Iterator[Finding]:
     tree = program.tree
     for call in program.execution.calls(GATHERING_LOSSES):
         if keyword(call, GATHER) is None:
@@ -100,61 +87,3 @@ def _share(program: Program, config: cst.Call) -> Iterator[Finding]:
 def _size(program: Program, config: cst.Call, field: str) -> str:
     given = passed(program.tree, config, field)
     return program.tree.text(given.value) if given is not None else _DEFAULT_BATCH
-
-
-_ARGUMENTS = """\
-from sentence_transformers import SentenceTransformerTrainingArguments
-from sentence_transformers.losses import MultipleNegativesRankingLoss
-"""
-
-RULE = Rule(
-    name="negatives-not-shared",
-    find=find,
-    examples=(
-        Example(
-            f"""\
-{_ARGUMENTS}loss = MultipleNegativesRankingLoss(model)
-args = SentenceTransformerTrainingArguments(
-    per_device_train_batch_size = 256,
-    gradient_accumulation_steps = 2,
-)
-""",
-            f"""\
-{_ARGUMENTS}loss = MultipleNegativesRankingLoss(model, gather_across_devices=world_size > 1)
-shared_batch = share_batches(256)  # of all ranks together; 256 samples in the notebook
-args = keep_last_batches(SentenceTransformerTrainingArguments(
-    per_device_train_batch_size = shared_batch,
-    gradient_accumulation_steps = 2,
-    accelerator_config = {{"split_batches": world_size > 1}},
-))
-""",
-        ),
-        Example(
-            f"""\
-{_ARGUMENTS}from sentence_transformers import SentenceTransformerTrainer
-from sentence_transformers.evaluation import TripletEvaluator
-build = lambda n: SentenceTransformerTrainingArguments(per_device_train_batch_size=n)
-trainer = SentenceTransformerTrainer(
-    model, build(8), eval_dataset=rows, loss=MultipleNegativesRankingLoss(model), evaluator=TripletEvaluator(*triplets)
-)
-trainer.train()
-""",
-            f"""\
-{_ARGUMENTS}from sentence_transformers import SentenceTransformerTrainer
-from sentence_transformers.evaluation import TripletEvaluator
-build = lambda n: keep_last_batches(SentenceTransformerTrainingArguments(per_device_train_batch_size=share_batches(n), \
-per_device_eval_batch_size=-(-8 // world_size) * world_size, accelerator_config={{"split_batches": world_size > 1}}))
-trainer = SentenceTransformerTrainer(
-    model, build(8), eval_dataset=rows, loss=MultipleNegativesRankingLoss(model, gather_across_devices=world_size > 1),\
- evaluator=TripletEvaluator(*triplets, write_csv=is_main_process)
-)
-trainer.train()
-""",
-        ),
-        Example(
-            "from sentence_transformers.losses import CoSENTLoss\nloss = CoSENTLoss(model)\n",
-            reported=True,
-        ),
-        Example("from sentence_transformers.losses import CosineSimilarityLoss\nloss = CosineSimilarityLoss(model)\n"),
-    ),
-)

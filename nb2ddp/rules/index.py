@@ -10,8 +10,8 @@ from nb2ddp.codes import OWN_CODES, Code
 from nb2ddp.rules.rule import Rule
 
 _MODULES = [import_module(f"nb2ddp.rules.{name}") for _, name, _ in pkgutil.iter_modules(nb2ddp.rules.__path__)]
-RULES: tuple[Rule, ...] = tuple(
-    sorted((module.RULE for module in _MODULES if hasattr(module, "RULE")), key=lambda rule: rule.code)
-)
+#: What is imported from another module is found twice.
+_FOUND = {value.code: value for module in _MODULES for value in vars(module).values() if isinstance(value, Rule)}
+RULES: tuple[Rule, ...] = tuple(rule for _, rule in sorted(_FOUND.items()))
 #: What each code means: the command's own, then the rules'.
-KNOWN: dict[str, Rule | Code] = {**OWN_CODES, **{rule.code: rule for rule in RULES}}
+KNOWN: dict[str, Code] = {**OWN_CODES, **{rule.code: rule for rule in RULES}}

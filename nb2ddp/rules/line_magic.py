@@ -1,7 +1,4 @@
-"""DDP303: `%cd` becomes `os.chdir`, `%time f()` becomes `f()`; `name?` and settings of the notebook are removed.
-
-A script has no magics. `%cd` changes the working directory of one process, so every process runs it.
-"""
+"""DDP303: `%cd` becomes `os.chdir`, `%time f()` becomes `f()`; `name?` and settings of the notebook are removed."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from nb2ddp.facts.environment import ENV_MAGICS
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.shell import parse, trailing_comment
 from nb2ddp.notebook.magics import Kind, Syntax
-from nb2ddp.rules.rule import Example, Finding, Rule, left_out
+from nb2ddp.rules.rule import Finding, left_out, rule
 from nb2ddp.syntax.edits import Replace
 
 #: Without Python to run they do nothing; with it they stand no more (ipython.py).
@@ -25,7 +22,8 @@ _HELP = "shows help; the script leaves it out"
 _AUTOMATIC = "is IPython's automatic call, which the script leaves out: write it as a Python call"
 
 
-def find(program: Program) -> Iterator[Finding]:
+@rule("DDP303")
+def line_magic(program: Program) -> Iterator[Finding]:
     for call, form in program.forms_of(Kind.HELP, Kind.AUTOCALL):
         is_call = form.kind is Kind.AUTOCALL
         message = f"{form.name}{form.text} {_AUTOMATIC}" if is_call else f"{form.text}? {_HELP}"
@@ -61,21 +59,3 @@ def _code(program: Program, call: cst.Call, form: Syntax, shown: bool) -> str | 
     if form.name == "store":
         return None if "-r" in form.text.split() else ""
     return "" if form.name in NOTEBOOK_MAGICS | _TIMERS and shown else None
-
-
-RULE = Rule(
-    name="line-magic",
-    find=find,
-    examples=(
-        Example("%matplotlib inline\n%cd data/sub\nplace = %pwd\n", 'os.chdir("data/sub")\nplace = os.getcwd()\n'),
-        Example(
-            "%load_ext autoreload # for my own modules\n%cd data # where the rows are\n",
-            '# for my own modules\nos.chdir("data")  # where the rows are\n',
-        ),
-        Example(
-            "%time result = f(1)\nstats = %time trainer.train()\n%time\n", "result = f(1)\nstats = trainer.train()\n"
-        ),
-        Example("model.generate?\n?len\nx = 1\n", "x = 1\n"),
-        Example("x = a %b\n"),
-    ),
-)

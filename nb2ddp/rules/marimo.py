@@ -1,7 +1,4 @@
-"""DDP320: marimo's page output is removed; a widget and `mo.stop(...)` get a `TODO`.
-
-A script has no page: nobody moves a slider or presses a button, and all ranks need the same value.
-"""
+"""DDP320: marimo's page output is removed; a widget and `mo.stop(...)` get a `TODO`."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.facts.program import Program
-from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.rules.rule import Finding, rule
 from nb2ddp.syntax.edits import Remove
 
 #: What waits for a person, and what to write instead.
@@ -22,7 +19,8 @@ _SHOWN = frozenset(
 )
 
 
-def find(program: Program) -> Iterator[Finding]:
+@rule("DDP320")
+def marimo_page(program: Program) -> Iterator[Finding]:
     tree, done = program.tree, set[cst.CSTNode]()
     for call in tree.of(cst.Call):
         room, _, name = tree.qualified(call.func).rpartition(".")
@@ -47,24 +45,3 @@ def _imports(program: Program, done: set[cst.CSTNode]) -> Iterator[Finding]:
         if not kept and not any(done.isdisjoint(tree.ancestors(use)) for use in uses):
             message = "marimo is what the page needs; the script leaves the import out"
             yield Finding(imported, message, (Remove(imported),))
-
-
-RULE = Rule(
-    name="marimo-page",
-    find=find,
-    examples=(
-        Example(
-            'import marimo as mo\nmo.vstack([rank, run])\nmo.md(f"rank **{rank}**")\ntrainer.train()\n',
-            "trainer.train()\n",
-        ),
-        Example('import marimo as mo\nwith mo.status.spinner(title="loading"):\n    model = load()\n'),
-        Example(
-            "import marimo as mo\nrank = mo.ui.slider(4, 64)\nmo.stop(rank.value > 32)\n",
-            "import marimo as mo\n"
-            "# TODO[nb2ddp] DDP320: marimo's slider(...) waits for a person, and a script has none: write its value\n"
-            "rank = mo.ui.slider(4, 64)\n"
-            "# TODO[nb2ddp] DDP320: marimo's stop(...) waits for a person, and a script has none: write a test\n"
-            "mo.stop(rank.value > 32)\n",
-        ),
-    ),
-)

@@ -1,8 +1,4 @@
-"""DDP007: Quotes in an f-string that need Python 3.12 become other quotes.
-
-Since Python 3.12 (PEP 701), the fields of an f-string may contain the string's own quotes, backslashes and comments.
-With other quotes inside, the script also starts on older Pythons. What no change of quotes mends gets a warning.
-"""
+"""DDP007: Quotes in an f-string that need Python 3.12 become other quotes."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ import libcst as cst
 
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
-from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.rules.rule import Finding, rule
 from nb2ddp.syntax.edits import Replace
 from nb2ddp.syntax.tree import Tree
 
@@ -21,7 +17,8 @@ _NEWER = "this f-string needs Python 3.12 or newer, and so does the script: olde
 _OTHER = {'"': "'", "'": '"'}
 
 
-def find(program: Program) -> Iterator[Finding]:
+@rule("DDP007")
+def newer_python(program: Program) -> Iterator[Finding]:
     tree = program.tree
     for string in tree.of(cst.FormattedString):
         parts = [part for part in string.parts if isinstance(part, cst.FormattedStringExpression)]
@@ -46,24 +43,3 @@ def _with_other_quotes(tree: Tree, fields: list[cst.BaseExpression], quote: str)
     if not is_plain or count != 2 * len(strings):
         return ()
     return tuple(Replace(each, each.value.replace(quote, other)) for each in strings)
-
-
-RULE = Rule(
-    name="newer-python",
-    find=find,
-    examples=(
-        Example(
-            """print(f"{row["text"]} of {len(rows)}")\ntrainer.train()\n""",
-            """print(f"{row['text']} of {len(rows)}")\ntrainer.train()\n""",
-        ),
-        Example("""print(f"{row["text"]}: {"\\n".join(lines)}")\ntrainer.train()\n""", reported=True),
-        Example("""print(f"{f'{row["text"]}'}")\ntrainer.train()\n""", reported=True),
-        Example("""print(f'''{rows[0]  # the first\n}''')\ntrainer.train()\n""", reported=True),
-        Example("""print(f"{row["it's"]}")\ntrainer.train()\n""", reported=True),
-        Example(
-            """print(f"{'#' * 60}", f"{row["#"]}")\ntrainer.train()\n""",
-            """print(f"{'#' * 60}", f"{row['#']}")\ntrainer.train()\n""",
-        ),
-        Example("""print(f"{row['text']}\\n", f\'\'\'{row["text"]}\'\'\')\ntrainer.train()\n"""),
-    ),
-)

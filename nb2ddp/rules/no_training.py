@@ -1,8 +1,4 @@
-"""DDP002: A notebook without a training call is refused.
-
-DDP distributes training: with an inference notebook, every process would do the same work. A script cannot change a
-training in a child process or in a function of another package.
-"""
+"""DDP002: A notebook without a training call is refused."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ from collections.abc import Iterator
 
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
-from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.rules.rule import Finding, rule
 
 #: A program that trains: a Python file or module, or a command of a package that fine-tunes.
 _PROGRAM = re.compile(
@@ -42,7 +38,8 @@ _NOTHING = (
 )
 
 
-def find(program: Program) -> Iterator[Finding]:
+@rule("DDP002", Severity.ERROR)
+def no_training(program: Program) -> Iterator[Finding]:
     training, module = program.training, program.tree.module
     if training.events or not module.body or training.backward_calls:  # nothing to point at; DDP003
         return
@@ -57,18 +54,3 @@ def find(program: Program) -> Iterator[Finding]:
         yield Finding(called[0], f"{program.tree.text(called[0].func)}() {_IN_A_FUNCTION}")
     else:
         yield Finding(next(iter(program.loads), module.body[0]), _NOTHING)
-
-
-RULE = Rule(
-    name="no-training",
-    find=find,
-    severity=Severity.ERROR,
-    examples=(
-        Example('model.generate(**inputs)\nprint("done")\n', reported=True),
-        Example("from trl import SFTTrainer\ndef run():\n    SFTTrainer(model).train()\n", reported=True),
-        Example('import subprocess, sys\nsubprocess.run([sys.executable, "train.py"])\n', reported=True),
-        Example("%%writefile train.py\ntrainer.train()\n# %%\n!python train.py\n", reported=True),
-        Example("from recipes import run_training\nrun_training(config)\n", reported=True),
-        Example("trainer.train()\n"),
-    ),
-)

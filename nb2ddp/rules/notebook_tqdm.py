@@ -1,7 +1,4 @@
-"""DDP313: `tqdm.notebook` becomes `tqdm`.
-
-Its progress bars are widgets; in a terminal they fail or print nothing.
-"""
+"""DDP313: `tqdm.notebook` becomes `tqdm`."""
 
 from __future__ import annotations
 
@@ -10,13 +7,14 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.facts.program import Program
-from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.rules.rule import Finding, rule
 from nb2ddp.syntax.edits import Replace
 
 _MESSAGE = "tqdm.notebook draws in a notebook; the script takes the tqdm of terminals"
 
 
-def find(program: Program) -> Iterator[Finding]:
+@rule("DDP313")
+def notebook_progress_bar(program: Program) -> Iterator[Finding]:
     tree = program.tree
     for attribute in tree.of(cst.Attribute):
         if tree.text(attribute) == "tqdm.notebook":
@@ -32,17 +30,3 @@ def find(program: Program) -> Iterator[Finding]:
                 yield Finding(alias, _MESSAGE, (Replace(alias, f"tqdm as {name}"),))
             elif alias.evaluated_name == "notebook" and len(names) == 1:
                 yield Finding(alias, _MESSAGE, (Replace(statement, f"import tqdm as {name}"),))
-
-
-RULE = Rule(
-    name="notebook-progress-bar",
-    find=find,
-    examples=(
-        Example("from tqdm.notebook import tqdm, trange\n", "from tqdm import tqdm, trange\n"),
-        Example(
-            "import tqdm.notebook\nfor row in tqdm.notebook.tqdm(rows):\n    use(row)\n",
-            "import tqdm\nfor row in tqdm.tqdm(rows):\n    use(row)\n",
-        ),
-        Example("from tqdm.auto import tqdm\n"),
-    ),
-)

@@ -1,10 +1,4 @@
-"""DDP004: A notebook that starts processes itself (`notebook_launcher`, `torchrun`, FSDP, DeepSpeed) is refused.
-
-The launcher starts the processes of the script. A second launcher inside the script would start more in each of them,
-on the same GPUs. One model spread over several GPUs (FSDP, tensor or context parallelism) needs all of them to save it,
-and the script's batch is divided by the number of processes. A script stops at its start where `UNSLOTH_FSDP2` or
-`UNSLOTH_TP_SIZE` is set for the launch.
-"""
+"""DDP004: A notebook that starts processes itself (`notebook_launcher`, `torchrun`, FSDP, DeepSpeed) is refused."""
 
 from __future__ import annotations
 
@@ -16,7 +10,7 @@ import libcst as cst
 from nb2ddp.facts.program import Program
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.results import Severity
-from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.rules.rule import Finding, rule
 from nb2ddp.syntax.tree import Tree, keyword
 
 _LAUNCHERS = re.compile(
@@ -48,7 +42,8 @@ _APART = (
 )
 
 
-def find(program: Program) -> Iterator[Finding]:
+@rule("DDP004", Severity.ERROR)
+def other_launcher(program: Program) -> Iterator[Finding]:
     tree = program.tree
     for call in program.execution.calls(_LAUNCHERS):
         name = tree.qualified(call.func).rsplit(".", 1)[-1]
@@ -79,29 +74,3 @@ def _starter(tree: Tree, value: cst.CSTNode) -> cst.Call | None:
             if _WORKERS.fullmatch(tree.qualified(call.func)) or _WORKERS.fullmatch(pool):
                 return call
     return None
-
-
-RULE = Rule(
-    name="other-launcher",
-    find=find,
-    severity=Severity.ERROR,
-    examples=(
-        Example(
-            "from accelerate import notebook_launcher\nnotebook_launcher(train, num_processes = 2)\n", reported=True
-        ),
-        Example(
-            "from threading import Thread\nworker = Thread(target = trainer.train)\nworker.start()\n", reported=True
-        ),
-        Example("%%writefile train.py\ntrainer.train()\n# %%\n!torchrun train.py\n", reported=True),
-        Example('from trl import SFTConfig\nargs = SFTConfig(fsdp = "full_shard")\n', reported=True),
-        Example("from trl import SFTConfig\nargs = SFTConfig(context_parallel_size = 2)\n", reported=True),
-        Example('import os\nos.environ["UNSLOTH_FSDP2"] = "1"\n%env UNSLOTH_TP_SIZE=2\n', reported=True),
-        Example(
-            "import os\nfrom trl import SFTConfig\n"
-            'os.environ.update(UNSLOTH_FSDP2 = "0", UNSLOTH_TP_SIZE = "1")\n'
-            "args = SFTConfig(context_parallel_size = 1)\n"
-        ),
-        Example("from threading import Thread\nThread(target = model.generate).start()\ntrainer.train()\n"),
-        Example('print("torchrun")\ntrainer.train()\n'),
-    ),
-)

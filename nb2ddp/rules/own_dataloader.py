@@ -1,15 +1,5 @@
-"""DDP205: A `get_train_dataloader` of the notebook's own gives each rank its share; a loop over a share gets a `TODO`.
-
-Trainer gives each rank its share of the data in `get_train_dataloader` (transformers/trainer.py). A method of the
-notebook's own that omits this trains all ranks on the same samples. The script hands the loader to
-`accelerator.prepare`, as Trainer does, and gives it the batch of the training arguments. Where nothing shows the
-loader's batch, or it is not the notebook's per-device batch, the script stops with more than one process.
-
-A loop over `trainer.get_eval_dataloader()` that counts hits sees only a part of them: 16 of 32 rows with two processes.
-A loader made after the last training returns all rows (DDP401).
-
-What a `preprocess_logits_for_metrics` picks out by a mask has another length on each rank, and `all_gather`, by which
-Trainer brings the results together (`evaluation_loop`), needs one length. It gets a `TODO`.
+"""DDP205: A `get_train_dataloader` of the notebook's own gives each rank its share; a loop over a
+share gets a `TODO`.
 """
 
 from __future__ import annotations
@@ -22,7 +12,7 @@ import libcst as cst
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
 from nb2ddp.rules.batch import batch_of
-from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.rules.rule import Finding, rule
 from nb2ddp.syntax.edits import InsertAbove, Replace, Wrap
 from nb2ddp.syntax.tree import Tree, argument, method
 
@@ -46,7 +36,8 @@ _UNEQUAL = (
 _MASK = re.compile(r"[=!<>]=|[<>&|~]|\.(ne|eq|bool|isin)\(")
 
 
-def find(program: Program) -> Iterator[Finding]:
+@rule("DDP205")
+def data_not_shared_out(program: Program) -> Iterator[Finding]:
     tree = program.tree
     for function in tree.live(cst.FunctionDef):
         if function.name.value == _METHOD and isinstance(tree.scope(function), cst.ClassDef):
@@ -118,119 +109,3 @@ def _loaders(tree: Tree, node: cst.BaseExpression) -> list[cst.Call]:
         node = node.args[0].value
     made = tree.values(node)
     return [each for each in made if isinstance(each, cst.Call) and method(each) in _SHARED_OUT]
-
-
-RULE = Rule(
-    name="data-not-shared-out",
-    find=find,
-    examples=(
-        Example(
-            """\
-class Mine(Trainer):
-    def get_train_dataloader(self):
-        return DataLoader(self.train_dataset, batch_size = self.args.train_batch_size, shuffle = True)
-""",
-            """\
-class Mine(Trainer):
-    def get_train_dataloader(self):
-        return self.accelerator.prepare(DataLoader(self.train_dataset, batch_size = self.args.train_batch_size, \
-shuffle = True))
-""",
-        ),
-        Example(
-            """\
-from transformers import Trainer, TrainingArguments
-trainer = Trainer(model, TrainingArguments("out", per_device_train_batch_size = 4))
-trainer.get_train_dataloader = lambda: DataLoader(rows, 4, collate_fn = pad)
-""",
-            """\
-from transformers import Trainer, TrainingArguments
-trainer = Trainer(model, TrainingArguments("out", per_device_train_batch_size = 4))
-trainer.get_train_dataloader = lambda: trainer.accelerator.prepare((lambda: DataLoader(rows, \
-trainer.args.train_batch_size, collate_fn = pad))())
-""",
-        ),
-        Example(
-            """\
-class Mine(Trainer):
-    def get_train_dataloader(self):
-        return DataLoader(self.train_dataset, batch_sampler = Balanced(self.train_dataset))
-""",
-            f"""\
-class Mine(Trainer):
-    def get_train_dataloader(self):
-        if world_size > 1:
-            raise RuntimeError("{_STOPS.format("self")}")
-        return DataLoader(self.train_dataset, batch_sampler = Balanced(self.train_dataset))
-""",
-        ),
-        Example(
-            """\
-for batch in trainer.get_eval_dataloader():
-    count(batch)
-loader = trainer.get_eval_dataloader()
-trainer.train()
-for batch in loader:
-    count(batch)
-""",
-            f"""\
-# TODO[nb2ddp] DDP205: {_PART}
-for batch in trainer.get_eval_dataloader():
-    count(batch)
-# TODO[nb2ddp] DDP205: {_PART}
-loader = trainer.get_eval_dataloader()
-trainer.train()
-for batch in loader:
-    count(batch)
-""",
-        ),
-        Example("trainer.train()\nfor batch in trainer.get_eval_dataloader():\n    count(batch)\n"),
-        Example(
-            """\
-def tokens(loader):
-    return sum(batch["input_ids"].numel() for batch in loader)
-loader = trainer.get_train_dataloader()
-total = tokens(loader)
-trainer.train()
-""",
-            f"""\
-def tokens(loader):
-    # TODO[nb2ddp] DDP205: {_PART}
-    return sum(batch["input_ids"].numel() for batch in loader)
-loader = trainer.get_train_dataloader()
-total = tokens(loader)
-trainer.train()
-""",
-        ),
-        Example(
-            """\
-def answers(logits, labels):
-    mask = labels != -100
-    return logits[mask].argmax(-1)
-trainer = SFTTrainer(preprocess_logits_for_metrics = answers)
-""",
-            f"""\
-def answers(logits, labels):
-    mask = labels != -100
-    # TODO[nb2ddp] DDP205: {_UNEQUAL}
-    return logits[mask].argmax(-1)
-trainer = SFTTrainer(preprocess_logits_for_metrics = answers)
-""",
-        ),
-        Example(
-            """\
-def tokens(logits, labels):
-    return (logits[0] if isinstance(logits, tuple) else logits)[..., :-1, :].argmax(-1)
-trainer = SFTTrainer(preprocess_logits_for_metrics = tokens)
-"""
-        ),
-        Example("batch = next(iter(trainer.get_train_dataloader()))\n"),
-        Example(
-            """\
-class Mine(Trainer):
-    def get_train_dataloader(self):
-        return self.accelerator.prepare(DataLoader(self.train_dataset))
-"""
-        ),
-    ),
-)

@@ -1,10 +1,4 @@
-"""DDP214: A fixed `fp16 = True` or `bf16 = True` becomes what the GPU has, where Unsloth loads the model so.
-
-Without a `dtype`, Unsloth loads a model in bfloat16 on GPUs that have it, and in float16 on others, such as a T4. TRL's
-trainers, which Unsloth patches, then stop with `fp16 = True` on an A100 or H100 ("Model is in bfloat16 precision but
-you want to use float16"), and with `bf16 = True` on a T4. Full fine-tuning, a plain Trainer and a fixed `dtype` do not
-stop (unsloth/models/rl.py, 2026.10.9).
-"""
+"""DDP214: A fixed `fp16 = True` or `bf16 = True` becomes what the GPU has, where Unsloth loads the model so."""
 
 from __future__ import annotations
 
@@ -14,7 +8,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.facts.program import Program
-from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.rules.rule import Finding, rule
 from nb2ddp.syntax.arguments import constant, is_closed, passed, set_argument
 from nb2ddp.syntax.edits import Edit, Wrap
 from nb2ddp.syntax.tree import Tree, argument, keyword
@@ -25,7 +19,8 @@ _ASKS = re.compile(r"is_bf(loat)?16_supported")
 _STOPS = "{} = True stops on a GPU {} bfloat16, by which Unsloth chooses the model's dtype; the script asks the GPU"
 
 
-def find(program: Program) -> Iterator[Finding]:
+@rule("DDP214")
+def fixed_precision(program: Program) -> Iterator[Finding]:
     tree = program.tree
     for call in program.training.arguments if program.trains_with_unsloth else ():
         loads = _loads(program, call)
@@ -88,84 +83,3 @@ def _supported(tree: Tree, call: cst.Call) -> str:
     binding = tree.bound(_SUPPORTED, call)
     is_theirs = binding is not None and (binding.imported or "").startswith("unsloth.")
     return f"{_SUPPORTED}()" if is_theirs else f"unsloth.{_SUPPORTED}()"
-
-
-_LOAD = """\
-from unsloth import FastLanguageModel
-from trl import SFTConfig, SFTTrainer
-model, tokenizer = FastLanguageModel.from_pretrained(name, dtype = None, device_map = local_rank)
-"""
-_TRAIN = "trainer = SFTTrainer(model, args = args)\ntrainer.train()\n"
-_TO_FLOAT = _LOAD.replace("None", "torch.float16")
-_BY_GPU = _LOAD.replace("None", "torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16")
-_OTHER = """\
-from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
-base = AutoModelForCausalLM.from_pretrained("gpt2", device_map = local_rank)
-other = Trainer(base, args = TrainingArguments(fp16 = True))
-other.train()
-"""
-_IMPORT = "from unsloth import is_bfloat16_supported\n"
-
-RULE = Rule(
-    name="fixed-precision",
-    find=find,
-    examples=(
-        Example(
-            _LOAD + "args = SFTConfig(fp16 = True, seed = 1)\n" + _TRAIN,
-            _LOAD
-            + "args = SFTConfig(bf16 = unsloth.is_bfloat16_supported(), "
-            + "fp16 = not unsloth.is_bfloat16_supported(), seed = 1)\n"
-            + _TRAIN,
-        ),
-        Example(
-            _LOAD + "args = SFTConfig(\n    seed = 1,\n    bf16 = True, # an A100\n    tf32 = True,\n)\n" + _TRAIN,
-            _LOAD
-            + "args = SFTConfig(\n    seed = 1,\n    fp16 = not unsloth.is_bfloat16_supported(),\n"
-            + "    bf16 = unsloth.is_bfloat16_supported(), # an A100\n    tf32 = True,\n)\n"
-            + _TRAIN,
-        ),
-        Example(
-            _IMPORT + _LOAD + "args = SFTConfig(fp16 = True, bf16 = is_bfloat16_supported())\n" + _TRAIN,
-            _IMPORT
-            + _LOAD
-            + "args = SFTConfig(fp16 = not is_bfloat16_supported(), bf16 = is_bfloat16_supported())\n"
-            + _TRAIN,
-        ),
-        Example(
-            _IMPORT + _BY_GPU + "args = SFTConfig(fp16 = False, bf16 = True)\n" + _TRAIN,
-            _IMPORT
-            + _BY_GPU
-            + "args = SFTConfig(fp16 = not is_bfloat16_supported(), bf16 = is_bfloat16_supported())\n"
-            + _TRAIN,
-        ),
-        Example(
-            _LOAD
-            + "model = FastLanguageModel.get_peft_model(model, r = 16)\n"
-            + "trainer = SFTTrainer(model, args = SFTConfig(bf16 = True, fp16 = False))\ntrainer.train()\n"
-            + _OTHER,
-            _LOAD
-            + "model = FastLanguageModel.get_peft_model(model, r = 16)\n"
-            + "trainer = SFTTrainer(model, args = SFTConfig(bf16 = unsloth.is_bfloat16_supported(), "
-            + "fp16 = not unsloth.is_bfloat16_supported()))\ntrainer.train()\n"
-            + _OTHER,
-        ),
-        Example(  # whose model nothing tells
-            _LOAD + "trainer = make(SFTConfig(fp16 = True))\ntrainer.train()\n" + _OTHER,
-            _LOAD
-            + "trainer = make(SFTConfig(bf16 = unsloth.is_bfloat16_supported(), "
-            + "fp16 = not unsloth.is_bfloat16_supported()))\ntrainer.train()\n"
-            + _OTHER,
-        ),
-        Example(_LOAD + _OTHER),
-        Example(_LOAD.replace("dtype = None", "full_finetuning = True") + "args = SFTConfig(fp16 = True)\n" + _TRAIN),
-        Example(
-            _LOAD
-            + "from transformers import Trainer, TrainingArguments\n"
-            + "trainer = Trainer(model, TrainingArguments(fp16 = True))\ntrainer.train()\n"
-        ),
-        Example(_TO_FLOAT + "args = SFTConfig(fp16 = True)\n" + _TRAIN),
-        Example(_LOAD + "args = SFTConfig(fp16 = not torch.cuda.is_bf16_supported())\n" + _TRAIN),
-        Example(_LOAD + "args = SFTConfig(fp16 = False)\n" + _TRAIN),
-        Example(_LOAD.replace("dtype = None", "**settings") + "args = SFTConfig(fp16 = True)\n" + _TRAIN),
-    ),
-)

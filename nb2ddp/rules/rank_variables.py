@@ -1,9 +1,4 @@
-"""DDP103: Lines that set or delete `CUDA_VISIBLE_DEVICES`, `WORLD_SIZE`, `RANK` and the like are removed.
-
-A notebook's `CUDA_VISIBLE_DEVICES = "0"` would send every process to the same GPU. The launcher sets WORLD_SIZE and
-RANK: without them, each process trains alone and all write to one folder. To choose GPUs, set the variable for the
-launch command.
-"""
+"""DDP103: Lines that set or delete `CUDA_VISIBLE_DEVICES`, `WORLD_SIZE`, `RANK` and the like are removed."""
 
 from __future__ import annotations
 
@@ -15,7 +10,7 @@ import libcst as cst
 from nb2ddp.facts.environment import holder
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
-from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.rules.rule import Finding, rule
 from nb2ddp.syntax.edits import Cut, Edit, Remove
 from nb2ddp.syntax.environ import LAUNCHER_VARIABLES, environ_key
 from nb2ddp.syntax.tree import Statement, Tree
@@ -24,7 +19,8 @@ _POPS = re.compile(r"os\.(environ\.(pop|__delitem__)|unsetenv)")
 _SET = "is what the launcher sets for each process"
 
 
-def find(program: Program) -> Iterator[Finding]:
+@rule("DDP103", Severity.WARNING)
+def launcher_variable_set(program: Program) -> Iterator[Finding]:
     tree = program.tree
     for taken, names, is_all in _taken_out(program):
         said = f"{', '.join(names)} {_SET}: without it each process trains alone"
@@ -89,84 +85,3 @@ def _taken_out(program: Program) -> Iterator[tuple[cst.BaseSmallStatement | Stat
             lines = [each for line in tree.within(loop, cst.SimpleStatementLine) for each in line.body]
             if names := [word for word in words if word in LAUNCHER_VARIABLES]:
                 yield loop, names, lines == [small] and names == words
-
-
-RULE = Rule(
-    name="launcher-variable-set",
-    find=find,
-    severity=Severity.WARNING,
-    examples=(
-        Example(
-            """\
-import os
-os.environ["CUDA_VISIBLE_DEVICES"] = "0"  # the big one
-os.environ["TOKENIZERS_PARALLELISM"] = "false"
-%env CUDA_VISIBLE_DEVICES=0
-""",
-            """\
-import os
-os.environ["TOKENIZERS_PARALLELISM"] = "false"
-""",
-        ),
-        Example(
-            """\
-import os
-del os.environ["RANK"]
-os.environ.pop("WORLD_SIZE", None)
-for name in ("LOCAL_RANK", "MASTER_ADDR"):
-    os.environ.pop(name, None)
-os.environ.pop("HF_HOME", None)
-""",
-            'import os\nos.environ.pop("HF_HOME", None)\n',
-        ),
-        Example(
-            """\
-import os
-# train on one GPU
-for key in ["WORLD_SIZE", "RANK", "MASTER_PORT"]:
-    if key in os.environ:
-        del os.environ[key]
-
-for key in ["HF_HOME", "LOCAL_RANK"]:
-    os.environ.pop(key, None)
-for key in ["HF_HOME"]:
-    del os.environ[key]
-""",
-            """\
-import os
-
-# TODO[nb2ddp] DDP103: LOCAL_RANK is what the launcher sets for each process: without it each process trains alone: \
-leave it in the environment
-for key in ["HF_HOME", "LOCAL_RANK"]:
-    os.environ.pop(key, None)
-for key in ["HF_HOME"]:
-    del os.environ[key]
-""",
-        ),
-        Example(
-            """\
-import os
-os.environ.update({"CUDA_VISIBLE_DEVICES": "0", "TOKENIZERS_PARALLELISM": "false", "RANK": "0", "WORLD_SIZE": "1"})
-os.environ.update(
-    HF_HOME="/data",
-    LOCAL_RANK="0",  # one GPU
-)
-os.environ |= {"LOCAL_RANK": "0"}
-for key, value in {"RANK": "0", "HF_HUB_OFFLINE": "1"}.items():
-    os.environ[key] = value
-given = {"RANK": "0"}
-""",
-            """\
-import os
-os.environ.update({"TOKENIZERS_PARALLELISM": "false"})
-os.environ.update(
-    HF_HOME="/data",  # one GPU
-)
-for key, value in {"HF_HUB_OFFLINE": "1"}.items():
-    os.environ[key] = value
-given = {"RANK": "0"}
-""",
-        ),
-        Example('import os\nprint(os.environ["CUDA_VISIBLE_DEVICES"])\n'),
-    ),
-)

@@ -1,13 +1,4 @@
-"""DDP216: A call that Unsloth's saving methods no longer take gets its new form, or a `TODO`.
-
-Unsloth refuses it only when the training is over: `save_pretrained_gguf` without a tokenizer or with
-`quantization_type`, a `push_to_hub_gguf(save_directory = ...)`, `save_method = "merged_4bit"`. What these methods take
-is read from Unsloth's wheel (2026.10.9). The models of `FastSentenceTransformer` and `FastDecisionModel` have methods
-of their own. GGUF files and their Modelfile come into `X_gguf`, beside the folder X that is given (unsloth/save.py, in
-the wheel 2026.7.1 too): paths of a Modelfile in X become its own, other code that looks there gets a `TODO`. Of
-`push_to_hub`, transformers 5 takes only the repo_id by position (utils/hub.py; 4.57 took `use_temp_dir` second),
-neither `use_temp_dir` nor `safe_serialization`.
-"""
+"""DDP216: A call that Unsloth's saving methods no longer take gets its new form, or a `TODO`."""
 
 from __future__ import annotations
 
@@ -33,7 +24,7 @@ from nb2ddp.facts.saving import (
 )
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.results import Severity
-from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.rules.rule import Finding, rule
 from nb2ddp.syntax.arguments import is_closed, passed
 from nb2ddp.syntax.edits import Cut, Edit, Replace, SetKeyword
 from nb2ddp.syntax.tree import Tree, argument, keyword, method
@@ -49,7 +40,8 @@ _LISTS = re.compile(r"\b(listdir|scandir|walk|i?glob|iterdir)\(")
 _GGUF = re.compile(r"i?q\d|.*gguf", re.I)
 
 
-def find(program: Program) -> Iterator[Finding]:
+@rule("DDP216", Severity.WARNING, also_alone=True)
+def refused_save(program: Program) -> Iterator[Finding]:
     for save in saves(program.execution):
         called = f"{method(save.call)} of Unsloth {release()}"
         unknown = unknown_save_method(program.tree, save)
@@ -186,149 +178,3 @@ def _instead(program: Program, call: cst.Call, save_method: str) -> str:
         writing = method(call).replace("_merged", "_gguf")
         return f"{writing}(..., quantization_method = {kind}) writes a GGUF file of this kind"
     return 'write "merged_16bit" or "lora"'
-
-
-_LOAD = 'from unsloth import FastModel\nmodel, tokenizer = FastModel.from_pretrained("m")\n'
-_TODO = "# TODO[nb2ddp] DDP216: {} of Unsloth 2026.10.9 {}\n"
-_UPLOAD = 'model.push_to_hub_gguf("gguf", repo_id = "me/gguf", tokenizer = tokenizer)\n'
-_OTHER = 'other.save_pretrained_gguf("gguf", quantization_method = "q8_0")\n'
-_FOUR_BITS = 'model.save_pretrained_merged("merged", tokenizer, save_method = "merged_4bit")\n'
-_QUANTIZED = 'model.save_pretrained_merged("merged", tokenizer, save_method = "q4_k_m")\n'
-_GGUF_FILE = 'model.push_to_hub_merged("me/x", tokenizer, save_method = "quantized_gguf", quantization_method = KIND)\n'
-
-_EXPORT = 'model.save_pretrained_gguf("gguf", tokenizer)\n'
-_LOOKS = "Unsloth 2026.10.9 writes GGUF files, named after the model, to gguf_gguf, not to gguf: look there"
-_FORCED = 'model.save_pretrained_merged("four", tokenizer, save_method = "merged_4bit_forced")\n'
-_BASE = "the save in 4 bits above has merged the adapter into its model, so this one saves the base model"
-_LIST = 'files = [file for file in os.listdir("gguf") if file.endswith(".gguf")]\n'
-
-RULE = Rule(
-    name="refused-save",
-    find=find,
-    severity=Severity.WARNING,
-    also_alone=True,
-    examples=(
-        Example(
-            _LOAD + "import os\n" + _EXPORT + _LIST + 'tokenizer.save_pretrained("gguf")\n',
-            _LOAD
-            + "import os\n"
-            + _EXPORT
-            + f"# TODO[nb2ddp] DDP216: {_LOOKS}\n"
-            + _LIST
-            + 'tokenizer.save_pretrained("gguf")\n',
-        ),
-        Example(_LOAD + _EXPORT + "!ollama create mine -f ./gguf/Modelfile\n", reported=True),
-        Example(
-            _LOAD + _EXPORT + 'print(open("gguf/Modelfile").read())\nmodel = Llama("gguf/unsloth.Q8_0.gguf")\n',
-            _LOAD
-            + _EXPORT
-            + 'print(open("gguf_gguf/Modelfile").read())\n'
-            + f"# TODO[nb2ddp] DDP216: {_LOOKS}\n"
-            + 'model = Llama("gguf/unsloth.Q8_0.gguf")\n',
-        ),
-        Example(
-            _LOAD + _FORCED + _EXPORT,
-            _LOAD + _FORCED + f"# TODO[nb2ddp] DDP216: {_BASE}: move it above that save\n" + _EXPORT,
-        ),
-        Example(_LOAD + _EXPORT + _FORCED),
-        Example(_LOAD + _EXPORT + 'print("See other/gguf/Modelfile")\n!cat other/gguf/Modelfile\n'),
-        Example(
-            _LOAD + 'model.save_pretrained_gguf("gguf", quantization_type = "Q8_0")\n',
-            _LOAD + 'model.save_pretrained_gguf("gguf", quantization_method = "Q8_0", tokenizer = tokenizer)\n',
-        ),
-        Example(
-            _LOAD + _OTHER,
-            _LOAD
-            + _TODO.format(
-                "save_pretrained_gguf",
-                "needs the tokenizer; write save_pretrained_gguf(save_directory, tokenizer, quantization_method, ...)",
-            )
-            + _OTHER,
-        ),
-        Example(
-            _LOAD + _UPLOAD,
-            _LOAD
-            + _TODO.format(
-                "push_to_hub_gguf",
-                "takes repo_id once; write push_to_hub_gguf(repo_id, tokenizer, quantization_method, ...)",
-            )
-            + _UPLOAD,
-        ),
-        Example(
-            _LOAD + _FOUR_BITS,
-            _LOAD
-            + _TODO.format(
-                "save_pretrained_merged",
-                'takes no save_method "merged_4bit": write "merged_4bit_forced" if that is what you want',
-            )
-            + _FOUR_BITS,
-        ),
-        Example(
-            _LOAD + _QUANTIZED,
-            _LOAD
-            + _TODO.format(
-                "save_pretrained_merged",
-                'takes no save_method "q4_k_m": save_pretrained_gguf(..., quantization_method = "q4_k_m") writes a'
-                " GGUF file of this kind",
-            )
-            + _QUANTIZED,
-        ),
-        Example(
-            _LOAD + _GGUF_FILE,
-            _LOAD
-            + _TODO.format(
-                "push_to_hub_merged",
-                'takes no save_method "quantized_gguf": push_to_hub_gguf(..., quantization_method = KIND) writes a GGUF'
-                " file of this kind",
-            )
-            + _GGUF_FILE,
-        ),
-        Example(
-            _LOAD + 'model.push_to_hub("me/lora", tokenizer, token = t)\nmodel.push_to_hub("me/lora", tokenizer)\n',
-            _LOAD + 'model.push_to_hub("me/lora", token = t)\nmodel.push_to_hub("me/lora")\n',
-        ),
-        Example(
-            _LOAD + 'model.push_to_hub("me/lora", False, "epoch 3")\n',
-            _LOAD
-            + "# TODO[nb2ddp] DDP216: push_to_hub of transformers 5.17.0 takes only the repo_id by position; name the"
-            ' others (token = ...)\nmodel.push_to_hub("me/lora", False, "epoch 3")\n',
-        ),
-        Example(
-            _LOAD + 'model.push_to_hub("me/lora", use_auth_token = t)\n',
-            _LOAD + 'model.push_to_hub("me/lora", token = t)\n',
-        ),
-        Example(
-            _LOAD
-            + 'model.push_to_hub("me/lora", use_temp_dir = False, token = t, safe_serialization = True)\n'
-            + 'tokenizer.push_to_hub("me/lora", token = t, use_temp_dir = False)\n',
-            _LOAD + 'model.push_to_hub("me/lora", token = t)\n' + 'tokenizer.push_to_hub("me/lora", token = t)\n',
-        ),
-        Example(
-            _LOAD + 'model.push_to_hub("me/lora", tokenizer = tokenizer, save_method = "lora", token = t)\n',
-            _LOAD + 'model.push_to_hub("me/lora", token = t)\n',
-        ),
-        Example(
-            _LOAD + 'model.push_to_hub("me/all", save_method = "merged_16bit")\n',
-            _LOAD
-            + "# TODO[nb2ddp] DDP216: push_to_hub of transformers 5.17.0 has no save_method: leave it out\n"
-            + 'model.push_to_hub("me/all", save_method = "merged_16bit")\n',
-        ),
-        Example(
-            _LOAD + 'model.push_to_hub("lora", organization = "me", commit_message = "epoch 3")\n',
-            _LOAD
-            + "# TODO[nb2ddp] DDP216: push_to_hub of transformers 5.17.0 has no organization: leave it out\n"
-            + 'model.push_to_hub("lora", organization = "me", commit_message = "epoch 3")\n',
-        ),
-        Example("!pip install transformers==4.56.2\n" + _LOAD + 'model.push_to_hub("me/lora", tokenizer)\n'),
-        Example("!pip install transformers==4.56.2\n" + _LOAD + 'model.push_to_hub("me/a", use_temp_dir = False)\n'),
-        Example(_LOAD + 'rows.push_to_hub("me/rows", split = "train")\nmodel.push_to_hub("me/a", private = True)\n'),
-        Example(_LOAD + 'data.push_to_hub("me/rows", tokenizer)\nmodel.push_to_hub_merged("me/all", tokenizer)\n'),
-        Example(_LOAD + 'model.save_pretrained_gguf("gguf", tokenizer, "q8_0")\n'),
-        Example(_LOAD + "model.save_pretrained_gguf(*where, **how)\n"),
-        Example(_LOAD + 'model.save_pretrained_merged("merged", save_method = "FP8")\n'),
-        Example(
-            "from unsloth import FastSentenceTransformer\n"
-            'model = FastSentenceTransformer.from_pretrained("m")\nmodel.save_pretrained_gguf("gguf")\n'
-        ),
-    ),
-)

@@ -1,12 +1,4 @@
-"""DDP211: With `--resume`, a script that is started again continues from its last complete checkpoint.
-
-Rented machines, SLURM and hosted notebooks end jobs early, and transformers saves a checkpoint only every 500 steps.
-With the option a training saves itself every ten minutes, at SIGTERM, and when it ends. The resumed training has the
-rows, order, learning rate, optimizer state and random numbers of an uninterrupted one.
-
-The script skips a checkpoint that is incomplete or belongs to another training, and says so. Each training of a script
-has its own folder; a finished one is not repeated. The code after the training runs again from its start.
-"""
+"""DDP211: With `--resume`, a script that is started again continues from its last complete checkpoint."""
 
 from __future__ import annotations
 
@@ -15,8 +7,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.facts.program import Program
-from nb2ddp.options import Options
-from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.rules.rule import Finding, rule
 from nb2ddp.syntax.arguments import set_argument
 from nb2ddp.syntax.edits import Edit, Replace
 from nb2ddp.syntax.tree import argument
@@ -25,7 +16,8 @@ _GOES_ON = "would start over after a job that ended early; the script saves chec
 _UNSEEN = "starts over after a job that ended early: write it as trainer.train(), so that the script can resume it"
 
 
-def find(program: Program) -> Iterator[Finding]:
+@rule("DDP211")
+def training_goes_on(program: Program) -> Iterator[Finding]:
     if not program.options.resume:
         return
     tree = program.tree
@@ -44,26 +36,3 @@ def _edit(program: Program, call: cst.Call, checkpoint: str) -> Edit:
     if given is not None and given.keyword is None:
         return Replace(given.value, checkpoint)
     return set_argument(program.tree, call, "resume_from_checkpoint", checkpoint)
-
-
-_TRAINER = "from trl import SFTTrainer\ntrainer = SFTTrainer(model)\n"
-_RESUME = Options(resume=True)
-
-RULE = Rule(
-    name="training-goes-on",
-    find=find,
-    examples=(
-        Example(
-            _TRAINER + "trainer.train()\n",
-            _TRAINER + "trainer.train(resume_from_checkpoint=last_checkpoint(trainer))\n",
-            options=_RESUME,
-        ),
-        Example(
-            _TRAINER + "trainer.train(True)\n",
-            _TRAINER + "trainer.train(last_checkpoint(trainer))\n",
-            options=_RESUME,
-        ),
-        Example(_TRAINER + "trainer.train()\n"),
-        Example(_TRAINER + "trainer.train(resume_from_checkpoint = True)\n"),
-    ),
-)

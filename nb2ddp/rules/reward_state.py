@@ -1,13 +1,4 @@
-"""DDP410: A reward that keeps state, counts completions, takes the time or asks a server for state gets a `TODO`.
-
-Each rank calls the rewards with its own completions, and counts them from 0: what depends on a count or a position is
-another thing than on one GPU. Two ranks that step one environment undo each other's moves. Unsloth's `launch_openenv`
-finds a port for each process and checks that the server on it is its own (unsloth_zoo 2026.10.9,
-rl_environments.py:1717). A count of calls is the same on all ranks.
-
-Time is another thing too: torchrun and `accelerate launch` set OMP_NUM_THREADS=1 on several processes unless it is set
-(torch 2.13, distributed/run.py:872). numpy gets slower, and code measured against it looks faster.
-"""
+"""DDP410: A reward that keeps state, counts completions, takes the time or asks a server for state gets a `TODO`."""
 
 from __future__ import annotations
 
@@ -19,7 +10,7 @@ import libcst as cst
 from nb2ddp.facts.effects import Does
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
-from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.rules.rule import Finding, rule
 from nb2ddp.syntax.tree import Function, Tree, method
 
 _TIMERS = re.compile(r"time\.(perf_counter|process_time|thread_time)(_ns)?|timeit\.\w+")
@@ -39,7 +30,8 @@ _COUNTER = f"{{}} keeps a count of completions, and {_ROWS}: start each call at 
 _POSITION = f"{{}} is a position, and {_ROWS}, counted from 0: add {_OFFSET} to it"
 
 
-def find(program: Program) -> Iterator[Finding]:
+@rule("DDP410", Severity.WARNING)
+def reward_state_of_its_own(program: Program) -> Iterator[Finding]:
     tree, said = program.tree, set[cst.CSTNode]()
     for entry in program.rewards.entries:
         reasons = {words: node for node, words in reversed([*_reasons(program, entry)])}
@@ -146,177 +138,3 @@ def _only_tells(program: Program, node: cst.CSTNode) -> bool:
 def _tells(program: Program, node: cst.CSTNode) -> bool:
     """True for a call that prints or logs."""
     return isinstance(node, cst.Call) and program.execution.does(node) is Does.TELL
-
-
-_TRAINED = "trainer = GRPOTrainer(model = model, reward_funcs = [plays])\ntrainer.train()\n"
-
-RULE = Rule(
-    name="reward-state-of-its-own",
-    find=find,
-    severity=Severity.WARNING,
-    examples=(
-        Example(
-            """\
-from arena import Env
-env = Env(base_url = "http://localhost:8000").sync()
-def play(text):
-    return env.step(text).reward
-def plays(completions, **kwargs):
-    return [play(text) for text in completions]
-def loses(completions, **kwargs):
-    return [-play(text) for text in completions]
-trainer = GRPOTrainer(model = model, reward_funcs = [plays, loses])
-trainer.train()
-""",
-            f"""\
-from arena import Env
-env = Env(base_url = "http://localhost:8000").sync()
-def play(text):
-    return env.step(text).reward
-# TODO[nb2ddp] DDP410: {_SERVER.format("env.step")}
-def plays(completions, **kwargs):
-    return [play(text) for text in completions]
-def loses(completions, **kwargs):
-    return [-play(text) for text in completions]
-trainer = GRPOTrainer(model = model, reward_funcs = [plays, loses])
-trainer.train()
-""",
-        ),
-        Example(
-            f"""\
-import os, requests
-ENV_URL = os.environ.get("ENV_URL", "https://rows.hf.space")
-def plays(completions, **kwargs):
-    return [requests.post(f"{{ENV_URL}}/step", json = {{"move": each}}).json()["reward"] for each in completions]
-{_TRAINED}""",
-            f"""\
-import os, requests
-ENV_URL = os.environ.get("ENV_URL", "https://rows.hf.space")
-# TODO[nb2ddp] DDP410: {_SERVER.format("requests.post")}
-def plays(completions, **kwargs):
-    return [requests.post(f"{{ENV_URL}}/step", json = {{"move": each}}).json()["reward"] for each in completions]
-{_TRAINED}""",
-        ),
-        Example(
-            f"""\
-def plays(completions, **kwargs):
-    with TextArenaEnv("http://localhost:8000").sync() as env:
-        env.reset()
-        return [env.step(completion).reward for completion in completions]
-{_TRAINED}""",
-            f"""\
-# TODO[nb2ddp] DDP410: {_SERVER.format("env.reset")}
-def plays(completions, **kwargs):
-    with TextArenaEnv("http://localhost:8000").sync() as env:
-        env.reset()
-        return [env.step(completion).reward for completion in completions]
-{_TRAINED}""",
-        ),
-        Example(
-            f"""\
-calls = 0
-def plays(completions, **kwargs):
-    global calls
-    scores = []
-    for completion in completions:
-        board = Board(seed = calls // num_generations)
-        calls += 1
-        scores.append(board.play(completion))
-    return scores
-{_TRAINED}""",
-            f"""\
-calls = 0
-# TODO[nb2ddp] DDP410: {_COUNTER.format("calls")}
-def plays(completions, **kwargs):
-    global calls
-    scores = []
-    for completion in completions:
-        board = Board(seed = calls // num_generations)
-        calls += 1
-        scores.append(board.play(completion))
-    return scores
-{_TRAINED}""",
-        ),
-        Example(
-            f"""\
-def plays(completions, **kwargs):
-    return [play(each, scenarios[i % len(scenarios)]) for i, each in enumerate(completions)]
-{_TRAINED}""",
-            f"""\
-# TODO[nb2ddp] DDP410: {_POSITION.format("scenarios[i % len(scenarios)]")}
-def plays(completions, **kwargs):
-    return [play(each, scenarios[i % len(scenarios)]) for i, each in enumerate(completions)]
-{_TRAINED}""",
-        ),
-        Example(
-            f"""\
-import random
-def plays(prompts, completions, **kwargs):
-    scores = [0] * len(completions)
-    for place in range(len(completions)):
-        dice = random.Random(place)
-        scores[place] = play(prompts[place], completions[place], dice)
-    return scores
-{_TRAINED}""",
-            f"""\
-import random
-# TODO[nb2ddp] DDP410: {_POSITION.format("random.Random(place)")}
-def plays(prompts, completions, **kwargs):
-    scores = [0] * len(completions)
-    for place in range(len(completions)):
-        dice = random.Random(place)
-        scores[place] = play(prompts[place], completions[place], dice)
-    return scores
-{_TRAINED}""",
-        ),
-        Example(
-            f"""\
-import time
-def plays(completions, **kwargs):
-    scores = []
-    for completion in completions:
-        start = time.perf_counter()
-        run(completion)
-        scores.append(start - time.perf_counter())
-    return scores
-{_TRAINED}""",
-            f"""\
-import time
-# TODO[nb2ddp] DDP410: {_TIMER.format("time.perf_counter")}
-def plays(completions, **kwargs):
-    scores = []
-    for completion in completions:
-        start = time.perf_counter()
-        run(completion)
-        scores.append(start - time.perf_counter())
-    return scores
-{_TRAINED}""",
-        ),
-        Example(
-            f"""\
-import requests, time
-PRINTED = 0
-calls = 0
-known = {{}}
-env = Board()
-def plays(prompts, completions, answer, **kwargs):
-    global PRINTED, calls
-    extras = kwargs["extra"]
-    calls += 1
-    env.reset()
-    scores = []
-    start = time.perf_counter()
-    for i, completion in enumerate(completions):
-        if PRINTED % 5 == 0:
-            print(prompts[i], answer[i], kwargs["seed"][i], [name for name in extras[i]])
-        PRINTED += 1
-        if completion not in known:
-            known[completion] = requests.post(url, json = {{"text": completion}}).json()["score"]
-        scores.append(known[completion] * env.step(completion) * (answer[i] == completion) * min(1, calls / 100))
-    elapsed = time.perf_counter() - start
-    print(f"judged in {{elapsed:.1f}} s")
-    return scores
-{_TRAINED}"""
-        ),
-    ),
-)

@@ -1,16 +1,16 @@
-"""What a rule is: a coded problem, the reason it matters, how to find it, and examples that are its tests."""
+"""What a rule is: a coded problem, how to find it, and a page that says why and whose examples are its tests."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import libcst as cst
 
+from nb2ddp.codes import Code
 from nb2ddp.facts.effects import Does
 from nb2ddp.facts.execution import Phase
-from nb2ddp.options import Options
 from nb2ddp.results import Severity
 from nb2ddp.syntax.cells import Source
 from nb2ddp.syntax.edits import Edit, Remove, Replace
@@ -95,62 +95,27 @@ Find = Callable[["Program"], Iterator[Finding]]
 
 
 @dataclass(frozen=True)
-class Example:
-    """A notebook's code before, and the script's code after this rule alone.
-
-    `after=None` is a near miss, where the rule stays silent, or with `reported` a place where it only reports. Cells
-    are separated by a line `# %%`; a cell's last line `#> KeyError: 'a'` is its saved error. `options` are those of the
-    conversion.
-    """
-
-    before: str
-    after: str | None = None
-    reported: bool = False
-    options: Options = field(default_factory=Options)
-
-
-@dataclass(frozen=True)
-class Rule:
+class Rule(Code):
     """One coded problem of notebook code under DDP.
 
     Attributes:
+        code: `DDP` and three digits: 0 cannot convert, 1 placement, 2 trainer, 3 notebook-only code, 4 phases.
         name: the problem, in kebab case.
-        find: yields the places; the docstring of its module is the rule's text.
-        examples: before and after; they are tests and documentation.
+        find: yields the places.
         severity: of its findings, unless a finding says otherwise.
         also_alone: of a rule of placement, trainers or phases: it also speaks of what the main process runs alone.
     """
 
-    name: str
     find: Find
-    examples: tuple[Example, ...]
     severity: Severity = Severity.NOTE
     also_alone: bool = False
-
-    @property
-    def text(self) -> str:
-        """The docstring of its module: the code and the summary, a blank line, then why."""
-        return str(self.find.__globals__["__doc__"])
-
-    @property
-    def code(self) -> str:
-        """`DDP` and three digits: 0 cannot convert, 1 placement, 2 trainer, 3 notebook-only code, 4 phases."""
-        return self.text[:6]
-
-    @property
-    def summary(self) -> str:
-        """What the script does about it, in one sentence."""
-        return self._paragraphs()[0].removeprefix(f"{self.code}: ")
-
-    @property
-    def why(self) -> str:
-        """What goes wrong otherwise, with the source of the fact where it is not common knowledge."""
-        return "\n\n".join(self._paragraphs()[1:])
-
-    def _paragraphs(self) -> list[str]:
-        return [paragraph.replace("\n", " ") for paragraph in self.text.strip().split("\n\n")]
 
     @property
     def is_on_processes(self) -> bool:
         """True for a problem that only several processes have: placement, trainer, phases."""
         return self.code[3] in "124" and not self.also_alone
+
+
+def rule(code: str, severity: Severity = Severity.NOTE, *, also_alone: bool = False) -> Callable[[Find], Rule]:
+    """Make a function that finds places a rule, whose name is the function's; the page of its code explains it."""
+    return lambda find: Rule(code, find.__name__.replace("_", "-"), find, severity, also_alone)

@@ -1,10 +1,4 @@
-"""DDP402: Where a notebook draws at random before training, `set_seed(...)` stands at the top of the script.
-
-All ranks then draw the same numbers, and one GPU and several train the same: new weights, such as a classifier's head,
-and splits without a seed would differ in each run. A library that the notebook seeds itself before stays as it is. What
-takes a seed of its own from the operating system, such as `default_rng()` or the shuffle of a streamed data set, is
-given one. datasets takes a missing seed from NumPy's global state.
-"""
+"""DDP402: Where a notebook draws at random before training, `set_seed(...)` stands at the top of the script."""
 
 from __future__ import annotations
 
@@ -19,7 +13,7 @@ from nb2ddp.facts.flow import owner_of
 from nb2ddp.facts.loading import has_new_head, is_load
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.randomness import generator, seed, seeded, seeds_itself
-from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.rules.rule import Finding, rule
 from nb2ddp.syntax.edits import AddToSetup, Replace, SetKeyword
 from nb2ddp.syntax.tree import Tree, argument, keyword, method
 
@@ -37,7 +31,8 @@ _OWN = "without a seed takes one from the operating system, another in each proc
 _COMMON = "draws at random, and nothing above seeds it; the script sets one seed in all processes"
 
 
-def find(program: Program) -> Iterator[Finding]:
+@rule("DDP402")
+def unseeded_randomness(program: Program) -> Iterator[Finding]:
     tree, calls = program.tree, program.execution.calls
     seeds = [(tree.start(call), library) for call in calls(does=Does.SEED) for library in seeded(tree, call)]
     for call in calls(phase=Phase.TOGETHER):
@@ -98,108 +93,3 @@ def _is_given_seed(tree: Tree, call: cst.Call) -> bool:
     still = keyword(call, "shuffle")
     stays = still is not None and tree.literal(still.value) is False
     return stays or any(each is not None and tree.literal(each.value) is not None for each in given)
-
-
-RULE = Rule(
-    name="unseeded-randomness",
-    find=find,
-    examples=(
-        Example(
-            """\
-from unsloth import FastLanguageModel
-model, tokenizer = FastLanguageModel.from_pretrained("unsloth/Qwen3-0.6B")
-rows = [{"text": tokenizer.decode(model.generate(**question, do_sample = True)[0])} for question in questions]
-trainer.train()
-""",
-            reported=True,
-        ),
-        Example(
-            """\
-import random
-from transformers import set_seed
-random.seed(7)
-rows = random.sample(rows, 100)
-set_seed(7)
-rows = [row for row in rows.shuffle() if random.random() < 0.5]
-trainer.train()
-"""
-        ),
-        Example("import random\nrandom.shuffle(rows)\nrandom.seed(7)\ntrainer.train()\n", reported=True),
-        Example(
-            """\
-import random
-from transformers import GenerationConfig
-settings = GenerationConfig(do_sample = True)
-for fold in range(3):
-    random.seed(fold)
-    if fold:
-        random.shuffle(texts)
-trainer.train()
-"""
-        ),
-        Example("import numpy, torch\nnumpy.random.seed(7)\nx = torch.randn(3)\ntrainer.train()\n", reported=True),
-        Example(
-            """\
-from datasets import load_dataset
-rows = load_dataset("unsloth/rows", split = "train", streaming = True)
-rows = rows.shuffle(buffer_size = 1000)
-trainer.train()
-""",
-            """\
-from datasets import load_dataset
-rows = load_dataset("unsloth/rows", split = "train", streaming = True)
-rows = rows.shuffle(buffer_size = 1000, seed = 42)
-trainer.train()
-""",
-        ),
-        Example(
-            "parts = rows.train_test_split(test_size = 0.1, shuffle = True, seed = None)\ntrainer.train()\n",
-            reported=True,
-        ),
-        Example("parts = rows.train_test_split(test_size = 0.1, shuffle = False)\ntrainer.train()\n"),
-        Example("rows = load(streaming = True).shuffle(3407, buffer_size = 1000)\ntrainer.train()\n"),
-        Example(
-            """\
-from transformers import AutoModelForSequenceClassification
-model = AutoModelForSequenceClassification.from_pretrained("answerdotai/ModernBERT-base", num_labels=4)
-trainer.train()
-""",
-            reported=True,
-        ),
-        Example(
-            """\
-import random
-import numpy as np
-from datasets import interleave_datasets
-rng = np.random.default_rng()
-other = random.Random(1)
-held = random.Random(2).sample(held, k=5)
-some = [rng.sample(names, 2) for names in rows]
-rows = interleave_datasets([a, b], probabilities=[0.5, 0.5])
-trainer.train()
-""",
-            """\
-import random
-import numpy as np
-from datasets import interleave_datasets
-rng = np.random.default_rng(42)
-other = random.Random(1)
-held = random.Random(2).sample(held, k=5)
-some = [rng.sample(names, 2) for names in rows]
-rows = interleave_datasets([a, b], probabilities=[0.5, 0.5], seed=42)
-trainer.train()
-""",
-        ),
-        Example(
-            "from sklearn.model_selection import train_test_split\na, b = train_test_split(rows)\ntrainer.train()\n",
-            reported=True,
-        ),
-        Example(  # in a reward: DDP409 gives all ranks the same numbers
-            "import random\nfrom trl import GRPOTrainer\n"
-            "def walk(n):\n    return n if random.random() < 0.5 else walk(n + 1)\n"
-            "def score(completions, **kwargs):\n    return [walk(0) for _ in completions]\n"
-            "trainer = GRPOTrainer(model = model, reward_funcs = [score])\ntrainer.train()\n"
-        ),
-        Example("names = list(set(rows['label']))\nsplit = dataset.train_test_split(test_size = 0.1, seed = 1)\n"),
-    ),
-)

@@ -1,12 +1,4 @@
-"""DDP322: A server that runs until a person stops it gets a `TODO`; one beside the script ends with it.
-
-A script stops at a server that does not return: nothing below it trains or is saved. Gradio's `launch()` returns in a
-notebook, but in a script only with `prevent_thread_lock=True` (gradio 5, `Blocks.launch`). One process of each machine
-starts a server that runs in a thread, because a port can be used only once.
-
-A server in a notebook ends with the notebook. In a job it would keep its port, and answer the next job, or keep the job
-from ending. The script ends it.
-"""
+"""DDP322: A server that runs until a person stops it gets a `TODO`; one beside the script ends with it."""
 
 from __future__ import annotations
 
@@ -21,7 +13,7 @@ from nb2ddp.facts.handed import handed_on
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.services import called_on
 from nb2ddp.facts.shell import as_shell, is_simple
-from nb2ddp.rules.rule import Example, Finding, Rule, shown
+from nb2ddp.rules.rule import Finding, rule, shown
 from nb2ddp.syntax.edits import Edit, InsertAfter, Replace, SetKeyword, Wrap
 from nb2ddp.syntax.tree import Function, Tree, keyword, method
 
@@ -38,7 +30,8 @@ _HOLDS = "makes a server that would keep the job from ending; in the script it e
 _ENDING = frozenset({"communicate", "kill", "pid", "send_signal", "terminate", "wait"})
 
 
-def find(program: Program) -> Iterator[Finding]:
+@rule("DDP322")
+def served_until_stopped(program: Program) -> Iterator[Finding]:
     beside = _served_beside(program)
     for call in program.execution.calls(_BESIDE, phase=Phase.TOGETHER):
         is_held = keyword(call, "daemon") is None and not program.tree.attributes("daemon")
@@ -101,110 +94,3 @@ def _server(program: Program, call: cst.Call) -> Finding:
     follows = any(tree.is_live(each) and tree.start(each) >= end for each in tree.module.body)
     outcome = _NO_TRAINING if program.execution.runs(call) else _LATE if follows else _LAST
     return Finding(call, f"{shown(program, call)} {outcome}", todo=True)
-
-
-RULE = Rule(
-    name="served-until-stopped",
-    find=find,
-    examples=(
-        Example(
-            """\
-import gradio as gr
-with gr.Blocks() as demo:
-    gr.Markdown("rows")
-trainer.train()
-demo.queue().launch(share = True)
-model.save_pretrained("model")
-""",
-            f"""\
-import gradio as gr
-with gr.Blocks() as demo:
-    gr.Markdown("rows")
-trainer.train()
-# TODO[nb2ddp] DDP322: demo.queue().launch(...) {_LATE}
-demo.queue().launch(share = True)
-model.save_pretrained("model")
-""",
-        ),
-        Example(
-            """\
-import threading
-import uvicorn
-from flask import Flask
-app = Flask("rows")
-server = threading.Thread(target = app.run, kwargs = {"port": 8000}, daemon = True)
-server.start()
-threading.Thread(target = lambda: uvicorn.run(other, port = 8001)).start()
-trainer.train()
-""",
-            """\
-import threading
-import uvicorn
-from flask import Flask
-app = Flask("rows")
-server = threading.Thread(target = app.run, kwargs = {"port": 8000}, daemon = True)
-if local_rank == 0:
-    server.start()
-    threading.Thread(target = lambda: uvicorn.run(other, port = 8001), daemon = True).start()
-PartialState().wait_for_everyone()
-trainer.train()
-""",
-        ),
-        Example(
-            """\
-from flask import Flask
-app = Flask("rows")
-app.run(port = 8000)
-trainer.train()
-app.run(port = 8000)
-model.save_pretrained("model")
-""",
-            """\
-from flask import Flask
-app = Flask("rows")
-# TODO[nb2ddp] DDP322: app.run(...) serves until a person stops it, so no training begins: take it out, or start it as \
-a program of its own, before the job
-app.run(port = 8000)
-trainer.train()
-# TODO[nb2ddp] DDP322: app.run(...) serves until a person stops it, and what stands below waits for that: move it to \
-the end of the notebook
-app.run(port = 8000)
-model.save_pretrained("model")
-""",
-        ),
-        Example(
-            """\
-import subprocess
-server = subprocess.Popen(["uvicorn", "env:app", "--port", "8000"])
-subprocess.Popen(["ollama", "serve"])
-log = subprocess.Popen("vmstat 5 > log.txt", shell = True)
-kept = subprocess.Popen(["uvicorn", "other:app", "--port", "8001"])
-built = subprocess.Popen(["make"])
-built.wait()
-trainer.train()
-kept.terminate()
-subprocess.Popen(["ollama", "serve"])
-""",
-            """\
-import subprocess
-server = subprocess.Popen(["uvicorn", "env:app", "--port", "8000"])
-atexit.register(server.terminate)
-atexit.register(subprocess.Popen(["ollama", "serve"]).terminate)
-log = subprocess.Popen("exec vmstat 5 > log.txt", shell = True)
-atexit.register(log.terminate)
-kept = subprocess.Popen(["uvicorn", "other:app", "--port", "8001"])
-built = subprocess.Popen(["make"])
-built.wait()
-trainer.train()
-kept.terminate()
-atexit.register(subprocess.Popen(["ollama", "serve"]).terminate)
-""",
-        ),
-        Example(
-            "import uvicorn\ntrainer.train()\nuvicorn.run(app, port = 8000)\n",
-            f"import uvicorn\ntrainer.train()\n# TODO[nb2ddp] DDP322: uvicorn.run(...) {_LAST}\n"
-            "uvicorn.run(app, port = 8000)\n",
-        ),
-        Example("trainer.train()\nrocket.launch()\nshop.run()\nmodel.save_pretrained('model')\n"),
-    ),
-)

@@ -1,11 +1,4 @@
-"""DDP305: `!command` and `%mkdir` become `subprocess.run`, in one process of each machine before training.
-
-`!` is IPython's syntax. Two processes that clone or download into one folder at once damage each other's files, so the
-others wait for the first. After training only the main process is left.
-
-Commands that only show something (`!nvidia-smi`) are removed before training, and those that never end are always
-removed. `{name}` and `$name` are filled in if the notebook assigns the name; otherwise the shell gets them.
-"""
+"""DDP305: `!command` and `%mkdir` become `subprocess.run`, in one process of each machine before training."""
 
 from __future__ import annotations
 
@@ -32,11 +25,12 @@ from nb2ddp.facts.shell import (
     without_installs,
 )
 from nb2ddp.notebook.magics import Kind
-from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.rules.rule import Finding, rule
 from nb2ddp.syntax.edits import Remove, Replace
 
 
-def find(program: Program) -> Iterator[Finding]:
+@rule("DDP305")
+def shell_command(program: Program) -> Iterator[Finding]:
     for call, form in program.forms_of(Kind.SHELL):
         others = variable_of_command(form.command) is not None or kills_job(form.command)  # DDP311, DDP412
         if not program.installs.covers(call) and not others:
@@ -86,89 +80,3 @@ def _assigned(program: Program, call: cst.Call, text: str, message: str) -> Find
         return Finding(call, message, (lines, *share))
     message = f"{message}, in all processes at once: put it on a line of its own"
     return Finding(call, message, (lines,), todo=True)
-
-
-RULE = Rule(
-    name="shell-command",
-    find=find,
-    examples=(
-        Example(
-            "trainer.train()\n!huggingface-cli upload me/lora lora\n!test -d lora \\\n  && echo done\n",
-            'trainer.train()\nsubprocess.run("hf upload me/lora lora", shell=True)\n'
-            'subprocess.run("test -d lora && echo done", shell=True)\n',
-        ),
-        Example(
-            "%mkdir data\ntrainer.train()\n",
-            'if local_rank == 0:\n    subprocess.run("mkdir data", shell=True)\nPartialState().wait_for_everyone()\n'
-            "trainer.train()\n",
-        ),
-        Example(
-            """\
-from trl import SFTTrainer
-name = "data.txt"
-!wget -q https://example.com/{name} -O {name}
-!mkdir -p out/{a,b}
-lines = !cat $name
-log = !git clone u
-trainer = SFTTrainer(model)
-trainer.train()
-!ls out
-""",
-            """\
-from trl import SFTTrainer
-name = "data.txt"
-if local_rank == 0:
-    subprocess.run(f"wget -q https://example.com/{name} -O {name}", shell=True)
-    subprocess.run("mkdir -p out/{a,b}", shell=True, executable="/bin/bash")
-PartialState().wait_for_everyone()
-lines = subprocess.run(f"cat {name}", shell=True, capture_output=True, text=True).stdout.splitlines()
-log = run_once(lambda: subprocess.run("git clone u", shell=True, capture_output=True, text=True).stdout.splitlines())
-trainer = SFTTrainer(model)
-trainer.train()
-subprocess.run("ls out", shell=True)
-""",
-        ),
-        Example(
-            """\
-!nvidia-smi  # which GPU
-!pip list | grep torch
-!cd llama.cpp
-!nvidia-smi -l 1
-trainer = SFTTrainer(model)
-trainer.train()
-# %%
-!nvidia-smi -l 1
-!ls -lh model.gguf
-""",
-            """\
-trainer = SFTTrainer(model)
-trainer.train()
-# %%
-subprocess.run("ls -lh model.gguf", shell=True)
-""",
-        ),
-        Example(
-            "# which GPU is it?\n!nvidia-smi\n\n# rows = 5\n!ls\n# %%\nx = 1\n# the rows\n!ls rows\nrows = load()\n"
-            "trainer.train()\n",
-            "# rows = 5\n# %%\nx = 1\n# the rows\nrows = load()\ntrainer.train()\n",
-        ),
-        Example(
-            "!vllm serve m --port 8000 > vllm.log &\ntrainer.train()\n!sleep 5 &\n",
-            "if local_rank == 0:\n"
-            '    atexit.register(subprocess.Popen("exec vllm serve m --port 8000 > vllm.log", shell=True).terminate)\n'
-            "PartialState().wait_for_everyone()\n"
-            'trainer.train()\nsubprocess.Popen("sleep 5", shell=True)\n',
-        ),
-        Example(
-            "!huggingface-cli login --token {HF_TOKEN}\ntrainer.train()\n!unzip -q rows.zip\n",
-            "# TODO[nb2ddp] DDP305: 'HF_TOKEN' is never defined, so the shell gets {HF_TOKEN} as it stands: define it"
-            " above\n"
-            "if local_rank == 0:\n"
-            '    subprocess.run("huggingface-cli login --token {HF_TOKEN}", shell=True)\n'
-            "PartialState().wait_for_everyone()\n"
-            "trainer.train()\n"
-            'subprocess.run("unzip -n -q rows.zip", shell=True)\n',
-        ),
-        Example('x = "!ls"\ny = not x != 3\n'),
-    ),
-)

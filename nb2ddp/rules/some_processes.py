@@ -1,9 +1,5 @@
-"""DDP408: A joint step that a rank may skip, leave or repeat gets a `TODO`: by a condition, a `try`, a clock, a retry.
-
-Training and evaluation exchange gradients and losses between all ranks, and vLLM engines form process groups when they
-start. A rank that does so alone waits for the others until the job times out, and one that stops first, by an
-exception or its own clock, leaves the others waiting in the next collective. An exception that ends the script ends all
-processes.
+"""DDP408: A joint step that a rank may skip, leave or repeat gets a `TODO`: by a condition, a `try`, a
+clock, a retry.
 """
 
 from __future__ import annotations
@@ -18,7 +14,7 @@ from nb2ddp.facts.execution import Who
 from nb2ddp.facts.flow import suppresses
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.waiting import starts_engine
-from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.rules.rule import Finding, rule
 from nb2ddp.syntax.arguments import passed
 from nb2ddp.syntax.tree import Tree
 
@@ -53,7 +49,8 @@ _CLOCKS = f"each process asks its own clock: {_STOPS}"
 _FILES = f"each process looks for the file at another time: {_STOPS}"
 
 
-def find(program: Program) -> Iterator[Finding]:
+@rule("DDP408")
+def trained_by_some_processes(program: Program) -> Iterator[Finding]:
     for look in (_tested, _tried, _retried, _untested, _stopped):
         for node, message in look(program):
             yield Finding(node, message, todo=True)
@@ -148,166 +145,3 @@ def _tests(tree: Tree, nodes: Sequence[cst.CSTNode]) -> list[cst.If]:
     """The conditions that live nodes stand under."""
     live = [node for node in nodes if tree.is_live(node)]
     return list(dict.fromkeys(above for node in live for above in tree.ancestors(node) if isinstance(above, cst.If)))
-
-
-RULE = Rule(
-    name="trained-by-some-processes",
-    find=find,
-    examples=(
-        Example(
-            "if trainer.is_world_process_zero():\n    print(trainer.evaluate())\ntrainer.train()\n",
-            f"# TODO[nb2ddp] DDP408: {_RANK}\n"
-            "if trainer.is_world_process_zero():\n    print(trainer.evaluate())\ntrainer.train()\n",
-        ),
-        Example(
-            'import os\nfirst = int(os.environ.get("RANK", 0)) == 0\nif first:\n    trainer.train()\n',
-            'import os\nfirst = int(os.environ.get("RANK", 0)) == 0\n'
-            f"# TODO[nb2ddp] DDP408: {_RANK}\nif first:\n    trainer.train()\n",
-        ),
-        Example(
-            "import os\nfrom unsloth import FastLanguageModel\n"
-            'if os.environ.get("LOCAL_RANK", "0") == "0":\n'
-            '    model, tokenizer = FastLanguageModel.from_pretrained("unsloth/Qwen3-4B", fast_inference = True)\n'
-            "trainer.train()\n",
-            "import os\nfrom unsloth import FastLanguageModel\n"
-            f"# TODO[nb2ddp] DDP408: {_ENGINE}\n"
-            'if os.environ.get("LOCAL_RANK", "0") == "0":\n'
-            '    model, tokenizer = FastLanguageModel.from_pretrained("unsloth/Qwen3-4B", fast_inference = True)\n'
-            "trainer.train()\n",
-        ),
-        Example("if trainer.is_world_process_zero():\n    print(len(dataset))\ntrainer.train()\n"),
-        Example("trainer.train()\nif trainer.is_world_process_zero():\n    trainer.save_model()\n"),
-        Example("best = trainer.hyperparameter_search(n_trials = 8)\nprint(best)\n"),
-        Example(
-            """\
-from accelerate.utils import find_executable_batch_size
-@find_executable_batch_size(starting_batch_size = 16)
-def train(batch_size):
-    trainer.train()
-train()
-""",
-            f"""\
-from accelerate.utils import find_executable_batch_size
-@find_executable_batch_size(starting_batch_size = 16)
-# TODO[nb2ddp] DDP408: {_RETRIED}
-def train(batch_size):
-    trainer.train()
-train()
-""",
-        ),
-        Example(
-            """\
-try:
-    held = load("rows", split = "test")
-except Exception:
-    held = None
-trainer = SFTTrainer(model, eval_dataset = held)
-trainer.train()
-""",
-            f"""\
-try:
-    held = load("rows", split = "test")
-except Exception:
-    # TODO[nb2ddp] DDP408: {_UNTESTED}
-    held = None
-trainer = SFTTrainer(model, eval_dataset = held)
-trainer.train()
-""",
-        ),
-        Example("RANK = 16\nif RANK > 8:\n    trainer.train()\n"),
-        Example(
-            "try:\n    trainer.train()\nexcept KeyboardInterrupt:\n    pass\n",
-            f"try:\n    # TODO[nb2ddp] DDP408: {_INTERRUPTED}\n"
-            "    trainer.train()\nexcept KeyboardInterrupt:\n    pass\n",
-        ),
-        Example("try:\n    trainer.train()\nexcept Exception:\n    print('failed')\n    raise\n"),
-        Example(
-            """\
-try:
-    trainer.train()
-except RuntimeError as error:
-    if "out of memory" in str(error):
-        torch.cuda.empty_cache()
-        trainer.train()
-    else:
-        raise
-""",
-            f"""\
-try:
-    # TODO[nb2ddp] DDP408: {_TRY}
-    trainer.train()
-except RuntimeError as error:
-    if "out of memory" in str(error):
-        torch.cuda.empty_cache()
-        trainer.train()
-    else:
-        raise
-""",
-        ),
-        Example(
-            """\
-try:
-    trainer.train()
-except RuntimeError as error:
-    if "out of memory" in str(error):
-        try:
-            save(trainer)
-        finally:
-            exit("choose a smaller batch")
-    else:
-        print(error)
-        raise
-"""
-        ),
-        Example(
-            "import sys\ntry:\n    trainer.train()\nexcept KeyboardInterrupt:\n    sys.exit(1)\n"
-            "except RuntimeError as error:\n    sys.exit(f'failed: {error}')\n"
-        ),
-        Example(
-            "import time\nend = time.time() + 3600\nwhile time.time() < end:\n    trainer.train()\n",
-            f"import time\nend = time.time() + 3600\n# TODO[nb2ddp] DDP408: {_CLOCKS}\n"
-            "while time.time() < end:\n    trainer.train()\n",
-        ),
-        Example(
-            """\
-import time
-class Stop(TrainerCallback):
-    def on_step_end(self, args, state, control, **kwargs):
-        elapsed = time.time() - self.start
-        if elapsed > 3600:
-            control.should_training_stop = True
-""",
-            f"""\
-import time
-class Stop(TrainerCallback):
-    def on_step_end(self, args, state, control, **kwargs):
-        elapsed = time.time() - self.start
-        # TODO[nb2ddp] DDP408: {_CLOCKS}
-        if elapsed > 3600:
-            control.should_training_stop = True
-""",
-        ),
-        Example(
-            """\
-import os
-class Stop(TrainerCallback):
-    def on_step_end(self, args, state, control, **kwargs):
-        if os.path.exists("STOP"):
-            control.should_training_stop = True
-        if state.global_step > 100:
-            control.should_training_stop = True
-""",
-            f"""\
-import os
-class Stop(TrainerCallback):
-    def on_step_end(self, args, state, control, **kwargs):
-        # TODO[nb2ddp] DDP408: {_FILES}
-        if os.path.exists("STOP"):
-            control.should_training_stop = True
-        if state.global_step > 100:
-            control.should_training_stop = True
-""",
-        ),
-        Example("import time\nstart = time.time()\ntrainer.train()\nif time.time() - start > 60:\n    print(1)\n"),
-    ),
-)

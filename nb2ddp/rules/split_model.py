@@ -1,11 +1,4 @@
-"""DDP104: A model split over several GPUs gets a warning, and is split only if one process runs.
-
-DDP needs a whole copy of the model on every GPU. A notebook that asks for `balanced` may do so because the model does
-not fit on one.
-
-With `split-model = true` in pyproject.toml the script trains as one process on all GPUs, and ends at once if a launcher
-starts several.
-"""
+"""DDP104: A model split over several GPUs gets a warning, and is split only if one process runs."""
 
 from __future__ import annotations
 
@@ -14,16 +7,16 @@ from collections.abc import Iterator
 
 from nb2ddp.facts.loading import is_split, plans
 from nb2ddp.facts.program import Program
-from nb2ddp.options import Options
 from nb2ddp.results import Severity
-from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.rules.rule import Finding, rule
 from nb2ddp.syntax.edits import AddToSetup, Edit, SetKeyword
 
 _PARALLEL = re.compile(r"torch\.nn\.(parallel\.)?DataParallel")
 _ALONE = "one process spreads the model over all GPUs, which work in turn; started as several, the script ends at once"
 
 
-def find(program: Program) -> Iterator[Finding]:
+@rule("DDP104", Severity.WARNING)
+def model_split_over_gpus(program: Program) -> Iterator[Finding]:
     tree = program.tree
     if program.options.split_model:
         for call in program.loads[:1]:
@@ -42,36 +35,3 @@ def find(program: Program) -> Iterator[Finding]:
     for call in program.execution.calls(_PARALLEL):
         said = "DataParallel spreads each process over all GPUs, which breaks the job: leave it out, DDP does the same"
         yield Finding(call, said, todo=True)
-
-
-RULE = Rule(
-    name="model-split-over-gpus",
-    find=find,
-    severity=Severity.WARNING,
-    examples=(
-        Example(
-            """\
-from unsloth import FastModel
-model, tokenizer = FastModel.from_pretrained(
-    "unsloth/gemma-4-31B",
-    max_memory = {0: "14GiB", 1: "14GiB"},
-    load_in_4bit = True,
-)
-""",
-            """\
-from unsloth import FastModel
-model, tokenizer = FastModel.from_pretrained(
-    "unsloth/gemma-4-31B",
-    max_memory = None if world_size > 1 else {0: "14GiB", 1: "14GiB"},
-    load_in_4bit = True,
-)
-""",
-        ),
-        Example(
-            'from unsloth import FastModel\nmodel, t = FastModel.from_pretrained("m", max_memory = {0: "14GiB"})\n',
-            reported=True,
-            options=Options(split_model=True),
-        ),
-        Example('from unsloth import FastModel\nmodel, t = FastModel.from_pretrained("m", device_map = "auto")\n'),
-    ),
-)

@@ -1,25 +1,4 @@
-"""DDP203: The loss of a step is averaged over the tokens, or samples, of all ranks.
-
-Each rank sees another number of tokens in a step. With `average_tokens_across_devices = True`, the loss is one mean
-over all tokens of the step, as on one GPU; transformers before 5 defaults to False. An explicit False had no effect on
-one GPU, and becomes True.
-
-A classifier's loss is a mean over samples. With the field, transformers 5.17 multiplies it by the number of processes
-in every evaluation (1.49 on one GPU, 2.98 on two), so a classifier that Unsloth loads gets False; one that transformers
-loads gets a `TODO`.
-
-A `compute_loss` of the notebook's own that leaves `num_items_in_batch` unused is a mean of a micro-batch. Trainer adds
-up the means of a step (`training_step`, transformers 4.56.2 and 5.17), and DDP averages the sums of the processes: the
-loss grows with the number of micro-batches. The script multiplies it by the notebook's accumulation over its own. With
-fewer rows in a micro-batch than in the notebook's, rows of unequal length weigh otherwise (6.73 for 6.78). A loss
-whose returns are less plain, one that divides by `num_items_in_batch` itself, and a `compute_loss_func` that
-leaves it unused get a `TODO`.
-
-Whisper, T5 and BART take the mean themselves, and the field multiplies their evaluations. With a small Whisper on CPU
-(1 x 4 in one process, 1 x 2 in each of two), training agrees with the field (loss 18.2992, gradient norm 7.3683) while
-the evaluation doubles (9.2311 against 4.6155); without it, training sees half the loss. They keep the field, with a
-warning.
-"""
+"""DDP203: The loss of a step is averaged over the tokens, or samples, of all ranks."""
 
 from __future__ import annotations
 
@@ -33,7 +12,7 @@ from nb2ddp.facts.program import Program
 from nb2ddp.facts.training import TOKEN_TRAINERS
 from nb2ddp.results import Severity
 from nb2ddp.rules.batch import ACCUMULATION, batch_of
-from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.rules.rule import Finding, rule
 from nb2ddp.syntax.arguments import passed, set_argument
 from nb2ddp.syntax.edits import Wrap
 from nb2ddp.syntax.tree import Tree, keyword, method
@@ -83,7 +62,8 @@ _UNUSED = (
 )
 
 
-def find(program: Program) -> Iterator[Finding]:
+@rule("DDP203")
+def tokens_not_averaged(program: Program) -> Iterator[Finding]:
     tree, training = program.tree, program.training
     plain = "Trainer" in training.trainer_classes
     loader = _loader_of_classifier(program) if plain else ""
@@ -214,167 +194,3 @@ def _loader_of_classifier(program: Program) -> str:
 def _says_how(tree: Tree) -> bool:
     """True where the notebook itself says how a trainer is to read its loss."""
     return bool(tree.given("compute_loss_func") or tree.attributes("accepts_loss_kwargs"))
-
-
-_CONFIG = """\
-from trl import SFTConfig
-args = SFTConfig(gradient_accumulation_steps = 4, average_tokens_across_devices = True)
-"""
-_UNCERTAIN = (
-    """\
-class Summed(SFTTrainer):
-    def compute_loss(self, model, inputs, return_outputs = False, num_items_in_batch = None):
-        return summed(model, inputs) / num_items_in_batch
-""",
-    """\
-class Passed(SFTTrainer):
-    def compute_loss(self, model, inputs, return_outputs = False, num_items_in_batch = None):
-        return super().compute_loss(model, inputs, return_outputs)
-""",
-    """\
-class Added(SFTTrainer):
-    def compute_loss(self, model, inputs, return_outputs = False, **kwargs):
-        loss, outputs = super().compute_loss(model, inputs, return_outputs = True, **kwargs)
-        return (loss + penalty(model), outputs) if return_outputs else loss + penalty(model)
-""",
-)
-
-RULE = Rule(
-    name="tokens-not-averaged",
-    find=find,
-    examples=(
-        Example(
-            _CONFIG
-            + """\
-class Masked(SFTTrainer):
-    def compute_loss(self, model, inputs, return_outputs = False, num_items_in_batch = None):
-        outputs = model(**inputs)
-        loss = cross_entropy(outputs.logits, inputs["labels"])
-        return (loss, outputs) if return_outputs else loss
-""",
-            _CONFIG
-            + """\
-class Masked(SFTTrainer):
-    def compute_loss(self, model, inputs, return_outputs = False, num_items_in_batch = None):
-        outputs = model(**inputs)
-        loss = cross_entropy(outputs.logits, inputs["labels"])
-        return (loss, outputs) if return_outputs else loss * \
-(1 if num_items_in_batch is None else 4 / self.args.gradient_accumulation_steps)
-""",
-        ),
-        Example(
-            _CONFIG
-            + """\
-class Penalized(SFTTrainer):
-    def compute_loss(self, model, inputs, return_outputs = False, **kwargs):
-        loss, outputs = super().compute_loss(model, inputs, return_outputs = True)
-        if return_outputs:
-            return loss + penalty(model), outputs
-        else:
-            return loss + penalty(model)
-""",
-            _CONFIG
-            + """\
-class Penalized(SFTTrainer):
-    def compute_loss(self, model, inputs, return_outputs = False, **kwargs):
-        loss, outputs = super().compute_loss(model, inputs, return_outputs = True)
-        if return_outputs:
-            return loss + penalty(model), outputs
-        else:
-            return (loss + penalty(model)) * (1 if kwargs.get("num_items_in_batch") is None else \
-4 / self.args.gradient_accumulation_steps)
-""",
-        ),
-        *(Example(code, code.replace("    def", f"    # TODO[nb2ddp] DDP203: {_OWN}\n    def")) for code in _UNCERTAIN),
-        Example(
-            """\
-from trl import SFTTrainer
-def loss_of(outputs, labels, **kwargs):
-    return cross_entropy(outputs.logits, labels)
-trainer = SFTTrainer(model = model, compute_loss_func = loss_of)
-""",
-            f"""\
-from trl import SFTTrainer
-# TODO[nb2ddp] DDP203: {_UNUSED}
-def loss_of(outputs, labels, **kwargs):
-    return cross_entropy(outputs.logits, labels)
-trainer = SFTTrainer(model = model, compute_loss_func = loss_of)
-""",
-        ),
-        Example(
-            """\
-class Logged(SFTTrainer):
-    def compute_loss(self, model, inputs, return_outputs = False, num_items_in_batch = None):
-        return super().compute_loss(model, inputs, return_outputs, num_items_in_batch = num_items_in_batch)
-"""
-        ),
-        Example(
-            "from trl import SFTConfig\nargs = SFTConfig(max_steps = 60)\n",
-            "from trl import SFTConfig\nargs = SFTConfig(max_steps = 60, average_tokens_across_devices = True)\n",
-        ),
-        Example(
-            "from trl import SFTConfig\nargs = SFTConfig(average_tokens_across_devices = False)\n",
-            "from trl import SFTConfig\nargs = SFTConfig(average_tokens_across_devices = True)\n",
-        ),
-        Example("from trl import DPOConfig\nargs = DPOConfig(max_steps = 60)\n"),
-        Example(
-            """\
-from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
-args = Seq2SeqTrainingArguments("out", average_tokens_across_devices = True)
-trainer = Seq2SeqTrainer(model = model, args = args, eval_dataset = rows)
-""",
-            reported=True,
-        ),
-        Example(
-            """\
-from unsloth import FastModel
-from transformers import AutoModelForSequenceClassification, Trainer, TrainingArguments
-model, tokenizer = FastModel.from_pretrained(
-    "answerdotai/ModernBERT-base", auto_model = AutoModelForSequenceClassification, device_map = local_rank)
-trainer = Trainer(model = model, args = TrainingArguments(eval_strategy = "steps"))
-""",
-            """\
-from unsloth import FastModel
-from transformers import AutoModelForSequenceClassification, Trainer, TrainingArguments
-model, tokenizer = FastModel.from_pretrained(
-    "answerdotai/ModernBERT-base", auto_model = AutoModelForSequenceClassification, device_map = local_rank)
-trainer = Trainer(model = model, args = TrainingArguments(eval_strategy = "steps", \
-average_tokens_across_devices = False))
-""",
-        ),
-        Example(
-            """\
-from transformers import AutoModelForSequenceClassification, Trainer, TrainingArguments
-model = AutoModelForSequenceClassification.from_pretrained("answerdotai/ModernBERT-base", device_map = local_rank)
-trainer = Trainer(model = model, args = TrainingArguments(eval_strategy = "steps"))
-""",
-            f"""\
-from transformers import AutoModelForSequenceClassification, Trainer, TrainingArguments
-# TODO[nb2ddp] DDP203: {_CLASSIFIER}
-model = AutoModelForSequenceClassification.from_pretrained("answerdotai/ModernBERT-base", device_map = local_rank)
-trainer = Trainer(model = model, args = TrainingArguments(eval_strategy = "steps"))
-""",
-        ),
-        Example(
-            """\
-from transformers import AutoModelForSequenceClassification, Trainer, TrainingArguments
-model = AutoModelForSequenceClassification.from_config(config)
-trainer = Trainer(model = model, args = TrainingArguments(average_tokens_across_devices = True))
-""",
-            f"""\
-from transformers import AutoModelForSequenceClassification, Trainer, TrainingArguments
-# TODO[nb2ddp] DDP203: {_CLASSIFIER}
-model = AutoModelForSequenceClassification.from_config(config)
-trainer = Trainer(model = model, args = TrainingArguments(average_tokens_across_devices = True))
-""",
-        ),
-        Example(
-            """\
-from transformers import AutoModelForSequenceClassification, Trainer, TrainingArguments
-model = AutoModelForSequenceClassification.from_pretrained("answerdotai/ModernBERT-base", device_map = local_rank)
-model.accepts_loss_kwargs = False
-trainer = Trainer(model = model, args = TrainingArguments(eval_strategy = "steps"))
-"""
-        ),
-    ),
-)

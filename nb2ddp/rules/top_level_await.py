@@ -1,7 +1,4 @@
-"""DDP314: `await x` at module level becomes `asyncio.run(x)`.
-
-Only IPython runs an `await` at module level; in a script it is a syntax error.
-"""
+"""DDP314: `await x` at module level becomes `asyncio.run(x)`."""
 
 from __future__ import annotations
 
@@ -11,12 +8,13 @@ import libcst as cst
 
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
-from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.rules.rule import Finding, rule
 from nb2ddp.syntax.edits import Edit, InsertBefore, Replace
 from nb2ddp.syntax.tree import Tree
 
 
-def find(program: Program) -> Iterator[Finding]:
+@rule("DDP314")
+def await_outside_function(program: Program) -> Iterator[Finding]:
     tree = program.tree
     outer = [node for node in tree.of(cst.Await) if tree.function(node) is None]
     wrapped = 0
@@ -47,23 +45,3 @@ def _is_coroutine_call(tree: Tree, node: cst.Await) -> bool:
     call = node.expression
     simple = isinstance(call, cst.Call) and not tree.qualified(call.func).startswith("asyncio.")
     return simple and len(tree.within(node, cst.Await)) == 1
-
-
-RULE = Rule(
-    name="await-outside-function",
-    find=find,
-    examples=(
-        Example("rows = await fetch(url)\n", "rows = asyncio.run(fetch(url))\n"),
-        Example(
-            "import asyncio\nrows = await asyncio.gather(f(1), f(2))\n",
-            """\
-import asyncio
-async def run_async_1():
-    return await asyncio.gather(f(1), f(2))
-
-rows = asyncio.run(run_async_1())
-""",
-        ),
-        Example("async def f():\n    await g()\n"),
-    ),
-)

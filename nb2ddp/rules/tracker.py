@@ -1,9 +1,4 @@
-"""DDP406: Only the main process reports to Weights & Biases and other trackers.
-
-`wandb.init` in every process makes one run for each of them. The setup block sets WANDB_MODE=disabled in the others:
-its calls then do nothing, and the notebook's code stays as it is, but for a `mode` that `wandb.init` is given, which is
-stronger than the variable. Calls of other trackers run only in the main process.
-"""
+"""DDP406: Only the main process reports to Weights & Biases and other trackers."""
 
 from __future__ import annotations
 
@@ -14,7 +9,7 @@ import libcst as cst
 
 from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.program import Program
-from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.rules.rule import Finding, rule
 from nb2ddp.syntax.edits import AddToSetup, Edit, Wrap
 from nb2ddp.syntax.tree import keyword, small_statements
 
@@ -27,7 +22,8 @@ _ALONE = "is for one process (each would begin a run of its own)"
 _ONE_RUN = '    os.environ["WANDB_MODE"] = "disabled"  # one run, not one for each process'
 
 
-def find(program: Program) -> Iterator[Finding]:
+@rule("DDP406")
+def run_in_every_process(program: Program) -> Iterator[Finding]:
     tree, execution = program.tree, program.execution
     for call in execution.calls(_WANDB, phase=Phase.TOGETHER)[:1]:
         yield Finding(
@@ -57,49 +53,3 @@ def _other(program: Program, call: cst.Call) -> Finding:
         edits = (Wrap(call, "", " if is_main_process else contextlib.nullcontext()"),)
     does = "; in the script the main one does it" if edits else ": make it on the main process alone"
     return Finding(call, f"{said}{does}", edits, todo=not edits)
-
-
-RULE = Rule(
-    name="run-in-every-process",
-    find=find,
-    examples=(
-        Example('import wandb\nwandb.init(project = "tuning")\ntrainer.train()\n', reported=True),
-        Example(
-            'import wandb\nwandb.init(mode = "online" if KEY else "offline")\ntrainer.train()\n',
-            'import wandb\nwandb.init(mode = ("online" if KEY else "offline") if is_main_process else "disabled")\n'
-            "trainer.train()\n",
-        ),
-        Example('import wandb\nwandb.init(mode = "disabled")\ntrainer.train()\n', reported=True),
-        Example(
-            'import mlflow, weave\nmlflow.start_run()\nweave.init("tuning")\ntrainer.train()\n',
-            "import mlflow, weave\nif is_main_process:\n    mlflow.start_run()\n"
-            '    weave.init("tuning")\ntrainer.train()\n',
-        ),
-        Example(
-            """\
-import mlflow
-with mlflow.start_run(run_name = "first"):
-    mlflow.log_param("rank", 16)
-    trainer.train()
-    if mlflow.active_run():
-        print("logged")
-with mlflow.start_run() as run:
-    trainer.train()
-""",
-            """\
-import mlflow
-with mlflow.start_run(run_name = "first") if is_main_process else contextlib.nullcontext():
-    if is_main_process:
-        mlflow.log_param("rank", 16)
-    trainer.train()
-    if mlflow.active_run():
-        print("logged")
-# TODO[nb2ddp] DDP406: mlflow.start_run is for one process (each would begin a run of its own): make it \
-on the main process alone
-with mlflow.start_run() as run:
-    trainer.train()
-""",
-        ),
-        Example("import wandb\ntrainer.train()\nwandb.finish()\n"),
-    ),
-)

@@ -1,8 +1,4 @@
-"""DDP009: A template that gets too few values gets a `TODO`: the script stops where they are filled in.
-
-`"{} and {}".format(1)` raises an `IndexError`, `"{name}".format(1)` a `KeyError`. A notebook whose template was changed
-after its last cells ran fails there, often after hours of training and before the model is saved.
-"""
+"""DDP009: A template that gets too few values gets a `TODO`: the script stops where they are filled in."""
 
 from __future__ import annotations
 
@@ -15,11 +11,12 @@ import libcst as cst
 from nb2ddp.facts.flow import is_tried
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
-from nb2ddp.rules.rule import Example, Finding, Rule, stops
+from nb2ddp.rules.rule import Finding, rule, stops
 from nb2ddp.syntax.tree import Tree, method
 
 
-def find(program: Program) -> Iterator[Finding]:
+@rule("DDP009", Severity.WARNING)
+def unfilled_template(program: Program) -> Iterator[Finding]:
     tree = program.tree
     for call in tree.live(cst.Call):
         if method(call) != "format" or any(each.star for each in call.args) or is_tried(tree, call):
@@ -50,38 +47,3 @@ def _given(call: cst.Call) -> set[str]:
     """The names of the values that a call gives, or their numbers."""
     numbers = map(str, count())
     return {next(numbers) if each.keyword is None else each.keyword.value for each in call.args}
-
-
-_PROMPT = 'prompt = "### Question: {question}\\n### Answer: {}"\n'
-_TRAINS = "trainer.train()\n# %%\n"
-_SAVES = "model.save_pretrained('lora')\n"
-
-RULE = Rule(
-    name="unfilled-template",
-    find=find,
-    severity=Severity.WARNING,
-    examples=(
-        Example(
-            f"{_PROMPT}{_TRAINS}text = prompt.format('Who?', '')\n{_SAVES}",
-            f"{_PROMPT}{_TRAINS}# TODO[nb2ddp] DDP009: "
-            + _MESSAGE.format(
-                "prompt", "{question}", "the script stops here, after training and before it saves the model"
-            )
-            + f"\ntext = prompt.format('Who?', '')\n{_SAVES}",
-        ),
-        Example(
-            "print('{} {} {1}'.format(1))\n",
-            "# TODO[nb2ddp] DDP009: "
-            + _MESSAGE.format("'{} {} {1}'", "{1}", "the script stops here, before training")
-            + "\nprint('{} {} {1}'.format(1))\n",
-        ),
-        Example(
-            f"{_PROMPT}prompt.format('a', question = 'b')\n'{{0.name}} {{0[1]}}'.format(row)\n"
-            "'{} {}'.format(*row)\n'{} {{}}'.format(1, 2)\ntry:\n    '{}'.format()\nexcept IndexError:\n    pass\n"
-        ),
-        Example(
-            "prompt = '{}'\ndef filled(row):\n    return prompt.format(row)\nprint(filled(1))\nprompt = '{} {}'\n"
-            "print(prompt.format(1, 2))\n"
-        ),
-    ),
-)

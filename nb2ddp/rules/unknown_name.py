@@ -1,11 +1,4 @@
-"""DDP005: A name that is undefined when the script reads it gets a `TODO`.
-
-A notebook's kernel may still know a name from a deleted cell or an earlier run. A script starts empty and runs every
-line.
-
-The `TODO` stands above the first line that reads such a name, lists them all, also those of the lines right below, and
-says what the script does not reach.
-"""
+"""DDP005: A name that is undefined when the script reads it gets a `TODO`."""
 
 from __future__ import annotations
 
@@ -17,12 +10,13 @@ import libcst as cst
 from nb2ddp.facts.program import Program
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.results import Severity
-from nb2ddp.rules.rule import Example, Finding, Rule, stops
+from nb2ddp.rules.rule import Finding, rule, stops
 from nb2ddp.script.modules import IN_SETUP
 from nb2ddp.syntax.tree import Tree
 
 
-def find(program: Program) -> Iterator[Finding]:
+@rule("DDP005", Severity.WARNING)
+def unknown_name(program: Program) -> Iterator[Finding]:
     tree = program.tree
     certain = not _defines_unseen(program)
     together = defaultdict[tuple[cst.CSTNode, str], list[cst.Name]](list)
@@ -107,67 +101,3 @@ def _defines_unseen(program: Program) -> bool:
 def _is_caught(tree: Tree, use: cst.Name) -> bool:
     """True below a `try` that goes on without the name."""
     return any(isinstance(above, cst.Try) and above.handlers for above in tree.ancestors(use))
-
-
-RULE = Rule(
-    name="unknown-name",
-    find=find,
-    severity=Severity.WARNING,
-    examples=(
-        Example(
-            "trainer = SFTTrainer(model)\ntrainer.train()\n# %%\nupload(trainer)\ntrainer.save_pretrained(folder)\n",
-            """\
-# TODO[nb2ddp] DDP005: 'SFTTrainer' and 'model' are never defined: the script stops here, before training; \
-define them above
-trainer = SFTTrainer(model)
-trainer.train()
-# %%
-# TODO[nb2ddp] DDP005: 'upload' and 'folder' are never defined: the script stops here, after training and before it \
-saves the model; define them above
-upload(trainer)
-trainer.save_pretrained(folder)
-""",
-        ),
-        Example(
-            "rows = rows.filter(len)\ntry:\n    settings\nexcept NameError:\n    settings = {}\n",
-            "# TODO[nb2ddp] DDP005: 'rows' is made of itself before it has a value: the script stops here,"
-            " before training; define it above\n"
-            "rows = rows.filter(len)\ntry:\n    settings\nexcept NameError:\n    settings = {}\n",
-        ),
-        Example(
-            "model = load()\n# %%\ntrain(model, rows, steps = steps)\ndef load():\n    return 1\n",
-            """\
-# TODO[nb2ddp] DDP005: 'load' is defined only further down (the cells are out of order): the script stops here, \
-before training; define it above
-model = load()
-# %%
-# TODO[nb2ddp] DDP005: 'train', 'rows' and 'steps' are never defined: the script stops here, \
-before training; define them above
-train(model, rows, steps = steps)
-def load():
-    return 1
-""",
-        ),
-        Example(
-            "show(rows)\nrows = list(rows)\nprint(last)\nlast = 1\n",
-            "# TODO[nb2ddp] DDP005: 'show' is never defined, 'rows' is made of itself before it has a value: the script"
-            " stops here, before training; define them above\n"
-            "show(rows)\nrows = list(rows)\n"
-            "# TODO[nb2ddp] DDP005: 'last' is defined only further down: the script stops here, before training;"
-            " define it above\n"
-            "print(last)\nlast = 1\n",
-        ),
-        Example(
-            "del rows\n# %%\nmodel = FastModel()\nif False:\n    from unsloth import FastModel\n",
-            "# TODO[nb2ddp] DDP005: 'rows' is never defined: the script stops here, before training;"
-            " leave this line out\n"
-            "del rows\n# %%\n"
-            "# TODO[nb2ddp] DDP005: 'FastModel' is never defined: the script stops here, before training;"
-            " define it above\n"
-            "model = FastModel()\nif False:\n    from unsloth import FastModel\n",
-        ),
-        Example("import os\nrows = [row for row in os.listdir()]\nprint(len(rows))\n"),
-        Example("names = os.listdir('rows')\nprint(torch.__version__, sys.path)\n"),
-        Example("def more(n):\n    return more(n - 1) + last\nlast = 1\nfor i in [1]:\n    last = last + i\n"),
-    ),
-)

@@ -1,9 +1,4 @@
-"""DDP413: A reward, callback or metric from a module of the user's own gets a `TODO`, because it is not read.
-
-A trainer calls it in every process. In the notebook's own code the script lets one process write a file; code in
-another file stays as it is: all processes may write one file, or change one environment. A function of such a module
-that trains by its name, behind the last training that is seen, gets a warning: there one process is left.
-"""
+"""DDP413: A reward, callback or metric from a module of the user's own gets a `TODO`, because it is not read."""
 
 from __future__ import annotations
 
@@ -17,7 +12,7 @@ from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.handed import handed_on
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
-from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.rules.rule import Finding, rule
 from nb2ddp.script.modules import is_published
 
 _EVERY = (
@@ -37,7 +32,8 @@ _TRAINING_CALL = re.compile(r"(?i)(\w+\.)+(\w+_)?(train|finetune|fine_tune)(_\w+
 _REWARD = "; a reward gets this rank's completions only"
 
 
-def find(program: Program) -> Iterator[Finding]:
+@rule("DDP413", Severity.WARNING, also_alone=True)
+def unread_code_in_training(program: Program) -> Iterator[Finding]:
     tree, found = program.tree, defaultdict[str, list[cst.CSTNode]](list)
     sources = [cell.source for cell in program.notebook.cells if cell.kind == "code"]
     lists = _lists(program)
@@ -71,51 +67,3 @@ def _lists(program: Program) -> set[cst.Name]:
         call = tree.around(value, cst.Call)
         found.update(name for name in tree.within(value, cst.Name) if tree.around(name, cst.Call) is call)
     return found
-
-
-_IMPORTS = "from arena.callbacks import make_log\nfrom arena.rewards import legal, wins as won\n"
-
-RULE = Rule(
-    name="unread-code-in-training",
-    find=find,
-    severity=Severity.WARNING,
-    also_alone=True,
-    examples=(
-        Example(
-            f"{_IMPORTS}trainer = GRPOTrainer(model, [legal, won], callbacks = [make_log('logs')])\ntrainer.train()\n",
-            f"{_IMPORTS}# TODO[nb2ddp] DDP413: legal, won and make_log {_ALL}{_REWARD}\n"
-            "trainer = GRPOTrainer(model, [legal, won], callbacks = [make_log('logs')])\ntrainer.train()\n",
-        ),
-        Example(
-            "from arena import REWARDS\nfuncs = [*REWARDS, own]\ntrainer = GRPOTrainer(model, reward_funcs = funcs)\n"
-            "trainer.train()\n",
-            f"from arena import REWARDS\n# TODO[nb2ddp] DDP413: REWARDS {_EVERY}{_REWARD}\nfuncs = [*REWARDS, own]\n"
-            "trainer = GRPOTrainer(model, reward_funcs = funcs)\ntrainer.train()\n",
-        ),
-        Example(
-            "from arena import Log\ntrainer = SFTTrainer(model, callbacks = [Log()])\ntrainer.train()\n",
-            f"from arena import Log\n# TODO[nb2ddp] DDP413: Log {_EVERY}\n"
-            "trainer = SFTTrainer(model, callbacks = [Log()])\ntrainer.train()\n",
-        ),
-        Example(
-            "from arena import train_again, train_rows\nrows = train_rows()\ntrainer.train()\ntrain_again(model)\n",
-            reported=True,
-        ),
-        Example(
-            "from arena import LEVELS\nlevels = LEVELS\n"
-            "trainer = GRPOTrainer(model, reward_funcs = Reward(levels))\ntrainer.train()\n"
-        ),
-        Example(
-            """\
-!pip install math_verify
-# %%
-from math_verify import verify
-from transformers import EarlyStoppingCallback
-from arena import rows, LEVELS
-callbacks = [EarlyStoppingCallback(LEVELS)]
-trainer = GRPOTrainer(model = model, reward_funcs = [verify], train_dataset = rows(), callbacks = callbacks)
-trainer.train()
-"""
-        ),
-    ),
-)

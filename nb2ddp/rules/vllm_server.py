@@ -1,13 +1,5 @@
-"""DDP210: With `vllm-server = true` in pyproject.toml, a vLLM server on one more GPU generates the completions of GRPO.
-
-An engine in each process keeps the whole model beside the trained one, and both may not fit one GPU. With the option no
-process starts an engine.
-
-TRL 1.15 merges the adapters to send the weights, and unmerges them before the last gigabyte is packed
-(trl/generation/vllm_generation.py, `_iter_named_params`; vllm/distributed/weight_transfer/packed_tensor.py,
-`pack_tensors`). The server would then generate without the adapters in every step (docs/grpo.md). The script sends
-copies of the weights, and uses the CUDA stream for which 8-bit optimizers wait; so does a script whose notebook asks
-for a server itself. Quantised weights cannot be sent.
+"""DDP210: With `vllm-server = true` in pyproject.toml, a vLLM server on one more GPU generates the
+completions of GRPO.
 """
 
 from __future__ import annotations
@@ -16,9 +8,8 @@ import re
 from collections.abc import Iterator
 
 from nb2ddp.facts.program import Program
-from nb2ddp.options import Options
 from nb2ddp.results import Severity
-from nb2ddp.rules.rule import Example, Finding, Rule
+from nb2ddp.rules.rule import Finding, rule
 from nb2ddp.script.inserted import SEND_WEIGHTS
 from nb2ddp.syntax.arguments import constant, passed, set_argument
 from nb2ddp.syntax.edits import AddToSetup
@@ -36,7 +27,8 @@ _SAMPLING = "does not reach a server: write temperature, top_p, top_k and min_p 
 _NEEDED = "needs an engine in the process, and the server has it: use model.generate(...)"
 
 
-def find(program: Program) -> Iterator[Finding]:
+@rule("DDP210", also_alone=True)
+def completions_from_a_server(program: Program) -> Iterator[Finding]:
     tree, wanted = program.tree, program.options.vllm_server
     trainings = [
         call for call in program.training.arguments if tree.class_name(call.func).endswith(("GRPOConfig", "RLOOConfig"))
@@ -63,39 +55,3 @@ def _without_engine(program: Program) -> Iterator[Finding]:
     needing = {tree.statement(call): call for call in program.execution.calls(_ENGINE)}
     for call in needing.values():
         yield Finding(call, f"{tree.text(call.func)}(...) {_NEEDED}", todo=True)
-
-
-_ENGINES = """\
-from unsloth import FastLanguageModel
-from trl import GRPOConfig, GRPOTrainer
-model, tokenizer = FastLanguageModel.from_pretrained(
-    "unsloth/Qwen3-4B",
-    load_in_4bit = False,
-    fast_inference = True,
-)
-trainer = GRPOTrainer(model = model, args = GRPOConfig(max_steps = 60))
-trainer.train()
-"""
-
-RULE = Rule(
-    name="completions-from-a-server",
-    find=find,
-    also_alone=True,
-    examples=(
-        Example(
-            _ENGINES,
-            _ENGINES.replace("fast_inference = True", "fast_inference = False").replace(
-                "max_steps = 60", 'max_steps = 60, use_vllm = True, vllm_mode = "server"'
-            ),
-            options=Options(vllm_server=True),
-        ),
-        Example(
-            'from trl import GRPOConfig\nargs = GRPOConfig(use_vllm = True, vllm_mode = "server")\n', reported=True
-        ),
-        Example(_ENGINES),
-        Example(
-            "from trl import SFTConfig, SFTTrainer\ntrainer = SFTTrainer(args = SFTConfig(max_steps = 60))\n",
-            options=Options(vllm_server=True),
-        ),
-    ),
-)

@@ -73,7 +73,9 @@ def test_an_error_behind_the_training_says_nothing_of_its_gpu() -> None:
     stopped = text(*CELLS[:-1], train[0], code(train[1], outputs=[error]), metadata=ON_T4)
     program = Program(read_notebook(stopped, "sft"), Options())
     assert program.gpu is None
-    comments = [edit.text for finding in batch.RULE.find(program) for edit in finding.edits if hasattr(edit, "text")]
+    comments = [
+        edit.text for finding in batch.batch_not_split.find(program) for edit in finding.edits if hasattr(edit, "text")
+    ]
     assert any(text.endswith("# 8 samples a step in the notebook, whose GPU ran out of memory") for text in comments)
 
 

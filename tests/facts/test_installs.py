@@ -9,7 +9,7 @@ import pytest
 
 from nb2ddp.convert import convert_source
 from nb2ddp.options import Options
-from nb2ddp.rules.installs import RULE
+from nb2ddp.rules.installs import package_install
 from tests.notebooks import CELLS, apply_rule, text
 
 TRAIN = "from trl import SFTTrainer\ntrainer = SFTTrainer()\ntrainer.train()"
@@ -35,7 +35,7 @@ def test_what_stays_runs_as_before(cells: str) -> None:
         "pass\n".rjust(len(line) - len(line.lstrip()) + 5) if line.strip()[0] in "!%" else line
         for line in cells.splitlines(keepends=True)
     )
-    after = apply_rule(RULE, cells, Options())
+    after = apply_rule(package_install, cells, Options())
     assert "pip" not in after
     assert _printed(after) == _printed(before) != ""
 
@@ -75,7 +75,7 @@ def _printed(code: str) -> str:
     ],
 )
 def test_what_serves_installs_alone_goes(cells: str, left: str) -> None:
-    assert apply_rule(RULE, cells, Options()) == left
+    assert apply_rule(package_install, cells, Options()) == left
 
 
 @pytest.mark.parametrize(

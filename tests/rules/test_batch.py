@@ -7,8 +7,8 @@ import pytest
 from nb2ddp.facts.program import Program
 from nb2ddp.options import Launch, Options
 from nb2ddp.results import Severity
-from nb2ddp.rules.batch import RULE, _kept
-from nb2ddp.rules.token_average import RULE as LOSSES
+from nb2ddp.rules.batch import _kept, batch_not_split
+from nb2ddp.rules.token_average import tokens_not_averaged
 from tests.notebooks import example_notebook
 
 SFT = (
@@ -31,7 +31,7 @@ GRPO = SFT.replace("SFT", "GRPO").replace(")\n", ", num_generations = {})\n")
 )
 def test_a_step_that_the_processes_cannot_share(code: str, processes: int, said: str) -> None:
     options = Options(launch=Launch(gpus=processes))
-    found = [finding.message for finding in RULE.find(Program(example_notebook(code), options))]
+    found = [finding.message for finding in batch_not_split.find(Program(example_notebook(code), options))]
     larger = [message for message in found if "cannot share" in message]
     assert len(larger) == bool(said)
     assert all(f"{processes} processes cannot share {said}" in message for message in larger)
@@ -63,7 +63,7 @@ def test_means_of_smaller_micro_batches(accumulation: int, processes: int, said:
         example_notebook(OWN.format("compute_loss") + SFT.format(2, accumulation)),
         Options(launch=Launch(gpus=processes)),
     )
-    warned = [found.message for found in LOSSES.find(program) if found.severity is Severity.WARNING]
+    warned = [found.message for found in tokens_not_averaged.find(program) if found.severity is Severity.WARNING]
     assert [message.partition(",")[0] for message in warned] == said
 
 
@@ -100,5 +100,5 @@ def test_a_mean_over_the_tokens_of_a_micro_batch(
     per_device: object, accumulation: int, loss: str, is_told: bool
 ) -> None:
     code = GRPO.format(per_device, accumulation, 8).replace(", num", f", loss_type = {loss!r}, num")
-    found = RULE.find(Program(example_notebook(code), Options()))
+    found = batch_not_split.find(Program(example_notebook(code), Options()))
     assert any("bnpo" in finding.message for finding in found) == is_told

@@ -6,7 +6,7 @@ import pytest
 
 from nb2ddp.facts.program import Program
 from nb2ddp.options import Options
-from nb2ddp.rules.gone import RULE
+from nb2ddp.rules.gone import gone_from_the_library
 from tests.notebooks import example_notebook
 
 CODE = (
@@ -16,7 +16,7 @@ CODE = (
 
 
 def test_an_older_version_is_asked_for() -> None:
-    (finding,) = RULE.find(Program(example_notebook(CODE), Options()))
+    (finding,) = gone_from_the_library.find(Program(example_notebook(CODE), Options()))
     said = "warmup_ratio is gone after transformers 5.14.1; the requirements ask for a version that has it"
     assert finding.message == said
 
@@ -32,7 +32,9 @@ def test_an_older_version_is_asked_for() -> None:
     ],
 )
 def test_names_of_the_modules_of_trl(line: str, told: list[str]) -> None:
-    findings = RULE.find(Program(example_notebook(f"from unsloth import FastModel\n{line}\n"), Options()))
+    findings = gone_from_the_library.find(
+        Program(example_notebook(f"from unsloth import FastModel\n{line}\n"), Options())
+    )
     assert [finding.message.split()[0] for finding in findings] == told
 
 
@@ -48,7 +50,7 @@ def test_names_of_the_modules_of_trl(line: str, told: list[str]) -> None:
 )
 def test_arguments_that_unsloth_leaves_out(call: str, told: list[str]) -> None:
     code = f"from unsloth import FastModel\nfrom trl import {call.partition('(')[0]}\nmade = {call}\n"
-    found = [finding.message for finding in RULE.find(Program(example_notebook(code), Options()))]
+    found = [finding.message for finding in gone_from_the_library.find(Program(example_notebook(code), Options()))]
     assert [message.partition(" is gone")[0] for message in found if "leaves it out" in message] == told
 
 
@@ -66,6 +68,6 @@ def test_arguments_that_unsloth_leaves_out(call: str, told: list[str]) -> None:
 def test_a_transformers_that_the_notebook_asks_for_decides_which_trl_it_has(installed: str, told: bool) -> None:
     code = f"!pip install unsloth {installed}\nfrom unsloth import FastModel\nfrom trl import GRPOConfig\n"
     notebook = example_notebook(f"{code}made = GRPOConfig(max_prompt_length = 9)\n")
-    assert [finding.message.split()[0] for finding in RULE.find(Program(notebook, Options()))] == (
+    assert [finding.message.split()[0] for finding in gone_from_the_library.find(Program(notebook, Options()))] == (
         ["max_prompt_length"] if told else []
     )

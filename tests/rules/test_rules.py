@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import pkgutil
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tomllib
 from click import unstyle
 
 import nb2ddp.rules
 from nb2ddp.cli import docs
 from nb2ddp.cli.explain import explained
+from nb2ddp.codes import Example, read_page
 from nb2ddp.facts.program import Program
+from nb2ddp.options import Options
+from nb2ddp.project.config import settings
 from nb2ddp.rules.engine import rewrite
 from nb2ddp.rules.index import KNOWN, RULES
-from nb2ddp.rules.rule import Example, Rule
+from nb2ddp.rules.rule import Rule
 from tests.notebooks import apply_rule, example_notebook
+
+PAGES = Path(__file__).parents[2] / "docs" / "rules"
 
 EXAMPLES = [
     pytest.param(rule, example, id=f"{rule.code}-{number}")
@@ -26,16 +33,20 @@ EXAMPLES = [
 ]
 
 
+def options(example: Example) -> Options:
+    return settings(tomllib.loads(f"options = {{{example.options}}}")["options"]).options
+
+
 @pytest.mark.parametrize(("rule", "example"), EXAMPLES)
 def test_example(rule: Rule, example: Example) -> None:
-    result = apply_rule(rule, example.before, example.options)
+    result = apply_rule(rule, example.before, options(example))
     assert result == (example.before if example.after is None else example.after)
-    assert apply_rule(rule, result, example.options) == result, "a second application changes more"
+    assert apply_rule(rule, result, options(example)) == result, "a second application changes more"
 
 
 @pytest.mark.parametrize(("rule", "example"), EXAMPLES)
 def test_rule_is_silent_where_it_leaves_code_alone(rule: Rule, example: Example) -> None:
-    found = rewrite(Program(example_notebook(example.before), example.options), [rule]).diagnostics
+    found = rewrite(Program(example_notebook(example.before), options(example)), [rule]).diagnostics
     assert all(d.code == rule.code for d in found)
     assert bool(found) == (example.after is not None or example.reported)
 
@@ -62,47 +73,63 @@ def test_a_retired_code_is_not_used_again() -> None:
 
 
 def test_codes_and_names() -> None:
-    assert len({rule.code for rule in RULES}) == len(RULES)
     assert len({rule.name for rule in RULES}) == len(RULES)
     for rule in RULES:
         assert re.fullmatch(r"DDP\d{3}", rule.code)
         assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", rule.name)
-        assert (rule.text or "").startswith(f"{rule.code}: {rule.summary}\n\n"), "one line of the index"
-        assert re.fullmatch(r".{,109}\.", rule.summary)
+        assert re.fullmatch(r".{,109}\.", rule.summary), "one line of the index"
         assert rule.why.endswith((".", ")"))
-        assert rule.examples
+        text = f"{sys.modules[rule.find.__module__].__doc__} {rule.find.__doc__}"
+        assert rule.summary in text.replace("\n", " "), "the docstring says what the page says first"
 
 
-def test_pages_are_up_to_date() -> None:
-    assert docs.outdated(docs.DOCS) == [], "run python -m nb2ddp.cli.docs"
+def test_each_code_has_a_page() -> None:
+    titles = [path.read_text(encoding="utf-8").partition("\n")[0] for path in sorted(PAGES.glob("*.md"))]
+    assert titles == [f"# {code} {known.name}" for code, known in sorted(KNOWN.items())]
 
 
-def test_stale_pages_are_found_and_renewed(tmp_path: Path) -> None:
-    docs.write(tmp_path)
-    assert docs.outdated(tmp_path) == []
-    (tmp_path / "rules" / "DDP998.md").write_text("of a rule that is gone\n")
-    (tmp_path / "rules" / "DDP101.md").write_text("old\n")
-    (tmp_path / "rules" / "DDP102.md").unlink()
-    (tmp_path / "rules.md").write_text("old\n")
-    assert docs.outdated(tmp_path) == ["rules.md", "rules/DDP101.md", "rules/DDP102.md", "rules/DDP998.md"]
-    docs.write(tmp_path)
-    assert docs.outdated(tmp_path) == []
+@pytest.mark.parametrize("code", KNOWN)
+def test_each_block_of_a_page_is_an_example(code: str) -> None:
+    text = (PAGES / f"{code}.md").read_text(encoding="utf-8")
+    assert len(re.findall("(?m)^```", text)) == 2 * len(KNOWN[code].examples)
+    for example in KNOWN[code].examples:
+        if example.is_diff:
+            assert all(line[:1] in ("", " ", "+", "-") for line in example.code.split("\n"))
+        else:
+            assert re.fullmatch(r"(Left alone|Reported)( \(.*\))?( with `.*`)?", example.title)
+
+
+def test_the_index_is_up_to_date() -> None:
+    assert docs.INDEX.read_text(encoding="utf-8") == docs.index(), "run python -m nb2ddp.cli.docs"
+
+
+def test_a_stale_index_is_found_and_renewed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(docs, "INDEX", tmp_path / "rules.md")
+    docs.INDEX.write_text("old\n")
+    assert docs.main(["--check"]) == 1
+    assert docs.main([]) == docs.main(["--check"]) == 0
 
 
 @pytest.mark.parametrize("code", KNOWN)
 def test_explain_prints_the_text_of_the_page(code: str) -> None:
     printed = " ".join(" ".join(unstyle(line) for line in explained(KNOWN[code])).split())
-    page = docs.explain(KNOWN[code]).partition("# ")[2]
-    assert printed == " ".join(re.sub("(?m)^```.*$", "", page).split())
+    text = (PAGES / f"{code}.md").read_text(encoding="utf-8").removeprefix("# ")
+    assert printed == " ".join(re.sub("(?m)^```.*$", "", text).split())
 
 
-def test_the_rule_of_the_architecture_page_works() -> None:
+def test_the_rule_of_the_architecture_page_works(tmp_path: Path) -> None:
     """The example that shows how to add a rule, as a reader would add it."""
-    text = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    text = (PAGES.parent / "architecture.md").read_text(encoding="utf-8")
     names: dict[str, Any] = {}
     exec(text.split("```python\n", 1)[1].split("```", 1)[0], names)
-    rule: Rule = names["RULE"]
-    for example in rule.examples:
-        assert apply_rule(rule, example.before, example.options) == (
+    rule: Rule = names["cache_cleared_by_every_process"]
+    page = tmp_path / "DDP4xx.md"
+    page.write_text(text.split("````markdown\n", 1)[1].split("````", 1)[0])
+    paragraphs, examples = read_page(page)
+    assert rule.name == page.read_text().split()[2]
+    assert paragraphs[0] in names["__doc__"]
+    assert len(examples) == 2
+    for example in examples:
+        assert apply_rule(rule, example.before, options(example)) == (
             example.before if example.after is None else example.after
         )

@@ -1259,7 +1259,7 @@ def test_a_database_that_a_run_begins_with_may_be_read_by_all(tmp_path: Path) ->
     (work / "given.db").touch()
     log.open(str(tmp_path / "log"), "train.py")
 
-    outside = Outside(log, str(tmp_path), str(work), is_trusted=False, variables={}, beside="", may_clone=False)
+    outside = Outside(log, str(tmp_path), str(work), is_trusted=False, variables={}, beside="")
     for name in (str(work / "given.db"), str(work / "new.db"), ":memory:"):
         outside._opens_database(name)
     assert [json.loads(line)["path"] for line in (tmp_path / "log").read_text().splitlines()] == ["new.db"]
@@ -1274,7 +1274,7 @@ def test_a_clone_is_whole_though_the_script_names_files_in_it(tmp_path: Path, mo
     log = Log()
     log.open(str(tmp_path / "log"), "train.py")
     folders = str(tmp_path), str(tmp_path / "work")
-    outside = Outside(log, *folders, is_trusted=False, variables={}, beside=str(tmp_path / "beside"), may_clone=False)
+    outside = Outside(log, *folders, is_trusted=False, variables={}, beside=str(tmp_path / "beside"))
     outside._clone("git clone https://x/repository", None)
     assert {path.name for path in Path("repository").iterdir()} == {"a.py", "b.py"}
 
@@ -1444,38 +1444,14 @@ def test_what_is_evaluated_is_compared() -> None:
     )
 
 
-def test_headline_names_code_of_the_models_repository() -> None:
-    alone = rank(*trained([["a", "b"]]), event("blind"), event("foreign", name="infer"))
-    ranks = tuple(rank(*trained([[row]])) for row in "ab")
-    judged = judge(PLAN, Run((alone,), 1.0, ""), Run(ranks, 1.0, ""))
-    left = "pictures and sounds and functions of the model's repository"
-    assert report.headline(judged) == f"ready but for {left}, which are passed over: 2 processes train as one does"
-
-
-def test_code_of_the_models_repository_does_nothing(tmp_path: Path) -> None:
-    from nb2ddp.rehearsal.stage.foreign import Foreign
-    from nb2ddp.rehearsal.stage.log import Log
-
-    class Model:
-        size = 3
-
-        def __getattr__(self, name: str) -> object:
-            raise AttributeError(name)
-
-    def broken(rows: list[int]) -> list[int]:
-        raise KeyError("images")
-
-    log = Log()
-    log.open(str(tmp_path / "log"), __file__)
-    model = Foreign(log).opened(Model())
-    assert model.size == 3
-    assert list(model.infer("a picture")) == []
-    with pytest.raises(AttributeError):
-        _ = model._private
-    collate = Foreign(log).collator(broken, lambda rows: [row + 1 for row in rows])
-    assert collate([1, 2]) == collate([1, 2]) == [2, 3]
-    told = [json.loads(line)["name"] for line in (tmp_path / "log").read_text().splitlines()]
-    assert told == ["infer", "function"]
+def test_what_is_beyond_a_rehearsal_is_named() -> None:
+    plan = replace(PLAN, text="from snac import SNAC\nmodel = load('a', trust_remote_code = True)\n")
+    failed = Run((Rank(1, (event("end", code=1, inner=2, error="TypeError", message="no infer"),), "", ""),), 1.0, "")
+    said = "not rehearsed: code of a model's repository (trust_remote_code), codecs of sounds (TypeError: no infer)"
+    assert report.headline(judge(plan, failed, failed)) == f"could not be rehearsed: {said}"
+    alone = rank(*trained([["a", "b"]]))
+    ready = judge(plan, Run((alone,), 1.0, ""), Run(tuple(rank(*trained([[each]])) for each in "ab"), 1.0, ""))
+    assert report.headline(ready) == "ready: 2 processes train as one does"
 
 
 def test_events_are_read_as_they_were_written(tmp_path: Path) -> None:

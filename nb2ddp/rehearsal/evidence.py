@@ -31,7 +31,6 @@ class Both:
     plan: Plan
     alone: Run
     job: Run
-    again: tuple[tuple[str, Run], ...] = ()
 
     @property
     def one(self) -> Rank:

@@ -64,6 +64,8 @@ def _of_rank(both: Both, rank: Rank, lacking: Mapping[str, str]) -> Place | None
     if end.error and lacking:
         return Place(end.inner, "; ".join(f"no stand-in for {name}: {why}" for name, why in lacking.items()))
     is_first = rank is both.one and end.error not in _OWN_ERRORS
+    if end.error and is_first and both.plan.beyond:
+        return Place(end.inner, f"not rehearsed: {', '.join(both.plan.beyond)} ({end.error}: {end.message[:_BRIEF]})")
     if end.error and (is_first or end.ours or end.error in _NOT_OURS or _is_cut_off(end)):
         advice = _advice(both.plan, rank, end)
         message = "" if advice.startswith("--trust") else _with_command(both.plan, end)

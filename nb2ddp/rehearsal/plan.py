@@ -28,6 +28,12 @@ _NOT_TEXT = (
 )
 _SEES = r"FastVisionModel|VisionDataCollator|ImageTextToText|Vision2Seq|image_processor"
 _HEARS = r"(\[|cast_column\()\s*[\"']audio[\"']"
+#: What is not rehearsed, and how a script says that it needs it.
+_BEYOND = {
+    "code of a model's repository (trust_remote_code)": r"\btrust_remote_code\s*=\s*True",
+    "codecs of sounds": r"^\s*(from|import)\s+(snac|xcodec2|torchaudio)\b",
+    "a model that speaks": r"\bCsm[A-Z]|\bcsm-\d|\bsesame",
+}
 _ROWS, _FEW_ROWS = 1200, 240  # of a data set at least; of one with pictures or sounds, which take longer to work on
 _NEEDED = ("torch", "transformers", "accelerate", "datasets")
 _SPREAD = ("auto", "balanced", "balanced_low_0", "sequential")
@@ -76,6 +82,11 @@ class Plan:
     cells: dict[int, int] = field(default_factory=dict)  #: first line of a cell -> its number in the notebook
     environment: Environment = field(default_factory=here)
     other_versions: tuple[str, ...] = ()  #: what the notebook asks for, and the environment does not have
+
+    @property
+    def beyond(self) -> list[str]:
+        """What the script seems to need, and no rehearsal has."""
+        return [what for what, pattern in _BEYOND.items() if re.search(pattern, self.text, re.MULTILINE)]
 
     @property
     def columns(self) -> tuple[str, ...]:

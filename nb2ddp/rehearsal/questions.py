@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 #: Losses of equal rows differ by rounding alone: seen below 9e-5 in float32, below 2e-3 with weights in 16 bits. A loss
 #: that is itself in 16 bits (sentence-transformers 5.7) may be the next number but one.
 _LOSS, _NORM = 5e-3, 0.05
-#: How far the losses of a training that was ended and went on may be from those of one that nobody ended.
-_SAME = 1e-6
 #: What no process writes for the user: caches, and states that each process keeps for itself under its own name.
 _OWN = re.compile(
     r"(^|/)(unsloth_compiled_cache|__pycache__|\.cache|\.locks|runs|(models|datasets|spaces)--[^/]+)/|"
@@ -386,46 +383,6 @@ def own_device(both: Both) -> Answer:
     return (State.FAULT, "no", places) if places else (State.GOOD, "yes", ())
 
 
-def goes_on_after_an_end(both: Both) -> Answer:
-    """Ended early and started again, the training goes on with the losses of the one that nobody ended."""
-    *early, (_, last) = both.again
-    code = 128 + signal.SIGTERM
-    for asked, run in early:
-        if asked == "SIGTERM" and any(rank.code != code for rank in run.ranks):
-            codes = ", ".join(str(rank.code) for rank in run.ranks)
-            said = f"told to end (SIGTERM), the processes ended with {codes}, not {code}: nothing was saved"
-            return State.FAULT, "no", (Place(None, said),)
-    for number, rank in enumerate(last.ranks):
-        if rank.code or last.stopped:
-            end = end_of(rank)
-            said = f"started again, rank {number} does not reach its end: {end.error} {end.message}"
-            return State.FAULT, "no", (Place(end.inner, said.strip()[:300]),)
-    expected, found = losses([both.job]), losses([run for _, run in both.again])
-    if expected.keys() != found.keys():
-        return State.FAULT, "no", (Place(None, f"steps {sorted(found)}, without an end {sorted(expected)}"),)
-    trained = len(losses([last]))
-    worst = max((abs(found[step] - loss) for step, loss in expected.items()), default=0.0)
-    if worst > _SAME * max([1.0, *map(abs, expected.values())]):
-        return State.FAULT, f"other losses (by {worst:.0e})", (Place(None, "started again, it has other losses"),)
-    if trained == len(expected) or not all(any(rank.code for rank in run.ranks) for _, run in early):
-        return State.FAULT, "no", (Place(None, "started again, it begins anew"),)
-    signals = dict.fromkeys(asked for asked, _ in early)
-    return State.GOOD, f"yes, after {' and '.join(signals)}: losses to {worst:.0e}", ()
-
-
-def losses(runs: Sequence[Run]) -> dict[tuple[int, int], float]:
-    """The losses of the main process, by training and step; of runs that follow each other the last one's."""
-    found: dict[tuple[int, int], float] = {}
-    for run in runs:
-        training = 0
-        for event in told(run.ranks[0]):
-            training += isinstance(event, events.Train)
-            if isinstance(event, events.Logged) and "loss" in event.values:
-                found[training, event.step] = event.values["loss"]
-    return found
-
-
-GOES_ON: tuple[str, Callable[[Both], Answer]] = "killed and started again, it goes on", goes_on_after_an_end
 QUESTIONS: Sequence[tuple[str, Callable[[Both], Answer]]] = (
     ("reaches its end", reaches_its_end),
     ("no process waits for ever", waits_for_ever),

@@ -18,7 +18,6 @@ from types import FrameType
 from typing import Any
 
 from nb2ddp.rehearsal import upstream
-from nb2ddp.rehearsal.ending import End, ends, goes_on, started_again
 from nb2ddp.rehearsal.hub import Hub
 from nb2ddp.rehearsal.janitor import cleaned
 from nb2ddp.rehearsal.plan import Plan
@@ -44,7 +43,6 @@ class Options:
         hub: a folder of stand-ins that is used again, or None for a fresh one.
         offline: do not ask the real hub for configurations, tokenizers and rows.
         data: a file of real rows, which every source has that is not there, or None.
-        ends: of a script that goes on, how it ends early; None: as its text decides.
     """
 
     processes: int = 2
@@ -55,41 +53,28 @@ class Options:
     hub: Path | None = None
     offline: bool = False
     data: Path | None = None
-    ends: tuple[End, ...] | None = None
 
 
 def rehearse(plan: Plan, options: Options, tell: Callable[[str], None] = lambda _: None) -> Verdict:
-    """Train as one process and as several, and compare; a script that goes on is also ended early and started again.
+    """Train as one process and as several, and compare.
 
     Args:
         plan: the script.
         options: how.
         tell: called with what happens, now and then.
     """
-    with _folder(options.keep) as root, _starters(plan, root) as starters:
-        builder = environment(plan, root, hub="", settings={}) | upstream.environment(offline=options.offline)
-        hub = Hub(
-            options.hub or root / "hub", partial(_build, starters[-1], root / "tmp", builder), plan.data, sees=plan.sees
-        )
-        hub.prepare(plan.models, tuple(filter(None, plan.data)))
-        try:
-            job = _Job(root, options, hub, starters, tell)
-            several_ranks, gate = root / f"{options.processes}-processes", root / "gate"
-            again: list[tuple[str, Run]] = []
-            # While one process trains, the others import: they read what it has learnt once the gate is there.
-            with job.started(plan, several_ranks, {"gate": str(gate)}) as ranks:
-                alone = several = job.run(plan, root / "one", "one process", processes=1)
-                if not _failed(alone):
-                    gate.touch()
-                    several = job.ended(ranks, several_ranks.name)
-            if not _failed(several) and goes_on(plan, options.steps):
-                planned = options.ends or ends(plan, options.steps, options.processes)
-                again = [*started_again(plan, planned, root, job.run)]
-        finally:
-            hub.close()
+    with laid_out(plan, options, tell) as job:
+        gate = job.root / "gate"
+        several_ranks = job.root / f"{options.processes}-processes"
+        # While one process trains, the others import: they read what it has learnt once the gate is there.
+        with job.started(plan, several_ranks, {"gate": str(gate)}) as ranks:
+            alone = several = job.run(plan, job.root / "one", "one process", processes=1)
+            if not _failed(alone):
+                gate.touch()
+                several = job.ended(ranks, several_ranks.name)
         # Rows that the hub has not are made where they are read.
-        loads = {load: why if load[0] == "models" else "" for load, why in hub.offered.items()}
-        return judge(plan, alone, several, loads, hub.origins, trust=options.trust, again=again)
+        loads = {load: why if load[0] == "models" else "" for load, why in job.hub.offered.items()}
+        return judge(plan, alone, several, loads, job.hub.origins, trust=options.trust)
 
 
 def _failed(run: Run) -> bool:
@@ -97,7 +82,7 @@ def _failed(run: Run) -> bool:
 
 
 @dataclass(frozen=True)
-class _Job:
+class Job:
     """What the runs of a rehearsal have in common."""
 
     root: Path
@@ -117,7 +102,6 @@ class _Job:
             "trust": options.trust,
             "schema": str(self.root / "schema.json"),
             "data": str(options.data.resolve()) if options.data else "",
-            "network": options.trust,
             **(more or {}),
         }
         environ = environment(plan, folder, hub=self.hub.address, settings=settings)
@@ -127,12 +111,25 @@ class _Job:
         """What becomes of processes that have been started."""
         return ranks.ended(self.options.limit, partial(_tell, self.tell, name), lambda: self.hub.is_building)
 
-    def run(
-        self, plan: Plan, folder: Path, name: str, more: Mapping[str, object] | None = None, processes: int = 0
-    ) -> Run:
+    def run(self, plan: Plan, folder: Path, name: str, processes: int = 0) -> Run:
         """Start a script, and wait for its end."""
-        with self.started(plan, folder, more, processes) as ranks:
+        with self.started(plan, folder, processes=processes) as ranks:
             return self.ended(ranks, name)
+
+
+@contextlib.contextmanager
+def laid_out(plan: Plan, options: Options, tell: Callable[[str], None] = lambda _: None) -> Iterator[Job]:
+    """The folder, the stand-ins and the starters for runs of a script; see `rehearse`."""
+    with _folder(options.keep) as root, _starters(plan, root) as starters:
+        builder = environment(plan, root, hub="", settings={}) | upstream.environment(offline=options.offline)
+        hub = Hub(
+            options.hub or root / "hub", partial(_build, starters[-1], root / "tmp", builder), plan.data, sees=plan.sees
+        )
+        hub.prepare(plan.models, tuple(filter(None, plan.data)))
+        try:
+            yield Job(root, options, hub, starters, tell)
+        finally:
+            hub.close()
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from typing import Any
 from nb2ddp.rehearsal.evidence import Place
 from nb2ddp.rehearsal.plan import Plan
 from nb2ddp.rehearsal.questions import UNEVEN, State
-from nb2ddp.rehearsal.verdict import CODE, PICTURES, Row, Verdict
+from nb2ddp.rehearsal.verdict import PICTURES, Row, Verdict
 from nb2ddp.versions import told
 
 _MOST = 6  # lines that are shown of one fault
@@ -33,7 +33,7 @@ def headline(verdict: Verdict) -> str:
         return f"no fault seen, but {open_ones} of {len(verdict.rows)} questions have no answer"
     uneven = next((row.measured for row in verdict.rows if row.state is State.NOTE and UNEVEN in row.measured), "")
     alike = f"{many} train as one does" + (f" but for the batch ({uneven})" if uneven else "")
-    left = " and ".join(what for what in (PICTURES, CODE) if any(note.startswith(what) for note in verdict.notes))
+    left = PICTURES if any(note.startswith(PICTURES) for note in verdict.notes) else ""
     if verdict.passed:
         first = verdict.passed[0]
         more = f" and {len(verdict.passed) - 1} more lines" if len(verdict.passed) > 1 else ""

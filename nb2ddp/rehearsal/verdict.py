@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nb2ddp.rehearsal.evidence import Both, Place, seen, told
 from nb2ddp.rehearsal.obstacle import VERSIONS, in_a_line, obstacle
-from nb2ddp.rehearsal.questions import GOES_ON, QUESTIONS, State
+from nb2ddp.rehearsal.questions import QUESTIONS, State
 from nb2ddp.rehearsal.stage import events
 from nb2ddp.script.needs import stated
 
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from nb2ddp.rehearsal.plan import Plan
     from nb2ddp.rehearsal.run import Run
 
-#: What a stand-in does not have; notes on them begin so.
-PICTURES, CODE = "pictures and sounds", "functions of the model's repository"
+PICTURES = "pictures and sounds"  #: what a stand-in does not have; the note on them begins so
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,6 @@ class Verdict:
         origins: of each model, data set and missing file: "hub" or "cache" (it has the configuration, tokenizer or
             rows of the real one), or "stand-in".
         passed: statements that training does not need, and that could not be rehearsed.
-        again: the runs of the job that was ended early, each behind the signal that ended it.
     """
 
     plan: Plan
@@ -54,7 +52,6 @@ class Verdict:
     notes: tuple[str, ...]
     origins: Mapping[str, str] = field(default_factory=dict)
     passed: tuple[Place, ...] = ()
-    again: tuple[tuple[str, Run], ...] = ()
 
     @property
     def faults(self) -> list[Row]:
@@ -80,7 +77,6 @@ def judge(
     origins: Mapping[str, str] | None = None,
     *,
     trust: bool = False,
-    again: Sequence[tuple[str, Run]] = (),
 ) -> Verdict:
     """Compare the run of one process with that of several.
 
@@ -91,11 +87,9 @@ def judge(
         loads: what was asked of the hub, "models" or "datasets" and an id, and why it could not be made, or "".
         origins: where what was made for them comes from, by id: "hub", "cache" or "stand-in".
         trust: programs were started, so that what they cost is the script's own matter.
-        again: runs of the job that was ended early and started again, each behind the signal that ended it.
     """
-    both = Both(plan, alone, job, tuple(again))
-    questions = [*QUESTIONS, *([GOES_ON] if again else [])]
-    rows = tuple(Row(asked, *answer(both)) for asked, answer in questions)
+    both = Both(plan, alone, job)
+    rows = tuple(Row(asked, *answer(both)) for asked, answer in QUESTIONS)
     asked = loads or {}
     reason = obstacle(both, {name: why for (_, name), why in asked.items() if why})
     story = (event for _, rank in both.everyone() for event in told(rank))
@@ -104,7 +98,7 @@ def judge(
     known = dict(origins or {}) | dict.fromkeys(made, "stand-in")
     # Passed over for no fault of their own.
     passed = tuple(Place(each.line, in_a_line(plan, each)) for each in seen(both.one, events.Passed) if not each.own)
-    return Verdict(plan, alone, job, rows, reason, _needs(both, asked), tuple(notes), known, passed, both.again)
+    return Verdict(plan, alone, job, rows, reason, _needs(both, asked), tuple(notes), known, passed)
 
 
 def _needs(both: Both, loads: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
@@ -136,8 +130,6 @@ def _notes(event: events.Event, plan: Plan, trust: bool) -> Iterator[str]:
             yield f"port {port} of this machine: a stand-in answers {{}} ({place})"
         case events.Blind():
             yield f"{PICTURES} are passed over: its model is one of text ({place})"
-        case events.Foreign(name):
-            yield f"{CODE} are passed over: {name} ({place})"
         case events.Upload(to):
             yield f"not uploaded: {to} ({place})"
         case events.Connect(to) if event.line:

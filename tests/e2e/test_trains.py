@@ -16,18 +16,17 @@ import pytest
 from benchmarks.gpu.scripts import notebook
 from nb2ddp.api import convert_file
 from nb2ddp.options import Options as Converted
-from nb2ddp.rehearsal.ending import End
 from nb2ddp.rehearsal.environments import here
 from nb2ddp.rehearsal.plan import read
 from nb2ddp.rehearsal.rehearse import Options, rehearse
 from nb2ddp.rehearsal.report import text_lines
 from nb2ddp.rehearsal.uv import UvError
 from nb2ddp.versions import tables
+from tests.e2e.ending import End, goes_on, logged
 from tests.pinned import environment
 
 if TYPE_CHECKING:
     from nb2ddp.rehearsal.environments import Environment
-    from nb2ddp.rehearsal.run import Run
 
 pytestmark = pytest.mark.e2e
 
@@ -40,6 +39,7 @@ FOUR_ENDS = (
     End("SIGTERM", "step", 3, -1, processes=4),
 )
 ONE_END = FOUR_ENDS[:1]
+ENDS_OF_TWO = tuple(replace(end, processes=2) for end in FOUR_ENDS)
 
 
 class Case(NamedTuple):
@@ -49,15 +49,17 @@ class Case(NamedTuple):
     versions: str = "newest"
     saved: str = ""
     trainings: int = 1
-    ends: tuple[End, ...] | None = ()  #: None: as the script's text decides, in two processes alone
+    ends: tuple[End, ...] = ()
 
 
-#: Those with `ends = None` depend on the number of processes: transformers 5.17 multiplies a classifier's losses by
+#: Those with `ENDS_OF_TWO` depend on the number of processes: transformers 5.17 multiplies a classifier's losses by
 #: processes and accumulation steps, and a second training begins with rounded weights.
 CASES = {
     "text": Case("alpaca", saved="alpaca_lora/adapter_model.safetensors", ends=FOUR_ENDS),
-    "two trainings": Case("two_trainings", saved="stories_lora/adapter_model.safetensors", trainings=2, ends=None),
-    "classification": Case("classification", saved="reviews_model/model.safetensors", ends=None),
+    "two trainings": Case(
+        "two_trainings", saved="stories_lora/adapter_model.safetensors", trainings=2, ends=ENDS_OF_TWO
+    ),
+    "classification": Case("classification", saved="reviews_model/model.safetensors", ends=ENDS_OF_TWO),
     "sentence embeddings": Case("sentence_embeddings", saved="questions_model/model.safetensors", ends=ONE_END),
     "full fine-tuning": Case("full_finetuning", saved="full_model/model.safetensors"),
     "generation before training": Case("generation_before_training", saved="quotes_lora/adapter_model.safetensors"),
@@ -104,12 +106,13 @@ def of(versions: str) -> Environment:
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.short if n in SHORT else ()) for n in CASES])
 def test_two_processes_train_as_one_does(name: str, tmp_path: Path) -> None:
     case, script, kept = CASES[name], tmp_path / "train.py", tmp_path / "kept"
-    resumes = case.ends != ()
+    resumes = bool(case.ends)
     (tmp_path / "train.ipynb").write_text(text_of(case), encoding="utf-8")
     convert_file(tmp_path / "train.ipynb", script, replace(Converted(), resume=resumes))
     where = of(case.versions)
-    options = Options(offline=True, keep=kept, steps=4 if resumes else 3, ends=case.ends or None)
-    verdict = rehearse(read(script, choose=lambda _: where), options)
+    options = Options(offline=True, keep=kept, steps=4 if resumes else 3)
+    plan = read(script, choose=lambda _: where)
+    verdict = rehearse(plan, options)
     assert verdict.code == 0, "\n".join(text_lines(verdict))
     known = tables()[case.versions]
     assert {each: where.versions[each] for each in ("transformers", "trl")} == {
@@ -117,25 +120,9 @@ def test_two_processes_train_as_one_does(name: str, tmp_path: Path) -> None:
     }
     for run, folder in ((verdict.alone, "one"), (verdict.job, "2-processes")):
         assert [len(list(rank.seen("trained"))) for rank in run.ranks] == [case.trainings] * len(run.ranks)
-        assert losses([run])
+        assert logged([run])
         assert not case.saved or (kept / folder / "work" / case.saved).is_file()
     assert (kept / "2-processes" / "logs" / "1.out").read_text() == "", "one process prints"
     if resumes:
-        assert verdict.rows[-1].measured.startswith("yes, after SIGKILL")
-        whole = losses([verdict.job if case.ends is None else verdict.alone])
-        again = losses([run for _, run in verdict.again])
-        assert {step: again[step] for step in again} == pytest.approx(
-            {step: whole[step] for step in again}, rel=1e-6, abs=1e-6
-        )
-
-
-def losses(runs: list[Run]) -> dict[tuple[int, int], float]:
-    """The loss that the main process logged at each step of each training."""
-    found: dict[tuple[int, int], float] = {}
-    for run in runs:
-        training = 0
-        for event in run.ranks[0].seen("train", "log"):
-            training += event["kind"] == "train"
-            if event["kind"] == "log" and "loss" in event["values"]:
-                found[training, event["step"]] = event["values"]["loss"]
-    return found
+        whole = verdict.job if case.ends is ENDS_OF_TWO else verdict.alone
+        goes_on(plan, case.ends, replace(options, keep=None), whole)

@@ -186,13 +186,6 @@ class Blind(Event, kind="blind"):
 
 
 @dataclass(frozen=True)
-class Foreign(Event, kind="foreign"):
-    """What only code of the model's repository has is asked for."""
-
-    name: str
-
-
-@dataclass(frozen=True)
 class Program(Event, kind="program"):
     """A program is started."""
 

@@ -19,7 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import foreign, versions
+from . import versions
 from .events import Blind, Program
 from .hooks import after_import, attribute, wrap
 
@@ -78,8 +78,6 @@ def _offered(name: str) -> str:
 class Fast:
     """Stands for every `Fast*Model`."""
 
-    foreign: foreign.Foreign
-
     @staticmethod
     def from_pretrained(
         model_name: str, *_: Any, auto_model: Any = None, num_labels: int | None = None, **given: Any
@@ -89,8 +87,7 @@ class Fast:
 
         transformers.set_seed(given.get("random_state", 3407))  # as Unsloth does
         model_name = _offered(model_name)
-        has_code = bool(given.get("trust_remote_code"))
-        loader = _loader(model_name, auto_model if not has_code or auto_model is not transformers.AutoModel else None)
+        loader = _loader(model_name, auto_model)
         extra: dict[str, Any] = {name: given[name] for name in ("id2label", "label2id", "revision") if name in given}
         if num_labels is not None:
             loader, extra["num_labels"] = transformers.AutoModelForSequenceClassification, num_labels
@@ -102,8 +99,6 @@ class Fast:
             tokenizer.model_max_length = int(given["max_seq_length"])
         tokenizer.tokenizer = tokenizer  # asked of a processor, where a real one would come
         _checkpoint_without_reentry(model)
-        if has_code:
-            model = Fast.foreign.opened(model)
         return _equipped(model, bool(given.get("fast_inference"))), tokenizer
 
     @staticmethod
@@ -510,8 +505,7 @@ def _see(auto: ModuleType) -> None:
     @wrap(auto, "AutoProcessor.from_pretrained")
     def loaded(original: Any, *args: Any, **given: Any) -> Any:
         found = original(*args, **given)
-        found = found if _is_real(found) else _seeing(found)
-        return Fast.foreign.opened(found) if given.get("trust_remote_code") else found
+        return found if _is_real(found) else _seeing(found)
 
 
 def _borrow(unsloth: ModuleType) -> None:
@@ -579,7 +573,6 @@ def lay(kind: str, log: Log, *, sees: bool) -> None:
     after_import("transformers.loss.loss_utils", _take_the_width_of_the_head)
     after_import("unsloth_zoo.cpu.loader", lambda module: _make_no_gguf(module, log))
     if kind == "stand-in":
-        Fast.foreign = foreign.lay(log, VisionCollator)
         after_import("unsloth", lambda module: _extend(module, log, sees))
         versions.unpack_prompts()
         after_import("transformers.models.auto.processing_auto", _see)

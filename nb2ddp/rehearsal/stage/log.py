@@ -72,10 +72,6 @@ class Log:
             frame = frame.f_back
         return frame is not None and frame.f_code.co_filename == self.script
 
-    def is_own(self, function: Any) -> bool:
-        """Whether a function is the script's own."""
-        return getattr(getattr(function, "__code__", None), "co_filename", None) == self.script
-
     def write(self, event: Event) -> None:
         """Append an event, at the script's running line where it names none."""
         if self.is_silent:

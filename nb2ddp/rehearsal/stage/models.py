@@ -41,12 +41,6 @@ ERNIE = (
     + _CONTENT
     + "{{ '\\n' }}{% endfor %}{% if add_generation_prompt %}Assistant: {% endif %}"
 )
-SPEECH = (
-    "{% for message in messages %}{{ '<|begin_of_text|>[' + message['role'] + ']' }}"
-    "{% for part in message['content'] %}{{ part['text'] if part['text'] else '' }}{% endfor %}{{ '<|end_of_text|>' }}"
-    "{% for part in message['content'] if part['type'] == 'audio' %}{{ '<|AUDIO|><|audio_eos|>' }}{% endfor %}"
-    "{% endfor %}"
-)
 
 
 class Model(NamedTuple):
@@ -79,8 +73,6 @@ _LLAMA = Model("llama", "<|begin_of_text|>", "<|eot_id|>", LLAMA3)
 #: The family by what an id says, the first that fits; of one that sees, that of its text (`seeing`).
 FAMILIES = (
     (r"whisper", Model("whisper", "<s>", "</s>", settings=_WHISPER)),
-    (r"\bcsm\b|sesame", Model("csm", "<|begin_of_text|>", "<|end_of_text|>", SPEECH)),
-    (r"orpheus", _LLAMA._replace(settings={"vocab_size": 156940})),  # codes of sounds are tokens above those of text
     (r"modernbert", Model("modernbert", "<s>", "</s>")),
     (r"minilm|bert|bge|e5-|gte-|mpnet", Model("bert", "<s>", "</s>")),
     (r"muse", Model("llama", "<s>", "<|end|>", MUSE)),
@@ -192,13 +184,8 @@ def build_model(name: str, folder: Path) -> None:
     import torch
     import transformers
 
-    from . import hearing
-
     about = model_of(name)
     torch.manual_seed(0)
-    if about.family == "csm":
-        hearing.build(tokenizer(about, hearing.TOKENS), folder)
-        return
     words = tokenizer(about)
     settings = config(about, words)
     if about.family in ENCODERS:

@@ -43,7 +43,6 @@ class Outside:
         is_trusted: the script may do to the outside what it wants.
         variables: of the environment, with the values that stand for those that are not set.
         beside: the folder of the script, which may have a checkout of a repository that the script clones.
-        may_clone: a repository may be fetched.
     """
 
     def __init__(
@@ -55,10 +54,9 @@ class Outside:
         is_trusted: bool,
         variables: dict[str, str],
         beside: str,
-        may_clone: bool,
     ) -> None:
         self.log, self.root, self.work, self.is_trusted = log, root, work, is_trusted
-        self.variables, self.beside, self.may_clone = variables, beside, may_clone
+        self.variables, self.beside = variables, beside
         self.busy = self.has_programs = False
         self.started: list[tuple[Any, str, int | None]] = []  # programs that the script would have started
         self.given = {os.path.join(at, name) for at, _, names in os.walk(work) for name in names}
@@ -205,7 +203,7 @@ class Outside:
         checkout = os.path.join(self.beside, folder)
         if os.path.isdir(checkout):  # of which the run's folder already has the files that the script names
             shutil.copytree(checkout, folder, ignore=shutil.ignore_patterns(".git"), dirs_exist_ok=True)
-        elif self.may_clone and not os.path.exists(folder):
+        elif self.is_trusted and not os.path.exists(folder):
             process = subprocess.Popen.__new__(subprocess.Popen)
             popen(process, ["git", "clone", "--depth", "1", "--quiet", address, folder])
             process.wait()

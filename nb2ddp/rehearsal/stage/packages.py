@@ -17,7 +17,6 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from . import sounds
 from .events import StandIn, Tracked
 from .hooks import after_import, wrap
 
@@ -188,7 +187,6 @@ class Missing(MetaPathFinder, Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         """See `Loader`."""
-        sounds.fill(module)
         _note_runs(module, self.log)
 
 

@@ -59,7 +59,7 @@ def main(log: Log | None = None) -> int:
     rank = os.environ.get("RANK", "0")
     log.open(os.path.join(plan["logs"], f"{rank}.jsonl"), script)
     _show_stacks(os.path.join(plan["logs"], f"{rank}.stack"))
-    training.lay(log, plan["steps"], plan.get("end"))
+    training.lay(log, plan["steps"])
     sampling.lay()
     if plan["unsloth"]:
         fast.lay(plan["unsloth"], log, sees=plan["sees"])
@@ -70,7 +70,7 @@ def main(log: Log | None = None) -> int:
     files.lay(sources)
     packages.lay(log, os.getcwd(), lambda package: sources.dataset(package, "train"))
     versions.lay()
-    given = {"variables": known.variables, "beside": plan["beside"], "may_clone": plan["network"]}
+    given = {"variables": known.variables, "beside": plan["beside"]}
     watch = outside.Outside(log, plan["root"], os.getcwd(), is_trusted=plan["trust"], **given)
     watch.lay()
     # What is registered first runs last: what the script itself ends there is not left.

@@ -6,7 +6,6 @@ import functools
 import hashlib
 import json
 import os
-import signal
 from typing import TYPE_CHECKING, Any
 
 from . import events
@@ -91,7 +90,7 @@ def _shorten(arguments: ModuleType, steps: int, log: Log) -> None:
         log.write(events.Arguments(schedule, self.output_dir))
 
 
-def _follow(trainer: ModuleType, log: Log, end: dict[str, Any] | None) -> None:
+def _follow(trainer: ModuleType, log: Log) -> None:
     """Record what every trainer tells its callbacks."""
     from transformers import TrainerCallback
 
@@ -115,12 +114,6 @@ def _follow(trainer: ModuleType, log: Log, end: dict[str, Any] | None) -> None:
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             log.write(events.Step())
-            if trainings == 1:
-                _end_early(end, "step", state.global_step)
-
-        def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            if trainings == 1:
-                _end_early(end, "saved", state.global_step)
 
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
             log.write(events.Logged(state.global_step, _numbers(logs or {})))
@@ -137,12 +130,6 @@ def _begin(loader: Any, args: Any) -> events.Train:
         grouped=bool(getattr(args, "group_by_length", False))
         or getattr(args, "train_sampling_strategy", "") == "group_by_length",
     )
-
-
-def _end_early(end: dict[str, Any] | None, event: str, step: int) -> None:
-    """End this process where that is asked for: a kill, or a call to end as spot machines and SLURM send it."""
-    if end and (end["event"], end["step"]) == (event, step) and end["rank"] in (-1, int(os.environ.get("RANK", 0))):
-        signal.raise_signal(getattr(signal, end["signal"]))
 
 
 def _prepare(model: Any, loader: Any, args: Any) -> None:
@@ -267,14 +254,14 @@ def _last_checkpoint(folder: str) -> str:
     return (get_last_checkpoint(folder) if os.path.isdir(folder) else None) or ""
 
 
-def lay(log: Log, steps: int, end: dict[str, Any] | None = None) -> None:
-    """Do so once the libraries have been imported; end this process at a step where that is asked for."""
+def lay(log: Log, steps: int) -> None:
+    """Do so once the libraries have been imported."""
     after_import("datasets.arrow_dataset", _work_alone)
     after_import("trl.trainer.sft_trainer", lambda module: _few_rows(module, steps))
     after_import("transformers.training_args", lambda module: _shorten(module, steps, log))
     after_import("transformers.trainer", lambda module: _begin_anew(module, log))
     after_import("transformers.trainer", lambda module: _note_precision(module, log))
-    after_import("transformers.trainer", lambda module: _follow(module, log, end))
+    after_import("transformers.trainer", lambda module: _follow(module, log))
     prepared = "DataLoaderShard", "DataLoaderDispatcher"
     after_import("accelerate.data_loader", lambda module: _follow_rows(module, log, *prepared))
     # A script's own loader, which accelerate has not prepared.

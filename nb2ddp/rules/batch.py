@@ -181,9 +181,10 @@ def _kept(program: Program, config: cst.Call) -> str:
         return _TOO_SMALL if program.ran_out_of_memory else _NO_GPU
     per_device, _ = _given(program.tree, config)
     if per_device is not None and program.tree.fixed(per_device.value) is ...:
-        if number(program.tree, per_device.value) is not None:
-            return "which holds it in a class or a dictionary"
-        return "which computes it" if program.tree.literal(per_device.value) is ... else "which sets it more than once"
+        if program.tree.literal(per_device.value) is not ...:
+            return "which sets it more than once"
+        is_held = number(program.tree, per_device.value) is not None
+        return "which holds it in a class or a dictionary" if is_held else "which computes it"
     resumes = "whose checkpoint sets it again" if _keeps_batch_of_checkpoint(program) else ""
     return why_shape_counts(program.training, program.model_kind, program.loads, config) or resumes
 

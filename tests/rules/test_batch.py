@@ -73,6 +73,8 @@ def test_means_of_smaller_micro_batches(accumulation: int, processes: int, said:
         (LOADED.format(False) + SFT.format(2, 4), [""]),
         (LOADED.format(True) + SFT.format(2, 4), ["whose model may bring a loss of its own (trust_remote_code)"]),
         ("size = 2\nsize = 4\n" + SFT.format("size", 4), ["which sets it more than once"]),
+        ("if big:\n    size = 2\nelse:\n    size = 4\n" + SFT.format("size", 4), ["which sets it more than once"]),
+        ("sizes = {'one': 2}\n" + SFT.format("sizes['one']", 4), ["which holds it in a class or a dictionary"]),
         (SFT.format("2 * size()", 4), ["which computes it"]),
         (SFT.format(2, 4).replace("SFT", "ORPO"), ["whose loss takes a mean over a batch"]),
         (OWN.format("get_train_dataloader") + SFT.format(2, 4), ["whose trainer loads its rows itself"]),

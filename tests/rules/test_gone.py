@@ -39,19 +39,18 @@ def test_names_of_the_modules_of_trl(line: str, told: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "told"),
+    "call",
     [
-        ("DPOConfig(rpo_alpha = 1.0)", ["rpo_alpha"]),
-        ("DPOTrainer(max_prompt_length = 9, beta = 0.1)", ["max_prompt_length"]),
-        ("GRPOConfig(max_prompt_length = 9, max_completion_length = 9)", ["max_prompt_length"]),
-        ("GRPOTrainer(tools = [look])", []),
-        ("SFTTrainer(tokenizer = tokenizer, max_seq_length = 9)", []),  # Unsloth moves them to the config
+        "DPOConfig(rpo_alpha = 1.0)",  # Unsloth leaves it out, on one GPU too
+        "DPOTrainer(max_prompt_length = 9, beta = 0.1)",
+        "GRPOConfig(max_prompt_length = 9, max_completion_length = 9)",
+        "GRPOTrainer(tools = [look])",
+        "SFTTrainer(tokenizer = tokenizer, max_seq_length = 9)",  # Unsloth moves them to the config
     ],
 )
-def test_arguments_that_unsloth_leaves_out(call: str, told: list[str]) -> None:
+def test_arguments_that_unsloth_takes_or_leaves_out(call: str) -> None:
     code = f"from unsloth import FastModel\nfrom trl import {call.partition('(')[0]}\nmade = {call}\n"
-    found = [finding.message for finding in gone_from_the_library.find(Program(example_notebook(code), Options()))]
-    assert [message.partition(" is gone")[0] for message in found if "leaves it out" in message] == told
+    assert list(gone_from_the_library.find(Program(example_notebook(code), Options()))) == []
 
 
 @pytest.mark.parametrize(
@@ -66,8 +65,6 @@ def test_arguments_that_unsloth_leaves_out(call: str, told: list[str]) -> None:
     ],
 )
 def test_a_transformers_that_the_notebook_asks_for_decides_which_trl_it_has(installed: str, told: bool) -> None:
-    code = f"!pip install unsloth {installed}\nfrom unsloth import FastModel\nfrom trl import GRPOConfig\n"
-    notebook = example_notebook(f"{code}made = GRPOConfig(max_prompt_length = 9)\n")
-    assert [finding.message.split()[0] for finding in gone_from_the_library.find(Program(notebook, Options()))] == (
-        ["max_prompt_length"] if told else []
-    )
+    code = f"!pip install unsloth {installed}\nfrom unsloth import FastModel\nfrom trl import BCOConfig\n"
+    found = gone_from_the_library.find(Program(example_notebook(code), Options()))
+    assert [finding.message.split()[0] for finding in found] == (["BCOConfig"] if told else [])

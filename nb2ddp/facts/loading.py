@@ -9,9 +9,9 @@ from typing import Final
 
 import libcst as cst
 
-from nb2ddp.facts.flow import reached, returned, taker
+from nb2ddp.facts.flow import reached, returned
 from nb2ddp.syntax.arguments import constant, passed
-from nb2ddp.syntax.tree import Regions, Tree, argument, keyword, method
+from nb2ddp.syntax.tree import Tree, argument, keyword, method
 
 #: Calls that load a model; never a tokenizer, processor or config.
 _LOADER = re.compile(
@@ -26,9 +26,6 @@ _NO_WEIGHTS = re.compile(r"\.(PeftModel\w*|\w*(Tokenizer|Processor|Config|Featur
 #: What takes a model that is placed already, unless it is given a device map.
 _TAKES_MODEL = re.compile(r"transformers\.pipeline|peft(\.\w+)*\.PeftModel\w*\.from_pretrained")
 
-_IMPORTED_CLASS = re.compile(r"(\w+\.)+[A-Z]\w*")
-#: Names of what is no model, where nothing shows what it is.
-_OTHER_NAME = re.compile(r"(?i)(tokeni[sz]er|processor|config|extractor|vocab|scheduler)\w*$")
 #: Heads that no checkpoint of a language model holds.
 _CLASSIFIER = re.compile(r"For(\w*Classification|QuestionAnswering|MultipleChoice)\b")
 
@@ -87,8 +84,8 @@ def is_load(tree: Tree, call: cst.Call) -> bool:
 
 def is_loader(tree: Tree, node: cst.BaseExpression) -> bool:
     """True for the function that loads a model: `X.from_pretrained`, also by `getattr` or under another name."""
-    classes = _classes(tree, node)
-    return bool(classes) and all(map(_is_model_class, classes))
+    loader = f"{_class(tree, node)}.from_pretrained"
+    return bool(_LOADER.fullmatch(loader)) and not _NO_WEIGHTS.search(loader)
 
 
 def plans(tree: Tree, call: cst.Call) -> list[tuple[str, str]]:
@@ -101,31 +98,6 @@ def plans(tree: Tree, call: cst.Call) -> list[tuple[str, str]]:
 def is_split(tree: Tree, call: cst.Call) -> bool:
     """True for a load that splits its model over the GPUs that one process sees."""
     return bool(plans(tree, call)) or constant(tree, call, "device_map") in SPLITTING
-
-
-def unknown_loads(tree: Tree) -> list[cst.Call]:
-    """Live calls of `X.from_pretrained(...)` where X may be a model's class, and nothing shows that it is."""
-    classes_of = [(call, _classes(tree, call.func)) for call in tree.live(cst.Call)]
-    return [
-        call
-        for call, classes in classes_of
-        if not all(map(_is_model_class, classes)) and not all(map(_is_other_class, classes))
-    ]
-
-
-def loaders_handed_on(tree: Tree) -> list[cst.BaseExpression]:
-    """Live mentions of a loading function other than to call it, to name it, or to prepare a call of it."""
-    wrapped = [call for call in tree.of(cst.Call) if tree.qualified(call.func) in ("getattr", "functools.partial")]
-    written = dict.fromkeys([*tree.attributes("from_pretrained"), *wrapped])
-    mentions = [*written, *(name for name in tree.of(cst.Name) if tree.value(name) in written)]
-    return [node for node in mentions if is_loader(tree, node) and tree.is_live(node) and not _is_followed(tree, node)]
-
-
-def _is_followed(tree: Tree, node: cst.BaseExpression) -> bool:
-    parent = tree.parents[node]
-    if (call := taker(tree, node)) is not None:
-        return is_partial(tree, call) and call.args[0] is parent
-    return isinstance(parent, (cst.Assign, cst.AssignTarget)) or tree.call_of(node) is not None
 
 
 def is_partial(tree: Tree, node: cst.CSTNode) -> bool:
@@ -144,42 +116,18 @@ def _loads_with(tree: Tree, node: cst.BaseExpression) -> cst.BaseExpression | No
     return member[0] if member is not None and member[1] == "from_pretrained" else None
 
 
-def _classes(tree: Tree, node: cst.BaseExpression) -> list[str]:
-    """The full names of the classes that a loading function may load with; none for any other function."""
+def _class(tree: Tree, node: cst.BaseExpression) -> str:
+    """The full name of the class that a loading function loads with; empty for any other function."""
     owner = _loads_with(tree, node)
-    return [] if owner is None else [tree.family(name) or tree.text(name) for name in _alternatives(tree, owner)]
+    return "" if owner is None else tree.family(tree.value(owner))
 
 
-def _is_model_class(name: str) -> bool:
-    loader = f"{name}.from_pretrained"
-    return bool(_LOADER.fullmatch(loader)) and not _NO_WEIGHTS.search(loader)
-
-
-def _is_other_class(name: str) -> bool:
-    """True for what is imported and no model, or is named like no model."""
-    return bool(_IMPORTED_CLASS.fullmatch(name) or _OTHER_NAME.search(name)) and not _is_model_class(name)
-
-
-def _alternatives(tree: Tree, node: cst.BaseExpression) -> list[cst.BaseExpression]:
-    """The classes that an expression may stand for, where the notebook writes them out; else the expression."""
-
-    def named(value: cst.BaseExpression) -> list[cst.BaseExpression]:
-        sources = _sources(tree, value)
-        names = [name for held in sources for name in (*tree.within(held, cst.Name), *tree.within(held, cst.Attribute))]
-        return [tree.value(name) for name in names]
-
-    values = reached([tree.value(node)], named)
-    return [value for value in values[1:] if _IMPORTED_CLASS.fullmatch(tree.family(value))] or values[:1]
-
-
-def _sources(tree: Tree, node: cst.BaseExpression) -> Sequence[cst.CSTNode]:
-    """Expressions that hold what a name, an element or a choice may be: a loop's values, a function's arguments."""
-    param = tree.definition(node)
+def _sources(tree: Tree, name: cst.Name) -> Sequence[cst.CSTNode]:
+    """Expressions that hold what a name may be: a loop's values, a function's arguments."""
+    param = tree.definition(name)
     if isinstance(param, cst.Param):
-        return [*filter(None, [param.default]), *tree.values(node)]
-    if isinstance(node, (cst.IfExp, cst.Dict, cst.List, cst.Tuple, cst.Set)):
-        return [node]
-    return tree.made_of(node)[1:2] if isinstance(node, (cst.Name, cst.Subscript)) else []
+        return [*filter(None, [param.default]), *tree.values(name)]
+    return tree.made_of(name)[1:2]
 
 
 def model_name(tree: Tree, load: cst.Call) -> str:
@@ -193,33 +141,10 @@ def model_name(tree: Tree, load: cst.Call) -> str:
 
 
 def _parts(tree: Tree, node: cst.CSTNode) -> Sequence[cst.CSTNode]:
-    """What an expression is put together from; of a name, what it stands for; of a setting, see `_settings`."""
+    """What an expression is put together from; of a name, what it stands for; nothing of `cfg.name` and `cfg[0]`."""
     if isinstance(node, cst.Name):
         return _sources(tree, node) if (value := tree.value(node)) is node else [value]
-    return _settings(tree, node) if isinstance(node, (cst.Attribute, cst.Subscript)) else node.children
-
-
-def _settings(tree: Tree, node: cst.Attribute | cst.Subscript) -> Sequence[cst.CSTNode]:
-    """What the object of a setting (`cfg.name`, `cfg["name"]`) is made with, or else what is set under its name."""
-    texts = [text for part in getattr(node, "slice", ()) for text in tree.texts(part)]
-    keys = [node.attr.value] if isinstance(node, cst.Attribute) else texts
-    if not keys:
-        return [node.value]
-    guesses, parts = _guessed_by_name(tree, keys), tree.made_of(node.value)
-    classes = [tree.definition(call.func) for part in parts for call in tree.within(part, cst.Call)]
-    holders = Regions(tree.span(part) for part in (*parts, *filter(None, classes)))
-    assigned = [(line.value, target.target) for line in tree.of(cst.Assign) for target in line.targets]
-    same = {value for value, target in assigned if tree.text(target) == tree.text(node)}
-    return [value for value in guesses if tree.start(value) in holders or value in same] or guesses
-
-
-def _guessed_by_name(tree: Tree, keys: Sequence[str]) -> list[cst.BaseExpression]:
-    """What the notebook sets under a name anywhere: an attribute, a keyword, a key of a dictionary."""
-    bound = [(target.target, line.value) for line in tree.of(cst.Assign) for target in line.targets]
-    bound += [(line.target, line.value) for line in tree.of(cst.AnnAssign) if line.value is not None]
-    values = [value for target, value in bound if tree.text(target).rsplit(".", 1)[-1] in keys]
-    values += [entry.value for entry in tree.of(cst.DictElement) if tree.literal(entry.key) in keys]
-    return [*values, *(value for key in keys for value in tree.given(key))]
+    return [] if isinstance(node, (cst.Attribute, cst.Subscript)) else node.children
 
 
 def has_own_class(tree: Tree, load: cst.Call) -> bool:
@@ -310,10 +235,10 @@ def _auto_model(tree: Tree, load: cst.Call) -> str:
 
 def _kind(tree: Tree, load: cst.Call) -> ModelKind:
     """The kind of the model that a call loads, by its loader's class and by its name."""
-    loader = " ".join(_classes(tree, load.func)) or tree.qualified(load.func)
+    loader = _class(tree, load.func) or tree.qualified(load.func)
     name = model_name(tree, load)
     prepared = tree.value(load.func)
-    parts = [*(part.rsplit(".", 1)[-1] for part in loader.split()), name, _auto_model(tree, load)]
+    parts = [loader.rsplit(".", 1)[-1], name, _auto_model(tree, load)]
     described = " ".join([*parts, tree.text(prepared) if is_partial(tree, prepared) else ""])
     for kind, pattern in _KINDS.items():
         if re.search(pattern, described, re.IGNORECASE):

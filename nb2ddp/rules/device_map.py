@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-import libcst as cst
-
 from nb2ddp.facts.execution import Phase
-from nb2ddp.facts.loading import SPLITTING, is_partial, loaders_handed_on, unknown_loads
+from nb2ddp.facts.loading import SPLITTING, is_partial
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Finding, rule
 from nb2ddp.syntax.arguments import Passed, entry, passed, set_argument
@@ -19,8 +17,6 @@ _CPU = re.compile(r"""["']cpu["']""")
 _PLACED = "processes would load onto each other's GPUs; in the script each loads onto its own"
 
 _SPREAD = "the model would lie on one GPU; the script's one process spreads it over all"
-_HANDED_ON = "this function loads a model when it is called, in all processes onto one GPU"
-_UNKNOWN = "nothing shows which class loads here; all processes may load onto one GPU"
 
 _ENGINES = (
     "every process would start this vLLM engine, and all may take the first GPU: start one with `vllm serve` and ask"
@@ -40,8 +36,8 @@ def model_not_on_local_gpu(program: Program) -> Iterator[Finding]:
             continue
         if program.options.split_model and given is not None and tree.literal(given.value) in SPLITTING:
             continue
-        if given is None and (is_partial(tree, tree.value(call.func)) or _is_on_cpu(program, call)):
-            continue  # passed where the call is prepared; or loaded for the CPU, with its inputs
+        if given is None and is_partial(tree, tree.value(call.func)):
+            continue  # passed where the call is prepared
         said = f"device_map = {text}" if given else "no device_map"
         edit = set_argument(tree, call, "device_map", _place(program, given))
         yield Finding(call, f"{said}: {_SPREAD if program.options.split_model else _PLACED}", (edit,))
@@ -51,19 +47,9 @@ def model_not_on_local_gpu(program: Program) -> Iterator[Finding]:
         if given is not None and not tree.text(given.value).startswith("local_rank"):
             said = f"device_map = {tree.text(given.value)}: {_PLACED}"
             yield Finding(given.value, said, (Replace(given.value, _place(program, given)),))
-    for node in loaders_handed_on(tree):
-        yield Finding(node, f"{_HANDED_ON}: pass device_map = local_rank there", todo=True)
     for call in program.execution.calls(_ENGINE, phase=Phase.TOGETHER):
         if not program.placement.runs_alone(call):
             yield Finding(call, _ENGINES, todo=True)
-    for call in unknown_loads(tree):
-        yield Finding(call, f"{_UNKNOWN}: if it is a model's, pass device_map = local_rank", todo=True)
-
-
-def _is_on_cpu(program: Program, load: cst.Call) -> bool:
-    """True for a plain load of transformers', which takes the CPU, where another package loads what is trained."""
-    packages = {each: program.tree.qualified(each.func).partition(".")[0] for each in program.loads}
-    return packages[load] == "transformers" and set(packages.values()) != {"transformers"}
 
 
 def _place(program: Program, given: Passed | None) -> str:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from nb2ddp.facts.computed import computed
 from nb2ddp.facts.flow import owner_of
 from nb2ddp.facts.texts import spelled
 from nb2ddp.notebook.magics import Kind
@@ -59,7 +58,7 @@ class Setting:
     Attributes:
         node: the statement, or its call, or an entry of several that are set at once.
         is_default: it sets the variable only where it is not set.
-        name, value: the variable and its value, which is `Code` where no text says it.
+        name, value: the variable and its value.
         moves: the setup block's line does all that this one does.
         test: the test below which it stands, as the setup block can ask it too; empty for none.
         above: where the comments begin that speak of it alone; where its line does if there are none.
@@ -183,7 +182,7 @@ def _gone_through(tree: Tree, loop: cst.For) -> cst.BaseExpression | None:
 
 
 def _constant(tree: Tree, node: cst.BaseExpression) -> object:
-    """The constant, the text made of such alone, or the `Code` of a text, that an expression stands for, or `...`."""
+    """The constant, or the text made of such alone, that an expression stands for; `...` for any other."""
     if (literal := tree.literal(node)) is not ...:
         return literal
     names = {name.value for part in tree.made_of(node) for name in tree.within(part, cst.Name)}
@@ -191,7 +190,7 @@ def _constant(tree: Tree, node: cst.BaseExpression) -> object:
     if not all(len(each) <= 1 and all(tree.is_certain(one.node) for one in each) for each in bound):
         return ...
     (text, *others) = spelled(tree, node)
-    return computed(tree, node) if others or "*" in text else text
+    return ... if others or "*" in text else text
 
 
 def holder(source: Source, node: cst.CSTNode) -> cst.BaseSmallStatement | cst.For | None:

@@ -24,7 +24,6 @@ from packaging.specifiers import Specifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from nb2ddp.facts.computed import Code
 from nb2ddp.facts.installs import is_colab
 from nb2ddp.facts.loading import model_name
 from nb2ddp.facts.program import Program
@@ -349,8 +348,7 @@ class _Reading:
         #: The values that shell commands and Python give variables of the environment; "$" for one that is not known.
         self.variables: dict[str, set[str]] = {}
         for _, name, value in program.settings:
-            is_known = isinstance(value, str) and not isinstance(value, Code)
-            self.variables.setdefault(str(name), set()).add(str(value) if is_known else "$")
+            self.variables.setdefault(str(name), set()).add(value if isinstance(value, str) else "$")
         #: The sources that commands clone, by their folders, and the folder that the last `cd` entered.
         self.clones: dict[str, str] = {}
         self.folder = ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nb2ddp.facts.computed import Code
 from nb2ddp.facts.environment import Setting
 from nb2ddp.facts.loading import ModelKind
 from nb2ddp.facts.program import Program
@@ -96,7 +95,7 @@ def _settings(early: list[Setting]) -> list[str]:
         beside, *others = dict.fromkeys(setting.beside for setting in moved if setting.beside) or [""]
         lines += dict.fromkeys([comment for setting in moved for comment in setting.comments] + others)
         *_, last = [setting for setting in own if not setting.is_default] or own[:1]
-        key, value = quoted(name), last.value if isinstance(last.value, Code) else quoted(last.value)
+        key, value = quoted(name), quoted(last.value)
         line = f"os.environ.setdefault({key}, {value})" if last.is_default else f"os.environ[{key}] = {value}"
         if test and (header := f"if {test}:") not in lines:
             lines.append(header)

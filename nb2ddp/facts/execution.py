@@ -16,10 +16,10 @@ import libcst as cst
 
 from nb2ddp.facts.effects import Does, Effects
 from nb2ddp.facts.flow import reached
-from nb2ddp.facts.handed import handed_on, kept_objects
+from nb2ddp.facts.handed import handed_on
 from nb2ddp.facts.training import Training
 from nb2ddp.syntax.cells import Source
-from nb2ddp.syntax.tree import Function, method, own_class
+from nb2ddp.syntax.tree import Function, method
 
 
 class Phase(Flag):
@@ -178,7 +178,7 @@ class Execution:
         phases: dict[Function, Phase] = defaultdict(lambda: Phase(0))
         handed = self._called_by_trainers
         for function in self.tree.of(cst.FunctionDef):
-            for use in self._uses(function):
+            for use in self.tree.uses(function):
                 if function in handed and self.tree.call_of(use) is None:
                     continue  # named to be handed on
                 user = self.tree.function(use)
@@ -194,20 +194,6 @@ class Execution:
             for used in reached([each for each in phases if phases[each] & phase], lambda above: inside[above]):
                 phases[used] |= phase
         return dict(phases)
-
-    def _uses(self, function: cst.FunctionDef) -> list[cst.CSTNode]:
-        """Where a function may come to be called from; a method where it is named, if nobody else has its object."""
-        tree, owner = self.tree, self.tree.scope(function)
-        objects = self._objects.get(owner) if isinstance(owner, cst.ClassDef) else None
-        if objects is None:
-            return tree.uses(function)
-        named = tree.named(function)
-        return [use for use in named if own_class(tree, use) is None or not objects.isdisjoint(use.children)]
-
-    @cached_property
-    def _objects(self) -> dict[cst.ClassDef, frozenset[cst.CSTNode] | None]:
-        """Where the notebook has objects of its classes; see `kept_objects`."""
-        return {owner: kept_objects(self.tree, owner) for owner in self.tree.of(cst.ClassDef)}
 
     # -- what trainers call ---------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property
 
 import libcst as cst
@@ -27,18 +27,6 @@ _OTHER_CONFIGS = frozenset({"ModelConfig", "ScriptArguments", "DatasetMixtureCon
 _MODEL_NAME = re.compile(r"(?i)model|net|policy|encoder|decoder|module|critic|actor|backbone|tokenizer|^self$|^super\b")
 #: Functions that train a trainer they are given.
 _TRAINING_FUNCTIONS = frozenset({"unsloth.unsloth_train", "unsloth.trainer.unsloth_train"})
-#: What makes processes wait for each other beside a trainer: functions, methods, and the objects that have them.
-_COLLECTIVE_FUNCTIONS = re.compile(
-    r"torch\.distributed\.(barrier|monitored_barrier|(all_)?(gather|reduce|broadcast|scatter|to_all)\w*)"
-    r"|accelerate\.utils\.(wait_for_everyone|gather\w*|broadcast\w*|reduce)"
-)
-_COLLECTIVES_OF_STATES = frozenset(
-    "gather gather_for_metrics local_main_process_first main_process_first pad_across_processes reduce"
-    " wait_for_everyone".split()
-)
-_STATES = re.compile(r"^accelerate\.(\w+\.)*(Accelerator|PartialState|AcceleratorState)$|\baccelerator$")
-#: Calls that keep what they are given for later; any other may call it at once.
-_HOLDERS = re.compile(r"partial|dict|list|tuple|[A-Z]\w*")
 _TRAINER_CLASS = re.compile(r"(?!Patch)\w*Trainer")
 _TRAINER_NAME = re.compile(r"(^|_)trainer(_|\d|$)", re.IGNORECASE)
 
@@ -128,7 +116,7 @@ class Training:
 
     @property
     def events(self) -> list[cst.CSTNode]:
-        """What trains at module level: calls, directly or through a function of the notebook, and what may call one."""
+        """What trains at module level: calls, directly or through a function of the notebook, and values that may."""
         return self._trained[0]
 
     @property
@@ -138,54 +126,36 @@ class Training:
 
     @cached_property
     def _trained(self) -> tuple[list[cst.CSTNode], list[cst.CSTNode], set[cst.CSTNode]]:
+        """The places at module level that train; the values that do when they are called; all on the way."""
         tree = self.tree
         methods = [n for kind in (cst.Attribute, cst.Call) for n in tree.of(kind) if self._trains(n)]
-        return self._reached(self.calls, [n for n in methods if tree.is_live(n) and not self._is_called_or_set(n)])
-
-    @cached_property
-    def _collectives(self) -> tuple[list[cst.CSTNode], list[cst.CSTNode], set[cst.CSTNode]]:
-        """What makes processes wait for each other beside the trainer."""
-        return self._reached([call for call in self.tree.live(cst.Call) if self._is_collective(call)], [])
+        values = [n for n in methods if tree.is_live(n) and not self._is_called_or_set(n)]
+        starts: list[tuple[cst.CSTNode, bool]] = [(call, False) for call in self.calls]
+        steps = reached(starts + [(value, True) for value in values], self._onward)
+        places = [node for node, is_value in steps if not is_value and tree.owner(node) is None]
+        handed_on = [node for node, is_value in steps if is_value]
+        return tree.in_order(places), tree.in_order(handed_on), {node for node, _ in steps}
 
     @cached_property
     def _joint(self) -> list[int]:
-        """The offsets of every call, in functions too, that all processes must make together."""
-        return sorted(self.tree.start(n) for n in self._trained[2] | self._collectives[2] if isinstance(n, cst.Call))
+        """The offsets of what all processes must come to together, in functions too."""
+        return sorted(map(self.tree.start, self._trained[2]))
 
     def is_joint(self, node: cst.CSTNode) -> bool:
-        """True for code that all processes must run together: it trains, or waits for the others."""
+        """True for code that all processes must run together: it trains."""
         start, end = self.tree.span(node)
         return bisect.bisect_left(self._joint, start) < bisect.bisect_left(self._joint, end)
 
-    def _is_collective(self, call: cst.Call) -> bool:
-        if _COLLECTIVE_FUNCTIONS.fullmatch(self.tree.qualified(call.func)):
-            return True
-        if not isinstance(call.func, cst.Attribute) or call.func.attr.value not in _COLLECTIVES_OF_STATES:
-            return False
-        made_by = self.tree.value(call.func.value)
-        name = made_by.func if isinstance(made_by, cst.Call) else made_by
-        return bool(_STATES.search(self.tree.qualified(name)))
-
-    def _reached(
-        self, calls: Sequence[cst.CSTNode], values: Sequence[cst.CSTNode]
-    ) -> tuple[list[cst.CSTNode], list[cst.CSTNode], set[cst.CSTNode]]:
-        """The places at module level from which some calls and values are reached; all values; all on the way."""
-        starts = [*((call, False) for call in calls), *((value, True) for value in values)]
-        steps = reached(starts, self._onward)
-        places = [node for node, is_value in steps if not is_value and self.tree.owner(node) is None]
-        handed_on = [node for node, is_value in steps if is_value]
-        return self.tree.in_order(places), self.tree.in_order(handed_on), {node for node, _ in steps}
-
     def _onward(self, step: tuple[cst.CSTNode, bool]) -> Iterator[tuple[cst.CSTNode, bool]]:
-        """What makes a call, or may call a value; each with whether it is a value itself, which trains when called."""
+        """What makes a call, or where a value goes; each with whether it is a value, which trains when it is called."""
         node, is_value = step
         owner = self.tree.owner(node)
         if is_value:
-            yield from ((user, False) for user in self._users(node))
+            yield from ((end, False) for end in self.tree.goes_to(node) if self.tree.is_live(end))
         elif owner is not None:
             for use in [owner] if isinstance(owner, cst.Lambda) else self._uses(owner):
                 is_called = self._is_called_or_set(use)
-                yield (self.tree.parents[use], isinstance(node, cst.Return)) if is_called else (use, True)
+                yield (self.tree.parents[use], False) if is_called else (use, True)
 
     def _is_called_or_set(self, node: cst.CSTNode) -> bool:
         """True for the function of a call, and for the target of an assignment."""
@@ -200,25 +170,10 @@ class Training:
             return [self.tree.call_of(use) or use for use in named]
         return [use for use in named if self.tree.call_of(use) is not None]
 
-    def _users(self, value: cst.CSTNode) -> Iterator[cst.CSTNode]:
-        """Where a value that trains when it is called may be called, as far as a person would follow it."""
-        tree, is_result = self.tree, False
-        ends = (cst.Return, cst.BaseCompoundStatement, cst.CompFor, cst.Lambda)
-        for above in tree.ancestors(value):
-            if isinstance(above, (cst.Call, *ends)):
-                yield above
-            if isinstance(above, (cst.BaseSmallStatement, *ends)):
-                break
-            is_result |= isinstance(above, cst.Call) and not _HOLDERS.fullmatch(tree.class_name(above.func))
-        for end in filter(tree.is_live, tree.goes_to(value)):
-            calls = (above for above in tree.inside_statement(end) if isinstance(above, cst.Call))
-            yield from [call for call in calls if call.func is end or not is_result][:1]
-
     @cached_property
     def last(self) -> Statement | None:
         """The top-level statement after which no process needs the others any more; None where nothing trains."""
-        reached = [*self.events, *self._collectives[0]] if self.events else []
-        return self.tree.top_statement(max(reached, key=self.tree.start)) if reached else None
+        return self.tree.top_statement(max(self.events, key=self.tree.start)) if self.events else None
 
     @cached_property
     def end(self) -> int:

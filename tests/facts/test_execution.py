@@ -82,107 +82,6 @@ trainer.train()          BEFORE - EVERY JOINT
 twice()                  AFTER - EVERY
 """,
     ),
-    "methods run where they are called": (
-        """\
-class Job:
-    def load(self): fetch()
-    def train(self): SFTTrainer(self.model).train()
-    def save(self): keep()
-    def run(self): self.load(); self.check()
-    def check(self): look()
-    def never(self): forget()
-class Other:
-    def save(self): other()
-job = Job()
-Other().save()
-job.run()
-job.train()
-job.save()
-""",
-        """\
-fetch()                  BEFORE - EVERY
-SFTTrainer(self.model).train() BEFORE - EVERY JOINT
-SFTTrainer()             BEFORE - EVERY JOINT
-keep()                   AFTER - EVERY
-self.load()              BEFORE - EVERY
-self.check()             BEFORE - EVERY
-look()                   BEFORE - EVERY
-forget()                 NEVER - EVERY
-other()                  BEFORE - EVERY
-Job()                    BEFORE - EVERY
-Other().save()           BEFORE - EVERY
-Other()                  BEFORE - EVERY
-job.run()                BEFORE - EVERY
-job.train()              BEFORE - EVERY JOINT
-job.save()               AFTER - EVERY
-""",
-    ),
-    "methods that others may call": (
-        """\
-class Handed:
-    def a(self): given()
-class Itself:
-    def b(self): self_given()
-    def start(self): register(self)
-class Base:
-    def c(self): inherited()
-class Inherits(Base): pass
-class Stored:
-    def d(self): stored()
-class Global:
-    def e(self): made_global()
-class One:
-    def f(self): branched()
-class Two:
-    def f(self): branched()
-class Listed:
-    def g(self): listed()
-handed = Handed()
-register(handed)
-itself, inherits = Itself(), Inherits()
-store.item = Stored()
-register(store.item)
-def make():
-    global made
-    made = Global()
-make()
-register(made)
-if flag: sink = One()
-else: sink = Two()
-items["a"] = Listed()
-trainer = SFTTrainer(model)
-trainer.train()
-handed.a()
-sink.f()
-""",
-        """\
-given()                  BEFORE|AFTER - EVERY
-self_given()             BEFORE - EVERY
-register()               BEFORE - EVERY
-inherited()              BEFORE - EVERY
-stored()                 BEFORE - EVERY
-made_global()            BEFORE - EVERY
-branched()               AFTER - EVERY
-branched()               AFTER - EVERY
-listed()                 BEFORE - EVERY
-Handed()                 BEFORE - EVERY
-register()               BEFORE - EVERY
-Itself()                 BEFORE - EVERY
-Inherits()               BEFORE - EVERY
-Stored()                 BEFORE - EVERY
-register()               BEFORE - EVERY
-Global()                 BEFORE - EVERY
-make()                   BEFORE - EVERY
-register()               BEFORE - EVERY
-One()                    BEFORE - EVERY
-Two()                    BEFORE - EVERY
-Listed()                 BEFORE - EVERY
-SFTTrainer()             BEFORE - EVERY
-trainer.train()          BEFORE - EVERY JOINT
-handed.a()               AFTER - EVERY
-sink.f()                 AFTER - EVERY
-""",
-    ),
     "what a trainer calls": (
         """\
 from functools import partial
@@ -295,7 +194,7 @@ os.environ.get()         BEFORE - EVERY
 a()                      BEFORE - MACHINE
 b()                      BEFORE - MAIN
 c()                      BEFORE - MAIN
-acc.local_main_process_first() BEFORE - EVERY JOINT
+acc.local_main_process_first() BEFORE - EVERY
 d()                      BEFORE - MACHINE
 e()                      BEFORE - MAIN
 log()                    BEFORE - EVERY

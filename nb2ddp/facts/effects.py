@@ -35,7 +35,6 @@ class Does(Flag):
     PROMPT = auto()  #: waits for the answer of a person
     SERVE = auto()  #: serves until a person stops it, and does not come back
     KILL = auto()  #: ends programs of the whole machine, whoever has started them
-    LOG = auto()  #: opens a file that a logger writes into
 
     #: What one process must do for all.
     ACT = WRITE | SAVE | FETCH | RUN
@@ -107,7 +106,6 @@ _FUNCTIONS: Final = {
     Does.TEST: r"(?s:.*\.)?(exists|isfile|isdir|is_file|is_dir)",
     # openai-whisper and CLIP write the file that they look for, torch.hub removes and unpacks the folder
     Does.CACHE: r"whisper\.load_model|clip\.load|torch\.hub\.load",
-    Does.LOG: r"logging\.(handlers\.)?\w*FileHandler|logging\.basicConfig|loguru\.logger\.add",
     Does.LIST: r"glob\.i?glob|os\.(listdir|scandir|walk)",
     Does.SEED: "|".join([*SEEDING, r"torch(\.cuda)?\.manual_seed(_all)?|.*set_seed|.*seed_everything"]),
     Does.DRAW: "|".join([*DRAWING.values(), r"(random|numpy\.random)\.\w+"]),
@@ -207,16 +205,11 @@ class Effects:
 def _of_call(tree: Tree, call: cst.Call) -> Does:
     name = tree.qualified(call.func)
     found = _of_function(name or tree.text(call.func))
-    if found is Does.LOG:
-        return (found if log_file(tree, call) is not None else Does(0)) | _method(tree, call, name)
     if not found or found is Does.TELL:
         found = _opens(tree, call, name) or _method(tree, call, name) or found or _as_named(tree, call)
     return Does(0) if found & Does.ACT and _is_own(tree, call, name) else found
 
 
-#: What tells a process from the others in a file's name: names, and variables of the environment.
-_OF_PROCESS: Final = re.compile(r"(\w+_)?rank|process_index|getpid|[\"'](LOCAL_)?RANK[\"']")
-_WORDS: Final = (cst.Name, cst.SimpleString)
 #: What opens a zip or tar file.
 _ARCHIVES: Final = re.compile(r"zipfile\.(Py)?ZipFile|tarfile\.(TarFile\.)?open|tarfile\.TarFile")
 
@@ -247,28 +240,6 @@ def _opens(tree: Tree, call: cst.Call, name: str) -> Does:
     value = tree.literal(mode.value) if mode is not None else "r"
     is_mode = isinstance(value, str) and re.fullmatch(r"[rwaxbt+]+([:|]\w*)?", value)  # no path, as of `Image.open`
     return Does.WRITE if is_mode and set("wax+") & set(str(value)) else Does(0)
-
-
-def log_file(tree: Tree, call: cst.Call) -> cst.BaseExpression | None:
-    """The path that a call opens for a logger; None for a stream, and for a file of each process's own."""
-    name = tree.qualified(call.func)
-    if name == "logging.basicConfig":
-        given = keyword(call, "filename")
-    else:
-        given = argument(call, "sink" if name.startswith("loguru.") else "filename", 0)
-    if given is None or given.star or tree.literal(given.value) is None or _is_own(tree, call, name):
-        return None
-    is_path = not name.startswith("loguru.") or _is_text(tree, given.value) or _is_path(tree, given.value)
-    words = [word for part in tree.made_of(given.value) for kind in _WORDS for word in tree.within(part, kind)]
-    is_own = any(_OF_PROCESS.fullmatch(tree.text(word)) for word in words)
-    return given.value if is_path and not is_own else None
-
-
-def _is_text(tree: Tree, node: cst.BaseExpression) -> bool:
-    """True for a text, and for what `os.path.join` makes."""
-    value = tree.value(node)
-    is_joined = isinstance(value, cst.Call) and tree.qualified(value.func).startswith("os.path.")
-    return is_joined or isinstance(value, (cst.SimpleString, cst.FormattedString, cst.ConcatenatedString))
 
 
 def samples(tree: Tree, call: cst.Call) -> bool:

@@ -6,15 +6,15 @@ Every decision is an edit, or none where a person has to decide.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from functools import cache, cached_property
+from dataclasses import dataclass
+from functools import cached_property
 
 import libcst as cst
 
-from nb2ddp.facts.effects import Does, gives_an_object, log_file, of_wandb, opens_archive
+from nb2ddp.facts.effects import Does, gives_an_object, of_wandb, opens_archive
 from nb2ddp.facts.execution import Execution, Phase, Who
-from nb2ddp.facts.flow import owner_of, reached, returned, suppresses, taker
-from nb2ddp.facts.services import answer, called_on, is_client, questions
+from nb2ddp.facts.flow import owner_of, reached, suppresses, taker
+from nb2ddp.facts.services import called_on
 from nb2ddp.facts.shell import kills_job
 from nb2ddp.facts.traces import Traces
 from nb2ddp.syntax.edits import Edit, Guard, InsertAfter, Wrap
@@ -23,13 +23,9 @@ from nb2ddp.syntax.tree import Statement, Tree, argument, keyword, own_class, sm
 IN_TURN = "with PartialState().local_main_process_first()"
 WAIT_CALL = "PartialState().wait_for_everyone()"
 _TRY = "try"
-_BESIDE_TRAINING = Phase.BEFORE | Phase.BETWEEN
 _APPLIES = re.compile(r"map|(.*\.)(map|filter|apply|applymap|submit|imap|imap_unordered|starmap)", re.DOTALL)
 #: Builtins that give equal results for equal values in all processes.
 _BUILTINS = frozenset("abs all any bool float int isinstance len max min round sorted str sum".split())
-_WAITS_FOR = re.compile(r"asyncio\.run|.*\.run_until_complete")
-#: Keywords by which Loguru renames or removes log files.
-_LOGURU_MOVES = ("compression", "retention", "rotation")
 _WRITES_TO_FILE = re.compile(r"(json|pickle|yaml|joblib|cloudpickle|dill)\.(dump|safe_dump)")
 
 
@@ -49,33 +45,15 @@ class Decision:
     stays: bool = False
 
 
-@dataclass(frozen=True)
-class Lifted:
-    """Functions that ask a service, and whose result alone matters.
-
-    Attributes:
-        places: what calls such a function up to the line that every process comes to, with the edits that run it once.
-        functions: these functions, and those from which they are called.
-    """
-
-    places: dict[cst.CSTNode, tuple[Edit, ...]] = field(default_factory=dict)
-    functions: frozenset[cst.FunctionDef] = frozenset()
-
-
-_NONE = Lifted()
-
-
 class Placement:
     """Edits that place what may not run in every process.
 
     Args:
         execution: who runs what as the notebook is written.
-        lifted: the functions that one process calls for all, as `find_lifted` of a placement without any gives them.
     """
 
-    def __init__(self, execution: Execution, lifted: Lifted = _NONE) -> None:
+    def __init__(self, execution: Execution) -> None:
         self.execution = execution
-        self.lifted, self.asks_once = lifted.places, lifted.functions
         self.tree = execution.tree
         self.training = execution.training
         self.traces = Traces(execution.training, execution.effects)
@@ -271,20 +249,8 @@ class Placement:
         only_writes = mode is not None and re.fullmatch("[wa][bt]?", str(self.tree.literal(mode.value)))
         if self.tree.qualified(call.func) != "open" or not only_writes or not call.args or call.args[0].star:
             return ()
-        return self._else_nowhere(call.args[0].value)
+        path = call.args[0].value
 
-    def logs_elsewhere(self, call: cst.Call) -> tuple[Edit, ...]:
-        """Let all processes but one log into no file; none where a person has to.
-
-        Loguru would rename or remove `os.devnull` to rotate or clean up: that call is left to one process.
-        """
-        path, line = log_file(self.tree, call), self.tree.statement(call)
-        if path is None or not any(keyword(call, each) for each in _LOGURU_MOVES):
-            return self._else_nowhere(path) if path is not None else ()
-        is_alone = isinstance(self.tree.parents[call], cst.Expr) and len(small_statements(line)) == 1
-        return (Guard(line, line, "if local_rank == 0", waits=False),) if is_alone else ()
-
-    def _else_nowhere(self, path: cst.BaseExpression) -> tuple[Edit, ...]:
         bracket = ("(", ")") if isinstance(path, (cst.IfExp, cst.Lambda, cst.NamedExpr)) and not path.lpar else ("", "")
         return (Wrap(path, bracket[0], f"{bracket[1]} if local_rank == 0 else os.devnull"),)
 
@@ -332,7 +298,7 @@ class Placement:
 
     def runs_alone(self, node: cst.CSTNode) -> bool:
         """True for what one process runs: below a question for the rank, or in a function that one process calls."""
-        is_below = not (self.below_guards | self._below_lifted).isdisjoint(self.tree.ancestors(node))
+        is_below = not self.below_guards.isdisjoint(self.tree.ancestors(node))
         return is_below or self.execution.who(node) is not Who.EVERY
 
     def runs_alone_as_placed(self, node: cst.CSTNode) -> bool:
@@ -351,7 +317,7 @@ class Placement:
     def _handed(self) -> frozenset[cst.CSTNode]:
         """What one process works out and hands to the others."""
         wraps = [edit for made in self.decisions for edit in made.edits if isinstance(edit, Wrap)]
-        return frozenset(wrap.node for wrap in wraps if wrap.before.startswith("run_once")) | {*self.lifted}
+        return frozenset(wrap.node for wrap in wraps if wrap.before.startswith("run_once"))
 
     def _is_shared_work(self, node: cst.CSTNode) -> bool:
         """True for what every process would run while all are there."""
@@ -373,16 +339,8 @@ class Placement:
     @cached_property
     def below_guards(self) -> frozenset[cst.FunctionDef]:
         """The functions of `writers`, and those that nothing else calls."""
-        return self._with_used(set(self.writers))
+        found = set(self.writers)
 
-    @cached_property
-    def _below_lifted(self) -> frozenset[cst.FunctionDef]:
-        """The functions that one process calls for all, but those of trainers; and those that nothing else calls."""
-        alone = {each for each in self.asks_once if not self.execution.runs(each.body, Phase.DURING)}
-        return self._with_used(alone)
-
-    def _with_used(self, found: set[cst.FunctionDef]) -> frozenset[cst.FunctionDef]:
-        """Functions, and those that nothing else calls."""
         calls = {function: self.tree.calls_of(function) for function in self.tree.of(cst.FunctionDef)}
         users = {function: {self.tree.function(call) for call in made} for function, made in calls.items() if made}
         while more := {function for function, by in users.items() if function not in found and by <= found}:
@@ -406,68 +364,6 @@ class Placement:
             return isinstance(statement, cst.Expr)
         uses = self.tree.bound_uses(statement)
         return len(statement.targets) == 1 and not any(map(self.execution.runs, uses))
-
-    # -- what is asked of services inside functions -----------------------------------------------------------
-
-    def find_lifted(self) -> Lifted:
-        """The functions that one process may call for all, as they only ask."""
-        found: dict[cst.CSTNode, tuple[Edit, ...]] = {}
-        functions: set[cst.FunctionDef] = set()
-        lift = cache(self._lift)
-        for call in self.execution.calls(does=Does.ASK, phase=Phase.TOGETHER):
-            for asked in questions(self.tree, call):
-                given, function = answer(self.tree, asked), self.tree.function(asked)
-                here = given is not None and self.shared(given)
-                if function is not None and function not in functions and not here and not self.runs_alone(asked):
-                    callers = reached([function], lambda caller: lift(caller)[1])
-                    found |= {place: edits for caller in callers for place, edits in lift(caller)[0].items()}
-                    functions.update(callers if all(lift(caller)[2] for caller in callers) else ())
-        return Lifted(found, frozenset(functions))
-
-    def _lift(
-        self, function: cst.FunctionDef
-    ) -> tuple[dict[cst.CSTNode, tuple[Edit, ...]], list[cst.FunctionDef], bool]:
-        """The places that call a function, with their edits; the functions that call it elsewhere; if these are all."""
-        if not self._gives_its_result_alone(function):
-            return {}, [], False
-        # elsewhere one process does it already, or a trainer asks for rows of each process
-        called, runs = self._all_calls(function), self.execution.runs
-        calls = [each for each in called if self.execution.who(each) is Who.EVERY and runs(each, _BESIDE_TRAINING)]
-        places, in_whole_job = dict[cst.CSTNode, tuple[Edit, ...]](), not self.execution.has(function, Does.ACT)
-        for call in calls:
-            whole = self._whole_value(call)
-            if not runs(call, Phase.DURING) and (edits := self._once_for_all(whole, in_whole_job)):
-                places[whole] = edits
-        callers = [self.tree.function(call) for call in calls if self._whole_value(call) not in places]
-        return places, [each for each in callers if each is not None], bool(called) and None not in callers
-
-    def _gives_its_result_alone(self, function: cst.FunctionDef) -> bool:
-        """True for a function before training that leaves no trace, and gives what other processes can be given."""
-        phase = self.execution.phase(function.body)
-        acts = bool(phase & Phase.DURING) and self.execution.has(function, Does.ACT)
-        if acts or not self.traces.only_writes(function):
-            return False
-        return not any(is_client(self.tree, self.tree.value(value)) for value in returned(self.tree, function))
-
-    def _whole_value(self, call: cst.BaseExpression) -> cst.BaseExpression:
-        """A call with what only waits for it, or collects what it gives: `asyncio.run(f())`, `[f(x) for x in rows]`."""
-
-        def around(node: cst.BaseExpression) -> cst.BaseExpression | None:
-            above = self.tree.parents[node]
-            if isinstance(above, (cst.Await, cst.ListComp, cst.SetComp)):
-                return above
-            call = taker(self.tree, node)
-            return call if call is not None and _WAITS_FOR.fullmatch(self.tree.text(call.func)) else None
-
-        return self.tree.followed(call, around)[-1]
-
-    def _once_for_all(self, whole: cst.BaseExpression, in_whole_job: bool) -> tuple[Edit, ...]:
-        if isinstance(whole, cst.Await) and self.tree.function(whole) is not None:
-            return ()
-        if isinstance(self.tree.parents[whole], cst.Expr):
-            alike = self._conditional(self.tree.statement(whole)) is not None
-            return self.once(whole, in_whole_job) if alike else ()
-        return self.shared(whole, in_whole_job)
 
     # -- where all processes can wait -----------------------------------------------------------------------
 

@@ -178,7 +178,7 @@ class Program(Source):
     @cached_property
     def placement(self) -> Placement:
         """Where what may not run in every process is to run."""
-        return Placement(self.execution, Placement(self.execution).find_lifted())
+        return Placement(self.execution)
 
     @cached_property
     def rewards(self) -> Rewards:

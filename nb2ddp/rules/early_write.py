@@ -16,7 +16,7 @@ from nb2ddp.facts.texts import spelled
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Finding, made_alone, rule
 from nb2ddp.syntax.arguments import passed
-from nb2ddp.syntax.edits import InsertAfter, Replace, written
+from nb2ddp.syntax.edits import Replace, written
 from nb2ddp.syntax.tree import argument
 
 #: Fields of training arguments that must be the same in every process.
@@ -34,9 +34,6 @@ _STARTED = (
 )
 _ALONE = ", which all processes would do at once; in the script one does it"
 _ONCE = f"{_ALONE}, and the others wait"
-_LOGS = "(...) opens a log file, which all processes would write at once"
-_LOGS_ALONE = "; in the script one does, and each process keeps its other handlers"
-_LOG_ONCE = ", and rename or remove: call it under `if local_rank == 0:`"
 _OF_ITS_OWN = (
     ", but each rank has its own completions; in the script only the first rank of each machine writes: to keep "
     "all, put local_rank into the file's name and let every rank write"
@@ -47,10 +44,6 @@ _LATE = "a process that arrives later finds the file of another, and takes anoth
 _SAME = "processes wait for each other in a branch of this test, so all have to take the same one"
 _READ = "a branch of this test reads what it writes, before the ranks wait for that"
 _ANSWERED = "; in the script one process decides for all"
-_EARLY = (
-    "all but one rank look before the file above is written, and may go on differently: move the write out of the"
-    " branch, so that the ranks wait for it directly"
-)
 _ASK_BEFORE = ": test once before the job, or move all but the write out of the branch"
 #: What has the others wait, in an edit.
 _WAITS = re.compile(r"wait_for_everyone|run_once|main_process_first")
@@ -87,10 +80,8 @@ def written_by_every_process(program: Program) -> Iterator[Finding]:
         else:
             yield Finding(call, f"{message} {_NEEDED}", todo=True)
     yield from _tested_twice(program)
-    yield from _tested_early(program)
     yield from _own_values(program)
     yield from _cached(program)
-    yield from _logged(program)
 
 
 def _apart(program: Program, call: cst.Call, scratch: str) -> Iterator[Finding]:
@@ -119,15 +110,6 @@ def _cached(program: Program) -> Iterator[Finding]:
         is_own = guard.first is program.tree.statement(call)
         message = f"{program.tree.text(call.func)}(...) downloads{_IN_TURN}"
         yield Finding(call if is_own else guard.first, message, (guard,))
-
-
-def _logged(program: Program) -> Iterator[Finding]:
-    """Log files, which every process would open, and some empty, while one logs into them."""
-    for call in program.execution.calls(does=Does.LOG, phase=Phase.TOGETHER):
-        if not program.placement.runs_alone_as_placed(call):
-            edits = program.placement.logs_elsewhere(call)
-            said = f"{program.tree.text(call.func)}{_LOGS}{_LOGS_ALONE if edits else _LOG_ONCE}"
-            yield Finding(call, said, edits, todo=not edits)
 
 
 def _own_values(program: Program) -> Iterator[Finding]:
@@ -196,20 +178,6 @@ def _reads_written(program: Program, test: cst.If) -> bool:
 def _writing(program: Program) -> list[Maker]:
     """What makes files, and is for one process to do."""
     return [each for each in program.makers if program.placement.acts(each.call)]
-
-
-def _tested_early(program: Program) -> Iterator[Finding]:
-    """Tests of the file system between a write and the wait for it, which stands below the branch of both."""
-    tree, early = program.tree, dict[cst.Call, None]()
-    tests = program.execution.calls(does=Does.TEST | Does.LIST, phase=Phase.BEFORE | Phase.BETWEEN)
-    for decision in program.placement.decisions:
-        written, block = tree.span(decision.unit)[1], tree.parents[decision.unit]
-        waits = [edit.statement for edit in decision.edits if isinstance(edit, InsertAfter)]
-        waited = max((tree.span(wait)[1] for wait in waits if wait in tree.ancestors(decision.unit)), default=written)
-        between = [test for test in tests if written <= tree.start(test) < waited and block in tree.ancestors(test)]
-        early |= dict.fromkeys(test for test in between if not program.placement.runs_alone_as_placed(test))
-    for test in early:
-        yield Finding(test, _EARLY, todo=True)
 
 
 def _scratch(program: Program, call: cst.Call) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Iterator
 
 import libcst as cst
@@ -51,12 +50,8 @@ def server_or_remote_data(program: Program) -> Iterator[Finding]:
             yield from _started(program, call)
         else:
             asked.update(each for each in questions(program.tree, call) if execution.runs(each))
-    for place, edits in program.placement.lifted.items():
-        if not program.placement.runs_alone_as_placed(place):
-            yield Finding(place, f"{textwrap.shorten(program.tree.text(place), 60, placeholder='...')} {_ONCE}", edits)
     for call in program.tree.in_order(asked):
-        once = program.tree.function(call) in program.placement.asks_once
-        apart = once or program.placement.runs_alone_as_placed(call) or _is_rewards(program, call)
+        apart = program.placement.runs_alone_as_placed(call) or _is_rewards(program, call)
         if not apart and not _asks_whether(program.tree, call):
             yield _asked(program, call)
 

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from benchmarks.estimates import Run, limited, runs
 from nb2ddp.cli.main import main
 from nb2ddp.cli.rehearse import _fits
+from nb2ddp.estimate import hub
 from nb2ddp.estimate.answer import Answer, Fit, answer, in_short
 from nb2ddp.estimate.gpus import Gpu, GpuError, gpu_of
 from nb2ddp.estimate.models import Shape
@@ -356,3 +357,13 @@ def test_the_model_that_no_gpu_holds_is_split() -> None:
     large = LOAD.replace("Llama-3.1-8B", "Llama-3.3-70B").format("load_in_4bit = True")
     assert [fit(large, gpu).split_over for gpu in ("T4", "RTX 4090", "H100")] == [4, 3, 0]
     assert not fit(large, "T4").fits
+
+
+@pytest.mark.parametrize(
+    ("value", "is_offline"), [("1", True), ("true", True), ("false", False), ("0", False), ("", False)]
+)
+def test_the_hub_is_offline_where_its_client_says_so(
+    value: str, is_offline: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", value)
+    assert hub.is_offline() is is_offline

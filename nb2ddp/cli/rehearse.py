@@ -147,7 +147,7 @@ def _rehearsed(
         PlanError: the script cannot be rehearsed.
         UvError: an environment cannot be made.
     """
-    from nb2ddp.rehearsal import environments, uv
+    from nb2ddp.rehearsal import uv
     from nb2ddp.rehearsal.plan import PlanError, planned
     from nb2ddp.rehearsal.rehearse import Options, rehearse
 
@@ -156,8 +156,8 @@ def _rehearsed(
         return rehearse(replace(plan, other_versions=tuple(wanted.lacks(plan.environment))), Options(**options), tell)
 
     def notebooks(libraries: Sequence[str]) -> Environment:
-        why = f"{environments.NOTEBOOKS}, because those here lack names or arguments that the script uses"
-        made = environments.made(wanted, libraries, why, tell)
+        why = ", because those here lack names or arguments that the script uses"
+        made = _notebooks(wanted, libraries, why, tell)
         if options.get("keep"):  # that of the first verdict
             shutil.rmtree(options["keep"])
         return made
@@ -186,7 +186,14 @@ def _environment(
     if versions == "newest":
         return environments.made(wanted.with_versions("newest"), libraries, "the newest versions", tell)
     why = f", as {', '.join(lacking)} is not installed here" if versions is None else ""
-    return environments.made(wanted, libraries, f"{environments.NOTEBOOKS}{why}", tell)
+    return _notebooks(wanted, libraries, why, tell)
+
+
+def _notebooks(wanted: Wanted, libraries: Sequence[str], why: str, tell: Callable[[str], None]) -> Environment:
+    from nb2ddp.rehearsal import environments
+
+    made = environments.made(wanted, libraries, f"the notebook's versions{why}", tell)
+    return replace(made, is_notebooks=True)
 
 
 def _script(source: str) -> tuple[Path, str, Wanted]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from nb2ddp.estimate import hub
 from nb2ddp.estimate.models import KNOWN, Shape
 
 _HUB, _SECONDS = "https://huggingface.co", 2.0
@@ -49,13 +49,11 @@ def _configs(name: str, offline: bool) -> Iterator[tuple[str, str]]:
     own = Path(name) / "config.json"
     if own.is_file():
         yield str(own), own.read_text(encoding="utf-8")
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    home = Path(os.environ.get("HF_HOME") or caches / "huggingface")
-    folder = Path(os.environ.get("HF_HUB_CACHE") or home / "hub") / f"models--{name.replace('/', '--')}"
+    folder = hub.cache() / f"models--{name.replace('/', '--')}"
     for path in sorted(folder.glob("snapshots/*/config.json")):
         yield "the hub's cache", path.read_text(encoding="utf-8")
     is_id = re.fullmatch(r"[\w.-]+/[\w.-]+", name)
-    if is_id and not offline and os.environ.get("HF_HUB_OFFLINE", "0") in ("", "0"):
+    if is_id and not offline and not hub.is_offline():
         from urllib.request import urlopen  # only here: it takes longer than all else
 
         try:

@@ -44,8 +44,8 @@ _OWN_BRACES = re.compile(r"\b(awk|xargs|jq|parallel|fd)\b")
 _UNZIP = re.compile(r"\bunzip((?:\s+-\w+)*)(?=\s+[^-\s])")
 #: Commands that watch something until a person stops them.
 _ENDLESS = re.compile(
-    r"nvidia-smi\s(?:.*\s)?(?:-l\b|-lms\b|--loop|dmon\b|pmon\b)|watch\s|tail\s+(?:-\S+\s+)*(?:-\w*[fF]\b|--follow)"
-    r"|(?:htop|nvtop|gpustat\s.*-i|top(?!\s+-\w*[bn]))\b|ping\s(?!.*-c)"
+    r"(?:nvidia|rocm)-smi\s(?:.*\s)?(?:-l\b|-lms\b|--loop|dmon\b|pmon\b)|watch\s|tail\s+(?:-\S+\s+)*(?:-\w*[fF]\b|--follow)"
+    r"|(?:htop|nvtop|gpustat\s.*-i|top(?!\s+-\w*[bn])|while\s+(?:true|:))\b|ping\s(?!.*-c)|yes\s*$"
 )
 #: Words that begin a line which belongs to others of a shell script.
 _PART_OF_BLOCK = re.compile(r"if|then|elif|else|fi|for|while|until|do|done|case|esac|function|select|trap|[{}()].*")

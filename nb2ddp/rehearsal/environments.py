@@ -28,7 +28,6 @@ from nb2ddp.rehearsal import uv
 from nb2ddp.rehearsal.stage import about
 from nb2ddp.versions import pins, tables
 
-NOTEBOOKS = "the notebook's versions"  #: the begin of a name
 KEPT = 4  #: environments, of one or two gigabytes each
 _DAY = 24 * 3600.0  # seconds for which an answer of the package index is good
 #: The packages that train; what others there are changes nothing that a verdict speaks of.
@@ -57,17 +56,14 @@ class Environment:
         name: as a verdict calls it.
         versions: those of `LIBRARIES` that are there, and their versions.
         notes: what was left out.
+        is_notebooks: it was made of what the notebook asks for.
     """
 
     python: str
     name: str
     versions: Mapping[str, str]
     notes: tuple[str, ...] = ()
-
-    @property
-    def is_notebooks(self) -> bool:
-        """Whether it was made of what the notebook asks for."""
-        return self.name.startswith(NOTEBOOKS)
+    is_notebooks: bool = False
 
     def has(self, name: str) -> bool:
         """Whether one of `LIBRARIES` can be imported."""

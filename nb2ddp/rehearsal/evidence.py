@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import TYPE_CHECKING, TypeVar
 
 from nb2ddp.rehearsal.stage.events import Call, Called, End, Event, Train, Trained, read
@@ -16,12 +17,21 @@ if TYPE_CHECKING:
 Kind = TypeVar("Kind", bound=Event)
 
 
+class Code(Enum):
+    """What a place shows, where a decision depends on it."""
+
+    VERSIONS = auto()  #: the versions that the notebook asks for may have what is missing
+    UNEVEN = auto()  #: the number of processes does not divide the samples of a step
+    AFTER_ANOTHER = auto()  #: this process failed because another one did
+
+
 @dataclass(frozen=True)
 class Place:
     """A line that an answer speaks of, and what is to be said of it."""
 
     line: int | None
     text: str
+    code: Code | None = None
 
 
 @dataclass(frozen=True)

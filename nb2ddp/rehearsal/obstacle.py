@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nb2ddp.rehearsal.evidence import Both, Place, end_of, seen, trainings, waiting
+from nb2ddp.rehearsal.evidence import Both, Code, Place, end_of, seen, trainings, waiting
 from nb2ddp.rehearsal.stage import events
 from nb2ddp.script.modules import on_index
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from nb2ddp.rehearsal.plan import Plan
     from nb2ddp.rehearsal.run import Rank
 
-VERSIONS = "--versions notebook rehearses it in the notebook's versions"
+_VERSIONS = "--versions notebook rehearses it in the notebook's versions"
 _ALREADY = "the versions that the notebook asks for do not have it: change the notebook or its pins"
 #: Where a library refuses something, another version of it may not.
 _VERSIONED = frozenset({"transformers", "trl", "peft", "datasets", "accelerate"})
@@ -67,11 +67,12 @@ def _of_rank(both: Both, rank: Rank, lacking: Mapping[str, str]) -> Place | None
     if end.error and is_first and both.plan.beyond:
         return Place(end.inner, f"not rehearsed: {', '.join(both.plan.beyond)} ({end.error}: {end.message[:_BRIEF]})")
     if end.error and (is_first or end.ours or end.error in _NOT_OURS or _is_cut_off(end)):
-        advice = _advice(both.plan, rank, end)
-        message = "" if advice.startswith("--trust") else _with_command(both.plan, end)
-        message = message[: _BRIEF if advice else _LONG]
+        host = _host(end.error, end.message)
+        advice = f"--trust lets it ask {host}" if host else _advice(both.plan, rank, end)
+        message = "" if host else _with_command(both.plan, end)[: _BRIEF if advice else _LONG]
         said = f"{end.error}: {message}" if message else end.error
-        return Place(end.inner, "; ".join(filter(None, (said, advice))))
+        is_of_versions = _VERSIONS in (advice, _brought(both.plan, end))
+        return Place(end.inner, "; ".join(filter(None, (said, advice))), Code.VERSIONS if is_of_versions else None)
     if rank.code and end.code is None and rank.code > 0:
         lines = [line for line in re.split(r"[\r\n]+", rank.said.strip()) if not _PROGRESS.search(line)]
         said = ([*filter(str.strip, lines)] or ["?"])[-1]
@@ -87,15 +88,20 @@ def in_a_line(plan: Plan, failure: events.End | events.Passed) -> str:
 
 
 def _with_command(plan: Plan, failure: events.End | events.Passed) -> str:
-    """A message in one line, with the line to type where a package, or a part of one, is missing."""
-    error, message = failure.error, " ".join(re.sub(_INSTALLED, "", failure.message).split())
-    missing = re.search(r"No module named '([\w.]+)'", message) if error == "ModuleNotFoundError" else None
-    if missing is None:
-        return message or "what it takes the first of is empty" * (error == "StopIteration")
-    package = missing[1].split(".")[0]
-    if "." in missing[1] and plan.environment.has(package):
-        return f"{message}: {_other_versions(plan)}"
-    return f"{message}: pip install {_package(package)}"
+    """A message in one line, with what brings a package, or a part of one, where that is missing."""
+    message = " ".join(re.sub(_INSTALLED, "", failure.message).split())
+    if brought := _brought(plan, failure):
+        return f"{message}: {brought}"
+    return message or "what it takes the first of is empty" * (failure.error == "StopIteration")
+
+
+def _brought(plan: Plan, failure: events.End | events.Passed) -> str:
+    """What brings a module that is missing: a line to type, or other versions; "" for other failures."""
+    missing = re.search(r"No module named '([\w.]+)'", failure.message)
+    if missing is None or failure.error != "ModuleNotFoundError":
+        return ""
+    package, _, part = missing[1].partition(".")
+    return _other_versions(plan) if part and plan.environment.has(package) else f"pip install {_package(package)}"
 
 
 def _package(module: str) -> str:
@@ -105,8 +111,6 @@ def _package(module: str) -> str:
 def _advice(plan: Plan, rank: Rank, end: events.End) -> str:
     """What would let the script go on, in one line to type, where that can be told."""
     error, message = end.error, end.message
-    if host := _host(error, message):
-        return f"--trust lets it ask {host}"
     missing = _missing(rank, end)
     for clone in seen(rank, events.Clone):
         if not clone.there and _comes_of(clone.folder, plan.text, message, missing):
@@ -138,7 +142,7 @@ def _advice(plan: Plan, rank: Rank, end: events.End) -> str:
     if end.ours:
         return "an error of nb2ddp rehearse, not of the script: please report it"
     if plan.other_versions and not plan.environment.is_notebooks and end.library:
-        return VERSIONS
+        return _VERSIONS
     version = plan.environment.versions.get(end.library)
     if is_refused and version:
         return f"{end.library} {version} refuses it: change this line, or take another version"
@@ -157,7 +161,7 @@ def _host(error: str, message: str) -> str:
 
 def _other_versions(plan: Plan) -> str:
     """What to do where a library has not what the script takes."""
-    return VERSIONS if plan.other_versions and not plan.environment.is_notebooks else _ALREADY
+    return _VERSIONS if plan.other_versions and not plan.environment.is_notebooks else _ALREADY
 
 
 def _missing(rank: Rank, end: events.End) -> tuple[str, ...]:

@@ -6,13 +6,14 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from enum import Enum
 from itertools import zip_longest
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from nb2ddp.facts.shell import only_shows
-from nb2ddp.rehearsal.evidence import Both, Place, end_of, last_line, seen, told, trainings, waiting
+from nb2ddp.facts.shell import never_ends, only_shows
+from nb2ddp.rehearsal.evidence import Both, Code, Place, end_of, last_line, seen, told, trainings, waiting
 from nb2ddp.rehearsal.obstacle import in_a_line
 from nb2ddp.rehearsal.stage import events
 
@@ -27,13 +28,8 @@ _OWN = re.compile(
     r"(^|/)(unsloth_compiled_cache|__pycache__|\.cache|\.locks|runs|(models|datasets|spaces)--[^/]+)/|"
     r"\.lock$|\.tmp|\.incomplete$|/tmp\w*$|rng_state_\d+"
 )
-_ENDLESS = re.compile(
-    r"\b(nvidia-smi|rocm-smi)\b.*\s(-l|--loop|-lms)\b|^\s*watch\s|\btail\s+(-f|-F|--follow)|\bwhile\s+(true|:)|"
-    r"^\s*(top|htop|nvtop|yes)\b|^\s*ping\s+(?!.*-c\b)"
-)
-UNEVEN = "no exact split"  #: of a step's samples, which so many processes cannot share out
-#: What a process says, or ends with, once another one has failed.
-_AFTER_ANOTHER = re.compile(r"DistBackendError|Connection (closed|reset) by peer|ended with code -?\d+$")
+#: What torch raises in a process once another one has failed.
+_AFTER_ANOTHER = re.compile(r"DistBackendError|Connection (closed|reset) by peer")
 
 
 class State(str, Enum):
@@ -58,16 +54,17 @@ def reaches_its_end(both: Both) -> Answer:
     for who, rank in both.everyone():
         end = end_of(rank)
         if end.error:
-            places.append(Place(end.inner, f"{who}: {end.error}: {end.message[:300]}".rstrip(": ")))
+            text = f"{who}: {end.error}: {end.message[:300]}".rstrip(": ")
+            places.append(Place(end.inner, text, Code.AFTER_ANOTHER if _AFTER_ANOTHER.search(text) else None))
         elif rank.code:
-            places.append(Place(last_line(rank), f"{who} ended with code {rank.code}"))
+            places.append(Place(last_line(rank), f"{who} ended with code {rank.code}", Code.AFTER_ANOTHER))
         for training in trainings(rank):
             begin, last = training[0], training[-1]
             if not isinstance(last, events.Trained) and end.code is not None and end.line != begin.line:
                 places.append(Place(begin.line, f"{who}: this training did not end, and the script went on"))
     own = (event for event in seen(both.one, events.Passed) if event.own)
     places += [Place(event.line, f"the notebook's own fault: {in_a_line(both.plan, event)}") for event in own]
-    if first := [place for place in places if not _AFTER_ANOTHER.search(place.text)]:
+    if first := [place for place in places if place.code is not Code.AFTER_ANOTHER]:
         places = first
     elif places:
         gone = ((number, rank) for number, rank in enumerate(both.job.ranks) if rank.code == 0)
@@ -89,7 +86,7 @@ def waits_for_ever(both: Both) -> Answer:
         Place(event.line, f"never ends: {event.command[:80]}")
         for _, rank in both.everyone()
         for event in seen(rank, events.Program)
-        if _ENDLESS.search(event.command)
+        if never_ends(event.command)
     ]
     return (State.FAULT, "a program never ends", _distinct(endless)) if endless else (State.GOOD, "none", ())
 
@@ -144,18 +141,19 @@ def same_rows(both: Both) -> Answer:
                 return State.NOTE, f"an epoch ends in step {step + 1}: its rest is not compared", ()
             parts = [job[number][step] if number < len(job) and step < len(job[number]) else [] for job in jobs]
             if text := _different_rows(rows, parts):
-                places = (Place(begin.line, f"step {step + 1} of training {number + 1}: {text}"),)
+                place = Place(begin.line, f"step {step + 1} of training {number + 1}: {text}")
                 if -(-len(rows) // len(parts)) * len(parts) == sum(map(len, parts)) != len(rows):
-                    return State.NOTE, f"{text}: {UNEVEN}{_even(len(rows), len(parts))}", places
+                    uneven = f"{text}: no exact split{_even(len(rows), len(parts))}"
+                    return State.NOTE, uneven, (replace(place, code=Code.UNEVEN),)
                 if begin.grouped and len({row for part in parts for row in part}) == len(rows):
-                    return State.NOTE, f"{text}: rows are grouped by length within the batch of each process", places
-                return State.FAULT, text, places
+                    return State.NOTE, f"{text}: rows are grouped by length within the batch of each process", (place,)
+                return State.FAULT, text, (place,)
             sizes.append(len(rows))
     return State.GOOD, f"{'/'.join(map(str, dict.fromkeys(sizes)))} samples a step", ()
 
 
 def _even(samples: int, processes: int) -> str:
-    """The numbers of processes next to this one that divide a step, to be said behind `UNEVEN`."""
+    """The numbers of processes next to this one that divide a step."""
     fits = [count for count in range(2, samples + 1) if samples % count == 0]
     near = [*[count for count in fits if count < processes][-1:], *[count for count in fits if count > processes][:1]]
     return f"; {' or '.join(map(str, near))} processes have one" if near else ""

@@ -6,10 +6,11 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from nb2ddp.rehearsal.evidence import Place
+from nb2ddp.rehearsal.evidence import Code, Place, end_of
+from nb2ddp.rehearsal.obstacle import in_a_line
 from nb2ddp.rehearsal.plan import Plan
-from nb2ddp.rehearsal.questions import UNEVEN, State
-from nb2ddp.rehearsal.verdict import PICTURES, Row, Verdict
+from nb2ddp.rehearsal.questions import State
+from nb2ddp.rehearsal.verdict import Row, Verdict
 from nb2ddp.versions import told
 
 _MOST = 6  # lines that are shown of one fault
@@ -23,17 +24,17 @@ def headline(verdict: Verdict) -> str:
     many = f"{count} processes" if count > 1 else "one process"
     if verdict.obstacle:
         return f"could not be rehearsed: {verdict.obstacle.text.splitlines()[0]}"
-    if verdict.faults and verdict.job is verdict.alone and (places := verdict.faults[0].places):
-        said = places[0].text.removeprefix("one process: ").splitlines()[0]
-        return f"one process fails already, the notebook's own fault: {verdict.plan.place(places[0].line)}: {said}"
+    if verdict.faults and verdict.job is verdict.alone and (end := end_of(verdict.alone.ranks[0])).error:
+        said = f"{verdict.plan.place(end.inner)}: {in_a_line(verdict.plan, end)}"
+        return f"one process fails already, the notebook's own fault: {said}"
     if verdict.faults:
         return f"{len(verdict.faults)} of {len(verdict.rows)} questions show a fault with {many}"
     open_ones = sum(row.state is State.UNKNOWN for row in verdict.rows)
     if open_ones:
         return f"no fault seen, but {open_ones} of {len(verdict.rows)} questions have no answer"
-    uneven = next((row.measured for row in verdict.rows if row.state is State.NOTE and UNEVEN in row.measured), "")
+    uneven = next((row.measured for row in verdict.rows for each in row.places if each.code is Code.UNEVEN), "")
     alike = f"{many} train as one does" + (f" but for the batch ({uneven})" if uneven else "")
-    left = PICTURES if any(note.startswith(PICTURES) for note in verdict.notes) else ""
+    left = "pictures and sounds" if verdict.is_blind else ""
     if verdict.passed:
         first = verdict.passed[0]
         more = f" and {len(verdict.passed) - 1} more lines" if len(verdict.passed) > 1 else ""

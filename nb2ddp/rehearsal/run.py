@@ -18,10 +18,9 @@ from typing import Any
 from nb2ddp.rehearsal.hub import DataHints
 from nb2ddp.rehearsal.plan import Plan
 from nb2ddp.rehearsal.processes import Process, Starter
+from nb2ddp.rehearsal.stage.outside import LAUNCHED, SECRET
 from nb2ddp.script.needs import untested
 
-_LAUNCHED = re.compile(r"^(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)$|^MASTER_|^TORCHELASTIC|^ACCELERATE_")
-_SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|API_?KEY|CREDENTIAL", re.IGNORECASE)
 #: Variables of every run: nothing is sent, asked for or shown, no GPU is seen, one thread a process.
 _FIXED = {
     "HF_HUB_DISABLE_XET": "1",
@@ -71,7 +70,7 @@ def environment(plan: Plan, folder: Path, *, hub: str, settings: Mapping[str, An
     kept = {
         name: value
         for name, value in os.environ.items()
-        if not _LAUNCHED.match(name) and not _SECRET.search(name) and not name.startswith(("HF_", "WANDB_", "CUDA_"))
+        if not LAUNCHED.match(name) and not SECRET.search(name) and not name.startswith(("HF_", "WANDB_", "CUDA_"))
     }
     home = folder / "home"
     own = {"HOME": home, "XDG_CACHE_HOME": home / ".cache", "HF_HOME": home / "hf", "TMPDIR": folder / "tmp"}

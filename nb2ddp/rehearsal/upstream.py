@@ -7,7 +7,8 @@ import os
 import threading
 import urllib.error
 import urllib.request
-from pathlib import Path
+
+from nb2ddp.estimate import hub
 
 _LONGEST = 3.0  # seconds that the hub has to answer at all
 
@@ -18,13 +19,11 @@ def environment(*, offline: bool) -> dict[str, str]:
     Args:
         offline: do not ask the hub, whether it answers or not.
     """
-    home = Path(os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "huggingface"))
-    cache = os.environ.get("HF_HUB_CACHE") or home / "hub"
-    own = {"REHEARSAL_CACHE": str(Path(cache).expanduser())}
+    own = {"REHEARSAL_CACHE": str(hub.cache())}
     endpoint = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
-    if offline or os.environ.get("HF_HUB_OFFLINE", "0").upper() in ("1", "TRUE", "YES", "ON") or not answers(endpoint):
+    if offline or hub.is_offline() or not answers(endpoint):
         return own | {"HF_HUB_OFFLINE": "1"}
-    token = {"HF_TOKEN": os.environ.get("HF_TOKEN", ""), "HF_TOKEN_PATH": str((home / "token").expanduser())}
+    token = {"HF_TOKEN": os.environ.get("HF_TOKEN", ""), "HF_TOKEN_PATH": str(hub.home() / "token")}
     times = dict.fromkeys(("HF_HUB_DOWNLOAD_TIMEOUT", "HF_HUB_ETAG_TIMEOUT"), "5")
     without_proxy = os.environ.get("NO_PROXY") or os.environ.get("no_proxy", "")
     return own | token | times | {"HF_ENDPOINT": endpoint, "NO_PROXY": without_proxy}

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from nb2ddp.rehearsal.evidence import Both, Place, seen, told
-from nb2ddp.rehearsal.obstacle import VERSIONS, in_a_line, obstacle
+from nb2ddp.rehearsal.evidence import Both, Code, Place, seen, told
+from nb2ddp.rehearsal.obstacle import in_a_line, obstacle
 from nb2ddp.rehearsal.questions import QUESTIONS, State
 from nb2ddp.rehearsal.stage import events
 from nb2ddp.script.needs import stated
@@ -15,8 +15,6 @@ from nb2ddp.script.needs import stated
 if TYPE_CHECKING:
     from nb2ddp.rehearsal.plan import Plan
     from nb2ddp.rehearsal.run import Run
-
-PICTURES = "pictures and sounds"  #: what a stand-in does not have; the note on them begins so
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,12 @@ class Verdict:
     @property
     def is_of_versions(self) -> bool:
         """Whether it could not be rehearsed for what these versions have not, and the notebook's may have."""
-        return self.obstacle is not None and self.obstacle.text.endswith(VERSIONS)
+        return self.obstacle is not None and self.obstacle.code is Code.VERSIONS
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether a model of text stood for one that is given pictures or sounds."""
+        return any(any(seen(rank, events.Blind)) for run in (self.alone, self.job) for rank in run.ranks)
 
     @property
     def code(self) -> int:
@@ -129,7 +132,7 @@ def _notes(event: events.Event, plan: Plan, trust: bool) -> Iterator[str]:
         case events.Server(port):
             yield f"port {port} of this machine: a stand-in answers {{}} ({place})"
         case events.Blind():
-            yield f"{PICTURES} are passed over: its model is one of text ({place})"
+            yield f"pictures and sounds are passed over: its model is one of text ({place})"
         case events.Upload(to):
             yield f"not uploaded: {to} ({place})"
         case events.Connect(to) if event.line:

@@ -8,6 +8,7 @@ import pytest
 from nb2ddp.facts.shell import (
     Command,
     is_install,
+    never_ends,
     only_shows,
     parse,
     parts,
@@ -254,3 +255,19 @@ def test_the_program_of_the_hub_has_its_new_name_where_it_uploads() -> None:
     assert (
         renewed("huggingface-cli upload me/a a && huggingface-cli login") == "hf upload me/a a && huggingface-cli login"
     )
+
+
+@pytest.mark.parametrize(
+    ("command", "is_endless"),
+    [
+        ("nvidia-smi dmon", True),
+        ("rocm-smi --loop 1", True),
+        ("while true; do nvidia-smi; sleep 1; done", True),
+        ("yes", True),
+        ("yes | pip uninstall unsloth", False),
+        ("top -b -n 1", False),
+        ("nvidia-smi", False),
+    ],
+)
+def test_commands_that_never_end(command: str, is_endless: bool) -> None:
+    assert never_ends(command) is is_endless

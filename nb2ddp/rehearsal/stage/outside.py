@@ -24,11 +24,13 @@ if TYPE_CHECKING:
 
     from .log import Log
 
-_SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|KEY|CREDENTIAL", re.IGNORECASE)
+#: What names of secrets have in them.
+SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|KEY|CREDENTIAL", re.IGNORECASE)
 _CLONE = re.compile(
     r"git clone\b(?:\s+-\S+(?:\s+\d+)?)*\s+(\S+?([^/\s]+?)(?:\.git)?/?)(?:\s+([^-;&|\s]\S*))?\s*(?:$|[;&|])"
 )  # its address, the last part of that, and the folder where one is given
-_OF_LAUNCHER = frozenset("RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT".split())
+#: What launchers set for each process.
+LAUNCHED = re.compile(r"(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)$|MASTER_|TORCHELASTIC|ACCELERATE_")
 _MOMENT = 2.0  # seconds
 _SYSTEM = ("/dev/", "/proc/", "/sys/")
 
@@ -147,11 +149,11 @@ class Outside:
             asking = sys._getframe(1)
             asking = asking.f_back if asking.f_code.co_name == "__contains__" and asking.f_back else asking
             is_set = asking.f_code.co_name in ("setdefault", "pop")
-            if is_set or name in _OF_LAUNCHER or not self._is_asked_by_script((os.__file__, _collections_abc.__file__)):
+            if is_set or LAUNCHED.match(name) or not self._is_asked_by_script((os.__file__, _collections_abc.__file__)):
                 return original(self_, name)
             self.log.write(events.Need("environment variables", name))
             is_asked = sys._getframe(1).f_code.co_name in ("get", "__contains__")  # the script goes on without it
-            if name not in list(self_) and (_SECRET.search(name) or not is_asked):
+            if name not in list(self_) and (SECRET.search(name) or not is_asked):
                 return self.variables.setdefault(name, "rehearsal")
             return original(self_, name)
 

@@ -2,8 +2,7 @@
 
 The last release of each minor version is downloaded (without its dependencies) and read, not imported. The table says
 of each name that TRL exports, and of each argument of the classes below, the first and the last release that has it; a
-pair that ends with "" lasts to the newest one. Where something was gone for a while, there are several pairs. Of
-transformers it also says which parameters the `push_to_hub` of models takes by position, and which by keyword. Of the
+pair that ends with "" lasts to the newest one. Where something was gone for a while, there are several pairs. Of the
 newest TRL it also says which modules of `trl.experimental` have trainers and their configs. Of the newest Unsloth it
 says which arguments the saving methods of its models take and need, which names of `save_method` it knows, and which
 arguments of TRL's configs it leaves out, by the library that they were of.
@@ -38,7 +37,7 @@ LIBRARIES = {
 }
 #: The files that are read, by their paths in a wheel.
 _PATHS = {
-    **dict.fromkeys(LIBRARIES, r"\w+/(__init__|training_args\w*|trainer\w*|utils/hub|(trainer|experimental)/.*)\.py"),
+    **dict.fromkeys(LIBRARIES, r"\w+/(__init__|training_args\w*|trainer\w*|(trainer|experimental)/.*)\.py"),
     "unsloth": r"unsloth/(save|models/rl_config_compat)\.py",
 }
 Names = dict[str, set[str]]  # a class, or "" for what can be imported -> arguments, or names
@@ -91,11 +90,6 @@ def names(library: str, files: Mapping[str, str]) -> Names:
     found: Names = {name: set(arguments(name, classes)) for name in classes if wanted.fullmatch(name)}
     if library == "trl":
         found[""] = set(exports(ast.parse(files["trl/__init__.py"])))
-    else:
-        methods = [each for each in classes["PushToHubMixin"].body if isinstance(each, ast.FunctionDef)]
-        push = next(each for each in methods if each.name == "push_to_hub")
-        found["push_to_hub"] = set(signature(push)[0])
-        found["push_to_hub by keyword"] = {*signature(push)[0], *(each.arg for each in push.args.kwonlyargs)}
     return found
 
 

@@ -70,11 +70,6 @@ class Use:
         return _is_in(release, self.spans)
 
 
-def parameters(library: str, owner: str, release: str) -> list[str]:
-    """What a class or a function of a library's release takes, in no order."""
-    return [name for name, spans in table()[library][owner].items() if _is_in(release, spans)]
-
-
 def _is_in(release: str, spans: Iterable[Sequence[str]]) -> bool:
     at = Version(release)
     return any(Version(first) <= at and (not last or at <= Version(last)) for first, last in spans)

@@ -5,21 +5,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import libcst as cst
 
 from nb2ddp.facts.execution import Execution
-from nb2ddp.facts.releases import parameters, table, uses_unsloth
+from nb2ddp.facts.releases import table, uses_unsloth
 from nb2ddp.syntax.tree import Tree, argument, method
 
 #: Classes whose models have saving methods of their own (unsloth/models/sentence_transformer.py, decision.py).
 _WITH_OWN = frozenset({"FastSentenceTransformer", "FastDecisionModel"})
-
-#: What makes models and tokenizers with transformers' `push_to_hub`.
-_MAKERS = re.compile(r"(transformers|peft|unsloth)\.|.*\.merge_and_unload$")
 
 
 @dataclass(frozen=True)
@@ -61,64 +57,6 @@ def saves(execution: Execution) -> Iterator[Save]:
             form = table()["unsloth"]["saves"].get(method(call))
             if form is not None and method(call) not in own:
                 yield Save(call, tuple(form["takes"]), tuple(form["needs"]))
-
-
-def gguf_folders(execution: Execution) -> Iterator[tuple[cst.Call, str]]:
-    """The saves as GGUF into a folder that the notebook writes out: their files come into `X_gguf`, beside it."""
-    made = (save.call for save in saves(execution) if method(save.call) == "save_pretrained_gguf")
-    for call in made:
-        given = argument(call, "save_directory", 0)
-        folder = None if given is None else execution.tree.literal(given.value)
-        if isinstance(folder, str):
-            yield call, folder
-
-
-def with_modelfiles(execution: Execution, node: cst.CSTNode, text: str) -> str:
-    """A text in which the paths of Modelfiles that saves above a node write have the folder in which they are."""
-    for call, folder in gguf_folders(execution):
-        if execution.tree.span(call)[1] < execution.tree.start(node):
-            path = re.compile(f"({path_in(folder)})/Modelfile\\b")
-            text = path.sub(lambda found: f"{found[1]}_gguf/Modelfile", text)
-    return text
-
-
-def path_in(folder: str) -> str:
-    """A pattern for a folder of the current one, with what stands before it, where a text names it as such."""
-    return rf"(?:^|[\s='\"]|(?<!\.)\./|/content/|/working/){re.escape(folder)}"
-
-
-def refused_pushes(execution: Execution, loads: Sequence[cst.Call], release: str) -> Iterator[tuple[cst.Call, bool]]:
-    """The calls of a model's `push_to_hub` with more by position than a release of transformers takes there.
-
-    With whether that is the model's tokenizer, which older releases took for `use_temp_dir`.
-    """
-    tree, most = execution.tree, len(parameters("transformers", "push_to_hub", release))
-    for call in execution.calls():
-        plain = [each for each in call.args if each.keyword is None]
-        tokenizer = tokenizer_of(tree, loads, call) if method(call) == "push_to_hub" else ""
-        if tokenizer and len(plain) > most and not any(each.star for each in plain):
-            yield call, [tree.text(each.value) for each in plain[most:]] == [tokenizer]
-
-
-def refused_keywords(execution: Execution, release: str) -> Iterator[tuple[cst.Call, list[cst.Arg]]]:
-    """The calls of a `push_to_hub` with keywords that a release of transformers does not take, and these.
-
-    Releases that take more than the repo_id by position take any keyword. `use_temp_dir` belongs to transformers alone.
-    """
-    tree, known = execution.tree, parameters("transformers", "push_to_hub by keyword", release)
-    for call in execution.calls() if len(parameters("transformers", "push_to_hub", release)) == 1 else ():
-        if method(call) == "push_to_hub":
-            named = [(each.keyword.value, each) for each in call.args if each.keyword is not None]
-            taken = known if _is_of_transformers(tree, call) else [name for name, _ in named if name != "use_temp_dir"]
-            if refused := [each for name, each in named if name not in taken]:
-                yield call, refused
-
-
-def _is_of_transformers(tree: Tree, call: cst.Call) -> bool:
-    """True for a method of a model or a tokenizer that transformers, PEFT or Unsloth made."""
-    made = tree.definition(call.func.value) if isinstance(call.func, cst.Attribute) else None
-    name = tree.qualified(made.value.func) if isinstance(made, cst.Assign) and isinstance(made.value, cst.Call) else ""
-    return bool(_MAKERS.match(name)) and _WITH_OWN.isdisjoint(name.split("."))
 
 
 def unknown_save_method(tree: Tree, save: Save) -> str:

@@ -7,7 +7,7 @@ import builtins
 import re
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from IPython.utils.text import DollarFormatter
 
@@ -30,8 +30,6 @@ _IDLE = re.compile(r"(command -v|cd|which)\s|(true|:)$")
 _SEPARATOR = re.compile(r"(?:\s|\\\n)*(&&|\|\||;)\s*")  # behind the end of a line that goes on, too
 #: A command that another shell is given.
 _GIVEN_TO_SHELL = re.compile(r"(?:ba|z)?sh\s+-l?c\s+(['\"]?)(?P<command>.*)\1", re.DOTALL)
-#: What huggingface_hub 1.0 no longer has under this name (`hf` came with 0.34).
-_OLD_HUB = re.compile(r"(?<![\w-])huggingface-cli(?=\s+(?:upload|download)\b)")
 #: Commands that only show something.
 _SHOWING = re.compile(
     r"(?:nvidia-smi|ls|pwd|cat|head|tail|df|du|free|lscpu|nproc|uname|which|whoami|date|wc|file|tree|echo|ps|top"
@@ -47,8 +45,6 @@ _ENDLESS = re.compile(
     r"(?:nvidia|rocm)-smi\s(?:.*\s)?(?:-l\b|-lms\b|--loop|dmon\b|pmon\b)|watch\s|tail\s+(?:-\S+\s+)*(?:-\w*[fF]\b|--follow)"
     r"|(?:htop|nvtop|gpustat\s.*-i|top(?!\s+-\w*[bn])|while\s+(?:true|:))\b|ping\s(?!.*-c)|yes\s*$"
 )
-#: Words that begin a line which belongs to others of a shell script.
-_PART_OF_BLOCK = re.compile(r"if|then|elif|else|fi|for|while|until|do|done|case|esac|function|select|trap|[{}()].*")
 #: What a shell keeps for the commands behind it.
 _OF_ITS_SHELL = re.compile(r"(?:cd|export|unset|alias|ulimit)\b[^|&>]*$")
 _SETS_VARIABLES = re.compile(r"(?:source|\.)\s+\S+$")
@@ -80,13 +76,6 @@ class Command:
     def run(self) -> str:
         """The statement that runs it, as the notebook does: a failing command does not stop the script."""
         return f"subprocess.{'Popen' if self.background else 'run'}({self._arguments})"
-
-    @property
-    def run_until_end(self) -> str:
-        """Like `run`; a program in the background ends with the script."""
-        if not self.background or not is_simple(self.expression):
-            return self.run
-        return f"atexit.register({replace(self, expression=as_shell(self.expression)).run}.terminate)"
 
     @property
     def lines(self) -> str:
@@ -214,43 +203,6 @@ def without_installs(command: str) -> str:
     return "".join(part if part == ";" else f" {part}" for part in kept).strip().replace(" ;", ";")
 
 
-def renewed(command: str) -> str:
-    """A command with the program of the Hub that works: `hf upload` for `huggingface-cli upload`."""
-    return _OLD_HUB.sub("hf", command)
-
-
-def script_without_installs(script: str) -> str:
-    """The rest of a shell script of plain commands, some of which install packages, without comments on these.
-
-    The whole script where a line means nothing by itself, or asks how an install went.
-    """
-    lines, kept = re.split(r"(?<!\\)\n", script), list[str]()
-    if not any(map(_installs, lines)) or not all(map(_is_plain, lines)):
-        return script
-    for line in lines:
-        rest = without_installs(line.replace("\\\n", " ")) if _installs(line) else line
-        while line.strip() and not rest and kept and kept[-1].startswith("#"):
-            kept.pop()
-        kept += [rest] if rest or not line.strip() else []
-    does = any(line.strip() and not line.startswith("#") and not is_of_its_shell(line) for line in kept)
-    return "\n".join(kept).strip("\n") if does else ""
-
-
-def _installs(line: str) -> bool:
-    """True for a line of which a part installs packages."""
-    return any(_INSTALL.match(part.strip("() ")) for part in parts(line))
-
-
-def _is_plain(line: str) -> bool:
-    """True for a line of a shell script that is one command, or several joined ones, whatever an install gives."""
-    try:
-        begins = shlex.split(line, comments=True)[:1]
-    except ValueError:  # a quote that another line closes
-        return False
-    is_part = _PART_OF_BLOCK.fullmatch("".join(begins)) or re.search(r"<<|\$\?|\(\)", line)
-    return not is_part and not ("||" in line and _installs(line) and not is_install(line))
-
-
 def unwrapped(command: str) -> str:
     """The command that a shell of its own is given, `bash -c "ls"`; any other as it is."""
     given = _GIVEN_TO_SHELL.fullmatch(command.strip())
@@ -289,16 +241,6 @@ def parse(command: str, is_bound: Callable[[str], bool]) -> Command:
     if background:
         text = text[:-1].rstrip()
     return Command(_expression(text, is_bound), background, bool(_BASH.search(text)))
-
-
-def is_simple(text: str) -> bool:
-    """True for the text of one command, whose process can take the place of the shell's."""
-    return not re.search(r"[;|\n(`]|(?<!>)&(?!>)", text)
-
-
-def as_shell(text: str) -> str:
-    """The string of a simple command, as code, that runs in the shell's own process: who ends that ends the command."""
-    return re.sub(r"^(\w*[\"']+)(?!exec )", r"\1exec ", text)
 
 
 def undefined(command: str, is_bound: Callable[[str], bool]) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import shlex
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ import libcst as cst
 
 from nb2ddp.facts.effects import FILE_MAGICS
 from nb2ddp.facts.program import Program
-from nb2ddp.facts.shell import is_install, parse, quoted, script_without_installs, without_comment
+from nb2ddp.facts.shell import is_install, parse, quoted, without_comment
 from nb2ddp.notebook.magics import Kind, Syntax
 from nb2ddp.rules.rule import Finding, rule
 from nb2ddp.syntax.edits import Remove, Replace
@@ -25,7 +24,6 @@ _OFF = re.compile(r"(--\S+\s+)*(false|true|echo)\b")
 #: Magics that draw in the notebook, and that show a text to read.
 _DRAWN = frozenset({"html", "HTML", "javascript", "js", "svg", "SVG"})
 _TEXT = frozenset({"latex", "markdown"})
-_LEFT_OUT = "installs packages too; the script leaves these lines out: install them once, before the job"
 _INSTALLS_TOO = (
     "this cell installs packages and does more, so the script runs all of it, installs too: move the installs "
     "out, and install once before the job"
@@ -38,13 +36,8 @@ def cell_magic_with_own_body(program: Program) -> Iterator[Finding]:
         statement = program.alone(call)
         if form.body is None or statement is None or program.installs.is_install(call):
             continue
-        body = script_without_installs(form.body) if form.name in _SHELLS else form.body
-        if body != form.body:
-            yield Finding(call, f"%%{form.name} {_LEFT_OUT}", () if body else (Remove(statement),), fixed=True)
-            if not body:
-                continue
-        commented = Replace(statement, "\n".join(f"# {line}".rstrip() for line in body.split("\n")))
-        code = _code(program, call, dataclasses.replace(form, body=body))
+        commented = Replace(statement, "\n".join(f"# {line}".rstrip() for line in form.body.split("\n")))
+        code = _code(program, call, form)
         if form.name in _DRAWN:
             said = f"%%{form.name} draws in a notebook; the script leaves it out"
             yield Finding(call, said, (Remove(statement),))
@@ -54,7 +47,7 @@ def cell_magic_with_own_body(program: Program) -> Iterator[Finding]:
             said = "works in a notebook only, so the script does not run this cell: write what it does in Python"
             yield Finding(call, f"%%{form} {said}", (commented,), todo=True)
         else:
-            if form.name in _SHELLS and any(is_install(line.strip()) for line in body.split("\n")):
+            if form.name in _SHELLS and any(is_install(line.strip()) for line in form.body.split("\n")):
                 yield Finding(call, _INSTALLS_TOO, todo=True)
             said = f"%%{form.name} works in a notebook only; the script does the same in Python"
             yield Finding(call, said, (Replace(statement, code), *program.placement.once(statement)))

@@ -51,7 +51,6 @@ def package_install(program: Program) -> Iterator[Finding]:
     for line, kept in program.installs.imports.items():
         yield Finding(line, _NEEDLESS, (without_names(program, line, kept),))
     yield from _hollow(program)
-    yield from _needless_tries(program)
     for edits in cuts.values():
         nodes = (*tree.of(cst.Comment), *tree.module.body)
         below = (node for node in nodes if tree.start(node) >= min(cut.start for cut in edits))
@@ -104,19 +103,6 @@ def _hollow(program: Program) -> Iterator[Finding]:
                 Cut(tree.line_start(tree.start(test.body.body[0])), tree.line_end(tree.start(other)) + 1),
             )
             yield Finding(test, _NEEDLESS, edits)
-
-
-def _needless_tries(program: Program) -> Iterator[Finding]:
-    """Imports in a `try` whose handlers did nothing but install."""
-    tree, removed = program.tree, program.installs.statements
-    for tried in tree.of(cst.Try):
-        handled = {line for handler in tried.handlers for line in handler.body.body}
-        only = tried.body.body[0]
-        smalls = () if tried.orelse or tried.finalbody or len(tried.body.body) > 1 else small_statements(only)
-        is_import = smalls and all(isinstance(each, (cst.Import, cst.ImportFrom)) for each in smalls)
-        if is_import and tried not in removed and handled <= removed:
-            said = "tries an import before it installs; the script imports"
-            yield Finding(tried, said, (Replace(tried, tree.text(only)),))
 
 
 def _comments(program: Program, cell: int) -> Iterator[tuple[int, int]]:

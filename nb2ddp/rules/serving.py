@@ -8,22 +8,17 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.facts.effects import Does
-from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.handed import handed_on
 from nb2ddp.facts.program import Program
-from nb2ddp.facts.services import called_on
-from nb2ddp.facts.shell import as_shell, is_simple
 from nb2ddp.rules.rule import Finding, rule, shown
-from nb2ddp.syntax.edits import Edit, InsertAfter, Replace, SetKeyword, Wrap
-from nb2ddp.syntax.tree import Function, Tree, keyword, method
+from nb2ddp.syntax.edits import Edit, InsertAfter, SetKeyword, Wrap
+from nb2ddp.syntax.tree import Function, Tree, keyword
 
 _BESIDE = re.compile(r"threading\.Thread|multiprocessing(\.\w+)*\.Process")
 _SERVES = "serves until a person stops it"
 _NO_TRAINING = f"{_SERVES}, so no training begins: take it out, or start it as a program of its own, before the job"
 _LATE = f"{_SERVES}, and what stands below waits for that: move it to the end of the notebook"
 _LAST = f"{_SERVES}, so the job does not end by itself"
-_EACH = "starts a server in every process, and all but the first find its port taken; in the script one process of each"
-_EACH += " machine does"
 _OUTLIVES = "starts a program that would go on after the job; the script ends it"
 _HOLDS = "makes a server that would keep the job from ending; in the script it ends with the job"
 #: What waits for a program, or ends it.
@@ -32,10 +27,11 @@ _ENDING = frozenset({"communicate", "kill", "pid", "send_signal", "terminate", "
 
 @rule("DDP322")
 def served_until_stopped(program: Program) -> Iterator[Finding]:
-    beside = _served_beside(program)
-    for call in program.execution.calls(_BESIDE, phase=Phase.TOGETHER):
+    beside = set[Function | None]()
+    for call in program.execution.calls(_BESIDE):
+        beside.update(serving := _serves(program, call))
         is_held = keyword(call, "daemon") is None and not program.tree.attributes("daemon")
-        if is_held and _serves(program, call):
+        if serving and is_held and program.execution.runs(call):
             yield Finding(call, f"{shown(program, call)} {_HOLDS}", (SetKeyword(call, "daemon", "True"),))
     for call in program.execution.calls("subprocess.Popen"):
         if edits := _ended(program.tree, call):
@@ -43,39 +39,22 @@ def served_until_stopped(program: Program) -> Iterator[Finding]:
     for call in program.execution.calls(does=Does.SERVE):
         if program.execution.phase(call) and program.tree.owner(call) not in beside:
             yield _server(program, call)
-    for starts in dict.fromkeys(each for calls in beside.values() for each in calls):
-        if program.execution.runs(starts) and (edits := program.placement.once(starts)):
-            yield Finding(starts, f"{shown(program, starts)} {_EACH}", edits)
 
 
 def _ended(tree: Tree, call: cst.Call) -> tuple[Edit, ...]:
     """What ends a program with the script; nothing where the notebook waits for it, ends it, or keeps it elsewhere."""
     above, statement = tree.parents[call], tree.statement(call)
-    in_shell, command = keyword(call, "shell"), tree.text(call.args[0].value) if call.args else ""
-    if in_shell is not None and not (command.endswith(("'", '"')) and is_simple(command)):
+    if keyword(call, "shell") is not None:  # whose process is not that of the program
         return ()
-    alone: tuple[Edit, ...] = () if in_shell is None else (Replace(call.args[0].value, as_shell(command)),)
     if isinstance(above, cst.Expr):
-        return (*alone, Wrap(call, "atexit.register(", ".terminate)"))
+        return (Wrap(call, "atexit.register(", ".terminate)"),)
     target = above.targets[0].target if isinstance(above, cst.Assign) else None
     if not isinstance(target, cst.Name) or not isinstance(statement, cst.SimpleStatementLine):
         return ()
     asked = {tree.parents[use] for use in tree.loads(target.value)}
     if any(isinstance(each, cst.Attribute) and each.attr.value in _ENDING for each in asked):
         return ()
-    return (*alone, InsertAfter(statement, f"atexit.register({target.value}.terminate)"))
-
-
-def _served_beside(program: Program) -> dict[Function | None, list[cst.Call]]:
-    """The functions that serve in a thread or a process of their own, with the calls that start these."""
-    tree, found = program.tree, dict[Function | None, list[cst.Call]]()
-    for call in program.execution.calls(_BESIDE):
-        serving = _serves(program, call)
-        owner = tree.parents[call]
-        named = tree.bound_uses(owner) if isinstance(owner, cst.Assign) else [call]
-        starts = [each for use in named if (each := called_on(tree, use)) is not None and method(each) == "start"]
-        found |= {function: [*found.get(function, []), *starts] for function in serving}
-    return found
+    return (InsertAfter(statement, f"atexit.register({target.value}.terminate)"),)
 
 
 def _serves(program: Program, beside: cst.Call) -> list[Function | None]:

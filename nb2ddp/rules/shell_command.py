@@ -11,14 +11,12 @@ from nb2ddp.facts.effects import Does
 from nb2ddp.facts.execution import Phase
 from nb2ddp.facts.logins import variable_of_command
 from nb2ddp.facts.program import Program
-from nb2ddp.facts.saving import with_modelfiles
 from nb2ddp.facts.shell import (
     is_of_its_shell,
     kills_job,
     never_ends,
     only_shows,
     parse,
-    renewed,
     rerun,
     trailing_comment,
     undefined,
@@ -39,16 +37,12 @@ def shell_command(program: Program) -> Iterator[Finding]:
 
 def _found(program: Program, call: cst.Call, command: str) -> Iterator[Finding]:
     """What becomes of a shell command."""
-    text = renewed(rerun(without_installs(command)))
-    if program.options.applies("DDP216"):
-        text = with_modelfiles(program.execution, call, text)
+    text = rerun(without_installs(command))
     for name in undefined(text, program.tree.bound_at(call)):
         said = f"{name!r} is never defined, so the shell gets {{{name}}} as it stands: define it above"
         yield Finding(call, said, todo=True)
     shown = f"!{textwrap.shorten(text, 60, placeholder='...')}"
     message = f"{shown} works in a notebook only; the script runs it with subprocess"
-    if renewed(command) != command:
-        message += ", as hf: huggingface-cli no longer works"
     statement = program.alone(call)
     if statement is None:
         yield _assigned(program, call, text, message)
@@ -64,8 +58,7 @@ def _found(program: Program, call: cst.Call, command: str) -> Iterator[Finding]:
     else:
         comment = trailing_comment(command)
         parsed = parse(text, program.tree.bound_at(call))
-        line = parsed.run_until_end if program.execution.runs(call) else parsed.run
-        run = Replace(statement, f"{line}  {comment}".rstrip())
+        run = Replace(statement, f"{parsed.run}  {comment}".rstrip())
         place = program.placement.on_main_process if only_shows(text) else program.placement.once
         ends_others = program.execution.does(call) & Does.KILL and program.execution.runs(call, Phase.DURING)
         yield Finding(call, message, (run, *(() if ends_others else place(statement))))

@@ -13,8 +13,6 @@ from nb2ddp.facts.shell import (
     parse,
     parts,
     quoted,
-    renewed,
-    script_without_installs,
     without_installs,
 )
 from nb2ddp.syntax.tree import Tree
@@ -222,38 +220,11 @@ def test_quoted_is_the_text(text: str) -> None:
     assert eval(quoted(text)) == text
 
 
-@pytest.mark.parametrize(
-    ("script", "rest"),
-    [
-        ("pip install trl\ngit clone u", "git clone u"),
-        ("cd rows\npip install -e .", ""),
-        ("# the rows\ngit clone u\n\n# trl\npip install trl | tail -1\n./make", "# the rows\ngit clone u\n\n./make"),
-        ("pip install trl && ./make 'a b'", "./make 'a b'"),
-        ("git clone u", "git clone u"),
-        ("cd rows", "cd rows"),
-        ("pip install trl || ./other\n./make", None),
-        ("pip install trl\n./make $?", None),
-        ("if true; then\npip install trl\nfi\n./make", None),
-        ("pip install trl\ncat > a <<EOF\nb\nEOF", None),
-        ("pip install trl\necho 'a\nb'", None),
-        ("make_it() {\n./make\n}\npip install trl", None),
-    ],
-)
-def test_scripts_lose_installs(script: str, rest: str | None) -> None:
-    assert script_without_installs(script) == (script if rest is None else rest)
-
-
 @pytest.mark.parametrize("joiner", ["&&", "||", ";"])
 def test_a_line_that_goes_on_with_another_command_leaves_no_backslash(joiner: str) -> None:
     assert without_installs(f"./quantize a.gguf \\\n  {joiner} echo done").split() in (
         ["./quantize", "a.gguf", joiner, "echo", "done"],
         ["./quantize", "a.gguf;", "echo", "done"],
-    )
-
-
-def test_the_program_of_the_hub_has_its_new_name_where_it_uploads() -> None:
-    assert (
-        renewed("huggingface-cli upload me/a a && huggingface-cli login") == "hf upload me/a a && huggingface-cli login"
     )
 
 

@@ -14,7 +14,6 @@ from nbformat import writes
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from nb2ddp.facts.program import Program
-from nb2ddp.script.looking_back import looking_cells
 from nb2ddp.script.packages import Requirements
 from nb2ddp.script.secrets import handed_on
 from nb2ddp.script.templates import render
@@ -68,9 +67,6 @@ def _cells(program: Program, script: str, script_name: str, packages: Requiremen
     has_run = f"The main process of `{script_name}` has run the rest of the notebook, and what it printed stands above."
     yield "markdown", f"{has_run} What it saved as pictures and sound:"
     yield "code", render("launch_results.py.j2")
-    if looking := looking_cells(program):
-        yield "markdown", "The notebook's cells that only look at the result, with the model that the script saved."
-        yield from (("code", source) for source in looking)
 
 
 def _listed(names: list[str]) -> str:

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, cast
 import libcst as cst
 
 from nb2ddp.codes import Code
-from nb2ddp.facts.effects import Does
-from nb2ddp.facts.execution import Phase
 from nb2ddp.results import Severity
 from nb2ddp.syntax.cells import Source
 from nb2ddp.syntax.edits import Edit, Remove, Replace
@@ -74,20 +72,6 @@ def made_alone(program: Program, call: cst.Call, made: str, used: str, todo: str
         yield Finding(node, made if node is call else used, edits)
     if not alone:
         yield Finding(call, todo, todo=True)
-
-
-def stops(program: Program, node: cst.CSTNode) -> str:
-    """Where the script stops that fails at a node, and what it then does not come to, in words."""
-    execution = program.execution
-    if program.tree.function(node) is not None:
-        return "the script stops where this runs"
-    if not execution.is_after_training(node):
-        trains = [call for call in program.training.calls if program.tree.start(call) < program.tree.start(node)]
-        return "the script stops here, before the last training" if trains else "the script stops here, before training"
-    saves = execution.calls(does=Does.SAVE, phase=Phase.AFTER)
-    if saves and program.tree.span(saves[0])[1] > program.tree.start(node):
-        return "the script stops here, after training and before it saves the model"
-    return "the script stops here, after training"
 
 
 #: Yields the places in a notebook that have a rule's problem.

@@ -11,7 +11,7 @@ import libcst as cst
 from nb2ddp.facts.flow import is_tried
 from nb2ddp.facts.program import Program
 from nb2ddp.results import Severity
-from nb2ddp.rules.rule import Finding, rule, stops
+from nb2ddp.rules.rule import Finding, rule
 from nb2ddp.syntax.tree import Tree, method
 
 
@@ -24,10 +24,10 @@ def unfilled_template(program: Program) -> Iterator[Finding]:
         if lacked := [name for name in _fields(tree, call) if name not in _given(call)]:
             name = tree.text(cst.ensure_type(call.func, cst.Attribute).value)
             fields = ", ".join(f"{{{field}}}" for field in lacked)
-            yield Finding(call, _MESSAGE.format(name, fields, stops(program, call)), todo=True)
+            yield Finding(call, _MESSAGE.format(name, fields), todo=True)
 
 
-_MESSAGE = "{} has {}, for which this call gives no value: {}; give it one, or change the template"
+_MESSAGE = "{} has {}, for which this call gives no value: the script stops here; give it one, or change the template"
 
 
 def _fields(tree: Tree, call: cst.Call) -> list[str]:

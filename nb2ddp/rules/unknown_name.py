@@ -10,7 +10,7 @@ import libcst as cst
 from nb2ddp.facts.program import Program
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.results import Severity
-from nb2ddp.rules.rule import Finding, rule, stops
+from nb2ddp.rules.rule import Finding, rule
 from nb2ddp.script.modules import IN_SETUP
 from nb2ddp.syntax.tree import Tree
 
@@ -19,17 +19,17 @@ from nb2ddp.syntax.tree import Tree
 def unknown_name(program: Program) -> Iterator[Finding]:
     tree = program.tree
     certain = not _defines_unseen(program)
-    together = defaultdict[tuple[cst.CSTNode, str], list[cst.Name]](list)
-    firsts = dict[tuple[cst.CSTNode | None, str], cst.CSTNode]()  # of neighbouring lines, of which one `TODO` speaks
+    together = defaultdict[tuple[cst.CSTNode, bool], list[cst.Name]](list)
+    firsts = dict[tuple[cst.CSTNode | None, bool], cst.CSTNode]()  # of neighbouring lines, of which one `TODO` speaks
     for use in _first_uses(program):
         fails = certain and not _is_caught(tree, use) and bool(program.execution.phase(use))
-        line, lost = tree.statement(use), stops(program, use) if fails else ""
+        line = tree.statement(use)
         above = _line_above(program, line) if fails else None
-        first = firsts.setdefault((line, lost), firsts.get((above, lost), line))
-        together[first, lost].append(use)
-    for (_, lost), uses in together.items():
-        told = f"{lost}; {_remedy(tree, uses)}" if lost else _PERHAPS
-        yield Finding(uses[0], f"{_said(program, uses)}: {told}", todo=bool(lost))
+        first = firsts.setdefault((line, fails), firsts.get((above, fails), line))
+        together[first, fails].append(use)
+    for (_, fails), uses in together.items():
+        told = f"the script stops here; {_remedy(tree, uses)}" if fails else _PERHAPS
+        yield Finding(uses[0], f"{_said(program, uses)}: {told}", todo=fails)
 
 
 def _remedy(tree: Tree, uses: list[cst.Name]) -> str:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -16,9 +13,6 @@ from benchmarks import conversion, rehearsals, tables
 from benchmarks.gpu import report, results
 from benchmarks.gpu.kinds import KINDS, Job, jobs
 from benchmarks.gpu.scripts import notebook, write
-from nb2ddp.runtime.memory import MEASURED_MODELS, bytes_without_checkpointing
-
-MEMORY = Path(results.__file__).parents[1] / "results" / "memory.json"
 
 
 @pytest.mark.parametrize("variant", ["notebook", "converted"])
@@ -117,23 +111,6 @@ def test_what_rehearsals_came_to_is_told_in_tables() -> None:
 def test_the_kinds_that_ran_on_gpus_are_notebooks_to_rehearse(tmp_path: Path) -> None:
     rehearsals.write_kinds(tmp_path)
     assert {path.stem for path in tmp_path.glob("*.ipynb")} == set(KINDS)
-
-
-#: Every measured training without checkpointing of a model that scripts choose it for: the model, and the run.
-KEPT = [
-    pytest.param(model, run, id=f"{model['model'][6:]}-{model['precision']}-{run['rows']}x{run['tokens']}-{number}")
-    for number, model in enumerate(json.loads(MEMORY.read_text(encoding="utf-8"))["models"])
-    for run in model["runs"]
-    if not model["checkpointing"] and model["type"] in MEASURED_MODELS
-]
-
-
-@pytest.mark.parametrize(("model", "run"), KEPT)
-def test_what_a_script_reckons_with_held(model: dict[str, Any], run: dict[str, Any]) -> None:
-    """Never too low and at most 1.5 times too high."""
-    config = SimpleNamespace(**{name: size for name, size in model["config"].items() if size is not None})
-    needed = bytes_without_checkpointing(config, run["rows"] * run["tokens"], 2, model["trained"], model.get("gpus", 1))
-    assert 1 <= needed / (run["peak"] - run["before"]) <= 1.5
 
 
 def test_conversion_stays_near_the_parser() -> None:

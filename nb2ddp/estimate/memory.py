@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nb2ddp.estimate.models import Shape
-from nb2ddp.runtime.memory import bytes_without_checkpointing
 
 if TYPE_CHECKING:
     from nb2ddp.estimate.trainings import Training
@@ -19,6 +18,8 @@ _CHECKPOINTED = 2
 _EXPERTS = 1.44e9
 #: Encoders keep some values in 32 bits: measured with one small model.
 _ENCODER = 1.4
+#: What a training needs beside activations, gradients (which DDP keeps twice) and Adam's two states.
+_REST = 3e8
 #: What CUDA and torch take beside what torch allocates.
 CONTEXT = 0.7e9
 
@@ -58,6 +59,12 @@ def weight_bytes(training: Training, shape: Shape) -> float:
     return base + (0 if precision == "full" else trained_bytes(training, shape))
 
 
+def values_of_a_token(shape: Shape) -> float:
+    """Return the values that the backward pass of one token needs, as `skip_checkpointing_if_it_fits` counts them."""
+    width = max(shape.hidden_size, shape.num_attention_heads * (shape.head_dim or 0))
+    return shape.num_hidden_layers * (8.5 * width + 3 * shape.active_intermediate_size)
+
+
 def need(training: Training, shape: Shape, *, checkpointing: bool, processes: int) -> Need:
     """Return the memory that a training needs on each of its GPUs.
 
@@ -67,12 +74,9 @@ def need(training: Training, shape: Shape, *, checkpointing: bool, processes: in
         checkpointing: layers are computed again in the backward pass.
         processes: number of processes; DDP keeps a copy of the gradients.
     """
-    config = replace(shape, intermediate_size=shape.active_intermediate_size)  # as the script's own formula takes it
     value_bytes = 4 if training.precision == "32bit" else 2
-    trained = trained_bytes(training, shape)
-    kept = bytes_without_checkpointing(config, 0, value_bytes, trained, processes)
-    whole = bytes_without_checkpointing(config, training.tokens, value_bytes, trained, processes)
-    row = (whole - kept) * training.rows_of_one
+    row = value_bytes * training.tokens * training.rows_of_one * values_of_a_token(shape)
+    kept = (4 if processes > 1 else 3) * trained_bytes(training, shape) + _REST
     if checkpointing:
         row = row / shape.num_hidden_layers * _CHECKPOINTED
     if shape.is_encoder:

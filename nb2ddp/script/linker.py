@@ -167,10 +167,10 @@ def _defined(module: str) -> dict[str, Definition]:
     definitions = {}
     for node in body:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
-            statement = ast.unparse(node)
-            if not statement.startswith("from nb2ddp."):
-                bound = [alias.asname or alias.name.split(".")[0] for alias in node.names]
-                imports |= dict.fromkeys(bound, statement)
+            origin = f"from {node.module} " if isinstance(node, ast.ImportFrom) else ""
+            if not origin.startswith("from nb2ddp."):
+                bound = {alias.asname or alias.name.split(".")[0]: ast.unparse(alias) for alias in node.names}
+                imports |= {name: f"{origin}import {alias}" for name, alias in bound.items()}
         elif isinstance(node, (ast.FunctionDef, ast.Assign, ast.AnnAssign)):
             text = _without_annotations("\n".join(lines[node.lineno - 1 : node.end_lineno]))
             read = frozenset(name.id for name in ast.walk(ast.parse(text)) if isinstance(name, ast.Name))

@@ -76,8 +76,13 @@ def _duration(seconds: int) -> str:
 
 
 def _lines(imports: frozenset[str]) -> list[str]:
-    """Return imports sorted: `import` lines before `from` lines."""
-    return sorted(imports, key=lambda line: (line.startswith("from"), line))
+    """Return imports sorted: `import` lines before `from` lines, of which each module has one."""
+    names: dict[str, list[str]] = {}
+    for line in sorted(imports):
+        origin, _, name = line.rpartition("import ")
+        names.setdefault(origin or name, []).append(name)
+    lines = [f"{origin}import {', '.join(found)}" for origin, found in names.items() if origin.startswith("from ")]
+    return [*(line for line in sorted(imports) if line.startswith("import ")), *lines]
 
 
 def _joined(functions: tuple[str, ...], calls: Sequence[str]) -> str:

@@ -110,7 +110,7 @@ def test_one_line_says_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     start(monkeypatch, 3, 150.1)
     batch.split_batch(2, 4)
     assert capsys.readouterr().out.splitlines() == [
-        "Samples a step: 8 (per-device batch 4 x accumulation 1 x processes 2)",
-        "Completions a step: 4 (per-device batch 1 x accumulation 2 x processes 2)",
-        "Samples a step: 9, not the notebook's 8 (per-device batch 3 x accumulation 1 x processes 3)",
+        "Samples a step: 8 (per-device batch 4 x accumulation 1 x processes 2; in the notebook 8)",
+        "Completions a step: 4 (per-device batch 1 x accumulation 2 x processes 2; in the notebook 4)",
+        "Samples a step: 9 (per-device batch 3 x accumulation 1 x processes 3; in the notebook 8)",
     ]

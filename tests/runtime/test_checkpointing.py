@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +15,10 @@ pytest.importorskip("datasets")
 import datasets
 import torch
 
+from nb2ddp.estimate.answer import MEASURED_MODELS
 from nb2ddp.runtime import checkpointing
+
+MEMORY = Path(__file__).parents[2] / "benchmarks" / "results" / "memory.json"
 
 #: The sizes of Llama 3.2 3B, in gigabytes what 8 rows of 450 tokens were estimated and measured to need.
 LLAMA_3B: dict[str, Any] = {
@@ -24,45 +29,53 @@ LLAMA_3B: dict[str, Any] = {
 }
 
 
+#: Every measured training without checkpointing of a model that scripts choose it for: the model, and the run.
+RUNS = [
+    pytest.param(model, run, id=f"{model['model'][6:]}-{model['precision']}-{run['rows']}x{run['tokens']}-{number}")
+    for number, model in enumerate(json.loads(MEMORY.read_text(encoding="utf-8"))["models"])
+    for run in model["runs"]
+    if not model["checkpointing"] and model["type"] in MEASURED_MODELS
+]
+
+
 def choose(
     monkeypatch: pytest.MonkeyPatch,
     free: float | None,
     world_size: int = 1,
     model_type: str = "llama",
-    total: float = 20,
     others: tuple[bool, ...] = (),
     half: bool = True,
     dtype: torch.dtype = torch.float32,
+    trained: int = 97_255_424,
+    batch: tuple[int, int] = (8, 450),
     **sizes: Any,
 ) -> SimpleNamespace:
-    """A trainer of 8 rows a step, the longest of 450 tokens, after the look at its GPU's free gigabytes.
+    """A trainer of 8 rows at a time, the longest of 450 tokens, after the look at its GPU's free gigabytes.
 
     `others` say whether it fits the GPUs of the other processes.
     """
-    cuda = SimpleNamespace(is_available=lambda: free is not None, mem_get_info=lambda: ((free or 0) * 1e9, total * 1e9))
+    cuda = SimpleNamespace(is_available=lambda: free is not None, mem_get_info=lambda: ((free or 0) * 1e9, 150e9))
     weights = [
-        SimpleNamespace(nbytes=97_255_424, requires_grad=True),
+        SimpleNamespace(nbytes=trained, requires_grad=True),
         SimpleNamespace(nbytes=10**12, requires_grad=False),
     ]
     model = SimpleNamespace(
         config=SimpleNamespace(model_type=model_type, **sizes), parameters=lambda: weights, dtype=dtype
     )
-    rows = datasets.Dataset.from_dict({"input_ids": [[1] * 900, [1] * 30, [1] * 450, [1]]})
+    rows = datasets.Dataset.from_dict({"input_ids": [[1] * 2 * batch[1], [1] * 30, [1] * batch[1], [1]]})
     trainer = SimpleNamespace(
         model=model,
         args=SimpleNamespace(
-            per_device_train_batch_size=8,
+            per_device_train_batch_size=batch[0],
             gradient_accumulation_steps=2,
             gradient_checkpointing=True,
-            device="cpu",
             fp16=False,
             bf16=half,
         ),
-        accelerator=SimpleNamespace(gather=lambda fits: torch.tensor([fits, *others])),
         train_dataset=rows.select([1, 2, 3]),  # the first was left out
-        _train_batch_size=8,
     )
-    monkeypatch.setattr(checkpointing, "torch", SimpleNamespace(cuda=cuda, tensor=lambda value, device: value))
+    monkeypatch.setattr(checkpointing, "torch", SimpleNamespace(cuda=cuda))
+    monkeypatch.setattr(checkpointing, "gather_object", lambda own: [*own, *others])
     monkeypatch.setattr(checkpointing, "world_size", world_size)
     checkpointing.skip_checkpointing_if_it_fits(trainer)
     return trainer
@@ -76,7 +89,7 @@ def test_room_to_spare(
     assert trainer.args.gradient_checkpointing is not fits
     assert (getattr(trainer.model, "_unsloth_gradient_checkpointing", None) is False) is fits
     state = "off" if fits else "on"
-    said = f"Gradient checkpointing: {state} (without it: 10.8 GB beside the model)\n"
+    said = f"Gradient checkpointing: {state} (10.8 GB beside the model without it)\n"
     assert capsys.readouterr().out == said
 
 
@@ -98,7 +111,7 @@ def test_a_value_of_float32_takes_twice_as_much(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     choose(monkeypatch, 100, half=half, dtype=dtype, **LLAMA_3B)
-    assert f"without it: {needed} GB" in capsys.readouterr().out
+    assert f"({needed} GB" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("width", "needed"), [(256, "16.1"), (None, "10.8")])
@@ -106,14 +119,14 @@ def test_heads_wider_than_the_model(
     width: int | None, needed: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     choose(monkeypatch, 100, model_type="qwen3", head_dim=width, **LLAMA_3B)
-    assert f"without it: {needed} GB" in capsys.readouterr().out
+    assert f"({needed} GB" in capsys.readouterr().out
 
 
 def test_the_copy_of_gradients_that_ddp_keeps(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     choose(monkeypatch, 100, world_size=2, **LLAMA_3B)
-    assert "without it: 10.9 GB" in capsys.readouterr().out
+    assert "(10.9 GB" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("free", "model_type"), [(None, "llama"), (100, "gemma3_text"), (100, "lfm2")])
@@ -123,3 +136,15 @@ def test_no_gpu_or_a_model_that_was_not_measured(
     trainer = choose(monkeypatch, free, model_type=model_type)  # whose config has no such sizes
     assert trainer.args.gradient_checkpointing is True
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(("model", "run"), RUNS)
+def test_measured_memory(model: dict[str, Any], run: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The estimate is never too low, and at most 1.5 times too high."""
+    measured = (run["peak"] - run["before"]) / 1e9
+    for free, fits in ((measured / 0.85, False), (1.5 * measured / 0.85, True)):
+        trainer = choose(
+            monkeypatch, free, model.get("gpus", 1), model["type"], trained=model["trained"],
+            batch=(run["rows"], run["tokens"]), **model["config"],
+        )  # fmt: skip
+        assert trainer.args.gradient_checkpointing is not fits

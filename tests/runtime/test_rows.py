@@ -22,11 +22,10 @@ import torch
 from accelerate import Accelerator
 from datasets import Dataset, DatasetDict, load_dataset
 from types import SimpleNamespace
-from nb2ddp.runtime.rows import share_rows
+from nb2ddp.runtime.rows import share_listed_rows, share_rows
 
 accelerator = Accelerator(cpu=True)
 rank = accelerator.process_index
-arguments = SimpleNamespace(dataloader_drop_last=False)
 
 class Drawn(torch.utils.data.Dataset):
     def __init__(self):
@@ -37,9 +36,9 @@ class Drawn(torch.utils.data.Dataset):
         return {"x": torch.ones(2), "text": self.rows[n]}
 
 def shared(train, evaluated=None):
-    trainer = SimpleNamespace(accelerator=accelerator, train_dataset=train, eval_dataset=evaluated, args=arguments)
-    trainer._train_batch_size = 2
+    trainer = SimpleNamespace(accelerator=accelerator, train_dataset=train, eval_dataset=evaluated)
     share_rows(trainer)
+    share_listed_rows(trainer)
     return trainer.train_dataset, trainer.eval_dataset
 
 drawn = Dataset.from_list([{"text": secrets.token_hex(4), "n": n} for n in range(1100 + rank)])
@@ -47,8 +46,6 @@ tagged = drawn.shuffle(seed=rank).with_transform(lambda part: {"tag": [f"<{each}
 train, evaluated = shared(drawn, DatasetDict(a=tagged))
 torch_rows, _ = shared(Drawn())
 listed, _ = shared([{"text": each} for each in Drawn().rows])
-equal = [(n for n in ())]  # nothing compares these
-kept, _ = shared(equal)
 stream, _ = shared(load_dataset("json", data_files=[f"{n}.jsonl" for n in range(4)], split="train", streaming=True))
 batches = accelerator.prepare(torch.utils.data.DataLoader(stream, batch_size=2))
 found = {
@@ -57,7 +54,6 @@ found = {
     "dict": type(evaluated).__name__,
     "torch": torch_rows.rows,
     "list": [row["text"] for row in listed],
-    "kept": kept is equal,
     "stream": [batch["n"].tolist() for batch in batches],
 }
 with open(f"{rank}.json", "w") as file:
@@ -83,31 +79,17 @@ def test_ranks_train_on_the_rows_of_the_main_process(tmp_path: Path) -> None:
     assert sorted(main["tagged"]) == sorted(f"<{text}>" for text in main["drawn"])
     assert main["dict"] == "DatasetDict"
     assert len(main["torch"]) == len(main["list"]) == 120
-    assert main["kept"]
     assert ended.stdout.count("The processes prepared different rows") == 8  # two processes, four data sets
-    assert "Rows that the processes cannot compare" in ended.stdout
     streamed = [n for pair in zip(*shares, strict=True) for part in pair for n in part]
     assert streamed == [*range(133), *range(3)]  # one process's order; accelerate fills the last batches
 
 
 @pytest.mark.parametrize(
-    ("count", "arguments", "said"),
-    [
-        (5, {}, "The end of an epoch repeats 3 rows, as 5 do not fill all ranks' batches\n"),
-        (8, {}, ""),
-        (5, {"num_generations": 2}, ""),
-        (5, {"dataloader_drop_last": True}, ""),
-    ],
+    ("count", "said"), [(5, "Rows that the processes repeat at the end of an epoch: 3\n"), (8, "")]
 )
 def test_repeated_rows_are_counted(
-    count: int,
-    arguments: dict[str, object],
-    said: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    count: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(rows, "world_size", 2)
-    monkeypatch.setattr(rows, "same_rows", lambda same: same)
-    settings = SimpleNamespace(**({"dataloader_drop_last": False} | arguments))
-    rows.share_rows(SimpleNamespace(args=settings, train_dataset=[0] * count, eval_dataset=None, _train_batch_size=2))
+    rows.count_repeated_rows(SimpleNamespace(train_dataset=[0] * count, _train_batch_size=2))
     assert capsys.readouterr().out == said

@@ -137,7 +137,7 @@ def test_an_import_of_the_same_name_from_elsewhere_is_another() -> None:
         for library in ("accelerate.utils", "accelerate.utils.operations", "torch.distributed")
     )
     assert "gather_object_" not in own + same
-    assert "from accelerate.utils import gather_object as gather_object_\n" in other
+    assert ", gather_object as gather_object_\n" in other
     assert len(re.findall(r"gather_object\b", other)) == 2  # the notebook's import, and ours
 
 

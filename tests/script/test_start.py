@@ -191,13 +191,13 @@ class TestCheckpointing:
 
     def test_above_the_comment(self) -> None:
         source = script(training="# Train!\n# It takes a while\ntrainer.train()")
-        called = "skip_checkpointing_if_it_fits(trainer)\nshare_rows(trainer)"
+        called = "skip_checkpointing_if_it_fits(trainer)\nshare_rows(trainer)\ncount_repeated_rows(trainer)"
         assert f"\n{called}\n# Train!\n# It takes a while\ntrainer.train()\n" in source
 
     def test_a_comment_of_the_cell_before_is_another(self) -> None:
         cells = [CELLS[1], CELLS[2].replace("trainer.train()", "# what comes next"), "trainer.train()"]
         source = convert_source(text(*cells)).files["train.py"]
-        called = "skip_checkpointing_if_it_fits(trainer)\nshare_rows(trainer)"
+        called = "skip_checkpointing_if_it_fits(trainer)\nshare_rows(trainer)\ncount_repeated_rows(trainer)"
         assert f"# what comes next\n\n# %% Cell 3\n{called}\ntrainer.train()\n" in source
 
     @pytest.mark.parametrize("size", ["notebook", 2])

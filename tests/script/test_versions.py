@@ -163,7 +163,7 @@ def setup_of(notebook: str) -> list[str]:
 
 
 def test_an_owner_reads_the_block_of_lora_on_a_text_model() -> None:
-    assert len(setup_of(TEXT)) <= 108  # of which 41 share the rows
+    assert len(setup_of(TEXT)) <= 80
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS)

@@ -20,8 +20,6 @@ from nb2ddp.rehearsal.plan import read
 from nb2ddp.rehearsal.rehearse import Options, rehearse
 from tests.e2e.faults import FAULTS, is_found
 
-HUB = Path(tempfile.gettempdir()) / "nb2ddp-faults-hub"  # stand-ins, built once
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.faults", description=__doc__)
@@ -36,7 +34,7 @@ def main() -> None:
             file = Path(folder, f"{name}.py")
             file.write_text(FAULTS[name].text())
             plan, start = read(file), time.monotonic()
-            verdict = rehearse(plan, Options(hub=HUB, offline=True, limit=300))
+            verdict = rehearse(plan, Options(offline=True, limit=300))
         told = {
             "script": FAULTS[name].script,
             "found": is_found(FAULTS[name], plan, verdict),

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -33,7 +34,7 @@ from nb2ddp.cli.rehearse import _script
 from nb2ddp.project import links
 from nb2ddp.rehearsal import report, run
 from nb2ddp.rehearsal.evidence import Place
-from nb2ddp.rehearsal.hub import DataHints, Hub
+from nb2ddp.rehearsal.hub import DataHints, Hub, empty_server
 from nb2ddp.rehearsal.plan import Plan, PlanError, read
 from nb2ddp.rehearsal.processes import Process
 from nb2ddp.rehearsal.questions import QUESTIONS, State
@@ -381,31 +382,36 @@ def test_json_tells_the_same() -> None:
     ]
 
 
-def test_hub_offers_what_is_built(tmp_path: Path) -> None:
-    folder = tmp_path / "models" / "me--small"
-    folder.mkdir(parents=True)
-    (folder / "config.json").write_text("{}")
-    hub = Hub(tmp_path, lambda request: "nothing is built here")
-    try:
-        about = json.load(urllib.request.urlopen(f"{hub.address}/api/models/me/small"))
-        assert [each["rfilename"] for each in about["siblings"]] == ["config.json"]
-        assert urllib.request.urlopen(f"{hub.address}/me/small/resolve/main/config.json").read() == b"{}"
-        with pytest.raises(urllib.error.HTTPError, match="404"):
-            urllib.request.urlopen(f"{hub.address}/me/small/resolve/main/other.json")
-        with pytest.raises(urllib.error.HTTPError, match="404"):
-            urllib.request.urlopen(f"{hub.address}/api/models/my_folder")
-    finally:
-        hub.close()
+def test_hub_builds_what_is_asked_for_into_its_cache(tmp_path: Path) -> None:
+    built = []
+
+    def build(request: dict[str, Any]) -> str:
+        built.append((request["type"], request["name"]))
+        if request["name"] == "me/broken":
+            return "no room"
+        Path(request["folder"]).mkdir()
+        return ""
+
+    hub = Hub(tmp_path / "hub", build)
+    for folder in ("models--me--small", "models--me--broken", "models--my_folder", "models--me--small"):
+        asked = tmp_path / "hub" / "asked" / folder
+        asked.touch()
+        deadline = time.monotonic() + 20
+        while asked.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    hub.close()
+    assert built == [("models", "me/small"), ("models", "me/broken")]
+    assert hub.offered == {("models", "me/small"): "", ("models", "me/broken"): "no room"}
+    commit = (tmp_path / "hub" / "models--me--small" / "refs" / "main").read_text()
+    assert (tmp_path / "hub" / "models--me--small" / "snapshots" / commit).is_dir()
 
 
-def test_hub_answers_for_a_server_that_was_not_started(tmp_path: Path) -> None:
-    hub = Hub(tmp_path, lambda request: "nothing is built here")
-    try:
-        for data in (None, b'{"model": "x"}'):
-            asked = urllib.request.Request(f"{hub.address}/api/tags", data, {"Host": "localhost:11434"})
-            assert urllib.request.urlopen(asked).read() == b"{}"
-    finally:
-        hub.close()
+def test_a_server_that_was_not_started_is_answered_for() -> None:
+    with empty_server() as port:
+        for data in (None, b'{"model": "gemma3"}'):
+            asked = urllib.request.Request(f"http://127.0.0.1:{port}/api/tags", data)
+            assert json.load(urllib.request.urlopen(asked)) == {}
 
 
 def test_what_a_script_says_of_its_data(tmp_path: Path) -> None:
@@ -531,7 +537,7 @@ def test_missing_packages_are_named_with_the_command(monkeypatch: pytest.MonkeyP
 def test_secrets_and_launchers_stay_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MY_API_KEY", "HF_TOKEN", "WANDB_API_KEY", "RANK", "MASTER_ADDR"):
         monkeypatch.setenv(name, "from outside")
-    environ = environment(PLAN, tmp_path, hub="http://127.0.0.1:1", settings={})
+    environ = environment(PLAN, tmp_path, {})
     assert "from outside" not in environ.values()
     assert launched(0, 1, 5, tmp_path) == {}
     assert launched(1, 2, 5, tmp_path)["LOCAL_RANK"] == "1"
@@ -1245,7 +1251,7 @@ def test_a_program_that_the_script_ends_is_not_left(tmp_path: Path) -> None:
     kept, ended = 'subprocess.Popen(["serve", "a"])', 'atexit.register(subprocess.Popen(["serve", "b"]).terminate)'
     script.write_text(f"import atexit, subprocess\nx = {kept}\n{ended}\nsubprocess.run(['ls'])\n")
     about = {"steps": 3, "unsloth": "", "sees": False, "schema": str(tmp_path / "s"), "data": "", "trust": False}
-    about |= {"columns": [], "rows": 8, "splits": [], "root": str(tmp_path), "logs": str(tmp_path), "network": False}
+    about |= {"columns": [], "rows": 8, "splits": [], "root": str(tmp_path), "logs": str(tmp_path), "server": 9}
     environ = {**os.environ, "NB2DDP_REHEARSAL": json.dumps({**about, "beside": str(tmp_path)})}
     start = Path(packages.__file__).with_name("start.py")
     subprocess.run([sys.executable, start, "play", script], env=environ, cwd=tmp_path, check=True)
@@ -1259,7 +1265,7 @@ def test_a_database_that_a_run_begins_with_may_be_read_by_all(tmp_path: Path) ->
     (work / "given.db").touch()
     log.open(str(tmp_path / "log"), "train.py")
 
-    outside = Outside(log, str(tmp_path), str(work), is_trusted=False, variables={}, beside="")
+    outside = Outside(log, str(tmp_path), str(work), is_trusted=False, variables={}, beside="", server=9)
     for name in (str(work / "given.db"), str(work / "new.db"), ":memory:"):
         outside._opens_database(name)
     assert [json.loads(line)["path"] for line in (tmp_path / "log").read_text().splitlines()] == ["new.db"]
@@ -1274,7 +1280,7 @@ def test_a_clone_is_whole_though_the_script_names_files_in_it(tmp_path: Path, mo
     log = Log()
     log.open(str(tmp_path / "log"), "train.py")
     folders = str(tmp_path), str(tmp_path / "work")
-    outside = Outside(log, *folders, is_trusted=False, variables={}, beside=str(tmp_path / "beside"))
+    outside = Outside(log, *folders, is_trusted=False, variables={}, beside=str(tmp_path / "beside"), server=9)
     outside._clone("git clone https://x/repository", None)
     assert {path.name for path in Path("repository").iterdir()} == {"a.py", "b.py"}
 
@@ -1386,11 +1392,7 @@ def test_only_a_model_with_an_engine_loads_adapters_and_takes_prompts(engine: bo
             model.fast_generate("Hi")
 
 
-def test_a_hub_client_that_asks_with_requests_is_answered_by_the_hub(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """huggingface_hub before 1.0 checks the size of the README.md that it was promised."""
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:5")
+def test_a_text_at_an_address_is_made(tmp_path: Path) -> None:
 
     class Session:
         def request(self, method: str, url: str) -> SimpleNamespace:
@@ -1399,7 +1401,7 @@ def test_a_hub_client_that_asks_with_requests_is_answered_by_the_hub(
     made = sources(tmp_path)
     made.log.open(str(tmp_path / "log"), __file__)
     _answer_with_texts(SimpleNamespace(Session=Session, __name__="requests.sessions"), made)  # type: ignore[arg-type]
-    assert Session().request("GET", "http://127.0.0.1:5/datasets/a/b/resolve/main/README.md").raw is None
+    assert Session().request("GET", "https://example.org/book.bin").raw is None
     assert Session().request("GET", "https://example.org/book.txt").text
 
 

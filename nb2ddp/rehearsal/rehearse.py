@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any
 
 from nb2ddp.rehearsal import upstream
-from nb2ddp.rehearsal.hub import Hub
+from nb2ddp.rehearsal.hub import Hub, empty_server
 from nb2ddp.rehearsal.janitor import cleaned
 from nb2ddp.rehearsal.plan import Plan
 from nb2ddp.rehearsal.processes import Starter, starter
@@ -40,7 +40,6 @@ class Options:
         limit: seconds of each run.
         trust: let the script start programs, reach the network and write where it wants.
         keep: a new folder in which everything stays, or None.
-        hub: a folder of stand-ins that is used again, or None for a fresh one.
         offline: do not ask the real hub for configurations, tokenizers and rows.
         data: a file of real rows, which every source has that is not there, or None.
     """
@@ -50,7 +49,6 @@ class Options:
     limit: float = 300.0
     trust: bool = False
     keep: Path | None = None
-    hub: Path | None = None
     offline: bool = False
     data: Path | None = None
 
@@ -88,6 +86,7 @@ class Job:
     root: Path
     options: Options
     hub: Hub
+    server: int  #: the port of a server that answers `{}`
     starters: list[Starter]
     tell: Callable[[str], None]
 
@@ -100,11 +99,12 @@ class Job:
             "root": str(self.root),
             "steps": options.steps,
             "trust": options.trust,
+            "server": self.server,
             "schema": str(self.root / "schema.json"),
             "data": str(options.data.resolve()) if options.data else "",
             **(more or {}),
         }
-        environ = environment(plan, folder, hub=self.hub.address, settings=settings)
+        environ = environment(plan, folder, settings) | {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(self.hub.folder)}
         return started(plan, folder, processes or options.processes, environ=environ, starters=self.starters)
 
     def ended(self, ranks: Started, name: str) -> Run:
@@ -120,14 +120,13 @@ class Job:
 @contextlib.contextmanager
 def laid_out(plan: Plan, options: Options, tell: Callable[[str], None] = lambda _: None) -> Iterator[Job]:
     """The folder, the stand-ins and the starters for runs of a script; see `rehearse`."""
-    with _folder(options.keep) as root, _starters(plan, root) as starters:
-        builder = environment(plan, root, hub="", settings={}) | upstream.environment(offline=options.offline)
-        hub = Hub(
-            options.hub or root / "hub", partial(_build, starters[-1], root / "tmp", builder), plan.data, sees=plan.sees
-        )
+    with _folder(options.keep) as root, _starters(plan, root) as starters, empty_server() as server:
+        builder = environment(plan, root, {}) | upstream.environment(offline=options.offline)
+        build = partial(_build, starters[-1], root / "tmp", builder)
+        hub = Hub(root / "hub", build, plan.data, sees=plan.sees)
         hub.prepare(plan.models, tuple(filter(None, plan.data)))
         try:
-            yield Job(root, options, hub, starters, tell)
+            yield Job(root, options, hub, server, starters, tell)
         finally:
             hub.close()
 
@@ -135,7 +134,7 @@ def laid_out(plan: Plan, options: Options, tell: Callable[[str], None] = lambda 
 @contextlib.contextmanager
 def _starters(plan: Plan, root: Path) -> Iterator[list[Starter]]:
     """What starts the first process of a run, and what starts the others: their sets are not ordered alike."""
-    environ = environment(plan, root, hub="", settings={})
+    environ = environment(plan, root, {})
     starters: list[Starter] = []
     try:
         for _ in range(2):

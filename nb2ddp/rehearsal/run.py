@@ -65,7 +65,7 @@ class Run:
     left: tuple[str, ...] = field(default=())  #: programs that outlived it
 
 
-def environment(plan: Plan, folder: Path, *, hub: str, settings: Mapping[str, Any]) -> dict[str, str]:
+def environment(plan: Plan, folder: Path, settings: Mapping[str, Any]) -> dict[str, str]:
     """The environment of a run below `folder`: the user's, without secrets, launchers, GPUs and own folders."""
     kept = {
         name: value
@@ -87,12 +87,7 @@ def environment(plan: Plan, folder: Path, *, hub: str, settings: Mapping[str, An
         "beside": str(plan.folder),
         **settings,
     }
-    return (
-        kept
-        | {name: str(path) for name, path in own.items()}
-        | {"NB2DDP_REHEARSAL": json.dumps(about), "HF_ENDPOINT": hub}
-        | _FIXED
-    )
+    return kept | {name: str(path) for name, path in own.items()} | {"NB2DDP_REHEARSAL": json.dumps(about)} | _FIXED
 
 
 def free_port() -> int:

@@ -7,15 +7,16 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from nb2ddp.rehearsal.hub import Hub
 from nb2ddp.rehearsal.processes import Parent, Process, Separate, Starter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.e2e
 
@@ -44,11 +45,11 @@ def play(starter: Starter, folder: Path, rank: int | None, text: str = SCRIPT) -
     script.write_text(text)
     about: dict[str, Any] = {"logs": str(folder), "root": str(folder), "steps": 1, "trust": False}
     about |= {"columns": ["frage"], "missing": None, "schema": str(folder / "schema.json"), "rows": {}, "splits": []}
-    about |= {"data": "", "beside": str(folder), "network": False}
+    about |= {"data": "", "beside": str(folder), "server": 9}
     environ = {**os.environ, "MINE": f"rank {rank}", "TMPDIR": str(folder)}
     if rank is not None:
         environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-    environ["HF_ENDPOINT"] = "http://127.0.0.1:9"
+    environ |= {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(folder / "hub"), "HF_HOME": str(folder / "hf")}
     environ["NB2DDP_REHEARSAL"] = json.dumps(about | {"unsloth": ""})
     return starter.start("play", str(script), environment=environ, folder=folder, said=folder / str(rank or 0))
 
@@ -99,6 +100,36 @@ def test_what_is_not_installed_is_there(starter: Starter, tmp_path: Path) -> Non
     process = play(starter, tmp_path, 0, STAND_INS)
     assert process.wait() == 0, (tmp_path / "0.err").read_text()[-2000:]
     assert (tmp_path / "0.out").read_text().splitlines() == ["[]", "True"]
+
+
+ASKS = """
+from huggingface_hub import HfApi, create_repo, file_exists, hf_hub_download, login, snapshot_download, upload_file
+login(token = "hf_mine")
+print(open(hf_hub_download("me/small", "config.json", revision = "v2")).read(), file_exists("me/small", "other.json"))
+print(open(snapshot_download("me/small", local_dir = "mine") + "/config.json").read())
+print(create_repo("model").repo_id, HfApi().whoami()["name"])
+print(upload_file(path_or_fileobj = b"x", path_in_repo = "a.txt", repo_id = "me/model").repo_url.repo_id)
+snapshot_download("me/other")
+"""
+
+
+def test_hub_is_its_cache_and_takes_uploads(starter: Starter, tmp_path: Path) -> None:
+    def build(request: dict[str, Any]) -> str:
+        if request["name"] == "me/other":
+            return "not here"
+        Path(request["folder"]).mkdir()
+        Path(request["folder"], "config.json").write_text("{}")
+        return ""
+
+    hub = Hub(tmp_path / "hub", build)
+    assert play(starter, tmp_path, 0, ASKS).wait() == 1
+    hub.close()
+    told = (tmp_path / "0.out").read_text().splitlines()
+    assert told == ["{} False", "{}", "rehearsal/model rehearsal", "me/model"], (tmp_path / "0.err").read_text()
+    events = list(map(json.loads, (tmp_path / "0.jsonl").read_text().splitlines()))
+    assert [event["to"] for event in events if event["kind"] == "upload"] == ["model", "me/model"]
+    assert "LocalEntryNotFound" in next(event["error"] for event in events if event["kind"] == "end")
+    assert hub.offered == {("models", "me/small"): "", ("models", "me/other"): "not here"}
 
 
 def test_one_that_is_killed(starter: Starter, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import transformers
@@ -18,10 +18,11 @@ from datasets import Dataset, Features, Image, Value, load_dataset
 from huggingface_hub import HfApi
 
 from nb2ddp.rehearsal import upstream
-from nb2ddp.rehearsal.hub import Hub, origin_of
+from nb2ddp.rehearsal.hub import origin_of
 from nb2ddp.rehearsal.processes import Separate
 from nb2ddp.rehearsal.stage import models, seeing, shapes
 from nb2ddp.rehearsal.stage.real import write_card
+from tests.e2e.served import Served
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,11 +34,9 @@ SEEING = "unsloth/gemma-3-4b-it"
 HINTS = {"used": ["text"], "splits": ["train", "dev"], "configs": ["default"], "rows": 200}
 
 
-def publish(request: dict[str, Any]) -> str:
+def publish(kind: str, name: str, folder: Path) -> None:
     """A model of 40 layers whose family its name does not say, or a data set with columns that no stand-in has."""
-    folder = Path(request["folder"])
-    folder.mkdir()
-    if request["name"] == "me/seeing":
+    if name == "me/seeing":
         sight = seeing.sight_of(SEEING)
         assert sight is not None
         seeing.build(SEEING, sight, folder)
@@ -45,40 +44,25 @@ def publish(request: dict[str, Any]) -> str:
         about["text_config"] |= {"num_hidden_layers": 34, "layer_types": ["sliding_attention", "full_attention"] * 17}
         about["vision_config"]["num_hidden_layers"] = 27
         (folder / "config.json").write_text(json.dumps(about))
-        return ""
-    if request["type"] == "models":
+        return
+    if kind == "models":
         words = models.tokenizer(models.model_of("qwen3"))
         words.add_tokens([WORD])
         words.save_pretrained(folder)
         about = {"num_hidden_layers": 40, "hidden_size": 5120, "vocab_size": 1000}
         transformers.Qwen3Config(architectures=["Qwen3ForCausalLM"], **about).save_pretrained(folder)
         (folder / "model.safetensors").write_bytes(b"weights")
-        return ""
+        return
     made = [{"bild": {"bytes": shapes.png(random.Random(i)), "path": None}, "frage": str(i)} for i in range(100)]
     features = Features({"bild": Image(), "frage": Value("string")})
     Dataset.from_list(made, features=features).to_parquet(folder / "dev.parquet")
     write_card(folder, ["default"], ["dev"])
-    return ""
 
 
 @pytest.fixture(scope="module")
-def asked() -> list[str]:
-    """The files that the hub was asked for."""
-    return []
-
-
-@pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory, asked: list[str]) -> Iterator[Hub]:
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A hub that is the real one here."""
-    hub = Hub(tmp_path_factory.mktemp("real"), publish)
-    handler: Any = hub._server.RequestHandlerClass
-    original = handler.file
-
-    def file(self: Any, kind: str, name: str, path: str) -> None:
-        asked.append(path)
-        original(self, kind, name, path)
-
-    handler.file = file
+    hub = Served(tmp_path_factory.mktemp("real"), publish)
     yield hub
     hub.close()
 
@@ -103,23 +87,23 @@ def is_small_qwen(folder: Path) -> bool:
     return config.model_type == "qwen3" and WORD in transformers.AutoTokenizer.from_pretrained(folder).get_vocab()
 
 
-def test_model_of_the_hub(real: Hub, asked: list[str], tmp_path: Path) -> None:
+def test_model_of_the_hub(real: Served, tmp_path: Path) -> None:
     folder, origin = made("models", "me/big", tmp_path, HF_ENDPOINT=real.address)
     assert origin == "hub"
     assert is_small_qwen(folder)
-    assert "config.json" in asked
-    assert "model.safetensors" not in asked
+    assert "config.json" in real.asked
+    assert "model.safetensors" not in real.asked
     assert sorted(path.name for path in folder.parent.iterdir()) == ["me--big", "me--big.origin"]
 
 
-def test_model_of_the_cache(real: Hub, tmp_path: Path) -> None:
+def test_model_of_the_cache(real: Served, tmp_path: Path) -> None:
     HfApi(endpoint=real.address).snapshot_download("me/big", cache_dir=tmp_path / "cache")
     folder, origin = made("models", "me/big", tmp_path, HF_HUB_OFFLINE="1")
     assert origin == "cache"
     assert is_small_qwen(folder)
 
 
-def test_model_that_sees(real: Hub, tmp_path: Path) -> None:
+def test_model_that_sees(real: Served, tmp_path: Path) -> None:
     """It keeps its tower, its processor, and two layers of each."""
     folder, origin = made("models", "me/seeing", tmp_path, HF_ENDPOINT=real.address)
     assert origin == "hub"
@@ -142,7 +126,7 @@ def test_stand_in_that_sees_or_hears(name: str, family: str, tmp_path: Path) -> 
     assert transformers.AutoConfig.from_pretrained(folder).model_type == family
 
 
-def test_first_rows_of_the_hub(real: Hub, tmp_path: Path) -> None:
+def test_first_rows_of_the_hub(real: Served, tmp_path: Path) -> None:
     folder, origin = made("datasets", "me/pictures", tmp_path, HF_ENDPOINT=real.address)
     assert origin == "hub"
     loaded = load_dataset(str(folder), split="dev", cache_dir=str(tmp_path / "loaded"))
@@ -152,7 +136,7 @@ def test_first_rows_of_the_hub(real: Hub, tmp_path: Path) -> None:
     assert loaded[0]["bild"].size == (32, 32)
 
 
-def test_what_the_hub_does_not_have_has_a_stand_in(real: Hub, tmp_path: Path) -> None:
+def test_what_the_hub_does_not_have_has_a_stand_in(real: Served, tmp_path: Path) -> None:
     folder, origin = made("models", "no-such-model", tmp_path, HF_ENDPOINT=real.address)
     assert origin == "stand-in"
     assert transformers.AutoConfig.from_pretrained(folder).model_type == "llama"
@@ -177,7 +161,7 @@ def test_hub_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPa
         assert time.monotonic() - start < 6
 
 
-def test_only_builders_may_ask_the_hub(real: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_builders_may_ask_the_hub(real: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", real.address)
     monkeypatch.setenv("HF_TOKEN", "mine")
     online, offline = (upstream.environment(offline=each) for each in (False, True))

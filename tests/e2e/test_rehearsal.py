@@ -17,10 +17,8 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
-from huggingface_hub import HfApi
 
 from nb2ddp.rehearsal import report
-from nb2ddp.rehearsal.hub import Hub
 from nb2ddp.rehearsal.plan import read
 from nb2ddp.rehearsal.rehearse import Options, rehearse
 
@@ -36,12 +34,6 @@ A_FEW = ("batch_not_split", "leaves_before_training", "save_by_all", "reward_wit
 SOME = FAULTS if os.environ.get("NB2DDP_FAULTS") == "all" else A_FEW
 
 
-@pytest.fixture(scope="module")
-def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The stand-in models and data sets, built once."""
-    return tmp_path_factory.mktemp("stand_ins")
-
-
 @pytest.fixture
 def short() -> Iterator[Path]:
     """A temporary folder with a path short enough for rehearsals."""
@@ -50,8 +42,8 @@ def short() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_no_false_alarm(name: str, stand_ins: Path) -> None:
-    verdict = rehearse(read(FOLDER / f"{name}.py"), Options(hub=stand_ins, offline=True))
+def test_no_false_alarm(name: str) -> None:
+    verdict = rehearse(read(FOLDER / f"{name}.py"), Options(offline=True))
     assert verdict.code == 0, "\n".join(report.text_lines(verdict))
 
 
@@ -60,12 +52,12 @@ SHORT = "batch_not_split"
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.short if n == SHORT else ()) for n in SOME])
-def test_fault_is_named_at_its_line(name: str, stand_ins: Path, tmp_path: Path) -> None:
+def test_fault_is_named_at_its_line(name: str, tmp_path: Path) -> None:
     fault = FAULTS[name]
     script = tmp_path / f"{name}.py"
     script.write_text(fault.text())
     plan = read(script)
-    verdict = rehearse(plan, Options(hub=stand_ins, offline=True, limit=150))
+    verdict = rehearse(plan, Options(offline=True, limit=150))
     assert is_found(fault, plan, verdict), "\n".join(report.text_lines(verdict))
 
 
@@ -127,16 +119,3 @@ def wait_for(what: Callable[[], object]) -> None:
     while not what():
         assert time.monotonic() < deadline
         time.sleep(0.1)
-
-
-def test_uploads_are_taken_and_dropped(tmp_path: Path) -> None:
-    hub = Hub(tmp_path, lambda request: "nothing is built here")
-    try:
-        api = HfApi(endpoint=hub.address, token="hf_rehearsal")
-        assert api.create_repo("me/model").repo_id == "me/model"
-        done = api.upload_file(path_or_fileobj=b"x", path_in_repo="a.txt", repo_id="me/model")
-        assert done.repo_url.repo_id == "me/model"
-        assert api.whoami()["name"] == "rehearsal"
-    finally:
-        hub.close()
-    assert list(tmp_path.rglob("*.txt")) == []

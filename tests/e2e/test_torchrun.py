@@ -77,8 +77,8 @@ def starter(request: pytest.FixtureRequest) -> Iterator[Starter]:
 def rehearsed(text: str, starter: Starter, folder: Path) -> Run:
     plan = Plan("train.py", text, folder, ("Trainer",), "", (), {}, ())
     settings: dict[str, object] = {"root": str(folder), "steps": 1, "trust": False, "missing": None}
-    settings |= {"schema": str(folder / "schema.json"), "data": "", "network": False}
-    environ = environment(plan, folder, hub="http://127.0.0.1:9", settings=settings)
+    settings |= {"schema": str(folder / "schema.json"), "data": "", "server": 9}
+    environ = environment(plan, folder, settings)
     with started(plan, folder, 2, environ=environ, starters=[starter]) as ranks:
         return ranks.ended(limit=100, tell=lambda _: None)
 

@@ -1,8 +1,8 @@
 """What runs inside the rehearsed processes. Nothing here imports nb2ddp: the processes have the user's environment.
 
 `start` is the program of each process: `play` lays the hooks of `outside`, `ranks`, `device` and `training`, and runs
-the script; `build` makes what the stand-in hub offers; `agent` lets processes meet; `parent` becomes these by a fork.
-What is seen goes to `log`, as one of `events`.
+the script; `cached` asks for models and data sets, which `build` makes; `agent` lets processes meet;
+`parent` becomes these by a fork. What is seen goes to `log`, as one of `events`.
 
 By what makes them change:
     a question of the verdict     `log`, `ranks`, `training`, `outside`, `sampling`: they observe
@@ -10,6 +10,6 @@ By what makes them change:
     a new Unsloth                 `fast`
     a version of one library      `versions`
     data, packages, models that are not there
-                                  `files`, `schema`, `shapes`, `learn`, `attempts`, `packages`, `models`, `seeing`, ...
+                                  `cached`, `files`, `schema`, `shapes`, `learn`, `attempts`, `packages`, `models`, ...
 Who changes a library names the attribute (`hooks.attribute`): where it is gone, the rehearsal says so and ends.
 """

@@ -210,7 +210,7 @@ class Connect(Event, kind="connect"):
 
 @dataclass(frozen=True)
 class Server(Event, kind="server"):
-    """The hub answers for a server that was not started."""
+    """The rehearsal answers for a server that was not started."""
 
     port: int
 

@@ -19,6 +19,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .cached import repository
 from .events import Made, Need, StandIn
 from .hooks import after_import, wrap
 from .schema import MOST_ROWS
@@ -234,10 +235,11 @@ def _load_made(load: ModuleType, sources: Sources) -> None:
         if path in _FOLDERS and not os.path.exists(str(given.get("data_dir", ""))):
             sources.schema.add((), _FOLDERS[path])
             return sources.dataset(str(given.get("data_dir")), **wanted)
+        is_own = path in _FORMATS or os.path.exists(str(path))
         try:
-            return original(path, name, *args, **given)
+            return original((not is_own and repository("dataset", str(path))) or path, name, *args, **given)
         except Exception as error:
-            if path in _FORMATS or os.path.exists(str(path)) or "Unknown split" in str(error):
+            if is_own or "Unknown split" in str(error):
                 raise
         return sources.dataset(str(path), **wanted)
 
@@ -283,18 +285,13 @@ def _read_made(pandas: ModuleType, sources: Sources) -> None:
 
 
 def _answer_with_texts(sessions: ModuleType, sources: Sources) -> None:
-    """Give made-up sentences or rows for a file at an address, where the script asks for one with `requests`.
-
-    huggingface_hub before 1.0 asks the hub with `requests` too; the hub of the rehearsal answers itself.
-    """
+    """Give made-up sentences or rows for a file at an address, where the script asks for one with `requests`."""
     import requests
-
-    hub = os.environ["HF_ENDPOINT"] + "/"
 
     @wrap(sessions, "Session.request")
     def request(original: Any, self: Any, method: str, url: str, *args: Any, **kwargs: Any) -> Any:
         kind = _kind(url)
-        is_file = kind in ("txt", "utf-8", "md", "json", "jsonl", "csv") and not url.startswith(hub)
+        is_file = kind in ("txt", "utf-8", "md", "json", "jsonl", "csv")
         if method.upper() != "GET" or not is_file or not sources.log.place():
             return original(self, method, url, *args, **kwargs)
         sources.log.write(Need("files", url, made=True))

@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from . import events
 from .hooks import after_import, wrap
@@ -44,6 +43,7 @@ class Outside:
         work: the working folder of the run: who writes what below it is recorded.
         is_trusted: the script may do to the outside what it wants.
         variables: of the environment, with the values that stand for those that are not set.
+        server: the port of what answers for servers that were not started.
         beside: the folder of the script, which may have a checkout of a repository that the script clones.
     """
 
@@ -56,9 +56,10 @@ class Outside:
         is_trusted: bool,
         variables: dict[str, str],
         beside: str,
+        server: int,
     ) -> None:
         self.log, self.root, self.work, self.is_trusted = log, root, work, is_trusted
-        self.variables, self.beside = variables, beside
+        self.variables, self.beside, self.server = variables, beside, server
         self.busy = self.has_programs = False
         self.started: list[tuple[Any, str, int | None]] = []  # programs that the script would have started
         self.given = {os.path.join(at, name) for at, _, names in os.walk(work) for name in names}
@@ -74,7 +75,6 @@ class Outside:
             self._replace_servers()
         for name, functions in (("torch", ("save",)), ("safetensors.torch", ("save_file", "save_model"))):
             after_import(name, functools.partial(self._note_writers, functions))
-        after_import("huggingface_hub.hf_api", self._note_uploads)
 
     def _audit(self, event: str, args: tuple[Any, ...]) -> None:
         handle = _EVENTS.get(event)
@@ -221,7 +221,7 @@ class Outside:
         time.sleep = sleep
 
     def _replace_servers(self) -> None:
-        """Let the hub answer in the place of a server that was not started, once the script has asked for programs."""
+        """Answer `{}` in the place of a server that was not started, once the script has asked for programs."""
         original = socket.socket.connect
 
         def connect(self_: Any, address: Any) -> None:
@@ -231,8 +231,7 @@ class Outside:
                         original(probe, address)
                     except ConnectionRefusedError:
                         self.log.write(events.Server(address[1]))
-                        hub = urlsplit(os.environ["HF_ENDPOINT"])
-                        address = (hub.hostname, hub.port)
+                        address = ("127.0.0.1", self.server)
             original(self_, address)
 
         socket.socket.connect = connect  # type: ignore[method-assign]
@@ -255,15 +254,6 @@ class Outside:
                 paths = (value for value in (*args[1:], *kwargs.values()) if isinstance(value, (str, os.PathLike)))
                 self._changes(events.Write, next(paths, None))
                 return original(*args, **kwargs)
-
-    def _note_uploads(self, api: ModuleType) -> None:
-        for name in ("create_repo", "create_commit", "upload_file", "upload_folder"):
-
-            @wrap(api, f"HfApi.{name}")
-            def noted(original: Any, hub: Any, *args: Any, **kwargs: Any) -> Any:
-                target = kwargs.get("repo_id") or next((value for value in args if isinstance(value, str)), "")
-                self.log.write(events.Upload(target))
-                return original(hub, *args, **kwargs)
 
 
 _EVENTS: dict[str, Callable[..., None]] = {

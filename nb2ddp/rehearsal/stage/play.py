@@ -16,7 +16,21 @@ from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from . import attempts, device, fast, files, learn, outside, packages, ranks, sampling, schema, training, versions
+from . import (
+    attempts,
+    cached,
+    device,
+    fast,
+    files,
+    learn,
+    outside,
+    packages,
+    ranks,
+    sampling,
+    schema,
+    training,
+    versions,
+)
 from .attempts import Attempts
 from .events import End, Left, StandIn
 from .hooks import UnknownError
@@ -68,9 +82,10 @@ def main(log: Log | None = None) -> int:
     known = schema.Schema(plan["schema"], plan["columns"], source, plan["rows"], plan["splits"])
     sources = files.Sources(log, known, plan["root"], plan["data"])
     files.lay(sources)
+    cached.lay(log)
     packages.lay(log, os.getcwd(), lambda package: sources.dataset(package, "train"))
     versions.lay()
-    given = {"variables": known.variables, "beside": plan["beside"]}
+    given = {"variables": known.variables, "beside": plan["beside"], "server": plan["server"]}
     watch = outside.Outside(log, plan["root"], os.getcwd(), is_trusted=plan["trust"], **given)
     watch.lay()
     # What is registered first runs last: what the script itself ends there is not left.

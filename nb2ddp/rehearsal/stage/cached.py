@@ -1,0 +1,102 @@
+"""Let the hub's client find in its cache what it is asked for, and send nothing."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import events
+from .hooks import after_import, wrap
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from .log import Log
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+_USER = {"type": "user", "id": "0", "name": "rehearsal", "fullname": "rehearsal", "email": "", "orgs": []}
+_TOKEN = {"auth": {"type": "access_token", "accessToken": {"displayName": "rehearsal", "role": "write"}}}
+#: What the hub's client sends.
+_SENDING = "create_repo create_branch create_commit upload_file upload_folder upload_large_folder".split()
+
+
+@functools.cache
+def repository(kind: str, name: str) -> str:
+    """The folder of a repository, once the rehearsal has built it; "" where there is no such repository.
+
+    Args:
+        kind: "model", "dataset" or "space".
+        name: its id.
+    """
+    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
+        return ""
+    cache, folder = os.environ["HF_HUB_CACHE"], f"{kind}s--{name.replace('/', '--')}"
+    asked, made = Path(cache, "asked", folder), os.path.join(cache, folder, "snapshots", COMMIT)
+    asked.touch()
+    while asked.exists():
+        time.sleep(0.02)
+    return made if os.path.isdir(made) else ""
+
+
+def _let_find(module: ModuleType, name: str) -> None:
+    """Let a function that downloads find everything in the cache, under whatever revision."""
+
+    @wrap(module, name)
+    def found(original: Any, repo_id: str, *args: Any, **given: Any) -> Any:
+        made = repository(given.get("repo_type") or "model", repo_id)
+        if made and given.get("local_dir"):
+            shutil.copytree(made, given["local_dir"], dirs_exist_ok=True)
+            made = given["local_dir"]
+            return str(made) if name == "snapshot_download" else os.path.join(made, *args[:1] or [given["filename"]])
+        kept = {key: value for key, value in given.items() if key not in ("revision", "cache_dir", "force_download")}
+        return original(repo_id, *args, **kept)
+
+
+def _take(api: ModuleType, log: Log) -> None:
+    """Answer for the hub where its client asks it for more than files."""
+
+    def files(repo_id: str, repo_type: str | None) -> list[str]:
+        made = repository(repo_type or "model", repo_id)
+        return [path.relative_to(made).as_posix() for path in Path(made).rglob("*") if path.is_file()] if made else []
+
+    def send(name: str, _: Any, *args: Any, **given: Any) -> Any:
+        target = given.get("repo_id") or next((value for value in args if isinstance(value, str)), "")
+        log.write(events.Upload(target))
+        kind = f"{given['repo_type']}s/" if given.get("repo_type") in ("dataset", "space") else ""
+        url = f"https://huggingface.co/{kind}{target if '/' in target else f'rehearsal/{target}'}"
+        about = {"commit_message": "", "commit_description": "", "oid": COMMIT}
+        return api.RepoUrl(url) if name == "create_repo" else api.CommitInfo(commit_url=f"{url}/commit/x", **about)
+
+    answers: dict[str, Any] = {
+        "whoami": lambda *_, **__: _USER | _TOKEN,
+        "repo_exists": lambda _, repo_id, *, repo_type=None, **__: bool(repository(repo_type or "model", repo_id)),
+        "file_exists": lambda _, repo_id, filename, *, repo_type=None, **__: filename in files(repo_id, repo_type),
+        "list_repo_files": lambda _, repo_id, *, repo_type=None, **__: files(repo_id, repo_type),
+    }
+    for name, answer in (answers | {name: functools.partial(send, name) for name in _SENDING}).items():
+        wrap(api, f"HfApi.{name}")(functools.partial(_instead, answer))
+        setattr(api, name, getattr(api.api, name))  # what the module offers was bound before
+
+
+def _instead(answer: Any, _: Any, *args: Any, **given: Any) -> Any:
+    return answer(*args, **given)
+
+
+def _send_no_rows(rows: ModuleType, log: Log) -> None:
+    for owner in ("Dataset", "DatasetDict"):
+        if hasattr(getattr(rows, owner, None), "push_to_hub"):
+            wrap(rows, f"{owner}.push_to_hub")(lambda _, __, name, *args, **given: log.write(events.Upload(name)))
+
+
+def lay(log: Log) -> None:
+    """Do so once the libraries have been imported."""
+    after_import("huggingface_hub.file_download", lambda module: _let_find(module, "hf_hub_download"))
+    after_import("huggingface_hub._snapshot_download", lambda module: _let_find(module, "snapshot_download"))
+    after_import("huggingface_hub.hf_api", lambda module: _take(module, log))
+    after_import("datasets.arrow_dataset", lambda module: _send_no_rows(module, log))
+    after_import("datasets.dataset_dict", lambda module: _send_no_rows(module, log))

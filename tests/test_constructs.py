@@ -120,7 +120,6 @@ REPORTED = {
     ("cell magics for a person", "DDP309"): "magics_without_counterpart",
     ("a batch from elsewhere", "DDP201"): "keywords_passed_on",
     ("settings that are changed later", "DDP201"): "settings_changed",
-    ("training by the clock", "DDP408"): "time_limit",
     ("questions", "DDP311"): "asked_token",
     ("widgets", "DDP308"): "widgets",
     ("samples compared within a device", "DDP201"): "kto",

@@ -1,31 +1,25 @@
-"""DDP213: What transformers 5 and datasets 4 changed is written out, where the notebook relies on the old way."""
+"""DDP213: What transformers 5 changed is written out, where the notebook relies on the old way."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import libcst as cst
-from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from nb2ddp.facts.flow import reached, returned
 from nb2ddp.facts.loading import ModelKind, has_own_class, trained_loads
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.releases import asked_for, taken, uses_unsloth
 from nb2ddp.rules.rule import Finding, rule
 from nb2ddp.syntax.arguments import constant, is_closed, passed
-from nb2ddp.syntax.edits import SetKeyword, Wrap
-from nb2ddp.syntax.tree import Tree, argument
-from nb2ddp.versions import tables
+from nb2ddp.syntax.edits import SetKeyword
+from nb2ddp.syntax.tree import Tree
 
 _CHANGED = Version("5")
 _TRACKERS = ("wandb", "mlflow", "comet_ml", "neptune", "clearml", "swanlab", "trackio")
 #: What tokens and a dictionary of them both have.
 _OF_BOTH = frozenset({"to", "cuda"})
 _OF_DICTIONARY = frozenset({"input_ids", "attention_mask", "items", "keys", "values", "get", "data", "pop"})
-#: What makes a data set of the notebook's own rows, or of others.
-_MAKERS = re.compile(r"datasets\.(Dataset\.from_\w+|concatenate_datasets|interleave_datasets)")
 _TAKES_TOKENS = frozenset({"len", "generate", "decode", "batch_decode"})
 
 
@@ -35,12 +29,6 @@ def changed_default(program: Program) -> Iterator[Finding]:
     loads = trained_loads(tree, program.training.trainers, program.loads) or program.loads
     takes_both = bool(loads) and all(has_own_class(tree, load) for load in loads)
     templated = [call for call in tree.live(cst.Call) if tree.text(call.func).endswith(".apply_chat_template")]
-    if SpecifierSet(asked_for(program.text, "datasets")).contains(tables()["newest"]["datasets"]):
-        for call in templated:
-            given = argument(call, "conversation", 0)
-            if given is not None and _is_column(tree, given.value):
-                said = "a column is no list since datasets 4, and would be taken for one conversation"
-                yield Finding(call, f"{said}; the script makes a list of it", (Wrap(given.value, "list(", ")"),))
     releases = taken("transformers", asked_for(program.text, "transformers"), uses_unsloth(tree))
     if not releases or not Version(releases[0]) < _CHANGED <= Version(releases[-1]):
         return
@@ -54,31 +42,6 @@ def changed_default(program: Program) -> Iterator[Finding]:
             names = names if len(trackers) == 1 else f"[{names}]"
             said = f"transformers 5 reports to no tracker by default; the script says report_to = {names}"
             yield Finding(call, said, (SetKeyword(call, "report_to", names),))
-
-
-def _is_column(tree: Tree, node: cst.BaseExpression) -> bool:
-    """Whether an expression is a column of a data set, loaded or made, and perhaps mapped: `rows["messages"]`."""
-    key = node.slice[0].slice if isinstance(node, cst.Subscript) else None
-    if not isinstance(key, cst.Index) or not isinstance(tree.literal(key.value), str):
-        return False
-    rows = tree.value(cst.ensure_type(node, cst.Subscript).value)
-    sources = reached([rows], lambda made: _made_from(tree, made))
-    return any(isinstance(source, cst.Call) and _makes_rows(tree, source) for source in sources)
-
-
-def _makes_rows(tree: Tree, call: cst.Call) -> bool:
-    """Whether a call gives one data set, not a dictionary of them."""
-    is_split = tree.text(call.func).endswith("load_dataset") and passed(tree, call, "split") is not None
-    return is_split or _MAKERS.fullmatch(tree.qualified(call.func)) is not None
-
-
-def _made_from(tree: Tree, made: cst.BaseExpression) -> list[cst.BaseExpression]:
-    """What a method or a function makes a data set from: its owner, or its first argument, and what it returns."""
-    if not isinstance(made, cst.Call):
-        return []
-    owner = [made.func.value] if isinstance(made.func, cst.Attribute) else []
-    first = [each.value for each in made.args[:1]]
-    return list(map(tree.value, [*(owner or first), *returned(tree, tree.definition(made.func))]))
 
 
 def _leaves_trackers_to_the_default(tree: Tree, call: cst.Call) -> bool:

@@ -12,13 +12,15 @@ from nb2ddp.facts.looking import only_looks
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Finding, left_out, rule
 from nb2ddp.syntax.edits import Edit, InsertBefore, Remove, Replace
-from nb2ddp.syntax.tree import keyword
+from nb2ddp.syntax.tree import keyword, method
 
 _DISPLAY = re.compile(rf"{DISPLAY.pattern}(_[a-z]+)?|IPython\.(core\.)?display(_functions)?\.clear_output")
 #: IPython's classes of a text to read, or of a path to click on.
 _TEXTS = frozenset(
     {"Code", "FileLink", "FileLinks", "HTML", "JSON", "Latex", "Markdown", "Math", "Pretty", "TextDisplayObject"}
 )
+#: Methods that bring a tensor into the form in which it is shown.
+_OF_TENSORS = frozenset({"cpu", "detach", "float", "numpy", "squeeze", "to"})
 _IMPORTED = "works in a notebook only; the script leaves the import out"
 _NONE = "works in a notebook only, so it is None in the script: write what it does in Python"
 _KEPT = "plays or shows a temporary file in a notebook; the script keeps a copy of the file"
@@ -119,7 +121,9 @@ def _printed(program: Program, value: cst.BaseExpression) -> list[str]:
 
 def _working(program: Program, node: cst.BaseExpression) -> list[cst.BaseExpression]:
     """The parts of a display's argument that have an effect."""
-    if only_looks(program.effects, node):
+    while method(node) in _OF_TENSORS:
+        node = cst.ensure_type(cst.ensure_type(node, cst.Call).func, cst.Attribute).value
+    if isinstance(node, cst.Name) or only_looks(program.effects, node):
         return []
     if isinstance(node, cst.Call) and _is_ipython(program.tree.qualified(node.func)):
         return [part for a in node.args for part in _working(program, a.value)]

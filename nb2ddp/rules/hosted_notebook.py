@@ -9,13 +9,13 @@ import libcst as cst
 
 from nb2ddp.facts.effects import FILE_MAGICS
 from nb2ddp.facts.hosted import HOSTED, SECRET, UPLOAD, HostedPath, hosted_name
-from nb2ddp.facts.installs import announcements, colab_branch
+from nb2ddp.facts.installs import announcements
 from nb2ddp.facts.needs import secret_variable
 from nb2ddp.facts.program import Program
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Finding, rule
-from nb2ddp.syntax.edits import Edit, Handle, Remove, Replace
+from nb2ddp.syntax.edits import Edit, Remove, Replace
 from nb2ddp.syntax.environ import sets_only
 from nb2ddp.syntax.tree import Statement, Tree, small_statements
 
@@ -26,24 +26,22 @@ _THEIRS = "is a path that only Colab or Kaggle has: name one on your machine"
 _SEVERAL = "are paths that only Colab or Kaggle has: name those on your machine"
 _UPLOADS = "uploads files into the notebook's folder; the script leaves it out: copy them into the job's folder"
 _SERVICE = "works on Colab or Kaggle only; the script leaves it out"
-_FOR_SHELL = "only serves `!` on Colab; the script leaves it out"
 _WRITES = "writes to {}, which only Colab or Kaggle has: name a folder on your machine"
 _UNMOUNTED = "writes to Colab's Drive, which no job mounts: mount it before the job, or name a folder on your machine"
 
 
 @rule("DDP310")
 def hosted_notebook_service(program: Program) -> Iterator[Finding]:
-    tree, imports, handled = program.tree, [*_imports(program)], set[cst.CSTNode]()
-    handles = [edit for each in imports for edit in each.edits if isinstance(edit, Handle)]
-    tried = {node: edit for edit in handles for node in _dead(tree, edit)}
+    tree, handled = program.tree, set[cst.CSTNode]()
+    tried = {_handled(tree, statement) for statement, *_ in tree.imports(*HOSTED)}
     for call in tree.of(cst.Call):
         name = hosted_name(tree, call)
         if name is None or not handled.isdisjoint(tree.ancestors(call)) or program.installs.covers(call):
             continue
-        statement, gone = program.alone(call), next(filter(tried.get, tree.ancestors(call)), None)
-        if gone is not None:
+        statement = program.alone(call)
+        if not tried.isdisjoint(tree.ancestors(call)):
             if name == UPLOAD:
-                yield Finding(call, f"{name}() {_UPLOADS}", (tried[gone],), severity=Severity.WARNING)
+                yield Finding(call, f"{name}() {_UPLOADS}", severity=Severity.WARNING)
             continue
         handled.add(statement or call)
         if SECRET.fullmatch(name) and call.args:
@@ -59,39 +57,8 @@ def hosted_notebook_service(program: Program) -> Iterator[Finding]:
         else:
             message = _VALUE.format(name, ", such as {name: open(name, 'rb').read()}" if name == UPLOAD else "")
             yield Finding(call, message, (Replace(call, "None"),), todo=True)
-    yield from imports
-    yield from _encoding(program)
+    yield from _imports(program)
     yield from _paths(program)
-
-
-def _encoding(program: Program) -> Iterator[Finding]:
-    """What has `!` work on Colab after a library set the locale: `locale.getpreferredencoding = lambda: "UTF-8"`."""
-    tree = program.tree
-    setting = [line for line in tree.setting("getpreferredencoding") if _says_utf8(tree, line.value)]
-    lines = [line for line in setting if tree.qualified(line.targets[0].target) == "locale.getpreferredencoding"]
-    gone = [*lines, *(made for line in lines if (made := tree.definition(line.value)) is not None)]
-    if not lines or any(not _is_within(tree, use, gone) for use in tree.attributes("getpreferredencoding")):
-        return
-    for node in gone:
-        edit = Remove(node, keep_comment=False, comments_above=True)  # type: ignore[arg-type]
-        yield Finding(node, f"locale.getpreferredencoding {_FOR_SHELL}", (edit,))
-    if all(_is_within(tree, use, gone) for use in tree.loads("locale")):
-        for statement, _, kept in tree.imports("locale"):
-            yield Finding(
-                statement, f"the import {_FOR_SHELL}", (Replace(statement, kept) if kept else Remove(statement),)
-            )
-
-
-def _says_utf8(tree: Tree, value: cst.BaseExpression) -> bool:
-    """True for a function, used here alone, that gives a text."""
-    made = tree.definition(value)
-    if isinstance(value, cst.Lambda):
-        return isinstance(tree.literal(value.body), str)
-    return isinstance(made, cst.FunctionDef) and tree.named(made) == [value]
-
-
-def _is_within(tree: Tree, node: cst.CSTNode, others: Iterable[cst.CSTNode]) -> bool:
-    return any(other in others for other in tree.ancestors(node))
 
 
 def _secret(tree: Tree, call: cst.Call, name: str) -> Finding:
@@ -157,45 +124,21 @@ def _places(program: Program, node: cst.CSTNode, others: Iterable[cst.CSTNode]) 
     return f", {', '.join(places)} and {last}" if places else ""
 
 
-def _is_for_colab(tree: Tree, node: cst.CSTNode) -> bool:
-    """True below a test whether this is Colab, which the script answers with no."""
-    around = [*tree.ancestors(node)]
-    return any(colab_branch(tree, above) in around for above in around)
-
-
 def _imports(program: Program) -> Iterator[Finding]:
     tree = program.tree
     for statement, module, kept in tree.imports(*HOSTED):
-        if program.installs.covers(statement):
-            continue
-        edit: Edit = Replace(statement, kept) if kept else Remove(statement, keep_comment=False, comments_above=True)
-        edits = () if _is_for_colab(tree, statement) else tuple(_handled(tree, statement, kept))
-        said = f"{module} works on Colab or Kaggle only; the script does without it"
-        yield Finding(statement, said, edits or (edit,))
+        if not program.installs.covers(statement) and _handled(tree, statement) is None:
+            edit = Replace(statement, kept) if kept else Remove(statement, keep_comment=False, comments_above=True)
+            yield Finding(statement, f"{module} works on Colab or Kaggle only; the script does without it", (edit,))
 
 
-def _handled(tree: Tree, statement: cst.Import | cst.ImportFrom, kept: str) -> Iterator[Edit]:
-    """Put what handles a failed import in the place of the `try` whose line it is; what only tells the error goes."""
-    line, tried = tree.parents[statement], tree.around(statement, cst.Try)
-    if tried is None or line not in (tried.body, *tried.body.body) or small_statements(line)[0] is not statement:
-        return
+def _handled(tree: Tree, statement: cst.Import | cst.ImportFrom) -> cst.BaseSuite | None:
+    """The body of a `try` that handles a failed import, and goes on without a hosted notebook."""
+    tried = tree.around(statement, cst.Try)
+    if tried is None or statement not in tree.within(tried.body, type(statement)):
+        return None
     handler = next((each for each in tried.handlers if not _CATCHES.isdisjoint(_caught(tree, each))), None)
-    if handler is None or _gives_secrets(tree, tried, handler) or _raises(tree, handler):
-        return
-    error, lines = tree.text(handler.name.name) if handler.name is not None else "", handler.body.body
-    naming = [each for each in lines if error and error in map(tree.text, tree.within(each, cst.Name))]
-    told = [each for each in naming if re.fullmatch(r"(?s)print\(.*\)", tree.text(each))]
-    bound = [f'{error} = ImportError("not a hosted notebook")'] if told != naming else []
-    yield Handle(line, handler, "\n".join(filter(None, [kept, *bound])))
-    idle = [each for each in lines if tree.text(each) == "pass" or (each in told and not bound)]
-    yield from (Remove(each, keep_comment=False) for each in idle)  # type: ignore[arg-type]
-
-
-def _dead(tree: Tree, handle: Handle) -> Iterator[cst.CSTNode]:
-    """What never runs of a `try` in whose place one of its handlers stands."""
-    tried = cst.ensure_type(tree.parents[handle.handler], cst.Try)
-    yield from (line for line in tried.body.body if tree.start(line) >= tree.start(handle.line))
-    yield from (each for each in (*tried.handlers, tried.orelse) if each is not None and each is not handle.handler)
+    return None if handler is None or _gives_secrets(tree, tried, handler) or _raises(tree, handler) else tried.body
 
 
 def _gives_secrets(tree: Tree, tried: cst.Try, handler: cst.ExceptHandler) -> bool:

@@ -119,18 +119,6 @@ class Cut(Edit):
 
 
 @dataclass(frozen=True)
-class Handle(Edit):
-    """Put what handles an error in the place of its `try`, from the line on that raises it, with lines above.
-
-    A `try` with a `finally` stays around it.
-    """
-
-    line: cst.CSTNode
-    handler: cst.ExceptHandler
-    text: str = ""
-
-
-@dataclass(frozen=True)
 class Guard(Edit):
     """Put neighbouring statements under a header, then optionally a line below them.
 
@@ -167,7 +155,6 @@ class Part:
         before: text in front of it.
         after: text behind it.
         is_deeper: its lines are indented.
-        outdent: how many characters of indentation its lines lose.
         inner: the parts inside it, in order.
     """
 
@@ -177,7 +164,6 @@ class Part:
     before: str = ""
     after: str = ""
     is_deeper: bool = False
-    outdent: int = 0
     inner: list[Part] = field(default_factory=list)
 
     def holds(self, part: Part) -> bool:
@@ -193,8 +179,6 @@ class Part:
                 pieces += [source[at : part.start], part.rendered(source)]
                 at = part.end
             text = "".join([*pieces, source[at : self.end]])
-        if self.outdent:
-            text = _INDENTATION.sub(lambda match: match[0] if match[0].strip() else match[0][self.outdent :], text)
         return self.before + (_deeper(text) if self.is_deeper else text) + self.after
 
 
@@ -213,14 +197,12 @@ def resolve(tree: Tree, edits: Iterable[Edit], cells: Sequence[int] = ()) -> lis
     below = [_below(tree, edit) for edit in edits if isinstance(edit, InsertAfter)]
     added = [part.start for part in above] + [part.end - 1 for part in below]
     removals = {edit.statement: edit for edit in edits if isinstance(edit, Remove)}
-    handles = {_tried(tree, edit): edit for edit in edits if isinstance(edit, Handle)}
-    gone = _gone(tree, removals.values(), added, handles)
+    gone = _gone(tree, removals.values(), added)
     cut = [Part(edit.start, edit.end, "") for edit in edits if isinstance(edit, Cut) and edit.start < edit.end]
     cut += [*_remove(tree, removals.values(), gone, added, cells), *_emptied(tree, gone, added, cells)]
     guards = [edit for edit in edits if isinstance(edit, Guard) and not {edit.first, edit.last} <= gone.keys()]
     guarded = [_guarded(tree, guard) for guard in _merged(tree, guards, cells)]
     parts = [*_changes(tree, edits), *_unpack(tree, edits), *_keywords(tree, edits)]
-    parts += [part for tried, edit in handles.items() if tried not in gone for part in _handled(tree, tried, edit)]
     # of those that begin and end together, the first holds the others; of lines the last one that is asked for
     return _nested([*guarded[::-1], *below[::-1], *above, *parts, *cut, *_loose_blanks(tree.source, cut, added, cells)])
 
@@ -313,36 +295,6 @@ def _guarded(tree: Tree, guard: Guard) -> Part:
     return Part(start, end, None, f"{indent}{guard.header}:\n", after, is_deeper=True)
 
 
-def _tried(tree: Tree, edit: Handle) -> cst.Try:
-    return cst.ensure_type(tree.parents[edit.handler], cst.Try)
-
-
-def _left(tree: Tree, handle: Handle) -> list[cst.CSTNode]:
-    """The lines of a `try` that stay where one of its handlers takes its place."""
-    start = tree.start(handle.line)
-    return [*(line for line in _tried(tree, handle).body.body if tree.span(line)[1] < start), *handle.handler.body.body]
-
-
-def _handled(tree: Tree, tried: cst.Try, handle: Handle) -> Iterator[Part]:
-    """What becomes of a `try` in whose place one of its handlers stands: the rest of it goes, and its indentation."""
-    (start, end, indent), suite = _lines(tree, tried), handle.handler.body
-    above = _left(tree, handle)[: -len(suite.body)]
-    first, is_block = suite.body[0], isinstance(suite, cst.IndentedBlock)
-    at = tree.comments_above(first) if is_block else tree.start(suite)
-    deeper = tree.indentation(first) if is_block else indent + INDENT
-    text = (_block(handle.text, deeper) if handle.text else "") + ("" if is_block else deeper)
-    fails = _lines(tree, above[-1])[1] if above else start
-    if tried.finalbody is None:
-        yield Part(start, end, outdent=len(deeper) - len(indent))
-        if above:
-            yield Part(start, tree.comments_above(above[0]), "")
-    elif not above:
-        text = f"{indent}try:\n{text}"
-    yield Part(fails, at, text)
-    ends = _lines(tree, suite.body[-1])[1]
-    yield Part(ends, end if tried.finalbody is None else _lines(tree, tried.finalbody)[0], "")
-
-
 def _above(tree: Tree, edit: InsertBefore | InsertAbove, cells: Sequence[int]) -> Part:
     start, _, indent = _lines(tree, edit.statement)
     start = start if isinstance(edit, InsertBefore) else _comments_above(tree, edit.statement, cells)
@@ -414,9 +366,7 @@ def _table_width(tree: Tree, named: list[cst.Arg]) -> int:
     return columns.pop() if len(columns) == 1 and len(widths) > 1 else 0
 
 
-def _gone(
-    tree: Tree, removals: Iterable[Remove], added: list[int], handles: dict[cst.Try, Handle]
-) -> dict[cst.CSTNode, Remove]:
+def _gone(tree: Tree, removals: Iterable[Remove], added: list[int]) -> dict[cst.CSTNode, Remove]:
     """The whole lines and blocks that go, each with a removal of it or of its last part.
 
     A `try` whose body goes, or what handles its error, goes with it, unless other edits add text to it, at some
@@ -432,9 +382,8 @@ def _gone(
     gone |= {line: own[0] for line, own in parts.items() if len(own) == len(small_statements(line))}
     blocks: list[cst.Try | cst.If] = [*tree.of(cst.Try), *tree.of(cst.If)] if gone else []
     for block in reversed(tree.in_order(blocks)):
-        handle = handles.get(block) if isinstance(block, cst.Try) else None
-        body: Sequence[cst.CSTNode] = block.body.body if handle is None else _left(tree, handle)
-        goes_on = getattr(block, "finalbody", None) or (block.orelse if handle is None else None)
+        body: Sequence[cst.CSTNode] = block.body.body
+        goes_on = getattr(block, "finalbody", None) or block.orelse
         decides = isinstance(block, cst.If) and (_asks(tree, block.test) or isinstance(tree.parents[block], cst.If))
         if goes_on or decides or not all(statement in gone for statement in body):
             continue

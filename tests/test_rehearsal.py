@@ -1015,13 +1015,13 @@ def test_what_does_nothing_can_be_computed_with() -> None:
 
 def test_a_data_set_of_a_package_that_is_not_there_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packages.Nothing, "rows", staticmethod(lambda package: SimpleNamespace(column_names=[package])))
-    pack = packages.Missing(Log(), "").create_module(ModuleSpec("no_such.packs", None)).Pack
+    pack = packages.Missing(Log()).create_module(ModuleSpec("no_such.packs", None)).Pack
     assert pickle.loads(pickle.dumps(pack().run())).column_names == ["no_such"]
     assert packages._is_nothing(packages.Nothing().column_names)  # of no package
 
 
 def test_what_does_nothing_can_be_sent_to_other_processes() -> None:
-    of_package = packages.Missing(Log(), "").create_module(ModuleSpec("no_such_package_at_all", None)).Client
+    of_package = packages.Missing(Log()).create_module(ModuleSpec("no_such_package_at_all", None)).Client
     assert issubclass(pickle.loads(pickle.dumps(of_package)), packages.Nothing)
     assert isinstance(pickle.loads(pickle.dumps(of_package())), packages.Nothing)
 
@@ -1035,7 +1035,7 @@ def test_arguments_that_only_a_gpu_takes_are_known_from_unsloths_loaders() -> No
 def test_a_package_that_is_not_there_does_nothing_and_is_not_trained(tmp_path: Path) -> None:
     log = Log()
     log.open(str(tmp_path / "log"), __file__)
-    finder = packages.Missing(log, str(tmp_path))
+    finder = packages.Missing(log)
     spec = finder.find_spec("no_such_package_at_all", None)
     assert spec is not None
     page = finder.create_module(spec).Page

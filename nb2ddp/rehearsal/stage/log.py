@@ -21,7 +21,7 @@ class Log:
     """The log of one process."""
 
     def __init__(self) -> None:
-        self.script = ""
+        self.script = self._beside = ""
         self.is_silent = False
 
     def open(self, file: str, script: str) -> None:
@@ -32,6 +32,7 @@ class Log:
             script: the path of the script, whose lines are the places that events name.
         """
         self.script = script
+        self._beside = os.path.dirname(os.path.abspath(script)) + os.sep
         self._pid = os.getpid()
         self._to = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
@@ -65,12 +66,18 @@ class Log:
             frame = frame.f_back  # type: ignore[assignment]
         return None
 
-    def is_asked(self) -> bool:
-        """Whether the script itself calls the function that calls this one, or imports what it gives."""
+    def is_asked(self, *between: str) -> bool:
+        """Whether the user's own code, of the script or of a file beside it, calls the function that calls this one.
+
+        Args:
+            between: files, or folders of them, whose functions may stand between the two, as imports and hooks may.
+        """
         frame: Any = sys._getframe(2)
-        while frame is not None and frame.f_code.co_filename.startswith(("<frozen", hooks.__file__)):
+        while frame is not None and frame.f_code.co_filename.startswith(("<frozen", hooks.__file__, *between)):
             frame = frame.f_back
-        return frame is not None and frame.f_code.co_filename == self.script
+        file = frame.f_code.co_filename if frame is not None else ""
+        is_beside = file.startswith(self._beside) and "unsloth_compiled_cache" not in file
+        return bool(self.script) and (file == self.script or is_beside)
 
     def write(self, event: Event) -> None:
         """Append an event, at the script's running line where it names none."""

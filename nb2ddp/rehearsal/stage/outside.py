@@ -149,7 +149,7 @@ class Outside:
             asking = sys._getframe(1)
             asking = asking.f_back if asking.f_code.co_name == "__contains__" and asking.f_back else asking
             is_set = asking.f_code.co_name in ("setdefault", "pop")
-            if is_set or LAUNCHED.match(name) or not self._is_asked_by_script((os.__file__, _collections_abc.__file__)):
+            if is_set or LAUNCHED.match(name) or not self.log.is_asked(os.__file__, _collections_abc.__file__):
                 return original(self_, name)
             self.log.write(events.Need("environment variables", name))
             is_asked = sys._getframe(1).f_code.co_name in ("get", "__contains__")  # the script goes on without it
@@ -165,7 +165,7 @@ class Outside:
         outside = self
 
         def init(self: Any, args: Any, *rest: Any, **kwargs: Any) -> None:
-            if outside._is_asked_by_script((subprocess.__file__,)):
+            if outside.log.is_asked(subprocess.__file__):
                 command = args if isinstance(args, str) else " ".join(map(str, args))
                 outside._clone(command, original)
                 outside.log.write(events.Program(command))
@@ -216,7 +216,7 @@ class Outside:
         original = time.sleep
 
         def sleep(seconds: Any) -> None:
-            original(min(seconds, _MOMENT) if self._is_asked_by_script(()) else seconds)
+            original(min(seconds, _MOMENT) if self.log.is_asked() else seconds)
 
         time.sleep = sleep
 
@@ -235,15 +235,6 @@ class Outside:
             original(self_, address)
 
         socket.socket.connect = connect  # type: ignore[method-assign]
-
-    def _is_asked_by_script(self, between: Sequence[str]) -> bool:
-        """Whether the code above, but for that in the files `between`, is the user's, not a library's."""
-        frame: Any = sys._getframe(2)
-        while frame and (frame.f_code.co_filename in between or frame.f_code.co_filename.startswith("<frozen")):
-            frame = frame.f_back
-        file = frame.f_code.co_filename if frame else ""
-        is_own = file.startswith(self.work) and "unsloth_compiled_cache" not in file
-        return is_own or file == self.log.script
 
     def _note_writers(self, functions: Sequence[str], module: ModuleType) -> None:
         """Note what is written by native code, which Python's audit hooks do not see."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copyreg
 import dis
+import importlib
 import itertools
 import linecache
 import os
@@ -154,17 +155,17 @@ class Missing(MetaPathFinder, Loader):
 
     Args:
         log: where it is said which.
-        work: the folder below which modules are the user's.
     """
 
-    def __init__(self, log: Log, work: str) -> None:
-        self.log, self.work = log, work
+    def __init__(self, log: Log) -> None:
+        self.log = log
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         """Find nothing that does something."""
         package = name.split(".")[0]
         is_made = isinstance(sys.modules.get(package), Empty)
-        if package in _NEEDED or not (is_made or self._script_imports()) or self._is_part(name):
+        is_own = self.log.is_asked(os.path.dirname(importlib.__file__))
+        if package in _NEEDED or not (is_made or is_own) or self._is_part(name):
             return None
         self.log.write(StandIn(name, package not in SERVICES))
         return ModuleSpec(name, self, is_package=True)
@@ -173,13 +174,6 @@ class Missing(MetaPathFinder, Loader):
         """Whether a module would be one of a package that is installed, but for a namespace such as `google`."""
         parent = sys.modules.get(name.split(".")[0])
         return "." in name and parent is not None and getattr(parent, "__file__", None) is not None
-
-    def _script_imports(self) -> bool:
-        frame: Any = sys._getframe(1)
-        while frame and (frame.f_code.co_filename == __file__ or "importlib" in frame.f_code.co_filename):
-            frame = frame.f_back
-        file = frame.f_code.co_filename if frame is not None else ""
-        return file == self.log.script or (file.startswith(self.work) and "unsloth_compiled_cache" not in file)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """See `Loader`."""
@@ -239,7 +233,7 @@ def _is_nothing(value: Any) -> bool:
     return isinstance(value, Nothing) or (isinstance(value, type) and issubclass(value, Nothing))
 
 
-def lay(log: Log, work: str, rows: Callable[[str], Any]) -> None:
+def lay(log: Log, rows: Callable[[str], Any]) -> None:
     """Do so from now on; `rows` gives the data set of a package."""
 
     def made(package: str) -> Any:
@@ -247,7 +241,7 @@ def lay(log: Log, work: str, rows: Callable[[str], Any]) -> None:
         return rows(package)
 
     Nothing.rows = staticmethod(made)
-    sys.meta_path.append(Missing(log, work))
+    sys.meta_path.append(Missing(log))
     after_import("transformers.trainer", _refuse)
     for name in {each.split(".")[0] for each in _RUNS}:
         after_import(name, lambda module: _note_runs(module, log))

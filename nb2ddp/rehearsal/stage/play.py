@@ -83,7 +83,7 @@ def main(log: Log | None = None) -> int:
     sources = files.Sources(log, known, plan["root"], plan["data"])
     files.lay(sources)
     cached.lay(log)
-    packages.lay(log, os.getcwd(), lambda package: sources.dataset(package, "train"))
+    packages.lay(log, lambda package: sources.dataset(package, "train"))
     versions.lay()
     given = {"variables": known.variables, "beside": plan["beside"], "server": plan["server"]}
     watch = outside.Outside(log, plan["root"], os.getcwd(), is_trusted=plan["trust"], **given)

@@ -5,8 +5,7 @@
 
 Each folder holds notebooks, as .ipynb or marimo's .py. What pip would be given for each is resolved for Python 3.12 on
 Linux, without being installed, each different set once. What a repository of git, a file or an index has that is not
-reached from here is left out and counted apart. What pip installs with --no-deps or --no-build-isolation is resolved
-without its dependencies. Failures are printed.
+reached from here is left out and counted apart. Failures are printed.
 """
 
 from __future__ import annotations
@@ -55,41 +54,31 @@ _LEFT_OUT = re.compile(r"^#   cell \d+: (-\S+ \S+) is left out:")
 #: How uv says that no index which it reaches has a package, or has it for this Python.
 _LACKING = re.compile(r"Because ([\w.-]+) was not found|all versions of ([\w.-]+) cannot be used")
 
-Asked = tuple[tuple[tuple[str, ...], bool], ...]  #: the lines of each file, and whether it is without dependencies
 
-
-def asked(files: Mapping[str, str]) -> Asked:
+def asked(files: Mapping[str, str]) -> tuple[str, ...]:
     """What pip is given, and the options of the notebook's that only its machine knows.
 
     Args:
         files: what a conversion writes: texts by name.
     """
-    wanted = {name: text.splitlines() for name, text in files.items() if ".requirements" in name}
-    return tuple(
-        (
-            tuple(line for line in lines if line.strip() and not line.startswith("#"))
-            + tuple(match[1] for line in lines if (match := _LEFT_OUT.search(line))),
-            "-no-" in name,
-        )
-        for name, lines in sorted(wanted.items())
-    )
+    lines = [line for name, text in files.items() if name.endswith(".requirements.txt") for line in text.splitlines()]
+    left_out = (match[1] for line in lines if (match := _LEFT_OUT.search(line)))
+    return (*(line for line in lines if line.strip() and not line.startswith("#")), *left_out)
 
 
-def resolve(wanted: Asked) -> tuple[str, str]:
-    """Resolve what the requirements files of a notebook ask for: one of `ENDS`, and what uv said where they fail."""
-    is_all = True
-    for lines, is_alone in wanted:
-        reached = [line for line in lines if _is_reached(line)]
-        is_all = is_all and len(reached) == len(lines)
-        why = _resolved(tuple(reached), is_alone)
-        while why and len(reached) < len(lines) and (lacking := _LACKING.search(why)):
-            rest = [line for line in reached if not re.match(rf"{lacking[1] or lacking[2]}\b(?!-)", line)]
-            if rest == reached:
-                break
-            reached, why = rest, _resolved(tuple(rest), is_alone)
-        if why:
-            return ("failed" if len(reached) == len(lines) else "away"), why
-    return ("all" if is_all else "the rest") if wanted else "none", ""
+def resolve(lines: tuple[str, ...]) -> tuple[str, str]:
+    """Resolve what the requirements file of a notebook asks for: one of `ENDS`, and what uv said where it fails."""
+    reached = [line for line in lines if _is_reached(line)]
+    why = _resolved(tuple(reached))
+    while why and len(reached) < len(lines) and (lacking := _LACKING.search(why)):
+        rest = [line for line in reached if not re.match(rf"{lacking[1] or lacking[2]}\b(?!-)", line)]
+        if rest == reached:
+            break
+        reached, why = rest, _resolved(tuple(rest))
+    is_all = len(reached) == len(lines)
+    if why:
+        return ("failed" if is_all else "away"), why
+    return ("all" if is_all else "the rest") if lines else "none", ""
 
 
 def _is_reached(line: str) -> bool:
@@ -103,11 +92,10 @@ def _answers(address: str) -> bool:
 
 
 @cache
-def _resolved(lines: tuple[str, ...], is_alone: bool) -> str:
+def _resolved(lines: tuple[str, ...]) -> str:
     """What uv says of requirements that do not fit together; "" where they do."""
     command = [uv.program(), "pip", "compile", "--quiet", "--no-header", "--python-version", PYTHON, "-"]
     command += ["--python-platform", "linux", "--prerelease", "if-necessary-or-explicit"]
-    command += ["--no-deps"] if is_alone else []
     with tempfile.TemporaryDirectory() as scratch:
         overrides = Path(scratch, "overrides.txt")
         overrides.write_text("\n".join(ANY_VERSION), encoding="utf-8")
@@ -125,8 +113,8 @@ def _resolved(lines: tuple[str, ...], is_alone: bool) -> str:
 
 def resolved(folders: Iterable[Path]) -> dict[Path, tuple[str, str]]:
     """How the requirements of each notebook that converts resolve, and what uv said."""
-    ends: dict[Asked, Future[tuple[str, str]]] = {}
-    found: dict[Path, Asked] = {}
+    ends: dict[tuple[str, ...], Future[tuple[str, str]]] = {}
+    found: dict[Path, tuple[str, ...]] = {}
     with ThreadPoolExecutor(JOBS) as pool:
         for path in (path for folder in folders for path in sorted([*folder.glob("*.ipynb"), *folder.glob("*.py")])):
             try:

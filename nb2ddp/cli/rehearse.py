@@ -223,7 +223,7 @@ def _script(source: str) -> tuple[Path, str, Wanted]:
         if is_script and (what := hidden(path.stem)):
             raise PlanError(f"Python would import it in place of {what}: call it {other_name(path.stem)}")
         if is_script:
-            beside = path.resolve().parent.glob(f"{path.stem}.requirements*.txt")
+            beside = path.resolve().parent.glob(f"{path.stem}.requirements.txt")
             wanted = Wanted.of({file.name: file.read_text(encoding="utf-8") for file in sorted(beside)})
             wanted = replace(wanted, lines=(*read_metadata(text).dependencies, *wanted.lines))
         else:

@@ -12,7 +12,7 @@ from nb2ddp.project.plan import from_here
 from nb2ddp.results import Result, Status
 from nb2ddp.rules import server, vllm_server
 from nb2ddp.script.launch import ADDRESS, LAUNCHING, launch_lines, path_word, single_command
-from nb2ddp.script.packages import GROUPS, file_name, install_command
+from nb2ddp.script.packages import file_name, install_command
 
 
 def next_steps(jobs: Sequence[Job], results: Sequence[Result]) -> Iterator[str]:
@@ -32,8 +32,8 @@ def next_steps(jobs: Sequence[Job], results: Sequence[Result]) -> Iterator[str]:
 
 def _of_one(job: Job, result: Result) -> Iterator[str]:
     launch = job.options.launch
-    if installs := _installs(job):
-        yield f"Install its packages with: {' && '.join(installs)}"
+    for line in _installs(job):
+        yield f"Install its packages with: {line}"
     if not job.options.split_model and (fits := in_one_line(job, result)):
         yield f"Estimate: {fits} (nb2ddp estimate {_word(job.notebook)})."
     if _serves(result):
@@ -73,6 +73,6 @@ def _word(path: Path) -> str:
 
 
 def _installs(job: Job) -> list[str]:
-    """Return the commands that install a script's requirements files."""
-    files = [(group, job.script.with_name(file_name(job.script.name, group))) for group in GROUPS]
-    return [install_command(str(path), group) for group, path in files if path.exists()]
+    """Return the line that installs a script's packages; empty where there is no requirements file."""
+    file = job.script.with_name(file_name(job.script.name))
+    return [install_command(str(file), file.read_text(encoding="utf-8"))] if file.exists() else []

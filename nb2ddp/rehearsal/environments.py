@@ -76,11 +76,9 @@ class Wanted:
 
     Attributes:
         lines: of a requirements file, options about indexes included.
-        alone: requirements that are installed without what they need.
     """
 
     lines: tuple[str, ...] = ()
-    alone: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, files: Mapping[str, str]) -> Wanted:
@@ -89,22 +87,19 @@ class Wanted:
         Args:
             files: texts by file name; other files than those are passed over.
         """
-        lines: dict[bool, list[str]] = {False: [], True: []}
-        for name, text in files.items():
-            if ".requirements" in name and name.endswith(".txt"):
-                kept = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
-                lines["no-deps" in name] += kept
-        return cls(tuple(lines[False]), tuple(lines[True]))
+        texts = (text for name, text in files.items() if name.endswith(".requirements.txt"))
+        lines = [line.strip() for text in texts for line in text.splitlines()]
+        return cls(tuple(line for line in lines if line and not line.startswith("#")))
 
     @property
     def requirements(self) -> list[Requirement]:
         """Those of its lines that name a package, and versions."""
-        return [own for line in (*self.lines, *self.alone) if (own := _requirement(line)) and not own.url]
+        return [own for line in self.lines if (own := _requirement(line)) and not own.url]
 
     def with_versions(self, name: str) -> Wanted:
         """The same packages, with the versions of a set in place of the notebook's."""
         named = {canonicalize_name(Requirement(pin).name) for pin in pins(name)}
-        others = [line for line in (*self.lines, *self.alone) if _package(line) not in named]
+        others = [line for line in self.lines if _package(line) not in named]
         return Wanted((*others, *pins(name)))
 
     def lacks(self, environment: Environment) -> list[str]:
@@ -141,7 +136,7 @@ def made(
     root.mkdir(parents=True, exist_ok=True)
     lines, left = _installable(wanted, libraries)
     tell("asking the package index for versions")
-    lock, unfit = _fitting(_lock(lines, wanted.alone, root))
+    lock, unfit = _fitting(_lock(lines, root))
     place = root / hashlib.sha256(f"{_python()} {platform.machine()}\n{lock}".encode()).hexdigest()[:16]
     if not place.is_dir():
         tell("")
@@ -181,7 +176,7 @@ def _package(line: str) -> str:
 
 def _installable(wanted: Wanted, libraries: Iterable[str]) -> tuple[list[str], list[str]]:
     """The lines for uv, with what a rehearsal needs, and the packages that are left out."""
-    lines = [*wanted.lines, *wanted.alone]
+    lines = wanted.lines
     left = sorted({_package(line) for line in lines} & NEEDS_GPU)
     named = {_package(line) for line in lines}
     needed = dict.fromkeys(canonicalize_name(name) for name in (*_NEEDED, *libraries))
@@ -189,15 +184,15 @@ def _installable(wanted: Wanted, libraries: Iterable[str]) -> tuple[list[str], l
     return [line for line in lines if _package(line) not in NEEDS_GPU] + missing, left
 
 
-def _lock(lines: Sequence[str], alone: Iterable[str], root: Path) -> str:
+def _lock(lines: Sequence[str], root: Path) -> str:
     """What the lines resolve to: asked for once a day, or as it was where no index answers."""
-    key = hashlib.sha256(json.dumps([lines, sorted(alone), _python(), tables()["cpu"]]).encode()).hexdigest()[:16]
+    key = hashlib.sha256(json.dumps([lines, _python(), tables()["cpu"]]).encode()).hexdigest()[:16]
     kept = root / f"{key}.lock"
     if kept.exists() and time.time() - kept.stat().st_mtime < _DAY:
         return kept.read_text(encoding="utf-8")
     try:
         with tempfile.TemporaryDirectory(prefix="nb2ddp-uv-") as scratch:
-            lock = _resolved(lines, [line for line in alone if _package(line) not in NEEDS_GPU], Path(scratch))
+            lock = _resolved(lines, Path(scratch))
     except uv.UvError:
         if not kept.exists():
             raise
@@ -206,22 +201,15 @@ def _lock(lines: Sequence[str], alone: Iterable[str], root: Path) -> str:
     return lock
 
 
-def _resolved(lines: Sequence[str], alone: Sequence[str], scratch: Path) -> str:
-    """What the lines resolve to.
-
-    Where nothing else asks for a version of torch it is that of our tests. What is installed without its dependencies
-    fits the others where it can, and else comes in place of what they ask for, as with pip.
-    """
-    torch = [f"torch=={tables()['cpu']['torch']}"] if "torch" in lines else []
-    for overrides, more in ((), torch), ((), []), (alone, torch):
-        with contextlib.suppress(uv.UvError):
-            return _asked([*lines, *more], overrides, scratch)
-    return _asked(lines, alone, scratch)
+def _resolved(lines: Sequence[str], scratch: Path) -> str:
+    """What the lines resolve to: where nothing else asks for a version of torch, to that of our tests."""
+    with contextlib.suppress(uv.UvError):
+        return _asked([*lines, f"torch=={tables()['cpu']['torch']}"] if "torch" in lines else lines, scratch)
+    return _asked(lines, scratch)
 
 
-def _asked(lines: Sequence[str], overrides: Sequence[str], scratch: Path) -> str:
-    excluded = sorted(NEEDS_GPU)
-    return uv.resolved(lines, scratch, python=_python(), overrides=[*overrides, *ANY_VERSION], excluded=excluded)
+def _asked(lines: Sequence[str], scratch: Path) -> str:
+    return uv.resolved(lines, scratch, python=_python(), overrides=ANY_VERSION, excluded=sorted(NEEDS_GPU))
 
 
 def _fitting(lock: str) -> tuple[str, list[str]]:

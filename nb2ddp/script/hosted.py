@@ -54,8 +54,8 @@ def _cells(program: Program, script: str, script_name: str, packages: Requiremen
     yield "markdown", f"# {title} on all GPUs of this machine\n\n{on_kaggle}\n\n{asks}"
     for name, text in packages.files(script_name, title).items():
         yield "code", f"%%writefile {shlex.quote(name)}\n{text}"
-    if commands := packages.commands(script_name):
-        yield "code", "\n".join(f"!{command.replace('install', 'install --quiet', 1)}" for command in commands)
+    if packages:
+        yield "code", f"!{packages.command(script_name).replace('install', 'install --quiet')}"
     yield "code", render("launch_secrets.py.j2", names=json.dumps(names))
     yield "code", f"%%writefile {shlex.quote(script_name)}\n{script}"
     options = program.options

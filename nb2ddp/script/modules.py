@@ -111,21 +111,6 @@ ON_INDEX: Final = {
         ).split()
     )
 }
-#: What a metric of the library evaluate imports beside numpy (github.com/huggingface/evaluate, metrics).
-METRICS: Final = {
-    metric: package
-    for metrics, package in (
-        ("accuracy f1 mae mape matthews_correlation mse precision recall roc_auc", "scikit-learn"),
-        ("bertscore", "bert-score"),
-        ("cer wer", "jiwer"),
-        ("chrf sacrebleu ter", "sacrebleu"),
-        ("meteor", "nltk"),
-        ("pearsonr spearmanr", "scipy"),
-        ("rouge", "rouge-score"),
-        ("seqeval", "seqeval"),
-    )
-    for metric in metrics.split()
-}
 
 
 def on_index(module: str) -> str:

@@ -1,8 +1,9 @@
-"""Write the packages that a notebook installs as requirements files for pip.
+"""Write the packages that a notebook installs as one requirements file, for pip and uv.
 
-Some options apply only to a whole pip command, not to a line of a file (pip's manual, "Requirements File Format"):
-packages installed with `--no-deps` or `--no-build-isolation` get files of their own, with the command that installs
-them. What is no Python package, or not known before the notebook runs, is kept as a comment.
+All are resolved together, also those that the notebook installs with `--no-deps`, to keep what Colab has. The few that
+cannot be, because their build imports torch or their metadata asks for an old version, are installed after the file,
+by the second half of the command in its first lines. What is no Python package, or not known before the notebook
+runs, is kept as a comment.
 """
 
 from __future__ import annotations
@@ -11,10 +12,9 @@ import json
 import re
 import shlex
 from argparse import ArgumentParser
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import cached_property
 from itertools import dropwhile
 from pathlib import PurePosixPath
 
@@ -30,19 +30,15 @@ from nb2ddp.facts.program import Program
 from nb2ddp.facts.releases import SUCCESSORS, needed, taken, trl_beside, uses, uses_unsloth
 from nb2ddp.facts.shell import is_install
 from nb2ddp.facts.sounds import asked_as_dictionary, sounds
-from nb2ddp.facts.texts import spelled
 from nb2ddp.facts.waiting import starts_engine
 from nb2ddp.notebook.magics import Kind
 from nb2ddp.script.launch import path_word
-from nb2ddp.script.modules import METRICS, ON_COLAB, ON_INDEX
+from nb2ddp.script.modules import ON_COLAB, ON_INDEX
 from nb2ddp.script.templates import render
-from nb2ddp.syntax.tree import argument
 from nb2ddp.versions import tables
 
-#: Options that pip knows on its command line alone, in the order in which what they hold is installed.
-_COMMAND_OPTIONS = ("--no-build-isolation", "--no-deps")
-#: The options that packages of one file share, in the order in which the files are installed.
-GROUPS = ((), ("--no-build-isolation",), ("--no-deps",), _COMMAND_OPTIONS)
+#: What installs the packages that are apart.
+_APART = "pip install --no-deps --no-build-isolation"
 #: Options that keep their meaning in a requirements file, with the other names that pip and uv have for them.
 _SOURCES = (
     *("--index-url -i --default-index", "--extra-index-url --index", "--find-links -f", "--trusted-host"),
@@ -69,10 +65,6 @@ _SPLIT = re.compile(r"(?<!\S)--\s(?=(?:quiet|upgrade|no-deps|no-cache-dir|force-
 _OPTIONS = ArgumentParser(add_help=False, allow_abbrev=False)
 for _names in (each.split() for each in (*_SOURCES, *_NAMING, *_LOST_OPTIONS, *_IDLE_OPTIONS)):
     _OPTIONS.add_argument(*_names, dest=_names[0], action="append", nargs="?", const="", default=[])
-#: Reads the options of `git clone` that have a value.
-_CLONE = ArgumentParser(add_help=False, allow_abbrev=False)
-for _names in (["-b", "--branch"], ["--depth"], ["-j", "--jobs"], ["-c", "--config"], ["-o", "--origin"]):
-    _CLONE.add_argument(*_names, dest=_names[-1].lstrip("-"), nargs="?")
 #: Lets pre-releases in.
 _PRE_RELEASES = ">=0.dev0"
 #: What starts a script, and what its setup block imports.
@@ -87,26 +79,17 @@ _OF_TRAININGS = {name: name for name in ("torch", "transformers", "trl", "peft")
 _DATASETS_3 = "3.6.0"
 #: The first TRL that asks for a later one (`Requires-Dist` of its wheel).
 _NEEDS_DATASETS_4 = "1.0.0"
-#: They need some versions of each other, and of other packages: one that comes without what it needs may not start.
-_BOUNDING = frozenset({"datasets", "huggingface-hub", "tokenizers", "transformers"})
 #: They fit only versions of each other of about the same age.
 _PAIR = ("trl", "transformers")
 #: The packages that Unsloth bounds, and how alike one of them and a misspelt one are at least, by `difflib`.
 _BOUNDED = frozenset(map(canonicalize_name, tables()["allowed"]))
 _MISSPELT = 0.93
-#: What Unsloth brings without bounds that count here (Requires-Dist of the wheels of unsloth and unsloth_zoo
-#: 2026.10.9), and the packages of its own, whose newest source has the version of the newest release.
-_UNBOUNDED = frozenset(
-    "cut-cross-entropy diffusers einops hf-transfer msgspec nest-asyncio numpy packaging pillow protobuf psutil"
-    " pydantic pyyaml regex requests rich torchvision tqdm typer tyro unsloth-zoo wheel".split()
-)
-_OWN = frozenset({"unsloth", "unsloth-zoo"})
 #: What bounds a version from above.
 _AT_MOST = ("==", "<", "<=", "~=")
+#: The versions of vLLM that bring a torch in which the newest Unsloth starts, whose torchao needs torch 2.6.
+_VLLM = ">=0.8.0"
 #: Packages of which each version is made for one version of torch.
 _OF_TORCH = ("torchvision", "torchaudio", "xformers")
-#: The modules that langchain still has from 1.0 on (the wheel of 1.5.2).
-_LANGCHAIN_1 = frozenset("agents chat_models embeddings mcp messages rate_limiters tools".split())
 #: Packages that are built, and import torch to be built.
 _BUILT_WITH_TORCH = frozenset({"causal-conv1d", "flash-attn", "mamba-ssm"})
 #: Packages that mostly serve to install others, or to uninstall them.
@@ -133,8 +116,6 @@ _TAG = re.compile(r"@(?:[a-z]\w*-)?v?(\d+[.-]\d+(?:\.\d+)?)(?![\w.])")
 #: A library's own repository, and a commit there.
 _HUGGING_FACE = re.compile(r"github\.com/huggingface/")
 _COMMIT = re.compile(rf"{_HUGGING_FACE.pattern}.*@[0-9a-f]{{7,40}}(?!\w)")
-#: An index of PyTorch for a version of CUDA that has no torch from 2.6 on.
-_OLD_TORCH = re.compile(r"index-url \S*download\.pytorch\.org/whl/cu(?:9\d|10\d|11[0-7]|121)(?!\d)")
 #: A file or a folder.
 _LOCAL = re.compile(r"[./~]|[^@]*/|.*\.(whl|zip|tar\.gz|tgz|tar\.bz2)(\[[^\]]*\])?$")
 #: Begins a note of what the files list from one branch of several.
@@ -158,8 +139,6 @@ _QUOTED = re.compile(rf"""({_BRACES})|'([^']*)'|"([^"]*)"|\\(.)""")
 _PIP = re.compile(
     r"(?:(?:(?:\S*/)?python[\d.]*|\{sys\.executable\}) (?:-[uIq] )*-m )?(?:(?:uv )?(?:\S*/)?pip[\d.]*|uv(?= add)) "
 )
-#: A Python of one version.
-_VERSIONED = re.compile(r"(?:\S*/)?(python3\.\d+)")
 
 
 @dataclass(frozen=True)
@@ -170,15 +149,15 @@ class Package:
         line: its line in a requirements file.
         name: its canonical name; for a bare URL, taken from the URL's last part.
         cell: the notebook's cell that installs it.
-        group: the options that pip accepts only for a whole command.
         sources: the lines about indexes from its command.
+        is_apart: it is installed after the others, without its dependencies and without build isolation.
     """
 
     line: str
     name: str
     cell: int
-    group: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
+    is_apart: bool = False
 
     @property
     def requirement(self) -> Requirement | None:
@@ -229,7 +208,7 @@ class Requirements:
 
     Attributes:
         packages: in the notebook's order.
-        notes: what the files leave out and why, as pairs of cell and sentence.
+        notes: what the file leaves out and why, as pairs of cell and sentence.
     """
 
     packages: tuple[Package, ...]
@@ -238,31 +217,24 @@ class Requirements:
     def __bool__(self) -> bool:
         return bool(self.packages or self.notes)
 
-    @property
-    def groups(self) -> dict[tuple[str, ...], list[Package]]:
-        """The packages of each file. The first file also holds the notes."""
-        by_group = {group: [package for package in self.packages if package.group == group] for group in GROUPS}
-        return {group: own for group, own in by_group.items() if own or (self and not group)}
-
     def files(self, script_name: str, title: str = "the notebook") -> dict[str, str]:
-        """Return the text of each file by its name; none if the notebook installs nothing."""
-        return {
-            file_name(script_name, group): render(
-                "requirements.txt.j2",
-                title=title,
-                group=group,
-                commands=self.commands(script_name),
-                command=install_command(file_name(script_name, group), group),
-                notes=[] if group else self.notes,
-                options=_sources(packages),
-                lines=[package.line for package in packages],
-            )
-            for group, packages in self.groups.items()
-        }
+        """Return the text of the file by its name; nothing if the notebook installs nothing."""
+        together = [package for package in self.packages if not package.is_apart]
+        text = render(
+            "requirements.txt.j2",
+            title=title,
+            command=self.command(script_name),
+            notes=self.notes,
+            options=_sources(together),
+            lines=[package.line for package in together],
+        )
+        return {file_name(script_name): text} if self else {}
 
-    def commands(self, script_name: str) -> list[str]:
-        """Return the command that installs each file, in order."""
-        return [install_command(file_name(script_name, group), group) for group in self.groups]
+    def command(self, script_name: str) -> str:
+        """Return the line that installs them, from the folder of the file."""
+        apart = [shlex.quote(package.line) for package in self.packages if package.is_apart]
+        file = f"pip install -r {shlex.quote(path_word(file_name(script_name)))}"
+        return f"{file} && {_APART} {' '.join(apart)}" if apart else file
 
     def header(self, requires_python: str = "") -> str:
         """Return the packages as inline script metadata, which uv reads.
@@ -275,20 +247,18 @@ class Requirements:
             requires_python: the accepted versions of Python; empty means those that Unsloth supports.
         """
         lines: dict[str, str] = {}
-        overrides = []
-        packages = [package for own in self.groups.values() for package in own]
-        for package in packages:
+        for package in self.packages:
             own = package.requirement
             if own is not None:
                 lines.setdefault(canonicalize_name(own.name), package.line)
-                is_pinned = any(part.operator in ("==", "===") for part in own.specifier)
-                overrides += [package.line] if "--no-deps" in package.group and is_pinned else []
             elif not package.line.startswith("-"):
                 lines.setdefault(package.name, f"{package.name} @ {package.line}")
         asked = {Requirement(tables()["unfit"][name]).name for name in lines.keys() & tables()["unfit"].keys()}
-        overrides += [f"{name}{tables()['allowed'][name]}" for name in sorted(asked)]
+        overrides = [f"{name}{tables()['allowed'][name]}" for name in sorted(asked)]
         missing = [name for name in _NEEDED if name not in lines]
-        options = [option.split(" ", 1)[1] for each in packages for option in each.sources if "index-url" in option]
+        options = [
+            option.split(" ", 1)[1] for each in self.packages for option in each.sources if "index-url" in option
+        ]
         return render(
             "metadata.py.j2",
             requires_python=requires_python or _PYTHON,
@@ -310,14 +280,20 @@ def _sources(packages: list[Package]) -> list[str]:
     ]
 
 
-def file_name(script_name: str, group: tuple[str, ...]) -> str:
-    """Return the name of a group's file, beside the script."""
-    return f"{PurePosixPath(script_name).stem}.requirements{''.join(option[1:] for option in group)}.txt"
+def file_name(script_name: str) -> str:
+    """Return the name of a script's requirements file, beside the script."""
+    return f"{PurePosixPath(script_name).stem}.requirements.txt"
 
 
-def install_command(file: str, group: tuple[str, ...]) -> str:
-    """Return the command that installs a group's file, given its path from the current folder."""
-    return f"pip install {' '.join([*group, '-r', shlex.quote(path_word(file))])}"
+def install_command(file: str, text: str) -> str:
+    """Return the line that installs a requirements file.
+
+    Args:
+        file: its path from the current folder.
+        text: what it holds.
+    """
+    apart = re.search(rf"(?m)^#   .*( && {_APART} .*)$", text)
+    return f"pip install -r {shlex.quote(path_word(file))}{apart[1] if apart else ''}"
 
 
 def requirements(program: Program, minimums: Iterable[tuple[str, str]] = ()) -> Requirements:
@@ -343,35 +319,26 @@ class _Reading:
         self.asked: dict[str, str] = {}
         #: The packages that a command uninstalls and no later one installs, by its note.
         self.uninstalled: dict[tuple[int, str], set[str]] = {}
-        #: By their names, and by whether pip leaves their dependencies out.
-        self.packages: dict[tuple[str, bool], Package] = {}
+        #: By their names.
+        self.packages: dict[str, Package] = {}
         #: The values that shell commands and Python give variables of the environment; "$" for one that is not known.
         self.variables: dict[str, set[str]] = {}
         for _, name, value in program.settings:
             self.variables.setdefault(str(name), set()).add(value if isinstance(value, str) else "$")
-        #: The sources that commands clone, by their folders, and the folder that the last `cd` entered.
-        self.clones: dict[str, str] = {}
-        self.folder = ""
-        #: What the function around a command is called with, by the names of its parameters.
-        self.given: dict[str, list[str]] = {}
 
     def result(self, minimums: dict[str, str]) -> Requirements:
         self._install(list(self.program.notebook.metadata.dependencies), HEADER)
         for call in self.tree.live(cst.Call):
-            for place in self._places(call):
-                for words in _split(_SPLIT.sub("--", self._shell_text(call))):
-                    self._command(place, words)
+            for words in _split(_SPLIT.sub("--", self._shell_text(call))):
+                self._command(call, words)
         self._add_imported()
-        kept = self._together(self._with_sources(self._with_dependencies(self._kept())))
-        mended = self._mended(kept, minimums) if minimums else kept
-        packages = _raised(_without_brought(mended), minimums)
-        packages = self._without_old_indexes(list(map(self._apart, packages)))
+        packages = list(self.packages.values())
+        if minimums:
+            packages = self._fitting(packages, minimums)
+        packages = _raised(packages, minimums)
         self._bound_what_has_gone(packages)
         self._bound_beside_trl(packages)
-        self._bound_what_moved(packages)
         self._decode_sounds(packages)
-        self._add_for_metrics(packages)
-        self._bound_what_needs_newer(packages)
         return Requirements(tuple(packages), tuple(self._noted(packages)))
 
     def _noted(self, packages: list[Package]) -> Iterator[tuple[int, str]]:
@@ -382,7 +349,7 @@ class _Reading:
         """
         names = {package.name for package in packages}
         had = {*(package.line for package in packages), *self.asked}
-        had_in_any = names | _brought(packages)
+        had_in_any = names | (_BOUNDED | {"unsloth-zoo"} if "unsloth" in names else frozenset())
         for cell, note in dict.fromkeys(self.notes):
             named = self.told.get((cell, note))
             if named is None and self.uninstalled.get((cell, note)) != set():
@@ -398,7 +365,7 @@ class _Reading:
 
     def _add_imported(self) -> None:
         """Add what the code imports, or starts an engine with, and the notebook does not install."""
-        named = {name for name, _ in self.packages}
+        named = set(self.packages)
         trained_with = {"unsloth": "unsloth"} if uses_unsloth(self.tree) else _OF_TRAININGS
         for module, line in (ON_COLAB | ON_INDEX | trained_with).items():
             found = self._taken_by(module)
@@ -424,66 +391,8 @@ class _Reading:
         trackers = [value for value in self.tree.given("report_to") if self.tree.is_live(value)]
         return next(((value, "report_to names it") for value in trackers if module in self.tree.texts(value)), None)
 
-    def _with_dependencies(self, packages: list[Package]) -> list[Package]:
-        """Install Unsloth, and what it does not bound, with what they need, if the notebook leaves that to Colab."""
-        full = {package.name for package in packages if "--no-deps" not in package.group}
-        unsloth = _of(packages, "unsloth")
-        if unsloth is None or full & {"unsloth", "transformers"}:
-            return packages
-        self.notes.append((unsloth.cell, "unsloth is installed with what it needs, which the notebook's machine had"))
-        fixed = [package for package in packages if package.name in _OF_TORCH and "==" in package.line]
-        self.notes += [(package.cell, f"{package.line} is left out: it is made for one torch") for package in fixed]
-        bounded = (*_BOUNDED, *_OF_TORCH, "unsloth-zoo")
-        open_ones = [each for each in packages if each.is_open and each.name not in bounded]
-        kept = [each for each in packages if each not in fixed]
-        return [replace(each, group=()) if each in (unsloth, *open_ones) else each for each in kept]
-
-    def _with_sources(self, packages: list[Package]) -> list[Package]:
-        """Install sources of Unsloth's with what they need, in place of its releases.
-
-        pip, which comes to them later, would leave a release that has the same version.
-        """
-        full = {each.name: each for each in packages if each.name in _OWN and "--no-deps" not in each.group}
-        alone = [each for each in packages if each.name in _OWN and each.group == ("--no-deps",)]
-        sources = [each for each in alone if "unsloth" in full and not each.specifier and not each.is_open]
-        replaced = {each.name: full[each.name] for each in sources if each.name in full}
-        told = [(old, new) for new in sources if (old := replaced.get(new.name)) and old.specifier]
-        self.notes += [(old.cell, f"{old.line} is replaced by {new.line} of cell {new.cell}") for old, new in told]
-        kept = [each for each in packages if each not in replaced.values()]
-        return [_with_extras(replace(e, group=()), replaced.get(e.name)) if e in sources else e for e in kept]
-
-    def _together(self, packages: list[Package]) -> list[Package]:
-        """Install fixed versions of what bounds the versions of each other, and of other packages, with the others.
-
-        A tokenizers that comes with `--no-deps` goes where a fixed transformers is installed later: it brings its own.
-        """
-        brings = next((n for n, own in enumerate(packages) if _brings_tokenizers(own)), 0)
-        bare = [own for own in packages[:brings] if own.name == "tokenizers" and own.group == ("--no-deps",)]
-        packages = [own for own in packages if own not in bare]
-        fixed = [each for each in packages if each.group == ("--no-deps",) and each.specifier]
-        return _with_others(packages, _BOUNDING & {each.name for each in fixed})
-
     def _cell(self, node: cst.CSTNode) -> int:
         return self.program.cell_at(self.tree.start(node)).number
-
-    def _apart(self, package: Package) -> Package:
-        """Return a package in the group that installs it, with the options that it alone needs."""
-        if package.name in _BUILT_WITH_TORCH and "--no-build-isolation" not in package.group:
-            option, why = "--no-build-isolation", "its build imports torch"
-        elif (unfit := tables()["unfit"].get(package.name)) and "--no-deps" not in package.group:
-            option, why = "--no-deps", f"it asks for {unfit}, which conflicts with the others"
-        else:
-            return package
-        self.notes.append((package.cell, f"{package.line} is installed with {option}: {why}"))
-        return replace(package, group=tuple(name for name in _COMMAND_OPTIONS if name in (*package.group, option)))
-
-    def _without_old_indexes(self, packages: list[Package]) -> list[Package]:
-        """Return packages without indexes of an old torch where the notebook takes any: uv takes what is there."""
-        if any(own.name == "torch" and _is_held(own) for own in packages):
-            return packages
-        told = {line: own.cell for own in reversed(packages) for line in own.sources if _OLD_TORCH.search(line)}
-        self.notes += [(cell, f"{line} is left out: it has no torch from 2.6 on") for line, cell in told.items()]
-        return [replace(own, sources=tuple(line for line in own.sources if line not in told)) for own in packages]
 
     def _bound_what_has_gone(self, packages: list[Package]) -> None:
         """Require the last version that has what the code uses, if the newest one has not."""
@@ -502,41 +411,11 @@ class _Reading:
             new = Package("transformers", "transformers", trl.cell)
             self._bound(packages, own, new, "<5", f"TRL {known[-1]} knows no later one")
 
-    def _bound_what_moved(self, packages: list[Package]) -> None:
-        """Require langchain before 1, which has left most of its modules to other packages, if the code takes these."""
-        own = _of(packages, "langchain")
-        for statement, name, _ in self.tree.imports("langchain") if own is not None and own.is_open else ():
-            _, _, module = name.partition(".")
-            has_moved = module.partition(".")[0] not in _LANGCHAIN_1 and (
-                module or isinstance(statement, cst.ImportFrom)
-            )
-            if has_moved and self.tree.is_live(statement):
-                new = Package("langchain", "langchain", self._cell(statement))
-                self._bound(packages, own, new, "<1", f"no later version has {name}")
-                return
-
-    def _bound_what_needs_newer(self, packages: list[Package]) -> None:
-        """Bound what would come too new for numpy or torch: its metadata does not name the version that it needs."""
-        first = tables()["numpy"]
-        with_numpy_1 = [own for own in packages if (to := first.get(own.name)) and _is_older(own, Version(to))]
-        with_numpy_1 += [own for own in packages if first.get(own.name) == ""]
-        with_old_torch = [own for own in packages if own.name == "torch" and _is_older(own, Version("2.6"))]
-        for name, bound, causes, why in (
-            ("pyarrow", "26", with_numpy_1, "needs numpy 2, and {} an older one"),
-            ("torchao", "0.15", with_old_torch, "needs torch 2.6, and {} an older one"),
-        ):
-            own = _of(packages, name)
-            if causes and (own is None or not _is_older(own, Version(bound))):
-                package = (own or Package(name, name, causes[0].cell)).with_versions(f"<{bound}")
-                packages[:] = [package if each is own else each for each in packages] + [package] * (own is None)
-                told = why.format(f"{causes[0].line} takes")
-                self.notes.append((causes[0].cell, f"{package.line}: {name} {bound} {told}"))
-
     def _bound(self, packages: list[Package], own: Package | None, new: Package, bound: str, why: str) -> None:
         """Bound the version of the notebook's package; of a new one if it has none, or installs the newest source."""
         at = len(packages) if own is None else packages.index(own)
         is_newest = own is not None and own.requirement is None and not _TAG.search(own.line)
-        package = (replace(new, group=own.group) if own is not None and is_newest else own or new).bounded(bound)
+        package = (new if is_newest else own or new).bounded(bound)
         packages[at : at + 1] = [package]
         self.notes.append((new.cell, f"{package.line}: {why}"))
 
@@ -574,15 +453,6 @@ class _Reading:
         packages.append(Package(name, name, self._cell(node)))
         self.notes.append((self._cell(node), f"{name} is added: {why}"))
 
-    def _add_for_metrics(self, packages: list[Package]) -> None:
-        """Add what the metrics that the code loads import."""
-        for call in self.tree.live(cst.Call):
-            named = argument(call, "path", 0) if self.tree.qualified(call.func) == "evaluate.load" else None
-            metric = str(self.tree.literal(named.value)) if named is not None else ""
-            name = METRICS.get(metric)
-            if name is not None and name not in {package.name for package in packages}:
-                self._add_for(packages, name, call, f"the metric {metric} imports it")
-
     def _is_of_sound(self, pair: cst.DictElement) -> bool:
         """True for `"type": "audio"`, which a part of a message has."""
         return (self.tree.literal(pair.key), self.tree.literal(pair.value)) == ("type", "audio")
@@ -591,121 +461,47 @@ class _Reading:
         """Return a package of a notebook, and the releases of it that a job may have."""
         own, transformers = _of(packages, library), _of(packages, "transformers")
         asked, with_unsloth = own.specifier if own else "", uses_unsloth(self.tree)
-        if library == "trl" and transformers and (own is None or (not own.group and (asked or own.is_open))):
+        if library == "trl" and transformers and (own is None or asked or own.is_open):
             asked = trl_beside(asked, transformers.specifier, with_unsloth)
         return own, taken(library, asked, with_unsloth)
 
-    def _mended(self, packages: list[Package], minimums: dict[str, str]) -> list[Package]:
-        """Return the packages in versions that the script and Unsloth accept."""
-        floors = {str(canonicalize_name(name)): version for name, version in minimums.items()}
-        allowed = {str(canonicalize_name(name)): bounds for name, bounds in tables()["allowed"].items()}
-        reasons = dict.fromkeys(floors, "on several GPUs the script stops below that")
-        pinned = self._pinned(packages, allowed)
-        engine = self._engine(pinned)
-        allowed["vllm"] = f">={engine}"
-        reasons["vllm"] = (
-            f"the script's {'TRL' if engine == tables()['vllm']['trl'] else 'Unsloth'} takes none that old"
-        )
-        mended = [_fitting(own, floors.get(own.name, ""), allowed.get(own.name, "")) for own in pinned]
-        mended = _beside_torch(pinned, mended)
-        reasons |= dict.fromkeys(_OF_TORCH, "each version is made for one torch")
-        for old, new in zip(pinned, mended, strict=True):
-            if old != new:
-                is_known = old.specifier or _TAG.search(old.line)
-                why = f"the script's Unsloth {'does' if is_known else 'may'} not accept that version"
-                self._replaced(old, new, reasons.get(old.name, why), mended)
-        is_replaced = any(old != new and old.name == "unsloth" for old, new in zip(pinned, mended, strict=True))
-        return [self._opened(own, mended) if is_replaced and own.name not in allowed else own for own in mended]
+    def _fitting(self, packages: list[Package], minimums: dict[str, str]) -> list[Package]:
+        """Return packages without the versions that the script or its Unsloth does not take.
 
-    def _opened(self, package: Package, others: list[Package]) -> Package:
-        """Return a package in any version, if the notebook fixes one and its code does not import it."""
-        if "==" not in package.specifier or self._imported(package.name.replace("-", "_")) is not None:
-            return package
-        opened = package.with_versions("")
-        why = "it was made for a version of Unsloth that is replaced"
-        self._replaced(package, opened, why, others)
-        return opened
-
-    def _replaced(self, old: Package, new: Package, why: str, others: list[Package]) -> None:
-        """Note what stands for a package; no other package where it comes with Unsloth, which is among the others."""
-        is_brought = new not in _without_brought([*others, new])
-        told = "left out: Unsloth brings the version that fits" if is_brought else f"replaced by {new.line}: {why}"
-        self.notes.append((old.cell, f"{old.line} is {told}"))
-
-    def _engine(self, packages: list[Package]) -> str:
-        """The first vLLM that the TRL of the script takes, if that is the newest; else that its Unsloth takes."""
-        _, releases = self._taken("trl", packages)
-        is_newest = bool(releases) and Version(releases[-1]) >= Version(tables()["newest"]["trl"])
-        return tables()["vllm"]["trl" if is_newest else "unsloth"]
-
-    def _pinned(self, packages: list[Package], allowed: dict[str, str]) -> list[Package]:
-        """Return the packages in the set that most notebooks pin, if TRL or transformers must be too old for Unsloth.
-
-        What else the notebook bounds to other versions stays. If that is transformers 5, or if the code takes what the
-        set's transformers does not have, all stays as it is.
+        Where TRL or transformers is too old, both come as most notebooks pin them, unless the code needs another one
+        or the notebook asks for transformers 5; all else takes any version. What is made for one torch keeps its
+        version only beside a torch of the notebook's own.
         """
-        old = [own for own in packages if own.name in _PAIR and _is_older(own, _lowest(allowed[own.name]))]
-        pins = _pins()
-        older = (use for use in uses(self.tree) if use.name not in SUCCESSORS and not use.is_in(pins[use.library]))
-        lacking = {use.library for use in older}
-        asked = next((own.specifier for own in packages if own.name == "transformers"), "")
-        releases = taken("transformers", asked, with_unsloth=False)
-        if not old or "transformers" in lacking or (releases and Version(releases[0]) >= Version("5")):
-            return packages
-        bound = {own.name for own in packages if own.name in pins and own not in old and not own.takes(pins[own.name])}
-        bounds = {name: f"=={version}" for name, version in pins.items() if name not in lacking | bound}
-        pinned = [own.released(bounds[own.name]) if own.name in bounds else own for own in packages]
-        pinned = _with_others(pinned, bounds.keys())  # as what is added
-        named = {own.name for own in packages}
-        added = [Package(f"{name}{bounds[name]}", name, old[0].cell) for name in bounds if name not in named]
-        beside = []
-        for own, new in zip(packages, pinned, strict=True):
-            if own in old and own != new:
-                why = "the script's Unsloth accepts no version that old; most notebooks pin this one"
+        floors = {str(canonicalize_name(name)): f">={version}" for name, version in minimums.items()}
+        allowed = {str(canonicalize_name(name)): bounds for name, bounds in tables()["allowed"].items()}
+        bounds = {"vllm": _VLLM, **allowed, **floors}
+        unfit = {own.name for own in packages if own.name in bounds and not _fits(own, SpecifierSet(bounds[own.name]))}
+        old = [own for own in packages if own.name in _PAIR and own.name in unfit and _is_of_version(own)]
+        _, releases = self._taken("transformers", packages)
+        pins = _pins() if old and not (releases and Version(releases[0]) >= Version("5")) else {}
+        older = [use for use in uses(self.tree) if use.name not in SUCCESSORS]
+        for library in {use.library for use in older if pins and not use.is_in(tables()["pinned"][use.library])}:
+            pins.pop(library)  # the code needs another release
+        torch = _of(packages, "torch")
+        has_torch = torch is not None and not unfit & {"torch", "vllm"} and _is_held(torch)
+        loose = unfit | (set() if has_torch else {*_OF_TORCH}) | ({"torch"} if "vllm" in unfit else set())
+        fitting = []
+        for own in packages:
+            new, why = own, "the script's Unsloth may not accept that version"
+            if own.name in pins and (own.name in unfit or own.is_open):
+                new, why = own.released(f"=={pins[own.name]}"), "most notebooks pin it"
+            elif own.name in unfit or (own.name in loose and _is_held(own)):
+                new = own.released(floors.get(own.name, ""))
+                why = "on several GPUs the script stops below that" if own.name in floors else why
+                why = "each version is made for one torch" if own.name in _OF_TORCH else why
+            if new != own:
                 self.notes.append((own.cell, f"{own.line} is replaced by {new.line}: {why}"))
-            elif own != new:
-                beside.append(new.line)
-        if lines := sorted([*beside, *(each.line for each in added)]):
-            self.notes.append((old[0].cell, f"{', '.join(lines)}: most notebooks pin them together"))
-        return pinned + added
+            fitting.append(new)
+        added = [f"{name}=={version}" for name, version in pins.items() if _of(packages, name) is None]
+        self.notes += [(old[0].cell, f"{line} is added: most notebooks pin it") for line in added]
+        return [*fitting, *(Package(line, line.partition("==")[0], old[0].cell) for line in added)]
 
     # -- commands -------------------------------------------------------------------------------------------
-
-    def _places(self, call: cst.Call) -> Iterator[cst.Call]:
-        """Where a command runs: at the calls of the function around it that hand it something, or where it stands."""
-        function = self.tree.function(call)
-        calls = [] if function is None else self.tree.calls_of(function)
-        handed = [each for inner in calls if function is not None for each in self._handed(function, inner)]
-        for place, given in [each for each in handed if each[1]] or [(call, each) for each in self._rounds(call)]:
-            self.given = given
-            yield place
-        self.given = {}
-
-    def _rounds(self, call: cst.Call) -> Iterator[dict[str, list[str]]]:
-        """What the name of the loop around a call stands for, in each round; nothing where that is not known."""
-        loop = self.tree.around(call, cst.For)
-        name = loop.target.value if loop is not None and isinstance(loop.target, cst.Name) else ""
-        listed = self.tree.value(loop.iter) if loop is not None else None
-        uses = self.tree.loads(self.tree.text(loop.iter)) if loop is not None else []
-        grows = any(isinstance(self.tree.parents[use], cst.Attribute) for use in uses)  # `packages.append("peft")`
-        if not (name and isinstance(listed, (cst.List, cst.Tuple)) and listed.elements) or grows:
-            yield {}
-            return
-        for each in listed.elements:
-            yield {name: [self._word(each.value, call)]}
-
-    def _handed(self, function: cst.FunctionDef, call: cst.Call) -> Iterator[tuple[cst.Call, dict[str, list[str]]]]:
-        """The words that a call hands to a function, by the names of its parameters, in each round of a loop."""
-        params = function.params.params
-        for given in self._rounds(call):
-            self.given, words = given, dict[str, list[str]]()
-            for at, param in enumerate(params):
-                passed = argument(call, param.name.value, at)
-                if (value := param.default if passed is None else passed.value) is not None:
-                    words[param.name.value] = [self._word(value, call)]
-            if isinstance(star := function.params.star_arg, cst.Param):
-                words[star.name.value] = [self._word(each.value, call) for each in call.args[len(params) :]]
-            yield call, words
 
     def _shell_text(self, call: cst.Call) -> str:
         """Return the shell command of a call; empty for any other call."""
@@ -717,9 +513,7 @@ class _Reading:
         return self._filled(str(form), self.tree.start(call)) if form.kind in (Kind.SHELL, Kind.LINE_MAGIC) else ""
 
     def _python_command(self, call: cst.Call) -> str:
-        """Return the command line of `subprocess.run` and similar calls, `os.chdir` too; empty for any other call."""
-        if call.args and self.tree.qualified(call.func) == "os.chdir":
-            return shlex.join(["cd", spelled(self.tree, call.args[0].value)[0]])
+        """Return the command line of `subprocess.run` and similar calls; empty for any other call."""
         if not call.args or not _STARTS.fullmatch(self.tree.qualified(call.func)):
             return ""
         value = call.args[0].value
@@ -727,10 +521,7 @@ class _Reading:
             value = value.func.value
         value = self.tree.value(value)
         if isinstance(value, (cst.List, cst.Tuple)):
-            words = (
-                self.given.get(self.tree.text(each.value)) or [self._word(each.value, call)] for each in value.elements
-            )
-            return shlex.join(word for some in words for word in some)
+            return shlex.join(self._word(each.value, call) for each in value.elements)
         return self._word(value, call)
 
     def _word(self, node: cst.BaseExpression, call: cst.Call) -> str:
@@ -746,13 +537,6 @@ class _Reading:
         if not rest or rest[0] == "export":
             for name, is_set, value in (word.partition("=") for word in words):
                 self.variables.setdefault(name, set()).update([value] if is_set else ())
-        elif rest[0].lstrip("%") == "cd":
-            self.folder = _folder(rest[-1])
-        elif rest[:2] == ["git", "clone"]:
-            self._clone(rest[2:])
-        elif subcommand and (python := _python(rest)) and python in self._other_pythons:
-            if subcommand == "install":
-                self._tell(cell, f"left out, installed for {python} beside the notebook's own", _named(arguments))
         elif subcommand or is_install(" ".join(rest)):
             is_taken, why = self._branch(call)
             if subcommand in ("install", "add"):
@@ -767,48 +551,6 @@ class _Reading:
                 self.notes.append((cell, f"not done here: {command}"))
                 if subcommand == "uninstall":
                     self.uninstalled[self.notes[-1]] = set(map(_canonical, _named(arguments)))
-
-    @cached_property
-    def _other_pythons(self) -> frozenset[str]:
-        """The Pythons of another version than the kernel's or, where that is not known, that the notebook runs.
-
-        What installs Unsloth is the job's.
-        """
-        commands = [words for call in self.tree.live(cst.Call) for words in _split(self._shell_text(call))]
-        plain = [list(dropwhile(_ENVIRONMENT.fullmatch, words)) for words in commands]
-        pythons = [(_python(words), words, _pip(words)[0]) for words in plain]
-        kernel = self.program.notebook.python
-        if kernel:
-            others = {python for python, *_ in pythons if python != f"python{kernel}"}
-        else:
-            others = {python for python, words, pip in pythons if not (pip or {"--version", "-V"} & {*words})}
-        of_job = {python for python, words, pip in pythons if pip and "unsloth" in " ".join(words)}
-        return frozenset(others - of_job - {""})
-
-    def _clone(self, arguments: list[str]) -> None:
-        """Note the source that `git clone` brings, and its folder; none that may hold a token."""
-        known, words = _CLONE.parse_known_args(arguments)
-        named = [word for word in words if not word.startswith("-")]
-        if named and re.fullmatch(r"https?://[^@\s]+", named[0]) and not _UNKNOWN.search("".join(named)):
-            source = f"git+{named[0].rstrip('/')}" + (f"@{known.branch}" if known.branch else "")
-            self.clones[_folder(named[-1].removesuffix(".git"))] = source
-
-    def _cloned(self, folder: str, cell: int) -> Package | None:
-        """Return the package in a folder that the notebook clones; what Unsloth bounds comes from the index."""
-        path, _, extras = folder.partition("[")
-        source = self.clones.get(_folder(path) or self.folder)
-        if source is None:
-            return None
-        name = _name_of_url(source)
-        in_index = name in _BOUNDED or name in ("unsloth", "unsloth-zoo")
-        line = f"{name}[{extras}" if extras else name
-        return Package(line if in_index else f"{line} @ {source}" if extras else source, name, cell)
-
-    def _source_of_file(self, path: str) -> str:
-        """Return the source that the notebook clones with a file; empty where it clones none."""
-        above = PurePosixPath(path).parts[:-1]
-        folders = above if path.startswith("/") else (*above, self.folder)
-        return next((self.clones[folder] for folder in folders if folder in self.clones), "")
 
     # -- branches -------------------------------------------------------------------------------------------
 
@@ -862,8 +604,6 @@ class _Reading:
         """Return a text with `{name}` and `$name` replaced, if the notebook binds the name once above, to a text."""
 
         def fill(match: re.Match[str]) -> str:
-            if given := self.given.get(match[1] or match[2]):
-                return " ".join(given)
             bindings = [binding for binding in self.tree.bindings(match[1] or match[2]) if binding.offset < before]
             value = bindings[0].value if len(bindings) == 1 else None
             text = None if value is None else self._text(value, bindings[0].offset)
@@ -879,8 +619,6 @@ class _Reading:
                 for part in node.parts
             )
             return self._filled("".join(texts), before)
-        if given := self.given.get(self.tree.text(node)):
-            return " ".join(given)
         value = self.tree.literal(node)
         return str(value) if isinstance(value, (str, int, float)) else None
 
@@ -902,7 +640,7 @@ class _Reading:
                     unknown.append(f"{name} {value}")
                 else:
                     sources.append(f"{name} {value}")
-        group = tuple(option for option in _COMMAND_OPTIONS if option in flags)
+        is_isolated = "--no-build-isolation" not in flags
         takes_pre_releases = "--pre" in flags or "allow" in options["--prerelease"]
         named = [("", word) for word in words if word not in flags]
         named += [(option, word) for option in ("-e", "-r") for word in options[option]]
@@ -921,7 +659,9 @@ class _Reading:
                 if takes_pre_releases and "==" not in package.line.partition(";")[0]:
                     package = package.bounded(_PRE_RELEASES)
                 is_newest = bool(flags & {"-U", "--upgrade"}) and package.is_open
-                self._add(replace(package, group=group, sources=tuple(sources)), is_newest)
+                is_built = package.name in _BUILT_WITH_TORCH or (package.requirement is None and not is_isolated)
+                is_apart = is_built or package.name in tables()["unfit"]
+                self._add(replace(package, sources=tuple(sources), is_apart=is_apart), is_newest)
 
     def _without_variables(self, text: str, above: frozenset[str] = frozenset()) -> str:
         """Return a text with variables of the shell replaced, if the notebook gives each one value, made of no command.
@@ -953,10 +693,6 @@ class _Reading:
             why = "not a requirement"
         elif is_url:
             return Package(line, _name_of_url(word), cell)
-        elif option != "-r" and _LOCAL.match(word) and (cloned := self._cloned(word, cell)):
-            return cloned
-        elif option == "-r" and (source := self._source_of_file(word)):
-            why = f"a file of {source.removeprefix('git+')}, which the notebook clones"
         elif option or _LOCAL.match(word):
             why = "a file or folder of the machine that ran the notebook"
         elif (own := _requirement(word)) is None:
@@ -986,76 +722,35 @@ class _Reading:
         imports = [node for node, *_ in self.tree.imports(name) if self.tree.is_live(node) and not covers(node)]
         return min(imports, key=self.tree.start, default=None)
 
+    def _add(self, new: Package, is_newest: bool = False) -> None:
+        """Add a package. If two commands name it, the later one decides, unless it takes any version that is there."""
+        for names in self.uninstalled.values():
+            names.discard(new.name)
+        old = self.packages.get(new.name)
+        kept = new if old is None or is_newest else _joined(old, new)
+        if old is not None and not old.is_open and old.line != kept.line and (is_newest or not new.is_open):
+            self.notes.append((old.cell, f"{old.line} is replaced by {kept.line} of cell {new.cell}"))
+        self.packages[new.name] = kept
+
     def _does_without(self, statement: cst.CSTNode) -> bool:
         """True for an import in a `try` after which the code goes on: it asks whether the package is there."""
         tried = self.tree.around(statement, cst.Try)
         return tried is not None and not any(self.tree.within(handler, cst.Raise) for handler in tried.handlers)
 
-    def _add(self, new: Package, is_newest: bool = False) -> None:
-        """Add a package. If two commands name it, the later one decides, unless it takes any version that is there."""
-        for names in self.uninstalled.values():
-            names.discard(new.name)
-        is_alone = "--no-deps" in new.group
-        old = self.packages.get((new.name, is_alone))
-        kept = new if old is None or is_newest else _joined(old, new)
-        if is_newest or not new.is_open:
-            other = None if is_alone else self.packages.pop((new.name, True), None)  # it would be installed later
-            for package in (old, other):
-                if package is not None and not package.is_open and package.line != kept.line:
-                    self.notes.append((package.cell, f"{package.line} is replaced by {kept.line} of cell {new.cell}"))
-        self.packages[new.name, is_alone] = kept
 
-    def _kept(self) -> list[Package]:
-        """Return the packages without those that an earlier file already installs."""
-        full = {name: package.line for (name, is_alone), package in self.packages.items() if not is_alone}
-        return [
-            package
-            for (name, is_alone), package in self.packages.items()
-            if not (is_alone and name in full and (package.is_open or package.line == full[name]))
-        ]
+def _joined(old: Package, new: Package) -> Package:
+    """Return the line of two that decides, with the extras of both, and then the indexes too."""
+    chosen, other = (old, new) if new.is_open else (new, old)
+    own, more = chosen.requirement, other.requirement
+    if own is None or more is None or more.extras <= own.extras:
+        return chosen
+    own.extras |= more.extras
+    return replace(chosen, line=str(own), sources=tuple(dict.fromkeys((*old.sources, *new.sources))))
 
 
 def _of(packages: list[Package], name: str) -> Package | None:
     """Return the first of the packages with a name."""
     return next((package for package in packages if package.name == name), None)
-
-
-def _without_brought(packages: list[Package]) -> list[Package]:
-    """Return packages without those, in any version and from any source, that Unsloth brings in an earlier file."""
-    brought = _brought(packages)
-    return [
-        each
-        for each in packages
-        if not ("--no-deps" in each.group and each.is_open and each.name in brought and not each.sources)
-    ]
-
-
-def _brought(packages: list[Package]) -> frozenset[str]:
-    """Return the names of what Unsloth brings, if it is among the packages with what it needs."""
-    has_unsloth = any(each.name == "unsloth" and "--no-deps" not in each.group for each in packages)
-    return _BOUNDED | _UNBOUNDED if has_unsloth else frozenset()
-
-
-def _with_extras(source: Package, release: Package | None) -> Package:
-    """Return a source's package with the extras that its release is asked for with."""
-    asked = release.requirement if release is not None else None
-    own = source.requirement
-    if asked is None or not asked.extras or (own is None and source.line.startswith("-")):
-        return source
-    named = own or Requirement(f"{source.name} @ {source.line}")
-    named.extras |= asked.extras
-    return replace(source, line=str(named))
-
-
-def _brings_tokenizers(package: Package) -> bool:
-    """True for a fixed transformers that is installed with what it needs."""
-    return package.name == "transformers" and "--no-deps" not in package.group and "==" in package.specifier
-
-
-def _with_others(packages: list[Package], names: Set[str]) -> list[Package]:
-    """Return packages with some of them in the first file, with what they need, if it does not name them already."""
-    moved = names - {package.name for package in packages if not package.group}
-    return [replace(each, group=()) if each.name in moved else each for each in packages]
 
 
 def _requirement(text: str) -> Requirement | None:
@@ -1078,75 +773,36 @@ def _name_of_url(url: str) -> str:
     return canonicalize_name(egg[1] if egg else wheel[1] if wheel else last)
 
 
-def _folder(path: str) -> str:
-    """Return the last part of a path; empty for the folder where a command runs, and for those above it."""
-    last = PurePosixPath(path).name
-    return "" if last == ".." else last
-
-
-def _joined(old: Package, new: Package) -> Package:
-    """Return the line of two that decides, with the extras of both, and then the indexes too."""
-    chosen, other = (old, new) if new.is_open else (new, old)
-    own, more = chosen.requirement, other.requirement
-    if own is None or more is None or more.extras <= own.extras:
-        return chosen
-    own.extras |= more.extras
-    return replace(chosen, line=str(own), sources=tuple(dict.fromkeys((*old.sources, *new.sources))))
-
-
-def _fitting(package: Package, floor: str, allowed: str) -> Package:
-    """Return a package in a version that the script and Unsloth accept: the same, or the next.
-
-    Args:
-        package: as the notebook requires it.
-        floor: the version below which the script stops; "" if there is none.
-        allowed: the bounds of Unsloth's metadata; "" where it has none. Newer versions than these stay: a newer Unsloth
-            may take them.
-    """
-    own = package.requirement
-    bounds = SpecifierSet(f">={floor}" if floor else allowed)
-    if not bounds:
-        return package
-    lowest = next(_version(part) for part in bounds if part.operator == ">=")
-    if own is None or own.url:
-        tag = _TAG.search(package.line)
-        if tag is None and "--no-deps" not in package.group and _is_refused(package.line, bounds):
-            return package.released("")
-        return package if tag is None or _version_of(tag) >= lowest else package.released(_from(lowest, floor))
-    tops = [_version(part) for part in own.specifier if part.operator in _AT_MOST]
-    limits = [_version(part) for part in bounds if part.operator in ("<", "<=")]
-    tried = [lowest, *map(_version, own.specifier)]
-    both = own.specifier & bounds
-    if not tops or min(tops) > min(limits, default=min(tops)) or any(both.contains(version, True) for version in tried):
-        return package
-    return package.with_versions(_from(max(lowest, min(tops)), floor))
-
-
-def _beside_torch(old: list[Package], new: list[Package]) -> list[Package]:
-    """Return packages with those left open that do not fit the torch that the script gets.
-
-    Args:
-        old: as the notebook requires them.
-        new: the same, in versions that the script and Unsloth accept. Of torch, vLLM brings its own.
-    """
-    changed = {before.name for before, after in zip(old, new, strict=True) if before != after}
-    torch = next((own for own in new if own.name == "torch"), None)
-    of_torch = [own for own in new if own.name in _OF_TORCH]
-    if "vllm" in changed:
-        loose = [*of_torch, *filter(None, [torch])]
-    elif "torch" in changed:
-        loose = of_torch
-    elif torch is None or not _is_held(torch):
-        loose = list(filter(_is_held, of_torch))
-    else:
-        loose = [own for own in of_torch if "==" in torch.line and "==" not in own.line]
-    return [own.with_versions("") if own in loose else own for own in new]
-
-
 def _is_of_old_torch(extra: str) -> bool:
     """True for an extra of Unsloth that takes builds for a torch before 2.6, which torchao, that it brings, needs."""
     found = _OLD_BUILDS.fullmatch(extra)
     return found is not None and (int(found["major"] or 2), int(found["minor"] or 1)) < (2, 6)
+
+
+def _pins() -> dict[str, str]:
+    """The libraries that most notebooks pin to other versions than the newest, and these versions."""
+    newest = tables()["newest"]
+    pins = {name: version for name, version in tables()["pinned"].items() if version != newest[name]}
+    return {str(canonicalize_name(name)): version for name, version in pins.items()}
+
+
+def _fits(package: Package, bounds: SpecifierSet) -> bool:
+    """True if some version fits that the package may have, or a newer one: a newer Unsloth may take that."""
+    own = package.requirement
+    if own is None or own.url:
+        tag = _TAG.search(package.line)
+        lowest = next(_version(part) for part in bounds if part.operator == ">=")
+        return _version_of(tag) >= lowest if tag else not _is_refused(package.line, bounds)
+    tops = [_version(part) for part in own.specifier if part.operator in _AT_MOST]
+    limits = [_version(part) for part in bounds if part.operator in ("<", "<=")]
+    both = own.specifier & bounds
+    tried = map(_version, [*own.specifier, *bounds])
+    return not tops or min(tops) > min(limits, default=min(tops)) or any(both.contains(each, True) for each in tried)
+
+
+def _is_of_version(package: Package) -> bool:
+    """True unless it is of a source that names no release."""
+    return bool(package.specifier or _TAG.search(package.line))
 
 
 def _is_held(package: Package) -> bool:
@@ -1164,11 +820,6 @@ def _is_refused(source: str, bounds: SpecifierSet) -> bool:
     return bool((_HUGGING_FACE if has_last else _COMMIT).search(source))
 
 
-def _lowest(bounds: str) -> Version:
-    """The first version within the bounds of a package's metadata."""
-    return next(_version(part) for part in SpecifierSet(bounds) if part.operator == ">=")
-
-
 def _is_older(package: Package, version: Version) -> bool:
     """True if a package must be older than a version."""
     own = package.requirement
@@ -1179,20 +830,8 @@ def _is_older(package: Package, version: Version) -> bool:
     return bool(tops) and min(tops) <= version and not own.specifier.contains(version, True)
 
 
-def _pins() -> dict[str, str]:
-    """The libraries that most notebooks pin to other versions than the newest, and these versions."""
-    newest = tables()["newest"]
-    pins = {name: version for name, version in tables()["pinned"].items() if version != newest[name]}
-    return {str(canonicalize_name(name)): version for name, version in pins.items()}
-
-
 def _version_of(tag: re.Match[str]) -> Version:
     return Version(tag[1].replace("-", "."))
-
-
-def _from(first: Version, floor: str) -> str:
-    """The bounds from a version on; without a floor of the script's, up to the next major version."""
-    return f">={first}" if floor else f"<{first.major + 1},>={first}"
 
 
 def _version(part: Specifier) -> Version:
@@ -1216,12 +855,6 @@ def _pip(words: list[str]) -> tuple[str, list[str]]:
     rest = words[pip[0].count(" ") :] if pip else []
     at = next((n for n, word in enumerate(rest) if not word.startswith("-")), None)
     return ("", []) if at is None else (rest[at], [*rest[:at], *rest[at + 1 :]])
-
-
-def _python(words: list[str]) -> str:
-    """Return the Python that a command runs, as `python3.10`; empty for none, and where it names no minor version."""
-    found = _VERSIONED.fullmatch(words[0] if words else "")
-    return found[1] if found else ""
 
 
 def _split(text: str) -> list[list[str]]:

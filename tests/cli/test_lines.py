@@ -63,7 +63,7 @@ def test_each_line_runs_as_it_is_printed(
         said = done.stderr.replace("HF_TOKEN is not set: a step that needs it fails\n", "")
         assert (done.returncode, said) == (0, "")
     ran = Path(environment["LOG"]).read_text().split()
-    installs = [] if case in ("notebook", "uv") else ["pip", "pip", "pip"]
+    installs = [] if case in ("notebook", "uv") else ["pip", "pip"]  # the file, and flash-attn
     assert sorted(ran) == sorted([*installs, *programs.split()])
 
 

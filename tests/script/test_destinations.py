@@ -40,7 +40,6 @@ class TestUv:
             "unsloth>=2026.7.1",
         )
         assert all(Requirement(each) for each in metadata.dependencies)
-        assert '# override-dependencies = ["trl==0.22.2"]\n' in script
         assert '# extra-index-url = ["https://wheels.example.com/simple"]\n' in script
 
     def test_header_has_what_unsloth_takes_for_what_does_not_fit_it(self) -> None:
@@ -83,13 +82,10 @@ class TestNotebook:
         notebook = nbformat.reads(files["my train.launch.ipynb"], as_version=4)
         nbformat.validate(notebook)
         sources = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
-        assert sources[2].split("\n") == [
-            "!pip install --quiet -r 'my train.requirements.txt'",
-            "!pip install --quiet --no-deps -r 'my train.requirements-no-deps.txt'",
-        ]
-        assert 'for name in ["HF_TOKEN", "WANDB_API_KEY"]:' in sources[3]
-        assert sources[4] == "%%writefile 'my train.py'\n" + files["my train.py"].rstrip("\n")
-        assert "accelerate launch --num_processes {processes}" in sources[5]
+        assert sources[1] == "!pip install --quiet -r 'my train.requirements.txt'"
+        assert 'for name in ["HF_TOKEN", "WANDB_API_KEY"]:' in sources[2]
+        assert sources[3] == "%%writefile 'my train.py'\n" + files["my train.py"].rstrip("\n")
+        assert "accelerate launch --num_processes {processes}" in sources[4]
         assert "notebook_launcher" not in files["my train.launch.ipynb"]
         assert not any(name.endswith(".txt") for name in files), "the notebook holds them"
 

@@ -75,9 +75,10 @@ def test_what_only_a_cell_may_hold_stands_where_a_script_may_have_it() -> None:
 
 
 def test_place_of_what_a_magic_runs() -> None:
-    conversion = convert_source(text(*CELLS[:1], "%time " + CELLS[1].split("\n")[1], *CELLS[2:]))
+    imports, loads = CELLS[1].split("\n")[:2]
+    conversion = convert_source(text(CELLS[0], f"{imports}\n%time {loads}", *CELLS[2:]))
     load = next(each for each in conversion.diagnostics if each.code == "DDP101")
-    assert (str(load.location), load.line_text[:10]) == ("cell 2:1:26", "%time mode")
+    assert (str(load.location), load.line_text[:10]) == ("cell 2:2:26", "%time mode")
 
 
 def test_options_are_checked() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import re
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import libcst as cst
@@ -27,8 +27,6 @@ LICENCE = re.compile(r"(?i)copyright|licen[cs]e")
 OF_NO_CODE = re.compile(rf"{LICENCE.pattern}|^\s*#\s*(?!!)[\w.\[\]\"']+\s*(=|\(|import\b)", re.M)
 #: Comments that speak of no line below them: those, and marks of an editor.
 _NO_WORDS = re.compile(rf"{OF_NO_CODE.pattern}|^\s*#\s*(@|%%|noqa|type:)", re.M)
-#: Comments at the end of a text that blank lines set apart from what stands above and below them.
-_TITLE = re.compile(r"(?:\A|(?<=\n\n))(?:#.*\n)+\n+\Z")
 
 
 @dataclass(frozen=True)
@@ -199,12 +197,12 @@ def resolve(tree: Tree, edits: Iterable[Edit], cells: Sequence[int] = ()) -> lis
     removals = {edit.statement: edit for edit in edits if isinstance(edit, Remove)}
     gone = _gone(tree, removals.values(), added)
     cut = [Part(edit.start, edit.end, "") for edit in edits if isinstance(edit, Cut) and edit.start < edit.end]
-    cut += [*_remove(tree, removals.values(), gone, added, cells), *_emptied(tree, gone, added, cells)]
+    cut += _remove(tree, removals.values(), gone, added, cells)
     guards = [edit for edit in edits if isinstance(edit, Guard) and not {edit.first, edit.last} <= gone.keys()]
     guarded = [_guarded(tree, guard) for guard in _merged(tree, guards, cells)]
     parts = [*_changes(tree, edits), *_unpack(tree, edits), *_keywords(tree, edits)]
     # of those that begin and end together, the first holds the others; of lines the last one that is asked for
-    return _nested([*guarded[::-1], *below[::-1], *above, *parts, *cut, *_loose_blanks(tree.source, cut, added, cells)])
+    return _nested([*guarded[::-1], *below[::-1], *above, *parts, *cut])
 
 
 def _nested(parts: Iterable[Part]) -> list[Part]:
@@ -265,21 +263,6 @@ def _keywords(tree: Tree, edits: list[Edit]) -> Iterator[Part]:
         yield from (Part(at, at, text) for at, text in _added(tree, call, new)) if new else ()
 
 
-def _loose_blanks(source: str, cut: list[Part], added: list[int], cells: Sequence[int]) -> Iterator[Part]:
-    """The blank line below lines that go, where one, or nothing of their cell, stands above them."""
-    starts = {part.start for part in cut}
-    begins = end = -1  # of the lines that go, as far as they follow upon one another
-    for part in sorted(cut, key=lambda part: (part.start, -part.end)):
-        if part.text or source[part.end - 1] != "\n" or part.start < end:
-            continue
-        begins = begins if part.start == end and end not in added else part.start
-        end = part.end
-        is_apart = begins in (0, *cells) or source.endswith("\n\n", 0, begins)
-        if is_apart and end not in starts and source.startswith("\n", end):
-            yield Part(end, end + 1, "")
-            end += 1
-
-
 def _lines(tree: Tree, first: cst.CSTNode, last: cst.CSTNode | None = None) -> tuple[int, int, str]:
     """Where the lines of neighbouring statements begin and end, and the indentation of the first."""
     offset = tree.start(head(first))
@@ -329,8 +312,7 @@ def _added(tree: Tree, call: cst.Call, new: list[SetKeyword]) -> Iterator[tuple[
     """Where what text passes new keywords, in the style of the arguments that are there."""
     named = [a for a in call.args if a.keyword is not None]
     equal = " = " if named and tree.source[tree.span(named[-1].keyword)[1]] == " " else "="  # type: ignore[arg-type]
-    width = _table_width(tree, named) if equal != "=" else 0
-    written = [f"{item.name:<{width}}{equal}{item.value}" for item in new]
+    written = [f"{item.name}{equal}{item.value}" for item in new]
     if not call.args:
         yield tree.span(call)[1] - 1, ", ".join(written)
         return
@@ -352,18 +334,6 @@ def _added(tree: Tree, call: cst.Call, new: list[SetKeyword]) -> Iterator[tuple[
         goes_on = re.compile(rf"(?:\n{lead}[ \t]+#.*)*" if "#" in rest else "")
         after = goes_on.match(tree.source, after).end()  # type: ignore[union-attr]
     yield after, below if has_comma else below[:-1]
-
-
-def _table_width(tree: Tree, named: list[cst.Arg]) -> int:
-    """How wide names are written in arguments whose equal signs stand below each other; 0 where they do not."""
-    widths = set()
-    for argument in named:
-        start, end = tree.span(cst.ensure_type(argument.keyword, cst.Name))
-        if tree.indentation(argument).strip():
-            return 0
-        widths.add((tree.source.index("=", end) - start - 1, end - start))
-    columns = {column for column, _ in widths}
-    return columns.pop() if len(columns) == 1 and len(widths) > 1 else 0
 
 
 def _gone(tree: Tree, removals: Iterable[Remove], added: list[int]) -> dict[cst.CSTNode, Remove]:
@@ -428,43 +398,18 @@ def _remove(
         comment = _comment(tree, statement, removal)
         kept = f"{indent}{comment}\n" if comment else ""
         if removal.comments_above and not comment:
-            start = _with_comments(tree, statement, start, bare, cells)
+            start = _with_comments(tree, statement, start, end, cells)
         if isinstance(suite, cst.IndentedBlock) and suite.body[0] is statement and all(s in gone for s in suite.body):
             kept += f"{indent}pass\n"
         yield Part(start, end, kept)
 
 
-def _emptied(tree: Tree, gone: Container[cst.CSTNode], added: list[int], cells: Sequence[int]) -> Iterator[Part]:
-    """The cells of which all code goes, with the comments that spoke of it."""
-    left = [tree.start(head(line)) for line in tree.module.body if line not in gone]
-    lines = map(tree.start, map(head, tree.module.body))
-    filled, kept = ({bisect.bisect_right(cells, at) for at in some} for some in (lines, [*left, *added]))
-    for number in sorted(filled - kept - {0}):
-        start, end = cells[number - 1], [*cells, len(tree.source)][number]
-        if not OF_NO_CODE.search(tree.source, start, end):
-            yield Part(start, end, "")
-
-
-def _with_comments(tree: Tree, statement: cst.CSTNode, start: int, bare: set[cst.CSTNode], cells: Sequence[int]) -> int:
-    """Where the comments begin that speak of a line which goes, and of nothing below: else where the line begins.
-
-    Lines right below that go too, with comments of their own, and leave nothing, are none that they speak of.
-    """
-    lines: Sequence[cst.CSTNode] = getattr(tree.parents.get(statement), "body", ())
-    last, end = statement, _lines(tree, statement)[1]
-    for line in lines[lines.index(statement) + 1 :] if statement in lines else ():
-        if line not in bare or _comments_above(tree, line, cells) != end or end in cells:
-            break
-        last, end = line, _lines(tree, line)[1]
-    is_last = last in lines[-1:] or isinstance(last, cst.Try)  # which a comment right above speaks of
-    if not (is_last or end in cells or tree.source[end : tree.line_end(end)].strip() == ""):
-        return start
+def _with_comments(tree: Tree, statement: cst.CSTNode, start: int, end: int, cells: Sequence[int]) -> int:
+    """Where the comments begin that speak of a line which goes, and of nothing below: else where the line begins."""
+    is_last = statement in getattr(tree.parents.get(statement), "body", ())[-1:] or isinstance(statement, cst.Try)
     above = _comments_above(tree, statement, cells)
-    if end in (*cells, len(tree.source)):
-        cell = max((cell for cell in cells if cell <= start), default=0)
-        title = _TITLE.search(tree.source[cell:above])
-        above = cell + title.start() if title else above
-    return start if _NO_WORDS.search(tree.source[above:start]) else above
+    ends = is_last or end in cells or not tree.source[end : tree.line_end(end)].strip()
+    return above if ends and not _NO_WORDS.search(tree.source[above:start]) else start
 
 
 def _part(tree: Tree, part: cst.BaseSmallStatement, parts: Sequence[cst.CSTNode]) -> tuple[int, int]:

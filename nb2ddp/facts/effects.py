@@ -110,7 +110,7 @@ _FUNCTIONS: Final = {
     Does.SEED: "|".join([*SEEDING, r"torch(\.cuda)?\.manual_seed(_all)?|.*set_seed|.*seed_everything"]),
     Does.DRAW: "|".join([*DRAWING.values(), r"(random|numpy\.random)\.\w+"]),
     Does.TELL: r"print|warnings\.warn|(.+\.)?(info|debug|warning|error|log|write|flush|close)|matplotlib\.pyplot\.\w+"
-    r"|time\.sleep|gc\.collect|torch\.cuda\.(empty_cache|synchronize)",
+    r"|time\.sleep|atexit\.register|gc\.collect|torch\.cuda\.(empty_cache|synchronize)",
 }
 _SAVING_METHODS = frozenset(
     "create_branch create_commit create_repo create_tag delete_file delete_folder delete_repo git_add git_commit"

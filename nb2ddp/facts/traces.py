@@ -36,17 +36,6 @@ class Traces:
         definitions = (self.tree.definition(call.func) for call in calls)
         return [callee for callee in definitions if isinstance(callee, cst.FunctionDef)]
 
-    def only_acts(self, code: cst.CSTNode) -> bool:
-        """True for code whose lines write, fetch, run or tell something, bind no name and need no other process."""
-        lines = self.tree.within(code, cst.SimpleStatementLine)
-        return not self.training.is_joint(code) and all(self._is_act(small) for line in lines for small in line.body)
-
-    def _is_act(self, small: cst.BaseSmallStatement) -> bool:
-        call = small.value if isinstance(small, cst.Expr) else None
-        if not isinstance(call, cst.Call):
-            return isinstance(small, cst.Pass)
-        return bool(self._does(call) & Does.ACT) or self.tree.qualified(call.func) == "print" or self._is_shell(call)
-
     def leaves(self, statement: Statement) -> bool:
         """True for a statement that binds or changes what is read outside it, moves a generator, or leads elsewhere."""
         calls = self._calls(statement)
@@ -55,18 +44,16 @@ class Traces:
             or self._leads_elsewhere(statement)
             or not self._keeps_to_itself(statement, calls)
             or not all(map(self.only_writes, self._callees(calls)))
+            or not self._is_harmless(statement, calls)
         )
-
-    def returns(self, statement: Statement) -> bool:
-        """True for a statement that returns from the function around it."""
-        function = self.tree.function(statement)
-        return any(self.tree.function(each) is function for each in self.tree.within(statement, cst.Return))
 
     def _leads_elsewhere(self, statement: Statement) -> bool:
         """True for a statement that returns from the function around it, or ends or goes on with a loop around it."""
         tree, jumps = self.tree, [each for kind in _JUMPS for each in self.tree.within(statement, kind)]
+        function, returns = tree.function(statement), tree.within(statement, cst.Return)
         loops = [next(a for a in tree.ancestors(jump) if isinstance(a, (cst.For, cst.While))) for jump in jumps]
-        return self.returns(statement) or any(loop not in tree.within(statement, type(loop)) for loop in loops)
+        out = any(loop not in tree.within(statement, type(loop)) for loop in loops)
+        return out or any(tree.function(each) is function for each in returns)
 
     def only_writes(self, function: cst.FunctionDef) -> bool:
         """True for a function that leaves no trace, and calls nothing that others call and that writes too."""
@@ -86,7 +73,7 @@ class Traces:
         return (
             not any(tree.within(function, kind) for kind in (cst.Global, cst.Nonlocal, cst.Yield, cst.Del))
             and self._keeps_to_itself(function, calls, given)
-            and all(self._is_harmless(function, call) for call in calls if isinstance(tree.parents[call], cst.Expr))
+            and self._is_harmless(function, calls)
         )
 
     def _keeps_to_itself(self, code: cst.CSTNode, calls: list[cst.Call], given: set[str] | None = None) -> bool:
@@ -130,12 +117,16 @@ class Traces:
             return binding.node.value
         return binding.node if isinstance(binding.node, cst.WithItem) else binding.value
 
-    def _is_harmless(self, function: cst.FunctionDef, call: cst.Call) -> bool:
-        """True for a call on a line of its own that writes, tells something, or changes what the function has made."""
-        owner = owner_of(call)
-        return (
-            bool(self._callees([call]))
-            or self._is_shell(call)
-            or bool(self._does(call) & (Does.ACT | Does.TELL))
-            or (owner is not None and self._is_its_own(function, owner))
-        )
+    def _is_harmless(self, code: cst.CSTNode, calls: list[cst.Call]) -> bool:
+        """True where the calls on lines of their own write, ask, tell something, or change what the code has made.
+
+        In a test or a loop also the methods that give a name a value: `added = tokenizer.add_tokens(tokens)`.
+        """
+        tree, act, is_block = self.tree, Does.ACT | Does.TELL | Does.ASK, isinstance(code, (cst.If, cst.For, cst.Try))
+        lines = [call for call in calls if isinstance(tree.parents[call], cst.Expr)]
+        bound = [call for call in calls if is_block and isinstance(tree.parents[call], cst.Assign)]
+        lines += [call for call in bound if tree.qualified(call.func).startswith(".")]
+        unknown = [
+            call for call in lines if not (self._does(call) & act or self._callees([call]) or self._is_shell(call))
+        ]
+        return all((owner := owner_of(call)) is not None and self._is_its_own(code, owner) for call in unknown)

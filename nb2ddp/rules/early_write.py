@@ -9,10 +9,7 @@ import libcst as cst
 
 from nb2ddp.facts.effects import SAID, Does
 from nb2ddp.facts.execution import Phase
-from nb2ddp.facts.flow import owner_of
-from nb2ddp.facts.makers import Maker
 from nb2ddp.facts.program import Program
-from nb2ddp.facts.texts import spelled
 from nb2ddp.results import Severity
 from nb2ddp.rules.rule import Finding, made_alone, rule
 from nb2ddp.syntax.arguments import passed
@@ -40,11 +37,6 @@ _OF_ITS_OWN = (
 )
 _IN_TURN = " into a cache that has no lock; in the script one process of each machine does, then the others read it"
 _SCRATCH = "{}(...): all processes use one scratch file, and overwrite each other's"
-_LATE = "a process that arrives later finds the file of another, and takes another branch"
-_SAME = "processes wait for each other in a branch of this test, so all have to take the same one"
-_READ = "a branch of this test reads what it writes, before the ranks wait for that"
-_ANSWERED = "; in the script one process decides for all"
-_ASK_BEFORE = ": test once before the job, or move all but the write out of the branch"
 #: What has the others wait, in an edit.
 _WAITS = re.compile(r"wait_for_everyone|run_once|main_process_first")
 #: A text in quotes: what is before its file's ending, and that.
@@ -59,11 +51,9 @@ def written_by_every_process(program: Program) -> Iterator[Finding]:
         call, function = decision.call, tree.function(decision.call)
         action = SAID[program.execution.does(call) & Does.ACT]
         message = f"{tree.text(call.func)}(...) {action}"
-        if decision.stays:
-            continue
-        if function is not None and decision.unit is function and function in program.placement.writers:
+        if function is not None and decision.place is not call:
             message = f"{function.name.value}() {action} ({tree.text(call.func)}){_ONCE}"
-            yield Finding(program.placement.writers[function][0], message, decision.edits)
+            yield Finding(decision.place, message, decision.edits)
         elif (scratch := _scratch(program, call)) is not None:
             if (function, scratch) not in scratch_files:
                 scratch_files.add((function, scratch))
@@ -79,7 +69,6 @@ def written_by_every_process(program: Program) -> Iterator[Finding]:
             yield from made_alone(program, call, once, once, f"{tree.text(call.func)}(...) {_STARTED}")
         else:
             yield Finding(call, f"{message} {_NEEDED}", todo=True)
-    yield from _tested_twice(program)
     yield from _own_values(program)
     yield from _cached(program)
 
@@ -140,44 +129,6 @@ def _decides(program: Program, call: cst.Call) -> bool:
     ends = [end for use in uses for end in tree.goes_to(use)]
     told = ({each for each in tree.ancestors(end) if isinstance(each, cst.Call)} for end in ends)
     return not all(any(program.execution.does(each) is Does.TELL for each in around) for around in told)
-
-
-def _tested_twice(program: Program) -> Iterator[Finding]:
-    """Tests of the file system whose answer changes while some processes are still to ask."""
-    for test in program.tree.of(cst.If):
-        if program.placement.is_asked_once(test) and not program.tree.text(test.test).startswith("run_once("):
-            edits, is_late = program.placement.ask_once(test), _may_find_other(program, test)
-            if edits or is_late or _reads_written(program, test):
-                said = f"{_LATE if is_late else _SAME if edits else _READ}{_ANSWERED if edits else _ASK_BEFORE}"
-                yield Finding(test, said, edits, todo=not edits)
-
-
-def _may_find_other(program: Program, test: cst.If) -> bool:
-    """True for a test whose files another process may make; False where all that is written has other names."""
-    tree, execution = program.tree, program.execution
-    asked = [call for call in tree.within(test.test, cst.Call) if execution.does(call) & (Does.TEST | Does.LIST)]
-    given = [call.args[0].value if call.args else owner_of(call) for call in asked]
-    paths = [path for each in given for path in (spelled(tree, each) if each is not None else ["*"])] or ["*"]
-    acting = [each for each in _writing(program) if execution.runs(each.call)]
-    return any(maker.may_make(path) for maker in acting for path in paths)
-
-
-def _reads_written(program: Program, test: cst.If) -> bool:
-    """True where something in a test is given what is written above it there."""
-    tree, calls, told = program.tree, program.tree.within(test, cst.Call), Does.ACT | Does.TELL
-    for maker in _writing(program):
-        if maker.call in calls:
-            end = tree.span(tree.statement(maker.call))[1]
-            later = [each for each in calls if tree.start(each) > end and not program.execution.does(each) & told]
-            texts = [text for each in later for given in each.args for text in spelled(tree, given.value)]
-            if any(maker.may_make(text) for text in texts if re.search(r"\w", text)):
-                return True
-    return False
-
-
-def _writing(program: Program) -> list[Maker]:
-    """What makes files, and is for one process to do."""
-    return [each for each in program.makers if program.placement.acts(each.call)]
 
 
 def _scratch(program: Program, call: cst.Call) -> str | None:

@@ -30,8 +30,6 @@ _IMAGE = re.compile(r"""(\[['"])?<PIL\.""")
 _MEMORY = re.compile(r"[Mm]ax memory|\d+MiB /|GPU.*\(\d+(\.\d+)? ?Gi?B")
 #: How Colab says under which name it saved an uploaded file.
 _UPLOADED = re.compile(r"^Saving .+ to (.+?)\s*$", re.MULTILINE)
-#: How pip says that no index has a package, or no version that fits.
-_LACKING = re.compile(r"No matching distribution found for ([^\s\x1b]+)")
 #: In a traceback: colors; what parts errors that led to one another; the first line with an arrow, and what is
 #: above it; how a frame of a cell begins.
 _COLOR = re.compile(r"\x1b\[[\d;]*m")
@@ -51,7 +49,6 @@ class Cell:
         shows_image: whether that value is an image of PIL's.
         failed: the error among its saved outputs, in a line; empty where it has none.
         uploaded: the files that its saved outputs say a person uploaded on Colab.
-        lacking: the requirements for which its saved outputs say that pip found nothing.
     """
 
     number: int
@@ -63,7 +60,6 @@ class Cell:
     shows_image: bool = field(default=False, compare=False)
     failed: str = field(default="", compare=False)
     uploaded: tuple[str, ...] = field(default=(), compare=False)
-    lacking: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)
@@ -83,16 +79,14 @@ class Metadata:
 class Notebook:
     """A notebook's name (without folder and ending), its cells in the order in which they run, and its header.
 
-    `gpu` is what Colab or Kaggle ran it on, by their name; empty where neither names one. `python` is the version of
-    its kernel's Python, as `3.12`; empty where the file does not say it. `shown` is what its saved outputs say of a
-    GPU's memory, with the cell's number.
+    `gpu` is what Colab or Kaggle ran it on, by their name; empty where neither names one. `shown` is what its saved
+    outputs say of a GPU's memory, with the cell's number.
     """
 
     name: str
     cells: tuple[Cell, ...]
     metadata: Metadata = field(default_factory=Metadata)
     gpu: str = ""
-    python: str = ""
     shown: tuple[tuple[int, str], ...] = field(default=(), compare=False)
 
     def cell(self, number: int) -> Cell:
@@ -159,10 +153,8 @@ def from_node(node: Any, name: str, saved: _Saved | None = None) -> Notebook:
         source = _LINE_END.sub("\n", cell.source.removeprefix("\ufeff"))
         kind, shown = cast(CellKind, cell.cell_type), (saved.shows(number), saved.shows_image(number))
         source = dedented(source) if kind == "code" else source
-        printed = (saved.printed(number, _UPLOADED), saved.printed(number, _LACKING))
-        cells.append(Cell(number, kind, source, (), 0, *shown, saved.failed(number), *printed))
-    python = ".".join(next(_said(node.metadata, ("language_info", "version")), "").split(".")[:2])
-    return Notebook(name=name, cells=tuple(cells), gpu=_gpu(node.metadata), python=python, shown=saved.of_gpus())
+        cells.append(Cell(number, kind, source, (), 0, *shown, saved.failed(number), saved.printed(number, _UPLOADED)))
+    return Notebook(name=name, cells=tuple(cells), gpu=_gpu(node.metadata), shown=saved.of_gpus())
 
 
 def _gpu(metadata: Any) -> str:

@@ -14,7 +14,6 @@ import shlex
 from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from itertools import dropwhile
 from pathlib import PurePosixPath
 
@@ -81,9 +80,8 @@ _DATASETS_3 = "3.6.0"
 _NEEDS_DATASETS_4 = "1.0.0"
 #: They fit only versions of each other of about the same age.
 _PAIR = ("trl", "transformers")
-#: The packages that Unsloth bounds, and how alike one of them and a misspelt one are at least, by `difflib`.
+#: The packages that Unsloth bounds.
 _BOUNDED = frozenset(map(canonicalize_name, tables()["allowed"]))
-_MISSPELT = 0.93
 #: What bounds a version from above.
 _AT_MOST = ("==", "<", "<=", "~=")
 #: The versions of vLLM that bring a torch in which the newest Unsloth starts, whose torchao needs torch 2.6.
@@ -640,18 +638,12 @@ class _Reading:
                     unknown.append(f"{name} {value}")
                 else:
                     sources.append(f"{name} {value}")
-        is_isolated = "--no-build-isolation" not in flags
         takes_pre_releases = "--pre" in flags or "allow" in options["--prerelease"]
         named = [("", word) for word in words if word not in flags]
         named += [(option, word) for option in ("-e", "-r") for word in options[option]]
         for option in unknown:
             told = f"{option} is left out: it is not known before the notebook runs"
             self.notes.append((cell, f"{told}; give it to pip for {_shown(' '.join(word for _, word in named))}"))
-        lacking = set(self.program.notebook.cell(cell).lacking if cell != HEADER else ()) & {word for _, word in named}
-        if lacking:
-            told = f"it failed when the notebook was saved, as pip found no {', '.join(sorted(lacking))}"
-            self.notes.append((cell, f"left out: {_shown(' '.join(word for _, word in named))}: {told}"))
-            return
         for option, word in named:
             package = self._package(option, word, cell)
             self.asked[_shown(f"{option} {word}".strip())] = package.name if package is not None else ""
@@ -659,8 +651,8 @@ class _Reading:
                 if takes_pre_releases and "==" not in package.line.partition(";")[0]:
                     package = package.bounded(_PRE_RELEASES)
                 is_newest = bool(flags & {"-U", "--upgrade"}) and package.is_open
-                is_built = package.name in _BUILT_WITH_TORCH or (package.requirement is None and not is_isolated)
-                is_apart = is_built or package.name in tables()["unfit"]
+                is_built = package.requirement is None and "--no-build-isolation" in flags
+                is_apart = is_built or package.name in _BUILT_WITH_TORCH | tables()["unfit"].keys()
                 self._add(replace(package, sources=tuple(sources), is_apart=is_apart), is_newest)
 
     def _without_variables(self, text: str, above: frozenset[str] = frozenset()) -> str:
@@ -704,15 +696,12 @@ class _Reading:
             if name in _OF_NOTEBOOKS and not any(self._imported(module) for module in _USES_NOTEBOOKS):
                 self._tell(cell, "only for the notebook", [line])
                 return None
-            near = get_close_matches(name, _BOUNDED - {name}, 1, _MISSPELT)
-            if name in _BOUNDED or not near or self._imported(own.name) is not None:
-                if name == "unsloth" and (old := set(filter(_is_of_old_torch, own.extras))):
-                    own.extras -= old
-                    told = f"{line} is replaced by {own}: {', '.join(sorted(old))} takes builds for an old torch"
-                    self.notes.append((cell, told))
-                    line = str(own)
-                return Package(line, name + (f"; {own.marker}" if own.marker else ""), cell)
-            why = f"left out, {near[0]} is meant"
+            if name == "unsloth" and (old := set(filter(_is_of_old_torch, own.extras))):
+                own.extras -= old
+                told = f"{line} is replaced by {own}: {', '.join(sorted(old))} takes builds for an old torch"
+                self.notes.append((cell, told))
+                line = str(own)
+            return Package(line, name + (f"; {own.marker}" if own.marker else ""), cell)
         self.notes.append((cell, f"{why}: {_shown(line)}"))
         return None
 

@@ -784,23 +784,6 @@ def test_an_old_torch_gives_way_or_takes_what_is_of_its_age(asked: str, given: s
     assert lines == given.split()
 
 
-@pytest.mark.parametrize(
-    ("asked", "given", "meant"),
-    [
-        ("transfomers", [], "transformers"),
-        ("'acelerate>=1'", [], "accelerate"),
-        ("dataset", ["dataset"], ""),  # the code imports it
-        ("torchao tokenizers torchx pefts", ["torchao", "tokenizers", "torchx", "pefts"], ""),
-        ("huggingface_hub", ["huggingface_hub"], ""),
-        ("peft -- quiet", ["peft"], ""),
-    ],
-)
-def test_a_misspelt_package_is_left_out(asked: str, given: list[str], meant: str) -> None:
-    found = read(f"!pip install {asked}", "import dataset")
-    assert [package.line for package in found.packages] == given
-    assert found.notes == (((1, f"left out, {meant} is meant: {asked.strip(chr(39))}"),) if meant else ())
-
-
 def test_no_version_changes_where_the_script_has_no_floor() -> None:
     assert [package.line for package in read("!pip install transformers==4.44.2").packages] == ["transformers==4.44.2"]
 
@@ -965,13 +948,3 @@ def test_sounds_of_messages_are_read_with_librosa() -> None:
     assert "librosa" not in [
         package.line for package in read("!pip install unsloth", "parts = {'type': 'text'}").packages
     ]
-
-
-def test_a_command_that_pip_could_not_install_is_left_out() -> None:
-    content = json.loads(text("!pip install rows==1.60", "!pip install rows>=2"))
-    printed = "\x1b[31mERROR: No matching distribution found for rows==1.60\x1b[0m\x1b[31m\n\x1b[0m"
-    content["cells"][0]["outputs"] = [{"output_type": "stream", "name": "stderr", "text": [printed]}]
-    found = requirements(Program(parse_notebook(json.dumps(content), "notebook"), Options()))
-    assert [package.line for package in found.packages] == ["rows>=2"]
-    told = "left out: rows==1.60: it failed when the notebook was saved, as pip found no rows==1.60"
-    assert (1, told) in found.notes

@@ -72,10 +72,16 @@ def event(kind: str, line: int | None = 2, **about: Any) -> dict[str, Any]:
 
 
 def trained(
-    rows: list[list[str]], loss: float = 1.0, weights: str = "w", *, epoch: int | None = None, grouped: bool = False
+    rows: list[list[str]],
+    loss: float = 1.0,
+    weights: str = "w",
+    *,
+    epoch: int | None = None,
+    grouped: bool = False,
+    prepared: str = "",
 ) -> list[dict[str, Any]]:
     """The events of a training with these rows in each step."""
-    begin = event("train", epoch=epoch, samples=len(rows[0]), grouped=grouped)
+    begin = event("train", epoch=epoch, samples=len(rows[0]), grouped=grouped, rows=prepared)
     steps = [
         each
         for number, names in enumerate(rows, start=1)
@@ -128,6 +134,20 @@ def test_rows(ranks: list[list[list[str]]], measured: str) -> None:
     row = verdict_of(rank(*trained([["a", "b"]])), *(rank(*trained(each)) for each in ranks))
     found = row["same global batch, same rows"]
     assert (found.state, found.measured, found.places[0].line) == (State.FAULT, measured, 2)
+
+
+@pytest.mark.parametrize(
+    ("again", "prepared", "state"), [("yz", "pp", State.NOTE), ("ab", "pp", State.FAULT), ("yz", "pq", State.FAULT)]
+)
+def test_rows_may_be_others_each_time(again: str, prepared: str, state: State) -> None:
+    """Where one process has other rows in its second run, and all processes of the job prepared the same."""
+    alone, second = (Run((rank(*trained([[*rows]])),), 1.0, "") for rows in ("ab", again))
+    ranks = [rank(*trained([[row]], prepared=name)) for row, name in zip("cd", prepared, strict=True)]
+    job = Run(tuple(ranks), 1.0, "")
+    assert judge(PLAN, alone, job).has_other_rows
+    judged = judge(PLAN, alone, job, again=second)
+    assert next(row.state for row in judged.rows if row.asked == "same global batch, same rows") is state
+    assert judged.code == (state is State.FAULT)
 
 
 def test_a_batch_that_cannot_be_divided_is_no_fault() -> None:

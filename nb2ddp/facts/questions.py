@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from nb2ddp.facts.effects import Does, Effects
-from nb2ddp.facts.flow import is_tried, reached
+from nb2ddp.facts.flow import is_tried, reached, stops
 from nb2ddp.facts.logins import HUB_TOKEN, TOKEN_VARIABLE, stands_for_token, token_of, variable_of, variable_of_command
 from nb2ddp.facts.texts import held, held_by, passed
 from nb2ddp.notebook.magics import Kind
@@ -22,7 +22,8 @@ _MAY_SKIP = re.compile(r"(?i)\b(skip|optional|leave (it )?(blank|empty)|or (just
 #: Tests that say no, and that say yes: `not x`, `x is None`, `x not in y`; `x`, `x is not None`, `x in y`.
 _NO = (cst.Not, cst.Is, cst.NotIn)
 _YES = (cst.Name, cst.Call, cst.IsNot, cst.In)
-_VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]*[A-Z0-9]\b")
+#: A variable's name, but none that only says where a notebook runs.
+_VARIABLE = re.compile(r"\b(?!KAGGLE_KERNEL|COLAB_)[A-Z][A-Z0-9]*_[A-Z0-9_]*[A-Z0-9]\b")
 #: What reads a variable of the environment.
 READS = re.compile(r"os\.(environ\.get|getenv)")
 #: The libraries of services, and the variables in which they look for a key.
@@ -77,9 +78,21 @@ def questions(source: Source, effects: Effects) -> list[Question]:
 
 def _question(tree: Tree, call: cst.Call, asking: list[cst.Call]) -> Question:
     variable = _variable(tree, call, asking)
-    said = [*_said(tree, call), *_printed_above(tree, call)]
-    may_skip = any(_MAY_SKIP.search(text) for text in said)
-    return Question(call, variable, is_login=False, may_skip=may_skip, test=_test(tree, call, variable))
+    return Question(call, variable, is_login=False, may_skip=_may_skip(tree, call), test=_test(tree, call, variable))
+
+
+def _may_skip(tree: Tree, call: cst.Call) -> bool:
+    """Whether the notebook goes on without an answer: `if not key: key = None`, `input() or "me"`."""
+    answer = tree.extended(call, cst.Attribute, cst.Call)
+    bound = tree.parents[answer]
+    uses = [answer, *(tree.bound_uses(bound) if isinstance(bound, cst.Assign) else ())]
+    tops = [tree.extended(use, cst.UnaryOperation, cst.NamedExpr) for use in uses]
+    return any(_MAY_SKIP.search(text) for text in _said(tree, call)) or any(
+        (isinstance(test, cst.If) and test.test is top and not stops(tree, test))
+        or (isinstance(test, cst.IfExp) and test.test is top)
+        or (isinstance(test, cst.BooleanOperation) and test.left is top)
+        for top, test in ((top, tree.parents[top]) for top in tops)
+    )
 
 
 def _test(tree: Tree, call: cst.Call, variable: str) -> cst.If | None:
@@ -113,17 +126,6 @@ def _said(tree: Tree, call: cst.Call) -> list[str]:
     """What a question says."""
     texts = tree.texts(call)
     return [*texts, *(str(tree.literal(each.value)) for each in call.args)]
-
-
-def _printed_above(tree: Tree, call: cst.Call) -> list[str]:
-    """What is printed on the line above a question."""
-    statement = tree.statement(call)
-    lines = list(getattr(tree.parents[statement], "body", ()))
-    above = lines[lines.index(statement) - 1] if statement in lines[1:] else None
-    printed = (
-        [] if above is None else [each for each in tree.within(above, cst.Call) if tree.text(each.func) == "print"]
-    )
-    return [text for each in printed for text in _said(tree, each)]
 
 
 def _variable(tree: Tree, call: cst.Call, asking: list[cst.Call]) -> str:

@@ -55,12 +55,15 @@ def gpus_of(tree: Tree, call: cst.Call, command: str) -> list[str]:
     """
     given = [match[1] for match in re.finditer(r"\bCUDA_VISIBLE_DEVICES=[\"']?([\d,]+)", command)]
     env = keyword(call, "env")
-    for part in tree.made_of(env.value) if env is not None else ():
-        pairs = [(each.key, each.value) for each in tree.within(part, cst.DictElement)]
-        pairs += [(each.keyword, each.value) for each in tree.within(part, cst.Arg) if each.keyword is not None]
-        given += [
-            str(tree.literal(value)) for key, value in pairs if tree.text(key).strip("\"'") == "CUDA_VISIBLE_DEVICES"
-        ]
+    pairs: list[tuple[cst.CSTNode, cst.BaseExpression]] = []
+    if env is not None:
+        for part in tree.made_of(env.value):
+            pairs += [(each.key, each.value) for each in tree.within(part, cst.DictElement)]
+            pairs += [(each.keyword, each.value) for each in tree.within(part, cst.Arg) if each.keyword is not None]
+        for assign in tree.of(cst.Assign):
+            items = [each.target for each in assign.targets if isinstance(each.target, cst.Subscript)]
+            pairs += [(each.slice[0], assign.value) for each in items if tree.text(each.value) == tree.text(env.value)]
+    given += [str(tree.literal(value)) for key, value in pairs if tree.text(key).strip("\"'") == "CUDA_VISIBLE_DEVICES"]
     return [number for each in given for number in each.split(",") if re.fullmatch(r"[1-9]\d*", number)]
 
 

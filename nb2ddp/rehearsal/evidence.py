@@ -22,6 +22,7 @@ class Code(Enum):
 
     VERSIONS = auto()  #: the versions that the notebook asks for may have what is missing
     UNEVEN = auto()  #: the number of processes does not divide the samples of a step
+    OTHER_ROWS = auto()  #: as many rows as in one process, but others
     AFTER_ANOTHER = auto()  #: this process failed because another one did
 
 
@@ -36,11 +37,12 @@ class Place:
 
 @dataclass(frozen=True)
 class Both:
-    """The two runs that the answers compare."""
+    """The two runs that the answers compare, and a second one of one process where their rows differ."""
 
     plan: Plan
     alone: Run
     job: Run
+    again: Run | None = None
 
     @property
     def one(self) -> Rank:

@@ -147,9 +147,19 @@ def same_rows(both: Both) -> Answer:
                     return State.NOTE, uneven, (replace(place, code=Code.UNEVEN),)
                 if begin.grouped and len({row for part in parts for row in part}) == len(rows):
                     return State.NOTE, f"{text}: rows are grouped by length within the batch of each process", (place,)
-                return State.FAULT, text, (place,)
+                if _are_drawn_anew(both, number, step, rows):
+                    return State.NOTE, "the notebook trains on other rows each time; all processes have the same", ()
+                is_full = len(rows) == sum(map(len, parts))
+                return State.FAULT, text, (replace(place, code=Code.OTHER_ROWS if is_full else None),)
             sizes.append(len(rows))
     return State.GOOD, f"{'/'.join(map(str, dict.fromkeys(sizes)))} samples a step", ()
+
+
+def _are_drawn_anew(both: Both, training: int, step: int, rows: list[str]) -> bool:
+    """Whether a second run of one process has other rows in a step too, and all processes prepared the same."""
+    prepared = {[*seen(rank, events.Train)][training].rows for rank in both.job.ranks}
+    again = _steps(both.again.ranks[0]) if both.again is not None else []
+    return len(prepared) == 1 and any(sorted(steps[step]) != sorted(rows) for steps in again[training : training + 1])
 
 
 def _even(samples: int, processes: int) -> str:

@@ -72,7 +72,10 @@ def rehearse(plan: Plan, options: Options, tell: Callable[[str], None] = lambda 
                 several = job.ended(ranks, several_ranks.name)
         # Rows that the hub has not are made where they are read.
         loads = {load: why if load[0] == "models" else "" for load, why in job.hub.offered.items()}
-        return judge(plan, alone, several, loads, job.hub.origins, trust=options.trust)
+        judged = partial(judge, plan, alone, several, loads, job.hub.origins, trust=options.trust)
+        if not (verdict := judged()).has_other_rows:
+            return verdict
+        return judged(again=job.run(plan, job.root / "again", "one process, again", processes=1))
 
 
 def _failed(run: Run) -> bool:

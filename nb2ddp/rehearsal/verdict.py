@@ -62,6 +62,11 @@ class Verdict:
         return self.obstacle is not None and self.obstacle.code is Code.VERSIONS
 
     @property
+    def has_other_rows(self) -> bool:
+        """Whether it shows as a fault that the processes have other rows than one."""
+        return any(place.code is Code.OTHER_ROWS for row in self.faults for place in row.places)
+
+    @property
     def is_blind(self) -> bool:
         """Whether a model of text stood for one that is given pictures or sounds."""
         return any(any(seen(rank, events.Blind)) for run in (self.alone, self.job) for rank in run.ranks)
@@ -79,6 +84,7 @@ def judge(
     loads: Mapping[tuple[str, str], str] | None = None,
     origins: Mapping[str, str] | None = None,
     *,
+    again: Run | None = None,
     trust: bool = False,
 ) -> Verdict:
     """Compare the run of one process with that of several.
@@ -89,9 +95,10 @@ def judge(
         job: its run as several; the same run where the first one did not end.
         loads: what was asked of the hub, "models" or "datasets" and an id, and why it could not be made, or "".
         origins: where what was made for them comes from, by id: "hub", "cache" or "stand-in".
+        again: a second run as one process, or None.
         trust: programs were started, so that what they cost is the script's own matter.
     """
-    both = Both(plan, alone, job)
+    both = Both(plan, alone, job, again)
     rows = tuple(Row(asked, *answer(both)) for asked, answer in QUESTIONS)
     asked = loads or {}
     reason = obstacle(both, {name: why for (_, name), why in asked.items() if why})

@@ -19,7 +19,10 @@ from nb2ddp.syntax.tree import argument
 #: Fields of training arguments that must be the same in every process.
 _SAME_EVERYWHERE = ("output_dir", "logging_dir", "seed", "data_seed")
 #: What is free, at the moment, on the machine or a GPU of it.
-_FREE = re.compile(r"torch\.cuda\.(memory\.)?mem_get_info|psutil\.virtual_memory|shutil\.disk_usage")
+_FREE = re.compile(
+    r"torch\.cuda\.(memory\.)?mem_get_info|psutil\.(virtual_memory|disk_usage)|shutil\.disk_usage"
+    r"|pynvml\.nvmlDeviceGetMemoryInfo|GPUtil\.get(GPUs|Available)"
+)
 _CHOICE = "differs between processes, and what the notebook chooses by it"
 _NEEDED = (
     "in all processes at once, because the rest of this line must run in each: put it on a line of its own, or "

@@ -64,6 +64,7 @@ class Train(Event, kind="train"):
     epoch: int | None = None  #: samples of an epoch
     samples: int = 0  #: of a step, of all processes
     grouped: bool = False  #: rows are ordered by their length within the batch of each process
+    rows: str = ""  #: a name for the data set's first rows
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,10 @@ SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|KEY|CREDENTIAL", re.IGNORECASE)
 _CLONE = re.compile(
     r"git clone\b(?:\s+-\S+(?:\s+\d+)?)*\s+(\S+?([^/\s]+?)(?:\.git)?/?)(?:\s+([^-;&|\s]\S*))?\s*(?:$|[;&|])"
 )  # its address, the last part of that, and the folder where one is given
-#: What launchers set for each process.
-LAUNCHED = re.compile(r"(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)$|MASTER_|TORCHELASTIC|ACCELERATE_")
+#: What launchers set for each process, and what a script's setup block asks for.
+LAUNCHED = re.compile(
+    r"((LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|UNSLOTH_(FSDP2|TP_SIZE))$|MASTER_|TORCHELASTIC|ACCELERATE_"
+)
 _MOMENT = 2.0  # seconds
 _SYSTEM = ("/dev/", "/proc/", "/sys/")
 

@@ -122,13 +122,17 @@ def _follow(trainer: ModuleType, log: Log) -> None:
 
 
 def _begin(loader: Any, args: Any) -> events.Train:
+    from transformers.trainer_utils import has_length
+
     rows: Any = getattr(loader, "dataset", None)
     each = getattr(args, "num_generations", None) or 1
+    is_table = has_length(rows) and hasattr(rows, "with_format")
     return events.Train(
-        epoch=len(rows) * each if hasattr(rows, "__len__") else None,
+        epoch=len(rows) * each if has_length(rows) else None,  # accelerate's part of a stream has a __len__ that fails
         samples=args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size,
         grouped=bool(getattr(args, "group_by_length", False))
         or getattr(args, "train_sampling_strategy", "") == "group_by_length",
+        rows=digest(rows.with_format("arrow")[:_ROWS].to_pylist()) if is_table else "",
     )
 
 

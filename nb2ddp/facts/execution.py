@@ -155,11 +155,6 @@ class Execution:
         """True for code that runs in some of these phases: as long as all processes are there."""
         return bool(self.phase(node) & phase)
 
-    def is_after_training(self, node: cst.CSTNode) -> bool:
-        """True for code that runs once the last training is over, while all processes evaluate or later."""
-        trained = self.tree.function(node) is None and self.tree.start(node) >= self.training.trained
-        return self.training.last is not None and (trained or self.runs(node, Phase.AFTER))
-
     def _phase_at(self, offset: int) -> Phase:
         """The phase of code that stands in no function."""
         if offset >= self.training.end:

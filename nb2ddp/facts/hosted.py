@@ -56,8 +56,6 @@ _NAME = re.compile(r"/[^/*]*\*.*|/[^/]*\.[A-Za-z]\w{0,4}$")
 _ROWS = re.compile(
     r"\.(csv|tsv|jsonl|ndjson|parquet|arrow|feather|xlsx?|np[yz]|h5|xml|pdf|zip|png|jpe?g|wav|mp3|flac)$"
 )
-#: What writes nothing into what it is given.
-_REMOVES = re.compile(r"(remove|removedirs|rmdir|rmtree|unlink)$")
 #: What gives the path that it is given.
 _PATHS = ("pathlib.Path", "str", "os.path.expanduser")
 #: What copies or moves the first that it is given to the second.

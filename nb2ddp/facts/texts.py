@@ -98,27 +98,8 @@ def called(tree: Tree, call: cst.Call) -> cst.FunctionDef | None:
     return next((each for each in functions if tree.scope(each) is owner and each.name.value == name), None)
 
 
-def received(tree: Tree, call: cst.Call, given: cst.Arg) -> cst.Param | None:
-    """The parameter of a function of the notebook's that an argument is for."""
-    if (function := called(tree, call)) is None:
-        return None
-    params = [*function.params.params, *function.params.kwonly_params]
-    return next((each for each in params if argument(call, each.name.value, _position(tree, each)) is given), None)
-
-
 def passed(tree: Tree, param: cst.Param) -> list[cst.BaseExpression]:
     """What calls give a parameter, or its default; nothing for a method where not all of its calls are known."""
-    given = [param.default if each is None else each.value for _, each in _arguments(tree, param)]
-    return [each for each in given if each is not None]
-
-
-def leaving(tree: Tree, param: cst.Param) -> list[cst.Call]:
-    """The calls that leave a parameter to its default, for all that the code tells."""
-    return [call for call, each in _arguments(tree, param) if each is None and not any(arg.star for arg in call.args)]
-
-
-def _arguments(tree: Tree, param: cst.Param) -> list[tuple[cst.Call, cst.Arg | None]]:
-    """The calls of a parameter's function, and what each gives it; none of a method where not all are known."""
     function = tree.function(param)
     if function is None:
         return []
@@ -127,7 +108,9 @@ def _arguments(tree: Tree, param: cst.Param) -> list[tuple[cst.Call, cst.Arg | N
     is_known = all(call is not None and called(tree, call) is not None for call in calls)
     if isinstance(tree.scope(function), cst.ClassDef) and not is_known:
         return []
-    return [(call, argument(call, param.name.value, _position(tree, param))) for call in own]
+    arguments = [argument(call, param.name.value, _position(tree, param)) for call in own]
+    given = [param.default if each is None else each.value for each in arguments]
+    return [each for each in given if each is not None]
 
 
 def held_by(tree: Tree, node: cst.Attribute) -> cst.BaseExpression | None:

@@ -24,7 +24,7 @@ from nb2ddp.notebook.magics import PLACEHOLDER
 from nb2ddp.notebook.reader import placed, read_notebook
 from nb2ddp.options import LaunchError, Options, OptionsError
 from nb2ddp.results import Conversion, Location, NotebookError
-from nb2ddp.rules import no_training
+from nb2ddp.rules import refusals
 from nb2ddp.rules.engine import refuse, rewrite
 from nb2ddp.rules.index import RULES
 from nb2ddp.rules.suppress import Suppressions
@@ -40,7 +40,7 @@ from nb2ddp.script.stamp import sign_all
 from nb2ddp.script.versions import floors
 
 #: The rule that refuses a notebook which trains nothing.
-NO_TRAINING = no_training.no_training.code
+NO_TRAINING = refusals.no_training.code
 #: NUL, and halves of characters, which JSON can spell and UTF-8 cannot.
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
 

@@ -42,7 +42,7 @@ def test_what_the_packages_hold(built: Path) -> None:
     assert {
         "nb2ddp/py.typed",
         "nb2ddp/__main__.py",
-        "nb2ddp/rules/device_map.py",
+        "nb2ddp/rules/devices.py",
         "nb2ddp/runtime/batch.py",
     } <= in_wheel
     assert not [name for name in in_wheel if not name.startswith(("nb2ddp/", "nb2ddp-"))]

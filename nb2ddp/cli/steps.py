@@ -10,7 +10,7 @@ from nb2ddp.cli.estimate import in_one_line
 from nb2ddp.project.files import Job
 from nb2ddp.project.plan import from_here
 from nb2ddp.results import Result, Status
-from nb2ddp.rules import server, vllm_server
+from nb2ddp.rules import phases, trainer
 from nb2ddp.script.launch import ADDRESS, LAUNCHING, launch_lines, path_word, single_command
 from nb2ddp.script.packages import file_name, install_command
 
@@ -48,11 +48,11 @@ def _of_one(job: Job, result: Result) -> Iterator[str]:
 
 
 def _serves(result: Result) -> bool:
-    return any(each.code == vllm_server.completions_from_a_server.code for each in result.diagnostics)
+    return any(each.code == trainer.completions_from_a_server.code for each in result.diagnostics)
 
 
 def _leaves(result: Result) -> bool:
-    return any(each.message.endswith(server.FEWER) for each in result.diagnostics)
+    return any(each.message.endswith(phases.FEWER) for each in result.diagnostics)
 
 
 def _started(job: Job, result: Result) -> list[tuple[str, str]]:

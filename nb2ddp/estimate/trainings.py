@@ -13,8 +13,9 @@ from nb2ddp.facts.loading import model_name, trains_lora, trains_whole
 from nb2ddp.facts.numbers import number
 from nb2ddp.facts.program import Program
 from nb2ddp.facts.releases import uses_unsloth
-from nb2ddp.rules import batch, checkpointing
-from nb2ddp.rules.offloaded_embeddings import trains_embeddings
+from nb2ddp.rules import batch
+from nb2ddp.rules.devices import trains_embeddings
+from nb2ddp.rules.trainer import checkpointing_for_a_smaller_gpu
 from nb2ddp.syntax.arguments import constant, passed
 from nb2ddp.syntax.tree import Tree
 
@@ -104,8 +105,7 @@ def _training(program: Program, at: int, config: cst.Call) -> Training:
         split=split or "",
         tokens=_tokens(program, at, load, completions),
         rows_of_one=2 if _PAIRS.fullmatch(trainer) else 1,
-        can_skip="skip_checkpointing_if_it_fits(" in tree.source
-        or any(checkpointing.checkpointing_for_a_smaller_gpu.find(program)),
+        can_skip="skip_checkpointing_if_it_fits(" in tree.source or any(checkpointing_for_a_smaller_gpu.find(program)),
         checkpoints=_checkpoints(program),
         engine=float(share) if with_engine and isinstance(share, (int, float)) else 0.5 if with_engine else 0.0,
     )

@@ -9,7 +9,7 @@ import pytest
 
 from nb2ddp.convert import convert_source
 from nb2ddp.options import Options
-from nb2ddp.rules.installs import package_install
+from nb2ddp.rules.hosted import package_install
 from tests.notebooks import CELLS, apply_rule, text
 
 TRAIN = "from trl import SFTTrainer\ntrainer = SFTTrainer()\ntrainer.train()"

@@ -6,7 +6,7 @@ import pytest
 
 from nb2ddp.facts.program import Program
 from nb2ddp.options import Options
-from nb2ddp.rules.gone import gone_from_the_library
+from nb2ddp.rules.versions import gone_from_the_library
 from tests.notebooks import example_notebook
 
 CODE = (

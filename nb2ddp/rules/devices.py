@@ -1,0 +1,323 @@
+"""Where models and tensors go: devices, ranks, settings that Unsloth reads, a model split over GPUs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import libcst as cst
+
+from nb2ddp.facts.environment import Setting, first_import, holder
+from nb2ddp.facts.execution import Phase
+from nb2ddp.facts.flow import reached
+from nb2ddp.facts.handed import added
+from nb2ddp.facts.loading import SPLITTING, is_partial, is_split, plans, trained_loads, trains_whole
+from nb2ddp.facts.program import Program
+from nb2ddp.facts.shell import quoted
+from nb2ddp.results import Severity
+from nb2ddp.rules.rule import Finding, rule, without_names
+from nb2ddp.syntax.arguments import Passed, entry, passed, set_argument
+from nb2ddp.syntax.edits import AddToSetup, Cut, Edit, Remove, Replace, SetKeyword
+from nb2ddp.syntax.environ import LAUNCHER_VARIABLES, environ_key
+from nb2ddp.syntax.tree import Statement, Tree, argument, keyword, method
+
+_ENGINE = re.compile(r"vllm(\.\w+)*\.(LLM|LLMEngine|AsyncLLMEngine|AsyncLLM)(\.from_\w+)?")
+_CPU = re.compile(r"""["']cpu["']""")
+_PLACED = "processes would load onto each other's GPUs; in the script each loads onto its own"
+_SPREAD_LOAD = "the model would lie on one GPU; the script's one process spreads it over all"
+_ENGINES = (
+    "every process would start this vLLM engine, and all may take the first GPU: start one with `vllm serve` and ask"
+    " that, or make what it gives, before the job"
+)
+
+
+@rule("DDP101")
+def model_not_on_local_gpu(program: Program) -> Iterator[Finding]:
+    """Every model load gets `device_map = local_rank`."""
+    tree = program.tree
+    for call in program.loads:
+        if program.training.last is not None and program.execution.phase(call) is Phase.AFTER:
+            continue
+        given = passed(tree, call, "device_map")
+        text = tree.text(given.value) if given is not None else ""
+        if text.startswith("local_rank") or _CPU.search(text):
+            continue
+        if program.options.split_model and given is not None and tree.literal(given.value) in SPLITTING:
+            continue
+        if given is None and is_partial(tree, tree.value(call.func)):
+            continue  # passed where the call is prepared
+        said = f"device_map = {text}" if given else "no device_map"
+        edit = set_argument(tree, call, "device_map", _place(program, given))
+        yield Finding(call, f"{said}: {_SPREAD_LOAD if program.options.split_model else _PLACED}", (edit,))
+    for call in program.training.arguments:
+        kwargs = passed(tree, call, "model_init_kwargs")
+        given = entry(tree, kwargs.value, "device_map") if kwargs is not None else None
+        if given is not None and not tree.text(given.value).startswith("local_rank"):
+            said = f"device_map = {tree.text(given.value)}: {_PLACED}"
+            yield Finding(given.value, said, (Replace(given.value, _place(program, given)),))
+    for call in program.execution.calls(_ENGINE, phase=Phase.TOGETHER):
+        if not program.placement.runs_alone(call):
+            yield Finding(call, _ENGINES, todo=True)
+
+
+def _place(program: Program, given: Passed | None) -> str:
+    """This process's GPU, as code; where one process splits the model over all GPUs, it goes on to."""
+    if program.options.split_model:
+        return '"balanced"'
+    if given is None or program.tree.literal(given.value) not in SPLITTING:
+        return "local_rank"
+    return f"local_rank if world_size > 1 else {program.tree.text(given.value)}"
+
+
+_INDEXED = re.compile(r"cuda:(\d+)")
+#: Functions of torch.cuda whose first argument is a device.
+_QUERIES = re.compile(
+    r"torch\.cuda\.(\w+\.)*(current_stream|device|empty_cache|get_device_\w+|max_memory_\w+|mem_get_info|memory_\w+"
+    r"|reset_peak_memory_stats|set_device|synchronize|utilization)"
+)
+#: What takes a device by its name alone.
+_TAKES_DEVICE = re.compile(r"torch\..*|.*(\.pipeline|SentenceTransformer|CrossEncoder)")
+_FIXED = "names one GPU for all processes; in the script each names its own"
+
+
+@rule("DDP102")
+def fixed_gpu(program: Program) -> Iterator[Finding]:
+    """A GPU named by its number becomes this process's GPU."""
+    tree = program.tree
+    for string in tree.of(cst.SimpleString):
+        value = string.evaluated_value if "cuda:" in string.value else None
+        if isinstance(value, str) and _INDEXED.fullmatch(value) and program.execution.runs(string):
+            parent = tree.parents[string]
+            if isinstance(parent, cst.Arg) and parent.keyword and parent.keyword.value == "device_map":
+                continue  # DDP101
+            yield Finding(string, f'"{value}" {_FIXED}', (Replace(string, 'f"cuda:{local_rank}"'),))
+    for call in program.execution.calls(phase=Phase.TOGETHER):
+        given = _device(tree, call)
+        if given is not None and isinstance(given.value, cst.Integer):
+            yield Finding(call, f"{tree.text(call)} {_FIXED}", (Replace(given.value, "local_rank"),))
+
+
+def _device(tree: Tree, call: cst.Call) -> cst.Arg | None:
+    """The device that a call is given: `torch.device("cuda", 0)`, `x.to(0)`, `pipeline(..., device = 0)`."""
+    name, called = tree.qualified(call.func), method(call)
+    if name == "torch.device" and len(call.args) == 2 and tree.literal(call.args[0].value) == "cuda":
+        return call.args[1]
+    if called == "cuda" or (called == "to" and len(call.args) == 1) or _QUERIES.fullmatch(name):
+        return argument(call, "device", 0)
+    return keyword(call, "device") if _TAKES_DEVICE.fullmatch(name) else None
+
+
+_POPS = re.compile(r"os\.(environ\.(pop|__delitem__)|unsetenv)")
+_SET = "is what the launcher sets for each process"
+
+
+@rule("DDP103", Severity.WARNING)
+def launcher_variable_set(program: Program) -> Iterator[Finding]:
+    """Lines that set or delete `CUDA_VISIBLE_DEVICES`, `WORLD_SIZE`, `RANK` and the like are removed."""
+    tree = program.tree
+    for taken, names, is_all in _taken_out(program):
+        said = f"{', '.join(names)} {_SET}: without it each process trains alone"
+        edits = (Remove(taken, keep_comment=False, comments_above=True),) if is_all else ()
+        remedy = "; the script leaves this out" if is_all else ": leave it in the environment"
+        yield Finding(taken, f"{said}{remedy}", edits, todo=not is_all)
+    for node, name, _ in program.settings:
+        statement = holder(program, node)
+        if name in LAUNCHER_VARIABLES and statement is not None and tree.is_live(node):
+            why = "would give every process the same GPUs" if name == "CUDA_VISIBLE_DEVICES" else _SET
+            said = f"{name} {why}; the script leaves this out: say it where you start it"
+            yield Finding(node, said, (_without(tree, node, statement),))
+    known = {node for node, *_ in program.settings}
+    for call in program.tree.live(cst.Call):
+        if tree.qualified(call.func) == "os.environ.update":
+            strings = [text for text in tree.within(call, cst.SimpleString) if known.isdisjoint(tree.ancestors(text))]
+            words = {tree.content(text) for text in strings}
+            if named := sorted(words & LAUNCHER_VARIABLES):
+                yield Finding(call, f"{', '.join(named)} {_SET}, and breaks the job here: leave it out", todo=True)
+
+
+def _without(tree: Tree, node: cst.CSTNode, statement: cst.BaseSmallStatement | cst.For) -> Edit:
+    """Leave out what sets a launcher's variable: its statement, or of one that sets others too its entry."""
+    entries: Sequence[cst.CSTNode] = ()
+    if isinstance(node, (cst.DictElement, cst.Arg)):
+        owner = tree.parents[node]
+        entries = owner.elements if isinstance(owner, cst.Dict) else cst.ensure_type(owner, cst.Call).args
+    kept = [each for each in entries if not _is_launchers(tree, each)]
+    if not kept:
+        return Remove(statement, keep_comment=False, comments_above=True)
+    at = entries.index(node)
+    if tree.start(node) < tree.start(kept[-1]):
+        return Cut(tree.start(node), tree.start(entries[at + 1]))
+    return Cut(tree.span(kept[-1])[1], tree.span(node)[1])
+
+
+def _is_launchers(tree: Tree, entry: cst.CSTNode) -> bool:
+    """True for an entry or an argument that sets a variable of the launcher's."""
+    if isinstance(entry, cst.DictElement):
+        return tree.literal(entry.key) in LAUNCHER_VARIABLES
+    return isinstance(entry, cst.Arg) and entry.keyword is not None and entry.keyword.value in LAUNCHER_VARIABLES
+
+
+def _taken_out(program: Program) -> Iterator[tuple[cst.BaseSmallStatement | Statement, list[str], bool]]:
+    """What takes the launcher's variables out of the environment: `del`, `pop`, or a loop of them.
+
+    With the variables, and whether it does nothing else.
+    """
+    tree = program.tree
+    taken: list[tuple[cst.BaseSmallStatement, object]] = [
+        (statement, environ_key(tree, statement.target)) for statement in tree.live(cst.Del)
+    ]
+    for call in tree.live(cst.Call):
+        if _POPS.fullmatch(tree.qualified(call.func)) and call.args and (statement := program.alone(call)) is not None:
+            taken.append((statement, tree.literal(call.args[0].value)))
+    for small, name in taken:
+        loop = tree.around(small, cst.For)
+        if name in LAUNCHER_VARIABLES:
+            yield small, [str(name)], True
+        elif name is ... and loop is not None:
+            words = tree.texts(tree.value(loop.iter))
+            lines = [each for line in tree.within(loop, cst.SimpleStatementLine) for each in line.body]
+            if names := [word for word in words if word in LAUNCHER_VARIABLES]:
+                yield loop, names, lines == [small] and names == words
+
+
+_PARALLEL = re.compile(r"torch\.nn\.(parallel\.)?DataParallel")
+_ALONE = "one process spreads the model over all GPUs, which work in turn; started as several, the script ends at once"
+
+
+@rule("DDP104", Severity.WARNING)
+def model_split_over_gpus(program: Program) -> Iterator[Finding]:
+    """A model split over several GPUs gets a warning, and is split only if one process runs."""
+    tree = program.tree
+    if program.options.split_model:
+        for call in program.loads[:1]:
+            yield Finding(call, _ALONE, (AddToSetup("refuse_several_processes()", before_imports=True),), Severity.NOTE)
+        return
+    for call in program.loads:
+        alone = [(name, f"None if world_size > 1 else {text}") for name, text in plans(tree, call)]
+        edits: tuple[Edit, ...] = tuple(SetKeyword(call, name, value) for name, value in alone)
+        if is_split(tree, call):
+            yield Finding(
+                call,
+                "the notebook splits this model over its GPUs; started on several, the script puts a whole copy on"
+                " each: if one GPU cannot hold it, start one process (python ...), which goes on to split it",
+                edits=edits,
+            )
+    for call in program.execution.calls(_PARALLEL):
+        said = "DataParallel spreads each process over all GPUs, which breaks the job: leave it out, DDP does the same"
+        yield Finding(call, said, todo=True)
+
+
+_IMPORTED = "os is imported only for variables that the setup block sets; the script leaves it out"
+
+
+@rule("DDP105")
+def setting_after_import(program: Program) -> Iterator[Finding]:
+    """Environment variables set before Unsloth is imported move to the setup block."""
+    tree, moved = program.tree, set[cst.CSTNode]()
+    for setting in program.early_settings:
+        node, small = setting.node, holder(program, setting.node)
+        edits: tuple[Edit, ...] = ()
+        if setting.moves and small is not None:
+            moved.add(small)
+            edits = (Remove(small, keep_comment=False), *_comments(tree, setting))
+        said = f"{setting.name} must be set before Unsloth is imported; the script sets it above that import"
+        yield Finding(node, said, edits, fixed=True)
+    yield from _hidden(program)
+    for statement in tree.of(cst.Import):
+        others = [alias for alias in statement.names if tree.text(alias).rstrip(", ") != "os"]
+        uses = tree.readers("os", statement) if len(others) < len(statement.names) else []
+        if uses and all(moved.intersection(tree.ancestors(use)) for use in uses):
+            edit = without_names(program, statement, others) if others else Remove(statement)
+            yield Finding(statement, _IMPORTED, (edit,))
+
+
+def _hidden(program: Program) -> Iterator[Finding]:
+    """Modules that the notebook hides from Unsloth: `sys.modules["torchao"] = None`."""
+    tree = program.tree
+    for assign in tree.of(cst.Assign):
+        name = environ_key(tree, assign.targets[0].target, "sys.modules")
+        is_early = tree.start(assign) < first_import(tree) and tree.is_certain(assign)
+        if isinstance(name, str) and is_early and tree.text(assign.value) == "None":
+            said = f"{name} must be hidden before Unsloth is imported; the script hides it above that import"
+            end = tree.span(assign)[1]
+            beside = tree.source[end : tree.line_end(end)].strip(" ;")
+            line = f"sys.modules[{quoted(name)}] = None  {beside if beside.startswith('#') else ''}".rstrip()
+            hidden = AddToSetup(line, before_imports=True)
+            yield Finding(assign, said, (Remove(assign, keep_comment=False, comments_above=True), hidden))
+
+
+def _comments(tree: Tree, setting: Setting) -> Iterator[Cut]:
+    """The lines of the comments that move with a setting, and the blank one above them."""
+    if setting.comments:
+        is_apart = tree.source[: setting.above].endswith("\n\n")
+        yield Cut(setting.above - is_apart, tree.line_start(tree.start(setting.node)))
+
+
+FOLDER = "_unsloth_temporary_saved_buffers"
+OWN = f"f\"{FOLDER}/{{os.environ.get('RANK', 0)}}\""
+#: What Unsloth sets aside where it is trained.
+_EMBEDDINGS = frozenset({"embed_tokens", "lm_head"})
+_MESSAGE = (
+    "Unsloth offloads trained embeddings to disk, all processes to one file; the script gives each its own folder"
+)
+
+
+@rule("DDP106")
+def offloaded_into_one_file(program: Program) -> Iterator[Finding]:
+    """If embeddings are trained, `get_peft_model` gets an offload folder for each process."""
+    tree = program.tree
+    adding = [call for call in tree.live(cst.Call) if tree.qualified(call.func).endswith("add_new_tokens")]
+    for call in tree.live(cst.Call):
+        if not tree.text(call.func).endswith("get_peft_model") or passed(tree, call, "temporary_location") is not None:
+            continue
+        checkpointing = passed(tree, call, "use_gradient_checkpointing")
+        unsloth = checkpointing is None or tree.literal(checkpointing.value) in ("unsloth", ...)
+        has_new_tokens = any(tree.start(other) < tree.start(call) for other in adding)
+        if unsloth and (has_new_tokens or trains_embeddings(tree, call)):
+            yield Finding(call, _MESSAGE, (set_argument(tree, call, "temporary_location", OWN),))
+
+
+def trains_embeddings(tree: Tree, call: cst.Call) -> bool:
+    """True for adapters that may come with trained embeddings or a trained head.
+
+    The names of their modules are looked for in all that the notebook binds the names to, or adds to their lists, but
+    for the branches that a constant rules out: `[...] if WHOLE else []`.
+    """
+    given = [passed(tree, call, name) for name in ("target_modules", "modules_to_save")]
+    parts = reached([each.value for each in given if each is not None], lambda node: _sources(tree, node))
+    strings = [each for part in parts for each in tree.within(part, cst.SimpleString) if tree.is_live(each)]
+    return any(tree.content(each) in _EMBEDDINGS and not tree.is_ruled_out(each) for each in strings)
+
+
+def _sources(tree: Tree, node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+    """What the names in an expression are bound to, and what is added to their lists."""
+    for name in tree.within(node, cst.Name):
+        bound = tree.definition(name)
+        for binding in tree.bindings(name.value, bound) if bound is not None else ():
+            if isinstance(binding.node, (cst.Assign, cst.AnnAssign, cst.AugAssign)) and binding.node.value is not None:
+                yield binding.node.value
+        yield from added(tree, name.value)
+
+
+_SPREAD_TRAINING = "one process would train on all GPUs, with as many times the batch; the script lets it see one"
+
+
+@rule("DDP107")
+def trained_on_all_gpus(program: Program) -> Iterator[Finding]:
+    """One process sees one GPU, if a Trainer would otherwise train on all of them."""
+    tree, trainers = program.tree, program.training.trainers
+    chosen = [value for node, name, value in program.settings if name == "CUDA_VISIBLE_DEVICES" and tree.is_live(node)]
+    uses_several = any("," in str(value) for value in chosen) or any(is_split(tree, load) for load in program.loads)
+    if trainers and not (uses_several or program.options.split_model) and (chosen or not _is_prevented(program)):
+        yield Finding(trainers[0], _SPREAD_TRAINING, (AddToSetup("see_one_gpu()", before_imports=True),))
+
+
+def _is_prevented(program: Program) -> bool:
+    """True for TRL's trainers, whose `_n_gpu` Unsloth sets (models/rl.py:649), and where it loads a model for LoRA."""
+    tree = program.tree
+    families = [tree.family(each.func) for each in program.training.trainers]
+    if any(tree.imports("unsloth")) and all(family.startswith(("trl.", "unsloth.")) for family in families):
+        return True
+    trained = trained_loads(tree, program.training.trainers, program.loads) or program.loads
+    of_unsloth = [tree.qualified(load.func).startswith("unsloth") for load in trained]
+    return bool(trained) and all(of_unsloth) and not trains_whole(tree, trained)

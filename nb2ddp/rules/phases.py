@@ -1,0 +1,252 @@
+"""Who does what when: the end of training, servers, programs that end, trainings of some ranks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from nb2ddp.facts.effects import Does
+from nb2ddp.facts.execution import Phase, Who
+from nb2ddp.facts.flow import suppresses
+from nb2ddp.facts.handed import handed_on
+from nb2ddp.facts.program import Program
+from nb2ddp.facts.services import answer, gpus_of, questions
+from nb2ddp.facts.shell import kills_job
+from nb2ddp.results import Severity
+from nb2ddp.rules.rule import Finding, left_out, made_alone, rule, shown
+from nb2ddp.script.inserted import LEAVE_GPUS
+from nb2ddp.script.templates import render
+from nb2ddp.syntax.edits import AddToSetup, Edit, InsertAfter, SetKeyword, Wrap
+from nb2ddp.syntax.tree import Function, Statement, Tree, argument, keyword, small_statements
+
+_ENDS = "every process would run the rest of the notebook (print, generate, save); in the script the main process does"
+_WAITING = ", and the others wait, as its vLLM engine may need them, until it ends"
+_PATIENCE = (
+    'os.environ.setdefault("UNSLOTH_DDP_TIMEOUT", "7200")  # seconds that processes wait for the main one at the end'
+)
+
+
+@rule("DDP401")
+def every_process_goes_on(program: Program) -> Iterator[Finding]:
+    """After the last training the process group is closed, and only the main process continues."""
+    last, tree = program.training.last, program.tree
+    closed = "PartialState().destroy_process_group" in map(tree.text, tree.of(cst.Attribute))
+    if last is None or closed:
+        return
+    message, template, edits = _ENDS, "end_of_training.py.j2", list[Edit]()
+    if not program.closes_group:
+        message, template = f"{_ENDS}{_WAITING}", "main_process_goes_on.py.j2"
+        edits.append(AddToSetup(_PATIENCE, before_imports=True))
+    text = render(
+        template,
+        variable=program.name("variable"),
+        goes_on=tree.module.body[-1] is not last,
+        asks=program.asks_when_alone,
+    )
+    yield Finding(program.training.events[-1], message, (_below(tree, last, text), *edits))
+
+
+def _below(tree: Tree, last: Statement, text: str) -> InsertAfter:
+    """The lines below a statement, with a blank one between them and code that follows."""
+    end = tree.line_end(tree.span(last)[1])
+    follows = tree.source[end : tree.line_end(end + 1)].strip()
+    return InsertAfter(last, text.rstrip("\n") + ("\n" if follows else ""))
+
+
+_COMMAND = re.compile(
+    r"\b(vllm serve|ollama serve|uvicorn|gunicorn|sglang|llama-server|text-generation-launcher|http\.server)\b|--port\b"
+)
+_HERE = re.compile(r"\b(localhost|127\.0\.0\.1|0\.0\.0\.0)\b|\[::1\]")
+_CALLS = re.compile(r"(http\.server|socketserver)\.\w*Server|.*\bSyntheticDataKit\.from_pretrained")
+FEWER = "one process fewer than the machine has GPUs"
+_ONCE = "asks a service, which may answer each process differently; in the script one asks for all"
+_EACH = (
+    "asks a service in every process, and each may get other data and be billed for it: fetch it to a file once, "
+    "before the job"
+)
+_STARTED = "starts a server in every process; in the script one process of each machine does, and runs what uses it"
+_USED = "uses a server that only one process of each machine starts; in the script that process does it"
+_TAKEN = "starts a server in every process, and all but the first find its port taken: start it once, before the job"
+
+
+@rule("DDP405")
+def server_or_remote_data(program: Program) -> Iterator[Finding]:
+    """A remote service is asked once for all ranks, and a server is started once on each machine."""
+    execution = program.execution
+    asked: set[cst.Call] = set()
+    for call in execution.calls(phase=Phase.TOGETHER):
+        starts, asks = _starts(program, call), execution.does(call) & Does.ASK
+        if starts and (gpus := gpus_of(program.tree, call, program.effects.command(call))):
+            seen = ",".join(str(number) for number in range(8) if str(number) not in gpus)
+            said = f"starts a server on GPU {', '.join(gpus)}; the script leaves that to it: start {FEWER}"
+            yield Finding(call, said, (AddToSetup(f'{LEAVE_GPUS}"{seen}")', True),), Severity.WARNING)
+        if not (starts or asks) or program.placement.runs_alone_as_placed(call):
+            continue
+        if starts:
+            yield from _started(program, call)
+        else:
+            asked.update(each for each in questions(program.tree, call) if execution.runs(each))
+    for call in program.tree.in_order(asked):
+        apart = program.placement.runs_alone_as_placed(call) or _is_rewards(program, call)
+        if not apart and not _asks_whether(program.tree, call):
+            yield _asked(program, call)
+
+
+def _is_rewards(program: Program, call: cst.Call) -> bool:
+    """True for what rewards alone ask, each process for its own completions: in methods of an environment too."""
+    tree, function = program.tree, program.tree.function(call)
+    if program.rewards.is_only_here(call):
+        return True
+    used = tree.named(function) if function in program.rewards.functions and function is not None else []
+    return bool(used) and all(tree.owner(use) in program.rewards.functions for use in used)
+
+
+def _asks_whether(tree: Tree, call: cst.Call) -> bool:
+    """True for a question that all may ask: of a server on this machine, or whether one answers at all."""
+    if tree.text(call.func).rsplit(".", 1)[-1] not in ("get", "head", "urlopen"):
+        return False
+    url = argument(call, "url", 0)
+    if url is not None and any(_HERE.search(tree.text(part)) for part in tree.made_of(url.value)):
+        return True
+    return isinstance(tree.parents[tree.extended(call, cst.Attribute, cst.Call)], cst.Expr)
+
+
+def _asked(program: Program, call: cst.Call) -> Finding:
+    """A question that is asked once for all, or a `TODO` where its answer cannot be handed on."""
+    given = answer(program.tree, call)
+    edits = program.placement.shared(given, in_whole_job=True) if given is not None else ()
+    return Finding(call, f"{program.tree.text(call.func)}(...) {_ONCE if edits else _EACH}", edits, todo=not edits)
+
+
+def _started(program: Program, call: cst.Call) -> Iterator[Finding]:
+    """A server that one process of each machine starts, where no other needs what holds it; else a `TODO`."""
+    if program.tree.qualified(call.func) == "subprocess.Popen" or program.alone(call) is not None:
+        return  # DDP403 and DDP305 say so of any program
+    yield from made_alone(program, call, _STARTED, _USED, _TAKEN)
+
+
+def _starts(program: Program, call: cst.Call) -> bool:
+    """True for a call, or a shell command, that starts a server beside the script."""
+    if program.execution.does(call) & Does.SERVE:
+        return False
+    started = _COMMAND.search(program.effects.command(call))
+    return bool(started or _CALLS.fullmatch(program.tree.qualified(call.func)))
+
+
+_BESIDE = re.compile(r"threading\.Thread|multiprocessing(\.\w+)*\.Process")
+_SERVES = "serves until a person stops it"
+_NO_TRAINING = f"{_SERVES}, so no training begins: take it out, or start it as a program of its own, before the job"
+_LATE = f"{_SERVES}, and what stands below waits for that: move it to the end of the notebook"
+_LAST = f"{_SERVES}, so the job does not end by itself"
+_OUTLIVES = "starts a program that would go on after the job; the script ends it"
+_HOLDS = "makes a server that would keep the job from ending; in the script it ends with the job"
+#: What waits for a program, or ends it.
+_ENDING = frozenset({"communicate", "kill", "pid", "send_signal", "terminate", "wait"})
+
+
+@rule("DDP322")
+def served_until_stopped(program: Program) -> Iterator[Finding]:
+    """A server that runs until a person stops it gets a `TODO`; one beside the script ends with it."""
+    beside = set[Function | None]()
+    for call in program.execution.calls(_BESIDE):
+        beside.update(serving := _serves(program, call))
+        is_held = keyword(call, "daemon") is None and not program.tree.attributes("daemon")
+        if serving and is_held and program.execution.runs(call):
+            yield Finding(call, f"{shown(program, call)} {_HOLDS}", (SetKeyword(call, "daemon", "True"),))
+    for call in program.execution.calls("subprocess.Popen"):
+        if edits := _ended(program.tree, call):
+            yield Finding(call, f"{shown(program, call)} {_OUTLIVES}", edits)
+    for call in program.execution.calls(does=Does.SERVE):
+        if program.execution.phase(call) and program.tree.owner(call) not in beside:
+            yield _server(program, call)
+
+
+def _ended(tree: Tree, call: cst.Call) -> tuple[Edit, ...]:
+    """What ends a program with the script; nothing where the notebook waits for it, ends it, or keeps it elsewhere."""
+    above, statement = tree.parents[call], tree.statement(call)
+    if keyword(call, "shell") is not None:  # whose process is not that of the program
+        return ()
+    if isinstance(above, cst.Expr):
+        return (Wrap(call, "atexit.register(", ".terminate)"),)
+    target = above.targets[0].target if isinstance(above, cst.Assign) else None
+    if not isinstance(target, cst.Name) or not isinstance(statement, cst.SimpleStatementLine):
+        return ()
+    asked = {tree.parents[use] for use in tree.loads(target.value)}
+    if any(isinstance(each, cst.Attribute) and each.attr.value in _ENDING for each in asked):
+        return ()
+    return (InsertAfter(statement, f"atexit.register({target.value}.terminate)"),)
+
+
+def _serves(program: Program, beside: cst.Call) -> list[Function | None]:
+    """The functions that serve in a thread or a process; None for one that the notebook does not define."""
+    target = keyword(beside, "target")
+    functions = handed_on(program.tree, [target.value])[0] if target is not None else []
+    found: list[Function | None] = [each for each in functions if program.execution.has(each, Does.SERVE)]
+    return [*found, None] if target is not None and program.effects.is_server(target.value) else found
+
+
+def _server(program: Program, call: cst.Call) -> Finding:
+    """A server at its place."""
+    tree = program.tree
+    places = tree.run_from(call, tree.uses)
+    end = max((tree.span(tree.top_statement(place))[1] for place in places), default=tree.start(call))
+    follows = any(tree.is_live(each) and tree.start(each) >= end for each in tree.module.body)
+    outcome = _NO_TRAINING if program.execution.runs(call) else _LATE if follows else _LAST
+    return Finding(call, f"{shown(program, call)} {outcome}", todo=True)
+
+
+_RANK = "only some ranks reach the joint step below, and wait for the others forever: move it out of the condition"
+_TRY = "if this fails in one process, the others wait for it until the job times out: let the exception end the script"
+_EXIT = re.compile(r"(sys\.|os\._)?exit\((?!0?\))")
+
+
+@rule("DDP408")
+def trained_by_some_processes(program: Program) -> Iterator[Finding]:
+    """A training that a rank may skip or leave gets a `TODO`: by a test of the rank, or a `try`."""
+    tree, training = program.tree, program.training
+    for test in tree.of(cst.If):
+        is_asked = program.execution.asks_rank(test.test) is not Who.EVERY and program.execution.runs(test)
+        if is_asked and training.is_joint(test.body):
+            yield Finding(test, _RANK, todo=True)
+    for call in dict.fromkeys([*training.calls, *training.events]):
+        if any(_goes_on(tree, above, call) for above in tree.ancestors(call)):
+            yield Finding(call, _TRY, todo=True)
+
+
+def _goes_on(tree: Tree, above: cst.CSTNode, call: cst.CSTNode) -> bool:
+    """True for a `try` around a call, or a `with suppress(...)`, that lets the script go on where the call fails."""
+    if isinstance(above, cst.With):
+        return any(suppresses(tree, item) for item in above.items)
+    is_tried = isinstance(above, cst.Try) and call in tree.within(above.body, type(call))
+    return is_tried and not all(_ends(tree, each) for each in cst.ensure_type(above, cst.Try).handlers)
+
+
+def _ends(tree: Tree, handler: cst.ExceptHandler) -> bool:
+    """True for a handler whose last line raises, or ends the process with a code of failure."""
+    last = handler.body.body[-1]
+    line = (small_statements(last) or (last,))[-1]
+    return isinstance(line, cst.Raise) or _EXIT.match(tree.text(line)) is not None
+
+
+_OTHERS = (
+    "ends programs of the whole machine, those too that other ranks wait for, and their rewards then count as "
+    "failures: end only what this process started, by its process id"
+)
+_ITSELF = "ends all programs of its kind on the machine, this job among them; the script leaves it out"
+
+
+@rule("DDP412")
+def programs_of_others_ended(program: Program) -> Iterator[Finding]:
+    """A command that would end the job itself is removed; one that ends other ranks' programs gets a `TODO`."""
+    told = set[object]()
+    for call in program.execution.calls(does=Does.KILL):
+        command, owner = program.effects.command(call), program.tree.owner(call)
+        if program.execution.runs(call, Phase.DURING):
+            if owner in told:
+                continue
+            told.add(owner)
+            yield Finding(call, f"{command!r} {_OTHERS}", todo=True)
+        elif kills_job(command):
+            yield Finding(call, f"{command!r} {_ITSELF}", (left_out(program, call),))

@@ -1,0 +1,322 @@
+"""Arguments of trainers and models: precision, checkpointing, trackers, resuming, a vLLM server."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from nb2ddp.facts.execution import Phase
+from nb2ddp.facts.loading import ModelKind, model_name, trains_lora
+from nb2ddp.facts.program import Program
+from nb2ddp.results import Severity
+from nb2ddp.rules.rule import Finding, rule
+from nb2ddp.script.inserted import SEND_WEIGHTS
+from nb2ddp.syntax.arguments import constant, is_closed, passed, set_argument
+from nb2ddp.syntax.edits import AddToSetup, Edit, InsertAbove, Remove, Replace, Wrap
+from nb2ddp.syntax.tree import Tree, argument, keyword, small_statements
+
+_SUPPORTED = "is_bfloat16_supported"
+#: How code asks for bfloat16, by Unsloth's function or torch's.
+_ASKS = re.compile(r"is_bf(loat)?16_supported")
+_STOPS = "{} = True stops on a GPU {} bfloat16, by which Unsloth chooses the model's dtype; the script asks the GPU"
+
+
+@rule("DDP214")
+def fixed_precision(program: Program) -> Iterator[Finding]:
+    """A fixed `fp16 = True` or `bf16 = True` becomes what the GPU has, where Unsloth loads the model so."""
+    tree = program.tree
+    for call in program.training.arguments if program.trains_with_unsloth else ():
+        loads = _loads(program, call)
+        if not loads or not is_closed(tree, call):
+            continue
+        fixed = {name for name in ("fp16", "bf16") if constant(tree, call, name) is True}
+        if fixed and all(_follows_gpu(tree, load) for load in loads):
+            has_one = _supported(tree, call)
+            values = {"fp16": f"not {has_one}", "bf16": has_one}
+            edits = [_set(tree, call, name, value) for name, value in values.items() if _is_set(tree, call, name)]
+            said = _STOPS.format(*(("fp16", "with") if "fp16" in fixed else ("bf16", "without")))
+            yield Finding(call, said, tuple(edits))
+
+
+def _loads(program: Program, arguments: cst.Call) -> list[cst.Call]:
+    """Unsloth's loads of the models that TRL trains with some arguments; every such load where not all are known.
+
+    Several may lead to one model: a base model, and what is made of it.
+    """
+    tree, training = program.tree, program.training
+    early = [load for load in program.loads if training.is_before_end(load)]
+    trainers = [each for each in training.trainers if arguments in _calls(tree, each)]
+    models = [argument(trainer, "model", 0) for trainer in trainers]
+    loaded = [_calls(tree, model.value).intersection(early) if model else () for model in models]
+    found = [load for each in loaded for load in each] if loaded and all(loaded) else early
+    is_trls = all(tree.family(each.func).startswith(("trl.", "unsloth.")) for each in trainers or [arguments])
+    return [load for load in found if is_trls and tree.qualified(load.func).startswith("unsloth.")]
+
+
+def _calls(tree: Tree, node: cst.CSTNode) -> set[cst.Call]:
+    """The calls that a value is made of."""
+    return {call for part in tree.made_of(node) for call in tree.within(part, cst.Call)}
+
+
+def _follows_gpu(tree: Tree, load: cst.Call) -> bool:
+    """True for the load of a model for an adapter, whose dtype is the best that the GPU has."""
+    given = passed(tree, load, "dtype") or passed(tree, load, "torch_dtype") or argument(load, "dtype", 2)
+    dtype = None if given is None or tree.literal(given.value) is None else tree.text(tree.value(given.value))
+    trains_all = constant(tree, load, "full_finetuning") not in (None, False)
+    return is_closed(tree, load) and not trains_all and (dtype is None or bool(_ASKS.search(dtype)))
+
+
+def _is_set(tree: Tree, call: cst.Call, name: str) -> bool:
+    """True for a field to write: one that is missing or a constant, not one that is worked out."""
+    return constant(tree, call, name) is not ...
+
+
+def _set(tree: Tree, call: cst.Call, name: str, value: str) -> Edit:
+    """Pass a field; one that is missing stands above the other, or in front of it, and is written as that is."""
+    other = keyword(call, "bf16" if name == "fp16" else "fp16")
+    if other is None or passed(tree, call, name) is not None:
+        return set_argument(tree, call, name, value)
+    equal = tree.source[tree.start(other) + len(name) : tree.start(other.value)]
+    lead = tree.indentation(other)
+    return Wrap(other, f"{name}{equal}{value}," + (" " if lead.strip() else f"\n{lead}"), "")
+
+
+def _supported(tree: Tree, call: cst.Call) -> str:
+    """A call of Unsloth's function, by the notebook's own name for it."""
+    binding = tree.bound(_SUPPORTED, call)
+    is_theirs = binding is not None and (binding.imported or "").startswith("unsloth.")
+    return f"{_SUPPORTED}()" if is_theirs else f"unsloth.{_SUPPORTED}()"
+
+
+_FUNCTION = "skip_checkpointing_if_it_fits"
+#: Families of models that keep more than the estimate, or of which nothing was measured; a script asks the others.
+_OTHER_FAMILIES = re.compile(
+    r"gemma|lfm|granite|falcon|ernie|glm|microsoft/phi|phi-?4[-_](mini|reasoning|multimodal)|gpt-oss|olmo|smollm3"
+    r"|starcoder|stablelm",
+    re.IGNORECASE,
+)
+#: Arguments with which a step keeps more than was measured, that bring rows as a stream, or that drop an epoch's last
+#: rows, which are others where a step takes fewer at a time.
+_KEEPS_MORE = (
+    "lora_dropout use_dora modules_to_save load_in_8bit load_in_fp8 qat_scheme compute_metrics streaming"
+    " preprocess_logits_for_metrics dataloader_drop_last"
+).split()
+#: Texts that say the like: trained embeddings, logits that are kept whole, rows that no trainer makes into tokens.
+_OTHERWISE = frozenset({"lm_head", "embed_tokens", "UNSLOTH_RETURN_LOGITS", "skip_prepare_dataset"})
+#: Names that say so too: rows as a stream, and a loss of the notebook's own.
+_OTHER_NAMES = re.compile(r"\b(IterableDataset|to_iterable_dataset|compute_loss)\b")
+_FASTER = (
+    "gradient checkpointing costs a second forward pass, and a GPU larger than the notebook's may not need it; "
+    "the script turns it off if memory allows"
+)
+#: Trainings of fewer steps gain little.
+_LEAST_STEPS = 100
+
+
+@rule("DDP209")
+def checkpointing_for_a_smaller_gpu(program: Program) -> Iterator[Finding]:
+    """A long SFT of a text model trains without gradient checkpointing if the GPU has enough memory."""
+    tree, training = program.tree, program.training
+    measured = program.model_kind is ModelKind.DENSE_TEXT and program.trains_with_unsloth
+    options = program.options
+    if options.split_model or options.batch is not None or not measured or not _asks_for_it(tree):
+        return
+    calls = [(call, tree.text(call.func).rpartition(".")) for call in training.calls]
+    trains = [(call, trainer) for call, (trainer, _, method) in calls if method not in ("evaluate", "predict")]
+    if training.trainer_classes != ["SFTTrainer"] or len(trains) != 1 or _is_unlike_the_measured(program):
+        return  # what a second training of the same model would keep is not known at the first
+    steps = [constant(tree, config, "max_steps") for config in training.arguments]
+    if any(isinstance(number, int) and 0 < number < _LEAST_STEPS for number in steps):
+        return
+    call, trainer = trains[0]
+    if any(isinstance(above, (cst.For, cst.While)) for above in tree.ancestors(call)):
+        return
+    choice = f"{_FUNCTION}({trainer})"
+    chosen = any(tree.text(each) == choice for each in tree.of(cst.Call))
+    if tree.text(call.func) == f"{trainer}.train" and not chosen:
+        yield Finding(call, _FASTER, (InsertAbove(tree.statement(call), choice),))
+
+
+def _asks_for_it(tree: Tree) -> bool:
+    """True unless the notebook says itself that nothing is checkpointed (Unsloth's default is to do it)."""
+    given = [tree.literal(each) for each in tree.given("use_gradient_checkpointing")]
+    return not given or any(value is not False for value in given)
+
+
+def _is_unlike_the_measured(program: Program) -> bool:
+    """True where more is kept than was measured, or where the rows are not there, as tokens, before training."""
+    tree = program.tree
+    given = [tree.literal(each) for name in _KEEPS_MORE for each in tree.given(name)]
+    return (
+        bool(_OTHER_NAMES.search(tree.source))
+        or any(_OTHER_FAMILIES.search(model_name(tree, each)) for each in program.loads)
+        or any(value not in (None, False, 0) for value in given)
+        or any(tree.content(each) in _OTHERWISE and not tree.is_ruled_out(each) for each in tree.live(cst.SimpleString))
+    )
+
+
+_LOAD = """\
+from unsloth import FastLanguageModel
+from trl import SFTTrainer
+model, tokenizer = FastLanguageModel.from_pretrained("unsloth/Llama-3.2-1B")
+model = FastLanguageModel.get_peft_model(model, use_gradient_checkpointing = {})
+trainer = SFTTrainer(model = model, train_dataset = dataset)
+"""
+_STEPS = _LOAD.format('"unsloth"').replace("model = model,", "model = model, args = SFTConfig(max_steps = {}),")
+_STEPS = _STEPS.replace("import SFTTrainer", "import SFTConfig, SFTTrainer")
+FIELD = "ddp_find_unused_parameters"
+_FAILS = "is not set: transformers would take True for an adapter, which fails or slows down; the script sets False"
+_SOME = "False makes some {} models fail"
+_UNKNOWN = "the kind of model is unknown, and False makes some fail"
+
+
+@rule("DDP202")
+def unused_parameters_searched(program: Program) -> Iterator[Finding]:
+    """A dense text model with LoRA gets `ddp_find_unused_parameters = False`."""
+    tree, kind, adapters = program.tree, program.model_kind, trains_lora(program.tree, program.loads)
+    for call in [call for call in program.training.arguments if passed(tree, call, FIELD) is None]:
+        if kind is not ModelKind.DENSE_TEXT:
+            chooses = "Unsloth (2026.10.6 or newer)" if adapters else "transformers"
+            yield Finding(
+                call,
+                f"{FIELD} is left to {chooses}: {_UNKNOWN if kind is ModelKind.UNKNOWN else _SOME.format(kind.value)}",
+            )
+        elif adapters:
+            yield Finding(call, f"{FIELD} {_FAILS}", (set_argument(tree, call, FIELD, "False"),))
+
+
+_PREPARE = re.compile(r".*accelerator\.prepare(_model)?")
+_PREPARED = "Trainer prepares its model itself, and stops at one that is prepared already"
+
+
+@rule("DDP218")
+def model_prepared_twice(program: Program) -> Iterator[Finding]:
+    """A model that goes to a Trainer is not handed to `accelerator.prepare` before."""
+    tree = program.tree
+    models = [argument(trainer, "model", 0) for trainer in program.training.trainers]
+    names = {tree.text(model.value) for model in models if model is not None}
+    for call in program.execution.calls(_PREPARE):
+        given, statement = [tree.text(each.value) for each in call.args if each.keyword is None], tree.statement(call)
+        if names.isdisjoint(given) and names.isdisjoint(tree.binds(statement)):
+            continue
+        if len(given) > 1:
+            yield Finding(call, f"{_PREPARED}: take the model out of this call", todo=True)
+        else:
+            is_line = tree.text(statement).strip() == f"{given[0]} = {tree.text(call)}"
+            edit = Remove(statement) if is_line else Replace(call, given[0])
+            yield Finding(call, f"{_PREPARED}; the script leaves that to it", (edit,))
+
+
+_GOES_ON = "would start over after a job that ended early; the script saves checkpoints and resumes from the last"
+_UNSEEN = "starts over after a job that ended early: write it as trainer.train(), so that the script can resume it"
+
+
+@rule("DDP211")
+def training_goes_on(program: Program) -> Iterator[Finding]:
+    """With `--resume`, a script that is started again continues from its last complete checkpoint."""
+    if not program.options.resume:
+        return
+    tree = program.tree
+    for call in program.training.calls:
+        owner, name = tree.member(call.func) or (None, "")
+        if name in ("evaluate", "predict"):
+            continue
+        if name == "train" and isinstance(owner, (cst.Name, cst.Attribute)) and isinstance(call.func, cst.Attribute):
+            yield Finding(call, _GOES_ON, (_edit(program, call, f"last_checkpoint({tree.text(owner)})"),))
+        else:
+            yield Finding(call, _UNSEEN, todo=True)
+
+
+def _edit(program: Program, call: cst.Call, checkpoint: str) -> Edit:
+    given = argument(call, "resume_from_checkpoint", 0)
+    if given is not None and given.keyword is None:
+        return Replace(given.value, checkpoint)
+    return set_argument(program.tree, call, "resume_from_checkpoint", checkpoint)
+
+
+_OTHERS = re.compile(
+    r"(mlflow|comet_ml|neptune|trackio|clearml|swanlab|aim)\.(?!(last_)?active_run$|get_tracking_uri$).*|weave\.init"
+)
+_BEGINS = re.compile(r"wandb\.init")
+_WANDB = re.compile(r"wandb\.(init|login|log|Table)")
+_ALONE = "is for one process (each would begin a run of its own)"
+_ONE_RUN = '    os.environ["WANDB_MODE"] = "disabled"  # one run, not one for each process'
+
+
+@rule("DDP406")
+def run_in_every_process(program: Program) -> Iterator[Finding]:
+    """Only the main process reports to Weights & Biases and other trackers."""
+    tree, execution = program.tree, program.execution
+    for call in execution.calls(_WANDB, phase=Phase.TOGETHER)[:1]:
+        yield Finding(
+            call,
+            "wandb would begin a run in every process; in the script only the main one reports",
+            (AddToSetup(f"if not is_main_process:\n{_ONE_RUN}"),),
+        )
+    for call in execution.calls(_BEGINS, phase=Phase.TOGETHER):
+        mode = keyword(call, "mode")
+        is_told = mode is None or tree.literal(mode.value) == "disabled" or "is_main_process" in tree.text(mode.value)
+        if mode is not None and not is_told and not program.placement.runs_alone(call):
+            told = "the mode that wandb.init is given is stronger than WANDB_MODE; the script gives it to the main one"
+            open_, close = ("(", ")") if isinstance(mode.value, (cst.IfExp, cst.BooleanOperation)) else ("", "")
+            alone = (Wrap(mode.value, open_, f'{close} if is_main_process else "disabled"'),)
+            yield Finding(call, told, alone)
+    for call in execution.calls(_OTHERS, phase=Phase.TOGETHER):
+        if not program.placement.runs_alone(call) and not isinstance(tree.parents[call], cst.IfExp):
+            yield _other(program, call)
+
+
+def _other(program: Program, call: cst.Call) -> Finding:
+    """A call of another tracker, which the main process makes alone; a `TODO` where others need what it gives."""
+    around, said = program.tree.parents[call], f"{program.tree.text(call.func)} {_ALONE}"
+    is_alone = program.alone(call) is not None and len(small_statements(program.tree.statement(call))) == 1
+    edits: tuple[Edit, ...] = program.placement.on_main_process(call) if is_alone else ()
+    if isinstance(around, cst.WithItem) and around.asname is None:
+        edits = (Wrap(call, "", " if is_main_process else contextlib.nullcontext()"),)
+    does = "; in the script the main one does it" if edits else ": make it on the main process alone"
+    return Finding(call, f"{said}{does}", edits, todo=not edits)
+
+
+#: The ways of quantisation that a load may be asked for; Unsloth's default is the first.
+_QUANTISED = ("load_in_4bit", "load_in_8bit", "load_in_fp8")
+_ENGINE = re.compile(r".*\.(fast_generate|load_lora)")
+_SENT = (
+    "takes its completions from a vLLM server; TRL would send it weights without adapters, and the script sends both"
+)
+_STARTED = "would start an engine in each process; in the script a server writes the completions"
+_PACKED = "loads quantised weights, which a vLLM server cannot take from the trainer: load them in 16 bits"
+_SAMPLING = "does not reach a server: write temperature, top_p, top_k and min_p into the arguments of the trainer"
+_NEEDED = "needs an engine in the process, and the server has it: use model.generate(...)"
+
+
+@rule("DDP210", also_alone=True)
+def completions_from_a_server(program: Program) -> Iterator[Finding]:
+    """With `vllm-server = true` in pyproject.toml, a vLLM server on one more GPU generates the completions of GRPO."""
+    tree, wanted = program.tree, program.options.vllm_server
+    trainings = [
+        call for call in program.training.arguments if tree.class_name(call.func).endswith(("GRPOConfig", "RLOOConfig"))
+    ]
+    asked = [call for call in trainings if constant(tree, call, "vllm_mode") == "server" and not program.engines]
+    for call in trainings if wanted else asked:
+        fields = (("use_vllm", "True"), ("vllm_mode", '"server"'))
+        edits = tuple(set_argument(tree, call, name, value) for name, value in fields) if wanted else ()
+        yield Finding(call, _SENT, (*edits, AddToSetup(SEND_WEIGHTS)))
+        if wanted and passed(tree, call, "vllm_sampling_params") is not None:
+            yield Finding(call, f"vllm_sampling_params {_SAMPLING}", severity=Severity.WARNING)
+    if wanted and trainings:
+        yield from _without_engine(program)
+
+
+def _without_engine(program: Program) -> Iterator[Finding]:
+    """What a notebook with engines says otherwise where there is none."""
+    tree = program.tree
+    for load in program.engines:
+        yield Finding(load, _STARTED, (set_argument(tree, load, "fast_inference", "False"),))
+        by_default = constant(tree, load, "load_in_4bit") is None
+        if by_default or any(constant(tree, load, name) not in (None, False) for name in _QUANTISED):
+            yield Finding(load, _PACKED, todo=True)
+    needing = {tree.statement(call): call for call in program.execution.calls(_ENGINE)}
+    for call in needing.values():
+        yield Finding(call, f"{tree.text(call.func)}(...) {_NEEDED}", todo=True)

@@ -51,6 +51,7 @@ from nb2ddp.rehearsal.stage.outside import Outside
 from nb2ddp.rehearsal.stage.play import _at_home
 from nb2ddp.rehearsal.stage.schema import Schema, read_of_rows
 from nb2ddp.rehearsal.stage.shrink import shrunk
+from nb2ddp.rehearsal.stage.training import _begin
 from nb2ddp.rehearsal.verdict import Row, judge
 from tests import rehearsals
 from tests.notebook.test_marimo import TRAINING
@@ -1485,3 +1486,14 @@ def test_events_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert isinstance(reward, events.Reward)
     assert (reward.keys, reward.values, reward.at, reward.helper) == (["k"], [1.0], 3, False)
     assert end == events.End(code=1, line=2, error="KeyError")
+
+
+def test_a_part_of_a_stream_has_no_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()  # transformers asks which packages there are
+
+    class Part:
+        def __len__(self) -> int:
+            raise TypeError("object of type 'IterableDataset' has no len()")
+
+    args = SimpleNamespace(per_device_train_batch_size=2, gradient_accumulation_steps=1, world_size=2)
+    assert _begin(SimpleNamespace(dataset=Part()), args) == events.Train(samples=4)

@@ -199,12 +199,14 @@ def _server(program: Program, call: cst.Call) -> Finding:
 
 _RANK = "only some ranks reach the joint step below, and wait for the others forever: move it out of the condition"
 _TRY = "if this fails in one process, the others wait for it until the job times out: let the exception end the script"
+#: What calls a function again that failed.
+_RETRY = re.compile(r"accelerate(\.\w+)*\.find_executable_batch_size|(tenacity|retrying|retry)\.retry|backoff\.on_\w+")
 _EXIT = re.compile(r"(sys\.|os\._)?exit\((?!0?\))")
 
 
 @rule("DDP408")
 def trained_by_some_processes(program: Program) -> Iterator[Finding]:
-    """A training that a rank may skip or leave gets a `TODO`: by a test of the rank, or a `try`."""
+    """A training that a rank may skip, leave or repeat gets a `TODO`: by a test of the rank, a `try`, a retry."""
     tree, training = program.tree, program.training
     for test in tree.of(cst.If):
         is_asked = program.execution.asks_rank(test.test) is not Who.EVERY and program.execution.runs(test)
@@ -213,6 +215,12 @@ def trained_by_some_processes(program: Program) -> Iterator[Finding]:
     for call in dict.fromkeys([*training.calls, *training.events]):
         if any(_goes_on(tree, above, call) for above in tree.ancestors(call)):
             yield Finding(call, _TRY, todo=True)
+    for function in tree.of(cst.FunctionDef):
+        calls = filter(None, (tree.around(use, cst.Call) for use in tree.named(function)))
+        around = [each.decorator for each in function.decorators] + [call.func for call in calls]
+        names = [tree.qualified(getattr(each, "func", each)) for each in around]
+        if training.is_joint(function.body) and any(map(_RETRY.fullmatch, names)):
+            yield Finding(function, _TRY, todo=True)
 
 
 def _goes_on(tree: Tree, above: cst.CSTNode, call: cst.CSTNode) -> bool:

@@ -7,8 +7,7 @@ import pytest
 from nb2ddp.facts.program import Program
 from nb2ddp.options import Launch, Options
 from nb2ddp.results import Severity
-from nb2ddp.rules.batch import _kept, batch_not_split
-from nb2ddp.rules.token_average import tokens_not_averaged
+from nb2ddp.rules.batch import _kept, batch_not_split, tokens_not_averaged
 from tests.notebooks import example_notebook
 
 SFT = (

@@ -330,6 +330,8 @@ class _Reading:
             for words in _split(_SPLIT.sub("--", self._shell_text(call))):
                 self._command(call, words)
         self._add_imported()
+        if (fixed := self.packages.get("transformers")) and "==" in fixed.specifier:
+            self.packages.pop("tokenizers", None)  # it brings its own
         packages = list(self.packages.values())
         if minimums:
             packages = self._fitting(packages, minimums)

@@ -433,6 +433,10 @@ CASES = {
         "trl==1.1.0",
         notes=("trl==1.0.0 is replaced by trl==1.1.0 of cell 2",),
     ),
+    "tokenizers beside a fixed transformers": Case(
+        ("!pip install --no-deps 'tokenizers>=0.22,<=0.23'\n!pip install transformers==4.55.4",),
+        "transformers==4.55.4",
+    ),
     "extras add up": Case(
         ("!pip install unsloth\n!pip install 'unsloth[base]'\n!pip install unsloth",), "unsloth[base]"
     ),

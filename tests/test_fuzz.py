@@ -148,7 +148,7 @@ def check(text: str | bytes, name: str = "notebook", options: Options | None = N
             assert result.failure.code != INTERNAL.code, result.failure.message
             assert there == {notebook.name}
         else:
-            assert there == {notebook.name, "out/train.py", "out/accelerate_config.yaml"}
+            assert there == {notebook.name, "out/train.py", "out/accelerate_config.yaml", "out/train.requirements.txt"}
             assert_python(script.read_text(encoding="utf-8"), content)
     return result
 

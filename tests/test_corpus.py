@@ -127,16 +127,17 @@ def test_is_python(path: Path) -> None:
 @every_script
 def test_holds_no_notebook_residue(path: Path) -> None:
     result = get(path)
+    tree = result.tree
     assert "__ipython__" not in result.script
-    tried = {each for node in ast.walk(result.tree) if isinstance(node, ast.Try) for each in ast.walk(node)}
-    for node in ast.walk(result.tree):
+    tried = {each for node in ast.walk(tree) if isinstance(node, ast.Try) for each in ast.walk(node)}
+    for node in ast.walk(tree):
         hosted = () if node in tried else ("google.colab", "kaggle_secrets")
         if isinstance(node, ast.Import):
             assert not any(alias.name.startswith(("IPython", *hosted)) for alias in node.names)
         if isinstance(node, ast.ImportFrom):
             assert not (node.module or "").startswith(("IPython", *hosted))
         if isinstance(node, ast.Name) and node.id in ("get_ipython", "display"):
-            assert node.id in bound(result.tree), f"line {node.lineno}: {node.id}"
+            assert node.id in bound(tree), f"line {node.lineno}: {node.id}"
 
 
 @every_script
@@ -307,6 +308,8 @@ def statement_lines(source: str, line: int) -> range:
     lines = source.split("\n")
     while end < len(lines) and lines[end - 1].endswith("\\"):  # a shell command that goes on
         end += 1
+    while line > 1 and lines[line - 2].startswith("#"):
+        line -= 1
     return range(line, end + 1)
 
 

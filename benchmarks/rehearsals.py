@@ -161,10 +161,10 @@ def summary(results: Kept) -> str:
             "that convert",
             "ready",
             "but for a cell",
-            "a line says what to give",
+            "needs something, which the first line names",
             "`--versions notebook` made it ready",
         ),
-        *("a fault", "none of these"),
+        *("a fault", "other"),
         "seconds: median / most",
     )
     return table(head, (row(name, results[name].values()) for name in SETS if name in results))

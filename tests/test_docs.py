@@ -1,4 +1,4 @@
-"""The documents: links lead somewhere, each line of docs/command.md works, and what they show of output is true."""
+"""The documents: links lead somewhere, each line of docs/use.md works, and what they show of output is true."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.notebook.test_marimo import TRAINING
 from tests.notebooks import text, write
 
 ROOT = Path(__file__).parent.parent
-PAGE = (ROOT / "docs" / "command.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "use.md").read_text(encoding="utf-8")
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("action/*.md")])
 
 

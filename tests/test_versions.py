@@ -43,7 +43,7 @@ def test_the_extra_for_rehearsals_has_these_bounds() -> None:
     assert found.keys() >= {"torch", "transformers", "trl", "datasets", "accelerate", "peft", "huggingface_hub"}
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/faq.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/setup-block.md"])
 def test_pages_name_the_versions(page: str) -> None:
     text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
     for name in SETS:

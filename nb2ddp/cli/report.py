@@ -102,7 +102,7 @@ def _property(text: str) -> str:
 
 
 def as_json(results: Sequence[Result]) -> str:
-    """Return all results as one JSON document (see `docs/command.md`)."""
+    """Return all results as one JSON document (see `docs/use.md`)."""
     document = {
         "version": 1,
         "notebooks": [

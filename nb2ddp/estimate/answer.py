@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 #: measured run, with more two were 1.7 to 2.1 times as fast as one (docs/performance.md).
 BUSY = 6000
 #: Families (`model_type`) whose memory was measured with SFT: in 51 runs the estimate was never too low, at most 1.49
-#: times too high (docs/performance.md#memory).
+#: times too high (docs/setup-block.md#gradient-checkpointing).
 MEASURED_MODELS = ("llama", "mistral", "qwen2", "qwen3")
 #: Families of which other kinds of training were measured.
 _OTHERS = ("qwen2_vl", "bert")

@@ -144,5 +144,5 @@ def test_tool_nb2ddp_must_be_a_table(command: Command, tmp_path: Path) -> None:
 
 
 def test_the_documentation_names_every_key() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "command.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "use.md").read_text(encoding="utf-8")
     assert [key for key in KEYS if f"`{key}`" not in page] == []

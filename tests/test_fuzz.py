@@ -26,7 +26,7 @@ from nb2ddp.project.inputs import Input, InputError, script_for
 from nb2ddp.project.pool import Mode, convert_job
 from nb2ddp.results import Result, Status
 from nb2ddp.rules.index import RULES
-from tests.notebooks import CELLS, code, document, markdown
+from tests.notebooks import CELLS, code, document, examples, markdown
 
 CASES = int(os.environ.get("NB2DDP_FUZZ_CASES", "400"))
 #: Of all cases, the share of each test.
@@ -118,7 +118,7 @@ FRAGMENTS = st.sampled_from(
 TEXT = st.text(st.characters(codec="utf-8"), max_size=40)
 LINES = st.one_of(FRAGMENTS, FRAGMENTS, TEXT)
 SOURCES = st.lists(LINES, max_size=6).map("\n".join)
-EXAMPLES = st.sampled_from([example.before for rule in RULES for example in rule.examples])
+EXAMPLES = st.sampled_from([example.before for rule in RULES for example in examples(rule)])
 WRAPPERS = st.sampled_from(
     ["{}", "{}", "if True:\n{}", "if False:\n{}", "def f():\n{}\nf()", "try:\n{}\nexcept E as e:\n  pass",
      "class A:\n{}", "for i in x:\n{}\nelse:\n  pass", "with a:\n{}", "while x:\n{}", "if a:\n  pass\nelse:\n{}"]

@@ -10,14 +10,14 @@ import pytest
 from nb2ddp.convert import convert_source
 from nb2ddp.results import Diagnostic, NotebookError, Severity
 from nb2ddp.rules.index import RULES
-from tests.notebooks import text
+from tests.notebooks import examples, text
 
 FIXTURES = sorted((Path(__file__).parents[2] / "fixtures").rglob("*.ipynb"))
 #: The last line makes a notebook of an example that trains nothing.
 EXAMPLES = [
     pytest.param(text(*example.before.split("# %%\n"), "trainer.train()"), id=f"{rule.code}-{number}")
     for rule in RULES
-    for number, example in enumerate(rule.examples)
+    for number, example in enumerate(examples(rule))
 ]
 NOTEBOOKS = [pytest.param(path.read_text(encoding="utf-8"), id=path.stem) for path in FIXTURES]
 

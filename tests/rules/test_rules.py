@@ -22,14 +22,14 @@ from nb2ddp.project.config import settings
 from nb2ddp.rules.engine import rewrite
 from nb2ddp.rules.index import KNOWN, RULES
 from nb2ddp.rules.rule import Rule
-from tests.notebooks import apply_rule, example_notebook
+from tests.notebooks import FURTHER, apply_rule, example_notebook, examples
 
 PAGES = Path(__file__).parents[2] / "docs" / "rules"
 
 EXAMPLES = [
     pytest.param(rule, example, id=f"{rule.code}-{number}")
     for rule in RULES
-    for number, example in enumerate(rule.examples, start=1)
+    for number, example in enumerate(examples(rule), start=1)
 ]
 
 
@@ -92,11 +92,14 @@ def test_each_code_has_a_page() -> None:
     assert titles == [f"# {code} {known.name}" for code, known in sorted(KNOWN.items())]
 
 
-@pytest.mark.parametrize("code", KNOWN)
-def test_each_block_of_a_page_is_an_example(code: str) -> None:
-    text = (PAGES / f"{code}.md").read_text(encoding="utf-8")
-    assert len(re.findall("(?m)^```", text)) == 2 * len(KNOWN[code].examples)
-    for example in KNOWN[code].examples:
+@pytest.mark.parametrize("page", sorted([*PAGES.glob("*.md"), *FURTHER.glob("*.md")]), ids=lambda page: page.stem)
+def test_each_block_of_a_page_is_an_example(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith(f"# {page.stem} {KNOWN[page.stem].name}\n")
+    found = read_page(page)[1]
+    assert len(re.findall("(?m)^```", text)) == 2 * len(found)
+    assert len(found) <= 3 or page.parent == FURTHER, "further examples have a folder of their own"
+    for example in found:
         if example.is_diff:
             assert all(line[:1] in ("", " ", "+", "-") for line in example.code.split("\n"))
         else:
@@ -129,11 +132,11 @@ def test_the_rule_of_the_architecture_page_works(tmp_path: Path) -> None:
     rule: Rule = names["cache_cleared_by_every_process"]
     page = tmp_path / "DDP4xx.md"
     page.write_text(text.split("````markdown\n", 1)[1].split("````", 1)[0])
-    paragraphs, examples = read_page(page)
+    paragraphs, found = read_page(page)
     assert rule.name == page.read_text().split()[2]
     assert paragraphs[0] in names["__doc__"]
-    assert len(examples) == 2
-    for example in examples:
+    assert len(found) == 2
+    for example in found:
         assert apply_rule(rule, example.before, options(example)) == (
             example.before if example.after is None else example.after
         )

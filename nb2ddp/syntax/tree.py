@@ -342,7 +342,8 @@ class Tree:
         """Every node of one class inside a node (itself included), in order."""
         start, end = self.span(node)
         starts, nodes = self._sorted(kind)
-        return cast("list[Node]", nodes[bisect.bisect_left(starts, start) : bisect.bisect_left(starts, end)])
+        found = nodes[bisect.bisect_left(starts, start) : bisect.bisect_left(starts, end)]
+        return cast("list[Node]", [each for each in found if self.span(each)[1] <= end])  # `f(x)` starts where `f` does
 
     def _sorted(self, kind: type[cst.CSTNode]) -> tuple[list[int], list[cst.CSTNode]]:
         """All nodes of one class by their offsets, which come first."""

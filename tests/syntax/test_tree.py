@@ -241,3 +241,9 @@ def test_what_a_constant_rules_out_is_live(code: str, ruled_out: bool) -> None:
     text = next(each for each in tree.of(cst.SimpleString) if tree.content(each) == "x")
     assert tree.is_ruled_out(text) is ruled_out
     assert tree.is_live(text)
+
+
+def test_within_holds_nothing_around() -> None:
+    tree = Tree("f(a)[0].g(h())")
+    owner = tree.of(cst.Subscript)[0]
+    assert [tree.text(call) for call in tree.within(owner, cst.Call)] == ["f(a)"]

@@ -46,6 +46,14 @@ _FOR_EFFECT = re.compile(
 _ASKS = Does.ASK | Does.TEST | Does.LIST | Does.CLOCK
 
 
+def shown_as(tree: Tree, node: cst.CSTNode) -> str:
+    """The full name of what a call makes: IPython's for `Audio` with a rate, where marimo has datasets' instead."""
+    if not isinstance(node, cst.Call):
+        return ""
+    name = tree.qualified(node.func)
+    return "IPython.display.Audio" if name == "datasets.Audio" and keyword(node, "rate") else name
+
+
 def only_looks(effects: Effects, node: cst.CSTNode) -> bool:
     """True for an expression without an effect: each call in it is known to have none, as far as its name tells."""
     tree = effects.tree
@@ -66,7 +74,7 @@ def gives_a_value(effects: Effects, node: cst.BaseExpression) -> bool | None:
     """
     if not isinstance(node, cst.Call):
         return None if isinstance(node, (cst.Await, cst.Yield)) else True
-    tree, name = effects.tree, effects.tree.qualified(node.func)
+    tree, name = effects.tree, shown_as(effects.tree, node)
     acts = effects.of(node) & (Does.ACT | Does.TELL | Does.SEED | Does.CHANGE | Does.PROMPT)
     shows = name in ("display", "sys.displayhook", "random.shuffle") or name.startswith(("IPython.", "subprocess."))
     if effects.form(node) is not None or acts or shows or keyword(node, "streamer"):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.facts.drawn import DISPLAY, Drawing
-from nb2ddp.facts.looking import gives_a_value, only_looks
+from nb2ddp.facts.looking import gives_a_value, only_looks, shown_as
 from nb2ddp.facts.program import Program
 from nb2ddp.rules.rule import Finding, left_out, rule
 from nb2ddp.syntax.edits import Edit, InsertAfter, InsertBefore, Remove, Replace, Wrap
@@ -63,7 +63,7 @@ def _calls(program: Program) -> Iterator[Finding]:
     """What is shown, and objects that are made to be shown."""
     tree, done = program.tree, set[cst.CSTNode]()
     for call in tree.of(cst.Call):
-        name, owner = tree.qualified(call.func), tree.parents[call]
+        name, owner = shown_as(tree, call), tree.parents[call]
         if not (_is_ipython(name) or _DISPLAY.fullmatch(name)) or not done.isdisjoint(tree.ancestors(call)):
             continue
         if owner in program.drawings:
@@ -134,7 +134,7 @@ def _printed(program: Program, value: cst.BaseExpression) -> list[str]:
     That is nothing of `clear_output()`, or of a file that is there.
     """
     tree = program.tree
-    name = tree.qualified(value.func) if isinstance(value, cst.Call) else ""
+    name = shown_as(tree, value)
     shown = [each.value for each in value.args if each.keyword is None] if isinstance(value, cst.Call) else []
     if _DISPLAY.fullmatch(name):
         shown = [] if name.endswith("clear_output") else shown
@@ -150,7 +150,7 @@ def _working(program: Program, node: cst.BaseExpression) -> list[cst.BaseExpress
         node = cst.ensure_type(cst.ensure_type(node, cst.Call).func, cst.Attribute).value
     if isinstance(node, cst.Name) or only_looks(program.effects, node):
         return []
-    if isinstance(node, cst.Call) and _is_ipython(program.tree.qualified(node.func)):
+    if isinstance(node, cst.Call) and _is_ipython(shown_as(program.tree, node)):
         return [part for a in node.args for part in _working(program, a.value)]
     return [node]
 

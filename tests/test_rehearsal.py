@@ -284,7 +284,7 @@ def test_what_a_process_says_once_another_has_failed_is_not_told_beside_it() -> 
 def test_what_is_empty_is_said() -> None:
     ended = event("end", code=1, inner=2, error="StopIteration", message="")
     ran = Run((Rank(1, (event("made", name="me/rows"), ended), "", ""),), 1.0, "")
-    said = "StopIteration: what it takes the first of is empty; --data FILE gives it real rows"
+    said = "StopIteration: the rows whose first one it takes are empty; --data FILE gives it real rows"
     assert judge(PLAN, ran, ran).obstacle == Place(2, said)
 
 

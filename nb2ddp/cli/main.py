@@ -31,7 +31,7 @@ Examples:
 
 \b
 Exit code: 0 done; 1 out of date; 2 failed, or wrong usage.
-More settings stand in pyproject.toml: docs/use.md.
+Further settings are in pyproject.toml: docs/use.md.
 """
 
 

@@ -92,7 +92,7 @@ def _with_command(plan: Plan, failure: events.End | events.Passed) -> str:
     message = " ".join(re.sub(_INSTALLED, "", failure.message).split())
     if brought := _brought(plan, failure):
         return f"{message}: {brought}"
-    return message or "what it takes the first of is empty" * (failure.error == "StopIteration")
+    return message or "the rows whose first one it takes are empty" * (failure.error == "StopIteration")
 
 
 def _brought(plan: Plan, failure: events.End | events.Passed) -> str:

@@ -58,7 +58,7 @@ _TAKES_TOKENS = frozenset({"len", "generate", "decode", "batch_decode"})
 
 @rule("DDP213", also_alone=True)
 def changed_default(program: Program) -> Iterator[Finding]:
-    """What transformers 5 changed is written out, where the notebook relies on the old way."""
+    """Defaults that transformers 5 changed are written out, if the notebook relies on the old ones."""
     tree = program.tree
     loads = trained_loads(tree, program.training.trainers, program.loads) or program.loads
     takes_both = bool(loads) and all(has_own_class(tree, load) for load in loads)

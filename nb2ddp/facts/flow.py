@@ -89,7 +89,7 @@ _MAY_SKIP = (
 
 
 def is_unconditional(tree: Tree, node: cst.CSTNode, in_function: bool = False) -> bool:
-    """Whether module-level code surely comes by a node: it stands in no function, branch or loop.
+    """Whether module-level code surely comes by a node: it stands in no function, branch or loop but `if True:`.
 
     With `in_function`, whether the function that it stands in does.
     """
@@ -98,7 +98,11 @@ def is_unconditional(tree: Tree, node: cst.CSTNode, in_function: bool = False) -
         if in_function and isinstance(above, cst.FunctionDef):
             return True
         first = [getattr(above, field, None) for field in ("test", "left", "iter")]
-        if isinstance(above, _MAY_SKIP) and inner not in first:
+        if (
+            isinstance(above, _MAY_SKIP)
+            and inner not in first
+            and not (isinstance(above, cst.If) and inner is above.body and tree.fixed(above.test) in (True, 1))
+        ):
             return False
         if isinstance(above, cst.With) and any(suppresses(tree, item) for item in above.items):
             return False
@@ -112,11 +116,7 @@ def must_run(tree: Tree, above: cst.CSTNode, branch: cst.CSTNode) -> bool:
     Its test is `True`, or a name that is bound once, to `True`; or it binds a name that nothing else has bound where
     later code surely reads it.
     """
-    if not isinstance(above, (cst.If, cst.IfExp, cst.While)):
-        return False
-    is_bound_once = isinstance(above.test, cst.Name) and len(tree.bindings(above.test.value)) == 1
-    is_constant = getattr(above.test, "value", None) in ("True", "1") or is_bound_once
-    if is_constant and tree.literal(above.test) in (True, 1):
+    if isinstance(above, (cst.If, cst.IfExp, cst.While)) and tree.fixed(above.test) in (True, 1):
         return branch is above.body
     if not isinstance(above, cst.If) or tree.parents[above] is not tree.module:
         return False

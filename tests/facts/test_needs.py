@@ -140,7 +140,9 @@ def needs(code: str) -> list[str]:
         ('ARGS = {"token": ""}\nclass Own:\n    def push(self, token):\n'
          '        model.push_to_hub("a/b", token = token)\nown = Own()\nown.push(token = ARGS["token"])',
          ["HF_TOKEN (cell 1)!"]),
-        ('if True:\n    model.push_to_hub("a/b", token = "")', ["HF_TOKEN (cell 1)"]),
+        ('if True:\n    model.push_to_hub("a/b", token = "")', ["HF_TOKEN (cell 1)!"]),
+        ('PUSH = True\nif PUSH:\n    model.push_to_hub("a/b", token = "")', ["HF_TOKEN (cell 1)!"]),
+        ('import os\nif new:\n    key = os.environ["A_KEY"]', ["A_KEY (cell 1)"]),
         ('if True:\n    model.push_to_hub("a/b")', ["HF_TOKEN (cell 1)"]),
         ('if SAVES:\n    model.push_to_hub("a/b", token = "")', []),
         ('from huggingface_hub import login\nlogin("")\nmodel.push_to_hub("a/b")', ["HF_TOKEN (cell 1)!"]),

@@ -25,8 +25,8 @@ _FREE = re.compile(
 )
 _CHOICE = "differs between processes, and what the notebook chooses by it"
 _NEEDED = (
-    "in all processes at once, because the rest of this line must run in each: put it on a line of its own, or "
-    "do it before the job"
+    "in all processes at once, because other code of this statement must run in each: move it to a statement of its "
+    "own, or do it before the job"
 )
 _STARTED = (
     "starts a program in every process, but each machine needs only one: start and use it under `if local_rank "

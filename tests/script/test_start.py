@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -219,3 +220,10 @@ def test_unsloth_that_comes_after_the_training_does_not_change_it() -> None:
     assert own.count("unsloth") == 1
     cloned = convert_source(text("import own as o", "o.trainer.train()", after)).files["train.py"]
     assert "import unsloth  # before" in cloned  # what `own` imports is not known
+
+
+def test_one_blank_line_is_between_the_parts_of_the_block_without_unsloth() -> None:
+    training = "from trl import SFTTrainer\ntrainer = SFTTrainer(model, train_dataset = rows)\ntrainer.train()"
+    source = convert_source(text(training)).files["train.py"]
+    assert re.search(r"[^\n]\n\nlocal_rank = ", source)
+    assert "\nimport torch\n\nif world_size > 1 and torch.cuda" in source

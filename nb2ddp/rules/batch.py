@@ -584,8 +584,8 @@ def _functions(program: Program) -> Iterator[str]:
     yield "share_rows"
     if program.model_kind is not ModelKind.DENSE_TEXT or not _TABLES.issuperset(training.trainer_classes):
         yield "share_listed_rows"
-    steps = [constant(tree, config, "max_steps") for config in training.arguments]
-    if training.trainer_classes == ["SFTTrainer"] and not any(isinstance(each, int) and each > 0 for each in steps):
+    by_steps = any(passed(tree, config, "max_steps") for config in training.arguments)
+    if training.trainer_classes == ["SFTTrainer"] and not by_steps:
         yield "count_repeated_rows"
 
 

@@ -157,15 +157,6 @@ def _is_unlike_the_measured(program: Program) -> bool:
     )
 
 
-_LOAD = """\
-from unsloth import FastLanguageModel
-from trl import SFTTrainer
-model, tokenizer = FastLanguageModel.from_pretrained("unsloth/Llama-3.2-1B")
-model = FastLanguageModel.get_peft_model(model, use_gradient_checkpointing = {})
-trainer = SFTTrainer(model = model, train_dataset = dataset)
-"""
-_STEPS = _LOAD.format('"unsloth"').replace("model = model,", "model = model, args = SFTConfig(max_steps = {}),")
-_STEPS = _STEPS.replace("import SFTTrainer", "import SFTConfig, SFTTrainer")
 FIELD = "ddp_find_unused_parameters"
 _FAILS = "is not set: transformers would take True for an adapter, which fails or slows down; the script sets False"
 _SOME = "False makes some {} models fail"

@@ -16,7 +16,8 @@ def share_rows(trainer: Any) -> None:
         for rows in given.values() if isinstance(given, dict) else (given,):
             if isinstance(rows, torch.utils.data.IterableDataset):  # accelerate would share its files, not its rows
                 type(rows).n_shards, trainer.accelerator.dataloader_config.dispatch_batches = 1, False
-            parts = rows.with_format("arrow").iter(1000) if isinstance(rows, datasets.Dataset) else ()
+            is_compared = world_size > 1 and isinstance(rows, datasets.Dataset)
+            parts = rows.with_format("arrow").iter(1000) if is_compared else ()
             found = [zlib.crc32(part.combine_chunks().to_batches()[0].serialize()) for part in parts]
             if any(other != found for other in gather_object([found])):
                 print("The processes prepared different rows: all take the main process's")
@@ -28,7 +29,7 @@ def share_listed_rows(trainer: Any) -> None:
     """Let all processes train on the main process's list or data set of torch, if a sample of its rows differs."""
     for name in ("train_dataset", "eval_dataset"):
         rows, sample = getattr(trainer, name), None
-        if hasattr(rows, "__len__") and not isinstance(rows, (dict, datasets.Dataset)):
+        if world_size > 1 and hasattr(rows, "__len__") and not isinstance(rows, (dict, datasets.Dataset)):
             sample = [len(rows), *(rows[n] for n in range(0, len(rows), len(rows) // 100 + 1))]
         found = datasets.fingerprint.Hasher.hash(sample)
         if any(other != found for other in gather_object([found])):

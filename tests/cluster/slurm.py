@@ -107,7 +107,7 @@ class Cluster:
         munge += [f"--{name}={self.folder}/munge.{name.split('-')[0]}" for name in ("log-file", "seed-file")]
         try:
             # --force: it may be run as root, and in a folder that other users cannot enter.
-            self.call("munged", "--keep", "nothing", *munge)
+            self.call("munged", "--force", *munge)
             self.call("unshare", "--mount", "bash", "-c", START, "start", str(self.folder), *NODES)
             deadline = time.monotonic() + seconds
             while set(self.call("sinfo", "--noheader", "--Node", "--format=%T").split()) != {"idle"}:

@@ -36,4 +36,4 @@ def test_processes_with_unequal_gpus_train_as_one_does(tmp_path: Path) -> None:
     verdict = rehearse(read(script), Rehearsal(offline=True, keep=kept))
     assert verdict.code == 0, "\n".join(text_lines(verdict))
     printed = (kept / "2-processes" / "logs" / "0.out").read_text(encoding="utf-8")
-    assert "Samples a step: 8 (per-device batch 2 x accumulation 2 x processes 2)" in printed
+    assert "Samples a step: 8 (per-device batch 2 x accumulation 2 x processes 2; in the notebook 8)" in printed

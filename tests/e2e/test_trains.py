@@ -52,8 +52,8 @@ class Case(NamedTuple):
     ends: tuple[End, ...] = ()
 
 
-#: With `ENDS_OF_TWO` losses depend on the number of processes: a second training begins with rounded weights. A classifier
-#: is not ended early: its made-up rows get their labels in a run of one process, which such a job does not have.
+#: With `ENDS_OF_TWO` losses depend on the number of processes: a second training begins with rounded weights. A
+#: classifier is not ended early: a run of one process gives its made-up rows their labels, and such a job has none.
 CASES = {
     "text": Case("alpaca", saved="alpaca_lora/adapter_model.safetensors", ends=FOUR_ENDS),
     "two trainings": Case(

@@ -55,7 +55,7 @@ def said(job: Job) -> str:
 
 
 def test_losses_are_those_of_one_process(cluster: Cluster, alone: Job, tmp_path: Path) -> None:
-    settings = ("--job-name=alpaca", "--time=30", "--partition=test", "--cpus-per-task=1", "--mem=4G")
+    settings = ("--job-name=tune", "--time=30", "--partition=test", "--cpus-per-task=1", "--mem=4G")
     job = prepare(tmp_path / "job", Launch(gpus=1, machines=2, launcher="slurm", slurm=settings))
     number = submit(job, cluster)
     wait_for(lambda: bool(job.losses(0)) or is_over(number, cluster), START_SECONDS)
